@@ -1,0 +1,161 @@
+"""Campaigns whose trials are jobs of a real Slurm: adopted, preempted, cancelled, never trained twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.store.ledger import Ledger
+from tasks.system import orphans
+from tests.support import slurm
+from tests.support.slurm import Cluster
+from tests.support.toy import GREEDY, QUADRATIC, command, environment, nightshift, quadratic, slow, start, status
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+LONG = QUADRATIC.replace("budget_seconds = 5", "budget_seconds = 120")
+NIGHT = ("--name", "night", "--launch", "slurm", "--proposer", "grid", "--tracking", "off", *GREEDY)
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    slurm.install_or_skip()
+    with slurm.cluster(monkeypatch) as made:
+        yield made
+
+
+def until(condition: Callable[[], Any], seconds: float = 200) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.2)
+    return value
+
+
+def launches(home: Path, what: str) -> list[dict[str, Any]]:
+    """What happened to the launches of the campaign, of one kind."""
+    path = home / "night/events.jsonl"
+    found = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+    return [one for one in found if one["event"] == "launch" and one["what"] == what]
+
+
+def training(home: Path) -> bool:
+    """Whether a program of the campaign trains now."""
+    if not (home / "night/campaign.json").is_file():
+        return False
+    return bool(orphans.marked(f"launched/{Ledger.open('night').campaign.campaign_id}"))
+
+
+def jobs(cluster: Cluster) -> list[str]:
+    return cluster.ask("squeue", "-h", "-o", "%i").split()
+
+
+def resumed(server: str) -> str:
+    done = subprocess.run(
+        command("resume", "night"), env=environment(server), capture_output=True, text=True, timeout=400
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    return done.stdout
+
+
+def test_every_trial_is_a_job_with_the_resources_that_it_needs(
+    cluster: Cluster, server: str, home: Path, tmp_path: Path
+) -> None:
+    folder = quadratic(tmp_path / "quad", toml=QUADRATIC.replace("[limits]", "[limits]\nmemory_gb = 0.5"))
+    done = nightshift(
+        "run", str(folder), *NIGHT, "--trials", "2", "--set", "proposer.points=2", "--set", "slurm.partition=urgent",
+        server=server,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [row["score"] for row in status("night")["trials"]] == pytest.approx([2.25, 16, 4])
+    numbers = [event["job"] for event in launches(home, "submitted")]
+    assert len(numbers) == 3
+    job = cluster.ask("scontrol", "--oneliner", "show", "job", numbers[0])
+    campaign = Ledger.open("night").campaign.campaign_id
+    assert f"JobName=nightshift-{campaign}-0000-1-launch-1 " in job and f"{campaign}/0000/1/launch 1" in job
+    assert "Partition=urgent" in job and "NumCPUs=1" in job and "mem=1.50G" in job and "JobState=COMPLETED" in job
+    assert "TimeLimit=00:06:00" in job  # 8 s of training, 20 s of judging, and 5 min of ours
+    assert [trial.runs[0].job for trial in Ledger.open("night").history()] == numbers
+
+
+def test_a_killed_campaign_finds_its_job_again(cluster: Cluster, server: str, home: Path, tmp_path: Path) -> None:
+    folder = quadratic(tmp_path / "quad", fit=slow(15), toml=LONG)
+    parent = start("run", str(folder), *NIGHT, "--trials", "1", server=server)
+    until(lambda: training(home))
+    os.killpg(parent.pid, signal.SIGKILL)
+    parent.communicate()
+    (noted,) = (home / "night").glob("launches/*/1.job")
+    noted.unlink()  # as if it had been killed just after it submitted
+    resumed(server)
+    (found,) = launches(home, "found")
+    assert found["trial"] == 0 and len(launches(home, "submitted")) == 2
+    assert [row["trial"] for row in status("night")["trials"]] == [0, 1]
+
+
+def test_what_stops_a_campaign_ends_its_jobs(cluster: Cluster, server: str, home: Path, tmp_path: Path) -> None:
+    folder = quadratic(tmp_path / "quad", fit=slow(15), toml=LONG)
+    parent = start("run", str(folder), *NIGHT, "--trials", "1", server=server)
+    until(lambda: training(home))
+    assert nightshift("stop", "night", "--now", server=server).returncode == 0
+    parent.communicate(timeout=60)
+    assert not training(home) and jobs(cluster) == []
+    resumed(server)
+    assert [event["launch"] for event in launches(home, "submitted") if event["trial"] == 0] == [1, 2]
+    assert {row["verdict"] for row in status("night")["trials"]} <= {"keep", "discard", "baseline"}
+
+
+def test_jobs_of_a_killed_campaign_end_where_it_goes_on_without_slurm(
+    cluster: Cluster, server: str, home: Path, tmp_path: Path
+) -> None:
+    folder = quadratic(tmp_path / "quad", fit=slow(15), toml=LONG)
+    parent = start("run", str(folder), *NIGHT, "--trials", "1", server=server)
+    until(lambda: training(home))
+    os.killpg(parent.pid, signal.SIGKILL)
+    parent.communicate()
+    done = nightshift("resume", "night", "--launch", "here", server=server)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert launches(home, "called back")[0]["jobs"] == ["1"] and jobs(cluster) == []
+    assert [trial.runs[0].job for trial in Ledger.open("night").history()] == ["", ""]
+
+
+@pytest.mark.parametrize("how", ["preempted", "requeued", "node down", "cancelled", "time limit"])
+def test_what_the_machine_ends_is_launched_again_and_no_crash_of_the_trial(
+    how: str, cluster: Cluster, server: str, home: Path, tmp_path: Path
+) -> None:
+    folder = quadratic(tmp_path / "quad", fit=slow(12), toml=LONG)
+    parent = start("run", str(folder), *NIGHT, "--trials", "1", server=server)
+    until(lambda: training(home))
+    (job,) = jobs(cluster)
+    node = cluster.ask("sinfo", "-h", "-N", "-o", "%n").split()[0]
+    if how == "preempted":
+        cluster.ask(
+            "sbatch", "--partition=urgent", f"--cpus-per-task={os.cpu_count()}", "--output=/dev/null", "--wrap=sleep 5"
+        )
+    elif how == "requeued":
+        subprocess.run(["scontrol", "requeue", job])  # refused, since the job says so
+        cluster.ask("scontrol", "update", f"jobid={job}", "requeue=1")
+        cluster.ask("scontrol", "requeue", job)
+    elif how == "node down":
+        cluster.end("slurmd", signal.SIGKILL)
+        cluster.ask("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
+        until(lambda: launches(home, "died"))
+        cluster.start_slurmd()
+        cluster.ask("scontrol", "update", f"nodename={node}", "state=resume")
+    elif how == "cancelled":
+        cluster.ask("scancel", job)
+    else:
+        cluster.ask("scontrol", "update", f"jobid={job}", "timelimit=0:01")
+    out, _ = parent.communicate(timeout=400)
+    assert parent.returncode == 0, out
+    (died,) = launches(home, "died")
+    words = {"preempted": "PREEMPTED", "requeued": "requeued", "node down": "NODE_FAIL", "cancelled": "CANCELLED"}
+    assert words.get(how, "TIMEOUT") in died["reason"]
+    assert [row["verdict"] for row in status("night")["trials"]][0] == "baseline"
+    assert [event["launch"] for event in launches(home, "submitted")] == [1, 2, 1]
