@@ -125,6 +125,9 @@ class Store:
                 with self.lock(seconds=60):
                     build_database(self._database)
             self._client = MlflowClient(self.uri)
+            if self._database is None and not self.served:
+                with self.lock(seconds=60):
+                    self._client.search_experiments(max_results=1)  # makes the tables; two processes at once would fail
         return self._client
 
 
