@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,9 +18,10 @@ from tasks.store.ledger import Ledger
 from tasks.system import orphans
 from tests.support import slurm
 from tests.support.slurm import Cluster
-from tests.support.toy import GREEDY, QUADRATIC, command, environment, nightshift, quadratic, slow, start, status
+from tests.support.toy import FIT, GREEDY, QUADRATIC, command, environment, nightshift, quadratic, slow, start, status
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+CHECKOUT = Path(__file__).parents[2]
 LONG = QUADRATIC.replace("budget_seconds = 5", "budget_seconds = 120")
 NIGHT = ("--name", "night", "--launch", "slurm", "--proposer", "grid", "--tracking", "off", *GREEDY)
 
@@ -130,7 +132,7 @@ def test_a_queued_job_is_told_and_ends_where_the_campaign_goes_on_without_slurm(
     assert [trial.runs[0].job for trial in Ledger.open("night").history()] == ["", ""]
 
 
-@pytest.mark.parametrize("how", ["preempted", "requeued", "node down", "cancelled", "time limit"])
+@pytest.mark.parametrize("how", ["preempted", "requeued", "node down", "cancelled"])
 def test_what_the_machine_ends_is_launched_again_and_no_crash_of_the_trial(
     how: str, cluster: Cluster, server: str, home: Path, tmp_path: Path
 ) -> None:
@@ -153,14 +155,66 @@ def test_what_the_machine_ends_is_launched_again_and_no_crash_of_the_trial(
         until(lambda: launches(home, "died"))
         cluster.start_slurmd()
         cluster.ask("scontrol", "update", f"nodename={node}", "state=resume")
-    elif how == "cancelled":
-        cluster.ask("scancel", job)
     else:
-        cluster.ask("scontrol", "update", f"jobid={job}", "timelimit=0:01")
+        cluster.ask("scancel", job)
     out, _ = parent.communicate(timeout=400)
     assert parent.returncode == 0, out
     (died,) = launches(home, "died")
     words = {"preempted": "PREEMPTED", "requeued": "requeued", "node down": "NODE_FAIL", "cancelled": "CANCELLED"}
-    assert words.get(how, "TIMEOUT") in died["reason"]
+    assert words[how] in died["reason"]
     assert [trial.runs[0].status for trial in Ledger.open("night").history()] == ["finished", "finished"]
     assert [event["launch"] for event in launches(home, "submitted")] == [1, 2, 1]
+
+
+def test_a_job_that_reaches_its_time_limit_is_no_crash_of_the_trial(
+    cluster: Cluster, server: str, home: Path, tmp_path: Path
+) -> None:
+    # The program would save and end by itself at SIGTERM, which Slurm sends to every process of the job.
+    obeys = "import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n"
+    fit = f"{obeys}time.sleep(75 if '2.5' in sys.argv else 0)\n{FIT}"
+    folder = quadratic(tmp_path / "quad", fit=fit, toml=LONG)
+    parent = start("run", str(folder), *NIGHT, "--trials", "1", server=server)
+    until(lambda: training(home))
+    cluster.ask("scontrol", "update", f"jobid={jobs(cluster)[0]}", "timelimit=1")
+    out, _ = parent.communicate(timeout=500)
+    assert parent.returncode == 0, out
+    (died,) = launches(home, "died")
+    assert "TIMEOUT" in died["reason"]
+    first = Ledger.open("night").history()[0].runs[0]
+    assert first.status == "finished" and first.wall_seconds > 70
+
+
+def test_a_worker_may_start_its_runs_by_srun(cluster: Cluster, server: str, home: Path, tmp_path: Path) -> None:
+    """The deployment gpu-pair-slurm, with the resources that this cluster has."""
+    prefect = [sys.executable, "-m", "prefect", "--no-prompt"]
+    stated = f"command=srun --ntasks=1 --kill-on-bad-exit=1 {sys.executable} -m prefect.engine"
+    own = environment(server, NIGHTSHIFT_HOME=str(tmp_path / "machine"), PREFECT_WORKER_QUERY_SECONDS="1")
+    for arguments in (
+        ("work-pool", "create", "gpu-pair-slurm", "--type", "process", "--overwrite"),
+        ("deploy", "--prefect-file", "gpu.prefect.yaml", "--name", "gpu-pair-slurm", "--job-variable", stated),
+    ):
+        done = subprocess.run(
+            [*prefect, *arguments], cwd=CHECKOUT, env=own, capture_output=True, text=True, timeout=200
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    with (tmp_path / "worker.log").open("wb") as log:
+        worker = subprocess.Popen(
+            [*prefect, "worker", "start", "--pool", "gpu-pair-slurm", "--limit", "1", "--install-policy", "never"],
+            cwd=tmp_path, env=own, stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
+    try:
+        night = [argument.replace("slurm", "gpu-pair-slurm") for argument in NIGHT]
+        parent = start(
+            "run", str(quadratic(tmp_path / "quad", fit=slow(10), toml=LONG)), *night, "--trials", "1", server=server
+        )
+        until(lambda: training(home))
+        parent.send_signal(signal.SIGTERM)
+        parent.communicate(timeout=120)
+        assert not training(home)
+        until(lambda: jobs(cluster) == [])
+        resumed(server)
+    finally:
+        os.killpg(worker.pid, signal.SIGTERM)
+        worker.wait(60)
+    ran = [trial.runs[0].job for trial in Ledger.open("night").history()]
+    assert all(ran) and len(set(ran)) == 2

@@ -22,7 +22,6 @@ from flows.engine.deployment_run import (
     CANCEL_SECONDS,
     FLOW,
     POLL_SECONDS,
-    VISIBLE_SECONDS,
     CannotLaunch,
     Child,
     key,
@@ -30,7 +29,7 @@ from flows.engine.deployment_run import (
 from flows.engine.slurm import commands
 from flows.engine.slurm.commands import JobState, SlurmAway
 from flows.engine.slurm.request import JobRequest, environment_of_a_job, log_of, pattern, script
-from tasks.store.launch_files import Launches
+from tasks.store.launch_files import VISIBLE_SECONDS, Launches
 from tasks.system import interrupt
 from tasks.system.clock import clock
 from tasks.system.files import write_atomic
