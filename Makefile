@@ -21,10 +21,10 @@ SIDE_BY_SIDE := -n 4 --dist loadfile --no-loadscope-reorder
 export PYTHON TORCH_INDEX
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check bench clean
+.PHONY: help setup demo test test-all test-slurm test-postgres check bench clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
 setup: $(INSTALLED) ## make .venv and install into it; quick when nothing has changed
 
@@ -40,6 +40,12 @@ test: setup ## the tests, without the slow ones
 
 test-all: setup ## all tests
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m ''
+
+test-slurm: setup ## trials as jobs of a real Slurm: apt-get install --no-install-recommends slurm-wlm munge
+	$(BIN)/python -m pytest -m '' -rs tests/campaign/test_slurm.py
+
+test-postgres: setup ## campaigns side by side on a real PostgreSQL: apt-get install postgresql
+	$(BIN)/python -m pytest -m '' -rs tests/campaign/test_postgres.py
 
 check: setup ## style, types and import layers
 	$(BIN)/ruff check .

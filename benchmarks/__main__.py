@@ -36,6 +36,7 @@ BENCHMARKS = {
     "grpo": Benchmark("5 min", "--rounds 1 --steps 2"),
     "null_nights": Benchmark("10 min", "--campaigns 4 --trials 8 --jobs 1"),
     "pipe_judge": Benchmark("5 min", "--rounds 2 --lanes 4"),
+    "postgres": Benchmark("1 h", "--trials 4 --workers 2"),
     "ppo_edits": Benchmark("5 min", "--seconds 1 --envs 4 --only ReLU"),
     "ppo_throughput": Benchmark("10 min", "--rounds 1 --seconds 2"),
     "prediction_interval": Benchmark("2 min", "--draws 50"),

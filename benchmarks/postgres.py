@@ -30,6 +30,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +64,8 @@ class Figures:
     """The campaigns that did not finish, and what each said last."""
     errors: dict[str, int]
     """Lines about locks and faults, by where they were found."""
-    example: str = ""
-    """One of these lines."""
+    examples: list[str]
+    """Some of these lines."""
 
 
 def main() -> None:
@@ -79,6 +80,8 @@ def main() -> None:
         parser.error(f"--trials must be at least --workers ({options.workers}), got {options.trials}")
     if "postgres" in options.on and not options.database and binary("initdb") is None:
         parser.error(f"PostgreSQL is not installed: {INSTALL}, name one with --database, or --on sqlite")
+    if "postgres" in options.on and find_spec("psycopg") is None:
+        parser.error("psycopg is not installed: pip install 'psycopg[binary]>=3.2,<4', the extra `postgres`")
     for name in FOREIGN:
         os.environ.pop(name, None)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that nothing that was started is left
@@ -127,11 +130,11 @@ def campaigns(
             process.terminate()
             process.wait()
         server_process.daemon(place).end()
-    found, example = faults(home)
+    found, examples = faults(home)
     recorded = records(to, home)
     logs = [home / f"worker-{number}.log" for number, code in enumerate(codes) if code]
     failed = {log.stem: log.read_text(errors="replace").strip()[-600:] for log in logs}
-    return Figures(on, trials, round(seconds, 1), round(per_minute(home), 1), recorded, failed, found, example)
+    return Figures(on, trials, round(seconds, 1), round(per_minute(home), 1), recorded, failed, found, examples)
 
 
 def per_minute(home: Path) -> float:
@@ -162,16 +165,16 @@ def campaign(problem: Path, home: Path, number: int, trials: int, url: str, to: 
         )
 
 
-def faults(home: Path) -> tuple[dict[str, int], str]:
-    """How many lines tell of a lock or a fault, by file, and one of them."""
+def faults(home: Path) -> tuple[dict[str, int], list[str]]:
+    """How many lines tell of a lock or a fault, by file, and some that differ in more than numbers."""
     logs = [*home.glob("*.log"), *home.parent.glob("server/*.log"), *home.parent.glob("postgres/*.log")]
-    found, example = {}, ""
+    found, examples = {}, {}
     for path in [*logs, *home.glob("*/events.jsonl")]:
         lines = [line for line in path.read_text(errors="replace").splitlines() if ERRORS.search(line)]
         if lines:
             found[str(path.relative_to(home.parent))] = len(lines)
-            example = example or " / ".join(dict.fromkeys(line[:300] for line in lines[:8]))
-    return found, example
+            examples |= {re.sub(r"\d+", "N", line): line[:300] for line in reversed(lines)}
+    return found, [*examples.values()][:8]
 
 
 def records(to: str, home: Path) -> int:
@@ -259,8 +262,8 @@ def show(figures: Sequence[Figures]) -> None:
             print(f"{one.on}: {name} failed: {words}")
         for place, count in one.errors.items():
             print(f"{one.on}: {count} in {place}")
-        if one.example:
-            print(f"{one.on}, such as: {one.example}")
+        for line in one.examples:
+            print(f"{one.on}, such as: {line}")
 
 
 if __name__ == "__main__":

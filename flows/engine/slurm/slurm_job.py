@@ -17,15 +17,7 @@ from typing import TYPE_CHECKING, Any
 from prefect.states import Cancelled, Crashed, Pending, to_state_create
 
 from environments.plugins import Refused
-from flows.engine.deployment_run import (
-    AWAY_SECONDS,
-    CANCEL_SECONDS,
-    FLOW,
-    POLL_SECONDS,
-    CannotLaunch,
-    Child,
-    key,
-)
+from flows.engine.deployment_run import AWAY_SECONDS, CANCEL_SECONDS, FLOW, POLL_SECONDS, CannotLaunch, Child, key
 from flows.engine.slurm import commands
 from flows.engine.slurm.commands import JobState, SlurmAway
 from flows.engine.slurm.request import JobRequest, environment_of_a_job, log_of, pattern, script
