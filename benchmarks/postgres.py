@@ -208,7 +208,7 @@ def postgres(folder: Path) -> Iterator[str]:
         command, stderr=log, **quiet, **as_who
     ) as process:  # fmt: skip
         try:
-            ready = [str(binary("pg_isready")), "-q", "-h", "127.0.0.1", "-p", str(port)]
+            ready = [str(binary("pg_isready")), "-q", "-U", "nightshift", "-h", "127.0.0.1", "-p", str(port)]
             deadline = time.monotonic() + 60
             while subprocess.run(ready).returncode != 0:
                 if process.poll() is not None or time.monotonic() > deadline:
