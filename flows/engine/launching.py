@@ -17,7 +17,7 @@ from prefect.exceptions import ObjectNotFound
 from environments.plugins import Refused
 from flows.engine.deployment_run import FLOW, CannotLaunch, Child, DeploymentRun, Server, full_name
 from flows.engine.slurm import slurm_check, slurm_job
-from flows.engine.slurm.commands import SlurmAway
+from flows.engine.slurm.commands import SlurmAway, check_installed
 from flows.engine.slurm.request import JobRequest
 from flows.engine.slurm.slurm_job import SlurmJob
 from flows.server.api import impatient_client
@@ -60,6 +60,8 @@ def run_elsewhere(launch: str, ledger: Ledger, asked: LaunchRequest, request: Jo
     """
     if asked.is_done(ledger.results):
         return 0.0
+    if request:
+        check_installed()
     waited = 0.0
     launches = Launches.of(ledger.path, asked)
     deaths: list[str] = []

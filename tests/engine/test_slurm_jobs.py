@@ -10,8 +10,8 @@ import pytest
 import environments
 from environments.plugins import Refused
 from flows.cli.set_option import parse_settings
-from flows.engine.slurm import slurm_check
-from flows.engine.slurm.commands import JobState
+from flows.engine.slurm import commands, slurm_check
+from flows.engine.slurm.commands import AtLimit, JobState, SlurmAway
 from flows.engine.slurm.request import JobRequest, environment_of_a_job, pattern, request_of, script
 from flows.engine.slurm.slurm_job import end_left
 from flows.spec import wishes
@@ -109,6 +109,25 @@ def test_the_script_withholds_gpus_that_slurm_did_not_give_and_names_survive_a_s
     text = script("1234; rm -rf /")
     assert 'CUDA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES-}"' in text and "'1234; rm -rf /'" in text
     assert pattern(Path("/srv/100%/a\\b")) == "/srv/100%%/a\\\\b"
+
+
+@pytest.mark.parametrize(
+    ("says", "kind"),
+    [
+        ("sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit)", AtLimit),
+        ("sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)", SlurmAway),
+        ("sbatch: error: invalid partition specified: gpuu", Refused),
+    ],
+)
+def test_what_sbatch_refuses_for_now_is_waited_for(
+    says: str, kind: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sbatch").write_text(f"#!/bin/sh\necho '{says}' >&2\nexit 1\n")
+    (tmp_path / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with pytest.raises(kind) as raised:
+        commands.submit(["--time=1"], "job.sh", {"PATH": f"{tmp_path}:/bin"})
+    assert type(raised.value) is kind and says[:70] in str(raised.value)
 
 
 def test_a_state_says_whether_a_job_waits_or_is_over() -> None:

@@ -21,6 +21,8 @@ PASSING = re.compile(
     r"|backup controller|temporarily unable|Communication connection failure|authentication error"
 )
 """What Slurm's commands say while the controller is away or busy."""
+LIMIT = re.compile(r"submit limit|MaxSubmitJob", re.IGNORECASE)
+"""The same at a limit of how many jobs a user may have."""
 DOWN = re.compile(r"(down, drained|currently unavailable)", re.IGNORECASE)
 """A refusal that lasts only until the nodes are back."""
 OVER = frozenset({
@@ -34,6 +36,10 @@ STANDS_STILL = frozenset({"SUSPENDED", "STOPPED"})
 
 class SlurmAway(Exception):
     """Slurm's controller does not answer now."""
+
+
+class AtLimit(SlurmAway):
+    """Slurm takes no further job of this user until others have ended."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +146,8 @@ def _ask(command: Sequence[str], environment: Mapping[str, str]) -> str:
     try:
         return ask(command, ASK_SECONDS, environment)
     except Unanswered as failed:
+        if LIMIT.search(str(failed)):
+            raise AtLimit(str(failed)) from failed
         if PASSING.search(str(failed)):
             raise SlurmAway(str(failed)) from failed
         raise Refused(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import time
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from prefect.states import Cancelled, Crashed, Pending, to_state_create
 from environments.plugins import Refused
 from flows.engine.deployment_run import AWAY_SECONDS, CANCEL_SECONDS, FLOW, POLL_SECONDS, CannotLaunch, Child, key
 from flows.engine.slurm import commands
-from flows.engine.slurm.commands import JobState, SlurmAway
+from flows.engine.slurm.commands import AtLimit, JobState, SlurmAway
 from flows.engine.slurm.request import JobRequest, environment_of_a_job, log_of, pattern, script
 from tasks.store.launch_files import VISIBLE_SECONDS, Launches
 from tasks.system import interrupt
@@ -79,10 +78,11 @@ class SlurmJob(Child):
     def _begun(self) -> UUID:
         child = super()._begun()
         while not self.job:
-            with suppress(SlurmAway):
+            try:
                 self.job = self._job(child)
-                break
-            self._wait_for_slurm()
+            except SlurmAway as silent:
+                self._say_away(silent)
+                interrupt.wait(LOOK_SECONDS)
         self._away = None
         return child
 
@@ -132,8 +132,8 @@ class SlurmJob(Child):
         self._looked = clock()
         try:
             state = commands.look(self.job)
-        except SlurmAway:  # the job goes on, and so does its heartbeat
-            self._say_away()
+        except SlurmAway as silent:  # the job goes on, and so does its heartbeat
+            self._say_away(silent)
             return None
         self._away, self._state = None, state or self._state
         if run and run.state and run.state.is_cancelling():  # by a person, in Prefect
@@ -165,7 +165,8 @@ class SlurmJob(Child):
     def _tell_queue(self, state: JobState) -> None:
         if state.reason != self._told:
             self._told = state.reason
-            self.server.ledger.event("waiting", number=self.asked.at.number, who=f"Slurm's queue: {state.words}")
+            who = f"Slurm's queue: {state.words.removeprefix('Slurm ')}"
+            self.server.ledger.event("waiting", number=self.asked.at.number, who=who)
 
     def _dead(self, run: FlowRun | None, why: str) -> str:
         """End what may be left of the job, and say so in Prefect, where a killed run seems to run for ever."""
@@ -212,18 +213,14 @@ class SlurmJob(Child):
         except SlurmAway as silent:
             log.warning("Slurm job %s could not be cancelled: %s", self.job, silent)
 
-    def _wait_for_slurm(self) -> None:
-        self._say_away()
-        interrupt.wait(LOOK_SECONDS)
-
-    def _say_away(self) -> None:
-        """Note once that the controller does not answer. Raises CannotLaunch after AWAY_SECONDS."""
+    def _say_away(self, silent: SlurmAway) -> None:
+        """Note once that Slurm does not do what it was asked. Raises CannotLaunch where that lasts AWAY_SECONDS."""
         if self._away is None:
             self._away = clock()
-            self.note("waits", reason="Slurm's controller does not answer")
-            log.warning("Slurm's controller does not answer; waiting for it")
-        if clock() - self._away > AWAY_SECONDS:
-            raise CannotLaunch(f"Slurm's controller did not answer for {AWAY_SECONDS / 60:g} min")
+            self.note("waits", reason=str(silent))
+            log.warning("Slurm: %s; waiting", silent)
+        if clock() - self._away > AWAY_SECONDS and not isinstance(silent, AtLimit):
+            raise CannotLaunch(f"Slurm's controller did not answer for {AWAY_SECONDS / 60:g} min: {silent}")
 
     def _tail(self) -> str:
         """The last lines of the job's output."""
