@@ -21,10 +21,10 @@ SIDE_BY_SIDE := -n 4 --dist loadfile --no-loadscope-reorder
 export PYTHON TORCH_INDEX
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-docker check bench clean
+.PHONY: help setup demo test test-all test-docker test-slurm test-postgres check bench clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
 setup: $(INSTALLED) ## make .venv and install into it; quick when nothing has changed
 
@@ -43,6 +43,12 @@ test-all: setup ## all tests but those of containers
 
 test-docker: setup ## trials in containers of a Docker daemon of its own, as root; DOCKER_TEST_DATA=FOLDER keeps the image
 	$(BIN)/python -m pytest -rs -m docker tests/containers
+
+test-slurm: setup ## trials as jobs of a real Slurm: apt-get install --no-install-recommends slurm-wlm munge
+	$(BIN)/python -m pytest -m '' -rs tests/campaign/test_slurm.py
+
+test-postgres: setup ## campaigns side by side on a real PostgreSQL: apt-get install postgresql
+	$(BIN)/python -m pytest -m '' -rs tests/campaign/test_postgres.py
 
 check: setup ## style, types and import layers
 	$(BIN)/ruff check .

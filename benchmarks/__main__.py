@@ -37,6 +37,7 @@ BENCHMARKS = {
     "null_nights": Benchmark("10 min", "--campaigns 4 --trials 8 --jobs 1"),
     "pending": Benchmark("5 min", "--proposers tpe --pending 4 --trials 6 --repetitions 2"),
     "pipe_judge": Benchmark("5 min", "--rounds 2 --lanes 4"),
+    "postgres": Benchmark("1 h", "--trials 4 --workers 2"),
     "ppo_edits": Benchmark("5 min", "--seconds 1 --envs 4 --only ReLU"),
     "ppo_throughput": Benchmark("10 min", "--rounds 1 --seconds 2"),
     "prediction_interval": Benchmark("2 min", "--draws 50"),

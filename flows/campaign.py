@@ -19,6 +19,7 @@ from flows.engine.next_trial import FULL, WAITS, next_trial, undone
 from flows.engine.preparation import ensure_prepared, standbys
 from flows.engine.recovery import check_progress, crash_the_dead, presence, wait_for_the_other, wait_for_the_server
 from flows.engine.redecide import finish_pending
+from flows.engine.slurm.request import request_of
 from flows.engine.worker_pool import WorkerPool
 from flows.report.seeing import record_at_the_end
 from flows.report.write import write_report
@@ -71,7 +72,7 @@ def campaign(
     )  # fmt: skip
     spec.check()
     spec.loaded_proposer.preflight(check_budget(spec, home()))
-    launching.check(spec.launch)
+    launching.check(spec.launch, request_of(spec, spec.loaded_environment()))
     ledger, run = spec.open(), runtime.flow_run
     if chaining.has_handed_over(ledger, run.id):
         return chaining.hand_over(spec, ledger, len(ledger.history()))
@@ -80,6 +81,7 @@ def campaign(
         check_progress(ledger, run.id)
         spec.store(ledger)
         crash_the_dead(ledger, run.id)
+        launching.end_left(ledger, spec.launch)
         ensure_prepared(ledger, spec.launch)
         slots = spec.slots(ledger.environment)
         ledger.event("slots", locks=slots.locks if spec.launch == "here" else {})

@@ -39,6 +39,7 @@ from tasks.sandbox.warm import pool
 from tasks.store import workspace
 from tasks.store.ledger import machine
 from tasks.store.workspace import TRAINERS, TrialDir
+from tasks.system import interrupt
 from tasks.system.clock import clock
 from tasks.system.redact import clean
 from tasks.system.slot import NOWHERE, Slot
@@ -203,6 +204,7 @@ def run_program(
         curve=session.progress.curve,
         due=session.early.due,
         machine=machine(),
+        job=os.environ.get(interrupt.BATCH_JOB, ""),
         resources=session.resources,
         usd=session.usd,
         rented_gpus=session.rented_gpus,

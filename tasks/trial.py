@@ -161,6 +161,8 @@ class Run:
     due: Due | None = None
     machine: str = ""
     """The machine that it ran on (tasks.store.ledger.machine); empty if not recorded."""
+    job: str = ""
+    """The Slurm job that it ran in; empty outside of one."""
     resources: tuple[ResourceSample, ...] = ()
     """Samples at equal distances, at most tasks.sandbox.usage.MOST_SAMPLES; empty if not recorded."""
     usd: float | None = 0.0

@@ -38,7 +38,7 @@ Settings = Annotated[
     Parameter(
         "--set",
         negative="",
-        help="key=value of environment.toml, or an option of the proposer, rule or canceller such as "
+        help="key=value of environment.toml, or an option of the proposer, rule, canceller or Slurm such as "
         "proposer.points=5. Repeatable.",
     ),
 ]

@@ -57,7 +57,9 @@ class CampaignState:
                 runner = replace(runner, history=self.history)
                 wanted = weigh(runner.history, self.ledger.environment, self.spec.loaded_rule, tried)
                 if isinstance(wanted, Verdict):
-                    self._record(runner, tried, runner.decide(tried), clock() - began)
+                    # Queues of other machines say nothing of how long a trial takes.
+                    seconds = max(clock() - began - runner.queued_seconds, 0.0)
+                    self._record(runner, tried, runner.decide(tried), seconds)
                     return
             tried = runner.more(tried, wanted)
 

@@ -1,4 +1,4 @@
-"""A deployment run: one run of the flow `trial`, created or adopted, and followed until its results are there.
+"""A run of the flow `trial` elsewhere: created or adopted, and followed until its results are there.
 
 It is watched in two places: its state at the Prefect server, and its heartbeat on the shared storage. The heartbeat
 goes on while the server is away, and stops when the machine dies, which the server may never notice.
@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import httpx
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterIdempotencyKey
@@ -121,18 +121,38 @@ class Server:
 
 @dataclass
 class Child:
-    """One launch: a run of the flow `trial` for a LaunchRequest."""
+    """One launch: a run of the flow `trial` for a LaunchRequest. What starts it, a subclass says."""
 
     server: Server
-    deployment: DeploymentResponse
     launches: Launches
     asked: LaunchRequest
     number: int
+    waited: float = field(default=0.0, init=False)
+    """Seconds in a queue, as far as they are known."""
     _seen: tuple[str, float] = field(default=("", 0.0), init=False)
     """The state last seen, and since when."""
-    _looked: float = field(default=float("-inf"), init=False)
-    _warned: bool = field(default=False, init=False)
     _began: bool = field(default=False, init=False)
+
+    @property
+    def name(self) -> str:
+        """What starts it, for people."""
+        raise NotImplementedError
+
+    def _create(self, parameters: dict[str, Any]) -> UUID:
+        """Create the flow run, or find the one of this key; its id."""
+        raise NotImplementedError
+
+    def _never_begun(self, run: FlowRun) -> str | None:
+        """Why a child that has not begun will not; None while it may."""
+        raise NotImplementedError
+
+    def _end(self, child: UUID) -> None:
+        """End what no worker ends, whose Prefect state says Cancelling. Raises httpx.HTTPError at most."""
+
+    @property
+    def _facts(self) -> dict[str, object]:
+        """What the event of its beginning says besides."""
+        return {}
 
     @property
     def client(self) -> SyncPrefectClient:
@@ -172,14 +192,14 @@ class Child:
             "launch": self.number, "token": token,
         }  # fmt: skip
         # The server returns the existing run if its first answer was lost.
-        run = self.server.ask(
-            lambda: self.client.create_flow_run_from_deployment(
-                self.deployment.id, parameters=parameters, idempotency_key=key(self.asked, self.number),
-                tags=[campaign.environment, campaign.name],
-            )
-        )  # fmt: skip
-        self.note("asked", deployment=full_name(self.deployment.name), flow_run_id=str(run.id))
-        return run.id
+        made = self.server.ask(lambda: self._create(parameters))
+        self.note("asked", deployment=self.name, flow_run_id=str(made))
+        return made
+
+    @property
+    def _tags(self) -> list[str]:
+        campaign = self.server.ledger.campaign
+        return [campaign.environment, campaign.name]
 
     def _read(self, child: UUID) -> FlowRun | None:
         try:
@@ -201,9 +221,9 @@ class Child:
         if state.is_failed():
             said = _in_a_line(state.message, 2000)
             if state.name == NOT_SHARED:
-                self._refuse(f"{full_name(self.deployment.name)} does not see it: {said}")
+                self._refuse(f"{self.name} does not see it: {said}")
             self.launches.close(self.number)
-            raise CannotLaunch(f"{full_name(self.deployment.name)} failed at trial {self.asked.at.number}: {said}")
+            raise CannotLaunch(f"{self.name} failed at trial {self.asked.at.number}: {said}")
         if state.is_crashed() or state.is_cancelled():
             return f"{state.name}: {_in_a_line(state.message, 200)}"
         return self._silence(run) if state.is_running() else self._never_begun(run)
@@ -215,7 +235,7 @@ class Child:
             if clock() > deadline:
                 answer = self.launches.answered(self.number)
                 there = f"{answer.folder} on {answer.host}" if answer else "the other machine"
-                self._refuse(f"{full_name(self.deployment.name)} ended well, and left its results in {there}")
+                self._refuse(f"{self.name} ended well, and left its results in {there}")
             interrupt.wait(POLL_SECONDS)
 
     def _refuse(self, fact: str) -> NoReturn:
@@ -231,37 +251,13 @@ class Child:
         answer, beat = self.launches.answered(self.number), self.launches.beat()
         if answer and not self._began:
             self._began = True
-            self.note("began", host=answer.host, folder=answer.folder, home=answer.home)
+            self.note("began", host=answer.host, folder=answer.folder, home=answer.home, **self._facts)
         heard = answer is not None or bool(beat)
         if self._for(f"running {heard} {beat}") < LOST_SECONDS + (0 if heard else VISIBLE_SECONDS):
             return None
         self.call_back(run.id, lost=True)
         host = f" on {answer.host}" if answer else ""
         return f"no sign of life{host} for {LOST_SECONDS:g} s"
-
-    def _never_begun(self, run: FlowRun) -> str | None:
-        """Why a child that a worker picked up will not start; None while it may."""
-        taken = run.state is not None and run.state.is_pending()
-        waited = self._for("taken" if taken else "waits")
-        if clock() - self._looked < POOL_SECONDS:
-            return None
-        self._looked = clock()
-        pool = self.server.hear(lambda: self.client.read_work_pool(self.deployment.work_pool_name or ""))
-        is_ready = pool.status is None or pool.status.value == "READY"
-        if not is_ready and not self._warned:
-            self._warned = True
-            why = f"work pool {pool.name!r} {'is paused' if pool.is_paused else 'has no worker'}"
-            self.note("waits", reason=why)
-            log.warning("%s: %s; waiting for it", full_name(self.deployment.name), why)
-        # A worker with a command, such as Slurm's srun, may have put it into a queue. One of Docker says when it has
-        # started the container; before that it may have an image to fetch.
-        is_at_once = (pool.type == "process" and not _command(self.deployment, pool)) or (
-            pool.type == "docker" and run.infrastructure_pid is not None
-        )
-        if not taken or waited < PENDING_SECONDS or (is_ready and not is_at_once):
-            return None
-        self.call_back(run.id, lost=True)
-        return f"a worker took it, and did not begin it for {PENDING_SECONDS:g} s"
 
     def _for(self, shown: str) -> float:
         """Seconds since the state last changed."""
@@ -276,7 +272,10 @@ class Child:
         deadline = clock() + (LOST_CANCEL_SECONDS if lost else CANCEL_SECONDS)
         try:
             asked: State[None] = Cancelling(message="the campaign called it back")
-            self.client.set_flow_run_state(child, asked)
+            try:
+                self.client.set_flow_run_state(child, asked)
+            finally:
+                self._end(child)
             while (run := self._read(child)) and run.state and not run.state.is_final():
                 if clock() > deadline:
                     break
@@ -288,6 +287,49 @@ class Child:
                 self.client.set_flow_run_state(child, crashed, force=True)
         except httpx.HTTPError as fault:
             log.warning("the Prefect server could not be told to end %s: %s", child, fault)
+
+
+@dataclass
+class DeploymentRun(Child):
+    """A run of a deployment, which a worker of its pool starts."""
+
+    deployment: DeploymentResponse
+    _looked: float = field(default=float("-inf"), init=False)
+    _warned: bool = field(default=False, init=False)
+
+    @property
+    def name(self) -> str:
+        return full_name(self.deployment.name)
+
+    def _create(self, parameters: dict[str, Any]) -> UUID:
+        made = self.client.create_flow_run_from_deployment(
+            self.deployment.id, parameters=parameters, idempotency_key=key(self.asked, self.number), tags=self._tags
+        )
+        return made.id
+
+    def _never_begun(self, run: FlowRun) -> str | None:
+        """Why a child that a worker picked up will not start; None while it may."""
+        taken = run.state is not None and run.state.is_pending()
+        waited = self._for("taken" if taken else "waits")
+        if clock() - self._looked < POOL_SECONDS:
+            return None
+        self._looked = clock()
+        pool = self.server.hear(lambda: self.client.read_work_pool(self.deployment.work_pool_name or ""))
+        is_ready = pool.status is None or pool.status.value == "READY"
+        if not is_ready and not self._warned:
+            self._warned = True
+            why = f"work pool {pool.name!r} {'is paused' if pool.is_paused else 'has no worker'}"
+            self.note("waits", reason=why)
+            log.warning("%s: %s; waiting for it", self.name, why)
+        # A worker with a command, such as Slurm's srun, may have put it into a queue. One of Docker says when it has
+        # started the container; before that it may have an image to fetch.
+        is_at_once = (pool.type == "process" and not _command(self.deployment, pool)) or (
+            pool.type == "docker" and run.infrastructure_pid is not None
+        )
+        if not taken or waited < PENDING_SECONDS or (is_ready and not is_at_once):
+            return None
+        self.call_back(run.id, lost=True)
+        return f"a worker took it, and did not begin it for {PENDING_SECONDS:g} s"
 
 
 def _command(deployment: DeploymentResponse, pool: WorkPool) -> str | None:

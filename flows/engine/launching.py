@@ -1,4 +1,4 @@
-"""Launching: run a training on another machine, as a run of a deployment of the flow `trial`.
+"""Launching: run a training on another machine, as a run of the flow `trial`: of a deployment, or in a Slurm job.
 
 The child run gets an idempotency key, *campaign id / trial / attempt / part / launch n*. A running or finished child
 of that key is adopted, so a killed campaign finds its children again. A child that dies of its machine is launched
@@ -15,8 +15,13 @@ from prefect.client.schemas.filters import FlowFilter, FlowFilterName
 from prefect.exceptions import ObjectNotFound
 
 from environments.plugins import Refused
-from flows.engine.deployment_run import FLOW, CannotLaunch, Child, Server, full_name
+from flows.engine.deployment_run import FLOW, CannotLaunch, Child, DeploymentRun, Server, full_name
+from flows.engine.slurm import slurm_check, slurm_job
+from flows.engine.slurm.commands import SlurmAway, check_installed
+from flows.engine.slurm.request import JobRequest
+from flows.engine.slurm.slurm_job import SlurmJob
 from flows.server.api import impatient_client
+from flows.spec.slurm_options import SLURM
 from tasks.store.launch_files import Launches, LaunchRequest
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt
@@ -33,38 +38,82 @@ ANSWER_SECONDS = 10.0
 """Time-out of one request to the server."""
 
 
-def check(launch: str) -> None:
-    """Refuse a deployment that does not exist or has no work pool."""
-    if launch != "here":
-        with impatient_client(ANSWER_SECONDS) as client:
+def check(launch: str, request: JobRequest | None = None) -> None:
+    """Refuse a deployment that does not exist or has no work pool, or jobs that Slurm would not take.
+
+    Args:
+        request: The jobs, where Slurm is to run them.
+    """
+    if launch == "here":
+        return
+    with impatient_client(ANSWER_SECONDS) as client:
+        if request:
+            slurm_check.check(request, str(client.api_url))
+        else:
             _deployment(client, launch)
 
 
-def run_elsewhere(launch: str, ledger: Ledger, asked: LaunchRequest) -> None:
-    """Run a training elsewhere, and return when its results are there.
+def run_elsewhere(launch: str, ledger: Ledger, asked: LaunchRequest, request: JobRequest | None = None) -> float:
+    """Run a training elsewhere, and return when its results are there: the seconds that it waited in a queue.
 
     CannotLaunch if its machines died too often or it failed there; Refused if they do not see the campaign's directory.
+
+    Args:
+        request: The job, where Slurm is to run it.
     """
     if asked.is_done(ledger.results):
-        return
+        return 0.0
+    if request:
+        check_installed()
+    waited = 0.0
     launches = Launches.of(ledger.path, asked)
     deaths: list[str] = []
     with impatient_client(ANSWER_SECONDS) as client:
         server = Server(client, ledger)
-        deployment = server.ask(lambda: _deployment(client, launch))
+        deployment = None if request else server.ask(lambda: _deployment(client, launch))
         while len(deaths) < MOST_DEATHS:
             number = launches.next
-            child = Child(server, deployment, launches, asked, number)
-            if (death := child.follow()) is None:
-                return
+            child = _child(server, launches, asked, number, deployment, request)
+            death = child.follow()
+            waited += child.waited
+            if death is None:
+                return waited
             deaths.append(f"launch {number}: {death}")
             child.note("died", reason=death)
             if launches.answered(number) is None and len(deaths) < MOST_DEATHS:
                 interrupt.wait(PAUSE_SECONDS)
     raise CannotLaunch(
-        f"{full_name(launch)} could not do trial {asked.at.number}: its machines died {len(deaths)} times "
+        f"{child.name} could not do trial {asked.at.number}: its machines died {len(deaths)} times "
         f"({'; '.join(deaths)}). See to them, then `nightshift resume {ledger.campaign.name}`"
     )
+
+
+def _child(
+    server: Server,
+    launches: Launches,
+    asked: LaunchRequest,
+    number: int,
+    deployment: DeploymentResponse | None,
+    request: JobRequest | None,
+) -> Child:
+    if request:
+        return SlurmJob(server, launches, asked, number, request)
+    assert deployment is not None, "what Slurm does not run, a deployment does"
+    return DeploymentRun(server, launches, asked, number, deployment)
+
+
+def end_left(ledger: Ledger, launch: str) -> None:
+    """Cancel the Slurm jobs of an earlier life of a campaign that is not to run there any more."""
+    if launch == SLURM:
+        return  # they are adopted
+    try:
+        if ended := slurm_job.end_left(ledger.path):
+            ledger.event("launch", what="called back", jobs=ended)
+    except SlurmAway as silent:
+        raise Refused(
+            f"campaign {ledger.campaign.name!r} may have jobs in Slurm, and {silent}: resume it where Slurm "
+            f"answers, or with --launch {SLURM}"
+        ) from silent
 
 
 def _deployment(client: SyncPrefectClient, launch: str) -> DeploymentResponse:

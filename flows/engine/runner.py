@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from environments import Environment
@@ -13,6 +13,7 @@ from environments.effort import Allowance
 from environments.judges import ComparisonBlock, Use
 from environments.score import Score
 from flows.engine.launching import run_elsewhere
+from flows.engine.slurm.request import request_of
 from flows.engine.worker_pool import run_in_parallel
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.cache_key import At, history_digest, is_kept, kept, whole
@@ -30,6 +31,7 @@ from tasks.store import workspace
 from tasks.store.launch_files import RESULTS, LaunchRequest, Step
 from tasks.store.ledger import Ledger, frozen_elsewhere, machine
 from tasks.store.workspace import TrialDir
+from tasks.system.clock import clock
 from tasks.train import train
 from tasks.trial import History, Proposal, Rerun, Run, Trial, UntrainedControl, Verdict, baseline
 from tasks.untrained_control import untrained
@@ -56,6 +58,8 @@ class Runner:
     """The part of the history that other machines can read; None: all of it."""
     launched: bool = False
     """Whether it runs inside a deployment run (flows/trial.py), not in the campaign's process."""
+    queued: list[tuple[float, float]] = field(default_factory=list)
+    """Begin and end of each wait of its runs in a queue of other machines, on the engine's clock."""
 
     @property
     def environment(self) -> Environment:
@@ -77,6 +81,15 @@ class Runner:
         """The frozen baseline program of the environment that it runs in."""
         path = frozen_elsewhere(self.ledger.path, self.elsewhere.name) if self.elsewhere else self.ledger.path
         return path / "program"
+
+    @property
+    def queued_seconds(self) -> float:
+        """Time in which a run of it waited in a queue; waits at the same time count once."""
+        seconds, until = 0.0, float("-inf")
+        for begin, end in sorted(self.queued):
+            seconds += max(end - max(begin, until), 0.0)
+            until = max(until, end)
+        return seconds
 
     def trial(self, number: int, proposal: Proposal) -> JudgedTrial:
         """Train and judge a proposal under each of its training seeds; a failed run is the last one."""
@@ -136,7 +149,7 @@ class Runner:
         at, place = self._at(number), self.ledger.place(number)
         if self._is_launched(at, place, "untrained"):
             asked = LaunchRequest(at, "untrained", proposal, self._name(place), *self._known, siblings=(trained,))
-            run_elsewhere(self.spec.launch, self.ledger, asked)
+            self._run_elsewhere(asked, self.environment)
         with self._slot(at, place, "untrained") as slot:
             control = kept(untrained, self.ledger.results)(
                 at, whole(self.environment), self.spec.isolation, self.ledger.program, place, proposal, trained,
@@ -209,7 +222,7 @@ class Runner:
             asked = LaunchRequest(
                 at, "measure", proposal, name, *known, purpose, siblings, early, judged, block, other, self.budget
             )
-            run_elsewhere(self.spec.launch, ledger, asked)
+            self._run_elsewhere(asked, self.environment.at(proposal.share))
         environment, isolation = self.environment.at(proposal.share), self.spec.isolation
         problem = whole(environment)
         canceller = self.spec.loaded_canceller(self.environment) if early and self.history else None
@@ -257,6 +270,11 @@ class Runner:
                 yield slot
             finally:
                 self.ledger.event("slot free", **where, **slot.use.rounded)
+
+    def _run_elsewhere(self, asked: LaunchRequest, environment: Environment) -> None:
+        began = clock()
+        if waited := run_elsewhere(self.spec.launch, self.ledger, asked, request_of(self.spec, environment)):
+            self.queued.append((began, began + waited))
 
     def _at(self, number: int, part: str = "") -> At:
         return replace(self.ledger.at(number, part), launched=self.launched)

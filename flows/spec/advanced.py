@@ -44,7 +44,7 @@ class Advanced(AdvancedOptions, BaseModel):
             )
         return f"{share:g}"
 
-    @field_validator("options", "rule_options", "cancel_options", "overrides", mode="before")
+    @field_validator("options", "rule_options", "cancel_options", "slurm_options", "overrides", mode="before")
     @classmethod
     def _edited(cls, value: Any) -> Any:
         value = parsed(value)

@@ -26,6 +26,7 @@ from flows.spec.advanced import Advanced
 from flows.spec.environment import checked_environment, source
 from flows.spec.form import spread
 from flows.spec.options import FIXED, CampaignOptions
+from flows.spec.slurm_options import SlurmOptions
 from tasks import propose
 from tasks.cancellers import Canceller
 from tasks.certifying.ablation import ablation_runs
@@ -110,6 +111,11 @@ class CampaignSpec(CampaignOptions, BaseModel):
         return Isolation(choose(self.advanced.isolation), self.advanced.allow_unsandboxed)
 
     @property
+    def slurm(self) -> SlurmOptions:
+        """The jobs of `launch = "slurm"`."""
+        return SlurmOptions.of(self.advanced.slurm_options)
+
+    @property
     def loaded_proposer(self) -> Proposer:
         return propose.load(self.proposer, self.advanced.options)
 
@@ -183,8 +189,8 @@ class CampaignSpec(CampaignOptions, BaseModel):
         if shutil.which("git") is None:
             raise Refused("git is not installed: install it, since the lineage of a campaign is a git repository")
         _ = self.loaded_rule
-        known = Ledger.exists(self.name)
-        environment = self._resumed().environment if known else self.new_environment()
+        _ = self.slurm
+        known, environment = Ledger.exists(self.name), self.loaded_environment()
         self._check_proposers(environment)
         if not known:
             learned_from(self.advanced.learn_from, environment)
@@ -206,6 +212,10 @@ class CampaignSpec(CampaignOptions, BaseModel):
 
         if runtime.flow_run.id is not None:
             place.check()
+
+    def loaded_environment(self) -> Environment:
+        """The campaign's frozen environment, or that of a new one. Refused as in `check`."""
+        return self._resumed().environment if Ledger.exists(self.name) else self.new_environment()
 
     def _check_slots(self, environment: Environment) -> None:
         """Refuse more cores than there are, and more parallel trials than slots. Of these only the flow knows: its

@@ -200,7 +200,10 @@ class Program:
         if self._status is None:
             self._look()
             self._take_in(seconds)
-            if self._status is None and self.process.poll() is not None:
+            has_ended = self.process.poll() is not None
+            if self._status is not None or has_ended:
+                interrupt.settle()
+            if self._status is None and has_ended:
                 self._take_in(0)  # its last output may just have arrived
                 if self._status is None:
                     self._lost()

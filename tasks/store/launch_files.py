@@ -3,6 +3,7 @@
     runs/<campaign>/launches/0007-1-run-2/     one run of a trial: its number, attempt and part
         1.json          the request of the first launch, with a random token
         1.answer.json   the same token from the other machine: both sides see the same files
+        1.job, 1.log    the number of its Slurm job, and that job's output
         1.closed        nobody waits for that launch any more: it died, failed, or was cancelled
         lock, beat      held by whoever does the run; never by two launches at a time
 
@@ -163,6 +164,17 @@ class Launches:
 
     def close(self, number: int) -> None:
         self._write(f"{number}.closed", "")
+
+    def submitted(self, number: int, job: str) -> None:
+        """Note the Slurm job of a launch."""
+        self._write(f"{number}.job", f"{job}\n")
+
+    def job(self, number: int) -> str | None:
+        """The Slurm job of a launch; None if none is noted."""
+        try:
+            return (self.folder / f"{number}.job").read_text().strip() or None
+        except FileNotFoundError:
+            return None
 
     def beat(self) -> str:
         """A value that changes about every second while somebody does the run; empty when nobody does."""

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -23,8 +23,11 @@ class Unanswered(Exception):
     """A command failed or timed out; the message names it and quotes its output."""
 
 
-def ask(command: Sequence[str], seconds: float = ASK_SECONDS) -> str:
+def ask(command: Sequence[str], seconds: float = ASK_SECONDS, environment: Mapping[str, str] | None = None) -> str:
     """Run a command; its output.
+
+    Args:
+        environment: Its variables; None: those of this process.
 
     Raises:
         Unanswered: it failed or timed out. It is killed then, but not waited for: a process that hangs in a driver
@@ -36,7 +39,7 @@ def ask(command: Sequence[str], seconds: float = ASK_SECONDS) -> str:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=variables() | {"LC_ALL": "C"},
+        env={**(variables() if environment is None else environment), "LC_ALL": "C"},
         text=True,
         errors="replace",
         start_new_session=True,

@@ -8,12 +8,17 @@ signal is only recorded, and `check` raises KeyboardInterrupt where the caller c
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 from collections.abc import Iterator
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+BATCH_JOB = "SLURM_JOB_ID"
+"""The variable by which a process knows that it runs in a job."""
+SETTLE_SECONDS = 0.3
 
 _asked = threading.Event()
 
@@ -32,6 +37,16 @@ def wait(seconds: float) -> None:
     """Sleep, unless a signal asks this process to end meanwhile."""
     _asked.wait(seconds)
     check()
+
+
+def settle() -> None:
+    """Wait for a signal that may have reached a program before this process. Raises KeyboardInterrupt if one has.
+
+    Slurm signals every process of a job that it ends, so a program's end may be Slurm's doing. It would count as a
+    crash, or as a training that ended by itself.
+    """
+    if BATCH_JOB in os.environ:
+        wait(SETTLE_SECONDS)
 
 
 @contextlib.contextmanager

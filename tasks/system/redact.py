@@ -74,6 +74,14 @@ def known_secrets() -> tuple[Secret, ...]:
     return tuple(sorted((Secret(name, form) for form, name in found.items()), key=lambda s: -len(s.form)))
 
 
+def is_secret(name: str, value: str) -> bool:
+    """Whether a variable holds a secret, by its name, and not the path of a file with one."""
+    words = name.upper().split("_")
+    # A key may begin with a slash too.
+    is_named = bool(SECRET_WORDS & set(words)) and words[-1] not in PLACE_WORDS
+    return is_named and not (value.startswith("/") and os.path.lexists(value))
+
+
 def scrub(data: bytes, secrets: Sequence[Secret] | None = None) -> bytes:
     """The data with `[secret NAME]` in place of each secret."""
     scrubber = Scrubber(secrets)
@@ -180,11 +188,9 @@ def capped(line: str, limit: int) -> str:
 def _values() -> Iterator[tuple[str, str]]:
     """Names and values of the secrets; a value may come several times."""
     for name, value in variables().items():
-        words = name.upper().split("_")
-        is_secret = SECRET_WORDS & set(words) and words[-1] not in PLACE_WORDS
-        if is_secret and not (value.startswith("/") and os.path.lexists(value)):  # a key may begin with a slash too
+        if is_secret(name, value):
             yield name, value
-            if "AUTH" in words:  # a user:password
+            if "AUTH" in name.upper().split("_"):  # a user:password
                 yield name, value.partition(":")[2]
         for match in URL_PASSWORD.finditer(value):
             yield name, match[2]

@@ -13,6 +13,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -308,6 +309,11 @@ def _tracker(uri: str, home: Path, secrets: Mapping[str, str] | None = None) -> 
         path = Path(rest[1:]).absolute()
         schema.check(path)
         uri = f"sqlite:///{path}"
+    if scheme.partition("+")[0] == "postgresql" and find_spec(driver := scheme.partition("+")[2] or "psycopg2") is None:
+        raise Refused(
+            f"tracking cannot go to {without_passwords(uri)!r}: the driver {driver} is not installed: "
+            "pip install 'psycopg[binary]>=3.2,<4', the extra `postgres`, and write postgresql+psycopg://"
+        )
     return Mlflow(uri.rstrip("/"), home, secrets)
 
 

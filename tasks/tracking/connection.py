@@ -18,7 +18,7 @@ import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -121,10 +121,11 @@ class Store:
         if self._client is None:
             from mlflow import MlflowClient
 
-            if self._database is not None:
-                with self.lock(seconds=60):
+            # The client of a database makes its tables, and two processes that do so at once fail.
+            with nullcontext() if self.served else self.lock(seconds=60):
+                if self._database is not None:
                     build_database(self._database)
-            self._client = MlflowClient(self.uri)
+                self._client = MlflowClient(self.uri)
         return self._client
 
 

@@ -95,6 +95,7 @@ def trial_tags(campaign: CampaignRecord, trial: Trial, files: TrialFiles) -> dic
             optional["due"] = plain(run.due.reason)[:REASON_CHARACTERS]
         optional["isolation"] = run.isolation or None
         optional["machine"] = run.machine or None
+        optional["slurm.job_id"] = run.job or None
         optional["network"] = "on" if run.network else None
     return {
         "kind": "trial",

@@ -6,10 +6,12 @@ import os
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from benchmarks import postgres
 from benchmarks.__main__ import BENCHMARKS
 from environments.score import Score
 from tasks.store.calibration import CALIBRATION, Calibration, Measured
@@ -92,6 +94,8 @@ def run(*arguments: str) -> str:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_a_benchmark_runs_at_its_smallest_size_and_prints_a_table(name: str, tmp_path: Path) -> None:
+    if name == "postgres" and (postgres.binary("initdb") is None or find_spec("psycopg") is None):
+        pytest.skip(f"PostgreSQL or its driver is not installed: {postgres.INSTALL}, and the extra `postgres`")
     more = NEEDS[name](tmp_path) if name in NEEDS else []
 
     table = run(name, "--smoke", *more)
