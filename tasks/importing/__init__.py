@@ -25,12 +25,11 @@ from typing import Any
 import tomlkit
 
 from environments import plugins
+from environments.earlier_trials import FILE as HISTORY
+from environments.earlier_trials import EarlierTrial
 from environments.plugins import Refused
-from environments.space import Value
 
 PACKAGE = "tasks.importing"
-HISTORY = "history.jsonl"
-"""File of the earlier trials, beside environment.toml."""
 
 
 @dataclass(frozen=True)
@@ -48,16 +47,6 @@ class Term:
 
     theirs: str
     ours: str
-
-
-@dataclass(frozen=True)
-class EarlierTrial:
-    """A trial that the original tool ran, for a proposer to learn from."""
-
-    params: Mapping[str, Value]
-    score: float | None
-    """None where it failed."""
-    note: str = ""
 
 
 @dataclass(frozen=True)
