@@ -1,9 +1,9 @@
-"""Importing: another tool's problem as an environment of ours. One file per source.
+"""Importing: another tool's problem as an environment of ours. One importer per tool, one file each.
 
-A source says whether it recognises a path, and converts it into the files of an environment's folder. It reads the
+An importer says whether it recognises a path, and converts it into the files of an environment's folder. It reads the
 original and runs nothing of it; whoever asked writes the folder. To add one, put a file like this into the package:
 
-    class Makefiles(Source):
+    class Makefiles(Importer):
         \"\"\"A folder with a Makefile whose target `train` trains.\"\"\"
 
         def recognise(self, place: str) -> Recognised:
@@ -34,7 +34,7 @@ PACKAGE = "tasks.importing"
 
 @dataclass(frozen=True)
 class Recognised:
-    """Whether a place is of a source's kind, and why."""
+    """Whether a place is of an importer's kind, and why."""
 
     fits: bool
     reason: str
@@ -69,7 +69,7 @@ class Imported:
     """Options of `nightshift run` that fit: `("--proposer", "random")`."""
 
 
-class Source(ABC):
+class Importer(ABC):
     """A tool whose problems can be imported. Its docstring says what it reads, in a line."""
 
     @abstractmethod
@@ -85,22 +85,22 @@ class Source(ABC):
         """
 
 
-def sources() -> dict[str, Source]:
-    """The sources, by name."""
-    return {name: plugins.load(PACKAGE, name, Source)() for name in plugins.names(PACKAGE)}  # type: ignore[type-abstract]
+def importers() -> dict[str, Importer]:
+    """The importers, by name."""
+    return {name: plugins.load(PACKAGE, name, Importer)() for name in plugins.names(PACKAGE)}  # type: ignore[type-abstract]
 
 
 def imported(place: str, source: str = "") -> tuple[str, Imported]:
-    """The source that recognises `place`, by name, and what it makes of it.
+    """The importer that recognises `place`, by name, and what it makes of it.
 
     Args:
         place: A folder, a file or a URL.
-        source: The source to take where several fit; empty: the only one.
+        source: The importer to take where several fit; empty: the only one.
 
     Raises:
-        Refused: no source or several recognise it, with each one's reason; or it cannot be converted.
+        Refused: no importer or several recognise it, with each one's reason; or it cannot be converted.
     """
-    known = sources()
+    known = importers()
     if source:
         plugins.require(source, known, "source")
         known = {source: known[source]}
