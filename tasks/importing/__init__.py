@@ -24,12 +24,12 @@ from typing import Any
 
 import tomlkit
 
-from environments import plugins
-from environments.earlier_trials import FILE as HISTORY
-from environments.earlier_trials import EarlierTrial
+from environments import earlier_trials, plugins
+from environments.earlier_trials import EarlierTrial as EarlierTrial  # for importers
 from environments.plugins import Refused
 
 PACKAGE = "tasks.importing"
+HISTORY = earlier_trials.FILE
 
 
 @dataclass(frozen=True)
