@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 MOST_TRIALS = 5_000
-SLACK, SHORTEST, UNKNOWN = 1.5, 10, 600
+SLACK, SHORTEST, UNKNOWN = 3, 30, 600
 """The budget: so many times the longest finished trial, in seconds at least, and where none has finished."""
 
 
@@ -80,7 +81,7 @@ def _imported(study: Study, where: str) -> Imported:
     seconds = _budget(finished)
     history = tuple(_earlier(trials))
     of_best = "the baseline" if best else "none has finished: the baseline has the middle of each range"
-    of_time = "one and a half times the longest" if finished else "a guess, since none has finished"
+    of_time = "three times the longest, 30 s at least" if finished else "a guess, since none has finished"
     carried = [
         Term(direction.name.lower(), f"direction, of the metric {metric}"),
         *carried,
@@ -92,7 +93,7 @@ def _imported(study: Study, where: str) -> Imported:
     keys: dict[str, Any] = {
         "title": study.study_name, "metric": metric, "direction": "maximize" if higher else "minimize",
         "budget_seconds": seconds, "trainer": "command", "program": ["train.py", "objective.py"],
-        "editable": ["objective.py"], "train_cmd": f"python train.py {metric}", "judge": "command",
+        "editable": ["objective.py"], "train_cmd": f"python train.py {shlex.quote(metric)}", "judge": "command",
         "command": {"eval_cmd": "python judge.py {out} {result}"}, "space": space,
     }  # fmt: skip
     if fixed:

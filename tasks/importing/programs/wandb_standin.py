@@ -129,6 +129,11 @@ class LoggedRun:
     def _nothing(self, *_: Any, **__: Any) -> None:
         """What is for the site alone."""
 
+    def _no_page(self) -> str:
+        """The address of a page, of which there is none."""
+        return ""
+
+    get_url = get_sweep_url = get_project_url = _no_page
     watch = unwatch = save = alert = log_artifact = log_code = mark_preempting = _nothing
 
     def __enter__(self) -> LoggedRun:
@@ -189,6 +194,7 @@ _progress = (_OUT / "progress.jsonl").open("a", buffering=1)
 config, summary = SweepSettings(), LoggedSummary()
 run = LoggedRun()
 log, define_metric, finish, watch, unwatch = run.log, run.define_metric, run.finish, run.watch, run.unwatch
+join = finish
 save, alert, log_artifact = run.save, run.alert, run.log_artifact
 atexit.register(run.finish)
 print('{"ready": true}', file=_progress)
