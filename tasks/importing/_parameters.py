@@ -31,6 +31,13 @@ class ConvertedParameter:
         return self.table["default"] if self.table else self.fixed  # type: ignore[return-value]
 
     @property
+    def ends(self) -> list[Value]:
+        """Its values, or the ends of its range."""
+        if not self.table:
+            return [self.baseline]
+        return self.table["values"] if self.table["type"] == "choice" else [self.table["low"], self.table["high"]]
+
+    @property
     def words(self) -> str:
         """What it became, for the account."""
         if not self.table:
