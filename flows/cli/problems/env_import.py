@@ -38,7 +38,7 @@ def import_environment(place: str, to: Path | None, importer: str) -> dict[str, 
         "importer": name, "origin": made.origin, "folder": here, "files": sorted(made.files),
         "carried": [asdict(term) for term in made.carried], "left": [asdict(term) for term in made.left],
         "warnings": list(made.warnings), "earlier_trials": len(made.history),
-        "next": [f"nightshift try {shlex.quote(here)}", shlex.join(["nightshift", "run", here, *made.options])],
+        "next": shlex.join(["nightshift", "run", here, *made.options]),
     }  # fmt: skip
 
 
