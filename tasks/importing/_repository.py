@@ -29,6 +29,10 @@ PIP_NAMES = {"sklearn": "scikit-learn", "PIL": "pillow", "cv2": "opencv-python",
 """Packages that are not called by the name of their module."""
 LESS_IS_BETTER = re.compile(r"bpb|loss|error|perplexity|ppl|nll|mse|mae|rmse|latency|seconds|cost|regret", re.I)
 MORE_IS_BETTER = re.compile(r"acc|return|reward|score|f1|auc|win|mfu|throughput|pass|success|r2|bleu|iou", re.I)
+UNBOUNDED = re.compile(r"LR|RATE|NORM|SCALE|TEMP")
+"""Names of constants below 1 that may be larger than 1."""
+LARGEST_SEARCHED = 1e6
+"""Larger real numbers describe a machine or a data set."""
 SEED = re.compile(r"(?:\w+_)?SEED")
 
 Literal = bool | int | float | str
@@ -116,8 +120,8 @@ def _literal(node: ast.expr) -> Literal | None:
         if isinstance(node.op, ast.Pow):
             return left**right if 0 <= right <= HIGHEST_POWER and abs(left) <= HIGHEST_POWER else None
         if (apply := OPERATORS.get(type(node.op))) and (right or not isinstance(node.op, ast.Div | ast.FloorDiv)):
-            value: Literal = apply(left, right)
-            return value
+            result: Literal = apply(left, right)
+            return result
     return None
 
 
@@ -128,23 +132,24 @@ def seeds(found: Mapping[str, Literal]) -> list[str]:
 
 def space(found: Mapping[str, Literal]) -> dict[str, dict[str, Any]]:
     """A search space around constants: ranges by their size, as nothing in a file states them."""
-    ranges = {name: _range(value) for name, value in found.items() if not SEED.fullmatch(name)}
+    ranges = {name: _range(name, value) for name, value in found.items() if not SEED.fullmatch(name)}
     return {name: each for name, each in ranges.items() if each}
 
 
-def _range(value: Literal) -> dict[str, Any]:
+def _range(name: str, value: Literal) -> dict[str, Any]:
     """From a tenth to ten times; a share near 1 by its distance from 1; a count by halves and doubles."""
     if isinstance(value, bool):
         return {"type": "choice", "values": [True, False], "default": value}
-    if isinstance(value, str) or value <= 0 or value >= 2**53:
+    if isinstance(value, str) or value <= 0 or value >= (2**53 if isinstance(value, int) else LARGEST_SEARCHED):
         return {}
     if isinstance(value, int):
         values = sorted({max(value // 2, 1), value, value * 2})
         return {"type": "choice", "values": values, "default": value}
-    if 0.5 < value < 1:
-        low, high = max(0.0, round(1 - 10 * (1 - value), 12)), round(1 - (1 - value) / 10, 12)
+    bounded = value < 1 and not UNBOUNDED.search(name)
+    if bounded and value > 0.8:
+        low, high = round(1 - min(10 * (1 - value), 1), 12), round(1 - (1 - value) / 10, 12)
         return {"type": "float", "low": low, "high": high, "default": value}
-    high = min(value * 10, 1.0) if value < 1 else value * 10
+    high = min(value * 10, 1.0) if bounded else value * 10
     return {"type": "float", "low": value / 10, "high": high, "log": True, "default": value}
 
 

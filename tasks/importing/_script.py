@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tasks.importing import Term
+from tasks.importing import Term, _caches
 from tasks.importing import _repository as repository
-from tasks.importing._caches import caches
 from tasks.importing._repository import REPOSITORY, Literal
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -46,6 +46,10 @@ class Script:
     frozen: Mapping[str, Literal]
     """Constants of the harness."""
     requires: Mapping[str, str]
+    data: tuple[Path, ...]
+    """Folders of the home directory that the programs read."""
+    hub: Path | None
+    """The cache of the Hugging Face hub, if they use it."""
     files: Mapping[str, str | Path]
     left: list[Term] = field(default_factory=list)
 
@@ -81,13 +85,14 @@ def read(folder: Path, harness: str) -> Script:
         folder=folder, harness=harness,
         instructions=repository.read_text(instructions) if instructions.is_file() else "",
         constants=repository.constants(trees[Path(SCRIPT).stem]), frozen=repository.constants(trees[harness]),
-        requires=repository.required_modules(trees, folder), files=files, left=left,
+        requires=repository.required_modules(trees, folder), data=tuple(_caches.data_folders(trees.values())),
+        hub=_caches.hub_cache(trees.values()), files=files, left=left,
     )  # fmt: skip
 
 
 def keys(script: Script, metric: str, direction: str) -> dict[str, Any]:
     """The keys of environment.toml that no judge changes."""
-    places = caches(script.folder, (SCRIPT, f"{script.harness}.py"))
+    places = [*script.data, *([script.hub] if script.hub else [])]
     return {
         "title": script.name,
         "metric": metric,
@@ -110,7 +115,7 @@ def files(script: Script, origin: str, agent_of: str = "") -> dict[str, str | Pa
     how = {
         "script": SCRIPT, "harness": script.harness, "budget": script.budget, "agent_of": agent_of,
         "seeds": repository.seeds(script.constants), "constants": dict(script.constants),
-        "home": str(Path.home()),
+        "home": str(Path.home()), "hub": str(script.hub or ""),
     }  # fmt: skip
     note = NOTE.format(title=script.name, origin=origin, repository=REPOSITORY, script=SCRIPT, text=script.instructions)
     return {
@@ -129,7 +134,8 @@ def carried(script: Script) -> list[Term]:
         Term("train.py, edited by the agent", f"{REPOSITORY}/{SCRIPT}, unchanged; editable, and nothing else is"),
         Term(f"{script.harness}.py, not to be modified", f"{REPOSITORY}/{script.harness}.py, which no edit can change"),
         Term("program.md", "program.md, with a note on top; proposers read it"),
-        Term("results.tsv, git branch, keep or reset", "the campaign: nightshift status, report, export"),
+        Term("the agent", "--proposer agent, llm_diff or hybrid; tpe (the default) varies constants, without a model"),
+        Term("git branch, keep or reset", "the campaign: nightshift status, report, export --git"),
     ]
     if script.budget:
         terms.insert(2, Term(budget, "budget_seconds, handed on to it (--set budget_seconds=60)"))
@@ -137,6 +143,11 @@ def carried(script: Script) -> list[Term]:
         terms.append(Term(f"constants of train.py: {', '.join(found)}", "[space]; ranges are guesses: correct them"))
     if names := repository.seeds(script.constants):
         terms.append(Term(", ".join(names), "the seed of the run"))
+    terms += [
+        Term(str(place), "readable: prepare the data there as before, with the original") for place in script.data
+    ]
+    if script.hub:
+        terms.append(Term(str(script.hub), "readable, without a download: run the original once, which fills it"))
     return terms
 
 
@@ -151,4 +162,6 @@ def left(script: Script) -> list[Term]:
         )
     if (script.folder / "pyproject.toml").is_file():
         terms.append(Term("versions in pyproject.toml", "Nightshift's own Python runs train.py; see [requires]"))
+    if missing := [command for module, command in script.requires.items() if find_spec(module) is None]:
+        terms.append(Term("modules that are not installed here", "; ".join(missing)))
     return terms

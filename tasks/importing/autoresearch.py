@@ -55,5 +55,4 @@ class Autoresearch(Importer):
                 f"that is the file which is edited: an edit can print any number. frozen_judge.py proposes a judge "
                 f"that measures by itself; until then read the diff of every champion (--approval code)",
             ),
-            options=("--proposer", "hybrid"),
         )

@@ -1,6 +1,6 @@
 """Runs an imported training script, as it is, in a trial. `script.json` beside this file says which, and how.
 
-    python train.py        trains: `repository/<script>` runs as it would by itself
+    python train.py        trains: `repository/<script>` runs as it would by itself, in a copy that it may write to
     python train.py act    plays the agent that it left, for the control judge
 
 Parameters of a trial become constants of the script: `LEARNING_RATE = 2.5e-4` at its top gets the proposed value. A
@@ -15,8 +15,10 @@ import importlib
 import json
 import math
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import types
 from collections.abc import Mapping
 from contextlib import suppress
@@ -49,8 +51,6 @@ class Tee:
 def main() -> None:
     config = json.loads((HERE / "config.json").read_text())
     out = Path(config["out"])
-    os.chdir(HERE / "repository")
-    sys.path[0] = str(Path.cwd())
     if sys.argv[1:] == ["act"]:
         act(out / AGENT)
     else:
@@ -60,9 +60,16 @@ def main() -> None:
 def train(config: dict[str, Any], out: Path) -> None:
     # The script measures its own time. SIGTERM at the end of the budget would only take its last words.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    copy = shutil.copytree(
+        HERE / "repository", Path(tempfile.gettempdir()) / "repository", copy_function=shutil.copyfile
+    )
+    os.chdir(copy)
+    sys.path[0] = str(copy)
     script = Path(HOW["script"])
     tree = with_constants(ast.parse(script.read_text(), str(script)), changed(config))
-    harness = importlib.import_module(HOW["harness"])
+    if HOW["hub"]:
+        os.environ |= {"HF_HUB_CACHE": HOW["hub"], "HF_HUB_OFFLINE": "1"}
+    harness = imported_at(HOW["home"], HOW["harness"])
     if HOW["budget"]:
         setattr(harness, HOW["budget"], config["budget_seconds"])
     if HOW["agent_of"]:
@@ -74,7 +81,7 @@ def train(config: dict[str, Any], out: Path) -> None:
         progress.write('{"ready": true}\n')
     with (out / "run.log").open("w", buffering=1) as log:
         terminal = sys.stdout
-        sys.stdout = Tee(terminal, log)  # type: ignore[assignment]
+        sys.stdout = Tee(terminal, log)
         program = types.ModuleType("__main__")
         program.__dict__["__file__"] = str(script)
         sys.modules["__main__"], sys.argv = program, [str(script)]
@@ -82,6 +89,16 @@ def train(config: dict[str, Any], out: Path) -> None:
             exec(compile(tree, str(script), "exec"), program.__dict__)
         finally:
             sys.stdout = terminal
+
+
+def imported_at(home: str, name: str) -> types.ModuleType:
+    """Import a module that finds its data below a home directory: a trial has another one."""
+    own = os.environ["HOME"]
+    os.environ["HOME"] = home
+    try:
+        return importlib.import_module(name)
+    finally:
+        os.environ["HOME"] = own
 
 
 def changed(config: Mapping[str, Any]) -> dict[str, Any]:

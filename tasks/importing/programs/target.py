@@ -1,7 +1,7 @@
 """Runs the commands of an imported configuration, as they are, in a trial. `target.json` beside this file has them.
 
-    python train.py               trains: prepare_cmd, then train_cmd, in `repository/`
-    python train.py OUT RESULT    evaluates: eval_cmd, in a copy of the frozen `repository/`, for the judge
+    python train.py               trains: prepare_cmd, then train_cmd, in a copy of `repository/` that they may write to
+    python train.py OUT RESULT    evaluates for the judge: eval_cmd, in a copy of the frozen `repository/`
 
 The commands find their parameters in `AR_PARAMS_JSON` and `AR_PARAM_<NAME>`, and AR_SEED, AR_RUN_DIR, AR_MODEL_DIR,
 AR_PROGRESS_FILE and AR_CONTROL_FILE. Reports of `emit_progress` are handed on, and so is a cancellation.
@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread
@@ -80,22 +80,29 @@ def train() -> int:
     config = json.loads((HERE / "config.json").read_text())
     out, params = Path(config["out"]), config["params"]
     (out / PARAMS).write_text(json.dumps(params))
-    env = variables(params, config["seed"], out)
-    if HOW["prepare_cmd"]:
-        subprocess.run(HOW["prepare_cmd"], cwd=HERE / "repository", env=env, check=True)
+    env, place = variables(params, config["seed"], out), copied(Path(tempfile.gettempdir()))
+    if HOW["prepare_cmd"] and (status := subprocess.run(HOW["prepare_cmd"], cwd=place, env=env).returncode):
+        return status
     with (out / "progress.jsonl").open("a", buffering=1) as progress, (out / "run.log").open("w", buffering=1) as log:
         progress.write('{"ready": true}\n')
         reports = Reports(Path(env["AR_PROGRESS_FILE"]), progress)
-        return followed(HOW["train_cmd"], env, log, reports, Path(env["AR_CONTROL_FILE"]))
+        process = subprocess.Popen(
+            HOW["train_cmd"], cwd=place, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            errors="replace",
+        )  # fmt: skip
+        return followed(process, log, reports, Path(env["AR_CONTROL_FILE"]))
 
 
-def followed(command: Sequence[str], env: Mapping[str, str], log: TextIO, reports: Reports, control: Path) -> int:
-    """Run a command to its end. It is ended by SIGTERM, and asked to end by the file `cancel`."""
-    process = subprocess.Popen(
-        command, cwd=HERE / "repository", env=dict(env), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+def copied(folder: Path) -> Path:
+    """A copy of the files in which a command can write; the workspace itself is read-only."""
+    return shutil.copytree(HERE / "repository", folder / "repository", copy_function=shutil.copyfile)
+
+
+def followed(process: subprocess.Popen[str], log: TextIO, reports: Reports, control: Path) -> int:
+    """The status with which a command ends. It is ended by SIGTERM, and asked to end by the file `cancel`."""
     signal.signal(signal.SIGTERM, lambda *_: process.terminate())
-    reader = Thread(target=copy, args=(process.stdout, log))
+    assert process.stdout is not None
+    reader = Thread(target=copy_lines, args=(process.stdout, log))
     reader.start()
     while process.poll() is None:
         reports.hand_on()
@@ -107,7 +114,7 @@ def followed(command: Sequence[str], env: Mapping[str, str], log: TextIO, report
     return 128 - process.returncode if process.returncode < 0 else process.returncode
 
 
-def copy(lines: TextIO, log: TextIO) -> None:
+def copy_lines(lines: TextIO, log: TextIO) -> None:
     for line in lines:
         log.write(line)
         sys.stdout.write(line)
@@ -118,12 +125,10 @@ def evaluate(out: Path, result: Path) -> int:
     """Run eval_cmd where training has never been; its last numbers become the result by `judge.py`."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        shutil.copytree(HERE / "repository", place / "repository")
-        (place / "run.log").touch()
         params = json.loads((out / PARAMS).read_text())
         env = variables(params, 0, place) | {"AR_RUN_DIR": str(out / "run"), "AR_MODEL_DIR": str(out / "model")}
         done = subprocess.run(
-            HOW["eval_cmd"], cwd=place / "repository", env=env, capture_output=True, text=True, errors="replace"
+            HOW["eval_cmd"], cwd=copied(place), env=env, capture_output=True, text=True, errors="replace"
         )
         (place / "run.log").write_text(f"{done.stdout}\n{done.stderr}")
         sys.stdout.write(f"{done.stdout}\n{done.stderr}\n")
