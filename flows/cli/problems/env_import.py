@@ -38,7 +38,7 @@ def import_environment(place: str, to: Path | None, importer: str) -> dict[str, 
         "importer": name, "origin": made.origin, "folder": here, "files": sorted(made.files),
         "carried": [asdict(term) for term in made.carried], "left": [asdict(term) for term in made.left],
         "warnings": list(made.warnings), "earlier_trials": len(made.history),
-        "next": [f"nightshift try {shlex.quote(here)}", shlex.join(["nightshift", "run", here, *made.options])],
+        "next": shlex.join(["nightshift", "run", here, *made.options]),
     }  # fmt: skip
 
 
@@ -93,6 +93,7 @@ def _lines(made: Imported) -> str:
 def _account(made: Imported) -> str:
     """The account as a page."""
     parts = [f"# Imported\n\nFrom {made.origin}, by `nightshift env import`. The original was not changed.\n"]
+    parts += [f"\nOptions of `nightshift run` that fit: `{shlex.join(made.options)}`\n"] if made.options else []
     parts += [f"\n**{warning}**\n" for warning in made.warnings]
     for title, terms in (("Carried", made.carried), ("Not carried", made.left)):
         rows = "".join(f"| {_cell(term.theirs)} | {_cell(term.ours)} |\n" for term in terms)
@@ -108,12 +109,12 @@ def shown(account: dict[str, Any]) -> str:
     """The account as lines for the terminal."""
     lines = [f"recognised: {account['origin']}", f"wrote {account['folder']}: {FILE} and {ACCOUNT} with this account"]
     for title, key in (("carried", "carried"), ("not carried", "left")):
-        lines += [f"\n{title}:", *_columns(Term(**term) for term in account[key])] if account[key] else []
+        lines += [f"\n{title}:", *_paired(Term(**term) for term in account[key])] if account[key] else []
     if account["earlier_trials"]:
         lines.append(f"\n{account['earlier_trials']} earlier trials: {HISTORY}")
     lines += [f"\nWARNING: {terminal.clean(warning)}" for warning in account["warnings"]]
     return "\n".join(lines)
 
 
-def _columns(terms: Iterable[Term]) -> list[str]:
-    return [f"  {terminal.clean(term.theirs):<34} {terminal.clean(term.ours)}" for term in terms]
+def _paired(terms: Iterable[Term]) -> list[str]:
+    return [f"  {terminal.clean(term.theirs)}\n      {terminal.clean(term.ours)}" for term in terms]

@@ -91,7 +91,7 @@ def env_import(
         terminal.print_json({**account, "validated": facts})
         return 0
     print(validation.shown(facts, account["folder"]))
-    print("\n".join(f"next: {command}" for command in account["next"]))
+    print(f"then: {account['next']}")
     return 0
 
 
