@@ -2,7 +2,8 @@
 
     commit  eval_score  memory_gb  status  description
 
-The second column is the score, by whatever name. A crash has a score of 0 there, which is none.
+The second column is the score, by whatever name, unless there is a column metric_value. A crash has a score of 0
+there, which is none.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ MOST_LINES, MOST_CHARACTERS = 5_000, 500
 BLOB_BYTES = 2**20
 NO_SCORE = ("crash", "crashed", "failed", "timeout", "error")
 NOT_SCORES = frozenset({"commit", "status", "description", "memory_gb"})
+VALUE = "metric_value"
 Read = Callable[[str], Mapping[str, Value]]
 """The parameters of a commit; empty where they are not known."""
 
@@ -38,6 +40,7 @@ def _trials(path: Path, params_of: Read) -> Iterator[EarlierTrial]:
         lines = csv.reader((line.replace("\0", "") for line in file), delimiter="\t", quoting=csv.QUOTE_NONE)
         names = [name.strip().lower() for name in next(lines, [])]
         column = next((at for at, name in enumerate(names) if at > 0 and name not in NOT_SCORES), None)
+        column = names.index(VALUE) if VALUE in names else column
         if column is None or not {"status", "description"} <= {*names}:
             return
         for number, cells in enumerate(lines, 2):

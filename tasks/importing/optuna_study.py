@@ -147,13 +147,14 @@ def _parameter(every: Sequence[BaseDistribution], default: object) -> ConvertedP
 
 def _suggestions(trials: Sequence[FrozenTrial]) -> Iterator[str]:
     """The calls by which an objective asks for the study's parameters, a line each."""
-    from optuna.distributions import CategoricalDistribution, FloatDistribution
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     for name, every in _distributions(trials).items():
         one = every[-1]
         if isinstance(one, CategoricalDistribution):
             call = f"suggest_categorical({name!r}, {list(one.choices)!r})"
         else:
+            assert isinstance(one, FloatDistribution | IntDistribution)
             more = ", log=True" * one.log + f", step={one.step!r}" * (one.step not in (None, 1))
             kind = "float" if isinstance(one, FloatDistribution) else "int"
             call = f"suggest_{kind}({name!r}, {one.low!r}, {one.high!r}{more})"

@@ -89,7 +89,8 @@ def _lay_over(table: dict[str, Any], more: Mapping[str, Any]) -> None:
 def _name(key: str) -> str:
     """The parameter of a key of an old or new prime-rl."""
     now = SAME.get(key, key)
-    return {dotted: name for name, dotted in keys().DOTTED.items()}.get(now, now)
+    called: dict[str, str] = {dotted: name for name, dotted in keys().DOTTED.items()}
+    return called.get(now, now)
 
 
 def _swept(parameters: Mapping[str, Any], found: PrimeRlConfig) -> Iterator[tuple[str, ConvertedParameter]]:

@@ -8,11 +8,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from environments import FILE, NOT_FROZEN
 from environments.plugins import Refused
-from tasks.importing import HISTORY, Imported, Importer, Recognised, Term, environment_toml
+from tasks.importing import HISTORY, Imported, Importer, Recognised, Term, _yaml, environment_toml
+from tasks.importing import _repository as repository
 from tasks.importing._parameters import metric_name
 from tasks.importing._programs import program
 from tasks.importing._python_defaults import defaults, logged
@@ -72,10 +71,7 @@ def _file(place: str) -> Path | None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        found = yaml.safe_load(path.read_text("utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as wrong:
-        raise Refused(f"{path}: not YAML: {' '.join(str(wrong).split())[:200]}") from wrong
+    found = _yaml.read(path)
     if not isinstance(found, dict):
         raise Refused(f"{path}: holds {type(found).__name__}, not a table")
     return found
@@ -105,6 +101,8 @@ def _imported(path: Path, sweep: Mapping[str, Any]) -> Imported:
     }  # fmt: skip
     if fixed:
         keys["fixed"] = fixed
+    if requires := _requires(root, name):
+        keys["requires"] = requires
     how = {
         "program": name, "command": command, "constants": made.constants, "as_json": made.as_json, "paths": made.paths,
         "parameters": list(made.found),
@@ -207,6 +205,14 @@ def _size(path: Path) -> int:
 
 def _has_modules(path: Path) -> bool:
     return path.is_dir() and any(path.glob("*.py"))
+
+
+def _requires(root: Path, name: str) -> dict[str, str]:
+    """The installed modules that the program imports at its top, but for wandb."""
+    if not name.endswith(".py"):
+        return {}
+    found = repository.required_modules({name: repository.parsed(root / name)}, root)
+    return {module: command for module, command in found.items() if module != "wandb"}
 
 
 def _carried(

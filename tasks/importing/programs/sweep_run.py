@@ -60,9 +60,9 @@ def main() -> None:
         (work / "args.json").write_text(json.dumps(params))
         macros["${args_json_file}"] = ["args.json"]
     words = [word for given in how["command"] for word in macros.get(given, [given])]
-    path = os.pathsep.join(filter(None, [str(HERE / "standin"), str(work), os.environ.get("PYTHONPATH", "")]))
+    search = os.pathsep.join(filter(None, [str(HERE / "standin"), str(work), os.environ.get("PYTHONPATH", "")]))
     os.environ.update(
-        PYTHONPATH=path, NIGHTSHIFT_SWEEP=str(HERE), WANDB_MODE="offline", PYTHONHASHSEED=str(config["seed"] % 2**32)
+        PYTHONPATH=search, NIGHTSHIFT_SWEEP=str(HERE), WANDB_MODE="offline", PYTHONHASHSEED=str(config["seed"] % 2**32)
     )
     os.chdir(work)
     sys.stdout.flush()

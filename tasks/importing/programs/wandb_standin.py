@@ -69,7 +69,7 @@ class SweepSettings(MutableMapping[str, Any]):
     def __setattr__(self, name: str, value: Any) -> None:
         self[name] = value
 
-    def update(self, *args: Any, allow_val_change: bool = False, **more: Any) -> None:  # type: ignore[override]
+    def update(self, *args: Any, allow_val_change: bool = False, **more: Any) -> None:
         """Lay settings over; those of the sweep stay."""
         for one in (*args, more):
             self._more.update(one if isinstance(one, Mapping) else vars(one))
