@@ -214,8 +214,8 @@ WARNINGS = (
     "the score is what objective() returns, so it comes from the program that is scored. With parameters alone that is "
     "your own code. Before you let code be edited (--proposer llm_diff, agent), let objective.py save its model into "
     "the folder `out` of config.json and measure it in judge.py, which is frozen",
-    "an objective with a fixed random_state gives one value under every seed, and its trials are crashes for ignoring "
-    "their seed: use config.json's seed, or state deterministic = true in environment.toml",
+    "an objective with a fixed random_state gives one value under every seed: state deterministic = true in "
+    "environment.toml then, or no noise is seen where there is some on other data",
 )
 PROGRAM_MD = """\
 # {name}

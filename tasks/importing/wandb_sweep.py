@@ -255,8 +255,8 @@ WARNINGS = (
     "the score is what the program logs, so it comes from the program that is scored. With parameters alone that is "
     "your own code. Before you let code be edited (--proposer llm_diff, agent), let logged_metric.py, which is "
     "frozen, measure the model that training leaves in OUT/run",
-    "a program that draws from fixed seeds alone gives one value under every seed, and its trials are crashes for "
-    "ignoring their seed: let it use the seed of config.json, or state deterministic = true in environment.toml",
+    "a program with fixed seeds gives one value under every seed of a trial: let it use the seed of config.json, or "
+    "state deterministic = true in environment.toml",
 )
 PROGRAM_MD = """\
 # {title}

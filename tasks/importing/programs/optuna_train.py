@@ -53,7 +53,9 @@ def main() -> None:
     values = [float(value) for value in (returned if isinstance(returned, tuple | list) else [returned])]
     if not values or not all(map(math.isfinite, values)):
         failed(f"the objective returned {returned!r}, which is no finite number")
-    (out / "score.json").write_text(json.dumps({"score": values[0], "others": values[1:]}))
+    # With the parameters and the seed, since two runs may well return the same value, such as a share of right answers.
+    of = {"params": config["params"], "seed": config["seed"]}
+    (out / "score.json").write_text(json.dumps({"score": values[0], "others": values[1:], **of}))
 
 
 if __name__ == "__main__":

@@ -51,6 +51,8 @@ def main() -> None:
     out = Path(config["out"])
     work = out / "run"
     work.mkdir(parents=True, exist_ok=True)
+    # Two runs may well log the same value, such as a share of right answers.
+    (out / "run.json").write_text(json.dumps({"params": config["params"], "seed": config["seed"]}))
     for path in HERE.iterdir():
         if path.name not in OWN and path.resolve() != out.resolve():
             copy = shutil.copytree if path.is_dir() else shutil.copyfile
