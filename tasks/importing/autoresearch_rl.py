@@ -10,10 +10,11 @@ from typing import Any
 
 from environments import FILE
 from environments.plugins import Refused
-from tasks.importing import Imported, Importer, Recognised, Term, _results_tsv, _script, _yaml, environment_toml
+from tasks.importing import Imported, Importer, Recognised, Term, _script, _yaml, environment_toml
 from tasks.importing import _repository as repository
 from tasks.importing._repository import REPOSITORY
 from tasks.importing._target_config import TargetConfig, checked, known
+from tasks.importing.reading import results_tsv
 
 CONFIG = "config.yaml"
 ORIGIN = "a configuration of epappas/autoresearch-rl"
@@ -112,7 +113,7 @@ class AutoresearchRL(Importer):
             left=(*not_copied, *_left(table, files)),
             warnings=() if judged_apart else (_warning(config, mutable),),
             options=_options(config),
-            history=_results_tsv.trials(path.parent / "artifacts" / _results_tsv.FILE),
+            history=results_tsv.trials(path.parent / "artifacts" / results_tsv.FILE),
         )
 
 

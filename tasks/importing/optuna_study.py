@@ -12,9 +12,9 @@ from environments import FILE
 from environments.plugins import Refused
 from environments.space import Value, is_finite
 from tasks.importing import EarlierTrial, Imported, Importer, Recognised, Term, environment_toml
-from tasks.importing._optuna_storage import DIALECT, SQLITE_HEAD, has_studies, is_journal, parted, study_of
-from tasks.importing._parameters import ConvertedParameter, choice, metric_name, number
-from tasks.importing._programs import program
+from tasks.importing.reading.optuna_storage import DIALECT, SQLITE_HEAD, has_studies, is_journal, parted, study_of
+from tasks.importing.reading.parameters import ConvertedParameter, choice, metric_name, number
+from tasks.importing.reading.programs import program
 from tasks.system.redact import without_passwords
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ import environments
 from environments import toml_file
 from environments.plugins import Refused
 from environments.space import Value
-from tasks.importing import Imported, Importer, Recognised, Term, _results_tsv
-from tasks.importing._prime_rl import PrimeRlConfig, files_of, fits, keys, translated
+from tasks.importing import Imported, Importer, Recognised, Term
+from tasks.importing.reading import results_tsv
+from tasks.importing.reading.prime_rl_keys import PrimeRlConfig, files_of, fits, keys, translated
 
 TRAIN, CONSTANTS = "train.toml", "prepare.py"
 BUDGET = "TIME_BUDGET"
@@ -40,13 +41,13 @@ class PrimeRl(Importer):
             )
         title = folder.resolve().name if path.name == TRAIN else path.stem
         files = files_of(found, None, title)
-        history = _results_tsv.trials(folder / _results_tsv.FILE, lambda commit: _params(folder, commit, found))
+        history = results_tsv.trials(folder / results_tsv.FILE, lambda commit: _params(folder, commit, found))
         known = sum(bool(one.params) for one in history)
         if history:
             what = (
                 f"{len(history)} earlier trials in history.jsonl, {known} of them with the parameters of their commit"
             )
-            found.carried.append(Term(_results_tsv.FILE, what))
+            found.carried.append(Term(results_tsv.FILE, what))
         return Imported(
             name=title, origin=f"prime-rl's {path}", files={**files, "program.md": described(found, title, path)},
             carried=tuple(found.carried), left=(*found.left, *_left(folder)), warnings=WARNINGS, history=history,
@@ -77,7 +78,7 @@ def _budget(path: Path) -> int | float | None:
 
 def _params(folder: Path, commit: str, now: PrimeRlConfig) -> dict[str, Value]:
     """The parameters of the space as a commit's train.toml had them; empty where the commit is not known."""
-    text = _results_tsv.at_commit(folder, commit, TRAIN)
+    text = results_tsv.at_commit(folder, commit, TRAIN)
     try:
         then = translated(tomllib.loads(text), commit) if text else None
     except (ValueError, Refused):

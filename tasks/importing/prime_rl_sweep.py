@@ -16,9 +16,9 @@ from environments import toml_file
 from environments.plugins import Refused
 from environments.space import Value, is_finite
 from tasks.importing import EarlierTrial, Imported, Importer, Recognised, Term
-from tasks.importing._parameters import ConvertedParameter, choice, number
-from tasks.importing._prime_rl import SAME, PrimeRlConfig, files_of, keys, translated
 from tasks.importing.prime_rl import WARNINGS, described
+from tasks.importing.reading.parameters import ConvertedParameter, choice, number
+from tasks.importing.reading.prime_rl_keys import SAME, PrimeRlConfig, files_of, keys, translated
 
 PROPOSERS = {"grid": "grid", "random": "random_search", "optuna": "tpe"}
 UP = 3

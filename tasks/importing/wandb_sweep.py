@@ -12,10 +12,10 @@ from environments import FILE, NOT_FROZEN
 from environments.plugins import Refused
 from tasks.importing import HISTORY, Imported, Importer, Recognised, Term, _yaml, environment_toml
 from tasks.importing import _repository as repository
-from tasks.importing._parameters import metric_name
-from tasks.importing._programs import program
-from tasks.importing._python_defaults import defaults, logged
-from tasks.importing._sweep_parameters import SweepParameters, converted
+from tasks.importing.reading.parameters import metric_name
+from tasks.importing.reading.programs import program
+from tasks.importing.reading.python_defaults import defaults, logged
+from tasks.importing.reading.sweep_parameters import SweepParameters, converted
 
 METHODS = {"grid": "grid", "random": "random_search", "bayes": "tpe"}
 """The proposers that search as W&B's methods do."""

@@ -12,7 +12,7 @@ from typing import Any
 from environments.plugins import Refused
 from environments.space import Value, is_finite
 from tasks.importing import Term
-from tasks.importing._parameters import ConvertedParameter, choice, number
+from tasks.importing.reading.parameters import ConvertedParameter, choice, number
 
 SIGMAS = 3
 """Standard deviations to either side of the mean that a normal distribution becomes a range of."""

@@ -6,15 +6,16 @@ import ast
 from collections.abc import Mapping
 
 from environments.space import Value
-from tasks.importing import EarlierTrial, Term, _results_tsv
+from tasks.importing import EarlierTrial, Term
 from tasks.importing import _repository as repository
 from tasks.importing._script import SCRIPT, Script
+from tasks.importing.reading import results_tsv
 
 
 def history(script: Script) -> tuple[EarlierTrial, ...]:
     """The lines of its results.tsv. One whose commit changed nothing but constants of the script has their values."""
     body = _without_constants(repository.read_text(script.folder / SCRIPT))
-    return _results_tsv.trials(script.folder / _results_tsv.FILE, lambda commit: _params(script, body, commit))
+    return results_tsv.trials(script.folder / results_tsv.FILE, lambda commit: _params(script, body, commit))
 
 
 def carried(trials: tuple[EarlierTrial, ...]) -> tuple[Term, ...]:
@@ -23,12 +24,12 @@ def carried(trials: tuple[EarlierTrial, ...]) -> tuple[Term, ...]:
         return ()
     known = sum(bool(one.params) for one in trials)
     return (
-        Term(_results_tsv.FILE, f"{len(trials)} earlier trials, {known} of them with the constants of their commit"),
+        Term(results_tsv.FILE, f"{len(trials)} earlier trials, {known} of them with the constants of their commit"),
     )
 
 
 def _params(script: Script, body: str, commit: str) -> Mapping[str, Value]:
-    text = _results_tsv.at_commit(script.folder, commit, SCRIPT)
+    text = results_tsv.at_commit(script.folder, commit, SCRIPT)
     if text is None or _without_constants(text) != body:
         return {}
     then = repository.constants(ast.parse(text))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-FOLDER = Path(__file__).with_name("programs")
+FOLDER = Path(__file__).parents[1] / "programs"
 
 
 def program(name: str) -> str:
