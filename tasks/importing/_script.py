@@ -143,9 +143,7 @@ def carried(script: Script) -> list[Term]:
         terms.append(Term(f"constants of train.py: {', '.join(found)}", "[space]; ranges are guesses: correct them"))
     if names := repository.seeds(script.constants):
         terms.append(Term(", ".join(names), "the seed of the run"))
-    terms += [
-        Term(str(place), "readable: prepare the data there as before, with the original") for place in script.data
-    ]
+    terms += [Term(str(place), "readable: prepare data there with the original, as before") for place in script.data]
     if script.hub:
         terms.append(Term(str(script.hub), "readable, without a download: run the original once, which fills it"))
     return terms

@@ -19,6 +19,8 @@ CONFIG = "config.yaml"
 ORIGIN = "a configuration of epappas/autoresearch-rl"
 CONTAINER = "/app/"
 """Where a container has the folder of the configuration."""
+STEPS = 1000
+"""Budget of steps where a program reports step and step_target: parts of its own target."""
 PROPOSERS = {
     "static": "random_search", "grid": "grid", "random": "random_search", "learned": "learned", "llm": "llm",
     "llm_ensemble": "ensemble", "llm_diff": "llm_diff", "hybrid": "hybrid",
@@ -186,6 +188,7 @@ def _environment(files: _Files, mutable: str, judged_apart: bool) -> str:
         "editable": [f"{REPOSITORY}/{mutable}"] if mutable else [],
         **({"required_calls": calls} if calls else {}),
         "budget_seconds": float(target.timeout_s),
+        **({"budget_steps": STEPS} if _reports(files) else {}),
         "startup_seconds": 600.0,
         **({"gpus": target.basilica.gpu_count} if target.type == "basilica" else {}),
         "judge": "command",
@@ -193,6 +196,11 @@ def _environment(files: _Files, mutable: str, judged_apart: bool) -> str:
         "space": config.space(),
     }
     return environment_toml(keys, f"Imported by `nightshift env import` from {ORIGIN}.")
+
+
+def _reports(files: _Files) -> bool:
+    """Whether a file of the program calls emit_progress."""
+    return any("emit_progress(" in repository.read_text(path) for path in sorted(files.workdir.glob("*.py")))
 
 
 def _required_calls(files: _Files, mutable: str) -> list[str]:
@@ -229,11 +237,16 @@ def _carried(files: _Files, mutable: str, judged_apart: bool) -> tuple[Term, ...
         Term("objective", f"metric {config.objective.metric}, direction {config.objective.direction}imize"),
         Term("target.train_cmd", f"run unchanged in {REPOSITORY}/: {' '.join(files.command(target.train_cmd))}"),
         Term("target.timeout_s", f"budget_seconds = {target.timeout_s:g}; one that is not over by then is stopped"),
-        Term("AR_ variables, emit_progress", "as before; reports give curves, and early stopping reaches them"),
+        Term("AR_ variables", "as before"),
         Term(
             "keep if strictly better", "--rule certify, which tests the champion on fresh runs; --rule greedy is theirs"
         ),
     ]
+    if _reports(files):
+        steps = (
+            f"as before: curves, and early stopping reaches them; step / step_target in {STEPS} parts (budget_steps)"
+        )
+        terms.append(Term("emit_progress", steps))
     if target.prepare_cmd:
         terms.append(Term("target.prepare_cmd", "run before each training, in its own copy of the files"))
     if judged_apart:
