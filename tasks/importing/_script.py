@@ -153,7 +153,12 @@ def left(script: Script) -> list[Term]:
     """What could not be carried."""
     terms = list(script.left)
     if not repository.seeds(script.constants):
-        terms.append(Term("no constant SEED in train.py", "every run draws the same numbers; only timing differs"))
+        terms.append(
+            Term(
+                "no constant SEED in train.py",
+                "every run draws the same numbers, so fresh runs differ only by timing: give it SEED",
+            )
+        )
     if not script.budget:
         terms.append(
             Term(f"no TIME_BUDGET in {script.harness}.py", f"train.py must end by itself in {BUDGET_SECONDS:g} s")

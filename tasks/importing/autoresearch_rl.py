@@ -188,8 +188,9 @@ def _environment(files: _Files, mutable: str, judged_apart: bool) -> str:
         "editable": [f"{REPOSITORY}/{mutable}"] if mutable else [],
         **({"required_calls": calls} if calls else {}),
         "budget_seconds": float(target.timeout_s),
-        **({"budget_steps": STEPS} if _reports(files) else {}),
+        **({"budget_steps": STEPS} if _mentions(files, "emit_progress(") else {}),
         "startup_seconds": 600.0,
+        **({} if _mentions(files, "AR_SEED") else {"deterministic": True}),
         **({"gpus": target.basilica.gpu_count} if target.type == "basilica" else {}),
         "judge": "command",
         "command": {"eval_cmd": f"python {judge}", "total_seconds": float(target.timeout_s)},
@@ -198,9 +199,9 @@ def _environment(files: _Files, mutable: str, judged_apart: bool) -> str:
     return environment_toml(keys, f"Imported by `nightshift env import` from {ORIGIN}.")
 
 
-def _reports(files: _Files) -> bool:
-    """Whether a file of the program calls emit_progress."""
-    return any("emit_progress(" in repository.read_text(path) for path in sorted(files.workdir.glob("*.py")))
+def _mentions(files: _Files, words: str) -> bool:
+    """Whether a file of the program has these words."""
+    return any(words in repository.read_text(path) for path in sorted(files.workdir.glob("*.py")))
 
 
 def _required_calls(files: _Files, mutable: str) -> list[str]:
@@ -242,7 +243,7 @@ def _carried(files: _Files, mutable: str, judged_apart: bool) -> tuple[Term, ...
             "keep if strictly better", "--rule certify, which tests the champion on fresh runs; --rule greedy is theirs"
         ),
     ]
-    if _reports(files):
+    if _mentions(files, "emit_progress("):
         steps = (
             f"as before: curves, and early stopping reaches them; step / step_target in {STEPS} parts (budget_steps)"
         )
@@ -269,6 +270,8 @@ def _left(table: Mapping[str, Any], files: _Files) -> list[Term]:
         if not known(key) or key == "policy.frozen_file":
             reasons.setdefault(reason or "no key that is known here", []).append(key)
     terms = [Term(", ".join(keys), reason) for reason, keys in reasons.items()]
+    if not _mentions(files, "AR_SEED"):
+        terms.append(Term("no file reads AR_SEED", "deterministic = true: a seed changes nothing"))
     if files.config.target.type == "basilica":
         terms.append(Term("target.type basilica", "its commands run on this machine, in the folder of the file"))
     return terms
