@@ -143,9 +143,7 @@ def carried(script: Script) -> list[Term]:
         terms.append(Term(f"constants of train.py: {', '.join(found)}", "[space]; ranges are guesses: correct them"))
     if names := repository.seeds(script.constants):
         terms.append(Term(", ".join(names), "the seed of the run"))
-    terms += [
-        Term(str(place), "readable: prepare the data there as before, with the original") for place in script.data
-    ]
+    terms += [Term(str(place), "readable: prepare data there with the original, as before") for place in script.data]
     if script.hub:
         terms.append(Term(str(script.hub), "readable, without a download: run the original once, which fills it"))
     return terms
@@ -155,7 +153,12 @@ def left(script: Script) -> list[Term]:
     """What could not be carried."""
     terms = list(script.left)
     if not repository.seeds(script.constants):
-        terms.append(Term("no constant SEED in train.py", "every run draws the same numbers; only timing differs"))
+        terms.append(
+            Term(
+                "no constant SEED in train.py",
+                "every run draws the same numbers, so fresh runs differ only by timing: give it SEED",
+            )
+        )
     if not script.budget:
         terms.append(
             Term(f"no TIME_BUDGET in {script.harness}.py", f"train.py must end by itself in {BUDGET_SECONDS:g} s")

@@ -20,6 +20,8 @@ CONFIG = "config.yaml"
 ORIGIN = "a configuration of epappas/autoresearch-rl"
 CONTAINER = "/app/"
 """Where a container has the folder of the configuration."""
+STEPS = 1000
+"""Budget of steps where a program reports step and step_target: parts of its own target."""
 PROPOSERS = {
     "static": "random_search", "grid": "grid", "random": "random_search", "learned": "learned", "llm": "llm",
     "llm_ensemble": "ensemble", "llm_diff": "llm_diff", "hybrid": "hybrid",
@@ -188,13 +190,20 @@ def _environment(files: _Files, mutable: str, judged_apart: bool) -> str:
         "editable": [f"{REPOSITORY}/{mutable}"] if mutable else [],
         **({"required_calls": calls} if calls else {}),
         "budget_seconds": float(target.timeout_s),
+        **({"budget_steps": STEPS} if _mentions(files, "emit_progress(") else {}),
         "startup_seconds": 600.0,
+        **({} if _mentions(files, "AR_SEED") else {"deterministic": True}),
         **({"gpus": target.basilica.gpu_count} if target.type == "basilica" else {}),
         "judge": "command",
         "command": {"eval_cmd": f"python {judge}", "total_seconds": float(target.timeout_s)},
         "space": config.space(),
     }
     return environment_toml(keys, f"Imported by `nightshift env import` from {ORIGIN}.")
+
+
+def _mentions(files: _Files, words: str) -> bool:
+    """Whether a file of the program has these words."""
+    return any(words in repository.read_text(path) for path in sorted(files.workdir.glob("*.py")))
 
 
 def _required_calls(files: _Files, mutable: str) -> list[str]:
@@ -231,11 +240,16 @@ def _carried(files: _Files, mutable: str, judged_apart: bool) -> tuple[Term, ...
         Term("objective", f"metric {config.objective.metric}, direction {config.objective.direction}imize"),
         Term("target.train_cmd", f"run unchanged in {REPOSITORY}/: {' '.join(files.command(target.train_cmd))}"),
         Term("target.timeout_s", f"budget_seconds = {target.timeout_s:g}; one that is not over by then is stopped"),
-        Term("AR_ variables, emit_progress", "as before; reports give curves, and early stopping reaches them"),
+        Term("AR_ variables", "as before"),
         Term(
             "keep if strictly better", "--rule certify, which tests the champion on fresh runs; --rule greedy is theirs"
         ),
     ]
+    if _mentions(files, "emit_progress("):
+        steps = (
+            f"as before: curves, and early stopping reaches them; step / step_target in {STEPS} parts (budget_steps)"
+        )
+        terms.append(Term("emit_progress", steps))
     if target.prepare_cmd:
         terms.append(Term("target.prepare_cmd", "run before each training, in its own copy of the files"))
     if judged_apart:
@@ -258,6 +272,8 @@ def _left(table: Mapping[str, Any], files: _Files) -> list[Term]:
         if not known(key) or key == "policy.frozen_file":
             reasons.setdefault(reason or "no key that is known here", []).append(key)
     terms = [Term(", ".join(keys), reason) for reason, keys in reasons.items()]
+    if not _mentions(files, "AR_SEED"):
+        terms.append(Term("no file reads AR_SEED", "deterministic = true: a seed changes nothing"))
     if files.config.target.type == "basilica":
         terms.append(Term("target.type basilica", "its commands run on this machine, in the folder of the file"))
     return terms

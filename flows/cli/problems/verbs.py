@@ -79,6 +79,7 @@ def env_import(
 
     The original is read and stays as it is; nothing of it runs. The new folder is then checked as by env validate.
     """
+    from environments.plugins import Refused
     from flows.cli.problems import validation
     from flows.cli.problems.env_import import import_environment, shown
     from flows.views import terminal
@@ -86,7 +87,11 @@ def env_import(
     account = import_environment(place, to, source)
     if not json:
         print(f"{shown(account)}\n", flush=True)
-    facts = validation.validate(account["folder"], {}, trust)
+    try:
+        facts = validation.validate(account["folder"], {}, trust)
+    except Refused as lacking:
+        again = f"{account['folder']} is written; when that is settled: nightshift env validate {account['folder']}"
+        raise Refused(f"{lacking}\n{again}") from lacking
     if json:
         terminal.print_json({**account, "validated": facts})
         return 0

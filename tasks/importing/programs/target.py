@@ -33,8 +33,8 @@ PARAMS = "params.json"
 class Reports:
     """The lines that `emit_progress` appends to a file, handed on in the form that the engine reads."""
 
-    def __init__(self, theirs: Path, ours: TextIO) -> None:
-        self._theirs, self._ours, self._rest, self._read = theirs, ours, "", 0
+    def __init__(self, theirs: Path, ours: TextIO, steps: int) -> None:
+        self._theirs, self._ours, self._steps, self._rest, self._read = theirs, ours, steps, "", 0
 
     def hand_on(self) -> None:
         if not self._theirs.is_file():
@@ -46,13 +46,16 @@ class Reports:
         *lines, self._rest = self._rest.split("\n")
         for line in lines:
             with suppress(ValueError, KeyError, TypeError, AttributeError):  # a line of another form is no report
-                self._ours.write(json.dumps(report(json.loads(line))) + "\n")
+                self._ours.write(json.dumps(report(json.loads(line), self._steps)) + "\n")
 
 
-def report(theirs: Mapping[str, Any]) -> dict[str, Any]:
+def report(theirs: Mapping[str, Any], steps: int) -> dict[str, Any]:
+    """A report in the engine's form; its step is the share of its own target, in `steps` parts."""
     metrics = {name: float(value) for name, value in theirs["metrics"].items()}
-    step, target = int(theirs["step"]), int(theirs["step_target"]) or None
-    return {"elapsed": max(float(theirs["elapsed_s"]), 0.0), "step": step, "step_target": target, "metrics": metrics}
+    step, target = int(theirs["step"]), int(theirs["step_target"])
+    share = min(max(step / target, 0.0), 1.0) if target > 0 else 0.0
+    counted = {"step": int(share * steps), "step_target": steps} if steps else {"step": max(step, 0)}
+    return {"elapsed": max(float(theirs["elapsed_s"]), 0.0), **counted, "metrics": metrics}
 
 
 def variables(params: Mapping[str, Any], seed: int, out: Path) -> dict[str, str]:
@@ -85,7 +88,7 @@ def train() -> int:
         return status
     with (out / "progress.jsonl").open("a", buffering=1) as progress, (out / "run.log").open("w", buffering=1) as log:
         progress.write('{"ready": true}\n')
-        reports = Reports(Path(env["AR_PROGRESS_FILE"]), progress)
+        reports = Reports(Path(env["AR_PROGRESS_FILE"]), progress, config["budget_steps"])
         process = subprocess.Popen(
             HOW["train_cmd"], cwd=place, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             errors="replace",
