@@ -124,21 +124,14 @@ def _config(place: str) -> Path:
 
 
 def _root(path: Path, config: TargetConfig) -> Path:
-    """The folder from which the tool was started: workdir is relative to it. The nearest that has it."""
-    if config.target.type == "basilica":
-        return next((above for above in path.resolve().parents if _has(above, config)), path.parent)
-    for above in path.resolve().parents:
-        if (above / config.target.workdir).is_dir() and _has(above, config):
-            return above
-    raise Refused(
-        f"{path}: target.workdir: {config.target.workdir!r} with the files of policy is found from no folder above: "
-        f"correct them"
-    )
-
-
-def _has(folder: Path, config: TargetConfig) -> bool:
+    """The folder from which the tool was started, which its paths are relative to: the nearest that has them all."""
+    above = list(path.resolve().parents)
+    if config.target.type == "command":
+        above = [folder for folder in above if (folder / config.target.workdir).is_dir()]
+    if not above:
+        raise Refused(f"{path}: target.workdir: no folder above has {config.target.workdir!r}: correct it")
     names = (config.policy.mutable_file, config.policy.program_file, config.program_path)
-    return all((folder / name).is_file() for name in names if name)
+    return next((folder for folder in above if all((folder / name).is_file() for name in names if name)), above[0])
 
 
 def _is_judged_apart(files: _Files, mutable: str) -> bool:

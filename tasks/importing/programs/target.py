@@ -21,7 +21,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any, TextIO
 
 HERE = Path(__file__).resolve().parent
@@ -93,7 +93,11 @@ def train() -> int:
             HOW["train_cmd"], cwd=place, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             errors="replace",
         )  # fmt: skip
-        return followed(process, log, reports, Path(env["AR_CONTROL_FILE"]))
+        status, stopped = followed(process, log, reports, Path(env["AR_CONTROL_FILE"]))
+        if stopped:  # its numbers are those of a part, as if it had failed
+            progress.write('{"failed": "train_cmd had not ended when its time was over"}\n')
+            return 1
+        return status
 
 
 def copied(folder: Path) -> Path:
@@ -101,9 +105,15 @@ def copied(folder: Path) -> Path:
     return shutil.copytree(HERE / "repository", folder / "repository", copy_function=shutil.copyfile)
 
 
-def followed(process: subprocess.Popen[str], log: TextIO, reports: Reports, control: Path) -> int:
-    """The status with which a command ends. It is ended by SIGTERM, and asked to end by the file `cancel`."""
-    signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+def followed(process: subprocess.Popen[str], log: TextIO, reports: Reports, control: Path) -> tuple[int, bool]:
+    """The status with which a command ends, and whether SIGTERM ended it. The file `cancel` asks it to end."""
+    terminated = Event()
+
+    def terminate(*_: object) -> None:
+        terminated.set()
+        process.terminate()
+
+    signal.signal(signal.SIGTERM, terminate)
     assert process.stdout is not None
     reader = Thread(target=copy_lines, args=(process.stdout, log))
     reader.start()
@@ -114,7 +124,8 @@ def followed(process: subprocess.Popen[str], log: TextIO, reports: Reports, cont
         time.sleep(POLL_SECONDS)
     reader.join()
     reports.hand_on()
-    return 128 - process.returncode if process.returncode < 0 else process.returncode
+    status = 128 - process.returncode if process.returncode < 0 else process.returncode
+    return status, terminated.is_set()
 
 
 def copy_lines(lines: TextIO, log: TextIO) -> None:
