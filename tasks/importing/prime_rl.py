@@ -13,7 +13,8 @@ from environments.plugins import Refused
 from environments.space import Value
 from tasks.importing import Imported, Importer, Recognised, Term
 from tasks.importing.reading import results_tsv
-from tasks.importing.reading.prime_rl_keys import PrimeRlConfig, files_of, fits, keys, translated
+from tasks.importing.reading.prime_rl_files import files_of
+from tasks.importing.reading.prime_rl_keys import PrimeRlConfig, fits, keys, translated
 
 TRAIN, CONSTANTS = "train.toml", "prepare.py"
 BUDGET = "TIME_BUDGET"

@@ -18,11 +18,11 @@ from environments.space import Value, is_finite
 from tasks.importing import EarlierTrial, Imported, Importer, Recognised, Term
 from tasks.importing.prime_rl import WARNINGS, described
 from tasks.importing.reading.parameters import ConvertedParameter, choice, number
-from tasks.importing.reading.prime_rl_keys import SAME, PrimeRlConfig, files_of, keys, translated
+from tasks.importing.reading.prime_rl_files import files_of
+from tasks.importing.reading.prime_rl_keys import SAME, PrimeRlConfig, keys, translated
+from tasks.importing.reading.program_folder import folder_of
 
 PROPOSERS = {"grid": "grid", "random": "random_search", "optuna": "tpe"}
-UP = 3
-"""Folders above the sweep's file that a configuration it names is looked for in."""
 SCORED_HERE = "pass@1"
 
 
@@ -70,10 +70,7 @@ def _bases(path: Path, names: list[Any]) -> dict[str, Any]:
     """The configurations that the sweep starts from, the later ones laid over."""
     merged: dict[str, Any] = {}
     for name in map(str, names):
-        above = [path.resolve().parent, *path.resolve().parents[1:UP]]
-        file = next((folder / name for folder in above if (folder / name).is_file()), None)
-        if file is None:
-            raise Refused(f"{path}: base: there is no {name} in {above[0]} or {UP - 1} folders above it: put it there")
+        file = folder_of(path, name) / name
         _lay_over(merged, toml_file.read(file))
     return merged
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from environments import FILE, NOT_FROZEN
+from environments import FILE
 from environments.plugins import Refused
 from tasks.importing import HISTORY, Imported, Importer, Recognised, Term, _yaml, environment_toml
 from tasks.importing import _repository as repository
 from tasks.importing.reading.parameters import metric_name
+from tasks.importing.reading.program_folder import entries, folder_of
 from tasks.importing.reading.programs import program
 from tasks.importing.reading.python_defaults import defaults, logged
 from tasks.importing.reading.sweep_parameters import SweepParameters, converted
@@ -23,23 +24,9 @@ COMMAND = ["${env}", "${interpreter}", "${program}", "${args}"]
 MACROS = (*COMMAND, "${args_no_hyphens}", "${args_no_boolean_flags}", "${args_json}", "${args_json_file}")
 SUFFIXES = (".yaml", ".yml")
 USUAL = ("sweep.yaml", "sweep.yml")
-UP = 3
-"""Folders above the YAML that its program is looked for in."""
-MOST_BYTES = 64 * 2**20
-"""Of the program's folder, which is copied whole."""
-PASSED_OVER = frozenset({*NOT_FROZEN, "wandb", "node_modules", "venv"})
 BUDGET_SECONDS = 600
-OURS = (
-    "sweep_run.py",
-    "sweep.json",
-    "standin",
-    "logged_metric.py",
-    "config.json",
-    "program.md",
-    "imported.md",
-    FILE,
-    HISTORY,
-)
+OURS = ("sweep_run.py", "sweep.json", "standin", "logged_metric.py", "imported.md", FILE, HISTORY)
+"""Files that are written here beside the program's."""
 
 
 class WandbSweep(Importer):
@@ -85,11 +72,11 @@ def _imported(path: Path, sweep: Mapping[str, Any]) -> Imported:
         raise Refused(f"{path}: parameters: must be a table that is not empty, got {parameters!r}")
     command = _command(path, sweep)
     name = _program(path, sweep, command)
-    root = _root(path, name)
+    root = folder_of(path, name)
     text = (root / name).read_text("utf-8", "replace")
     made = converted(parameters, defaults(text) if name.endswith(".py") else {})
     metric, direction, doubts = _metric(path, sweep, text)
-    copied, passed_over = _copied(root, name)
+    copied, not_copied = entries(root, name, OURS)
     title = str(sweep.get("name") or sweep.get("project") or path.parent.resolve().name)
     space = {key: one.table for key, one in made.found.items() if one.table}
     fixed = {key: one.fixed for key, one in made.found.items() if not one.table}
@@ -121,7 +108,7 @@ def _imported(path: Path, sweep: Mapping[str, Any]) -> Imported:
     return Imported(
         name=title, origin=f"the W&B sweep {path}", files=files,
         carried=tuple(_carried(sweep, made, command, method, metric, direction)),
-        left=tuple(_left(sweep, made, passed_over)), warnings=(*doubts, *WARNINGS), options=_options(sweep, method),
+        left=tuple(_left(sweep, made, not_copied)), warnings=(*doubts, *WARNINGS), options=_options(sweep, method),
     )  # fmt: skip
 
 
@@ -152,15 +139,6 @@ def _program(path: Path, sweep: Mapping[str, Any], command: list[str]) -> str:
     return name
 
 
-def _root(path: Path, name: str) -> Path:
-    """The folder that the sweep starts in: that of the YAML, or one above it, where its program is."""
-    above = [path.resolve().parent, *path.resolve().parents[1:UP]]
-    found = next((folder for folder in above if (folder / name).is_file()), None)
-    if found is None:
-        raise Refused(f"{path}: program: there is no {name} in {above[0]} or {UP - 1} folders above it: put it there")
-    return found
-
-
 def _metric(path: Path, sweep: Mapping[str, Any], text: str) -> tuple[str, str, tuple[str, ...]]:
     """The metric, its direction, and what is doubtful of them."""
     metric = sweep.get("metric")
@@ -178,33 +156,6 @@ def _metric(path: Path, sweep: Mapping[str, Any], text: str) -> tuple[str, str, 
     way = "minimize" if any(word in names[0].lower() for word in ("loss", "err", "perplexity", "bpb")) else "maximize"
     doubt = f"the sweep names no metric; {names[0]!r} is the only one that its program logs, and {way} is a guess: "
     return names[0], way, (f"{doubt}see metric and direction in environment.toml",)
-
-
-def _copied(root: Path, name: str) -> tuple[list[str], list[str]]:
-    """The entries of the program's folder that are copied, and those that are not: all, or the program's own alone."""
-    entries = [
-        one.name for one in sorted(root.iterdir()) if one.name not in PASSED_OVER and not one.name.startswith(".")
-    ]
-    if taken := sorted({*entries} & {*OURS} - {"config.json", "program.md"}):
-        raise Refused(f"{root / taken[0]}: a file of that name is written here: rename it in a copy")
-    entries = [one for one in entries if one not in OURS]
-    if sum(map(_size, (root / one for one in entries))) <= MOST_BYTES:
-        return entries, []
-    own = [one for one in entries if one == Path(name).parts[0] or one.endswith(".py") or _has_modules(root / one)]
-    if sum(map(_size, (root / one for one in own))) > MOST_BYTES:
-        raise Refused(
-            f"{root} holds more than {MOST_BYTES // 2**20} MiB of modules and what lies beside them: move data out"
-        )
-    return own, [one for one in entries if one not in own]
-
-
-def _size(path: Path) -> int:
-    files = path.rglob("*") if path.is_dir() else [path]
-    return sum(one.stat().st_size for one in files if one.is_file())
-
-
-def _has_modules(path: Path) -> bool:
-    return path.is_dir() and any(path.glob("*.py"))
 
 
 def _requires(root: Path, name: str) -> dict[str, str]:
@@ -230,17 +181,14 @@ def _carried(
         yield Term("run_cap", f"--trials {sweep['run_cap']}")
 
 
-def _left(sweep: Mapping[str, Any], made: SweepParameters, passed_over: list[str]) -> Iterator[Term]:
-    yield from made.left
+def _left(sweep: Mapping[str, Any], made: SweepParameters, not_copied: Sequence[Term]) -> Iterator[Term]:
+    yield from (*made.left, *not_copied)
     if "early_terminate" in sweep:
         yield Term("early_terminate", "its brackets; trials that fall behind are stopped early anyway: --cancel")
     if isinstance(sweep.get("metric"), Mapping) and "target" in sweep["metric"]:
         yield Term("metric.target", "no stopping at a score: the search ends by --trials, --hours or --until")
     yield Term("no time limit in a sweep", f"budget_seconds = {BUDGET_SECONDS}, a guess: state your own")
     yield Term("runs of this sweep at W&B", "left out: nothing is fetched; history.jsonl takes them, a line each")
-    if passed_over:
-        names = ", ".join(passed_over)
-        yield Term(names, "not copied, for its size: list it under readable by its absolute path")
     for key in sorted({*sweep} & {"project", "entity", "scheduler", "job", "queue", "imports"}):
         yield Term(key, "of W&B's site")
 
