@@ -18,6 +18,7 @@ from tasks.importing import Term
 REPOSITORY = "repository"
 """Folder of the original's files in the new environment."""
 LARGEST_BYTES = 32 * 2**20
+LARGEST_TOTAL = 128 * 2**20
 UNUSED = frozenset({".png", ".jpg", ".jpeg", ".gif", ".svg", ".pdf", ".ipynb", ".lock", ".log"})
 """Suffixes of files that no program reads."""
 OPERATORS = {
@@ -73,6 +74,12 @@ def repository_files(folder: Path) -> tuple[dict[str, str | Path], list[Term]]:
             left.setdefault(reason, []).append(name)
         else:
             files[f"{REPOSITORY}/{name}"] = path
+    total = sum(path.stat().st_size for path in files.values() if isinstance(path, Path))
+    if total > LARGEST_TOTAL:
+        raise Refused(
+            f"{folder} holds {total / 2**20:.0f} MiB of files, and every campaign copies them (limit here "
+            f"{LARGEST_TOTAL // 2**20} MiB): move data elsewhere, and list its folder under readable afterwards"
+        )
     return files, [Term(_listed(names), f"not copied: {reason}") for reason, names in left.items()]
 
 

@@ -25,26 +25,26 @@ class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class Objective(_Part):
+class _Objective(_Part):
     metric: str = Field(default="val_bpb", pattern=METRIC)
     direction: Literal["min", "max"] = "min"
 
 
-class Basilica(_Part):
+class _Basilica(_Part):
     gpu_count: int = Field(default=1, ge=1)
 
 
-class Target(_Part):
+class _Target(_Part):
     type: str = "command"
     workdir: str = "."
     prepare_cmd: Command | None = None
     train_cmd: Command | None = None
     eval_cmd: Command | None = None
     timeout_s: float = Field(default=3600, gt=0)
-    basilica: Basilica = Basilica()
+    basilica: _Basilica = Basilica()
 
 
-class Policy(_Part):
+class _Policy(_Part):
     type: str = "static"
     params: dict[str, list[bool | int | float | str]] = {}
     seed: int = 7
@@ -57,22 +57,22 @@ class Policy(_Part):
     llm_api_key_env: str | None = None
 
 
-class Cancelling(_Part):
+class _Cancelling(_Part):
     enabled: bool = False
 
 
-class Parallel(_Part):
+class _Parallel(_Part):
     enabled: bool = False
     max_concurrency: int = Field(default=1, ge=1)
 
 
-class Controller(_Part):
+class _Controller(_Part):
     max_wall_time_s: float | None = Field(default=None, gt=0)
     max_iterations: int | None = Field(default=None, ge=1)
     no_improve_limit: int | None = Field(default=None, ge=1)
     failure_rate_limit: float | None = Field(default=None, gt=0, le=1)
-    intra_iteration_cancel: Cancelling = Cancelling()
-    parallel: Parallel = Parallel()
+    intra_iteration_cancel: _Cancelling = Cancelling()
+    parallel: _Parallel = Parallel()
 
 
 class TargetConfig(_Part):
@@ -80,10 +80,10 @@ class TargetConfig(_Part):
 
     name: str = "autoresearch-run"
     program_path: str | None = None
-    objective: Objective = Objective()
-    target: Target = Target()
-    policy: Policy = Policy()
-    controller: Controller = Controller()
+    objective: _Objective = Objective()
+    target: _Target = Target()
+    policy: _Policy = Policy()
+    controller: _Controller = Controller()
 
     def space(self) -> dict[str, dict[str, Any]]:
         """Each list of values as a choice; the first value of each makes the baseline."""

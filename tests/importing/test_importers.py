@@ -43,14 +43,14 @@ LEARNING_RATE = 0.5  # of the step
 WIDTH = 2 ** 3
 SEED = 1
 model, began = 0.0, time.time()
-while time.time() - began < min(TIME_BUDGET, 0.1):
+while time.time() - began < 20 * TIME_BUDGET:  # it overruns its budget, as one with a slow clock
     model += LEARNING_RATE * (3 - model)
 open("scratch.txt", "w").write("a script may write beside itself")
 print(f"\\rstep 1 | val_loss: 7.0", end="")
 print()
 print("---")
 print(f"val_loss:         {evaluate_loss(model, WIDTH) + LEARNING_RATE:.6f}")
-print(f"seconds:          {TIME_BUDGET:.1f}")
+print(f"seconds:          {time.time() - began:.1f}")
 print(f"seed:             {SEED}")
 """
 INSTRUCTIONS = """\
@@ -160,10 +160,10 @@ def test_a_folder_like_karpathys_runs_unchanged_and_its_metric_line_is_the_score
     assert (tmp_path / "here/repository/train.py").read_bytes() == (karpathy_like / "train.py").read_bytes()
     assert not list((tmp_path / "here").rglob("*.png")) and warnings(environment) == []
 
-    short = environments.load(tmp_path / "here", {"budget_seconds": 3})
+    short = environments.load(tmp_path / "here", {"budget_seconds": 0.3})
     done, score = run(short, tmp_path / "0000")
     assert (done.status, score.value) == ("finished", 0.5), (done.error, score.error)
-    assert score.also["seconds"] == 3 and score.also["seed"] == 7
+    assert score.also["seconds"] < 5 and score.also["seed"] == 7  # SIGTERM ended its training, not what follows it
     changed, lower = run(short, tmp_path / "0001", LEARNING_RATE=0.25)
     assert (changed.status, lower.value) == ("finished", 0.25), (changed.error, lower.error)
 
@@ -171,7 +171,8 @@ def test_a_folder_like_karpathys_runs_unchanged_and_its_metric_line_is_the_score
 def test_an_edit_of_a_constant_counts_and_a_proposed_value_needs_the_constant(
     karpathy_like: Path, tmp_path: Path
 ) -> None:
-    environment = imported_from(karpathy_like, tmp_path / "here")
+    imported_from(karpathy_like, tmp_path / "here")
+    environment = environments.load(tmp_path / "here", {"budget_seconds": 0.1})
     train = (karpathy_like / "train.py").read_text()
 
     def edited(text: str, folder: str, **params: float) -> tuple[Run, Score]:

@@ -20,6 +20,7 @@ from tasks.system import file_trees
 
 ACCOUNT = "imported.md"
 """File with the account of the conversion, beside environment.toml."""
+WIDTH = 34
 
 
 def import_environment(place: str, to: Path | None, importer: str) -> dict[str, Any]:
@@ -112,4 +113,8 @@ def shown(account: dict[str, Any]) -> str:
 
 
 def _paired(terms: Iterable[Term]) -> list[str]:
-    return [f"  {terminal.clean(term.theirs)}\n      {terminal.clean(term.ours)}" for term in terms]
+    """A line each, or two where the first part is long."""
+    words = [(terminal.clean(term.theirs), terminal.clean(term.ours)) for term in terms]
+    return [
+        f"  {theirs:<{WIDTH}} {ours}" if len(theirs) <= WIDTH else f"  {theirs}\n      {ours}" for theirs, ours in words
+    ]

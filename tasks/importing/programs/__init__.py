@@ -1,1 +1,1 @@
-"""Programs that importers write into environments. They run there by themselves, and import nothing of ours."""
+"""Programs that are written into imported environments: each imports nothing of ours, and runs in a workspace."""
