@@ -34,7 +34,7 @@ REASONS = {
     "policy.hybrid": "hybrid has options of its own: docs/proposers.md",
     "policy.frozen_file": "only the mutable file can be edited",
     "policy.contract_strict": "only the mutable file can be edited",
-    "controller.intra_iteration_cancel": "--cancel curve compares with the curves of earlier trials, and has options of its own",
+    "controller.intra_iteration_cancel": "--cancel curve, which compares with earlier curves",
     "controller.parallel": "slots follow from the machine: docs/slots.md",
     "controller.checkpoint_path": "every campaign can be resumed",
     "controller.failure_window": "crash_share looks at the last 10 trials",
