@@ -24,13 +24,12 @@ from typing import Any
 
 import tomlkit
 
-from environments import plugins
+from environments import earlier_trials, plugins
+from environments.earlier_trials import EarlierTrial as EarlierTrial  # for importers
 from environments.plugins import Refused
-from environments.space import Value
 
 PACKAGE = "tasks.importing"
-HISTORY = "history.jsonl"
-"""File of the earlier trials, beside environment.toml."""
+HISTORY = earlier_trials.FILE
 
 
 @dataclass(frozen=True)
@@ -48,16 +47,6 @@ class Term:
 
     theirs: str
     ours: str
-
-
-@dataclass(frozen=True)
-class EarlierTrial:
-    """A trial that the original tool ran, for a proposer to learn from."""
-
-    params: Mapping[str, Value]
-    score: float | None
-    """None where it failed."""
-    note: str = ""
 
 
 @dataclass(frozen=True)

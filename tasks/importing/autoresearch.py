@@ -8,6 +8,7 @@ from environments import FILE
 from tasks.importing import Imported, Importer, Recognised, Term, _script, environment_toml
 from tasks.importing import _repository as repository
 from tasks.importing._frozen_judge import proposal
+from tasks.importing.reading import script_history
 
 HARNESS = "prepare"
 ORIGIN = "a folder like karpathy/autoresearch (train.py, prepare.py, program.md)"
@@ -35,7 +36,9 @@ class Autoresearch(Importer):
             "judge": "command",
             "command": {"eval_cmd": f"python judge.py {{out}} {{result}} {metric}"},
         }
+        history = script_history.history(script)
         return Imported(
+            history=history,
             name=script.name,
             origin=ORIGIN,
             files={
@@ -46,6 +49,7 @@ class Autoresearch(Importer):
             },
             carried=(
                 *_script.carried(script),
+                *script_history.carried(history),
                 Term(f'grep "^{metric}:" run.log', f"metric {metric} ({direction}), read by judge.py from out/run.log"),
                 Term("other lines of the summary", "figures beside the score; [guards] can bound them"),
             ),

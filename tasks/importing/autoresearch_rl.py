@@ -14,6 +14,7 @@ from tasks.importing import Imported, Importer, Recognised, Term, _script, _yaml
 from tasks.importing import _repository as repository
 from tasks.importing._repository import REPOSITORY
 from tasks.importing._target_config import TargetConfig, checked, known
+from tasks.importing.reading import results_tsv
 
 CONFIG = "config.yaml"
 ORIGIN = "a configuration of epappas/autoresearch-rl"
@@ -114,6 +115,7 @@ class AutoresearchRL(Importer):
             left=(*not_copied, *_left(table, files)),
             warnings=() if judged_apart else (_warning(config, mutable),),
             options=_options(config),
+            history=results_tsv.trials(path.parent / "artifacts" / results_tsv.FILE),
         )
 
 

@@ -12,6 +12,7 @@ from environments import FILE
 from environments.plugins import Refused
 from tasks.importing import Imported, Importer, Recognised, Term, _script, environment_toml
 from tasks.importing import _repository as repository
+from tasks.importing.reading import script_history
 
 HARNESS, EVALUATE, ID, EPISODES = "evaluate", "evaluate_policy", "ENV_ID", "NUM_EVAL_EPISODES"
 ORIGIN = "a folder like zjianyi/autoRL (train.py, evaluate.py with evaluate_policy)"
@@ -52,7 +53,9 @@ class AutoRL(Importer):
             "device": "cpu", "required_calls": [EVALUATE], "judge": "control",
             "control": {"id": gym_id, "episodes": judged, "other_episodes": 0, "deterministic": True},
         }  # fmt: skip
+        history = script_history.history(script)
         return Imported(
+            history=history,
             name=script.name,
             origin=ORIGIN,
             files={
@@ -61,6 +64,7 @@ class AutoRL(Importer):
             },
             carried=(
                 *_script.carried(script),
+                *script_history.carried(history),
                 Term(f'{ID} = "{gym_id}"', "control.id"),
                 Term(f"{EPISODES} = {judged}", "control.episodes; their seeds are drawn anew, not 0, 1, 2, ..."),
                 Term(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -13,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from environments import FILE, NOT_FROZEN
+from environments import FILE, NOT_FROZEN, earlier_trials
 from environments.plugins import Refused
 from flows.views import terminal
 from tasks.importing import HISTORY, Imported, Term, imported
@@ -63,7 +62,7 @@ def _write(folder: Path, made: Imported) -> None:
     """Fill a folder beside the target and rename it, so that the target is there as a whole or not at all."""
     target = folder.resolve()
     half_made = target.with_name(f".{target.name}.{os.getpid()}.half-made")
-    texts = {ACCOUNT: _account(made), **({HISTORY: _lines(made)} if made.history else {})}
+    texts = {ACCOUNT: _account(made), **({HISTORY: earlier_trials.text(made.history)} if made.history else {})}
     try:
         half_made.mkdir(parents=True)
         for name, content in {**texts, **made.files}.items():
@@ -85,10 +84,6 @@ def _put(root: Path, name: str, content: str | Path) -> None:
         shutil.copytree(content, path, ignore=shutil.ignore_patterns(*NOT_FROZEN), dirs_exist_ok=True)
     else:
         shutil.copy(content, path)
-
-
-def _lines(made: Imported) -> str:
-    return "".join(json.dumps(asdict(trial)) + "\n" for trial in made.history)
 
 
 def _account(made: Imported) -> str:
