@@ -166,5 +166,5 @@ def left(script: Script) -> list[Term]:
     if (script.folder / "pyproject.toml").is_file():
         terms.append(Term("versions in pyproject.toml", "Nightshift's own Python runs train.py; see [requires]"))
     if missing := [command for module, command in script.requires.items() if find_spec(module) is None]:
-        terms.append(Term("modules that are not installed here", "; ".join(missing)))
+        terms.append(Term("modules not installed here", "; ".join(missing)))
     return terms

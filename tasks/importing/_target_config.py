@@ -41,7 +41,7 @@ class _Target(_Part):
     train_cmd: Command | None = None
     eval_cmd: Command | None = None
     timeout_s: float = Field(default=3600, gt=0)
-    basilica: _Basilica = Basilica()
+    basilica: _Basilica = _Basilica()
 
 
 class _Policy(_Part):
@@ -71,8 +71,8 @@ class _Controller(_Part):
     max_iterations: int | None = Field(default=None, ge=1)
     no_improve_limit: int | None = Field(default=None, ge=1)
     failure_rate_limit: float | None = Field(default=None, gt=0, le=1)
-    intra_iteration_cancel: _Cancelling = Cancelling()
-    parallel: _Parallel = Parallel()
+    intra_iteration_cancel: _Cancelling = _Cancelling()
+    parallel: _Parallel = _Parallel()
 
 
 class TargetConfig(_Part):
@@ -80,10 +80,10 @@ class TargetConfig(_Part):
 
     name: str = "autoresearch-run"
     program_path: str | None = None
-    objective: _Objective = Objective()
-    target: _Target = Target()
-    policy: _Policy = Policy()
-    controller: _Controller = Controller()
+    objective: _Objective = _Objective()
+    target: _Target = _Target()
+    policy: _Policy = _Policy()
+    controller: _Controller = _Controller()
 
     def space(self) -> dict[str, dict[str, Any]]:
         """Each list of values as a choice; the first value of each makes the baseline."""

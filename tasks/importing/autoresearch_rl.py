@@ -35,7 +35,7 @@ REASONS = {
     "policy.hybrid": "hybrid has options of its own: docs/proposers.md",
     "policy.frozen_file": "only the mutable file can be edited",
     "policy.contract_strict": "only the mutable file can be edited",
-    "controller.intra_iteration_cancel": "options of --cancel forecast",
+    "controller.intra_iteration_cancel": "--cancel curve, which compares with earlier curves",
     "controller.parallel": "slots follow from the machine: docs/slots.md",
     "controller.checkpoint_path": "every campaign can be resumed",
     "controller.failure_window": "crash_share looks at the last 10 trials",
@@ -223,7 +223,7 @@ def _options(config: TargetConfig) -> tuple[str, ...]:
         ("--parallel", controller.parallel.max_concurrency if controller.parallel.enabled else None),
     ):  # fmt: skip
         options += [flag, str(limit)] if limit else []
-    return (*options, "--cancel", "forecast" if controller.intra_iteration_cancel.enabled else "none")
+    return (*options, "--cancel", "curve" if controller.intra_iteration_cancel.enabled else "none")
 
 
 def _carried(files: _Files, mutable: str, judged_apart: bool) -> tuple[Term, ...]:

@@ -213,7 +213,7 @@ def test_the_commands_of_a_configuration_run_with_their_variables_and_reports(ta
 
 def test_the_controller_of_a_configuration_becomes_options_and_the_rest_is_listed(target: Path, tmp_path: Path) -> None:
     account = import_environment(str(target / "config.yaml"), tmp_path / "here", "")
-    options = "--proposer random_search --seed 3 --trials 16 --hours 2 --parallel 2 --cancel forecast"
+    options = "--proposer random_search --seed 3 --trials 16 --hours 2 --parallel 2 --cancel curve"
     assert account["next"].endswith(options)
     left = " ".join(term["theirs"] for term in account["left"])
     for key in ("controller.parallel.resources.gpu", "intra_iteration_cancel.min_steps", "telemetry.ledger_path"):
