@@ -38,11 +38,6 @@ def test_a_campaign_begins_with_the_best_trial_of_another_tool(
     assert document["imported"]["count"] == 3 and document["imported"]["best"][0]["score_there"] == -100.0
     assert "Imported trials" in (home / "one" / "report.html").read_text()
 
-    file.write_text(earlier_trials.text(theirs[:1]))
-    done = nightshift(
-        "run", str(folder), "--name", "two", "--trials", "1", *asked, server=server, NIGHTSHIFT_HOME=str(home)
-    )
-    assert done.returncode == 0, done.stderr
-    one, two = (Ledger.open(name) for name in ("one", "two"))
-    assert len(earlier_trials.read(one.environment.folder)) == 3  # its own copy
-    assert one.campaign.digest != two.campaign.digest
+    file.unlink()
+    ledger = Ledger.open("one")  # it has a copy of its own, below the folder that its digest is of
+    assert earlier_trials.read(ledger.environment.folder) == tuple(theirs)
