@@ -34,7 +34,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from environments import plugins, toml_file
+from environments import earlier_trials, plugins, toml_file
 from environments.judges import Judge
 from environments.limits import Limits
 from environments.metric_guards import Guard
@@ -241,6 +241,7 @@ class Environment(BaseModel):
 
     def check_files(self) -> None:
         """Check the files and paths that it names; no code of the environment runs. Raises Refused."""
+        earlier_trials.read(self.folder)
         own = [("program", name) for name in self.program]
         if self.prepare:
             own += [("prepare", name) for name in (self.prepare.program, *self.prepare.files)]

@@ -44,7 +44,7 @@ GROUPS = {
         "repository.",
         "upload": "Upload the champion of CAMPAIGN (default: the newest) to a repository of the Hugging Face hub.",
     },
-    "Problems": {"env": "List, create, check and prepare environments."},
+    "Problems": {"env": "List, create, import, check and prepare environments."},
     "Machine": {
         "up": "Start a Prefect server, a worker and the MLflow UI on this machine. They keep running.",
         "down": "Stop what up started. Refused while a campaign runs on it.",

@@ -17,6 +17,7 @@ from typing import Literal
 
 from pydantic import TypeAdapter
 
+from environments import earlier_trials
 from flows import approval as forms
 from flows.engine import stopping
 from flows.engine.campaign_state import CampaignState
@@ -139,6 +140,7 @@ def proposed(
         problem=problem_of(ledger.environment),
         files=champions_files(ledger.environment, ledger.program, history),
         earlier=lessons(ledger.path),
+        imported=earlier_trials.read(ledger.environment.folder),
         left=_when_begun(place.path / LEFT_FILE, budget_left(spec, ledger, history, spent, money)),
         lost=state.budget.reader.lost,
         share=ledger.fidelity.share,

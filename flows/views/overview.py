@@ -155,6 +155,8 @@ def _proposals(document: Document) -> Iterator[Text]:
     if len(sources) > 1 or any(source["calls"] for source in sources):
         for source in sources:
             yield Text(f"proposed by {clean(source['words'])}", "dim")
+    if imported := document["imported"]:
+        yield Text(imported["words"], "dim")
     if predictions := document["predictions"]:
         yield Text(predictions["words"], "dim")
     if (hidden := len(incidents) - INCIDENTS) > 0:

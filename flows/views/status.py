@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from environments import plugins
+from environments import earlier_trials, plugins
 from environments.score import Score
 from flows.spending.summary import money
 from flows.views.own_servers import own_servers
@@ -21,6 +21,7 @@ from tasks.deciding.halving import promotions
 from tasks.deciding.predictions import record
 from tasks.describe import ARMS, caution, outcome, over_environments, step_budget, where
 from tasks.machine.slot_use import slot_use
+from tasks.numbers import number
 from tasks.plots.forest import forest
 from tasks.rules import Rule
 from tasks.spending.spent import spent
@@ -28,10 +29,13 @@ from tasks.store import approval, campaign_lock, inbox
 from tasks.store.ledger import Ledger, ended
 from tasks.store.provenance import fallbacks, incidents, sources
 from tasks.system.daemon import page_of
+from tasks.system.redact import clean
 from tasks.tracking.outbox import waiting
 from tasks.trial import History, Trial, baseline, best, machine_of, measured
 
 RULES = "tasks.rules"
+IMPORTED_BEST = 10
+"""Imported trials that are told one by one."""
 SURE_SES = 2
 """Standard errors to either side within which an estimate is likely."""
 
@@ -75,6 +79,7 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
         "transfers": [of_certificate(one) for one in elsewhere],
         "elsewhere": _elsewhere(ledger.certificates()),
         "cancelled": _cancelled(history),
+        "imported": _imported(ledger),
         "trials": [_row(trial, own, here, in_full.get(trial.number)) for trial in history],
         **_proposals(ledger, history),
         "spent": {
@@ -274,6 +279,30 @@ def _arm(one: Certificate, arm: Arm) -> dict[str, Any]:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
+
+
+def _imported(ledger: Ledger) -> dict[str, Any] | None:
+    """The trials of another tool that proposers know, the best ones in full; None without any."""
+    every = earlier_trials.read(ledger.environment.folder)
+    sign = 1 if ledger.environment.higher_is_better else -1
+    scored = [(one.score, place) for place, one in enumerate(every, 1) if one.score is not None]
+    best = [place for _, place in sorted(scored, key=lambda pair: -sign * pair[0])[:IMPORTED_BEST]]
+    top = f", the best {number(every[best[0] - 1].score)}" if best else ", none with a score"
+    words = (
+        f"{len(every)} imported trials{top}: measured by another tool; proposers know them, nothing compares with them"
+    )
+    shown = ((place, every[place - 1]) for place in best)
+    if not every:
+        return None
+    return {
+        "count": len(every),
+        "scored": len(scored),
+        "best": [
+            {"number": place, "score_there": one.score, "params": dict(one.params), "note": " ".join(clean(one.note))}
+            for place, one in shown
+        ],
+        "words": words,
+    }
 
 
 def _cancelled(history: History) -> dict[str, Any]:

@@ -128,6 +128,10 @@ def context(brief: Brief) -> dict[str, Any]:
         "rejected_by_a_person": [{**_proposal(one), "comment": _said(said, 5)} for _, one, said in brief.rejected],
         "dead_ends": [one.name for one in categories(brief.history) if one.tries >= FRUITLESS and not one.keeps],
         "earlier_campaigns": [_trial(trial) for trial in brief.earlier[-TRIALS:]],
+        "imported": [
+            {"params": dict(one.params), "score_there": one.score, "note": _said(one.note, 1)}
+            for one in brief.imported[-TRIALS:]
+        ],
         "refusals": [
             {"reason": _said(one.reason, LOG_LINES), "you_had": _said(one.text, EDIT_LINES)} for one in brief.refusals
         ],

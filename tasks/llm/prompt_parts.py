@@ -12,6 +12,7 @@ import re
 import statistics
 from types import SimpleNamespace
 
+from environments.earlier_trials import EarlierTrial
 from environments.space import Choice, Int, Parameter, Space
 from tasks.deciding.champion_estimate import champion_estimate
 from tasks.deciding.predictions import predictions, record
@@ -30,6 +31,8 @@ PREDICTIONS, PACE = 8, 5
 """Predictions that are told one by one, and the latest trials whose duration counts."""
 REFUSED, REJECTED, EARLIER = 8, 10, 30
 """Lines on refused suggestions, on proposals that were not approved, on trials of earlier campaigns."""
+IMPORTED, IMPORTED_BEST = 30, 10
+"""Lines on imported trials, and how many of them are the best ones."""
 
 
 def told(brief: Brief) -> SimpleNamespace:
@@ -60,6 +63,7 @@ def told(brief: Brief) -> SimpleNamespace:
         refused=listed(reasons[-REFUSED:]),
         rejected=_rejected(brief),
         earlier=listed(_past(brief.space, trial) for trial in [t for t in brief.earlier if t.number > 0][-EARLIER:]),
+        imported=_imported(brief),
         hint=_hint(brief),
         pending=listed(
             f"trial {taken}: {changes(brief.space, champion, one)}: {one_line(one.rationale, WIDTH)}"
@@ -135,6 +139,24 @@ def _past(space: Space, trial: Trial) -> str:
     against = f" (the champion had {number(champion)})" if score and champion is not None else ""
     what = one_line(", ".join(changed) or "nothing changed", WIDTH)
     return f"{trial.verdict.kind}{score}{against}: {what}: {one_line(trial.proposal.rationale, WIDTH)}"
+
+
+def _imported(brief: Brief) -> str:
+    """The best and the newest trials of another tool, in their order, a line each."""
+    sign = 1 if brief.problem.higher_is_better else -1
+    every = list(enumerate(brief.imported, 1))
+    scored = [(one.score, place) for place, one in every if one.score is not None]
+    best = {place for _, place in sorted(scored, key=lambda pair: -sign * pair[0])[:IMPORTED_BEST]}
+    newest = [place for place, _ in every if place not in best][-(IMPORTED - len(best)) :]
+    told = [(place, one) for place, one in every if place in best or place in newest]
+    return listed(f"{place} of {len(every)}: {_elsewhere(one)}" for place, one in told)
+
+
+def _elsewhere(one: EarlierTrial) -> str:
+    """A trial of another tool, with all that is known of it."""
+    score = "failed" if one.score is None else number(one.score)
+    params = ", ".join(f"{name} {json.dumps(rounded(value))}" for name, value in one.params.items())
+    return ": ".join(filter(None, [score, one_line(params, WIDTH), one_line(one.note, WIDTH)]))
 
 
 def _predictions(history: History) -> str:

@@ -14,6 +14,7 @@ from tasks.numbers import number
 from tasks.proposers import Proposer
 from tasks.proposing.axes import Axis, Point, params_of, untried
 from tasks.proposing.brief import Brief, Suggestion
+from tasks.proposing.imported import is_imported
 from tasks.proposing.observations import Observations
 
 
@@ -22,9 +23,13 @@ class Numeric(Proposer):
 
     No point is tried twice with the same program, nor the baseline's: a second score of the same point is another
     draw of its luck, not a find. Once every point of a discrete space was tried, there is nothing left to try.
+
+    Trials of another tool take the place of points of the design. The best of them is tried here first, since nothing
+    of them has been measured here.
     """
 
     ranks: ClassVar[bool] = True
+    learns_from_imported: ClassVar[bool] = True
     title: ClassVar[str]
     """The search's name in a rationale."""
     startup: int = Field(default=4, ge=1, le=1_000)
@@ -40,11 +45,15 @@ class Numeric(Proposer):
 
     def propose(self, brief: Brief) -> Suggestion | None:
         refused = len(brief.refusals)
-        seen = Observations.of(brief.space, brief.history, brief.pending)
+        imported = brief.imported if self.learns_from_imported else ()
+        seen = Observations.of(brief.space, brief.history, brief.pending, imported)
         spare = untried(seen.axes, seen.tried, brief.seed + refused)
         if not seen.axes or spare is None:
             return None
-        is_design = not seen.scored or (seen.made < self.startup and not self.is_warm(brief))
+        if seen.made == refused == 0 and (first := _best_elsewhere(seen, brief)):
+            return first
+        known = seen.made + len(seen.imported)
+        is_design = not seen.scored or (known < self.startup and not self.is_warm(brief))
         if is_design:
             # One design for the whole campaign, by the baseline's seed; `brief.seed` is each trial's own.
             answers = design(seen.axes, brief.history[0].runs[0].seed, 2 * (seen.made + self.startup + refused))
@@ -65,7 +74,21 @@ class Numeric(Proposer):
             return f"Sobol point {seen.made + 1}, as no trial has a score yet"
         best = max(seen.scored, key=lambda trial: trial.score.utility)
         trials = "1 scored trial" if len(seen.scored) == 1 else f"{len(seen.scored)} scored trials"
-        return f"{self.title} on {trials}, best {number(best.score.value)} (trial {best.number})"
+        trials += f", {len(seen.imported)} of them imported" if seen.imported else ""
+        which = f"imported trial {-best.number}" if is_imported(best) else f"trial {best.number}"
+        return f"{self.title} on {trials}, best {number(best.score.value)} ({which})"
+
+
+def _best_elsewhere(seen: Observations, brief: Brief) -> Suggestion | None:
+    """The best trial of another tool; None without any, or where it is the baseline's point."""
+    if not seen.imported:
+        return None
+    best, point = max(seen.imported, key=lambda one: one[0].score.utility)
+    if point in seen.tried:
+        return None
+    there = number(brief.imported[-best.number - 1].score)
+    why = f"the best of {len(seen.imported)} imported trials, with {there} there: imported trial {-best.number}"
+    return Suggestion(params_of(seen.axes, point), why)
 
 
 def _first(answers: Iterable[Point], tried: AbstractSet[Point], refused: int) -> Point | None:

@@ -59,6 +59,7 @@ def unknowing(brief: Brief) -> Brief:
         pending={},
         rejected=(),
         earlier=(),
+        imported=(),
         hint=None,
         left=RemainingBudget(),
         files=files,

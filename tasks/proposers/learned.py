@@ -44,6 +44,7 @@ class Learned(Numeric):
     """A Sobol design first, or the champions of earlier campaigns; then draws of the policy. No point twice."""
 
     title = "the PPO policy"
+    learns_from_imported = False  # its rewards need a campaign's champion and the noise of its runs
     ranks = False  # its rewards are effects on top of the champion, which has trained for the whole budget
     startup: int = Field(default=8, ge=1, le=1_000)
     """Points of the design before the policy takes over; the design goes on while no trial has a score."""

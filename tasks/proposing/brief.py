@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from environments.earlier_trials import EarlierTrial
 from environments.space import Space
 from tasks.proposing.curves import Table
 from tasks.trial import NOTHING_BOUGHT, History, Params, Proposal, Usage
@@ -112,6 +113,8 @@ class Brief:
     """Proposals of this campaign that were not approved."""
     earlier: History = ()
     """Trials of earlier campaigns in the same environment (`--learn-from`), in their order."""
+    imported: tuple[EarlierTrial, ...] = ()
+    """Trials of another tool (environments/earlier_trials.py), in their order; measured there, never here."""
     hint: Suggestion | None = None
     """A numeric optimiser's suggestion for the same trial; None where none was asked."""
     left: RemainingBudget = RemainingBudget()

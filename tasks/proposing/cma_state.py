@@ -52,7 +52,7 @@ def badness(trial: Trial) -> tuple[int, float]:
 
 def in_words(brief: Brief) -> str:
     """The state, a line for each parameter and one for what belongs together; empty before the first generation."""
-    seen = Observations.of(brief.space, brief.history, {})
+    seen = Observations.of(brief.space, brief.history, {}, brief.imported)
     axes = [axis for _, axis in ordered(seen.axes)]
     if not axes or not seen.scored:
         return ""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from environments.earlier_trials import EarlierTrial
 from environments.space import Space
 from tasks.proposing.axes import Axis, Point, point_of, varied
 from tasks.proposing.brief import Pending
+from tasks.proposing.imported import is_imported, observed
 from tasks.trial import History, Trial, best
 
 ASKS = 8
@@ -25,7 +28,7 @@ class Observations:
 
     axes: tuple[Axis, ...]
     decided: tuple[tuple[Trial, Point], ...]
-    """Those that a search learns from, in the order in which they were decided."""
+    """Those that a search learns from, imported ones first, in the order in which they were decided."""
     others: tuple[tuple[Trial, Point], ...]
     """Those of another budget."""
     under_way: tuple[Point, ...]
@@ -35,10 +38,12 @@ class Observations:
     """The champion's edit, with which the next point will run."""
 
     @classmethod
-    def of(cls, space: Space, history: History, pending: Pending) -> Observations:
+    def of(
+        cls, space: Space, history: History, pending: Pending, imported: Sequence[EarlierTrial] = ()
+    ) -> Observations:
         axes, champion = varied(space), best(history)
         points = ((trial, point_of(axes, trial.proposal.params)) for trial in history)
-        decided = [(trial, point) for trial, point in points if point is not None]
+        decided = observed(axes, imported, history) + [(trial, point) for trial, point in points if point is not None]
         is_short = any(trial.proposal.is_short for trial, _ in decided)
         new = [proposal for proposal in pending.values() if proposal.promotes is None]
         under_way = (point_of(axes, proposal.params) for proposal in new)
@@ -55,9 +60,14 @@ class Observations:
     def tried(self) -> set[Point]:
         """The points under way, and those decided with the champion's program; with another program a point is new."""
         every = (*self.decided, *self.others)
-        same = (point for trial, point in every if trial.proposal.edit == self.program)
+        same = (point for trial, point in every if not is_imported(trial) and trial.proposal.edit == self.program)
         return {*self.under_way, *same}
 
     @property
     def scored(self) -> list[Trial]:
         return [trial for trial, _ in self.decided if trial.score.value is not None]
+
+    @property
+    def imported(self) -> list[tuple[Trial, Point]]:
+        """Those of another tool that have a score, and that a search learns from."""
+        return [(trial, point) for trial, point in self.decided if is_imported(trial) and trial.score.value is not None]

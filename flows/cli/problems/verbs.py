@@ -1,11 +1,11 @@
-"""The verbs about environments: env list, new, validate, prepare."""
+"""The verbs about environments: env list, new, import, validate, prepare."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from flows.cli.options import Json, Settings, Trust
 
@@ -54,47 +54,49 @@ def env_validate(environment: str, *, set_: Settings = None, trust: Trust = Fals
 
     A Gymnasium environment is made and reset once, outside the sandbox.
     """
-    from flows.cli import consent
-    from flows.cli.problems.warnings import warnings
+    from flows.cli.problems import validation
     from flows.cli.set_option import overrides_only
-    from flows.server.server_process import settle_in
     from flows.views import terminal
-    from tasks.system.home import home
 
-    settle_in(home())
-    from flows.spec import trust as trusted
-    from flows.spec.environment import checked_environment
-    from tasks.recipes import output, preparing
-
-    overrides = overrides_only(set_ or [])
-    consent.ask_about(environment, overrides, trust)
-    checked = checked_environment(environment, overrides)
-    place = preparing.place(checked, home())
-    made = output.read(place) if place else None
-    facts: dict[str, Any] = {
-        "environment": checked.name, "folder": str(checked.folder),
-        "metric": checked.metric, "direction": checked.direction,
-        "trainer": checked.trainer, "budget_seconds": checked.budget_seconds, "budget_steps": checked.budget_steps,
-        "cores": checked.cores,
-        "baseline": checked.defaults, "varies": list(checked.space),
-        "prepared": place and {"folder": str(place), "content": made.content if made else None},
-        "asks_for": list(trusted.asked_by(checked)), "warnings": warnings(checked),
-    }  # fmt: skip
+    facts = validation.validate(environment, overrides_only(set_ or []), trust)
     if json:
         terminal.print_json(facts)
-        return 0
-    if not place:
-        facts["prepared"] = "needs nothing"
     else:
-        missing = f"not yet: nightshift env prepare {environment}"
-        facts["prepared"] = f"{place}, content {made.content}" if made else missing
-    doubts = facts.pop("warnings")
-    facts["asks_for"] = "; ".join(facts["asks_for"]) or "nothing beyond its folder"
-    for key, value in facts.items():
-        print(f"{key:<16} {value}")
-    for doubt in doubts:
-        print(f"warning: {doubt}")
-    print(f"valid{', with warnings' if doubts else ''}; next: nightshift try {environment}")
+        print(validation.shown(facts, environment))
+    return 0
+
+
+@env.command(name="import")
+def env_import(
+    place: str,
+    *,
+    to: Annotated[Path | None, Parameter("--to", help="The new folder. Default: here, by the original's name.")] = None,
+    source: Annotated[str, Parameter("--source", help="What PLACE is, where several are recognised.")] = "",
+    trust: Trust = False,
+    json: Json = False,
+) -> int:
+    """Make an environment of PLACE, a problem of another tool: a folder, a file or a storage URL.
+
+    The original is read and stays as it is; nothing of it runs. The new folder is then checked as by env validate.
+    """
+    from environments.plugins import Refused
+    from flows.cli.problems import validation
+    from flows.cli.problems.env_import import import_environment, shown
+    from flows.views import terminal
+
+    account = import_environment(place, to, source)
+    if not json:
+        print(f"{shown(account)}\n", flush=True)
+    try:
+        facts = validation.validate(account["folder"], {}, trust)
+    except Refused as lacking:
+        again = f"{account['folder']} is written; when that is settled: nightshift env validate {account['folder']}"
+        raise Refused(f"{lacking}\n{again}") from lacking
+    if json:
+        terminal.print_json({**account, "validated": facts})
+        return 0
+    print(validation.shown(facts, account["folder"]))
+    print(f"then: {account['next']}")
     return 0
 
 

@@ -1,0 +1,288 @@
+"""A config.yaml of epappas/autoresearch-rl: its commands run unchanged, with their AR_ variables and emit_progress."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from environments import FILE
+from environments.plugins import Refused
+from tasks.importing import Imported, Importer, Recognised, Term, _script, _yaml, environment_toml
+from tasks.importing import _repository as repository
+from tasks.importing._repository import REPOSITORY
+from tasks.importing._target_config import TargetConfig, checked, known
+from tasks.importing.reading import results_tsv
+
+CONFIG = "config.yaml"
+ORIGIN = "a configuration of epappas/autoresearch-rl"
+CONTAINER = "/app/"
+"""Where a container has the folder of the configuration."""
+STEPS = 1000
+"""Budget of steps where a program reports step and step_target: parts of its own target."""
+PROPOSERS = {
+    "static": "random_search", "grid": "grid", "random": "random_search", "learned": "learned", "llm": "llm",
+    "llm_ensemble": "ensemble", "llm_diff": "llm_diff", "hybrid": "hybrid",
+}  # fmt: skip
+REASONS = {
+    "target.basilica": "trials run on this machine, or where a work pool says: docs/work-pools.md",
+    "telemetry": "a campaign has its own files, MLflow and report",
+    "comparability": "runs under other conditions are never compared here",
+    "scoring": "the score is the objective alone",
+    "policy.llm_timeout_s": "--set proposer.timeout_seconds",
+    "policy.hybrid": "hybrid has options of its own: docs/proposers.md",
+    "policy.frozen_file": "only the mutable file can be edited",
+    "policy.contract_strict": "only the mutable file can be edited",
+    "controller.intra_iteration_cancel": "--cancel curve, which compares with earlier curves",
+    "controller.parallel": "slots follow from the machine: docs/slots.md",
+    "controller.checkpoint_path": "every campaign can be resumed",
+    "controller.failure_window": "crash_share looks at the last 10 trials",
+    "controller.seed": "--seed",
+}
+"""Why a key, or all those below it, is not carried."""
+
+
+@dataclass(frozen=True)
+class _Files:
+    """A configuration, with the folder that its paths are relative to."""
+
+    config: TargetConfig
+    path: Path
+    root: Path
+
+    @property
+    def workdir(self) -> Path:
+        return self.path.parent if self.config.target.type == "basilica" else self.root / self.config.target.workdir
+
+    def inside(self, name: str | None) -> str:
+        """A file of the working directory, relative to it; empty if it is none or lies elsewhere."""
+        path = (self.root / name).resolve() if name else None
+        if path and not path.is_file():
+            path = (self.workdir / str(name)).resolve()
+        here = self.workdir.resolve()
+        return path.relative_to(here).as_posix() if path and path.is_file() and path.is_relative_to(here) else ""
+
+    def command(self, words: tuple[str, ...] | None) -> list[str]:
+        """A command with the container's paths as those of the working directory."""
+        return [word.removeprefix(CONTAINER) if self._in_container(word) else word for word in words or ()]
+
+    def _in_container(self, word: str) -> bool:
+        return word.startswith(CONTAINER) and (self.workdir / word.removeprefix(CONTAINER)).exists()
+
+
+class AutoresearchRL(Importer):
+    """A config.yaml of epappas/autoresearch-rl, or a folder with one."""
+
+    def recognise(self, place: str) -> Recognised:
+        path = _config(place)
+        if not path.is_file():
+            return Recognised(False, f"no {CONFIG} in it" if Path(place).is_dir() else "no such file")
+        if path.suffix not in (".yaml", ".yml"):
+            return Recognised(False, "no YAML file")
+        try:
+            table = _yaml.read(path)
+        except Refused as wrong:
+            return Recognised(False, str(wrong))
+        missing = [key for key in ("objective", "target") if not isinstance(table, dict) or key not in table]
+        if missing:
+            return Recognised(False, f"{path.name} has no {', no '.join(missing)}")
+        return Recognised(True, f"{path.name} has objective and target")
+
+    def convert(self, place: str) -> Imported:
+        path = _config(place)
+        table = _yaml.read(path)
+        assert isinstance(table, dict), "it was recognised"
+        config = checked(table, path)
+        files = _Files(config, path, _root(path, config))
+        target, policy = config.target, config.policy
+        if target.type not in ("command", "basilica") or not target.train_cmd:
+            raise Refused(
+                f"{path}: target.type {target.type!r} with train_cmd {target.train_cmd!r} trains nothing on this "
+                f"machine: give it type: command and a train_cmd"
+            )
+        mutable = files.inside(policy.mutable_file)
+        if policy.mutable_file and not mutable:
+            raise Refused(f"{path}: policy.mutable_file: {policy.mutable_file!r} is no file below {files.workdir}")
+        copied, not_copied = repository.repository_files(files.workdir)
+        judged_apart = _is_judged_apart(files, mutable)
+        return Imported(
+            name=config.name,
+            origin=f"{ORIGIN} ({path.name})",
+            files={**copied, **_programs(files, judged_apart), FILE: _environment(files, mutable, judged_apart)},
+            carried=_carried(files, mutable, judged_apart),
+            left=(*not_copied, *_left(table, files)),
+            warnings=() if judged_apart else (_warning(config, mutable),),
+            options=_options(config),
+            history=results_tsv.trials(path.parent / "artifacts" / results_tsv.FILE),
+        )
+
+
+def _config(place: str) -> Path:
+    return Path(place) / CONFIG if Path(place).is_dir() else Path(place)
+
+
+def _root(path: Path, config: TargetConfig) -> Path:
+    """The folder from which the tool was started, which its paths are relative to: the nearest that has them all."""
+    above = list(path.resolve().parents)
+    if config.target.type == "command":
+        above = [folder for folder in above if (folder / config.target.workdir).is_dir()]
+    if not above:
+        raise Refused(f"{path}: target.workdir: no folder above has {config.target.workdir!r}: correct it")
+    names = (config.policy.mutable_file, config.policy.program_file, config.program_path)
+    return next((folder for folder in above if all((folder / name).is_file() for name in names if name)), above[0])
+
+
+def _is_judged_apart(files: _Files, mutable: str) -> bool:
+    """Whether eval_cmd is another command than training, around a file that no edit changes."""
+    evaluating = files.command(files.config.target.eval_cmd)
+    if not evaluating or evaluating == files.command(files.config.target.train_cmd):
+        return False
+    return not mutable or mutable not in [Path(word).as_posix() for word in evaluating]
+
+
+def _programs(files: _Files, judged_apart: bool) -> dict[str, str | Path]:
+    target = files.config.target
+    how: dict[str, Any] = {
+        "prepare_cmd": files.command(target.prepare_cmd),
+        "train_cmd": files.command(target.train_cmd),
+        "eval_cmd": files.command(target.eval_cmd) if judged_apart else [],
+        "metric": files.config.objective.metric,
+    }
+    instructions = files.config.program_path or files.config.policy.program_file
+    place = files.root / instructions if instructions else None
+    text = repository.read_text(place) if place and place.is_file() else "The original has no program.md.\n"
+    mutable = Path(files.config.policy.mutable_file or "train.py").name
+    emit = (_script.PROGRAMS / "emit_progress.py").read_text()
+    return {
+        "train.py": (_script.PROGRAMS / "target.py").read_text(),
+        "judge.py": (_script.PROGRAMS / "metric_line.py").read_text(),
+        "target.json": json.dumps(how, indent=2) + "\n",
+        "sdk/autoresearch_rl/__init__.py": "from autoresearch_rl.target.progress import emit_progress\n",
+        "sdk/autoresearch_rl/target/__init__.py": "",
+        "sdk/autoresearch_rl/target/progress.py": emit,
+        _script.INSTRUCTIONS: _script.NOTE.format(
+            title=files.config.name, origin=ORIGIN, repository=REPOSITORY, script=mutable, text=text
+        ),
+    }
+
+
+def _environment(files: _Files, mutable: str, judged_apart: bool) -> str:
+    config = files.config
+    target, metric = config.target, config.objective.metric
+    calls = _required_calls(files, mutable)
+    judge = "train.py {out} {result}" if judged_apart else f"judge.py {{out}} {{result}} {metric}"
+    keys = {
+        "title": config.name,
+        "metric": metric,
+        "direction": "minimize" if config.objective.direction == "min" else "maximize",
+        "trainer": "command",
+        "train_cmd": "python train.py",
+        "program": ["train.py", "target.json", "sdk", REPOSITORY],
+        "editable": [f"{REPOSITORY}/{mutable}"] if mutable else [],
+        **({"required_calls": calls} if calls else {}),
+        "budget_seconds": float(target.timeout_s),
+        **({"budget_steps": STEPS} if _mentions(files, "emit_progress(") else {}),
+        "startup_seconds": 600.0,
+        **({} if _mentions(files, "AR_SEED") else {"deterministic": True}),
+        **({"gpus": target.basilica.gpu_count} if target.type == "basilica" else {}),
+        "judge": "command",
+        "command": {"eval_cmd": f"python {judge}", "total_seconds": float(target.timeout_s)},
+        "space": config.space(),
+    }
+    return environment_toml(keys, f"Imported by `nightshift env import` from {ORIGIN}.")
+
+
+def _mentions(files: _Files, words: str) -> bool:
+    """Whether a file of the program has these words."""
+    return any(words in repository.read_text(path) for path in sorted(files.workdir.glob("*.py")))
+
+
+def _required_calls(files: _Files, mutable: str) -> list[str]:
+    """Those calls that the mutable file makes."""
+    if not mutable:
+        return []
+    source = repository.read_text(files.workdir / mutable)
+    return [call for call in files.config.policy.required_calls if f"{call}(" in source]
+
+
+def _options(config: TargetConfig) -> tuple[str, ...]:
+    """The policy and the controller as options of `run`."""
+    policy, controller = config.policy, config.controller
+    options = ["--proposer", PROPOSERS.get(policy.type, "tpe"), "--seed", str(policy.seed)]
+    asks = policy.type.startswith("llm") or policy.type == "hybrid"
+    for key, value in (
+        ("model", policy.llm_model), ("base_url", policy.llm_api_url), ("key_variable", policy.llm_api_key_env),
+    ):  # fmt: skip
+        options += ["--set", f"proposer.{key}={value}"] if asks and value else []
+    hours = controller.max_wall_time_s and f"{controller.max_wall_time_s / 3600:.3g}"
+    for flag, limit in (
+        ("--trials", controller.max_iterations), ("--hours", hours), ("--patience", controller.no_improve_limit),
+        ("--crash-share", controller.failure_rate_limit),
+        ("--parallel", controller.parallel.max_concurrency if controller.parallel.enabled else None),
+    ):  # fmt: skip
+        options += [flag, str(limit)] if limit else []
+    return (*options, "--cancel", "curve" if controller.intra_iteration_cancel.enabled else "none")
+
+
+def _carried(files: _Files, mutable: str, judged_apart: bool) -> tuple[Term, ...]:
+    config = files.config
+    target, policy = config.target, config.policy
+    terms = [
+        Term("objective", f"metric {config.objective.metric}, direction {config.objective.direction}imize"),
+        Term("target.train_cmd", f"run unchanged in {REPOSITORY}/: {' '.join(files.command(target.train_cmd))}"),
+        Term("target.timeout_s", f"budget_seconds = {target.timeout_s:g}; one that is not over by then is stopped"),
+        Term("AR_ variables", "as before"),
+        Term(
+            "keep if strictly better", "--rule certify, which tests the champion on fresh runs; --rule greedy is theirs"
+        ),
+    ]
+    if _mentions(files, "emit_progress("):
+        steps = (
+            f"as before: curves, and early stopping reaches them; step / step_target in {STEPS} parts (budget_steps)"
+        )
+        terms.append(Term("emit_progress", steps))
+    if target.prepare_cmd:
+        terms.append(Term("target.prepare_cmd", "run before each training, in its own copy of the files"))
+    if judged_apart:
+        terms.append(Term("target.eval_cmd", "the judge runs it in a frozen copy, with AR_MODEL_DIR and AR_RUN_DIR"))
+    else:
+        terms.append(Term("target.eval_cmd, or none", "the numbers of the one training count; it is not run again"))
+    if policy.params:
+        terms.append(Term("policy.params", "[space], as choices; the baseline is the first value of each"))
+    if mutable:
+        terms.append(Term("policy.mutable_file", f"editable: {REPOSITORY}/{mutable}"))
+    terms.append(Term(f"policy.type {policy.type}, controller", f"nightshift run ... {' '.join(_options(config))}"))
+    return tuple(terms)
+
+
+def _left(table: Mapping[str, Any], files: _Files) -> list[Term]:
+    """The keys that are not carried, those with one reason together."""
+    reasons: dict[str, list[str]] = {}
+    for key, _ in _yaml.leaves(table):
+        reason = next((why for prefix, why in REASONS.items() if key.startswith(prefix)), "")
+        if not known(key) or key == "policy.frozen_file":
+            reasons.setdefault(reason or "no key that is known here", []).append(key)
+    terms = [Term(", ".join(keys), reason) for reason, keys in reasons.items()]
+    if not _mentions(files, "AR_SEED"):
+        terms.append(Term("no file reads AR_SEED", "deterministic = true: a seed changes nothing"))
+    if files.config.target.type == "basilica":
+        terms.append(Term("target.type basilica", "its commands run on this machine, in the folder of the file"))
+    return terms
+
+
+def _warning(config: TargetConfig, mutable: str) -> str:
+    metric = config.objective.metric
+    if not mutable:
+        return (
+            f"the score is the number {metric} that the training itself prints or reports. No file is edited under "
+            f"this policy. Before code is, have a frozen judge: let training save its model in AR_MODEL_DIR, set "
+            f"eval_cmd to another program that measures it there, and import again"
+        )
+    return (
+        f"the score is the number {metric} that {REPOSITORY}/{mutable} prints, and that is the file which is edited: "
+        f"an edit can print any number. For a frozen judge, let it save its model in AR_MODEL_DIR, set eval_cmd to "
+        f"another program that measures it there, and import again; until then read the diff of every champion "
+        f"(--approval code)"
+    )

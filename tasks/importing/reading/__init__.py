@@ -1,0 +1,1 @@
+"""What importers read with: storages, parameters, results and defaults of other tools."""

@@ -1,0 +1,76 @@
+"""results.tsv of the repositories in which an agent edits files and commits: a line per experiment.
+
+    commit  eval_score  memory_gb  status  description
+
+The second column is the score, by whatever name, unless there is a column metric_value. A crash has a score of 0
+there, which is none.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from environments.space import Value
+from tasks.editing.patches import git_environment
+from tasks.importing import EarlierTrial
+
+FILE = "results.tsv"
+COMMIT = re.compile(r"[0-9a-f]{7,40}")
+MOST_LINES, MOST_CHARACTERS = 5_000, 500
+BLOB_BYTES = 2**20
+NO_SCORE = ("crash", "crashed", "failed", "timeout", "error")
+NOT_SCORES = frozenset({"commit", "status", "description", "memory_gb"})
+VALUE = "metric_value"
+Read = Callable[[str], Mapping[str, Value]]
+"""The parameters of a commit; empty where they are not known."""
+
+
+def trials(path: Path, params_of: Read = lambda _: {}) -> tuple[EarlierTrial, ...]:
+    """The experiments of a results.tsv, the oldest first; none where there is no such file."""
+    return tuple(_trials(path, params_of))[-MOST_LINES:] if path.is_file() else ()
+
+
+def _trials(path: Path, params_of: Read) -> Iterator[EarlierTrial]:
+    with path.open(encoding="utf-8", errors="replace", newline="") as file:
+        lines = csv.reader((line.replace("\0", "") for line in file), delimiter="\t", quoting=csv.QUOTE_NONE)
+        names = [name.strip().lower() for name in next(lines, [])]
+        column = next((at for at, name in enumerate(names) if at > 0 and name not in NOT_SCORES), None)
+        column = names.index(VALUE) if VALUE in names else column
+        if column is None or not {"status", "description"} <= {*names}:
+            return
+        for number, cells in enumerate(lines, 2):
+            row = dict(zip(names, cells, strict=False))
+            if not "".join(cells).strip() or len(cells) <= column:
+                continue
+            status = row.get("status", "").strip().lower()
+            score = None if status in NO_SCORE else _number(cells[column])
+            said = f"{FILE}, line {number}: {status}: {row.get('description', '').strip()}"[:MOST_CHARACTERS]
+            yield EarlierTrial(dict(params_of(row.get("commit", "").strip())), score, said)
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def at_commit(folder: Path, commit: str, name: str) -> str | None:
+    """A file of a repository as it was at a commit; None where it is not known. Nothing of the repository is run."""
+    if not COMMIT.fullmatch(commit):
+        return None
+    # cat-file neither filters nor converts, so no program that the repository's settings name is started.
+    command = ["git", "--no-optional-locks", "-c", "safe.directory=*", "cat-file", "blob", f"{commit}:./{name}"]
+    try:
+        done = subprocess.run(command, cwd=folder, env=git_environment(), capture_output=True, check=False, timeout=30)
+    except subprocess.TimeoutExpired:
+        return None
+    if done.returncode or len(done.stdout) > BLOB_BYTES:
+        return None
+    return done.stdout.decode("utf-8", "replace")

@@ -1,0 +1,53 @@
+"""history.jsonl: what another tool tried, read as written; a line that is none is refused with its number."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from environments import earlier_trials
+from environments.earlier_trials import FILE, EarlierTrial
+from environments.plugins import Refused
+
+
+def test_trials_are_read_as_they_were_written(tmp_path: Path) -> None:
+    trials = (
+        EarlierTrial({"lr": 1e-3, "n": 3, "on": True, "kind": "é"}, -0.5, "a note\nof two lines"),
+        EarlierTrial({}, None),
+    )
+    (tmp_path / FILE).write_text(earlier_trials.text(trials), "utf-8")
+    assert earlier_trials.read(tmp_path) == trials
+
+
+def test_an_environment_without_the_file_has_none(tmp_path: Path) -> None:
+    assert earlier_trials.read(tmp_path) == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{", "line 2: not JSON"),
+        ("[" * 100_000, "line 2: not JSON"),
+        ("[1]", "line 2: must have params and score"),
+        ('{"params": {}}', "line 2: must have params and score"),
+        ('{"params": {}, "score": 1, "verdict": "keep"}', "line 2: must have params and score"),
+        ('{"params": {"lr": NaN}, "score": 1}', "line 2: params must be finite"),
+        ('{"params": {"lr": [1]}, "score": 1}', "line 2: params must be finite"),
+        ('{"params": {}, "score": Infinity}', "line 2: score must be a finite number"),
+        ('{"params": {}, "score": true}', "line 2: score must be a finite number"),
+        ('{"params": {}, "score": 1' + "0" * 400 + "}", "line 2: score must be a finite number"),
+        ('{"params": {}, "score": "0.5"}', "line 2: score must be a finite number"),
+        ('{"params": {}, "score": 1, "note": 7}', "line 2: note must be a text"),
+    ],
+)
+def test_a_line_that_is_no_trial_is_refused(tmp_path: Path, line: str, said: str) -> None:
+    (tmp_path / FILE).write_text('{"params": {}, "score": 1}\n' + line + "\n")
+    with pytest.raises(Refused, match=said):
+        earlier_trials.read(tmp_path)
+
+
+def test_a_file_of_bytes_is_refused(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(Refused, match="not UTF-8"):
+        earlier_trials.read(tmp_path)

@@ -1,0 +1,412 @@
+"""Importers: another tool's problem runs here as it did there, and what it printed or left is scored by the judge."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+import environments
+from environments import FILE, Environment, plugins
+from environments.plugins import Refused
+from environments.score import Score
+from flows.cli.problems.env_import import import_environment, shown
+from flows.cli.problems.warnings import warnings
+from tasks.evaluate import judge_run
+from tasks.importing import PACKAGE, importers
+from tasks.importing import _repository as repository
+from tasks.store.workspace import TrialDir
+from tasks.train import run_program
+from tasks.trial import Proposal, Run
+from tests.support.toy import SANDBOX, nightshift
+
+PREPARE = """\
+import os
+TIME_BUDGET = 300
+EVAL_TOKENS = 4 * 10
+DATA = os.path.join(os.path.expanduser("~"), ".cache", "tiny-research")
+def words(): return open(os.path.join(DATA, "words.txt")).read().split()
+def evaluate_loss(model, width): return (model - len(words())) ** 2 / width
+"""
+TRAIN = """\
+import time
+from prepare import DATA, TIME_BUDGET, evaluate_loss
+LEARNING_RATE = 0.5  # of the step
+WIDTH = 2 ** 3
+SEED = 1
+model, began = 0.0, time.time()
+while time.time() - began < 20 * TIME_BUDGET:  # it overruns its budget, as one with a slow clock
+    model += LEARNING_RATE * (3 - model)
+open("scratch.txt", "w").write("a script may write beside itself")
+print(f"\\rstep 1 | val_loss: 7.0", end="")
+print()
+print("---")
+print(f"val_loss:         {evaluate_loss(model, WIDTH) + LEARNING_RATE:.6f}")
+print(f"seconds:          {time.time() - began:.1f}")
+print(f"seed:             {SEED}")
+"""
+INSTRUCTIONS = """\
+Get the lowest val_loss. Read it by `grep "^val_loss:" run.log`. If a run exceeds 10 minutes, kill it.
+"""
+TARGET_TRAIN = """\
+import json, os, pathlib, sys
+from autoresearch_rl.target.progress import emit_progress
+assert pathlib.Path("data/ready").exists(), "prepare.py was not run"
+x = json.loads(os.environ["AR_PARAMS_JSON"])["x"]
+assert float(os.environ["AR_PARAM_X"]) == x and os.environ["AR_SEED"]
+for step in range(1, 5):
+    emit_progress(step=step, step_target=4, metrics={"val_loss": x + 1 / 3 + 4 - step})
+pathlib.Path(os.environ["AR_MODEL_DIR"], "model.json").write_text(json.dumps(x))
+print(f"loss=9.0 val_loss={x + 1 / 3:.4f}")
+"""
+TARGET_PREPARE = "import pathlib\npathlib.Path('data').mkdir()\npathlib.Path('data/ready').touch()\n"
+TARGET_EVALUATE = """\
+import json, os, pathlib
+print("val_loss=%s" % (json.loads(pathlib.Path(os.environ["AR_MODEL_DIR"], "model.json").read_text()) * 10))
+"""
+CONFIG = """\
+name: tiny
+program_path: examples/tiny/program.md
+objective: {metric: val_loss, direction: min}
+target:
+  type: command
+  workdir: examples/tiny
+  timeout_s: 20
+  prepare_cmd: [python3, prepare.py]
+  train_cmd: [python3, train.py]
+policy:
+  type: random
+  seed: 3
+  params:
+    x: [2, 0.5, 2]
+controller:
+  max_iterations: 16
+  max_wall_time_s: 7200
+  parallel: {enabled: true, max_concurrency: 2, resources: {gpu: 4}}
+  intra_iteration_cancel: {enabled: true, min_steps: 8}
+telemetry: {ledger_path: here.tsv}
+"""
+
+
+@pytest.fixture
+def karpathy_like(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    data = tmp_path / "home/.cache/tiny-research"
+    data.mkdir(parents=True)
+    (data / "words.txt").write_text("three small words")
+    return filled(
+        tmp_path / "tiny-research",
+        {"train.py": TRAIN, "prepare.py": PREPARE, "program.md": INSTRUCTIONS, ".git/HEAD": "", "progress.png": ""},
+    )
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    """The folder of a configuration, in the repository from which its tool is started."""
+    files = {
+        "config.yaml": CONFIG, "train.py": TARGET_TRAIN, "prepare.py": TARGET_PREPARE, "measure.py": TARGET_EVALUATE,
+        "program.md": "Lower is better.",
+    }  # fmt: skip
+    return filled(tmp_path / "theirs/examples/tiny", files)
+
+
+def filled(folder: Path, files: Mapping[str, str]) -> Path:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+def imported_from(place: Path, to: Path) -> Environment:
+    before = digest(place)
+    import_environment(str(place), to, "")
+    assert digest(place) == before
+    return environments.load(to)
+
+
+def diff(before: str, after: str) -> str:
+    lines = (before.splitlines(keepends=True), after.splitlines(keepends=True))
+    return "".join(difflib.unified_diff(*lines, "a/repository/train.py", "b/repository/train.py"))
+
+
+def digest(folder: Path) -> dict[str, str]:
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def run(environment: Environment, folder: Path, **params: float) -> tuple[Run, Score]:
+    place, proposal = TrialDir(folder), Proposal({**environment.defaults, **params})
+    done = run_program("import/1", environment, SANDBOX, environment.folder, place, proposal, seed=7)
+    return done, judge_run("import/1", environment, SANDBOX, place, done, seed=2)
+
+
+def test_a_folder_like_karpathys_runs_unchanged_and_its_metric_line_is_the_score(
+    karpathy_like: Path, tmp_path: Path
+) -> None:
+    environment = imported_from(karpathy_like, tmp_path / "here")
+    assert (environment.metric, environment.direction, environment.budget_seconds) == ("val_loss", "minimize", 300)
+    assert environment.grace_seconds == 300  # ten minutes in all
+    assert environment.editable == ("repository/train.py",)
+    assert environment.readable == (str(tmp_path / "home/.cache/tiny-research"),)
+    assert environment.defaults == {"LEARNING_RATE": 0.5, "WIDTH": 8}
+    assert (tmp_path / "here/repository/train.py").read_bytes() == (karpathy_like / "train.py").read_bytes()
+    assert not list((tmp_path / "here").rglob("*.png")) and warnings(environment) == []
+
+    short = environments.load(tmp_path / "here", {"budget_seconds": 0.3})
+    done, score = run(short, tmp_path / "0000")
+    assert (done.status, score.value) == ("finished", 0.5), (done.error, score.error)
+    assert score.also["seconds"] < 5 and score.also["seed"] == 7  # SIGTERM ended its training, not what follows it
+    changed, lower = run(short, tmp_path / "0001", LEARNING_RATE=0.25)
+    assert (changed.status, lower.value) == ("finished", 0.25), (changed.error, lower.error)
+
+
+def test_an_edit_of_a_constant_counts_and_a_proposed_value_needs_the_constant(
+    karpathy_like: Path, tmp_path: Path
+) -> None:
+    imported_from(karpathy_like, tmp_path / "here")
+    environment = environments.load(tmp_path / "here", {"budget_seconds": 0.1})
+    train = (karpathy_like / "train.py").read_text()
+
+    def edited(text: str, folder: str, **params: float) -> tuple[Run, Score]:
+        proposal = Proposal({**environment.defaults, **params}, edit=diff(train, text))
+        place = TrialDir(tmp_path / folder)
+        done = run_program("import/1", environment, SANDBOX, environment.folder, place, proposal, seed=7)
+        return done, judge_run("import/1", environment, SANDBOX, place, done, seed=2)
+
+    _, score = edited(train.replace("LEARNING_RATE = 0.5", "LEARNING_RATE = 0.75"), "0000")
+    assert score.value == 0.75
+    gone = train.replace("LEARNING_RATE = 0.5", "rate = 0.5").replace("LEARNING_RATE", "rate")
+    done, _ = edited(gone, "0001", LEARNING_RATE=0.25)
+    assert done.status == "crash" and "assigns no LEARNING_RATE" in (tmp_path / "0001/log.txt").read_text()
+
+
+def test_a_score_that_the_edited_file_prints_is_warned_of_and_a_judge_is_proposed(
+    karpathy_like: Path, tmp_path: Path
+) -> None:
+    account = import_environment(str(karpathy_like), tmp_path / "here", "")
+    (warning,) = account["warnings"]
+    assert "repository/train.py prints" in warning and "frozen_judge.py" in warning
+    assert "WARNING: the score is the line" in shown(account)
+    assert warning in (tmp_path / "here/imported.md").read_text()
+    proposal = (tmp_path / "here/frozen_judge.py").read_text()
+    assert "from prepare import evaluate_loss" in proposal and "evaluate_loss(model, width)" in proposal
+    compile(proposal, "frozen_judge.py", "exec")
+
+
+def test_the_commands_of_a_configuration_run_with_their_variables_and_reports(target: Path, tmp_path: Path) -> None:
+    environment = imported_from(target, tmp_path / "here")
+    assert environment.defaults == {"x": 2} and environment.editable == () and environment.budget_seconds == 20
+    assert [each.values for each in environment.space.values()] == [(2, 0.5)]  # type: ignore[union-attr]
+    done, score = run(environment, tmp_path / "0000", x=0.5)
+    assert done.status == "finished", (tmp_path / "0000/log.txt").read_text()
+    assert score.value == done.reported == pytest.approx(0.5 + 1 / 3, abs=1e-12)  # printed with four digits
+    assert len(done.curve) == 20 and score.also["loss"] if "loss" in score.also else True
+
+
+def test_the_controller_of_a_configuration_becomes_options_and_the_rest_is_listed(target: Path, tmp_path: Path) -> None:
+    account = import_environment(str(target / "config.yaml"), tmp_path / "here", "")
+    options = "--proposer random_search --seed 3 --trials 16 --hours 2 --parallel 2 --cancel curve"
+    assert account["next"].endswith(options)
+    left = " ".join(term["theirs"] for term in account["left"])
+    for key in ("controller.parallel.resources.gpu", "intra_iteration_cancel.min_steps", "telemetry.ledger_path"):
+        assert key in left
+    assert "policy.params" not in left and account["warnings"]
+
+
+def test_an_evaluation_by_a_file_that_is_not_edited_is_the_frozen_judge(target: Path, tmp_path: Path) -> None:
+    config = CONFIG.replace(
+        "policy:", "  eval_cmd: python3 measure.py\npolicy:\n  mutable_file: examples/tiny/train.py"
+    )
+    (target / "config.yaml").write_text(config)
+    account = import_environment(str(target), tmp_path / "here", "")
+    environment = environments.load(tmp_path / "here")
+    assert account["warnings"] == [] and environment.editable == ("repository/train.py",)
+    assert environment.required_calls == ("emit_progress",)
+    _, score = run(environment, tmp_path / "0000", x=0.5)
+    assert score.value == 5.0, score.error
+
+
+def test_a_cancelled_training_ends_by_its_own_next_report(target: Path, tmp_path: Path) -> None:
+    imported_from(target, tmp_path / "here")
+    (tmp_path / "here/repository/train.py").write_text(
+        "import time\nfrom autoresearch_rl import emit_progress\n"
+        "while True:\n    emit_progress(step=1, step_target=9, metrics={'val_loss': 1})\n    time.sleep(0.02)\n"
+    )
+    out = tmp_path / "out"
+    out.mkdir()
+    config = {"params": {"x": 2}, "seed": 1, "out": str(out), "budget_steps": 1000}
+    (tmp_path / "here/config.json").write_text(json.dumps(config))
+    (tmp_path / "here/cancel").write_text("hopeless")
+    scratch = {**os.environ, "TMPDIR": str(tmp_path)}
+    status = subprocess.run([sys.executable, "train.py"], cwd=tmp_path / "here", env=scratch, timeout=60).returncode
+    assert status == 42
+    assert json.loads((out / "run/control.json").read_text()) == {"action": "cancel", "reason": "hopeless"}
+    assert json.loads((out / "progress.jsonl").read_text().splitlines()[1])["step"] == 111
+
+
+def test_a_training_that_has_not_ended_in_time_has_no_score(target: Path, tmp_path: Path) -> None:
+    (target / "train.py").write_text("import time\nprint('val_loss=1.0', flush=True)\ntime.sleep(60)\n")
+    imported_from(target, tmp_path / "here")
+    environment = environments.load(tmp_path / "here", {"budget_seconds": 0.2})
+    done, score = run(environment, tmp_path / "0000")
+    assert done.status == "crash" and "had not ended" in str(done.error) and score.value is None
+
+
+def test_what_is_not_recognised_is_refused_with_each_importers_reason(tmp_path: Path) -> None:
+    filled(tmp_path / "empty", {"train.py": ""})
+    with pytest.raises(Refused) as refused:
+        import_environment(str(tmp_path / "empty"), tmp_path / "here", "")
+    for name in plugins.names(PACKAGE):
+        assert f"  {name}: " in str(refused.value)
+    assert "no prepare.py" in str(refused.value) and not (tmp_path / "here").exists()
+    with pytest.raises(Refused, match="unknown source 'autorls'"):
+        import_environment(str(tmp_path / "empty"), tmp_path / "here", "autorls")
+
+
+def test_every_importer_says_why_nothing_is_not_its_kind(tmp_path: Path) -> None:
+    for importer in importers().values():
+        for place in (tmp_path, tmp_path / "missing", tmp_path / "a\nb.yaml"):
+            found = importer.recognise(str(place))
+            assert not found.fits and found.reason
+
+
+def test_an_existing_folder_and_one_in_the_original_are_refused(karpathy_like: Path, tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    with pytest.raises(Refused, match="exists already"):
+        import_environment(str(karpathy_like), tmp_path / "there", "")
+    with pytest.raises(Refused, match="would lie in"):
+        import_environment(str(karpathy_like), karpathy_like / "new", "")
+
+
+def test_the_new_folder_has_the_originals_name_and_never_takes_its_place(
+    karpathy_like: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert import_environment("tiny-research", None, "")["folder"] == "./tiny-research-nightshift"
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert import_environment("../tiny-research", None, "")["folder"] == "./tiny-research"
+
+
+def test_nothing_is_left_of_an_import_that_fails(
+    karpathy_like: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("shutil.copy", full)
+    with pytest.raises(OSError, match="No space"):
+        import_environment(str(karpathy_like), tmp_path / "new/here", "")
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+Change = Callable[[Path], object]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda folder: (folder / "train.py").write_text("def"), "is not Python"),
+        (lambda folder: (folder / "train.py").write_bytes(b"\xff"), "is not written in UTF-8"),
+        (lambda folder: (folder / "program.md").write_text("Do research."), "whether val_loss|no metric is stated"),
+    ],
+)
+def test_a_repository_that_cannot_be_read_is_refused(
+    karpathy_like: Path, tmp_path: Path, change: Change, reason: str
+) -> None:
+    change(karpathy_like)
+    if "whether" in reason:
+        (karpathy_like / "train.py").write_text("print('no summary')")
+    with pytest.raises(Refused, match=reason):
+        import_environment(str(karpathy_like), tmp_path / "here", "")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("direction: min", "direction: down", "objective.direction"),
+        ("workdir: examples/tiny", "workdir: examples/none", "target.workdir"),
+        ("type: command", "type: http", "trains nothing on this machine"),
+        ("timeout_s: 20", "timeout_s: -1", "target.timeout_s"),
+        ("  type: random", "  mutable_file: examples/tiny/none.py", "policy.mutable_file"),
+        ("name: tiny", "name: [tiny", "is not recognised"),
+    ],
+)
+def test_a_configuration_that_cannot_run_is_refused_with_its_key(
+    target: Path, tmp_path: Path, old: str, new: str, reason: str
+) -> None:
+    (target / "config.yaml").write_text(CONFIG.replace(old, new))
+    with pytest.raises(Refused, match=reason):
+        import_environment(str(target), tmp_path / "here", "")
+    assert not (tmp_path / "here").exists()
+
+
+def test_a_file_that_a_link_brings_in_from_elsewhere_is_left_out(karpathy_like: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("key")
+    (karpathy_like / "link").symlink_to(tmp_path / "secret")
+    (karpathy_like / "inner").symlink_to(karpathy_like / "prepare.py")
+    files, left = repository.repository_files(karpathy_like)
+    assert "repository/link" not in files and "repository/inner" in files
+    assert any("link" in term.theirs and "readable" in term.ours for term in left)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("A = 1\nB = -2.5e-3\nC = 2 ** 19\nD = 'text'\nE = True", {"A": 1, "B": -0.0025, "C": 524288, "D": "text", "E": True}),
+        ("A = 1\nA = 2\nb = 3\nC = f()\nD, E = 1, 2\nF = 10 ** 999\nG = 1 / 0", {}),
+    ],
+)  # fmt: skip
+def test_constants_are_the_literals_that_are_assigned_once(
+    tmp_path: Path, source: str, expected: dict[str, object]
+) -> None:
+    (tmp_path / "train.py").write_text(source)
+    assert repository.constants(repository.parsed(tmp_path / "train.py")) == expected
+
+
+def test_ranges_hold_their_constant_and_a_share_stays_one() -> None:
+    constants = {"LR": 3e-4, "GAMMA": 0.99, "CLIP": 0.2, "NORM": 0.5, "ENVS": 4, "ONE": 1, "FLAG": False,
+                 "FLOPS": 9e14, "ZERO": 0.0, "SEED": 3, "NAME": "x"}  # fmt: skip
+    ranges = repository.space(constants)
+    assert set(ranges) == {"LR", "GAMMA", "CLIP", "NORM", "ENVS", "ONE", "FLAG"}
+    assert ranges["GAMMA"]["high"] == 0.999 and ranges["CLIP"]["high"] == 1.0 and ranges["NORM"]["high"] == 5.0
+    assert ranges["ENVS"]["values"] == [2, 4, 8] and ranges["ONE"]["values"] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("metric", "text", "expected"),
+    [
+        ("val_bpb", "The goal is the lowest val_bpb.", "minimize"),
+        ("fitness", "Get the highest `fitness`, please.", "maximize"),
+        ("avg_return", "", "maximize"),
+        ("val_loss", "", "minimize"),
+    ],
+)
+def test_the_direction_is_what_the_instructions_say_or_the_name_suggests(metric: str, text: str, expected: str) -> None:
+    assert repository.direction(metric, text) == expected
+
+
+def test_a_metric_of_unknown_direction_is_refused() -> None:
+    with pytest.raises(Refused, match="better high or low"):
+        repository.direction("fitness", "Optimise fitness.")
+
+
+@pytest.mark.slow
+def test_the_verb_writes_checks_and_says_what_to_run_next(karpathy_like: Path, tmp_path: Path) -> None:
+    to = tmp_path / "here"
+    more = {"HOME": str(tmp_path / "home"), "NIGHTSHIFT_HOME": str(tmp_path / "runs")}
+    done = nightshift("env", "import", str(karpathy_like), "--to", str(to), "--json", "--trust", **more)
+    account = json.loads(done.stdout)
+    assert account["importer"] == "autoresearch" and account["next"] == f"nightshift run {to}", done.stderr
+    assert account["validated"]["varies"] == ["LEARNING_RATE", "WIDTH"]
+    assert tomllib.loads((to / FILE).read_text())["requires"] == {}
+    again = nightshift("env", "import", str(karpathy_like), "--to", str(to), **more)
+    assert again.returncode == 2 and "exists already" in again.stderr

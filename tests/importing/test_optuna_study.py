@@ -1,0 +1,146 @@
+"""Optuna studies: space, baseline, direction and trials out of a storage that stays as it is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import sqlite3
+import subprocess
+import sys
+import tomllib
+from datetime import timedelta
+from pathlib import Path
+
+import optuna
+import pytest
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from environments.plugins import Refused
+from tasks.importing import Imported, imported
+from tasks.importing.optuna_study import OptunaStudy
+
+DISTRIBUTIONS: dict[str, BaseDistribution] = {
+    "lr": FloatDistribution(1e-5, 1e-1, log=True),
+    "depth": IntDistribution(1, 9),
+    "width": IntDistribution(64, 256, step=64),
+    "dropout": FloatDistribution(0.0, 0.5, step=0.1),
+    "kind": CategoricalDistribution(("sgd", "adam", None)),
+    "seen": IntDistribution(7, 7),
+}
+PARAMS = {"lr": 1e-3, "depth": 3, "width": 128, "dropout": 0.2, "kind": "adam", "seen": 7}
+
+
+def trial(value: float | None, state: TrialState = TrialState.COMPLETE, **changed: object) -> FrozenTrial:
+    params = {**PARAMS, **changed}
+    made = create_trial(state=state, value=value, params=params, distributions=DISTRIBUTIONS)
+    if made.datetime_start is not None:
+        made.datetime_complete = made.datetime_start + timedelta(seconds=40)
+    return made
+
+
+def study(folder: Path, direction: str = "maximize", name: str = "night") -> str:
+    place = str(folder / "journal.log")
+    storage = JournalStorage(JournalFileBackend(place))
+    made = optuna.create_study(study_name=name, storage=storage, direction=direction)
+    made.add_trials(
+        [
+            trial(0.5), trial(0.9, lr=2e-2, kind="sgd"), trial(0.7, kind=None),
+            trial(None, TrialState.FAIL, lr=5e-2), trial(0.4, TrialState.PRUNED), trial(math.inf, lr=3e-2),
+        ]
+    )  # fmt: skip
+    return place
+
+
+def converted(place: str) -> tuple[Imported, dict[str, object]]:
+    name, made = imported(place)
+    assert name == "optuna_study"
+    return made, tomllib.loads(str(made.files["environment.toml"]))
+
+
+def test_every_distribution_becomes_a_parameter_and_the_best_trial_the_baseline(tmp_path: Path) -> None:
+    made, table = converted(study(tmp_path))
+    assert table["space"] == {
+        "lr": {"type": "float", "low": 1e-5, "high": 0.1, "log": True, "default": 2e-2},
+        "depth": {"type": "int", "low": 1, "high": 9, "default": 3},
+        "width": {"type": "choice", "values": [64, 128, 192, 256], "default": 128},
+        "dropout": {"type": "choice", "values": [0.0, 0.1, 0.2, 0.3, 0.4, 0.5], "default": 0.2},
+        "kind": {"type": "choice", "values": ["sgd", "adam"], "default": "sgd"},
+    }
+    assert table["fixed"] == {"seen": 7}
+    assert (table["direction"], table["budget_seconds"], made.name) == ("maximize", 120, "night")
+    assert any(term.theirs == "kind" and "None" in term.ours for term in made.left)
+
+
+def test_finished_and_failed_trials_are_earlier_trials_and_pruned_ones_are_counted(tmp_path: Path) -> None:
+    made, _ = converted(study(tmp_path))
+    assert [one.score for one in made.history] == [0.5, 0.9, 0.7, None, None]
+    assert made.history[1].params["lr"] == 2e-2 and "kind" not in made.history[2].params
+    assert any("1 pruned" in term.theirs for term in made.left)
+
+
+def test_of_a_study_to_be_minimised_the_least_is_the_best(tmp_path: Path) -> None:
+    _, table = converted(study(tmp_path, "minimize"))
+    assert table["direction"] == "minimize"
+    assert table["space"]["kind"]["default"] == "adam"  # type: ignore[index]
+
+
+def test_an_sqlite_storage_is_read_and_not_written(tmp_path: Path) -> None:
+    file = tmp_path / "study.db"
+    made = optuna.create_study(study_name="one", storage=f"sqlite:///{file}")
+    made.add_trial(trial(1.0))
+    optuna.create_study(study_name="two", storage=f"sqlite:///{file}")
+    file.chmod(0o444)
+    before = hashlib.sha256(file.read_bytes()).hexdigest()
+    for place in (f"{file}#one", f"sqlite:///{file}#one"):
+        assert imported(place)[1].name == "one"
+    with pytest.raises(Refused, match="2 studies: name one, as in"):
+        imported(str(file))
+    with pytest.raises(Refused, match="no study 'three'"):
+        imported(f"{file}#three")
+    with pytest.raises(Refused, match="no trial with a parameter that varies"):
+        imported(f"{file}#two")
+    assert hashlib.sha256(file.read_bytes()).hexdigest() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["study.db"]
+
+
+def test_what_is_no_study_is_told_by_name(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "other.db") as database:
+        database.execute("CREATE TABLE things (name TEXT)")
+    (tmp_path / "notes.txt").write_text("hello")
+    reads = OptunaStudy()
+    assert not reads.recognise(str(tmp_path / "other.db")).fits
+    assert not reads.recognise(str(tmp_path / "notes.txt")).fits
+    assert not reads.recognise(str(tmp_path)).fits
+    with pytest.raises(Refused, match="there is no"):
+        imported(f"sqlite:///{tmp_path}/missing.db")
+    assert not (tmp_path / "missing.db").exists()
+
+
+def test_a_password_of_a_storage_is_never_shown() -> None:
+    with pytest.raises(Refused) as refused:
+        imported("postgresql+nodriver://me:hunter2@127.0.0.1:1/studies")
+    assert "hunter2" not in str(refused.value) and "secret" in str(refused.value)
+
+
+def test_the_programs_run_an_objective_unchanged(tmp_path: Path) -> None:
+    made, _ = converted(study(tmp_path))
+    (tmp_path / "run" / "out").mkdir(parents=True)
+    run = tmp_path / "run"
+    for name in ("train.py", "judge.py"):
+        (run / name).write_text(str(made.files[name]))
+    (run / "objective.py").write_text(
+        "def objective(trial):\n"
+        "    x = trial.suggest_float('lr', 1e-5, 1e-1, log=True)\n"
+        "    trial.report(1.0, step=1)\n"
+        "    return 100 * x, float(trial.suggest_int('depth', 1, 9))\n"
+    )
+    (run / "config.json").write_text(json.dumps({"params": PARAMS, "seed": 3, "out": str(run / "out")}))
+    subprocess.run([sys.executable, "train.py", "value"], cwd=run, check=True)
+    subprocess.run([sys.executable, "judge.py", "out", "result.json"], cwd=run, check=True)
+    assert json.loads((run / "result.json").read_text()) == {"score": 0.1, "also": {"value_2": 3.0}}
+    ready, report = (json.loads(line) for line in (run / "out" / "progress.jsonl").read_text().splitlines())
+    assert ready == {"ready": True} and report["metrics"] == {"value": 1.0}

@@ -1,0 +1,182 @@
+"""W&B sweeps: distributions, commands with their macros, and a program that logs to a stand-in for wandb."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from environments.plugins import Refused
+from tasks.importing import Imported, imported
+from tasks.importing.reading.sweep_parameters import converted
+
+PROGRAM = """\
+import argparse
+import wandb
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--learning-rate", type=float, default=0.003)
+parser.add_argument("--optimizer.name", dest="name")
+parser.add_argument("--layers")
+parser.add_argument("--epochs", type=int)
+args, _ = parser.parse_known_args()
+with wandb.init(project="x", config={"momentum": 0.9, "epochs": 99}) as run:
+    assert (run.config.momentum, wandb.config["epochs"]) == (0.9, 2), dict(run.config)
+    wandb.define_metric("best", summary="max")
+    for epoch in range(args.epochs):
+        run.log({"loss": 1.0 / (epoch + 1), "best": 5.0 - epoch, "deep": {"er": epoch}, "picture": wandb.Image(None)})
+    open("model.txt", "w").write("saved beside the program")
+    wandb.run.summary["done"] = 1
+print(args.learning_rate, args.layers)
+"""
+SWEEP = """\
+program: train.py
+method: random
+run_cap: 12
+metric: {name: loss, goal: minimize}
+early_terminate: {type: hyperband, min_iter: 3}
+parameters:
+  learning-rate: {distribution: log_uniform_values, min: 1e-4, max: 1e-1}
+  layers: {values: [[64], [64, 64]]}
+  epochs: {value: 2}
+  optimizer:
+    parameters:
+      name: {values: [adam, sgd]}
+"""
+
+
+def sweep(folder: Path, text: str = SWEEP) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "train.py").write_text(PROGRAM)
+    (folder / "sweep.yaml").write_text(text)
+    return folder
+
+
+def read(place: Path) -> tuple[Imported, dict[str, Any]]:
+    name, made = imported(str(place))
+    assert name == "wandb_sweep"
+    return made, tomllib.loads(str(made.files["environment.toml"]))
+
+
+@pytest.mark.parametrize(
+    ("stated", "table"),
+    [
+        ({"min": 1, "max": 8}, {"type": "int", "low": 1, "high": 8}),
+        ({"min": 0.1, "max": 8}, {"type": "float", "low": 0.1, "high": 8.0}),
+        ({"distribution": "log_uniform", "min": -9, "max": 0}, {"type": "float", "low": math.exp(-9), "high": 1.0}),
+        ({"distribution": "log_uniform_values", "min": "1e-4", "max": 1}, {"type": "float", "low": 1e-4, "high": 1.0}),
+        (
+            {"distribution": "q_uniform", "min": 0, "max": 1, "q": 0.25},
+            {"type": "choice", "values": [0, 0.25, 0.5, 0.75, 1]},
+        ),
+        ({"distribution": "normal", "mu": 5, "sigma": 1}, {"type": "float", "low": 2.0, "high": 8.0}),
+        ({"distribution": "beta", "a": 1, "b": 2}, {"type": "float", "low": 0.0, "high": 1.0}),
+        ({"values": ["1e-3", 1e-3, 0.1, True]}, {"type": "choice", "values": [1e-3, 0.1, True]}),
+    ],
+)
+def test_a_distribution_becomes_a_range(stated: dict[str, Any], table: dict[str, Any]) -> None:
+    made = converted({"x": stated}, {}).found["x"].table
+    assert (
+        {key: made[key] for key in table} == pytest.approx(table)
+        if "low" in table
+        else made["values"] == table["values"]
+    )
+    assert bool(made.get("log")) == str(stated.get("distribution")).startswith("log")
+
+
+def test_the_programs_own_default_is_the_baseline() -> None:
+    found = converted(
+        {"lr": {"min": 1e-4, "max": 0.1}, "kind": {"values": ["a", "b"]}}, {"lr": 0.02, "kind": "b"}
+    ).found
+    assert (found["lr"].baseline, found["kind"].baseline) == (0.02, "b")
+
+
+@pytest.mark.parametrize(
+    ("stated", "said"),
+    [
+        ({"min": 2, "max": 1}, "is no range"),
+        ({"distribution": "log_uniform_values", "min": 0, "max": 1}, "is no range"),
+        ({"distribution": "log_uniform", "min": 0, "max": 1e6}, "too large"),
+        ({"distribution": "cauchy", "min": 0, "max": 1}, "none that W&B documents"),
+        ({"min": 1}, "max must be a finite number"),
+        ({"values": []}, "not empty"),
+        (3, "must be a table"),
+    ],
+)
+def test_a_parameter_that_is_none_is_refused(stated: object, said: str) -> None:
+    with pytest.raises(Refused, match=said):
+        converted({"x": stated}, {})
+
+
+def test_a_sweep_is_carried_with_its_command_and_what_is_lost_is_said(tmp_path: Path) -> None:
+    made, table = read(sweep(tmp_path / "mine"))
+    assert table["space"]["learning-rate"]["default"] == 0.003
+    assert table["space"]["optimizer.name"]["values"] == ["adam", "sgd"]
+    assert table["fixed"] == {"epochs": 2} and (table["metric"], table["direction"]) == ("loss", "minimize")
+    assert table["editable"] == ["train.py"]
+    assert made.options == ("--proposer", "random_search", "--trials", "12")
+    assert {"early_terminate"} <= {term.theirs for term in made.left}
+    assert any("frozen" in warning for warning in made.warnings)
+
+
+def test_its_program_runs_unchanged_with_a_stand_in_for_wandb(tmp_path: Path) -> None:
+    made, _ = read(sweep(tmp_path / "mine"))
+    run = tmp_path / "run"
+    for name, content in made.files.items():
+        (run / name).parent.mkdir(parents=True, exist_ok=True)
+        (run / name).write_text(content if isinstance(content, str) else content.read_text())
+    params = {"learning-rate": 0.01, "layers": "[64, 64]", "epochs": 2, "optimizer.name": "sgd"}
+    (run / "config.json").write_text(json.dumps({"params": params, "seed": 1, "out": str(run / "out")}))
+    (run / "out").mkdir()
+    done = subprocess.run([sys.executable, "sweep_run.py"], cwd=run, check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "0.01 [64, 64]"
+    assert (run / "out" / "run" / "model.txt").is_file()
+    subprocess.run([sys.executable, "logged_metric.py", "out", "result.json", "loss"], cwd=run, check=True)
+    assert json.loads((run / "result.json").read_text()) == {
+        "score": 0.5,
+        "also": {"best": 5.0, "deep.er": 1.0, "done": 1.0},
+    }
+    reports = [json.loads(line) for line in (run / "out" / "progress.jsonl").read_text().splitlines()]
+    assert reports[0] == {"ready": True} and [one["metrics"]["loss"] for one in reports[1:]] == [1.0, 0.5]
+
+
+def test_a_metric_that_ends_as_nan_is_no_score(tmp_path: Path) -> None:
+    made, _ = read(sweep(tmp_path / "mine"))
+    (tmp_path / "judge.py").write_text(str(made.files["logged_metric.py"]))
+    (tmp_path / "wandb.jsonl").write_text('{"log": {"loss": 0.5}}\n{"log": {"loss": NaN}}\n')
+    command = [sys.executable, "judge.py", ".", "result.json", "loss"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode and "is nan" in done.stderr and not (tmp_path / "result.json").exists()
+
+
+def test_a_program_above_the_yaml_is_found_and_one_elsewhere_is_not(tmp_path: Path) -> None:
+    folder = sweep(tmp_path / "mine")
+    (folder / "sweeps").mkdir()
+    (folder / "sweep.yaml").rename(folder / "sweeps" / "night.yaml")
+    made, _ = read(folder / "sweeps" / "night.yaml")
+    assert made.files["train.py"] == folder / "train.py"
+    (folder / "train.py").unlink()
+    with pytest.raises(Refused, match=r"there is no train\.py"):
+        imported(str(folder / "sweeps" / "night.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("method: random", "method: annealing", "method: must be"),
+        ("program: train.py", "program: ../train.py", "leads elsewhere"),
+        ("run_cap: 12", "command: ['${interpreter}', '${program}', '${envvar:HOME}']", "has no value here"),
+        ("goal: minimize", "goal: least", "metric.goal"),
+        ("metric: {name: loss, goal: minimize}\n", "", "its program logs loss, best"),
+    ],
+)
+def test_a_sweep_that_cannot_be_carried_is_refused(tmp_path: Path, old: str, new: str, said: str) -> None:
+    place = sweep(tmp_path / "mine", SWEEP.replace(old, new))
+    with pytest.raises(Refused, match=said):
+        imported(str(place))
