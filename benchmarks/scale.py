@@ -17,6 +17,7 @@ to the end    the same until the last verdict, when slots run empty
 engine        core seconds, reads and writes of the campaign's process per trial (/proc/PID/io: every call of read and
               write, pipes and sockets by these calls included; Prefect's and our own), in the first and in the last
               third of the trials: what grows with a campaign shows there
+ledger        with --strace: the campaign's process's calls on files of the campaign's folder, per trial
 files         files and bytes of the campaign's folder per trial
 """
 
@@ -32,7 +33,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,7 @@ from rich.table import Table
 
 from benchmarks import lives
 from benchmarks.lives import Life, Server
+from benchmarks.traffic import traced, traffic
 from tasks.sandbox import supervisor
 from tasks.store.ledger import Ledger
 from tasks.system import orphans
@@ -137,11 +139,18 @@ def measure(options: argparse.Namespace, folder: Path, server: Server) -> Figure
         "--set", f"budget_seconds={options.seconds + SPARE_SECONDS:g}",
     ]  # fmt: skip
     life = lives.begin(command, folder / "scale.log")
-    watch.follow(life)
+    with ExitStack() as tracing:
+        if options.strace:
+            tracing.enter_context(traced(life.pid, folder / "strace.txt"))
+        watch.follow(life)
     if life.status:
         raise RuntimeError(f"the campaign ended with {life.status}: {(folder / 'scale.log').read_text()[-2000:]}")
-    ledger = Ledger.open(NAME)
-    return figures(options, ledger, watch)
+    found = figures(options, Ledger.open(NAME), watch)
+    if options.strace:
+        counts = traffic(folder / "strace.txt", life.pid, folder / "home" / NAME)
+        each = {name: round(count / (options.trials + 1), 1) for name, count in sorted(counts.items())}
+        return {"ledger_per_trial": each, **found}
+    return found
 
 
 def figures(options: argparse.Namespace, ledger: Ledger, watch: Watch) -> Figures:
@@ -226,6 +235,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="that each of them sleeps (60)")
     parser.add_argument("--killed", type=float, default=0.2, help="share of the trials (0.2)")
     parser.add_argument("--seed", type=int, default=0, help="of the kills and of the campaign (0)")
+    parser.add_argument("--strace", action="store_true", help="count the calls on the campaign's folder; slow")
     parser.add_argument("--keep", type=Path, help="a new folder to run in, which stays")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     options = parser.parse_args()

@@ -57,7 +57,9 @@ class CampaignBudget:
         self.reader = SpendingReader(self.ledger)
 
     def __enter__(self) -> CampaignBudget:
+        """Note the price, and take back what a killed process promised: others may have promised it since."""
         self.reader.note_price(prices(self._home).of(self.spec.launch))
+        self._promise(self._spent(self.ledger.history()), 0.0)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: BaseException | TracebackType | None) -> None:
@@ -155,11 +157,13 @@ def check_budget(spec: CampaignSpec, home: Path) -> RemainingBudget:
     stated, limits = prices(home), spec.advanced
     found = month.month(home)
     known = Ledger.open(spec.name) if Ledger.exists(spec.name) else None
-    if known is None:
+    price = stated.of(spec.launch)
+    is_limited = limits.max_usd is not None or found.left is not None
+    if known is None and (limits.max_gpu_hours is not None or (price and is_limited)):  # else it need not be loaded
         environment, gpus = spec.new_environment(), 0
         if limits.max_gpu_hours is not None:
             gpus = gpus_of(spec, environment, spec.slots(environment))
-        planned = projection(spec, environment, (), NOTHING_SPENT, HourlyRate(stated.of(spec.launch), gpus))
+        planned = projection(spec, environment, (), NOTHING_SPENT, HourlyRate(price, gpus))
         if short := _own_limits(spec, NOTHING_SPENT, planned):
             remedy = ", or use rule = greedy, which certifies nothing" if spec.loaded_rule.certifies else ""
             raise Refused(f"{short.reason}: raise the limit{remedy}")
@@ -175,7 +179,7 @@ def check_budget(spec: CampaignSpec, home: Path) -> RemainingBudget:
 def _own_limits(spec: CampaignSpec, so_far: Spent, planned: Projection) -> Shortage | None:
     """Why the campaign's own limits allow no further trial; None if they do. Without machines that cost money, only
     models do, and the fallback proposes in their place."""
-    limits, machines = spec.advanced, so_far.machines
+    limits = spec.advanced
     if limits.max_usd is not None and planned.next.usd:
         if so_far.unknown:
             fact = f"max_usd = {limits.max_usd:g} cannot be kept, since {so_far.unknown} has no known price"
@@ -183,7 +187,7 @@ def _own_limits(spec: CampaignSpec, so_far: Spent, planned: Projection) -> Short
         if words := _too_much(so_far.known_usd, planned, "usd", limits.max_usd, "USD"):
             return Shortage(f"no money for another trial: max_usd = {words}", certifies=True)
     if limits.max_gpu_hours is not None and (
-        words := _too_much(machines.gpu_hours, planned, "gpu_hours", limits.max_gpu_hours, "GPU hours")
+        words := _too_much(so_far.machines.gpu_hours, planned, "gpu_hours", limits.max_gpu_hours, "GPU hours")
     ):
         return Shortage(f"no GPU hours for another trial: max_gpu_hours = {words}", certifies=True)
     return None

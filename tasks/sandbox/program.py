@@ -42,6 +42,8 @@ from tasks.system.slot import NOWHERE, Slot
 
 LOOK_SECONDS = 0.5
 """Between two checks of its resources: one costs a few milliseconds of a core that may be training."""
+TABLE_SECONDS = 0.2
+"""Age of the table of processes that such a check may use: all programs of this process share it."""
 FIRST_LOOK_SECONDS = 0.1
 NOTHING = ImportsAhead()
 
@@ -347,7 +349,8 @@ class Program:
         if clock() - self._looked < LOOK_SECONDS:
             return
         self._looked = clock()
-        now, allowed = usage.measure(self.process.pid, self._disk), usage.allowed(self.limits)
+        now = usage.measure(self.process.pid, self._disk, most_age=TABLE_SECONDS)
+        allowed = usage.allowed(self.limits)
         self.peak_memory = max(self.peak_memory or 0, now.memory)
         own = replace(now, cpu=now.cpu - self._cpu_idle)
         self.samples.add(clock() - self.started, own, self._gpu_memory())

@@ -148,6 +148,20 @@ def test_two_campaigns_share_the_month(tmp_path: Path, home: Path) -> None:
         check_budget(spec(tmp_path, "third"), home)
 
 
+def test_a_killed_campaign_does_not_take_back_what_others_promised_since(tmp_path: Path, home: Path) -> None:
+    stated(home, cap=10)
+    killed, other = (budget(spec(tmp_path, name)) for name in ("killed", "other"))
+    with Life(killed.ledger):
+        killed.__enter__()
+        assert killed.shortage(()) is None  # and is killed: it takes nothing back
+    with Life(other.ledger), other:
+        assert other.shortage(()) is None
+        with Life(killed.ledger), killed:
+            shortage = killed.shortage(())
+            assert shortage and "3.00 USD are left" in shortage.reason
+            assert month(home).promised == RUN
+
+
 def test_a_person_who_asks_for_more_than_the_month_has_is_refused(tmp_path: Path, home: Path) -> None:
     stated(home, cap=20)
     money = budget(spec(tmp_path))
