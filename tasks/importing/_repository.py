@@ -39,9 +39,11 @@ SEED = re.compile(r"(?:\w+_)?SEED")
 Literal = bool | int | float | str
 
 
-def read_text(path: Path) -> str:
-    """A file as text. Refused if it is not one."""
+def read_text(path: Path, most: int = LARGEST_BYTES) -> str:
+    """A file as text. Refused if it is not one, or too large."""
     try:
+        if path.stat().st_size > most:
+            raise Refused(f"{path} has {path.stat().st_size} bytes, more than {most}: it is read as text")
         return path.read_text("utf-8")
     except UnicodeDecodeError as wrong:
         raise Refused(f"{path} is not written in UTF-8 ({wrong.reason} at byte {wrong.start})") from wrong

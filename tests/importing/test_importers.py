@@ -337,7 +337,9 @@ def test_a_repository_that_cannot_be_read_is_refused(
         ("type: command", "type: http", "trains nothing on this machine"),
         ("timeout_s: 20", "timeout_s: -1", "target.timeout_s"),
         ("  type: random", "  mutable_file: examples/tiny/none.py", "policy.mutable_file"),
-        ("name: tiny", "name: [tiny", "is not recognised"),
+        ("name: tiny", "name: [tiny", "is not YAML"),
+        ("name: tiny", "name: &again [*again]", "more than 10000 values"),
+        ("name: tiny", f"name: '{'x' * 2**20}'", "bytes, more than"),
     ],
 )
 def test_a_configuration_that_cannot_run_is_refused_with_its_key(

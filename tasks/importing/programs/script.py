@@ -148,11 +148,11 @@ def keep_agents(harness: types.ModuleType, name: str, path: Path) -> None:
 
     evaluate = getattr(harness, name)
 
-    def kept(agent: Any, *args: Any, **options: Any) -> Any:
+    def kept(agent: Any, device: Any = "cpu", *args: Any, **options: Any) -> Any:
         half_made = path.with_suffix(".half")
-        half_made.write_bytes(cloudpickle.dumps(agent))
+        half_made.write_bytes(cloudpickle.dumps((agent, str(device))))
         half_made.replace(path)
-        return evaluate(agent, *args, **options)
+        return evaluate(agent, device, *args, **options)
 
     setattr(harness, name, kept)
 
@@ -168,8 +168,7 @@ def act(path: Path) -> None:
     hello = json.loads(sys.stdin.buffer.readline())
     [seen], [taken], lanes = hello["observation"], hello["action"], hello["lanes"]
     torch.manual_seed(hello["seed"])
-    agent = cloudpickle.loads(path.read_bytes())
-    device = next(iter(agent.parameters())).device
+    agent, device = cloudpickle.loads(path.read_bytes())
     size = math.prod(seen["shape"]) * np.dtype(seen["dtype"]).itemsize
     actions = np.zeros((lanes, *taken["shape"]), taken["dtype"])
     send(answers, b'{"ready": true}\n')
