@@ -162,10 +162,9 @@ def _trial(status: Path) -> EarlierTrial | None:
         return None
     flat = {SAME.get(key, key): value for key, value in keys().flat(table)}
     params = {_name(key): value for key, value in flat.items() if key in keys().KEYS and isinstance(value, Value)}
-    is_number = isinstance(score, int | float) and not isinstance(score, bool) and math.isfinite(score)
-    return EarlierTrial(
-        params, float(score) if is_number else None, f"trial {status.parent.name} of the sweep: {state}"
-    )
+    if not isinstance(score, int | float) or isinstance(score, bool) or not math.isfinite(score):
+        score = None
+    return EarlierTrial(params, score, f"trial {status.parent.name} of the sweep: {state}")
 
 
 def _left(sweep: Mapping[str, Any]) -> Iterator[Term]:
