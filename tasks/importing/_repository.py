@@ -102,18 +102,15 @@ def _listed(names: list[str], most: int = 3) -> str:
 
 def constants(tree: ast.Module) -> dict[str, Literal]:
     """Upper-case names that the file assigns once at its top level, with a literal value or arithmetic of such."""
-    found: dict[str, Literal] = {}
-    seen: set[str] = set()
+    assigned: dict[str, list[ast.expr]] = {}
     for node in tree.body:
-        target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
-        if isinstance(node, ast.Assign) and isinstance(target, ast.Name) and target.id.isupper():
-            value = _literal(node.value)
-            if target.id in seen:
-                found.pop(target.id, None)
-            elif value is not None:
-                found[target.id] = value
-            seen.add(target.id)
-    return found
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
+            targets = [node.target] if isinstance(node, ast.AnnAssign) else node.targets
+            for target in targets:
+                assigned.setdefault(ast.unparse(target), []).extend([node.value] * len(targets))
+    names = (name for name, values in assigned.items() if len(values) == 1 and name.isidentifier() and name.isupper())
+    literals = {name: _literal(assigned[name][0]) for name in names}
+    return {name: value for name, value in literals.items() if value is not None}
 
 
 def _literal(node: ast.expr) -> Literal | None:

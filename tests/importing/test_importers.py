@@ -364,6 +364,7 @@ def test_a_file_that_a_link_brings_in_from_elsewhere_is_left_out(karpathy_like: 
     ("source", "expected"),
     [
         ("A = 1\nB = -2.5e-3\nC = 2 ** 19\nD = 'text'\nE = True", {"A": 1, "B": -0.0025, "C": 524288, "D": "text", "E": True}),
+        ("X: float = 0.5\nY: int", {"X": 0.5}),
         ("A = 1\nA = 2\nb = 3\nC = f()\nD, E = 1, 2\nF = 10 ** 999\nG = 1 / 0", {}),
     ],
 )  # fmt: skip

@@ -120,11 +120,11 @@ def with_constants(tree: ast.Module, values: dict[str, Any]) -> ast.Module:
     """The program with other values for constants that it assigns at its top level."""
     missing = set(values)
     for node in tree.body:
-        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            name = node.targets[0].id
-            if name in missing:
-                node.value = ast.copy_location(ast.Constant(values[name]), node.value)
-                missing.discard(name)
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
+            target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
+            if isinstance(target, ast.Name) and target.id in values:
+                node.value = ast.copy_location(ast.Constant(values[target.id]), node.value)
+                missing.discard(target.id)
     missing -= set(HOW["seeds"])
     if missing:
         raise SystemExit(f"{HOW['script']} assigns no {', '.join(sorted(missing))} at its top level any more")
