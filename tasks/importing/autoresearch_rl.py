@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -172,7 +173,7 @@ def _environment(files: _Files, mutable: str, judged_apart: bool) -> str:
     config = files.config
     target, metric = config.target, config.objective.metric
     calls = _required_calls(files, mutable)
-    judge = "train.py {out} {result}" if judged_apart else f"judge.py {{out}} {{result}} {metric}"
+    judge = "train.py {out} {result}" if judged_apart else f"judge.py {{out}} {{result}} {shlex.quote(metric)}"
     keys = {
         "title": config.name,
         "metric": metric,
