@@ -39,14 +39,14 @@ class EarlierTrial:
 
 def text(trials: Iterable[EarlierTrial]) -> str:
     """The content of the file."""
-    return "".join(f"{json.dumps(asdict(trial), ensure_ascii=False)}\n" for trial in trials)
+    return "".join(f"{json.dumps(asdict(trial))}\n" for trial in trials)
 
 
 def read(folder: Path) -> tuple[EarlierTrial, ...]:
     """The earlier trials of an environment's folder; none without the file. Refused if a line is none."""
     path = folder / FILE
     try:
-        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        lines = path.read_text(encoding="utf-8").rstrip("\n").split("\n") if path.is_file() else []
     except UnicodeDecodeError as wrong:
         raise Refused(f"{path}: not UTF-8 ({wrong.reason}): {REMEDY}") from wrong
     if len(lines) > MOST:

@@ -13,7 +13,7 @@ from environments.plugins import Refused
 
 def test_trials_are_read_as_they_were_written(tmp_path: Path) -> None:
     trials = (
-        EarlierTrial({"lr": 1e-3, "n": 3, "on": True, "kind": "é"}, -0.5, "a note\nof two lines"),
+        EarlierTrial({"lr": 1e-3, "n": 3, "on": True, "kind": "é"}, -0.5, "a note\nof two\u2028lines\ud800"),
         EarlierTrial({}, None),
     )
     (tmp_path / FILE).write_text(earlier_trials.text(trials), "utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
@@ -80,6 +81,7 @@ def test_finished_and_failed_trials_are_earlier_trials_and_pruned_ones_are_count
     assert [one.score for one in made.history] == [0.5, 0.9, 0.7, None, None]
     assert made.history[1].params["lr"] == 2e-2 and "kind" not in made.history[2].params
     assert any("1 pruned" in term.theirs for term in made.left)
+    assert [path.name for path in tmp_path.iterdir()] == ["journal.log"]
 
 
 def test_of_a_study_to_be_minimised_the_least_is_the_best(tmp_path: Path) -> None:
@@ -95,7 +97,7 @@ def test_an_sqlite_storage_is_read_and_not_written(tmp_path: Path) -> None:
     optuna.create_study(study_name="two", storage=f"sqlite:///{file}")
     file.chmod(0o444)
     before = hashlib.sha256(file.read_bytes()).hexdigest()
-    for place in (f"{file}#one", f"sqlite:///{file}#one"):
+    for place in (f"{file}#one", f"sqlite:///{file}#one", f"sqlite+pysqlite:///{file}?timeout=5#one"):
         assert imported(place)[1].name == "one"
     with pytest.raises(Refused, match="2 studies: name one, as in"):
         imported(str(file))
@@ -108,7 +110,7 @@ def test_an_sqlite_storage_is_read_and_not_written(tmp_path: Path) -> None:
 
 
 def test_what_is_no_study_is_told_by_name(tmp_path: Path) -> None:
-    with sqlite3.connect(tmp_path / "other.db") as database:
+    with contextlib.closing(sqlite3.connect(tmp_path / "other.db")) as database:
         database.execute("CREATE TABLE things (name TEXT)")
     (tmp_path / "notes.txt").write_text("hello")
     reads = OptunaStudy()
@@ -116,7 +118,7 @@ def test_what_is_no_study_is_told_by_name(tmp_path: Path) -> None:
     assert not reads.recognise(str(tmp_path / "notes.txt")).fits
     assert not reads.recognise(str(tmp_path)).fits
     with pytest.raises(Refused, match="there is no"):
-        imported(f"sqlite:///{tmp_path}/missing.db")
+        imported(f"sqlite+pysqlite:///{tmp_path}/missing.db")
     assert not (tmp_path / "missing.db").exists()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -17,18 +18,18 @@ if TYPE_CHECKING:
     from optuna.storages import BaseStorage
 
 DIALECT = re.compile(r"(sqlite|postgresql|mysql|mariadb|oracle|mssql)(\+\w+)?://")
-SQLITE, SQLITE_HEAD = "sqlite:///", b"SQLite format 3\0"
+SQLITE, SQLITE_HEAD = re.compile(r"sqlite(\+\w+)?:///([^?]*)"), b"SQLite format 3\0"
 
 
 def parted(place: str) -> tuple[str, str]:
     """A storage and the name of a study in it, which may be empty."""
     where, _, name = place.partition("#")
-    return where, name
+    return (place, "") if Path(place).exists() else (where, name)
 
 
 def has_studies(path: Path) -> bool:
     try:
-        with sqlite3.connect(f"file:{quote(str(path.resolve()))}?mode=ro", uri=True) as database:
+        with closing(sqlite3.connect(f"file:{quote(str(path.resolve()))}?mode=ro", uri=True)) as database:
             found = database.execute("SELECT name FROM sqlite_master WHERE name IN ('studies', 'trials')").fetchall()
     except sqlite3.Error:
         return False
@@ -49,7 +50,8 @@ def _storage(where: str) -> BaseStorage:
     from optuna.storages import JournalStorage, RDBStorage
     from optuna.storages.journal import JournalFileBackend
 
-    path = Path(where.removeprefix(SQLITE)) if where.startswith(SQLITE) else None
+    url = SQLITE.match(where)
+    path = Path(url[2]) if url else None
     if not DIALECT.match(where):
         with Path(where).open("rb") as file:
             if not file.read(len(SQLITE_HEAD)).startswith(SQLITE_HEAD):
@@ -59,7 +61,7 @@ def _storage(where: str) -> BaseStorage:
         return RDBStorage(where, skip_table_creation=True)
     if not path.is_file():
         raise Refused(f"there is no {path}: give the path of an SQLite file, or a storage URL")
-    return RDBStorage(f"{SQLITE}file:{quote(str(path.resolve()))}?mode=ro&uri=true", skip_table_creation=True)
+    return RDBStorage(f"sqlite:///file:{quote(str(path.resolve()))}?mode=ro&uri=true", skip_table_creation=True)
 
 
 def study_of(where: str, name: str) -> Study:
