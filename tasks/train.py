@@ -39,7 +39,6 @@ from tasks.sandbox.warm import pool
 from tasks.store import workspace
 from tasks.store.ledger import machine
 from tasks.store.workspace import TRAINERS, TrialDir
-from tasks.system import interrupt
 from tasks.system.clock import clock
 from tasks.system.redact import clean
 from tasks.system.slot import NOWHERE, Slot
@@ -204,7 +203,7 @@ def run_program(
         curve=session.progress.curve,
         due=session.early.due,
         machine=machine(),
-        job=os.environ.get(interrupt.BATCH_JOB, ""),
+        job=os.environ.get("SLURM_JOB_ID", ""),
         resources=session.resources,
         usd=session.usd,
         rented_gpus=session.rented_gpus,

@@ -16,8 +16,6 @@ from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-BATCH_JOB = "SLURM_JOB_ID"
-"""The variable by which a process knows that it runs in a job."""
 SETTLE_SECONDS = 0.3
 
 _asked = threading.Event()
@@ -45,7 +43,7 @@ def settle() -> None:
     Slurm signals every process of a job that it ends, so a program's end may be Slurm's doing. It would count as a
     crash, or as a training that ended by itself.
     """
-    if BATCH_JOB in os.environ:
+    if "SLURM_JOB_ID" in os.environ:
         wait(SETTLE_SECONDS)
 
 
