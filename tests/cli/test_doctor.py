@@ -40,7 +40,7 @@ from tests.support.toy import nightshift
 CHECKOUT = Path(__file__).parents[2]
 NAMES = [
     "isolation", "limits", "gpus", "machine", "python", "git", "training", "language", "keys",
-    "home", "disk", "prepared", "slots", "ports", "prefect", "mlflow",
+    "home", "disk", "prepared", "slots", "ports", "prefect", "mlflow", "remote",
 ]  # fmt: skip
 SECRET = "hunter2"
 ONE_GPU = "0, GPU-aa, 143771, 520, NVIDIA H200\n"

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -127,3 +128,29 @@ def test_an_endpoint_that_contradicts_itself_is_at_fault(
 
     with pytest.raises(EndpointFault, match=reason):
         files.fetch(endpoint, "key", tmp_path, LIMITS)
+
+
+def test_progress_that_is_streamed_is_read_as_it_comes_and_a_cut_loses_nothing() -> None:
+    lines = [b'{"elapsed": %d, "metrics": {"loss": 1.0}}\n' % second for second in range(6)]
+
+    class Streaming(Told):
+        protocol_version = "HTTP/1.0"  # ends with its connection
+
+        def do_GET(self) -> None:
+            begin = int(parse_qs(urlsplit(self.path).query)["from"][0])
+            self.send_response(200)
+            self.end_headers()
+            for line in b"".join(lines)[begin:].splitlines(keepends=True)[:3]:
+                self.wfile.write(line)
+                self.wfile.flush()
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Streaming) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        with RemoteEndpoint(Address(f"http://127.0.0.1:{server.server_port}"), 2.0, 2.0) as endpoint:
+            first = endpoint.progress("key", 0, 1.0)
+            rest = endpoint.progress("key", len(first), 1.0)
+        server.shutdown()
+        thread.join()
+
+    assert (first, first + rest) == (b"".join(lines[:3]), b"".join(lines))
