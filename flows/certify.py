@@ -10,7 +10,7 @@ from prefect.states import Completed
 from flows.engine import run_certificate, stopping
 from flows.engine.cancelling import cancellable, reported
 from flows.engine.elsewhere import cost, runners
-from flows.engine.preparation import ensure_prepared, standbys
+from flows.engine.preparation import ensure_prepared, warm_starts
 from flows.engine.recovery import crash_the_dead, presence
 from flows.engine.redecide import finish_pending
 from flows.report.write import write_report
@@ -49,7 +49,7 @@ def certify(name: Name, on: On = [], runs: Runs = None, budget: Budget = "") -> 
         history = finish_pending(spec, ledger, spec.slots(ledger.environment), reconcile(ledger))
         outbox = Outbox(ledger, spec.tracking, run.id, history)
         outcomes = []
-        with standbys(spec, ledger), Artifacts(ledger, run.id, write_report) as artifacts:
+        with warm_starts(spec, ledger), Artifacts(ledger, run.id, write_report) as artifacts:
             for runner in runners(ledger, on, budget):
                 if runner.is_apart:
                     ledger.event("cost", words=cost(runner, runs))

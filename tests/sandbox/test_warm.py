@@ -1,4 +1,4 @@
-"""Standbys: what a program sees when it starts warm, that nothing is left of them, and when it starts cold instead."""
+"""Warm starts: what a program sees, that nothing is shared or left, and when it starts cold instead."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tasks.sandbox import confinement
 from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.isolation import findings
 from tasks.sandbox.program import Program
-from tasks.sandbox.warm import pool
-from tasks.sandbox.warm.kind import ImportsAhead, kind_of
-from tasks.sandbox.warm.standby import restore
+from tasks.sandbox.warm import templates
+from tasks.sandbox.warm.kind import ImportsAhead, Kind
+from tasks.sandbox.warm.templates import Templates
 from tasks.system import orphans
 from tasks.system.slot import NOWHERE, Slot
 from tests.support.processes import wait_for
@@ -99,20 +99,12 @@ class Trial:
                 pass
         return status, (self.folder / "log.txt").read_text()
 
-    def expect(self, warm: pool.Pool, ahead: ImportsAhead = AHEAD) -> None:
-        kind = kind_of(
-            ["python", "train.py"], ahead, trial=self.folder, level=self.level, view=self.view, limits=self.limits
-        )
-        assert kind is not None
-        warm.expect(kind)
-        wait_for(lambda: warm._waiting)
-
 
 @contextmanager
-def standbys(folder: Path) -> Iterator[tuple[pool.Pool, list[str]]]:
-    """A pool, and what it tells of cold starts."""
+def warm_starts(folder: Path) -> Iterator[tuple[Templates, list[str]]]:
+    """Templates, and what they tell of cold starts."""
     told: list[str] = []
-    with pool.opened(folder / "standby", "test-warm", told.append) as warm:
+    with templates.opened(folder / "templates", "test-warm", told.append) as warm:
         yield warm, told
 
 
@@ -125,9 +117,7 @@ def test_a_program_sees_the_same_world_cold_and_warm(tmp_path: Path, level: Leve
     for number in range(2):
         place = tmp_path / "0007"
         trial = Trial(place, WORLD, level)
-        with standbys(tmp_path) as (warm, told):
-            if number:
-                trial.expect(warm)
+        with warm_starts(tmp_path) as (warm, told):
             status, printed = trial.run(level, slot=slot, ahead=AHEAD if number else ImportsAhead())
         assert (status, told) == (0, []), printed
         assert (place / "out/written").exists()
@@ -138,7 +128,7 @@ def test_a_program_sees_the_same_world_cold_and_warm(tmp_path: Path, level: Leve
     cold, warm_ = seen
     for what in cold:
         assert warm_[what] == cold[what], what
-    assert not (tmp_path / "standby").exists()
+    assert not (tmp_path / "templates").exists()
 
 
 @pytest.mark.parametrize("level", WORKING)
@@ -147,8 +137,7 @@ def test_its_fences_have_their_numbers_whatever_the_standby_has_open(tmp_path: P
     trial = Trial(
         tmp_path / "0001", "import os, sys; print([os.fstat(n).st_ino for n in map(int, sys.argv[1:])])", level
     )
-    with standbys(tmp_path) as (warm, told), ExitStack() as held:
-        trial.expect(warm)
+    with warm_starts(tmp_path) as (warm, told), ExitStack() as held:
         fences = []
         for _ in range(20):
             hear, say = os.pipe()
@@ -169,8 +158,7 @@ def test_its_supervisor_holds_the_fences_that_it_closes(tmp_path: Path, level: L
     hear, say = os.pipe()
     os.dup2(hear, 40)
     try:
-        with standbys(tmp_path) as (warm, told):
-            trial.expect(warm)
+        with warm_starts(tmp_path) as (warm, told):
             with trial.start(slot=Slot("cpu-0", fences=(40,))) as program:
                 wait_for(lambda: program.poll(0.02) or program.tail())
                 holders = [process.pid for process in orphans.having_open(40)]
@@ -186,8 +174,8 @@ def test_a_home_that_a_package_has_found_while_it_was_imported_stays_one(tmp_pat
     """`site` asks for it as packages with a cache do."""
     code = "import os, site; os.makedirs(site.USER_BASE); print(os.path.samefile(site.USER_BASE, os.path.expanduser('~/.local')))"
     trial = Trial(tmp_path / "0001", code, level)
-    with standbys(tmp_path) as (warm, told):
-        trial.expect(warm, ahead := ImportsAhead(("site",)))
+    with warm_starts(tmp_path) as (warm, told):
+        ahead := ImportsAhead(("site",))
         assert trial.run(ahead=ahead) == (0, "True\n")
         assert not told
         wait_for(lambda: warm._waiting)
@@ -213,9 +201,7 @@ def test_a_program_ends_with_the_same_words_cold_and_warm(tmp_path: Path, level:
         trial = Trial(tmp_path / "0001", ENDINGS[ending], level)
         if not ENDINGS[ending]:
             (trial.folder / "workspace/train.py").unlink()
-        with standbys(tmp_path) as (warm, told):
-            if number:
-                trial.expect(warm)
+        with warm_starts(tmp_path) as (warm, told):
             ends.append(trial.run(ahead=AHEAD if number else ImportsAhead()))
             assert not told
         trial.folder.rename(tmp_path / f"done-{number}")
@@ -226,8 +212,7 @@ def test_what_it_used_before_it_had_a_trial_does_not_count(tmp_path: Path) -> No
     """Its own start takes more processor time than the program."""
     code = "import time\nend = time.process_time() + 0.05\nwhile time.process_time() < end: pass\ntime.sleep(1.3)\n"
     trial = Trial(tmp_path / "0002", code, "none")
-    with standbys(tmp_path) as (warm, told):
-        trial.expect(warm)
+    with warm_starts(tmp_path) as (warm, told):
         (standby, _) = warm._waiting[0]
         before = standby.supervised.process.pid
         with trial.start() as program:
@@ -242,7 +227,7 @@ def test_what_it_used_before_it_had_a_trial_does_not_count(tmp_path: Path) -> No
 
 def test_programs_start_cold_and_say_why(tmp_path: Path) -> None:
     trial = Trial(tmp_path / "0001", "print('ran')", "none")
-    with standbys(tmp_path) as (warm, told):
+    with warm_starts(tmp_path) as (warm, told):
         assert trial.run() == (0, "ran\n")
         assert "no standby is ready" in told.pop()
         wait_for(lambda: warm._waiting)  # one of that kind is prepared now
@@ -271,8 +256,7 @@ def test_a_trial_that_a_standby_cannot_take_on_starts_cold(tmp_path: Path, level
         trial = Trial(other / "0001", "import beside; print('ran')", level)
         if other.stat().st_dev == tmp_path.stat().st_dev:
             pytest.skip("no second file system here")
-        with standbys(tmp_path) as (warm, told):
-            trial.expect(warm)
+        with warm_starts(tmp_path) as (warm, told):
             assert trial.run() == (0, "ran\n")
             assert "could not be given its trial" in told[0]
         assert sorted(path.name for path in trial.folder.iterdir()) == ["log.txt", "out", "workspace"]
@@ -289,7 +273,7 @@ def in_memory() -> Iterator[Path]:
 def test_what_cannot_be_imported_is_told_and_tried_only_a_few_times(tmp_path: Path) -> None:
     trial = Trial(tmp_path / "0001", "print('ran')", "none")
     broken = ImportsAhead(("json:nothing_of_that_name",))
-    with standbys(tmp_path) as (_, told):
+    with warm_starts(tmp_path) as (_, told):
         assert trial.run(ahead=broken) == (0, "ran\n")
         wait_for(lambda: len(told) == 1 + pool.FAULTS)
         assert trial.run(ahead=broken) == (0, "ran\n")
@@ -299,7 +283,7 @@ def test_what_cannot_be_imported_is_told_and_tried_only_a_few_times(tmp_path: Pa
 def test_nothing_is_imported_on_cores_that_a_training_holds(tmp_path: Path) -> None:
     cores = tuple(os.sched_getaffinity(0))
     trial = Trial(tmp_path / "0001", "print('ran')", "none")
-    with standbys(tmp_path) as (warm, told):
+    with warm_starts(tmp_path) as (warm, told):
         with pool.granted(Slot("cpu-0", cores=cores)):
             trial.run()
             trial.run()
@@ -311,16 +295,16 @@ def test_nothing_is_imported_on_cores_that_a_training_holds(tmp_path: Path) -> N
 
 def test_a_package_that_is_not_installed_is_left_out(tmp_path: Path) -> None:
     trial = Trial(tmp_path / "0001", "print('ran')", "none")
-    with standbys(tmp_path) as (warm, told):
-        trial.expect(warm, ahead := ImportsAhead(("no_such_package", "json")))
+    with warm_starts(tmp_path) as (warm, told):
+        ahead := ImportsAhead(("no_such_package", "json"))
         assert trial.run(ahead=ahead) == (0, "ran\n")
         assert not told
 
 
 def test_variables_that_are_set_for_the_import_are_gone_afterwards(tmp_path: Path) -> None:
     trial = Trial(tmp_path / "0001", "import os; print(os.environ.get('ONLY_AHEAD'))", "none")
-    with standbys(tmp_path) as (warm, told):
-        trial.expect(warm, ahead := ImportsAhead(("json",), {"ONLY_AHEAD": "1"}))
+    with warm_starts(tmp_path) as (warm, told):
+        ahead := ImportsAhead(("json",), {"ONLY_AHEAD": "1"})
         assert trial.run(ahead=ahead) == (0, "None\n")
         assert not told
 
@@ -335,9 +319,7 @@ from tests.sandbox.test_warm import AHEAD, Trial, standbys
 place = Path({str(tmp_path)!r})
 with standbys(place) as (warm, told):
     trial = Trial(place / "0001", "import time; time.sleep(600)", {level!r})
-    trial.expect(warm)
     with trial.start() as program:
-        trial.expect(warm)
         print("both", flush=True)
         while True:
             program.poll(0.1)
