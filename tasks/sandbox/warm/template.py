@@ -9,6 +9,7 @@ from __future__ import annotations
 import marshal
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -157,8 +158,10 @@ class Template:
 
     def end(self) -> None:
         """End it, and remove what it has; what was forked from it goes on. Safe to call again."""
-        if self.is_alive:
-            self.process.kill()
+        if self._said != b"ready":  # with the processes that packages may have begun; later ones are programs'
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.kill()
         self.process.wait()
         self._channel.close()
         file_trees.remove(self._home)

@@ -39,7 +39,7 @@ from typing import Any
 MESSAGE_BYTES, MOST_DESCRIPTORS = 2**18, 64
 ARGUMENTS, ENVIRONMENT = slice(45, 47), slice(47, 49)
 """Where /proc/PID/stat has the addresses of these, behind the name (proc_pid_stat(5))."""
-SETTINGS = re.compile(rb"\b(environ|environb|putenv)\b")
+SETTINGS = re.compile(rb"\bputenv\b|\benvironb?\s*(\[[^\]]*\]\s*=[^=]|\|=|\.(update|setdefault|pop|clear)\b)")
 """In a program: it may set variables that a package reads while it is imported."""
 DEVICES = "/dev/"
 HARMLESS = frozenset({"/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"})
@@ -166,7 +166,7 @@ class Supervision:
         os.close(connection.detach())
         *given, self.plan["report"] = aside(given, self.numbers)
         for descriptor, number in zip(given, self.numbers, strict=True):
-            os.dup2(descriptor, number)
+            os.dup2(descriptor, number, inheritable=number < 3)
             os.close(descriptor)
         try:
             check_unchanged(files)
@@ -188,6 +188,8 @@ class Supervision:
         overwrite(ENVIRONMENT, [f"{name}={value}" for name, value in variables.items()])
         for holder, key, path in self._kept:
             holder[key] = type(path)(str(path).replace(self._home, variables["HOME"], 1))
+        for number in self.numbers:
+            os.set_inheritable(number, True)
         fresh()
         self.is_program = True
         for number in descriptors() - {0, 1, 2, *self.numbers}:  # the last step: the supervisor waits for it

@@ -40,7 +40,7 @@ class Templates:
         self._cores = tuple(os.sched_getaffinity(0))
         self._lock = threading.Lock()
         self._made: list[Template] = []
-        self._faults: list[Kind] = []
+        self._faults: list[tuple[Kind, str]] = []
         file_trees.remove(folder)  # left by an engine that was killed
 
     def prepare(self, kind: Kind) -> None:
@@ -55,17 +55,14 @@ class Templates:
         """Start a program as `supervised.start` does; None, and why is told, if it has to start cold."""
         why = ""
         for _ in range(2):  # a second time where the template has ended, or its packages have changed
-            template = None
             try:
-                template = self._template(kind, cores)
-                self._wait(template)
+                template = self._ready(kind, cores)
                 return template.start(plan, line, marker=marker, cwd=cwd, passed=passed)
             except TemplateFailed as failed:
                 why = str(failed)
-                if template and failed.is_over:
-                    self._discard(template)
                 if not failed.is_over:
                     break
+                self._discard(kind)
         self._tell(why)
         return None
 
@@ -78,41 +75,41 @@ class Templates:
     def _template(self, kind: Kind, cores: tuple[int, ...]) -> Template:
         """The template of that kind, which may still import; made if there is none."""
         with self._lock:
-            for template in self._made:
-                if template.kind == kind and template.is_alive:
-                    return template
-            if self._faults.count(kind) >= FAULTS:
-                raise TemplateFailed("its packages could not be imported ahead", is_over=False)
+            if found := next((each for each in self._made if each.kind == kind), None):
+                return found
+            if len(faults := [why for failed, why in self._faults if failed == kind]) >= FAULTS:
+                raise TemplateFailed(f"{faults[-1]} ({FAULTS} times)", is_over=False)
             if psutil.virtual_memory().available < MEMORY_RESERVE:
-                raise TemplateFailed("there is too little memory to import packages ahead", is_over=False)
+                raise TemplateFailed("packages are not imported ahead: too little memory is free", is_over=False)
+            home = self._folder / secrets.token_hex(4)
             try:
-                made = Template(
-                    kind, self._folder / secrets.token_hex(4), self._marker, cores or self._cores, self._cores
-                )
+                made = Template(kind, home, self._marker, cores or self._cores, self._cores)
             except OSError as fault:
-                raise TemplateFailed(f"packages cannot be imported ahead: {fault}", is_over=False) from fault
+                raise TemplateFailed(f"packages are not imported ahead: {fault}", is_over=False) from fault
             self._made.append(made)
             return made
 
-    def _wait(self, template: Template) -> None:
-        """Wait until it can be forked, and no other one imports beside the program that is to start."""
-        with self._lock:
-            others = [each for each in self._made if each is not template]
-        for other in others:
+    def _ready(self, kind: Kind, cores: tuple[int, ...]) -> Template:
+        """The template of that kind, once it can be forked and no other one imports beside the program."""
+        template = self._template(kind, cores)
+        for other in list(self._made):
             with suppress(TemplateFailed):
                 other.wait()
         try:
             template.wait()
-        except TemplateFailed:
-            self._faults.append(template.kind)
-            raise
-        self._faults = [kind for kind in self._faults if kind != template.kind]
+        except TemplateFailed as failed:
+            self._discard(kind)
+            self._faults.append((kind, str(failed)))
+            raise TemplateFailed(str(failed), is_over=False) from failed
+        self._faults = [fault for fault in self._faults if fault[0] != kind]
+        return template
 
-    def _discard(self, template: Template) -> None:
+    def _discard(self, kind: Kind) -> None:
         with self._lock:
-            if template in self._made:
-                self._made.remove(template)
-        template.end()
+            over = [template for template in self._made if template.kind == kind]
+            self._made = [template for template in self._made if template.kind != kind]
+        for template in over:
+            template.end()
 
 
 _open: Templates | None = None
