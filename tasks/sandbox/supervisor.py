@@ -94,10 +94,8 @@ def main(plan: dict[str, Any], begin: Callable[[dict[str, Any]], None] | None = 
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     if not _follow(plan):
         return  # the engine died before that was set
-    wrap = 0
     if begin and plan["wrap"]:
-        wrap, plan["namespaces"] = _sandbox(plan)
-        plan["inner"] = 1
+        plan |= {"namespaces": _sandbox(plan), "inner": 1}
     if not (program := _start(plan, begin or _execute)):
         return
     silence = os.open(os.devnull, os.O_RDWR)
@@ -108,9 +106,7 @@ def main(plan: dict[str, Any], begin: Callable[[dict[str, Any]], None] | None = 
         try:
             tell.write(f'{{"started": {program}}}\n')
             if _watch(program, plan["inner"], tell) is not None:
-                if wrap:  # with it end the processes that the program leaves in the sandbox
-                    _signal(wrap, signal.SIGKILL)
-                left = _farewell()
+                left = [] if "namespaces" in plan else _farewell()  # what is left in a sandbox ends with that
         finally:  # whatever happened, even if the engine no longer listens
             _kill_all()
         spent = resource.getrusage(resource.RUSAGE_CHILDREN)  # of all that were waited for
@@ -175,19 +171,18 @@ def _give_up(plan: dict[str, Any], failure: bytes) -> None:
     os._exit(127)
 
 
-def _sandbox(plan: dict[str, Any]) -> tuple[int, dict[str, int]]:
-    """Have bubblewrap make a sandbox in which a process only waits; the pid of bubblewrap, and the namespaces, of which
-    this process enters those that its children need to be in from their start."""
-    (hear, say), (wait, go) = os.pipe(), os.pipe()
-    info, wrap = os.dup(say), plan["wrap"]
-    os.set_inheritable(info, True)
-    words = [wrap[0], "--info-fd", str(info), *wrap[1:], "cat"]
-    pid = _start({**plan, "argv": words, "standard": (wait, say)}, _execute)
-    for descriptor in (say, info, wait):
+def _sandbox(plan: dict[str, Any]) -> dict[str, int]:
+    """Have bubblewrap make a sandbox in which a process only waits; the namespaces for the program to enter. This
+    process enters those that its children have to be in from their start."""
+    hear, say = os.pipe()
+    nothing, wrap = os.open(os.devnull, os.O_RDONLY), plan["wrap"]
+    info = fcntl.fcntl(say, fcntl.F_DUPFD, FILTER_DESCRIPTOR + 1)
+    words = [wrap[0], "--info-fd", str(info), *wrap[1:], "sh", "-c", "echo made; exec sleep infinity"]
+    _start({**plan, "argv": words, "standard": (nothing, say)}, _execute)
+    for descriptor in (nothing, say, info):
         os.close(descriptor)
-    os.write(go, b"\0")
     said = b""
-    while not said.endswith(b"\0"):  # `cat` repeats it once everything is made, and then waits for more
+    while not said.endswith(b"made\n"):
         if not (chunk := os.read(hear, 2**12)):
             _give_up(plan, b'{"confining": true, "why": "bubblewrap could not make the sandbox"}')
         said += chunk
@@ -197,7 +192,7 @@ def _sandbox(plan: dict[str, Any]) -> tuple[int, dict[str, int]]:
     if os.geteuid():  # bubblewrap has made a user namespace, in which its maker has the right to enter the others
         _enter("user", fcntl.ioctl(spaces["mnt"], NS_GET_USERNS))
     _must("setns", spaces.pop("pid"), 0)
-    return pid, spaces
+    return spaces
 
 
 def _enter(name: str, namespace: int) -> None:

@@ -36,6 +36,8 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+FILTER = 9
+"""Where the supervisor has the system call filter for bubblewrap."""
 MESSAGE_BYTES, MOST_DESCRIPTORS = 2**18, 64
 ARGUMENTS, ENVIRONMENT = slice(45, 47), slice(47, 49)
 """Where /proc/PID/stat has the addresses of these, behind the name (proc_pid_stat(5))."""
@@ -164,7 +166,11 @@ class Supervision:
         """Descriptors that its program has; the last one that is given is the report."""
         self._kept, self._home, self.is_program = kept, home, False
         os.close(connection.detach())
-        *given, self.plan["report"] = aside(given, self.numbers)
+        *given, self.plan["report"] = aside(given, [*self.numbers, FILTER])
+        taken = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(taken, FILTER, inheritable=False)  # so that nothing else is put there
+        if taken != FILTER:
+            os.close(taken)
         for descriptor, number in zip(given, self.numbers, strict=True):
             os.dup2(descriptor, number, inheritable=number < 3)
             os.close(descriptor)
