@@ -91,7 +91,7 @@ def plan(
         version = landlock_version()
         rules = {"version": version, "rules": landlock(view, scratch), "network": view.network}
         filter = seccomp.without_namespaces(view.network, version, counted)
-    return {"argv": argv, "wrap": [], "inner": 1, "landlock": rules, "filter": filter.hex()}
+    return {"argv": argv, "inner": 1, "landlock": rules, "filter": filter.hex()}
 
 
 def bwrap(view: VisiblePaths, *, cwd: Path, scratch_bytes: int) -> list[str]:

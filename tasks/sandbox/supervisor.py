@@ -94,7 +94,7 @@ def main(plan: dict[str, Any], begin: Callable[[dict[str, Any]], None] | None = 
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     if not _follow(plan):
         return  # the engine died before that was set
-    if begin and plan["wrap"]:
+    if begin and "wrap" in plan:
         plan |= {"namespaces": _sandbox(plan), "inner": 1}
     if not (program := _start(plan, begin or _execute)):
         return

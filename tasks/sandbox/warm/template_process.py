@@ -187,7 +187,7 @@ class Supervision:
         """Make this process, which is confined by now, the program: as exec would have."""
         os.chdir(self.cwd)
         check_imports(self.line, self.cwd)
-        variables = plan["env"] | ({"PWD": self.cwd} if plan["wrap"] else {})  # as bubblewrap sets it
+        variables = plan["env"] | ({"PWD": self.cwd} if "wrap" in plan else {})  # as bubblewrap sets it
         os.environ.clear()
         os.environ.update(variables)
         overwrite(ARGUMENTS, [sys.executable, *self.line])
