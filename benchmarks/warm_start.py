@@ -157,7 +157,9 @@ def made(environment: Environment, warm: Templates) -> dict[str, dict[str, float
     costs = {}
     for what, kind in (("training", training_kind(environment)), ("act", acting_kind(environment))):
         if kind:
-            process = psutil.Process(warm._ready(kind, ()).process.pid)
+            template = warm._template(kind, ())
+            template.wait()
+            process = psutil.Process(template.process.pid)
             cpu, memory = sum(process.cpu_times()[:2]), process.memory_full_info().uss / MIB
             costs[what] = {"cpu_ms": 1000 * cpu, "mib": memory}
     return costs

@@ -95,7 +95,10 @@ def main(plan: dict[str, Any], begin: Callable[[dict[str, Any]], None] | None = 
     if not _follow(plan):
         return  # the engine died before that was set
     if begin and "wrap" in plan:
-        plan |= {"namespaces": _sandbox(plan), "inner": 1}
+        try:
+            plan |= {"namespaces": _sandbox(plan), "inner": 1}
+        except OSError as fault:
+            _give_up(plan, f'{{"confining": true, "why": {_quoted(f"no sandbox to enter: {fault}")}}}'.encode())
     if not (program := _start(plan, begin or _execute)):
         return
     silence = os.open(os.devnull, os.O_RDWR)
@@ -184,13 +187,14 @@ def _sandbox(plan: dict[str, Any]) -> dict[str, int]:
     said = b""
     while not said.endswith(b"made\n"):
         if not (chunk := os.read(hear, 2**12)):
-            _give_up(plan, b'{"confining": true, "why": "bubblewrap could not make the sandbox"}')
+            raise OSError("bubblewrap did not make it")
         said += chunk
     os.close(hear)
     inside = int(said.partition(b'"child-pid":')[2].split()[0].rstrip(b",}"))
     spaces = {name: os.open(f"/proc/{inside}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in NAMESPACES}
     if os.geteuid():  # bubblewrap has made a user namespace, in which its maker has the right to enter the others
         _enter("user", fcntl.ioctl(spaces["mnt"], NS_GET_USERNS))
+        _prctl(PR_SET_DUMPABLE, 1)  # that has hidden its files in /proc from its user, the engine's
     _must("setns", spaces.pop("pid"), 0)
     return spaces
 

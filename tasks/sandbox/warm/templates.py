@@ -56,13 +56,14 @@ class Templates:
         why = ""
         for _ in range(2):  # a second time where the template has ended, or its packages have changed
             try:
-                template = self._ready(kind, cores)
+                template = self._template(kind, cores)
+                self._wait(template)
                 return template.start(plan, line, marker=marker, cwd=cwd, passed=passed)
             except TemplateFailed as failed:
                 why = str(failed)
                 if not failed.is_over:
                     break
-                self._discard(kind)
+                self._discard(template)
         self._tell(why)
         return None
 
@@ -89,27 +90,24 @@ class Templates:
             self._made.append(made)
             return made
 
-    def _ready(self, kind: Kind, cores: tuple[int, ...]) -> Template:
-        """The template of that kind, once it can be forked and no other one imports beside the program."""
-        template = self._template(kind, cores)
+    def _wait(self, template: Template) -> None:
+        """Wait until it can be forked and no other one imports beside the program."""
         for other in list(self._made):
             with suppress(TemplateFailed):
                 other.wait()
         try:
             template.wait()
         except TemplateFailed as failed:
-            self._discard(kind)
-            self._faults.append((kind, str(failed)))
+            self._discard(template)
+            self._faults.append((template.kind, str(failed)))
             raise TemplateFailed(str(failed), is_over=False) from failed
-        self._faults = [fault for fault in self._faults if fault[0] != kind]
-        return template
+        self._faults = [fault for fault in self._faults if fault[0] != template.kind]
 
-    def _discard(self, kind: Kind) -> None:
+    def _discard(self, template: Template) -> None:
         with self._lock:
-            over = [template for template in self._made if template.kind == kind]
-            self._made = [template for template in self._made if template.kind != kind]
-        for template in over:
-            template.end()
+            if template in self._made:
+                self._made.remove(template)
+        template.end()
 
 
 _open: Templates | None = None
