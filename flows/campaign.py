@@ -16,7 +16,7 @@ from flows.engine.ahead import ProposingAhead
 from flows.engine.campaign_state import CampaignState
 from flows.engine.cancelling import cancellable, reported
 from flows.engine.next_trial import FULL, WAITS, next_trial, undone
-from flows.engine.preparation import ensure_prepared, standbys
+from flows.engine.preparation import ensure_prepared, warm_starts
 from flows.engine.recovery import check_progress, crash_the_dead, presence, wait_for_the_other, wait_for_the_server
 from flows.engine.redecide import finish_pending
 from flows.engine.slurm.request import request_of
@@ -88,7 +88,7 @@ def campaign(
         money = CampaignBudget(spec, ledger, gpus_of(spec, ledger.environment, slots))
         finished = finish_pending(spec, ledger, slots, reconcile(ledger))
         outbox = Outbox(ledger, spec.tracking, run.id, finished)
-        with money, standbys(spec, ledger), Artifacts(ledger, run.id, write_report) as artifacts:
+        with money, warm_starts(spec, ledger), Artifacts(ledger, run.id, write_report) as artifacts:
             artifacts.show(finished)
             run_log.begin(ledger, finished)
             before, full = chaining.shown_before(len(finished)), chaining.full(len(finished))

@@ -10,7 +10,7 @@ from prefect.states import Completed
 from flows.engine import run_certificate, stopping
 from flows.engine.cancelling import cancellable, reported
 from flows.engine.elsewhere import cost, longest, runners
-from flows.engine.preparation import ensure_prepared, standbys
+from flows.engine.preparation import ensure_prepared, warm_starts
 from flows.engine.recovery import crash_the_dead, presence
 from flows.engine.redecide import finish_pending
 from flows.report.write import write_report
@@ -52,7 +52,7 @@ def certify(name: Name, on: On = [], runs: Runs = None, budget: Budget = "") -> 
         outbox = Outbox(ledger, spec.tracking, run.id, history)
         outcomes = []
         money = CampaignBudget(spec, ledger, gpus_of(spec, ledger.environment, slots))
-        with money, standbys(spec, ledger), Artifacts(ledger, run.id, write_report) as artifacts:
+        with money, warm_starts(spec, ledger), Artifacts(ledger, run.id, write_report) as artifacts:
             for runner in runners(ledger, on, budget):
                 if runner.is_apart:
                     ledger.event("cost", words=cost(runner, runs))

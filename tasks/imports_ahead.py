@@ -18,6 +18,8 @@ HUB = (
     "trl:GRPOConfig",
     "trl:GRPOTrainer",
 )
+ONE_THREAD = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
+"""Keeps pyarrow from beginning a thread of its allocator, which no fork would have."""
 OFFLINE = {
     "HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "WANDB_MODE": "disabled",
     "DISABLE_MLFLOW_INTEGRATION": "true", "TOKENIZERS_PARALLELISM": "false",
@@ -30,7 +32,9 @@ def for_training(environment: Environment) -> ImportsAhead:
     if environment.trainer in ("ppo", "sac"):  # the first optimizer imports torch._dynamo
         return ImportsAhead((*CONTROL, "torch._dynamo", *_of_problem(environment)))
     if environment.trainer == "grpo":
-        return ImportsAhead(LANGUAGE) if environment.network else ImportsAhead((*LANGUAGE, *HUB), OFFLINE)
+        if environment.network:
+            return ImportsAhead(LANGUAGE, ONE_THREAD)
+        return ImportsAhead((*LANGUAGE, *HUB), ONE_THREAD | OFFLINE)
     return ImportsAhead()
 
 

@@ -35,7 +35,6 @@ from tasks.sandbox.isolation import Isolation
 from tasks.sandbox.program import CannotStart, Program, Stopped
 from tasks.sandbox.progress import BadProgress, Failure, Progress
 from tasks.sandbox.reading.reader import Unreadable, read
-from tasks.sandbox.warm import pool
 from tasks.store import workspace
 from tasks.store.ledger import machine
 from tasks.store.workspace import TRAINERS, TrialDir
@@ -254,7 +253,7 @@ class _Session:
     def run(self, command: list[str], marker: str) -> None:
         view = view_of(self.environment, self.place)
         began = clock()
-        with Sampler(self.slot.gpus) as sampler, pool.granted(self.slot), Program(
+        with Sampler(self.slot.gpus) as sampler, Program(
             command, cwd=self.place.workspace, log=self.place.log, marker=marker, level=self.level, view=view,
             limits=self.environment.limits, slot=self.slot, gpu_memory=lambda: sampler.now,
             ahead=imports_ahead.for_training(self.environment),

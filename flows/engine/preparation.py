@@ -17,18 +17,16 @@ from flows.views import terminal
 from tasks import evaluate, imports_ahead, judged_start, train
 from tasks.certifying import holdout_uses
 from tasks.recipes import output, preparing
-from tasks.sandbox.confinement import Level
-from tasks.sandbox.warm import pool
+from tasks.sandbox.warm import templates
 from tasks.sandbox.warm.kind import Kind, kind_of
-from tasks.sandbox.warm.standby import restore
 from tasks.store import workspace
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TrialDir
 from tasks.system import interrupt
 from tasks.system.home import home
 
-STANDBYS = ".standby"
-"""The folder in a campaign's of what its standbys see until they have a trial."""
+TEMPLATES = ".templates"
+"""The folder in a campaign's with the homes of its templates."""
 
 
 def ensure_prepared(ledger: Ledger, launch: str, elsewhere: Environment | None = None) -> None:
@@ -37,8 +35,6 @@ def ensure_prepared(ledger: Ledger, launch: str, elsewhere: Environment | None =
     Refused if it cannot be prepared, or its content differs from what the campaign began with. Only `launch` = here
     needs GPUs of this machine.
     """
-    if elsewhere is None:  # a campaign begins
-        restore(ledger.path / STANDBYS)
     environment = elsewhere or ledger.environment
     if environment.prepare is None:
         return
@@ -49,41 +45,33 @@ def ensure_prepared(ledger: Ledger, launch: str, elsewhere: Environment | None =
 
 
 @contextmanager
-def standbys(spec: CampaignSpec, ledger: Ledger) -> Iterator[None]:
-    """Have the campaign's programs started ahead while the block runs (tasks/sandbox/warm)."""
+def warm_starts(spec: CampaignSpec, ledger: Ledger) -> Iterator[None]:
+    """Have the packages of the campaign's programs imported ahead while the block runs (tasks/sandbox/warm)."""
     if spec.launch != "here":
         yield
         return
-    environment, level = ledger.environment, spec.isolation.level
-    kinds = [training_kind(environment, level), acting_kind(environment, level)]
-    with pool.opened(
-        ledger.path / STANDBYS, ledger.campaign.campaign_id, lambda why: ledger.event("cold_start", why=why)
+    with templates.opened(
+        ledger.path / TEMPLATES, ledger.campaign.campaign_id, lambda why: ledger.event("cold_start", why=why)
     ) as warm:
-        for kind in filter(None, kinds * spec.parallel):
-            warm.expect(kind)
+        for kind in filter(None, (training_kind(ledger.environment), acting_kind(ledger.environment))):
+            warm.prepare(kind)
         yield
 
 
-def training_kind(environment: Environment, level: Level) -> Kind | None:
+def training_kind(environment: Environment) -> Kind | None:
     """The kind of an environment's trainings; None if they start cold."""
-    place = TrialDir(Path("trial"))
-    values = train.placeholders(environment, environment.defaults, place.out, seed=0)
-    return kind_of(
-        workspace.fill(environment.train_cmd, values), imports_ahead.for_training(environment), trial=place.path,
-        level=level, view=train.view_of(environment, place), limits=environment.limits,
-    )  # fmt: skip
+    values = train.placeholders(environment, environment.defaults, TrialDir(Path("trial")).out, seed=0)
+    return kind_of(workspace.fill(environment.train_cmd, values), imports_ahead.for_training(environment))
 
 
-def acting_kind(environment: Environment, level: Level) -> Kind | None:
+def acting_kind(environment: Environment) -> Kind | None:
     """The kind of its programs under judgement; None if they start cold."""
-    place, judge = TrialDir(Path("trial")), environment.judge
+    judge = environment.judge
     if judge.runs_in != "workspace":
         return None
-    command = workspace.fill(judge.command(), evaluate.judge_placeholders(environment, place, seed=0))
-    return kind_of(
-        judged_start.command(command), imports_ahead.for_acting(environment), trial=place.path, level=level,
-        view=evaluate.view(environment, place), limits=environment.limits, pipes=True, counted=True,
-    )  # fmt: skip
+    values = evaluate.judge_placeholders(environment, TrialDir(Path("trial")), seed=0)
+    command = judged_start.command(workspace.fill(judge.command(), values))
+    return kind_of(command, imports_ahead.for_acting(environment), pipes=True)
 
 
 def report_pool(environment: Environment) -> Path | None:

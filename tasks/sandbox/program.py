@@ -20,9 +20,9 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import psutil
 
@@ -32,9 +32,9 @@ from tasks.sandbox import cgroup, confinement, outputs, usage
 from tasks.sandbox.capped_log import SAID, CappedLog
 from tasks.sandbox.child_environment import NotAProgram, child_environment, find_program
 from tasks.sandbox.confinement import Level, VisiblePaths
-from tasks.sandbox.supervised import SUPERVISOR_SECONDS, Supervised
-from tasks.sandbox.warm import pool as warm
-from tasks.sandbox.warm.kind import ImportsAhead, Kind, kind_of
+from tasks.sandbox.supervised import SUPERVISOR_SECONDS, Process, start
+from tasks.sandbox.warm import templates
+from tasks.sandbox.warm.kind import ImportsAhead, kind_of
 from tasks.system import file_trees, interrupt
 from tasks.system.clock import clock
 from tasks.system.orphans import end
@@ -92,13 +92,10 @@ class Program:
         Args:
             counted: Whether its processor time will be asked for.
             gpu_memory: That of its GPUs now, in bytes.
-            ahead: What a standby imports for it (tasks/sandbox/warm), where a campaign keeps standbys. Nothing that it
-                used before it becomes this program counts.
+            ahead: What is imported before it starts, where a campaign keeps templates (tasks/sandbox/warm).
         """
         self.marker, self.slot, self.limits = marker, slot, limits
         self._counted, self._cpu, self._cpu_before, self._most_cpu = counted, 0.0, 0.0, math.inf
-        self._cpu_idle = 0.0
-        """Processor time that was used before it was this program."""
         self.peak_memory: int | None = None
         """Largest sampled resident memory of all its processes together, in bytes; None if it ended before a sample."""
         self.samples = usage.Samples()
@@ -112,9 +109,7 @@ class Program:
         self._disk = log.parent.stat().st_dev
         self._wrapped, self._writable = level == "bwrap", view.writable
         self._group: cgroup.Group | None = None
-        self._standby: Path | None = None
-        """The folder of the standby that it was."""
-        self.process: subprocess.Popen[bytes] = None  # type: ignore[assignment]
+        self.process: Process = None  # type: ignore[assignment]
         environment = child_environment(confinement.HOME if self._wrapped else str(self._scratch), marker)
         environment |= slot.variables(view.gpu)
         argv = [find_program(command[0], cwd, environment["PATH"]), *command[1:]]
@@ -123,12 +118,8 @@ class Program:
             raise CannotStart(f"the disk of {self._place} has {free} MiB left, a trial needs {DISK_RESERVE // MIB}")
         file_trees.remove(self._scratch)  # left by an engine that was killed
         self._log = CappedLog(log)
-        kind = kind_of(
-            command, ahead, trial=log.parent, level=level, view=view, limits=limits, pipes=pipes, counted=counted
-        )
         try:
-            if not (kind and self._become(kind, command[1:], environment, view.gpu, cwd)):
-                self._start(argv, environment, level, view, cwd, pipes)
+            self._start(command, argv, environment, level, view, cwd, pipes, ahead)
         except OSError as fault:
             self._close()
             raise CannotStart(f"cannot start {argv[0]!r}: {fault}") from fault
@@ -143,8 +134,9 @@ class Program:
         self._selector.register(self._supervised.report, selectors.EVENT_READ)
 
     def _start(
-        self, argv: list[str], environment: dict[str, str], level: Level, view: VisiblePaths, cwd: Path, pipes: bool
-    ) -> None:
+        self, command: Sequence[str], argv: list[str], environment: dict[str, str], level: Level, view: VisiblePaths,
+        cwd: Path, pipes: bool, ahead: ImportsAhead,
+    ) -> None:  # fmt: skip
         """Start the supervisor, and wait until it reports that the program runs."""
         self._scratch.mkdir()
         size = int(self.limits.scratch_gb * GIB)
@@ -156,7 +148,9 @@ class Program:
         plan |= {"env": environment, "cgroups": self._group.entrances if self._group else []}
         plan["rlimits"] = usage.rlimits(self.limits, level, self._group is not None, view.gpu)
         plan["cores"] = self.slot.cores
-        self._supervised = Supervised(plan, marker=self.marker, cwd=cwd, pipes=pipes, passed=self.slot.fences)
+        if self._fork(command, plan, cwd, pipes, ahead):
+            return
+        self._supervised = start(plan, marker=self.marker, cwd=cwd, pipes=pipes, passed=self.slot.fences)
         self.process = self._supervised.process
         told = self._supervised.hear()
         if "started" in told:
@@ -173,18 +167,18 @@ class Program:
             raise NotAProgram(f"cannot execute {plan['argv'][0]!r}: {why}")
         raise CannotStart(f"cannot start {plan['argv'][0]!r}: {why}")
 
-    def _become(self, kind: Kind, line: Sequence[str], environment: dict[str, str], gpu: bool, cwd: Path) -> bool:
-        """Have a standby become the program; False if it has to start cold."""
-        pool = warm.current()
-        begun = pool and pool.begun(
-            kind, line, trial=self._scratch.parent, scratch=self._scratch, env=environment, cwd=cwd, slot=self.slot,
-            rlimits=lambda grouped: usage.rlimits(self.limits, kind.level, grouped, gpu),
-        )  # fmt: skip
-        if not begun:
+    def _fork(self, command: Sequence[str], plan: dict[str, Any], cwd: Path, pipes: bool, ahead: ImportsAhead) -> bool:
+        """Fork it from a template; False if it has to start cold."""
+        kind, warm = kind_of(command, ahead, pipes=pipes), templates.current()
+        if not kind or not warm:
             return False
-        self._group, self._supervised, self.process = begun.group, begun.supervised, begun.supervised.process
-        self._standby = begun.folder
-        self.started, self._cpu_idle, self._cpu_before = begun.began, begun.cpu, begun.cpu
+        supervised = warm.start(
+            kind, plan, command[1:], marker=self.marker, cwd=cwd, passed=self.slot.fences, cores=self.slot.cores
+        )
+        if not supervised:
+            self._end()  # should a process have been killed that still had some
+            return False
+        self._supervised, self.process = supervised, supervised.process
         return True
 
     def __enter__(self) -> Program:
@@ -352,8 +346,7 @@ class Program:
         now = usage.measure(self.process.pid, self._disk, most_age=TABLE_SECONDS)
         allowed = usage.allowed(self.limits)
         self.peak_memory = max(self.peak_memory or 0, now.memory)
-        own = replace(now, cpu=now.cpu - self._cpu_idle)
-        self.samples.add(clock() - self.started, own, self._gpu_memory())
+        self.samples.add(clock() - self.started, now, self._gpu_memory())
         self._count(now.cpu)
         # The quick measure counts shared pages once per process; the exact one decides.
         if not self._group and now.memory > allowed < usage.measure(self.process.pid, self._disk, exact=True).memory:
@@ -394,6 +387,4 @@ class Program:
         self._log.close()
         if self._group:
             self._group.remove()
-        if self._standby:
-            file_trees.remove(self._standby)
         file_trees.remove(self._scratch)

@@ -1,4 +1,4 @@
-"""The start of a supervisor (tasks/sandbox/supervisor.py), and what it reports."""
+"""A supervisor (tasks/sandbox/supervisor.py) as the engine sees it: its process, and what it reports."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import select
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 from tasks.sandbox import supervisor
 from tasks.sandbox.child_environment import passed_on
@@ -18,33 +18,27 @@ SUPERVISOR_SECONDS = 20.0
 """How long a supervisor may take to end everything; only processes that hang in the kernel need longer."""
 
 
-class Supervised:
-    """A supervisor's process and its report; to the kernel, the end of the thread that starts it is the engine's."""
+class Process(Protocol):
+    """As much of subprocess.Popen as is needed."""
 
-    def __init__(
-        self, plan: Mapping[str, Any], *, marker: str, cwd: Path, pipes: bool, passed: tuple[int, ...] = ()
-    ) -> None:
-        """Start it with that plan; it and its program inherit the descriptors `passed`. Raises OSError."""
-        self.report, say = os.pipe()
+    pid: int
+    stdin: IO[bytes] | None
+    stdout: IO[bytes] | None
+    stderr: IO[bytes] | None
+
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def send_signal(self, sig: int) -> None: ...
+    def terminate(self) -> None: ...
+    def kill(self) -> None: ...
+
+
+class Supervised:
+    """A supervisor's process and its report."""
+
+    def __init__(self, process: Process, report: int) -> None:
+        self.process, self.report = process, report
         self._heard = b""
-        whole = {**plan, "engine": os.getpid(), "report": say}
-        try:
-            self.process = subprocess.Popen(
-                supervisor.command(whole),
-                cwd=cwd,
-                env={SUPERVISOR: marker, **passed_on()},
-                stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE if pipes else subprocess.STDOUT,
-                bufsize=0,
-                start_new_session=True,
-                pass_fds=(say, *passed),
-            )
-        except OSError:
-            os.close(self.report)
-            raise
-        finally:
-            os.close(say)
 
     @property
     def pipes(self) -> list[IO[bytes]]:
@@ -80,3 +74,33 @@ class Supervised:
         for pipe in self.pipes:
             pipe.close()
         os.close(self.report)
+
+
+def start(plan: Mapping[str, Any], *, marker: str, cwd: Path, pipes: bool, passed: tuple[int, ...] = ()) -> Supervised:
+    """Start a supervisor with that plan; it and its program inherit the descriptors `passed`. To the kernel, the end of
+    the thread that starts it is the engine's. Raises OSError."""
+    report, say = os.pipe()
+    whole = {**plan, "engine": os.getpid(), "report": say}
+    try:
+        process = subprocess.Popen(
+            supervisor.command(whole),
+            cwd=cwd,
+            env=variables(marker),
+            stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE if pipes else subprocess.STDOUT,
+            bufsize=0,
+            start_new_session=True,
+            pass_fds=(say, *passed),
+        )
+    except OSError:
+        os.close(report)
+        raise
+    finally:
+        os.close(say)
+    return Supervised(process, report)
+
+
+def variables(marker: str) -> dict[str, str]:
+    """A supervisor's own environment."""
+    return {SUPERVISOR: marker, **passed_on()}

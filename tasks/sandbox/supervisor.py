@@ -2,18 +2,18 @@
 
     python -I -S -c LOAD supervisor.py CODE PLAN   # {"argv": [...], "env": {...}, "engine": 123, "report": 5, ...}
 
-It forks; the child enters the cgroups, takes on the limits and restrictions of the plan, and becomes the program. The
-supervisor is a child subreaper: every orphan of the program becomes its child, so it finds every descendant by its
-parent, whatever the program did to its session, name or environment. It ends when the last of them is gone; when the
-engine dies, it ends them first.
+It forks; the child enters the cgroups, takes on the limits and restrictions of the plan, and becomes the program: by
+exec, or where this process was forked from a template (tasks/sandbox/warm), as it is. The supervisor is a child
+subreaper: every orphan of the program becomes its child, so it finds every descendant by its parent, whatever the
+program did to its session, name or environment. It ends when the last of them is gone; when the engine dies, it ends
+them first.
 
     SIGTERM   kill everything at once        SIGUSR1   ask the program to end (SIGTERM to all of its processes)
-    SIGUSR2   with a plan that has `orders`: receive one order from that socket (tasks/sandbox/warm/standby.py)
+    SIGIO     to a forked one, by the kernel, when nobody reads the report any more: the engine has died
 
 On the descriptor `report` it writes JSON lines: `{"started": pid}`, or if the program could not be started
 `{"confining" or "executing": true, "why": text}`; `{"status": n}`, counted as in subprocess, when the program has
-ended; `{"left": [command lines], "cpu": seconds}` when no process is left; `{"admitted": true}` or `{"why": text}` to
-an order.
+ended; `{"left": [command lines], "cpu": seconds}` when no process is left.
 
 Code and plan are marshalled, in hexadecimal. It imports nothing but the standard library. Landlock's constants are
 those of linux/landlock.h; see landlock(7), prctl(2), capabilities(7).
@@ -32,7 +32,7 @@ import time
 TYPE_CHECKING = False  # typing's own, contextlib and json take longer to load than all the rest of this
 if TYPE_CHECKING:
     import signal
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import Any
 else:
     import _signal as signal  # the same functions with plain numbers: the module's enums take 5 ms to load
@@ -43,7 +43,7 @@ FILTER_DESCRIPTOR = 9
 PATIENCE = 1.0
 """Seconds for the program's helpers, such as multiprocessing's resource tracker, to end by themselves."""
 
-PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_SECUREBITS = 1, 22, 24, 28
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_SECUREBITS = 1, 4, 22, 24, 28
 PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT = 36, 38, 47
 SECCOMP_MODE_FILTER = 2
 SECURE_NO_ROOT = 0b101111
@@ -57,11 +57,12 @@ OF_FILES = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15  # execute, write, read,
 TCP = 0b11  # bind, connect
 SCOPES = 0b11  # abstract Unix sockets and signals of anybody outside
 
-CLONE_NEWNS, CLONE_NEWUSER, NS_GET_USERNS = 0x20000, 0x10000000, 0xB701
-MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND, MS_MOVE = 1, 2, 4, 32, 4096, 8192
+NS_GET_USERNS = 0xB701
+NAMESPACES = ("pid", "net", "ipc", "uts", "cgroup", "mnt", "user")
+"""Those of a sandbox, in the order in which they can be entered."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
-_SIGNALS = {signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD}
+_SIGNALS = {signal.SIGTERM, signal.SIGUSR1, signal.SIGIO, signal.SIGCHLD}
 
 
 class _Beneath(ctypes.Structure):
@@ -82,17 +83,24 @@ def command(plan: dict[str, Any]) -> list[str]:
     return [sys.executable, "-I", "-S", "-B", "-c", LOAD, __file__, *carried]
 
 
-def main(plan: dict[str, Any]) -> None:
-    """Start the program, watch it, and end all of its processes."""
-    for ours in ("report", "orders"):  # neither is the program's
-        if ours in plan:
-            os.set_inheritable(plan[ours], False)
-    _prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+def main(plan: dict[str, Any], begin: Callable[[dict[str, Any]], None] | None = None) -> None:
+    """Start the program, watch it, and end all of its processes.
+
+    Args:
+        begin: In a process that was forked from a template: makes a confined one the program, with which this returns.
+    """
+    os.set_inheritable(plan["report"], False)  # it is not the program's
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-    if os.getppid() != plan["engine"]:
-        return  # the engine died before the signal was set
-    program = _start(plan)
+    if not _follow(plan):
+        return  # the engine died before that was set
+    if begin and "wrap" in plan:
+        try:
+            plan |= {"namespaces": _sandbox(plan), "inner": 1}
+        except OSError as fault:
+            _give_up(plan, f'{{"confining": true, "why": {_quoted(f"no sandbox to enter: {fault}")}}}'.encode())
+    if not (program := _start(plan, begin or _execute)):
+        return
     silence = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):  # the pipes are the program's alone: the engine sees its end by theirs
         os.dup2(silence, descriptor)
@@ -100,8 +108,8 @@ def main(plan: dict[str, Any]) -> None:
     with os.fdopen(plan["report"], "w", buffering=1) as tell:
         try:
             tell.write(f'{{"started": {program}}}\n')
-            if _watch(program, plan["inner"], tell, plan.get("orders")) is not None:
-                left = _farewell()
+            if _watch(program, plan["inner"], tell) is not None:
+                left = [] if "namespaces" in plan else _farewell()  # what is left in a sandbox ends with that
         finally:  # whatever happened, even if the engine no longer listens
             _kill_all()
         spent = resource.getrusage(resource.RUSAGE_CHILDREN)  # of all that were waited for
@@ -110,17 +118,44 @@ def main(plan: dict[str, Any]) -> None:
     os._exit(0)  # quicker than a normal exit, and there is nothing to clean up
 
 
-def _start(plan: dict[str, Any]) -> int:
-    """Fork the program; its pid once it runs. If it cannot be started, report why and exit."""
+def _follow(plan: dict[str, Any]) -> bool:
+    """Have SIGTERM or SIGIO tell of the engine's end; whether it lives."""
+    if "engine" in plan:
+        _prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        return os.getppid() == plan["engine"]
+    report = plan["report"]  # the parent is a template, which may end before the engine does
+    fcntl.fcntl(report, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(report, fcntl.F_SETFL, fcntl.fcntl(report, fcntl.F_GETFL) | fcntl.FASYNC)
+    return _is_heard(report)
+
+
+def _is_heard(report: int) -> bool:
+    import select
+
+    poll = select.poll()
+    poll.register(report, 0)
+    return not poll.poll(0)
+
+
+def _execute(plan: dict[str, Any]) -> None:
+    for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):  # which Python has changed
+        signal.signal(number, signal.SIG_DFL)
+    os.execve(plan["argv"][0], plan["argv"], plan["env"])
+
+
+def _start(plan: dict[str, Any], begin: Callable[[dict[str, Any]], None]) -> int:
+    """Fork the program; its pid once it runs, 0 in a process that has become it without exec. If it cannot be started,
+    report why and exit."""
     plan["keeper"] = os.getpid()
-    hear, say = os.pipe()  # closed by exec: an empty message means that it runs
+    hear, say = os.pipe()  # closed by exec, or by who begins: an empty message means that it runs
     program = os.fork()
     if not program:
         stage = "confining"
         try:
             _confine(plan)
             stage = "executing"
-            os.execve(plan["argv"][0], plan["argv"], plan["env"])
+            begin(plan)
+            return 0
         except (OSError, ValueError) as fault:
             place = getattr(fault, "filename", None)
             why = (getattr(fault, "strerror", None) or str(fault)) + (f" ({place})" if place else "")
@@ -128,48 +163,100 @@ def _start(plan: dict[str, Any]) -> int:
         os._exit(127)
     os.close(say)
     with os.fdopen(hear, "rb") as pipe:
-        failure = pipe.read()
-    if failure:
-        os.waitpid(program, 0)
-        os.write(plan["report"], failure + b"\n")
-        sys.exit(127)
+        if failure := pipe.read():
+            _give_up(plan, failure)
     return program
+
+
+def _give_up(plan: dict[str, Any], failure: bytes) -> None:
+    _kill_all()
+    os.write(plan["report"], failure + b"\n")
+    os._exit(127)
+
+
+def _sandbox(plan: dict[str, Any]) -> dict[str, int]:
+    """Have bubblewrap make a sandbox in which a process only waits; the namespaces for the program to enter. This
+    process enters those that its children have to be in from their start."""
+    hear, say = os.pipe()
+    nothing, wrap = os.open(os.devnull, os.O_RDONLY), plan["wrap"]
+    info = fcntl.fcntl(say, fcntl.F_DUPFD, FILTER_DESCRIPTOR + 1)
+    words = [wrap[0], "--info-fd", str(info), *wrap[1:], "sh", "-c", "echo made; exec sleep infinity"]
+    _start({**plan, "argv": words, "standard": (nothing, say)}, _execute)
+    for descriptor in (nothing, say, info):
+        os.close(descriptor)
+    said = b""
+    while not said.endswith(b"made\n"):
+        if not (chunk := os.read(hear, 2**12)):
+            raise OSError("bubblewrap did not make it")
+        said += chunk
+    os.close(hear)
+    inside = int(said.partition(b'"child-pid":')[2].split()[0].rstrip(b",}"))
+    spaces = {name: os.open(f"/proc/{inside}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in NAMESPACES}
+    if os.geteuid():  # bubblewrap has made a user namespace, in which its maker has the right to enter the others
+        _enter("user", fcntl.ioctl(spaces["mnt"], NS_GET_USERNS))
+        _prctl(PR_SET_DUMPABLE, 1)  # that has hidden its files in /proc from its user, the engine's
+    _must("setns", spaces.pop("pid"), 0)
+    return spaces
+
+
+def _enter(name: str, namespace: int) -> None:
+    """Enter a namespace, unless this process is in it."""
+    if not os.path.samestat(os.fstat(namespace), os.stat(f"/proc/self/ns/{name}")):
+        _must("setns", namespace, 0)
 
 
 def _confine(plan: dict[str, Any]) -> None:
     """In the child: apply the plan's restrictions. Raises OSError when one of them cannot be applied."""
-    if plan.get("cores"):
-        os.sched_setaffinity(0, plan["cores"])  # inherited by every process of the program
     os.setsid()  # so that signals to its process group do not reach the supervisor
     for group in plan["cgroups"]:
-        _write(group, str(os.getpid()))
-    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != plan["keeper"]:
-        os._exit(127)  # the supervisor died before the signal was set
+        _write(group, "0")  # itself, in whatever namespace it is
+    _die_with(plan["keeper"])
     if int(_read("/proc/self/oom_score_adj") or 0) < 800:  # to lower it takes a privilege
         _write("/proc/self/oom_score_adj", "800")  # when memory is short, the trial is killed before its engine
-    for name, most in plan["rlimits"].items():
-        which = getattr(resource, name)
-        hard = resource.getrlimit(which)[1]
-        bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(which, (bound, bound))
-    if plan["landlock"] is not None:
+    _limit(plan)
+    if "namespaces" in plan:
+        for name, namespace in plan["namespaces"].items():
+            _enter(name, namespace)
+        restrict(None, plan["filter"], plan["user"])
+        _die_with(plan["keeper"])  # a change of the user has undone it
+    elif plan["landlock"] is not None:
         restrict(plan["landlock"], plan["filter"])
     elif plan["filter"]:
         memory = os.memfd_create("filter")
         os.write(memory, bytes.fromhex(plan["filter"]))
         os.lseek(memory, 0, os.SEEK_SET)
         os.dup2(memory, FILTER_DESCRIPTOR)
+    if "standard" in plan:  # none of the trial's: it may not hear the SIGTERM that asks those to end
+        for number, descriptor in enumerate(plan["standard"]):
+            os.dup2(descriptor, number)
+        return
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-    for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_DFL)
 
 
-def restrict(landlock: dict[str, Any], filter: str) -> None:
-    """Give up all capabilities, and apply rules of Landlock and a system call filter to this process, for good."""
+def _limit(plan: dict[str, Any]) -> None:
+    if plan.get("cores"):
+        os.sched_setaffinity(0, plan["cores"])  # inherited by every process of the program
+    for name, most in plan["rlimits"].items():
+        which = getattr(resource, name)
+        hard = resource.getrlimit(which)[1]
+        bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(which, (bound, bound))
+
+
+def _die_with(parent: int) -> None:
+    """Be killed when the parent ends, and at once if it has. One in another pid namespace is number 0."""
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() not in (0, parent):
+        os._exit(127)
+
+
+def restrict(landlock: dict[str, Any] | None, filter: str, user: int | None = None) -> None:
+    """Become that user, give up all capabilities, and apply rules of Landlock and a system call filter, for good."""
     _prctl(PR_SET_NO_NEW_PRIVS, 1)
-    _drop_capabilities()
-    _landlock(**landlock)
+    _drop_capabilities(user)
+    _prctl(PR_SET_DUMPABLE, 1)  # as after exec: a change of the user hides its files in /proc, from itself too
+    if landlock:
+        _landlock(**landlock)
     code = ctypes.create_string_buffer(bytes.fromhex(filter), len(filter) // 2)
     program = _Filter(len(code) // 8, ctypes.cast(code, ctypes.c_char_p))
     _prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program))
@@ -180,15 +267,12 @@ def die_with_parent() -> None:
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _watch(program: int, inner: int, tell: Any, orders: int | None) -> int | None:
+def _watch(program: int, inner: int, tell: Any) -> int | None:
     """Wait for the program's end and report its status; None when the engine wants it killed."""
     while True:
         number = signal.sigwait(_SIGNALS)
-        if number == signal.SIGTERM:
+        if number == signal.SIGTERM or (number == signal.SIGIO and not _is_heard(tell.fileno())):
             return None
-        if number == signal.SIGUSR2 and orders is not None:
-            tell.write(_admit(orders, inner))
-            orders = None  # one trial, one order
         if number == signal.SIGUSR1:
             for pid, depth in list(_descendants()):
                 if depth >= inner:
@@ -197,54 +281,6 @@ def _watch(program: int, inner: int, tell: Any, orders: int | None) -> int | Non
             if pid == program:
                 tell.write(f'{{"status": {os.waitstatus_to_exitcode(status)}}}\n')
                 return status
-
-
-def _admit(orders: int, inner: int) -> str:
-    """Give a standby the cores of its trial, and the trial's folders their own paths; the answer to the engine. The
-    descriptors that come with the order, the fences of its slot, stay open."""
-    import _socket
-
-    most = _socket.CMSG_SPACE(64 * 4)  # of 64 descriptors
-    order = marshal.loads(_socket.socket(fileno=orders).recvmsg(2**16, most, _socket.MSG_CMSG_CLOEXEC)[0])
-    members = list(_descendants())
-    for pid, _ in members if order["cores"] else ():
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            os.sched_setaffinity(int(thread), order["cores"])
-    if not order["moves"]:
-        return '{"admitted": true}\n'
-    inside = next((pid for pid, depth in members if depth >= inner), 0)
-    hear, say = os.pipe()
-    mover = os.fork()  # what has entered another namespace does not come back
-    if not mover:
-        try:
-            _move(inside, order["moves"])
-        except OSError as fault:
-            os.write(say, str(fault).encode())
-        os._exit(0)
-    os.close(say)
-    with os.fdopen(hear, "rb") as pipe:
-        failure = pipe.read()
-    os.waitpid(mover, 0)
-    return f'{{"why": {_quoted(failure.decode())}}}\n' if failure else '{"admitted": true}\n'
-
-
-def _move(inside: int, moves: list[tuple[str, str]]) -> None:
-    """Move mounts of the sandbox in which a process is, and leave no trace of where they were."""
-    os.umask(0o022)
-    mounts = os.open(f"/proc/{inside}/ns/mnt", os.O_RDONLY)
-    if os.geteuid():  # bubblewrap has made a user namespace, in which its maker may mount
-        _must("setns", fcntl.ioctl(mounts, NS_GET_USERNS), CLONE_NEWUSER)
-    _must("setns", mounts, CLONE_NEWNS)
-    bare = MS_REMOUNT | MS_BIND | MS_NOSUID | MS_NODEV
-    _must("mount", b"none", b"/", None, bare, None)
-    for old, new in moves:
-        os.makedirs(new, exist_ok=True)
-        _must("mount", os.fsencode(old), os.fsencode(new), None, MS_MOVE, None)
-    for old, _ in moves:
-        while old not in ("/", "/tmp") and not os.listdir(old):
-            os.rmdir(old)
-            old = os.path.dirname(old)
-    _must("mount", b"none", b"/", None, bare | MS_RDONLY, None)
 
 
 def _must(call: str, *arguments: Any) -> None:
@@ -357,8 +393,8 @@ def _prctl(option: int, value: int, third: Any = 0) -> None:
     _must("prctl", option, ctypes.c_ulong(value), third, 0, 0)
 
 
-def _drop_capabilities() -> None:
-    """Give up every capability for good, also as uid 0, which then is an ordinary user."""
+def _drop_capabilities(user: int | None) -> None:
+    """Give up every capability for good, also as uid 0, which then is an ordinary user; become that user, if any."""
     with open("/proc/sys/kernel/cap_last_cap") as file:
         last = int(file.read())
     with open("/proc/self/status") as file:
@@ -367,6 +403,10 @@ def _drop_capabilities() -> None:
         for capability in range(last + 1):
             _prctl(PR_CAPBSET_DROP, capability)
         _prctl(PR_SET_SECUREBITS, SECURE_NO_ROOT)
+    if user is not None:
+        os.setgroups([])
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # the version of the call, and this process
     _must("capset", ctypes.byref(header), ctypes.byref((ctypes.c_uint32 * 6)()))
 

@@ -190,7 +190,7 @@ def test_red_team_what_kills_its_parent_scores_as_it_plays_or_not_at_all(
     tmp_path: Path, level: Level, honest: Score
 ) -> None:
     """In a sandbox the parent cannot be killed; without one its death is what the crash says."""
-    act = "attempt('kill', lambda: os.kill(os.getppid(), signal.SIGKILL))\nsay(READY)\nplay()"
+    act = "attempt('kill', lambda: os.kill(os.getppid() or 1, signal.SIGKILL))\nsay(READY)\nplay()"
     found = judged(tmp_path, act, level)
     assert "kill" in found.told
     if level == "none":

@@ -1,1 +1,1 @@
-"""Programs that are started ahead: each waits in a sandbox of its own, with its packages imported, for one trial."""
+"""Warm starts: programs are forked from templates, processes that have imported their packages ahead."""

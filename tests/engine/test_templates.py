@@ -1,4 +1,4 @@
-"""Which standbys a campaign prepares: those that its trainings and its judgements take."""
+"""Which packages a campaign imports ahead: those of the kinds that its trainings and its judgements are of."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flows.engine.preparation import acting_kind, training_kind
 from tasks import imports_ahead
 from tasks.evaluate import judge_run
 from tasks.sandbox.isolation import Isolation
-from tasks.sandbox.warm import pool
+from tasks.sandbox.warm import templates
 from tasks.sandbox.warm.kind import Kind
 from tasks.store.workspace import TrialDir
 from tasks.train import run_program
@@ -37,17 +37,17 @@ out = pathlib.Path(json.loads(pathlib.Path("config.json").read_text())["out"])
 """
 
 
-class Recording(pool.Pool):
-    """A pool that has nothing, and keeps what it is asked for."""
+class Recording(templates.Templates):
+    """Has no template, and keeps what is asked for."""
 
-    def take(self, kind: Kind) -> None:
+    def start(self, kind: Kind, *_: object, **__: object) -> None:
         asked.append(kind)
 
 
 asked: list[Kind] = []
 
 
-def test_trainings_and_judgements_take_the_standbys_that_a_campaign_prepares(
+def test_trainings_and_judgements_are_of_the_kinds_that_a_campaign_prepares(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, place = tmp_path / "idle", TrialDir(tmp_path / "trials/0001")
@@ -57,14 +57,14 @@ def test_trainings_and_judgements_take_the_standbys_that_a_campaign_prepares(
     (folder / "train.py").write_text(PROGRAM)
     (folder / "program.md").write_text("Nothing is learned.")
     environment = environments.load(folder)
-    nothing = Recording(tmp_path / "standby", "test-standbys", print)
-    monkeypatch.setattr(pool, "_open", nothing)
+    nothing = Recording(tmp_path / "templates", "test-templates", print)
+    monkeypatch.setattr(templates, "_open", nothing)
     isolation, program = Isolation("none"), folder
-    run = run_program("test-standbys", environment, isolation, program, place, Proposal({}), 1)
+    run = run_program("test-templates", environment, isolation, program, place, Proposal({}), 1)
     assert run.status == "finished", run.error
-    judge_run("test-standbys", environment, isolation, place, run, 1)  # it never answers: a crash
+    judge_run("test-templates", environment, isolation, place, run, 1)  # it never answers: a crash
     nothing.close()
-    assert asked == [training_kind(environment, "none"), acting_kind(environment, "none")]
+    assert asked == [training_kind(environment), acting_kind(environment)]
 
 
 @pytest.mark.parametrize("name", ["cartpole", "lunar_lander", "pendulum", "arithmetic"])
