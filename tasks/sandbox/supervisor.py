@@ -32,7 +32,7 @@ import time
 TYPE_CHECKING = False  # typing's own, contextlib and json take longer to load than all the rest of this
 if TYPE_CHECKING:
     import signal
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from typing import Any
 else:
     import _signal as signal  # the same functions with plain numbers: the module's enums take 5 ms to load
@@ -52,6 +52,7 @@ LANDLOCK_CREATE_RULESET, LANDLOCK_ADD_RULE, LANDLOCK_RESTRICT_SELF = 444, 445, 4
 FS_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
 """How many file rights each version of Landlock knows; later ones know as many as version 5."""
 READ = 1 << 0 | 1 << 2 | 1 << 3  # execute, read files, list directories
+LIST = 1 << 3
 DEVICES = 1 << 6 | 1 << 11  # make character and block devices: nobody may
 OF_FILES = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15  # execute, write, read, truncate, ioctl
 TCP = 0b11  # bind, connect
@@ -371,8 +372,11 @@ def _drop_capabilities() -> None:
     _must("capset", ctypes.byref(header), ctypes.byref((ctypes.c_uint32 * 6)()))
 
 
-def _landlock(version: int, rules: list[tuple[str, bool]], network: bool) -> None:
-    """Restrict file access to the rules, (path, writable) each; TCP, signals and sockets as far as `version` can."""
+def _landlock(version: int, rules: list[tuple[str, bool]], network: bool, hidden: Sequence[str] = ()) -> None:
+    """Restrict file access to the rules, (path, writable) each; TCP, signals and sockets as far as `version` can.
+
+    Of the folders `hidden`, real paths, only names can be read, unless a rule is about what is in them.
+    """
     known = (1 << FS_RIGHTS[min(version, max(FS_RIGHTS))]) - 1
     size = 8 if version < 4 else 16 if version < 6 else 24
     asked = (ctypes.c_uint64 * 3)(known, 0 if network else TCP, SCOPES)
@@ -380,20 +384,36 @@ def _landlock(version: int, rules: list[tuple[str, bool]], network: bool) -> Non
     if ruleset < 0:
         raise OSError(ctypes.get_errno(), "no Landlock ruleset")
     for path, writable in rules:
-        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        allowed = known & ~DEVICES if writable else known & READ
-        if not os.path.isdir(path):
-            allowed &= OF_FILES
-        rule = _Beneath(allowed, place)
-        if _libc.syscall(LANDLOCK_ADD_RULE, ruleset, 1, ctypes.byref(rule), 0):
-            raise OSError(ctypes.get_errno(), "no Landlock rule", path)
-        os.close(place)
+        for part, rights in [(path, known & ~DEVICES)] if writable else _readable(path, hidden):
+            place = os.open(part, os.O_PATH | os.O_CLOEXEC)
+            allowed = rights if os.path.isdir(part) else rights & OF_FILES
+            rule = _Beneath(allowed, place)
+            if _libc.syscall(LANDLOCK_ADD_RULE, ruleset, 1, ctypes.byref(rule), 0):
+                raise OSError(ctypes.get_errno(), "no Landlock rule", part)
+            os.close(place)
     own = os.open("/proc/self", os.O_PATH | os.O_CLOEXEC)  # its pid is known only here
     _libc.syscall(LANDLOCK_ADD_RULE, ruleset, 1, ctypes.byref(_Beneath(known & READ, own)), 0)
     os.close(own)
     if _libc.syscall(LANDLOCK_RESTRICT_SELF, ruleset, 0):
         raise OSError(ctypes.get_errno(), "Landlock refuses to restrict")
     os.close(ruleset)
+
+
+def _readable(path: str, hidden: Sequence[str]) -> Iterator[tuple[str, int]]:
+    """Parts of a path with their rights: itself, or where something hidden is below it, its entries without that.
+
+    A rule holds for all that is below, and no rule takes anything away.
+    """
+    real = os.path.realpath(path)
+    if not any(place.startswith(os.path.join(real, "")) for place in hidden):
+        yield path, READ
+        return
+    yield real, LIST
+    for entry in os.listdir(real):
+        below = os.path.join(real, entry)
+        # What a link names has a rule of its own, or none.
+        if below not in hidden and not os.path.islink(below):
+            yield from _readable(below, hidden)
 
 
 if __name__ == "__main__":
