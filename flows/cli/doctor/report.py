@@ -18,6 +18,7 @@ from environments import Environment
 from flows.cli.doctor import machine, services
 from flows.cli.doctor.gpus import gpus, slots
 from flows.cli.doctor.machine import Check
+from flows.cli.doctor.names import names
 from flows.views import terminal
 from tasks.system.home import home
 
@@ -31,6 +32,7 @@ HERE: Mapping[str, Callable[[], Check]] = {
     "gpus": gpus,
     "machine": machine.machine,
     "python": machine.python,
+    "names": names,
     "git": machine.git,
     "training": machine.training,
     "language": machine.language,
