@@ -33,7 +33,9 @@ def _check_place(package: str) -> None:
     """Raise ImportError, with both paths and the remedy, unless a package stands beside `flows`."""
     spec = find_spec(package)
     if spec is None:
-        raise ImportError(f"there is no `{package}` beside {_CODE / 'flows'}: it is incomplete, install Nightshift again")
+        raise ImportError(
+            f"there is no `{package}` beside {_CODE / 'flows'}: it is incomplete, install Nightshift again"
+        )
     place = Path([*(spec.submodule_search_locations or ()), spec.origin or ""][0]).resolve()
     if place.parent != _CODE:
         raise ImportError(

@@ -29,12 +29,13 @@ def names() -> Check:
         return Check("names", "bad", fact, OWN, details | {"distributions": shared})
     first, hidden = _neighbours([Path.cwd(), *map(Path, filter(None, sys.path))])
     details |= {"first": [*map(str, first)], "hidden": [*map(str, hidden)]}
-    if hidden:
-        fact = f"{_listed(hidden)} cannot be imported beside Nightshift, whose packages have these names"
-        return Check("names", "note", fact, f"add an __init__.py, rename it, or {OWN}", details)
+    facts = []
     if first:
-        fact = f"a program that finds {_listed(first)} first cannot use Nightshift, and says so"
-        return Check("names", "note", fact, f"keep that folder off PYTHONPATH, or {OWN}", details)
+        facts.append(f"a program that finds {_listed(first)} first cannot use Nightshift, and says so")
+    if hidden:
+        facts.append(f"{_listed(hidden)} cannot be imported beside Nightshift: it has no __init__.py")
+    if facts:
+        return Check("names", "note", "; ".join(facts), f"keep that folder off PYTHONPATH, or {OWN}", details)
     return Check("names", "ok", f"flows, tasks, environments and blocks are those of {CODE} ({here})", details=details)
 
 
