@@ -45,20 +45,24 @@ def _check_place(package: str) -> None:
         )
 
 
+def _text(record: Path) -> str:
+    return record.read_text(encoding="utf-8", errors="replace")
+
+
 def _check_files() -> None:
     """Raise ImportError where a package is not what was installed: of two files of one name, pip keeps the last.
 
     Sizes are compared, which takes no time. A file that nobody else has installed was edited, and may stay.
     """
     for record in _CODE.glob("nightshift_rl-*.dist-info/RECORD"):
-        sizes = {line.split(",")[0]: line.rpartition(",")[2] for line in record.read_text().splitlines()}
+        sizes = {line.split(",")[0]: line.rpartition(",")[2] for line in _text(record).splitlines()}
         for package in ("flows", *_OTHERS):
             file = f"{package}/__init__.py"
             there = (_CODE / file).is_file()
             if there and str((_CODE / file).stat().st_size) == sizes.get(file):
                 continue
             others = (other for other in _CODE.glob("*.dist-info/RECORD") if other != record)
-            owners = [other.parent.stem for other in others if f"\n{file}," in f"\n{other.read_text()}"]
+            owners = [other.parent.stem for other in others if f"\n{file}," in f"\n{_text(other)}"]
             if owners or not there:
                 fact = f"it belongs to {', '.join(owners)} too" if owners else "it is missing"
                 raise ImportError(

@@ -9,6 +9,7 @@ from pathlib import Path
 CODE = Path(__file__).parents[2]
 """A checkout, or the `site-packages` that a wheel is installed in."""
 PACKAGES = ("flows", "tasks", "environments", "blocks")
+REMEDY = "set NIGHTSHIFT_HOME to a writable folder"
 PROJECT = 'name = "nightshift-rl"'
 """A line of our pyproject.toml. Other distributions leave theirs in `site-packages`."""
 
@@ -25,9 +26,16 @@ def home_path() -> Path:
 
 
 def home() -> Path:
-    """The home directory, created with mode 0700 if it is missing."""
+    """The home directory, created with mode 0700 if it is missing.
+
+    Raises:
+        Refused: it cannot be created.
+    """
     path = home_path()
-    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as fault:
+        raise _refused(f"the home {path} cannot be created ({fault.strerror})") from fault
     return path
 
 
@@ -49,12 +57,13 @@ def _in_users_home(path: str) -> Path:
     try:
         return Path(path).expanduser()
     except RuntimeError as unknown:
-        from environments.plugins import Refused  # takes long to load, and is hardly ever needed
+        raise _refused(f"the home is unknown: HOME is not set, and the system has no user {os.getuid()}") from unknown
 
-        raise Refused(
-            f"where campaigns are kept is unknown: HOME is not set, and the system has no user {os.getuid()}. "
-            "Set NIGHTSHIFT_HOME to a folder of yours"
-        ) from unknown
+
+def _refused(fact: str) -> Exception:
+    from environments.plugins import Refused  # takes long to load, and is hardly ever needed
+
+    return Refused(f"{fact}: {REMEDY}")
 
 
 def install_extra(name: str) -> str:

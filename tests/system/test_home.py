@@ -56,6 +56,13 @@ def test_installed_it_is_in_the_xdg_data_folder(monkeypatch: pytest.MonkeyPatch,
     assert "whl[ppo]" in install_extra("ppo")
 
 
+def test_a_home_that_cannot_be_made_is_refused_with_its_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("NIGHTSHIFT_HOME", str(tmp_path / "file/runs"))
+    with pytest.raises(Refused, match=r"file/runs.*Not a directory.*NIGHTSHIFT_HOME"):
+        home()
+
+
 @pytest.mark.usefixtures("installed")
 def test_a_user_without_a_home_is_told_to_state_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As in a container that runs as a bare number."""

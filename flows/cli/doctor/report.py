@@ -15,12 +15,13 @@ from rich.console import Console
 from rich.text import Text
 
 from environments import Environment
+from environments.plugins import Refused
 from flows.cli.doctor import machine, services
 from flows.cli.doctor.gpus import gpus, slots
 from flows.cli.doctor.machine import Check
 from flows.cli.doctor.names import names
 from flows.views import terminal
-from tasks.system.home import home
+from tasks.system.home import REMEDY, home
 
 DEADLINE_SECONDS, ENVIRONMENT_SECONDS = 10.0, 60.0
 """Longer than the limits of the checks themselves; a judge may import what takes long."""
@@ -88,9 +89,8 @@ def examine() -> tuple[Check, ...]:
     """Every check, in the order of the report. Without a home, those that need one are left out."""
     try:
         there = home()
-    except OSError as fault:
-        remedy = "set NIGHTSHIFT_HOME to a writable folder"
-        return (*all_at_once(HERE), Check("home", "bad", f"it cannot be created: {fault}", remedy))
+    except Refused as why:
+        return (*all_at_once(HERE), Check("home", "bad", str(why).removesuffix(f": {REMEDY}"), REMEDY))
     at_home: Mapping[str, Callable[[], Check]] = {
         "home": partial(machine.place, there),
         "disk": partial(machine.disk, there),
