@@ -400,20 +400,31 @@ def _landlock(version: int, rules: list[tuple[str, bool]], network: bool, hidden
 
 
 def _readable(path: str, hidden: Sequence[str]) -> Iterator[tuple[str, int]]:
-    """Parts of a path with their rights: itself, or where something hidden is below it, its entries without that.
+    """A path with its rights; where something hidden is below it, its entries without that.
 
     A rule holds for all that is below, and no rule takes anything away.
     """
     real = os.path.realpath(path)
-    if not any(place.startswith(os.path.join(real, "")) for place in hidden):
+    if _holds(real, hidden):
+        yield from _entries(real, hidden)
+    else:
         yield path, READ
-        return
-    yield real, LIST
-    for entry in os.listdir(real):
-        below = os.path.join(real, entry)
-        # What a link names has a rule of its own, or none.
-        if below not in hidden and not os.path.islink(below):
-            yield from _readable(below, hidden)
+
+
+def _entries(folder: str, hidden: Sequence[str]) -> Iterator[tuple[str, int]]:
+    yield folder, LIST
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_symlink() or entry.path in hidden:  # what a link names has a rule of its own, or none
+                continue
+            if _holds(entry.path, hidden):
+                yield from _entries(entry.path, hidden)
+            else:
+                yield entry.path, READ
+
+
+def _holds(folder: str, hidden: Sequence[str]) -> bool:
+    return any(place.startswith(f"{folder.rstrip('/')}/") for place in hidden)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ take the place of another project's, about which only this check says anything.
 from __future__ import annotations
 
 import importlib.metadata
+import itertools
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,7 +16,7 @@ from pathlib import Path
 from flows.cli.doctor.machine import Check
 from tasks.system.home import CODE, PACKAGES
 
-OURS = "nightshift-rl"
+OURS, APP = "nightshift-rl", "flows/cli/app.py"
 OWN = "give Nightshift a virtual environment of its own"
 
 
@@ -27,9 +28,13 @@ def names() -> Check:
         listed = "; ".join(f"{name} has {_quoted(packages)}" for name, packages in shared.items())
         fact = f"other distributions have files in our packages, or hide them: {listed}"
         return Check("names", "bad", fact, OWN, details | {"distributions": shared})
-    first, hidden = _neighbours([Path.cwd(), *map(Path, filter(None, sys.path))])
-    details |= {"first": [*map(str, first)], "hidden": [*map(str, hidden)]}
+    folders = {path.resolve() for path in (Path.cwd(), *map(Path, filter(None, sys.path)))} - {CODE.resolve()}
+    others = sorted(folder for folder in folders if (folder / APP).is_file())
+    first, hidden = _neighbours(sorted(folders - {*others}))
+    details |= {"others": [*map(str, others)], "first": [*map(str, first)], "hidden": [*map(str, hidden)]}
     facts = []
+    if others:
+        facts.append(f"this Nightshift is at {CODE}, another at {_listed(others)}")
     if first:
         facts.append(f"a program that finds {_listed(first)} first cannot use Nightshift, and says so")
     if hidden:
@@ -54,14 +59,11 @@ def _neighbours(folders: Iterable[Path]) -> tuple[list[Path], list[Path]]:
     """Modules of our names in folders that are not ours: those that can take the place of ours, and those that cannot,
     as ours have an `__init__.py`."""
     first, hidden = [], []
-    for folder in dict.fromkeys(folders):
-        if folder.resolve() == CODE.resolve():
-            continue
-        for name in PACKAGES:
-            package = folder / name
-            first += [path for path in (package / "__init__.py", folder / f"{name}.py") if path.is_file()]
-            if not (package / "__init__.py").exists() and any(package.glob("*.py")):
-                hidden.append(package)
+    for folder, name in itertools.product(folders, PACKAGES):
+        package = folder / name
+        first += [path for path in (package / "__init__.py", folder / f"{name}.py") if path.is_file()]
+        if not (package / "__init__.py").exists() and any(package.glob("*.py")):
+            hidden.append(package)
     return first, hidden
 
 

@@ -110,7 +110,7 @@ def all_at_once(checks: Mapping[str, Callable[[], Check]], seconds: float = DEAD
     def work(name: str, check: Callable[[], Check]) -> None:
         try:
             results[name] = check()
-        except (OSError, ValueError) as fault:  # of the machine; a bug of ours prints its traceback
+        except (OSError, ValueError, Refused) as fault:  # of the machine; a bug of ours prints its traceback
             results[name] = Check(name, "bad", f"cannot be checked: {fault}", "fix that, and try again")
 
     threads = {name: threading.Thread(target=work, args=(name, check), daemon=True) for name, check in checks.items()}
