@@ -51,13 +51,10 @@ SECURE_NO_ROOT = 0b101111
 LANDLOCK_CREATE_RULESET, LANDLOCK_ADD_RULE, LANDLOCK_RESTRICT_SELF = 444, 445, 446
 FS_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
 """How many file rights each version of Landlock knows; later ones know as many as version 5."""
-READ = 1 << 0 | 1 << 2 | 1 << 3  # execute, read files, list directories
-LIST = 1 << 3
+READ, LIST = 1 << 0 | 1 << 2 | 1 << 3, 1 << 3  # execute, read files, list directories; the last alone
 DEVICES = 1 << 6 | 1 << 11  # make character and block devices: nobody may
 OF_FILES = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15  # execute, write, read, truncate, ioctl
-TCP = 0b11  # bind, connect
-SCOPES = 0b11  # abstract Unix sockets and signals of anybody outside
-
+TCP, SCOPES = 0b11, 0b11  # bind, connect; abstract Unix sockets and signals of anybody outside
 CLONE_NEWNS, CLONE_NEWUSER, NS_GET_USERNS = 0x20000, 0x10000000, 0xB701
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND, MS_MOVE = 1, 2, 4, 32, 4096, 8192
 
@@ -373,58 +370,30 @@ def _drop_capabilities() -> None:
 
 
 def _landlock(version: int, rules: list[tuple[str, bool]], network: bool, hidden: Sequence[str] = ()) -> None:
-    """Restrict file access to the rules, (path, writable) each; TCP, signals and sockets as far as `version` can.
-
-    Of the folders `hidden`, real paths, only names can be read, unless a rule is about what is in them.
-    """
+    """Restrict file access to the rules, (path, writable) each; TCP, signals and sockets as far as `version` can. Of
+    folders in `hidden`, real paths, only names can be read, unless a rule is about them or what is in them."""
     known = (1 << FS_RIGHTS[min(version, max(FS_RIGHTS))]) - 1
     size = 8 if version < 4 else 16 if version < 6 else 24
     asked = (ctypes.c_uint64 * 3)(known, 0 if network else TCP, SCOPES)
     ruleset = _libc.syscall(LANDLOCK_CREATE_RULESET, ctypes.byref(asked), size, 0)
     if ruleset < 0:
         raise OSError(ctypes.get_errno(), "no Landlock ruleset")
-    for path, writable in rules:
-        for part, rights in [(path, known & ~DEVICES)] if writable else _readable(path, hidden):
+    for path, writable in (*rules, ("/proc/self", False)):  # whose pid is known only here
+        parts = [(os.path.realpath(path), known & ~DEVICES if writable else READ)]
+        for part, allowed in parts:
+            if any(place.startswith(os.path.join(part, "")) for place in hidden):
+                # No rule takes anything away, so the entries get their own. What a link names has one, or none.
+                found = (entry for entry in os.scandir(part) if not entry.is_symlink())
+                parts += [(entry.path, allowed) for entry in found if entry.path not in hidden]
+                allowed = LIST
             place = os.open(part, os.O_PATH | os.O_CLOEXEC)
-            allowed = rights if os.path.isdir(part) else rights & OF_FILES
-            rule = _Beneath(allowed, place)
+            rule = _Beneath(allowed if os.path.isdir(part) else allowed & OF_FILES, place)
             if _libc.syscall(LANDLOCK_ADD_RULE, ruleset, 1, ctypes.byref(rule), 0):
                 raise OSError(ctypes.get_errno(), "no Landlock rule", part)
             os.close(place)
-    own = os.open("/proc/self", os.O_PATH | os.O_CLOEXEC)  # its pid is known only here
-    _libc.syscall(LANDLOCK_ADD_RULE, ruleset, 1, ctypes.byref(_Beneath(known & READ, own)), 0)
-    os.close(own)
     if _libc.syscall(LANDLOCK_RESTRICT_SELF, ruleset, 0):
         raise OSError(ctypes.get_errno(), "Landlock refuses to restrict")
     os.close(ruleset)
-
-
-def _readable(path: str, hidden: Sequence[str]) -> Iterator[tuple[str, int]]:
-    """A path with its rights; where something hidden is below it, its entries without that.
-
-    A rule holds for all that is below, and no rule takes anything away.
-    """
-    real = os.path.realpath(path)
-    if _holds(real, hidden):
-        yield from _entries(real, hidden)
-    else:
-        yield path, READ
-
-
-def _entries(folder: str, hidden: Sequence[str]) -> Iterator[tuple[str, int]]:
-    yield folder, LIST
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_symlink() or entry.path in hidden:  # what a link names has a rule of its own, or none
-                continue
-            if _holds(entry.path, hidden):
-                yield from _entries(entry.path, hidden)
-            else:
-                yield entry.path, READ
-
-
-def _holds(folder: str, hidden: Sequence[str]) -> bool:
-    return any(place.startswith(f"{folder.rstrip('/')}/") for place in hidden)
 
 
 if __name__ == "__main__":

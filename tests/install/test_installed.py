@@ -86,7 +86,8 @@ def test_the_catalogue_is_deployed_and_a_run_of_it_is_a_campaign(installed: Inst
             assert done.returncode == 0, done.stdout + done.stderr
 
         prefect(*shlex.split(deploy))
-        parameters = ["environment=showcase", "name=deployed", "trials=1", "rule=greedy", "tracking=off"]
+        advanced = json.dumps({"rule": "greedy", "tracking": "off"})
+        parameters = ["environment=showcase", "name=deployed", "trials=1", f"advanced={advanced}"]
         options = [word for parameter in parameters for word in ("-p", parameter)]
         prefect("deployment", "run", "campaign/campaign", *options, "--watch")
         assert campaign(installed, "deployed")["state"] == "finished"
