@@ -21,7 +21,7 @@ SIDE_BY_SIDE := -n 4 --dist loadfile --no-loadscope-reorder
 export PYTHON TORCH_INDEX
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-docker test-slurm test-postgres check bench clean
+.PHONY: help setup demo test test-all test-docker test-slurm test-postgres check bench wheel clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -58,6 +58,10 @@ check: setup ## style, types and import layers
 
 bench: setup ## one benchmark, as in NAME=decisions; without NAME, all of them and how long they take
 	@$(BIN)/python -m benchmarks $(NAME)
+
+wheel: setup ## dist/nightshift_rl-VERSION-py3-none-any.whl, which runs without the checkout
+	rm -rf build dist # setuptools would take along what an earlier build has left
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 clean: ## remove .venv, caches and build leftovers; never runs/
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis *.egg-info

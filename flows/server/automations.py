@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from flows.server.api import Api
-from tasks.system.home import CHECKOUT
 
-FILE = CHECKOUT / "automations.yaml"
+FILE = Path(__file__).with_suffix(".yaml")
 SILENT, RESUME = "nightshift-silent", "nightshift-resume"
 """Names of automations: a silent run is marked Crashed; a crashed run is resumed."""
 RESUMED_MESSAGES = ("Its process died; it is resumed.", "Its crash had been missed; it is resumed.")

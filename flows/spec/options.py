@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 TIME = r"^$|^([01]?\d|2[0-3]):[0-5]\d$|^\d{4}-\d\d-\d\d[T ]\d\d:\d\d"
 FIDELITY = r"^(none|auto|0?\.\d+)$"
-_CHECKOUT = Path(__file__).resolve().parents[2]
+_CODE = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,13 +83,13 @@ def declared(options: type) -> tuple[Declared, ...]:
 
 def plugins(folder: str) -> tuple[str, ...]:
     """The plug-ins of a folder, as environments.plugins.names has them, without importing a package."""
-    files = (path.stem for path in (_CHECKOUT / folder).glob("*.py"))
+    files = (path.stem for path in (_CODE / folder).glob("*.py"))
     return tuple(sorted(name for name in files if not name.startswith("_")))
 
 
 def environments() -> tuple[str, ...]:
     """The bundled environments and their variants, as environments.bundled has them, without reading TOML."""
-    files = [*_CHECKOUT.glob("environments/*/environment.toml")]
+    files = [*_CODE.glob("environments/*/environment.toml")]
     variants = (name for file in files for name in re.findall(r"^\[variants\.(\w+)", file.read_text(), re.MULTILINE))
     return tuple(sorted({*(file.parent.name for file in files), *variants}))
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from environments.plugins import Refused
 from tasks.system import interrupt
+from tasks.system.home import install_extra
 
 POLL_SECONDS = 0.1
 """Seconds until a signal to end is seen."""
@@ -34,7 +35,7 @@ def litellm() -> Any:
         module: Any = importlib.import_module("litellm")
     except ModuleNotFoundError as missing:
         raise Refused(
-            f"asking a language model needs the package {missing.name!r}: pip install -e '.[llm]'"
+            f"asking a language model needs the package {missing.name!r}: {install_extra('llm')}"
         ) from missing
     module.suppress_debug_info = True
     module.drop_params = True  # a temperature that a model does not take is no reason to fail

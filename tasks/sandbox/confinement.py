@@ -24,6 +24,7 @@ from environments import Environment, plugins
 from environments.recipe import DATA
 from tasks.sandbox import seccomp
 from tasks.sandbox.supervisor import FILTER_DESCRIPTOR, LANDLOCK_CREATE_RULESET
+from tasks.system.home import CODE, PACKAGES
 
 Level = Literal["bwrap", "landlock", "none"]
 LEVELS: tuple[Level, ...] = get_args(Level)
@@ -49,6 +50,8 @@ HOME = "/tmp/home"
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 GPU_DEVICES = ("nvidia*", "nvidia-caps/*", "dri/*", "kfd", "dxg")
 """GPU devices below /dev: NVIDIA's (as its container toolkit binds them), AMD's DRI and KFD, WSL's DXG."""
+COVER_BYTES = 4096
+"""Most of a folder that covers one of our packages: it is to be empty, and 0 would mean any size."""
 GPU_FACTS = ("/sys", "/proc/driver/nvidia", "/etc/nvidia", "/etc/OpenCL", "/etc/vulkan")
 
 
@@ -89,7 +92,8 @@ def plan(
     rules, filter = None, b""
     if level == "landlock":
         version = landlock_version()
-        rules = {"version": version, "rules": landlock(view, scratch), "network": view.network}
+        hidden = [str(package) for package in hidden_below(Path("/"))]
+        rules = {"version": version, "rules": landlock(view, scratch), "network": view.network, "hidden": hidden}
         filter = seccomp.without_namespaces(view.network, version, counted)
     return {"argv": argv, "inner": 1, "landlock": rules, "filter": filter.hex()}
 
@@ -110,12 +114,18 @@ def bwrap(view: VisiblePaths, *, cwd: Path, scratch_bytes: int) -> list[str]:
     command += ["--remount-ro", "/dev", *_memory("/tmp", scratch_bytes), "--perms", "0777", "--dir", HOME]
     seen = _seen(view)
     command += _folders_above((*seen, *view.writable))
-    for path in _present(SYSTEM):
-        linked = path.is_symlink()
-        command += ["--symlink", str(path.readlink()), str(path)] if linked else _bind("--ro-bind", [path])
-    command += _bind("--ro-bind", seen) + _bind("--bind", view.writable)
+    covered = []
+    for path in (*_present(SYSTEM), *seen):
+        if path.is_symlink() and str(path) in SYSTEM:
+            command += ["--symlink", str(path.readlink()), str(path)]
+            continue
+        command += _bind("--ro-bind", [path])
+        for package in hidden_below(path):
+            command += _covered(package, view)
+            covered += ["--remount-ro", str(package)]
+    command += _bind("--bind", view.writable)
     # In /proc a process may raise its own standing when memory is short.
-    command += ["--remount-ro", "/proc", "--remount-ro", "/"]
+    command += [*covered, "--remount-ro", "/proc", "--remount-ro", "/"]
     command += ["--chdir", str(cwd), "--seccomp", str(FILTER_DESCRIPTOR), "--cap-drop", "ALL"]
     if not root:
         return [*command, "--"]
@@ -157,13 +167,27 @@ def of(environment: Environment, readable: tuple[Path, ...], writable: tuple[Pat
     return VisiblePaths((*readable, *made, *listed), writable, environment.network, environment.device != "cpu")
 
 
+def hidden_below(folder: Path) -> list[Path]:
+    """Our own packages below a folder: installed, they lie among those that a program may import. They hold judges."""
+    code, real = CODE.resolve(), folder.resolve()
+    return [folder / code.relative_to(real) / name for name in PACKAGES] if code.is_relative_to(real) else []
+
+
+def _covered(package: Path, view: VisiblePaths) -> list[str]:
+    """An empty folder over one of our packages, with folders for what the view gives of it."""
+    given = [path.relative_to(package) for path in view.readable if path.is_relative_to(package)]
+    folders = dict.fromkeys(str(package / folder) for path in given for folder in reversed(path.parents[:-1]))
+    made = [word for folder in folders for word in ("--perms", "0755", "--dir", folder)]
+    return [*_memory(str(package), COVER_BYTES, mode="0755"), *made]
+
+
 def _seen(view: VisiblePaths) -> list[Path]:
     settings = [f"/etc/{name}" for name in SETTINGS + (NETWORK_SETTINGS if view.network else ())]
     facts = GPU_FACTS if view.gpu else ()
-    return [*_present((*settings, *MACHINE)), *_interpreter(), *view.readable, *_present(facts)]
+    return [*_present((*settings, *MACHINE)), *interpreter(), *view.readable, *_present(facts)]
 
 
-def _interpreter() -> list[Path]:
+def interpreter() -> list[Path]:
     """The running Python and its packages, without the rest of `sys.path`, such as our own checkout."""
     return _parts((sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix))
 
@@ -190,9 +214,9 @@ def _folders_above(paths: Iterable[Path]) -> list[str]:
     return [word for folder in made for word in ("--perms", "0755", "--dir", folder)]
 
 
-def _memory(path: str, size: int) -> list[str]:
-    """A folder in memory, writable for all."""
-    return ["--perms", "1777", "--size", str(size), "--tmpfs", path]
+def _memory(path: str, size: int, mode: str = "1777") -> list[str]:
+    """A folder in memory, by default writable for all."""
+    return ["--perms", mode, "--size", str(size), "--tmpfs", path]
 
 
 def _bind(option: str, paths: Iterable[Path]) -> list[str]:

@@ -18,7 +18,7 @@ from environments.plugins import Refused
 from tasks.sandbox import seccomp
 from tasks.sandbox.capped_log import SAID
 from tasks.sandbox.child_environment import NotAProgram
-from tasks.sandbox.confinement import LEVELS, SYSTEM, Level, VisiblePaths, give, landlock_version, owner
+from tasks.sandbox.confinement import LEVELS, SYSTEM, Level, VisiblePaths, give, interpreter, landlock_version, owner
 from tasks.sandbox.program import CannotStart, Program
 from tasks.system.clock import clock
 from tasks.system.secret_places import secret_place
@@ -81,9 +81,9 @@ def check_given(level: Level, home: Path, readable: Iterable[Path]) -> None:
         if owner(level) is not None and given.stat().st_mode & needed != needed:
             fact = f"{path} can be read by its owner alone, and programs of root run as `nobody`"
             raise Refused(f"readable: {fact}: chmod -R o+rX it, or use --isolation landlock")
-    for system in SYSTEM:
-        if home.resolve().is_relative_to(Path(system).resolve()):
-            fact = f"{home} is below {system}, which every trial may read"
+    for shown in (*map(Path, SYSTEM), *interpreter()):
+        if home.resolve().is_relative_to(shown.resolve()):
+            fact = f"{home} is below {shown}, which every trial may read"
             raise Refused(f"{fact}: set NIGHTSHIFT_HOME to a folder elsewhere")
 
 

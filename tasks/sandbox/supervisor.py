@@ -32,7 +32,7 @@ import time
 TYPE_CHECKING = False  # typing's own, contextlib and json take longer to load than all the rest of this
 if TYPE_CHECKING:
     import signal
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Any
 else:
     import _signal as signal  # the same functions with plain numbers: the module's enums take 5 ms to load
@@ -51,11 +51,10 @@ SECURE_NO_ROOT = 0b101111
 LANDLOCK_CREATE_RULESET, LANDLOCK_ADD_RULE, LANDLOCK_RESTRICT_SELF = 444, 445, 446
 FS_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
 """How many file rights each version of Landlock knows; later ones know as many as version 5."""
-READ = 1 << 0 | 1 << 2 | 1 << 3  # execute, read files, list directories
+READ, LIST = 1 << 0 | 1 << 2 | 1 << 3, 1 << 3  # execute, read files, list directories; the last alone
 DEVICES = 1 << 6 | 1 << 11  # make character and block devices: nobody may
 OF_FILES = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15  # execute, write, read, truncate, ioctl
-TCP = 0b11  # bind, connect
-SCOPES = 0b11  # abstract Unix sockets and signals of anybody outside
+TCP, SCOPES = 0b11, 0b11  # bind, connect; abstract Unix sockets and signals of anybody outside
 
 NS_GET_USERNS = 0xB701
 NAMESPACES = ("pid", "net", "ipc", "uts", "cgroup", "mnt", "user")
@@ -411,26 +410,28 @@ def _drop_capabilities(user: int | None) -> None:
     _must("capset", ctypes.byref(header), ctypes.byref((ctypes.c_uint32 * 6)()))
 
 
-def _landlock(version: int, rules: list[tuple[str, bool]], network: bool) -> None:
-    """Restrict file access to the rules, (path, writable) each; TCP, signals and sockets as far as `version` can."""
+def _landlock(version: int, rules: list[tuple[str, bool]], network: bool, hidden: Sequence[str] = ()) -> None:
+    """Restrict file access to the rules, (path, writable) each; TCP, signals and sockets as far as `version` can. Of
+    folders in `hidden`, real paths, only names can be read, unless a rule is about them or what is in them."""
     known = (1 << FS_RIGHTS[min(version, max(FS_RIGHTS))]) - 1
     size = 8 if version < 4 else 16 if version < 6 else 24
     asked = (ctypes.c_uint64 * 3)(known, 0 if network else TCP, SCOPES)
     ruleset = _libc.syscall(LANDLOCK_CREATE_RULESET, ctypes.byref(asked), size, 0)
     if ruleset < 0:
         raise OSError(ctypes.get_errno(), "no Landlock ruleset")
-    for path, writable in rules:
-        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        allowed = known & ~DEVICES if writable else known & READ
-        if not os.path.isdir(path):
-            allowed &= OF_FILES
-        rule = _Beneath(allowed, place)
-        if _libc.syscall(LANDLOCK_ADD_RULE, ruleset, 1, ctypes.byref(rule), 0):
-            raise OSError(ctypes.get_errno(), "no Landlock rule", path)
-        os.close(place)
-    own = os.open("/proc/self", os.O_PATH | os.O_CLOEXEC)  # its pid is known only here
-    _libc.syscall(LANDLOCK_ADD_RULE, ruleset, 1, ctypes.byref(_Beneath(known & READ, own)), 0)
-    os.close(own)
+    for path, writable in (*rules, ("/proc/self", False)):  # whose pid is known only here
+        parts = [(os.path.realpath(path), known & ~DEVICES if writable else READ)]
+        for part, allowed in parts:
+            if any(place.startswith(os.path.join(part, "")) for place in hidden):
+                # No rule takes anything away, so the entries get their own. What a link names has one, or none.
+                found = (entry for entry in os.scandir(part) if not entry.is_symlink())
+                parts += [(entry.path, allowed) for entry in found if entry.path not in hidden]
+                allowed = LIST
+            place = os.open(part, os.O_PATH | os.O_CLOEXEC)
+            rule = _Beneath(allowed if os.path.isdir(part) else allowed & OF_FILES, place)
+            if _libc.syscall(LANDLOCK_ADD_RULE, ruleset, 1, ctypes.byref(rule), 0):
+                raise OSError(ctypes.get_errno(), "no Landlock rule", part)
+            os.close(place)
     if _libc.syscall(LANDLOCK_RESTRICT_SELF, ruleset, 0):
         raise OSError(ctypes.get_errno(), "Landlock refuses to restrict")
     os.close(ruleset)

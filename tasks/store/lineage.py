@@ -20,6 +20,7 @@ from pathlib import Path
 from tasks.editing.patches import git_environment
 from tasks.store.safe_read import open_below
 from tasks.store.workspace import TrialDir
+from tasks.system.home import CODE, is_checkout
 from tasks.system.redact import Secret, known_secrets, scrub
 from tasks.trial import Trial
 
@@ -72,9 +73,10 @@ def patch(repository: Path, number: int) -> str:
 def source_commit(folder: Path) -> str:
     """The commit of the user's repository in which a folder is; empty outside of one, or before its first commit.
 
-    Changes that are not committed do not show in it. `rev-parse` runs no hook or filter of the repository.
+    Nor has a folder one that was installed: a virtual environment may lie in a repository that knows nothing of it.
+    Changes that are not committed do not show. `rev-parse` runs no hook or filter of the repository.
     """
-    if shutil.which("git") is None:
+    if shutil.which("git") is None or (folder.is_relative_to(CODE) and not is_checkout()):
         return ""
     command = ["git", "-C", str(folder), "rev-parse", "--verify", "--quiet", "HEAD"]
     done = subprocess.run(command, capture_output=True, text=True, env=git_environment())

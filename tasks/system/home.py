@@ -1,21 +1,75 @@
-"""The home directory, which holds the campaigns, and the checkout."""
+"""The home directory, which holds the campaigns, and the folder that the four packages lie in."""
 
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 
-CHECKOUT = Path(__file__).parents[2]
+CODE = Path(__file__).parents[2]
+"""A checkout, or the `site-packages` that a wheel is installed in."""
+PACKAGES = ("flows", "tasks", "environments", "blocks")
+REMEDY = "set NIGHTSHIFT_HOME to a writable folder"
+PROJECT = 'name = "nightshift-rl"'
+"""A line of our pyproject.toml. Other distributions leave theirs in `site-packages`."""
 
 
 def home_path() -> Path:
-    """NIGHTSHIFT_HOME, else `runs/` in the checkout. Nothing is created."""
-    stated = os.environ.get("NIGHTSHIFT_HOME")
-    return Path(stated).expanduser().absolute() if stated else CHECKOUT / "runs"
+    """NIGHTSHIFT_HOME, else `runs/` in the checkout, else `nightshift` in the XDG data folder. Nothing is created.
+
+    Raises:
+        Refused: nothing says where the user's home is.
+    """
+    if stated := os.environ.get("NIGHTSHIFT_HOME"):
+        return _in_users_home(stated).absolute()
+    return CODE / "runs" if is_checkout() else _data_folder() / "nightshift"
 
 
 def home() -> Path:
-    """The home directory, created with mode 0700 if it is missing."""
+    """The home directory, created with mode 0700 if it is missing.
+
+    Raises:
+        Refused: it cannot be created.
+    """
     path = home_path()
-    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as fault:
+        raise _refused(f"the home {path} cannot be created ({fault.strerror})") from fault
     return path
+
+
+@cache
+def is_checkout() -> bool:
+    """Whether the packages lie in a checkout, else they are installed."""
+    project = CODE / "pyproject.toml"
+    return project.is_file() and PROJECT in project.read_text(encoding="utf-8", errors="replace").splitlines()
+
+
+def _data_folder() -> Path:
+    stated = Path(os.environ.get("XDG_DATA_HOME", ""))
+    # By the XDG specification a relative path is invalid, and ignored.
+    return stated if stated.is_absolute() else _in_users_home("~/.local/share")
+
+
+def _in_users_home(path: str) -> Path:
+    """The path with `~` replaced."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as unknown:
+        raise _refused(f"the home is unknown: HOME is not set, and the system has no user {os.getuid()}") from unknown
+
+
+def _refused(fact: str) -> Exception:
+    from environments.plugins import Refused  # takes long to load, and is hardly ever needed
+
+    return Refused(f"{fact}: {REMEDY}")
+
+
+def install_extra(name: str) -> str:
+    """The command that installs an extra of ours. It names files: there is no such distribution on an index."""
+    if is_checkout():
+        return f"pip install --editable '.[{name}]'"
+    from importlib.metadata import version
+
+    return f"pip install 'nightshift_rl-{version('nightshift-rl')}-py3-none-any.whl[{name}]'"

@@ -39,7 +39,7 @@ from tests.support.toy import nightshift
 
 CHECKOUT = Path(__file__).parents[2]
 NAMES = [
-    "isolation", "limits", "gpus", "machine", "python", "git", "training", "language", "keys",
+    "isolation", "limits", "gpus", "machine", "python", "names", "git", "training", "language", "keys",
     "home", "disk", "prepared", "slots", "ports", "prefect", "mlflow", "remote",
 ]  # fmt: skip
 SECRET = "hunter2"

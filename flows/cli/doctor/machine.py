@@ -21,6 +21,7 @@ from typing import Literal
 import psutil
 
 from tasks.system.commands import Unanswered, ask
+from tasks.system.home import install_extra, is_checkout
 
 State = Literal["ok", "note", "bad"]
 GIB = 2**30
@@ -102,7 +103,8 @@ def python() -> Check:
         return Check("python", "ok", f"Python {version} at {sys.executable}", details={"version": version})
     (major, minor), (_, end) = FIRST_PYTHON, FIRST_PYTHON_TOO_NEW
     supported = f"{major}.{minor} to {major}.{end - 1}"
-    remedy = f"create the environment with Python {supported}: `make clean setup PYTHON=python3.{end - 1}`"
+    command = f"make clean setup PYTHON=python3.{end - 1}" if is_checkout() else f"python3.{end - 1} -m venv"
+    remedy = f"create the environment with Python {supported}: `{command}`"
     return Check("python", "bad", f"Python {version} is not supported ({supported} are)", remedy, {"version": version})
 
 
@@ -120,7 +122,7 @@ def git() -> Check:
 
 def training() -> Check:
     """Whether the packages of the bundled trainers and environments are installed."""
-    return _packages("training", TRAINING, "without {} no bundled trainer runs", "`pip install --editable '.[ppo]'`")
+    return _packages("training", TRAINING, "without {} no bundled trainer runs", f"`{install_extra('ppo')}`")
 
 
 def language() -> Check:

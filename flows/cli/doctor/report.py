@@ -15,11 +15,13 @@ from rich.console import Console
 from rich.text import Text
 
 from environments import Environment
+from environments.plugins import Refused
 from flows.cli.doctor import machine, services
 from flows.cli.doctor.gpus import gpus, slots
 from flows.cli.doctor.machine import Check
+from flows.cli.doctor.names import names
 from flows.views import terminal
-from tasks.system.home import home
+from tasks.system.home import REMEDY, home
 
 DEADLINE_SECONDS, ENVIRONMENT_SECONDS = 10.0, 60.0
 """Longer than the limits of the checks themselves; a judge may import what takes long."""
@@ -31,6 +33,7 @@ HERE: Mapping[str, Callable[[], Check]] = {
     "gpus": gpus,
     "machine": machine.machine,
     "python": machine.python,
+    "names": names,
     "git": machine.git,
     "training": machine.training,
     "language": machine.language,
@@ -86,9 +89,8 @@ def examine() -> tuple[Check, ...]:
     """Every check, in the order of the report. Without a home, those that need one are left out."""
     try:
         there = home()
-    except OSError as fault:
-        remedy = "set NIGHTSHIFT_HOME to a writable folder"
-        return (*all_at_once(HERE), Check("home", "bad", f"it cannot be created: {fault}", remedy))
+    except Refused as why:
+        return (*all_at_once(HERE), Check("home", "bad", str(why).removesuffix(f": {REMEDY}"), REMEDY))
     at_home: Mapping[str, Callable[[], Check]] = {
         "home": partial(machine.place, there),
         "disk": partial(machine.disk, there),
@@ -109,7 +111,7 @@ def all_at_once(checks: Mapping[str, Callable[[], Check]], seconds: float = DEAD
     def work(name: str, check: Callable[[], Check]) -> None:
         try:
             results[name] = check()
-        except (OSError, ValueError) as fault:  # of the machine; a bug of ours prints its traceback
+        except (OSError, ValueError, Refused) as fault:  # of the machine; a bug of ours prints its traceback
             results[name] = Check(name, "bad", f"cannot be checked: {fault}", "fix that, and try again")
 
     threads = {name: threading.Thread(target=work, args=(name, check), daemon=True) for name, check in checks.items()}

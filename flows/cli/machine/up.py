@@ -12,6 +12,7 @@ import contextlib
 import datetime
 import os
 import platform
+import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -43,6 +44,8 @@ from tasks.tracking.views import experiments_page
 
 POOL = "trainers"
 """The work pool of every deployment in prefect.yaml."""
+CATALOGUE, ENTRYPOINT = Path(server_process.__file__).with_name("prefect.yaml"), "flows.campaign.campaign"
+"""The catalogue of deployments, a link in a checkout; what a catalogue of ours names."""
 CLEAR_SECONDS = 60.0
 """How long an interrupted command may take to leave the server."""
 TITLES = {"server": "Prefect", "mlflow": "MLflow", "worker": "worker"}
@@ -326,11 +329,19 @@ def _page(server: Note) -> str:
     return server.url.removesuffix("/api")
 
 
+def _catalogue() -> str:
+    """The option that names the catalogue; nothing in a folder with one, such as the checkout or that of a copy."""
+    local = Path("prefect.yaml")
+    if local.is_file() and ENTRYPOINT in local.read_text(encoding="utf-8", errors="replace"):
+        return ""
+    return f" --prefect-file {shlex.quote(str(CATALOGUE.resolve()))}"
+
+
 def _print_next_steps(server: Note, console: Console) -> None:
     here = terminal.binaries()
     steps = {
         **login_steps(own_servers(home())),
-        "deploy": f"{here}prefect --no-prompt deploy --all",
+        "deploy": f"{here}prefect --no-prompt deploy --all{_catalogue()}",
         "open": f"{_page(server)}/v2/deployments",
         "end": f"{here}nightshift down",
     }

@@ -91,6 +91,7 @@ def doctor(
             raise Refused(f"{stated[0]} is about an environment: name it with --for ENVIRONMENT")
         return report.doctor(json)
     import environments
+    from environments.plugins import Refused
     from flows.cli import consent
     from flows.cli.set_option import overrides_only
     from flows.server.server_process import settle_in
@@ -98,7 +99,7 @@ def doctor(
 
     try:
         settle_in(home())
-    except OSError:  # the report of the machine says what is wrong with the home, and nothing can run without one
+    except (OSError, Refused):  # the report says what is wrong with the home, and nothing can run without one
         return report.doctor(json)
     overrides = overrides_only(set_ or [])
     consent.ask_about(for_, overrides, trust)

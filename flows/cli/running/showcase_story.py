@@ -13,6 +13,7 @@ from rich.text import Text
 from flows.views.terminal import binaries, clean, is_screen, put, short, trial_line, whole
 from tasks.sandbox.isolation import Isolation
 from tasks.system import redact
+from tasks.system.home import is_checkout
 from tasks.trial import History, Trial, best
 
 WIDTH = 79
@@ -127,12 +128,16 @@ def certificate(console: Console) -> None:
     _print(console, Text(), Text("Certificate", "bold"), *_folded(words), Text())
 
 
+def _demo(here: str) -> str:
+    return "make demo" if is_checkout() else f"{here}nightshift run lunar_lander --trials 8"
+
+
 def end(console: Console, report: Path, diffs: Sequence[Path], home: Path | None) -> None:
     """Where to look, and what to run next."""
     here = binaries()
     steps = {"the report": short(report)}
     steps |= {"the diff": short(diffs[0])} if diffs else {}
-    steps |= {"the pages": f"{here}nightshift up", "the demo": "make demo", "your own": f"{here}nightshift env new"}
+    steps |= {"the pages": f"{here}nightshift up", "the demo": _demo(here), "your own": f"{here}nightshift env new"}
     if home:
         steps["its home"] = f"export NIGHTSHIFT_HOME={shlex.quote(str(home))}"
     _print(console, Text(), Text("Look, and go on", "bold"))

@@ -46,7 +46,7 @@ LATE_SECONDS = 15.0
 ROOT = Path(__file__).parents[3]
 BEGIN = """\
 import sys
-sys.path.insert(0, sys.argv[1])
+sys.path.append(sys.argv[1])
 from tasks.sandbox.reading.reader_process import main
 main(sys.argv[2])
 """
