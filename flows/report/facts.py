@@ -17,6 +17,7 @@ import tomlkit
 
 from flows.report import mattered, time_split, timeline, tonight
 from flows.report.shareable import typed, without_secrets
+from flows.report.shown_diff import DiffLine, diff_lines
 from flows.spending.summary import sentences
 from flows.views import status
 from flows.views.terminal import duration
@@ -46,8 +47,6 @@ from tasks.system.redact import capped, clean
 from tasks.task_messages import in_short
 from tasks.trial import History, Trial, baseline, best, measured
 
-DIFF_LINES = 400
-"""Lines of a diff that are shown; the file has all."""
 REASON = 160
 """Characters of a reason in a table."""
 EVENTS = {
@@ -55,12 +54,6 @@ EVENTS = {
     "showcase": "picture", "gave up": "gave up", "rerun": "rerun", "guards": "options changed", "launch": "launch",
 }  # fmt: skip
 """Events that are incidents, and what they concern."""
-
-
-@dataclass(frozen=True)
-class DiffLine:
-    text: str
-    style: str
 
 
 @dataclass(frozen=True)
@@ -392,16 +385,3 @@ def in_a_line(reason: str) -> str:
 def _visible(text: str) -> str:
     """A text with names of folders and parameters, which may hold characters that control or hide others."""
     return " ".join(clean(text))
-
-
-def diff_lines(diff: str | None) -> tuple[DiffLine, ...]:
-    """A unified diff, each line with its class of the style sheet."""
-    lines = clean(diff or "")
-    styles = (("+++", "file"), ("---", "file"), ("@@", "hunk"), ("+", "added"), ("-", "removed"), ("diff ", "file"))
-
-    def style(line: str) -> str:
-        return next((name for start, name in styles if line.startswith(start)), "same")
-
-    shown = [DiffLine(line, style(line)) for line in lines[:DIFF_LINES]]
-    rest = len(lines) - len(shown)
-    return tuple(shown + ([DiffLine(f"... {rest} more lines", "hunk")] if rest > 0 else []))

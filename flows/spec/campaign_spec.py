@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime
 import math
-import re
 import secrets
 import shutil
 import time
@@ -23,6 +22,7 @@ from environments import Environment, plugins
 from environments.plugins import Refused
 from environments.remote import RemoteSettings
 from flows.spec.advanced import Advanced
+from flows.spec.clock_time import next_time
 from flows.spec.environment import checked_environment, source
 from flows.spec.form import spread
 from flows.spec.options import FIXED, CampaignOptions
@@ -54,7 +54,6 @@ from tasks.system.redact import URL_PASSWORD
 from tasks.trial import History
 
 RULES, CANCELLERS = "tasks.rules", "tasks.cancellers"
-TIME_OF_DAY = r"\d{1,2}:\d{2}"
 SPARE = 1.1
 """Factor on the time of a certificate, so that it is not missed by seconds."""
 
@@ -382,21 +381,3 @@ def besides_training(environment: Environment, history: History) -> float:
         wall = max(trial.wall_seconds, sum(run.wall_seconds for run in runs))
         longest.append((wall - sum(run.seconds for run in runs)) / len(runs))
     return max(longest, default=environment.startup_seconds)
-
-
-def next_time(text: str, now: datetime.datetime | None = None) -> datetime.datetime:
-    """The next moment after `now` at which the clock shows a time such as 07:30, or an ISO date and time as it is."""
-    now = now or datetime.datetime.now().astimezone()
-    if re.fullmatch(TIME_OF_DAY, text):
-        hour, minute = map(int, text.split(":"))
-        try:
-            # No time zone until the end: the clocks may change meanwhile.
-            then = now.replace(hour=hour, minute=minute, second=0, microsecond=0, tzinfo=None)
-        except ValueError:
-            raise ValueError("is not a time of day: give HH:MM, such as 07:30") from None
-        tomorrow = then + datetime.timedelta(days=1)
-        return then.astimezone() if then.astimezone() > now else tomorrow.astimezone()
-    try:
-        return datetime.datetime.fromisoformat(text).astimezone()
-    except ValueError:
-        raise ValueError("must be a time of day such as 07:30, or an ISO date and time") from None

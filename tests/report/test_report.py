@@ -16,8 +16,9 @@ from flows.cli.set_option import parse_settings
 from flows.engine.run_certificate import store
 from flows.report import page
 from flows.report.charts import Scale
-from flows.report.facts import Facts, diff_lines
+from flows.report.facts import Facts
 from flows.report.mattered import FEWEST, importances
+from flows.report.shown_diff import diff_lines
 from flows.report.write import write_comparison, write_report
 from flows.views.status import CampaignEnd
 from tasks.certifying.reuse import searched

@@ -18,7 +18,8 @@ from flows.campaign import campaign
 from flows.cli.running import foreground
 from flows.cli.set_option import SetOptions, overrides_only, parse_settings
 from flows.spec.advanced import Advanced
-from flows.spec.campaign_spec import CampaignSpec, differences, next_time
+from flows.spec.campaign_spec import CampaignSpec, differences
+from flows.spec.clock_time import next_time
 from flows.spec.options import TIME
 from tasks.cancellers.curve import ByCurve
 from tests.support.toy import QUADRATIC, quadratic

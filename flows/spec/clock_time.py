@@ -1,0 +1,26 @@
+"""Times as people state them: a time of day, or an ISO date and time."""
+
+from __future__ import annotations
+
+import datetime
+import re
+
+TIME_OF_DAY = r"\d{1,2}:\d{2}"
+
+
+def next_time(text: str, now: datetime.datetime | None = None) -> datetime.datetime:
+    """The next moment after `now` at which the clock shows a time such as 07:30, or an ISO date and time as it is."""
+    now = now or datetime.datetime.now().astimezone()
+    if re.fullmatch(TIME_OF_DAY, text):
+        hour, minute = map(int, text.split(":"))
+        try:
+            # No time zone until the end: the clocks may change meanwhile.
+            then = now.replace(hour=hour, minute=minute, second=0, microsecond=0, tzinfo=None)
+        except ValueError:
+            raise ValueError("is not a time of day: give HH:MM, such as 07:30") from None
+        tomorrow = then + datetime.timedelta(days=1)
+        return then.astimezone() if then.astimezone() > now else tomorrow.astimezone()
+    try:
+        return datetime.datetime.fromisoformat(text).astimezone()
+    except ValueError:
+        raise ValueError("must be a time of day such as 07:30, or an ISO date and time") from None
