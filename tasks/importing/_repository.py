@@ -39,9 +39,11 @@ SEED = re.compile(r"(?:\w+_)?SEED")
 Literal = bool | int | float | str
 
 
-def read_text(path: Path) -> str:
-    """A file as text. Refused if it is not one."""
+def read_text(path: Path, most: int = LARGEST_BYTES) -> str:
+    """A file as text. Refused if it is not one, or too large."""
     try:
+        if path.stat().st_size > most:
+            raise Refused(f"{path} has {path.stat().st_size} bytes, more than {most}: it is read as text")
         return path.read_text("utf-8")
     except UnicodeDecodeError as wrong:
         raise Refused(f"{path} is not written in UTF-8 ({wrong.reason} at byte {wrong.start})") from wrong
@@ -100,18 +102,15 @@ def _listed(names: list[str], most: int = 3) -> str:
 
 def constants(tree: ast.Module) -> dict[str, Literal]:
     """Upper-case names that the file assigns once at its top level, with a literal value or arithmetic of such."""
-    found: dict[str, Literal] = {}
-    seen: set[str] = set()
+    assigned: dict[str, list[ast.expr]] = {}
     for node in tree.body:
-        target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
-        if isinstance(node, ast.Assign) and isinstance(target, ast.Name) and target.id.isupper():
-            value = _literal(node.value)
-            if target.id in seen:
-                found.pop(target.id, None)
-            elif value is not None:
-                found[target.id] = value
-            seen.add(target.id)
-    return found
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
+            targets = [node.target] if isinstance(node, ast.AnnAssign) else node.targets
+            for target in targets:
+                assigned.setdefault(ast.unparse(target), []).extend([node.value] * len(targets))
+    names = (name for name, values in assigned.items() if len(values) == 1 and name.isidentifier() and name.isupper())
+    literals = {name: _literal(assigned[name][0]) for name in names}
+    return {name: value for name, value in literals.items() if value is not None}
 
 
 def _literal(node: ast.expr) -> Literal | None:

@@ -19,7 +19,6 @@ BUDGET_SECONDS = 300.0
 """Where no file states a budget."""
 GRACE_SECONDS = 30.0, 600.0
 """Least and most time for what a script does after its training, such as its own evaluation."""
-EVERYTHING = "Everything below is the original's text; `{script}` is `{repository}/{script}` here."
 NOTE = """\
 # {title}
 

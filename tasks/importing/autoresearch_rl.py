@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,7 +79,7 @@ class AutoresearchRL(Importer):
     def recognise(self, place: str) -> Recognised:
         path = _config(place)
         if not path.is_file():
-            return Recognised(False, f"no {CONFIG} in it" if Path(place).is_dir() else "no such file")
+            return Recognised(False, f"no {CONFIG} in it" if Path(place).is_dir() else "no plain file of that name")
         if path.suffix not in (".yaml", ".yml"):
             return Recognised(False, "no YAML file")
         try:
@@ -172,7 +173,7 @@ def _environment(files: _Files, mutable: str, judged_apart: bool) -> str:
     config = files.config
     target, metric = config.target, config.objective.metric
     calls = _required_calls(files, mutable)
-    judge = "train.py {out} {result}" if judged_apart else f"judge.py {{out}} {{result}} {metric}"
+    judge = "train.py {out} {result}" if judged_apart else f"judge.py {{out}} {{result}} {shlex.quote(metric)}"
     keys = {
         "title": config.name,
         "metric": metric,

@@ -337,7 +337,9 @@ def test_a_repository_that_cannot_be_read_is_refused(
         ("type: command", "type: http", "trains nothing on this machine"),
         ("timeout_s: 20", "timeout_s: -1", "target.timeout_s"),
         ("  type: random", "  mutable_file: examples/tiny/none.py", "policy.mutable_file"),
-        ("name: tiny", "name: [tiny", "is not recognised"),
+        ("name: tiny", "name: [tiny", "is not YAML"),
+        ("name: tiny", "name: &again [*again]", "more than 10000 values"),
+        ("name: tiny", f"name: '{'x' * 2**20}'", "bytes, more than"),
     ],
 )
 def test_a_configuration_that_cannot_run_is_refused_with_its_key(
@@ -362,6 +364,7 @@ def test_a_file_that_a_link_brings_in_from_elsewhere_is_left_out(karpathy_like: 
     ("source", "expected"),
     [
         ("A = 1\nB = -2.5e-3\nC = 2 ** 19\nD = 'text'\nE = True", {"A": 1, "B": -0.0025, "C": 524288, "D": "text", "E": True}),
+        ("X: float = 0.5\nY: int", {"X": 0.5}),
         ("A = 1\nA = 2\nb = 3\nC = f()\nD, E = 1, 2\nF = 10 ** 999\nG = 1 / 0", {}),
     ],
 )  # fmt: skip

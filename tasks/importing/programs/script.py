@@ -120,11 +120,11 @@ def with_constants(tree: ast.Module, values: dict[str, Any]) -> ast.Module:
     """The program with other values for constants that it assigns at its top level."""
     missing = set(values)
     for node in tree.body:
-        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            name = node.targets[0].id
-            if name in missing:
-                node.value = ast.copy_location(ast.Constant(values[name]), node.value)
-                missing.discard(name)
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
+            target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
+            if isinstance(target, ast.Name) and target.id in values:
+                node.value = ast.copy_location(ast.Constant(values[target.id]), node.value)
+                missing.discard(target.id)
     missing -= set(HOW["seeds"])
     if missing:
         raise SystemExit(f"{HOW['script']} assigns no {', '.join(sorted(missing))} at its top level any more")
@@ -148,11 +148,11 @@ def keep_agents(harness: types.ModuleType, name: str, path: Path) -> None:
 
     evaluate = getattr(harness, name)
 
-    def kept(agent: Any, *args: Any, **options: Any) -> Any:
+    def kept(agent: Any, device: Any = "cpu", *args: Any, **options: Any) -> Any:
         half_made = path.with_suffix(".half")
-        half_made.write_bytes(cloudpickle.dumps(agent))
+        half_made.write_bytes(cloudpickle.dumps((agent, str(device))))
         half_made.replace(path)
-        return evaluate(agent, *args, **options)
+        return evaluate(agent, device, *args, **options)
 
     setattr(harness, name, kept)
 
@@ -168,8 +168,7 @@ def act(path: Path) -> None:
     hello = json.loads(sys.stdin.buffer.readline())
     [seen], [taken], lanes = hello["observation"], hello["action"], hello["lanes"]
     torch.manual_seed(hello["seed"])
-    agent = cloudpickle.loads(path.read_bytes())
-    device = next(iter(agent.parameters())).device
+    agent, device = cloudpickle.loads(path.read_bytes())
     size = math.prod(seen["shape"]) * np.dtype(seen["dtype"]).itemsize
     actions = np.zeros((lanes, *taken["shape"]), taken["dtype"])
     send(answers, b'{"ready": true}\n')

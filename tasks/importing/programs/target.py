@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import os
 import shutil
 import signal
@@ -51,7 +52,7 @@ class Reports:
 
 def report(theirs: Mapping[str, Any], steps: int) -> dict[str, Any]:
     """A report in the engine's form; its step is the share of its own target, in `steps` parts."""
-    metrics = {name: float(value) for name, value in theirs["metrics"].items()}
+    metrics = {name: float(value) for name, value in theirs["metrics"].items() if math.isfinite(float(value))}
     step, target = int(theirs["step"]), int(theirs["step_target"])
     share = min(max(step / target, 0.0), 1.0) if target > 0 else 0.0
     counted = {"step": int(share * steps), "step_target": steps} if steps else {"step": max(step, 0)}
