@@ -79,7 +79,7 @@ class AutoresearchRL(Importer):
     def recognise(self, place: str) -> Recognised:
         path = _config(place)
         if not path.is_file():
-            return Recognised(False, f"no {CONFIG} in it" if Path(place).is_dir() else "no such file")
+            return Recognised(False, f"no {CONFIG} in it" if Path(place).is_dir() else "no plain file of that name")
         if path.suffix not in (".yaml", ".yml"):
             return Recognised(False, "no YAML file")
         try:

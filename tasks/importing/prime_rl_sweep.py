@@ -128,6 +128,8 @@ def _parameter(key: str, stated: Mapping[str, Any], default: Value | None) -> Co
     if low is None or high is None or kind not in ("uniform", "log_uniform", "int_uniform"):
         raise Refused(f"parameters.{key}: must have a distribution with min and max, got {dict(stated)!r}")
     whole, step = kind == "int_uniform", stated.get("step")
+    if step is not None and (not isinstance(step, int | float) or step <= 0):
+        raise Refused(f"parameters.{key}: step must be a number above 0, got {step!r}")
     return number(low, high, whole=whole, log=kind == "log_uniform", step=step, default=default)
 
 

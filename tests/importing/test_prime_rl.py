@@ -126,9 +126,13 @@ def test_questions_that_no_environment_has_are_refused(tmp_path: Path, text: str
 
 
 def test_a_key_with_a_value_that_may_not_be_is_left_with_the_reason(tmp_path: Path) -> None:
-    (tmp_path / "train.toml").write_text(OLD.replace("temperature = 0.9", "temperature = 5.0"))
+    odd = OLD.replace("temperature = 0.9", "temperature = 5.0").replace("lr = 3e-7", "lr = 0.0")
+    (tmp_path / "train.toml").write_text(odd.replace("compile = {}", "lora = {}"))
     _, made = imported(str(tmp_path))
-    assert "from 0 to 2" in left(made)["orchestrator.sampling.temperature = 5.0"]
+    why = left(made)
+    assert "from 0 to 2" in why["orchestrator.sampling.temperature = 5.0"]
+    assert "log scale" in why["trainer.optim.lr = 0.0"] and "adapter" in why["trainer.model.lora = {}"]
+    assert environments.load(laid(made, tmp_path / "made")).defaults["learning_rate"] == 5e-6
 
 
 def a_sweep(folder: Path) -> Path:

@@ -55,6 +55,11 @@ def _tuned(document: Any, found: PrimeRlConfig, space: Mapping[str, Any] | None)
         parameter = document["space"].get(called.get(key, key))
         if parameter is None:
             rest[key] = value
+        elif parameter.get("log") and isinstance(value, int | float) and value <= 0:
+            why = (
+                f"the baseline's {parameter['default']}: {called[key]} is searched on a log scale, which has no {value}"
+            )
+            found.left.append(Term(f"{key} = {value!r}", why))
         else:
             _widen(parameter, value)
     return rest

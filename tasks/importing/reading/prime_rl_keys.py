@@ -177,7 +177,7 @@ def _key(found: PrimeRlConfig, key: str, value: object, is_old: bool) -> None:
     elif why := next((words for above, words in ENGINES.items() if f"{key}.".startswith(f"{above}.")), None):
         found.left.append(Term(_short(key, value), why))
     elif now not in known.KEYS:
-        if value != {}:
+        if value != {} or not any(one.startswith(f"{key}.") for one in known.KEYS):
             found.left.append(Term(_short(key, value), known.stranger(key)))
     elif fault := known.KEYS[now].fault(value):
         found.left.append(Term(_short(key, value), f"{now} {fault}"))

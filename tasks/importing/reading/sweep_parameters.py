@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import math
 import re
@@ -16,6 +17,8 @@ from tasks.importing.reading.parameters import ConvertedParameter, choice, numbe
 
 SIGMAS = 3
 """Standard deviations to either side of the mean that a normal distribution becomes a range of."""
+DEEPEST = 20
+"""Levels of nested parameters; a YAML may hold itself."""
 EXPONENT = re.compile(r"[+-]?\d+(\.\d*)?[eE][+-]?\d+")
 LOG = ("log_uniform", "log_uniform_values", "inv_log_uniform", "inv_log_uniform_values", "log_normal")
 
@@ -62,6 +65,8 @@ def converted(parameters: Mapping[str, Any], defaults: Mapping[str, Any]) -> Swe
 def _leaves(parameters: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[list[str], dict[str, Any]]]:
     for name, stated in parameters.items():
         path = (*above, str(name))
+        if len(path) > DEEPEST:
+            raise Refused(f"parameters.{'.'.join(path[:3])}...: nested more than {DEEPEST} deep")
         if not isinstance(stated, Mapping):
             raise Refused(
                 f"parameters.{'.'.join(path)}: must be a table with value, values or min and max, got {stated!r}"
@@ -73,7 +78,9 @@ def _leaves(parameters: Mapping[str, Any], above: tuple[str, ...] = ()) -> Itera
 
 
 def plain(value: object) -> Any:
-    """The value; a text such as `1e-4`, which YAML does not take for a number, as the number that is meant."""
+    """The value; a text such as `1e-4`, which YAML does not take for a number, as that number, and a date as a text."""
+    if isinstance(value, datetime.date):
+        return value.isoformat()
     return float(value) if isinstance(value, str) and EXPONENT.fullmatch(value) else value
 
 
@@ -83,10 +90,10 @@ def _listed(made: SweepParameters, name: str, values: object, default: object) -
     every = [plain(value) for value in values]
     if not all(_is_plain(value) for value in every):
         if len(every) == 1:
-            made.constants[name] = every[0]
+            _constant(made, name, every[0])
             return
         made.as_json.append(name)
-        made.found[name] = choice([json.dumps(value) for value in every], json.dumps(default, default=str))
+        made.found[name] = choice([json.dumps(value, default=str) for value in every], json.dumps(default, default=str))
         return
     made.found[name] = choice(every, default if _is_plain(default) else None)  # type: ignore[arg-type]
 
@@ -96,7 +103,7 @@ def _constant(made: SweepParameters, name: str, value: object) -> None:
     if _is_plain(one):
         made.found[name] = ConvertedParameter(fixed=one)
     else:
-        made.constants[name] = value
+        made.constants[name] = json.loads(json.dumps(value, default=str))
 
 
 def _is_plain(value: object) -> bool:
@@ -108,7 +115,9 @@ def _range(name: str, stated: Mapping[str, Any], default: object) -> ConvertedPa
     ends = stated.get("min"), stated.get("max")
     both_whole = all(isinstance(end, int) and not isinstance(end, bool) for end in ends)
     kind = str(stated.get("distribution") or ("int_uniform" if both_whole else "uniform"))
-    base, step = kind.removeprefix("q_"), stated.get("q", 1) if kind.startswith("q_") else None
+    base, step = kind.removeprefix("q_"), _told(name, stated, "q", 1) if kind.startswith("q_") else None
+    if step is not None and step <= 0:
+        raise Refused(f"parameters.{name}: q must be above 0, got {step:g}")
     if base in ("normal", "log_normal"):
         mean, deviation = _told(name, stated, "mu", 0), _told(name, stated, "sigma", 1)
         low, high = mean - SIGMAS * deviation, mean + SIGMAS * deviation
