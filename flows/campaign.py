@@ -91,7 +91,8 @@ def campaign(
         with money, warm_starts(spec, ledger), Artifacts(ledger, run.id, write_report) as artifacts:
             artifacts.show(finished)
             run_log.begin(ledger, finished)
-            before, full = chaining.shown_before(len(finished)), chaining.full(len(finished))
+            chunk = len(finished), spec.parallel
+            before, full = chaining.shown_before(*chunk), chaining.full(*chunk)
             with Sender(outbox) as sender, WorkerPool(spec.parallel) as pool:
                 state = CampaignState(spec, ledger, sender, slots, finished[:before], artifacts.show, money)
                 for number, proposal in undone(state, finished):

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from flows.spec.campaign_spec import CampaignSpec
 
 CHUNK = 100
-"""Trials per flow run."""
+"""Trials per flow run, where up to five run at once."""
+WIDTH = 4
+"""Of more at once, each so many have a CHUNK: at its end the slots run empty, for up to the time of a trial."""
 REPLAYED = 10
 """Finished trials of its chunk, the newest, that a resumed flow run shows again as Cached: each takes 0.15 core
 seconds."""
@@ -30,19 +32,24 @@ NAME = "Continued"
 """Name of the Prefect state of a flow run that has handed over."""
 
 
-def begun(finished: int) -> int:
+def size(parallel: int) -> int:
+    """Trials per flow run, given how many run at once."""
+    return CHUNK * max(round(parallel / WIDTH), 1)
+
+
+def begun(finished: int, parallel: int = 1) -> int:
     """Trials of earlier chunks, given the number of finished trials."""
-    return finished // CHUNK * CHUNK
+    return finished // size(parallel) * size(parallel)
 
 
-def shown_before(finished: int) -> int:
+def shown_before(finished: int, parallel: int = 1) -> int:
     """Finished trials that a flow run does not show, given the number of finished trials."""
-    return max(begun(finished), finished - REPLAYED)
+    return max(begun(finished, parallel), finished - REPLAYED)
 
 
-def full(finished: int) -> int:
+def full(finished: int, parallel: int = 1) -> int:
     """Decided trials at which the current chunk is full, given the number of finished trials."""
-    return begun(finished) + CHUNK
+    return begun(finished, parallel) + size(parallel)
 
 
 def has_handed_over(ledger: Ledger, own: str | None) -> bool:

@@ -18,7 +18,7 @@ import tomlkit
 from flows.report import mattered, time_split, timeline, tonight
 from flows.report.shareable import typed, without_secrets
 from flows.report.shown_diff import DiffLine, diff_lines
-from flows.spending.summary import sentences
+from flows.spending.summary import parts, sentences
 from flows.views import status
 from flows.views.terminal import duration
 from tasks.certifying.aggregate import aggregates
@@ -183,16 +183,8 @@ class Facts:
     @cached_property
     def prices(self) -> tuple[str, ...]:
         """Time, GPU hours and model calls, as far as there were any."""
-        spent, models = self.document["spent"], self.document["spent"]["models_usd"]
-        found = [duration(spent["seconds"])]
-        if spent["gpu_hours"]:
-            found.append(f"{spent['gpu_hours']:.2g} GPU hours")
-        if spent["machines_usd"]:
-            found.append(f"{spent['machines_usd']:.2f} USD for machines")
-        if spent["calls"]:
-            price = "price unknown" if models is None else f"{models:.2f} USD"
-            found.append(f"{spent['calls']} model calls with {spent['tokens']:,} tokens, {price}")
-        return tuple(found)
+        spent = self.document["spent"]
+        return (duration(spent["seconds"]), *parts(spent))
 
     @cached_property
     def money(self) -> list[str]:

@@ -73,6 +73,16 @@ def sentences(document: Document, of_month: bool = True) -> list[str]:
     return found
 
 
+def parts(costs: Document) -> list[str]:
+    """GPU hours, machines and models in a status document's costs, as far as there were any."""
+    found = [f"{costs['gpu_hours']:.2g} GPU hours"] if costs["gpu_hours"] else []
+    found += [f"{costs['machines_usd']:.2f} USD for machines"] if costs["machines_usd"] else []
+    if costs["calls"]:
+        price = "price unknown" if costs["models_usd"] is None else f"{costs['models_usd']:.2f} USD"
+        found.append(f"{costs['calls']} model calls with {costs['tokens']:,} tokens, {price}")
+    return found
+
+
 def _usd(costs: Document, limit: float | None) -> str:
     of = "" if limit is None else f" of {limit:g}"
     if costs["unknown"]:

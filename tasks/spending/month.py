@@ -24,12 +24,12 @@ from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger
 from tasks.system.files import append_line
 
-CAMPAIGN_SPENDS, LOCK = "spending.jsonl", ".spending.lock"
+ACCOUNTS, LOCK = "spending.jsonl", ".spending.lock"
 CENT = 0.01
 
 
 @dataclass(frozen=True)
-class CampaignSpend:
+class CampaignAccount:
     """One campaign at one moment."""
 
     time: float
@@ -43,7 +43,7 @@ class CampaignSpend:
     """Whether something was bought whose price is unknown."""
 
 
-CAMPAIGN_SPEND = TypeAdapter(CampaignSpend)
+CAMPAIGN_ACCOUNT = TypeAdapter(CampaignAccount)
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Month:
 def month(home: Path, now: float | None = None, without: str = "") -> Month:
     """The current month. Promises of the campaign with the id `without` are left out."""
     now = time.time() if now is None else now
-    last: dict[str, CampaignSpend] = {}
+    last: dict[str, CampaignAccount] = {}
     usd, unknown, name = 0.0, False, _name(now)
     for account in _accounts(home):
         before = last.get(account.campaign_id)
@@ -97,11 +97,11 @@ def promise(ledger: Ledger, usd: float, more: float, unknown: bool = False) -> M
     """
     home, own = ledger.path.parent, ledger.campaign.campaign_id
     usd, more = round(usd, 6), round(more, 6)
-    if not (usd or more or unknown or (home / CAMPAIGN_SPENDS).exists()):
+    if not (usd or more or unknown or (home / ACCOUNTS).exists()):
         return None
     with FileLock(home / LOCK):
         before = next((one for one in reversed([*_accounts(home)]) if one.campaign_id == own), None)
-        now = CampaignSpend(time.time(), ledger.campaign.name, own, usd, more, unknown)
+        now = CampaignAccount(time.time(), ledger.campaign.name, own, usd, more, unknown)
         if before and _is_covered(before, now):
             return None
         if more:  # else there is nothing that a cap could refuse
@@ -121,24 +121,24 @@ def short(found: Month, need: str, home: Path) -> str:
     return f"{need}, and {left}. Raise usd_per_month in {home / FILE}, or wait for the next month"
 
 
-def _is_covered(before: CampaignSpend, now: CampaignSpend) -> bool:
+def _is_covered(before: CampaignAccount, now: CampaignAccount) -> bool:
     """Whether the campaign's last line still says what it may cost at most: cents moved from promised to spent."""
     same = abs(now.usd + now.promised - before.usd - before.promised) < CENT / 2 and now.unknown == before.unknown
     return same and (now.promised > 0 or now.usd == before.usd)
 
 
-def _write(home: Path, account: CampaignSpend) -> None:
-    append_line(home / CAMPAIGN_SPENDS, json.dumps(asdict(account)))
+def _write(home: Path, account: CampaignAccount) -> None:
+    append_line(home / ACCOUNTS, json.dumps(asdict(account)))
 
 
-def _accounts(home: Path) -> Iterator[CampaignSpend]:
-    path = home / CAMPAIGN_SPENDS
+def _accounts(home: Path) -> Iterator[CampaignAccount]:
+    path = home / ACCOUNTS
     for line in path.read_text().splitlines() if path.is_file() else ():
         with suppress(ValidationError):  # cut short by a kill
-            yield CAMPAIGN_SPEND.validate_json(line)
+            yield CAMPAIGN_ACCOUNT.validate_json(line)
 
 
-def _runs(home: Path, account: CampaignSpend) -> bool:
+def _runs(home: Path, account: CampaignAccount) -> bool:
     """Whether the campaign of an account runs now."""
     path = home / account.campaign
     try:

@@ -64,6 +64,12 @@ def test_a_resumed_run_shows_the_newest_trials_of_its_chunk_again() -> None:
     assert [n - chaining.shown_before(n) for n in counts] == [0, shown, shown, 0, 3, shown]
 
 
+def test_with_many_trials_at_once_the_slots_run_empty_less_often() -> None:
+    size = chaining.CHUNK
+    assert [chaining.size(parallel) for parallel in (1, 5, 16)] == [size, size, 4 * size]
+    assert (chaining.begun(5 * size, 16), chaining.full(5 * size, 16)) == (4 * size, 8 * size)
+
+
 def test_only_the_run_that_said_so_has_handed_over(tmp_path: Path) -> None:
     ledger = Ledger.create(
         "long", load(quadratic(tmp_path / "quad")), source="quad", settings=SETTINGS, isolation="none", spec=""
