@@ -104,10 +104,10 @@ def end_left(ledger: Ledger, launch: str) -> None:
     try:
         if ended := slurm_job.end_left(ledger.path):
             ledger.event("launch", what="called back", jobs=ended)
-    except SlurmAway as silent:
+    except (SlurmAway, FileNotFoundError) as silent:  # without Slurm's commands nobody can tell
         raise Refused(
             f"campaign {ledger.campaign.name!r} may have jobs in Slurm, and {silent}: resume it where Slurm "
-            f"answers, or with --launch {SLURM}"
+            f"answers, or delete {ledger.path}/launches/*/*.job if they are gone"
         ) from silent
 
 
