@@ -24,6 +24,7 @@ from flows.server.api import impatient_client
 from flows.spec.slurm_options import SLURM
 from tasks.store.launch_files import Launches, LaunchRequest
 from tasks.store.ledger import Ledger
+from tasks.system.clock import clock
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -50,19 +51,25 @@ def check(launch: str, request: JobRequest | None = None) -> None:
             _deployment(client, launch)
 
 
-def run_elsewhere(launch: str, ledger: Ledger, asked: LaunchRequest, request: JobRequest | None = None) -> float:
-    """Run a training elsewhere, and return when its results are there: the seconds that it waited in a queue.
+def run_elsewhere(
+    launch: str,
+    ledger: Ledger,
+    asked: LaunchRequest,
+    request: JobRequest | None = None,
+    queued: list[tuple[float, float]] | None = None,
+) -> None:
+    """Run a training elsewhere, and return when its results are there.
 
     CannotLaunch if its machines died too often or it failed there; Refused if they do not see the campaign's directory.
 
     Args:
         request: The job, where Slurm is to run it.
+        queued: Gets begin and end of each wait in a queue, on the engine's clock.
     """
     if asked.is_done(ledger.results):
-        return 0.0
+        return
     if request:
         check_installed()
-    waited = 0.0
     launches = Launches.of(ledger.path, asked)
     deaths: list[str] = []
     with impatient_client(ANSWER_SECONDS) as client:
@@ -71,10 +78,11 @@ def run_elsewhere(launch: str, ledger: Ledger, asked: LaunchRequest, request: Jo
         while len(deaths) < MOST_DEATHS:
             number = launches.next
             child = _child(server, launches, asked, number, deployment, request)
-            death = child.follow()
-            waited += child.waited
+            began, death = clock(), child.follow()
+            if queued is not None and child.waited:
+                queued.append((began, began + child.waited))
             if death is None:
-                return waited
+                return
             deaths.append(f"launch {number}: {death}")
             child.note("died", reason=death)
     raise CannotLaunch(
