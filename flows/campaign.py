@@ -72,7 +72,7 @@ def campaign(
     )  # fmt: skip
     spec.check()
     spec.loaded_proposer.preflight(check_budget(spec, home()))
-    launching.check(spec.launch, request_of(spec, spec.loaded_environment()))
+    launching.check(spec.launch, request_of(spec))
     ledger, run = spec.open(), runtime.flow_run
     if chaining.has_handed_over(ledger, run.id):
         return chaining.hand_over(spec, ledger, len(ledger.history()))

@@ -25,6 +25,7 @@ from flows.spec.slurm_options import SLURM
 from tasks.store.launch_files import Launches, LaunchRequest
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt
+from tasks.system.clock import clock
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -53,19 +54,25 @@ def check(launch: str, request: JobRequest | None = None) -> None:
             _deployment(client, launch)
 
 
-def run_elsewhere(launch: str, ledger: Ledger, asked: LaunchRequest, request: JobRequest | None = None) -> float:
-    """Run a training elsewhere, and return when its results are there: the seconds that it waited in a queue.
+def run_elsewhere(
+    launch: str,
+    ledger: Ledger,
+    asked: LaunchRequest,
+    request: JobRequest | None = None,
+    queued: list[tuple[float, float]] | None = None,
+) -> None:
+    """Run a training elsewhere, and return when its results are there.
 
     CannotLaunch if its machines died too often or it failed there; Refused if they do not see the campaign's directory.
 
     Args:
         request: The job, where Slurm is to run it.
+        queued: Gets begin and end of each wait in a queue, on the engine's clock.
     """
     if asked.is_done(ledger.results):
-        return 0.0
+        return
     if request:
         check_installed()
-    waited = 0.0
     launches = Launches.of(ledger.path, asked)
     deaths: list[str] = []
     with impatient_client(ANSWER_SECONDS) as client:
@@ -74,10 +81,11 @@ def run_elsewhere(launch: str, ledger: Ledger, asked: LaunchRequest, request: Jo
         while len(deaths) < MOST_DEATHS:
             number = launches.next
             child = _child(server, launches, asked, number, deployment, request)
-            death = child.follow()
-            waited += child.waited
+            began, death = clock(), child.follow()
+            if queued is not None and child.waited:
+                queued.append((began, began + child.waited))
             if death is None:
-                return waited
+                return
             deaths.append(f"launch {number}: {death}")
             child.note("died", reason=death)
             if launches.answered(number) is None and len(deaths) < MOST_DEATHS:
@@ -109,10 +117,10 @@ def end_left(ledger: Ledger, launch: str) -> None:
     try:
         if ended := slurm_job.end_left(ledger.path):
             ledger.event("launch", what="called back", jobs=ended)
-    except SlurmAway as silent:
+    except (SlurmAway, FileNotFoundError) as silent:  # without Slurm's commands nobody can tell
         raise Refused(
             f"campaign {ledger.campaign.name!r} may have jobs in Slurm, and {silent}: resume it where Slurm "
-            f"answers, or with --launch {SLURM}"
+            f"answers, or delete {ledger.path}/launches/*/*.job if they are gone"
         ) from silent
 
 

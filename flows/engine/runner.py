@@ -31,7 +31,6 @@ from tasks.store import workspace
 from tasks.store.launch_files import RESULTS, LaunchRequest, Step
 from tasks.store.ledger import Ledger, frozen_elsewhere, machine
 from tasks.store.workspace import TrialDir
-from tasks.system.clock import clock
 from tasks.train import train
 from tasks.trial import History, Proposal, Rerun, Run, Trial, UntrainedControl, Verdict, baseline
 from tasks.untrained_control import untrained
@@ -272,9 +271,7 @@ class Runner:
                 self.ledger.event("slot free", **where, **slot.use.rounded)
 
     def _run_elsewhere(self, asked: LaunchRequest, environment: Environment) -> None:
-        began = clock()
-        if waited := run_elsewhere(self.spec.launch, self.ledger, asked, request_of(self.spec, environment)):
-            self.queued.append((began, began + waited))
+        run_elsewhere(self.spec.launch, self.ledger, asked, request_of(self.spec, environment), self.queued)
 
     def _at(self, number: int, part: str = "") -> At:
         return replace(self.ledger.at(number, part), launched=self.launched)

@@ -176,6 +176,14 @@ class Launches:
         except FileNotFoundError:
             return None
 
+    def waits_for(self, number: int) -> bool:
+        """Whether a launch is the run's last one, and its results are not there."""
+        try:
+            written = WRITTEN.validate_json((self.folder / f"{number}.json").read_bytes())
+        except FileNotFoundError:
+            return False
+        return number >= self.next and not written.asked.is_done(self.campaign / "results")
+
     def beat(self) -> str:
         """A value that changes about every second while somebody does the run; empty when nobody does."""
         try:

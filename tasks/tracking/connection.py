@@ -19,6 +19,7 @@ import urllib.request
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -103,6 +104,14 @@ class Store:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         return FileLock(path, timeout=seconds)
 
+    def _first(self) -> BaseFileLock:
+        """A lock for opening a database that a server of its own keeps; not the one that records wait for."""
+        from filelock import FileLock
+
+        import_module("mlflow.store.tracking.sqlalchemy_store")  # takes seconds, which others need not wait for
+        self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return FileLock(self.home / "mlflow-opening.lock", timeout=60)
+
     def problem(self, error: Exception) -> str:
         """The error in one line, without credentials."""
         first_line = str(error).partition("\n")[0][:500]
@@ -121,10 +130,11 @@ class Store:
         if self._client is None:
             from mlflow import MlflowClient
 
-            # The client of a database makes its tables, and two processes that do so at once fail.
-            with nullcontext() if self.served else self.lock(seconds=60):
-                if self._database is not None:
+            if self._database is not None:
+                with self.lock(seconds=60):
                     build_database(self._database)
+            # Any client of a database makes its tables, and two processes that do so at once fail.
+            with nullcontext() if self.served or self._database else self._first():
                 self._client = MlflowClient(self.uri)
         return self._client
 

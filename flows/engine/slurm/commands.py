@@ -67,7 +67,7 @@ class JobState:
         """Such as `Slurm job 17 PREEMPTED on node-3`."""
         where = f" on {self.node}" if self.node else ""
         why = f" ({self.reason})" if self.reason not in ("", "None") else ""
-        return f"Slurm job {self.number} {self.state}{where}{why}"
+        return f"Slurm job {self.number} {self.state}{where}{why}{', requeued' * bool(self.restarts)}"
 
 
 def check_installed() -> None:
@@ -100,6 +100,11 @@ def find(name: str) -> str | None:
     """The number of the newest job of that name that the controller knows. Raises SlurmAway."""
     numbers = [int(word) for word in _say(["squeue", "-h", "--states=all", f"--name={name}", "--format=%A"]).split()]
     return str(max(numbers)) if numbers else None
+
+
+def active() -> frozenset[str]:
+    """The numbers of all jobs that wait or run. Raises SlurmAway."""
+    return frozenset(_say(["squeue", "-h", "--format=%A"]).split())
 
 
 def look(number: str) -> JobState | None:

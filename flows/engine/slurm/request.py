@@ -69,9 +69,13 @@ class JobRequest:
         return math.ceil((trained + judged + ENGINE_SECONDS) / 60)
 
 
-def request_of(spec: CampaignSpec, environment: Environment) -> JobRequest | None:
-    """The jobs of a campaign's runs; None where Slurm does not run them."""
-    return JobRequest(spec.slurm, environment) if spec.launch == SLURM else None
+def request_of(spec: CampaignSpec, environment: Environment | None = None) -> JobRequest | None:
+    """The jobs of a campaign's runs; None where Slurm does not run them.
+
+    Args:
+        environment: What they run; None: the campaign's own environment.
+    """
+    return JobRequest(spec.slurm, environment or spec.loaded_environment()) if spec.launch == SLURM else None
 
 
 def script(flow_run_id: object) -> str:

@@ -121,6 +121,7 @@ class SlurmJob(Child):
         if self.asked.is_done(self.server.ledger.results):
             return None
         if death is not None:
+            self._cancel()  # one that was requeued would begin again
             self._until_over()
             return f"{self._state.words}: {death}" if self._state and self._state.is_over else death
         return self._look(run)
@@ -150,7 +151,7 @@ class SlurmJob(Child):
             return None
         self.waited = state.queued
         if state.restarts or state.state in commands.STANDS_STILL:  # its budget passes while it stands still
-            return state.words + ", requeued" * bool(state.restarts)
+            return state.words
         if state.is_over and not self._has_results(VISIBLE_SECONDS if state.state == "COMPLETED" else 0.0):
             return f"{state.words}{self._tail()}"
         return None
@@ -239,14 +240,13 @@ def job_name(child: Child) -> str:
 
 def end_left(campaign: Path) -> list[str]:
     """Cancel the jobs of launches that nobody waits for any more; their numbers. Raises SlurmAway."""
+    noted = [(Launches(campaign, file.parent.name), int(file.stem)) for file in campaign.glob("launches/*/*.job")]
+    left = [(launches, number) for launches, number in sorted(noted, key=str) if launches.waits_for(number)]
+    active: frozenset[str] = commands.active() if left else frozenset()
     ended = []
-    for file in sorted(campaign.glob("launches/*/*.job")):
-        launches, number = Launches(campaign, file.parent.name), int(file.stem)
-        if number < launches.next or (job := launches.job(number)) is None:
-            continue
-        state = commands.look(job)
-        if state and not state.is_over:
+    for launches, number in left:
+        if (job := launches.job(number)) and job in active:
             commands.cancel(job)
+            launches.close(number)
             ended.append(job)
-        launches.close(number)
     return ended
