@@ -61,11 +61,12 @@ def worker(server: str, home: Path, tmp_path: Path) -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_both_catalogues_deploy_as_they_are_written_and_every_schedule_is_off(server: str) -> None:
-    for name, kind in (("trainers", "process"), ("gpu-pair", "process"), ("gpu-pair-docker", "docker")):
+    trials = {"gpu-pair": "process", "cpu-docker": "docker", "gpu-pair-docker": "docker"}
+    for name, kind in {"trainers": "process", **trials}.items():
         prefect(server, "work-pool", "create", name, "--type", kind, "--overwrite")
     prefect(server, "deploy", "--all")
     gpus = "gpu.prefect.yaml"
-    prefect(server, "deploy", "--prefect-file", gpus, "--name", "gpu-pair", "--name", "gpu-pair-docker")
+    prefect(server, "deploy", "--prefect-file", gpus, *(word for name in trials for word in ("--name", name)))
     stated = {
         f"{one['entrypoint'].rpartition('.')[2]}/{one['name']}": one
         for file in ("prefect.yaml", gpus)

@@ -66,20 +66,9 @@ class Pool:
     logs: Path
 
     @contextlib.contextmanager
-    def worker(self, name: str, at_once: int = 1) -> Iterator[subprocess.Popen[bytes]]:
-        """A worker of the pool, on the daemon's machine."""
-        start = [
-            "worker",
-            "start",
-            "--pool",
-            POOL,
-            "--name",
-            name,
-            "--limit",
-            str(at_once),
-            "--install-policy",
-            "never",
-        ]
+    def worker(self, name: str) -> Iterator[subprocess.Popen[bytes]]:
+        """A worker of the pool, on the daemon's machine, that starts one container at a time."""
+        start = ["worker", "start", "--pool", POOL, "--name", name, "--limit", "1", "--install-policy", "never"]
         quick = {"DOCKER_HOST": self.engine.host, "PREFECT_WORKER_QUERY_SECONDS": "1"}
         with (self.logs / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(

@@ -41,11 +41,12 @@ def of_ecs() -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
 def accepted(package: str, program: str, told: str, home: Path) -> None:
     """Run a program on the standard input with the interpreter that has the package; skip where there is none."""
     python = os.environ.get("CLOUD_PYTHON", "")
-    if not python or subprocess.run([python, "-c", f"import {package}"], capture_output=True, check=False).returncode:
+    there = f"import importlib.util, sys; sys.exit(importlib.util.find_spec('{package}') is None)"
+    if not python or subprocess.run([python, "-c", there], capture_output=True, check=False).returncode:
         pytest.skip(HOW.format(package))
     done = subprocess.run(
         [python, "-c", program], input=told, cwd=home, env={**os.environ, "HOME": str(home)},
-        capture_output=True, text=True, timeout=120,
+        capture_output=True, text=True, timeout=200,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
 

@@ -32,7 +32,7 @@ def missing() -> str:
         return "a Docker daemon needs root: sudo make test-docker"
     programs = {"dockerd": "docker.io", "docker": "docker.io", "debootstrap": "debootstrap"}
     if lacking := sorted({package for name, package in programs.items() if shutil.which(name) is None}):
-        return f"not installed: apt-get install --no-install-recommends {' '.join(lacking)}"
+        return f"not installed: apt-get install {' '.join(lacking)}"
     if importlib.util.find_spec("prefect_docker") is None:
         return "not installed: .venv/bin/pip install 'prefect-docker>=0.7.4,<0.8'"
     return ""
