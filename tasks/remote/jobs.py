@@ -178,10 +178,8 @@ def sweep(wanted: Callable[[RemoteJob], bool], patience: float = PATIENCE_SECOND
     said, until = [], clock() + patience
     for left in _left(wanted):
         with left:
-            left_seconds = max(until - clock(), LEAST_SECONDS)
-            said.append(
-                left.end(left_seconds) or f"removed {left.job.key} at {left.job.trainer}, which nobody followed"
-            )
+            failed = left.end(max(until - clock(), LEAST_SECONDS))
+            said.append(failed or f"removed {left.job.key} at {left.job.trainer}, which nobody followed")
     return tuple(said)
 
 
