@@ -10,9 +10,11 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from string import Formatter
 from typing import ClassVar, Literal
 
-from environments import Environment
+from environments import FILE, Environment
+from environments.plugins import Refused
 from environments.remote import RemoteSettings
 from tasks.cancellers._early_stop import EarlyStop
 from tasks.remote import files, jobs
@@ -47,6 +49,16 @@ SLACK_SECONDS = 10.0
 PROGRAM_BYTES = 4 * 2**20
 """Most bytes of a program that is sent."""
 TAIL_LINES = 20
+
+
+def check(environment: Environment) -> None:
+    """Refuse a command line with paths that mean something on this machine only."""
+    named = {name for _, name, _, _ in Formatter().parse(environment.train_cmd)}
+    if local := sorted(named & {"environment", "prepared"}):
+        raise Refused(
+            f"{environment.folder / FILE}: train_cmd: {{{local[0]}}} is a folder of this machine, and trainer "
+            f"{environment.trainer!r} trains on another: leave it out, and have its files in program"
+        )
 
 
 @dataclass

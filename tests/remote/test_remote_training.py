@@ -18,7 +18,7 @@ import pytest
 import environments
 from environments import Environment
 from environments.plugins import Refused
-from tasks import evaluate
+from tasks import evaluate, train
 from tasks.evaluate import judge_run
 from tasks.remote import jobs, login
 from tasks.remote.endpoint import Address
@@ -278,6 +278,15 @@ def test_a_section_that_cannot_be_followed_is_refused(tmp_path: Path, change: tu
 
     with pytest.raises(Refused, match=reason):
         environments.load(folder)
+
+
+def test_a_command_with_a_folder_of_this_machine_is_refused(tmp_path: Path) -> None:
+    folder = remote_quadratic(tmp_path, "http://127.0.0.1:9")
+    source = folder / "environment.toml"
+    source.write_text(source.read_text().replace("--out {out}", "--out {out} --data {prepared}"))
+
+    with pytest.raises(Refused, match=r"prepared.*folder of this machine"):
+        train.check(environments.load(folder))
 
 
 def test_a_program_that_cannot_be_sent_is_a_crash_with_its_reason(tmp_path: Path, home: Path) -> None:
