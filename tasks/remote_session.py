@@ -53,7 +53,7 @@ TAIL_LINES = 20
 
 def check(environment: Environment) -> None:
     """Refuse a command line with paths that mean something on this machine only."""
-    named = {name for _, name, _, _ in Formatter().parse(environment.train_cmd)}
+    named = {name for _, name, _, _ in Formatter().parse(environment.train_cmd) if name}
     if local := sorted(named & {"environment", "prepared"}):
         raise Refused(
             f"{environment.folder / FILE}: train_cmd: {{{local[0]}}} is a folder of this machine, and trainer "

@@ -100,7 +100,7 @@ def test_a_training_ends_with_its_budget_or_earlier_where_it_is_cut(
 
 
 def test_an_early_stop_ends_the_training_there(tmp_path: Path, home: Path, endpoint: RunningEndpoint) -> None:
-    environment = problem(tmp_path, endpoint.url, SLEEPS)
+    environment = problem(tmp_path, endpoint.url, SLEEPS).model_copy(update={"budget_seconds": 5})
 
     run = trained(environment, tmp_path, look=lambda curve: "too bad" if curve[-1] == 9.0 else None)
 
@@ -139,15 +139,11 @@ def test_an_endpoint_that_fails_half_of_the_time_starts_nothing_twice(tmp_path: 
 def test_a_trial_of_an_endpoint_that_was_away_is_adopted_and_not_started_again(tmp_path: Path, home: Path) -> None:
     with reference(tmp_path / "endpoint") as away:
         environment = problem(
-            tmp_path,
-            away.url,
-            FIT + READY + "import time\ntime.sleep(0.5)\n",
-            "answer_seconds = 0.3\naway_seconds = 0.5",
-        )
-        go_away = f"import os; os.kill({away.process.pid}, {int(signal.SIGSTOP)})"
+            tmp_path, away.url, FIT + READY + "import time\ntime.sleep(2)\n", "answer_seconds = 1\naway_seconds = 2"
+        ).model_copy(update={"budget_seconds": 10})
 
         def leave(curve: object) -> None:
-            exec(go_away)
+            away.process.send_signal(signal.SIGSTOP)
 
         with pytest.raises(CannotStart, match="did not answer"):
             trained(environment, tmp_path, look=leave)
