@@ -10,9 +10,11 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from string import Formatter
 from typing import ClassVar, Literal
 
-from environments import Environment
+from environments import FILE, Environment
+from environments.plugins import Refused
 from environments.remote import RemoteSettings
 from tasks.cancellers._early_stop import EarlyStop
 from tasks.remote import files, jobs
@@ -49,8 +51,20 @@ PROGRAM_BYTES = 4 * 2**20
 TAIL_LINES = 20
 
 
+def check(environment: Environment) -> None:
+    """Refuse a command line with paths that mean something on this machine only."""
+    named = {name for _, name, _, _ in Formatter().parse(environment.train_cmd) if name}
+    if local := sorted(named & {"environment", "prepared"}):
+        raise Refused(
+            f"{environment.folder / FILE}: train_cmd: {{{local[0]}}} is a folder of this machine, and trainer "
+            f"{environment.trainer!r} trains on another: leave it out, and have its files in program"
+        )
+
+
 @dataclass
 class RemoteSession:
+    """One run of a proposal on another machine."""
+
     environment: Environment
     place: TrialDir
     proposal: Proposal
@@ -68,6 +82,8 @@ class RemoteSession:
     """Cost of this run, with that of tries that failed on their machines."""
     _said_usd: float | None = field(default=None, init=False)
     """Cost of this try, where the endpoint says it."""
+    _runs_since: float | None = field(default=None, init=False)
+    """When it was first seen to run."""
     _over: float | None = field(default=None, init=False)
     """When it was asked to stop."""
 
@@ -145,17 +161,17 @@ class RemoteSession:
     def _follow(self, endpoint: RemoteEndpoint, job: OpenJob, request: bytes) -> None:
         """Start it, and return when it is over; its reports are in out/ then."""
         key, poll, began = job.job.key, self.settings.poll_seconds, clock()
-        status, runs_since = endpoint.start(key, request), None
+        status = endpoint.start(key, request)
         while True:
             self._said_usd = status.usd
             if status.state == "queued" and clock() - began > self.settings.ready_seconds:
                 raise NotReady(f"no machine took the trial within ready_seconds = {self.settings.ready_seconds:g}")
             if status.state != "queued":
-                runs_since = runs_since or clock()
+                self._runs_since = self._runs_since or clock()
                 self._read_progress(endpoint, key, status, 0 if status.is_over else poll)
             if status.is_over:
                 break
-            if runs_since and self._check_time(status, clock() - runs_since):
+            if self._runs_since and self._check_time(status, clock() - self._runs_since):
                 if self.early.is_carried_out:
                     return
                 if self._over is None:
@@ -197,8 +213,8 @@ class RemoteSession:
             self.progress.read()
             if not status.is_over or not new:
                 break
-        if self.progress.ready and self.startup is None:
-            self.startup = max(clock() - began - wait, 0.0)
+        if self.progress.ready and self.startup is None and self._runs_since:
+            self.startup = max(clock() - self._runs_since, 0.0)
         self.seconds = status.seconds
         budget = self.environment.budget_seconds
         over = status.seconds >= budget

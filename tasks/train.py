@@ -17,7 +17,7 @@ from typing import ClassVar, Literal
 
 from environments import FILE, Environment, plugins
 from environments.plugins import Refused
-from tasks import imports_ahead, task_messages
+from tasks import imports_ahead, remote_session, task_messages
 from tasks.cache_key import At, is_last_attempt, stored
 from tasks.cancellers import Canceller
 from tasks.cancellers._early_stop import EarlyStop, Look
@@ -101,6 +101,8 @@ def check(environment: Environment) -> None:
         raise Refused(f"{source}: trainer = 'command' runs your own program: set train_cmd, or program")
     if CANCEL in (Path(name).parts[0] for name in environment.program):
         raise Refused(f"{source}: program: {CANCEL!r} is the file that ends a training early: rename yours")
+    if environment.remote:
+        remote_session.check(environment)
     values = placeholders(environment, environment.defaults, Path("out"), seed=0)
     for key in ("train_cmd", "check_cmd"):
         try:

@@ -58,9 +58,8 @@ class ProposalChecks:
             return repeated
         champion = best(brief.history)
         is_new = proposal.edit and (champion is None or proposal.edit != champion.proposal.edit)
-        if is_new and (
-            self.environment.check_cmd or not self.environment.remote
-        ):  # a machine is rented for trials only
+        # Without a check that runs here, another machine would be rented for seconds.
+        if is_new and (self.environment.check_cmd or not self.environment.remote):
             return self._smoke(proposal, brief.seed)
         return None
 

@@ -215,7 +215,7 @@ class RemoteEndpoint:
         """The end of what a trial has printed; empty where the endpoint keeps no log."""
         try:
             return self._ask("GET", f"{_path(key)}/log", most=LOG_BYTES)
-        except (Gone, EndpointFault):
+        except (Gone, TrialRefused, EndpointFault):
             return b""
 
     def _ask(

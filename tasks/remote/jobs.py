@@ -27,6 +27,7 @@ from environments.plugins import Refused
 from environments.remote import RemoteSettings
 from tasks.remote import places
 from tasks.remote.endpoint import EndpointAway, EndpointFault
+from tasks.system.clock import clock
 from tasks.system.files import append_line
 from tasks.system.home import home
 
@@ -36,6 +37,7 @@ COSTS = "remote.jsonl"
 PATIENCE_SECONDS = 15.0
 """How long a teardown waits for an endpoint that does not answer, before it is left to the next sweep."""
 log = logging.getLogger(__name__)
+LEAST_SECONDS = 0.5
 WHOLE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -135,12 +137,16 @@ def begin(
         adopt: Whether a job that is there may be used.
     """
     stated = settings.model_dump(mode="json")  # as it is read again
+    adopted: OpenJob | None = None
     for left in list(_left(lambda job: job.run == run)):
         job = left.job
-        if adopt and (job.request, job.trainer, job.settings) == (request, trainer, stated):
-            return left
+        if adopt and adopted is None and (job.request, job.trainer, job.settings) == (request, trainer, stated):
+            adopted = left
+            continue
         with left:
             left.end()
+    if adopted:
+        return adopted
     now = time.time()
     key = f"{WHOLE.sub('-', run.replace('/', '.'))[:150]}.{secrets.token_hex(4)}"
     job = RemoteJob(
@@ -164,11 +170,16 @@ def begin(
 
 
 def sweep(wanted: Callable[[RemoteJob], bool], patience: float = PATIENCE_SECONDS) -> tuple[str, ...]:
-    """Remove the wanted jobs that no live process follows; a line for each, also where that failed."""
-    said = []
+    """Remove the wanted jobs that no live process follows; a line for each, also where that failed.
+
+    Args:
+        patience: Seconds for endpoints that do not answer, all together.
+    """
+    said, until = [], clock() + patience
     for left in _left(wanted):
         with left:
-            said.append(left.end(patience) or f"removed {left.job.key} at {left.job.trainer}, which nobody followed")
+            failed = left.end(max(until - clock(), LEAST_SECONDS))
+            said.append(failed or f"removed {left.job.key} at {left.job.trainer}, which nobody followed")
     return tuple(said)
 
 

@@ -115,7 +115,7 @@ def test_an_environment_that_is_nowhere_is_refused(reference: str, why: str, tmp
         ('metric = "loss"', 'metric = "lo$$"', "metric: String should match pattern"),
         ('direction = "minimize"', 'direction = "down"', "direction: Input should be 'maximize' or 'minimize'"),
         ('trainer = "command"\n', "", "trainer: is required"),
-        ('judge = "command"\n', "", "judge: is required. Available: command, control, text."),
+        ('judge = "command"\n', "", "judge: is required. Available: command, control, reported, text."),
         ('judge = "command"', 'judge = "comand"', "judge: unknown judge 'comand'. Did you mean 'command'?"),
         ('judge = "command"', 'judge = "control"', "[control]: id: is required"),
         ('judge = "command"', "judge = 3", "judge: is required"),
@@ -312,7 +312,7 @@ def test_listing_plug_ins_imports_none_of_them() -> None:
     root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
     assert done.stdout.splitlines() == [
-        "('command', 'control', 'text') ('command', 'grpo', 'ppo', 'prime_rl', 'sac')",
+        "('command', 'control', 'reported', 'text') ('command', 'grpo', 'ppo', 'prime_rl', 'sac')",
         "[]",
     ], done.stderr
 

@@ -18,7 +18,7 @@ import pytest
 import environments
 from environments import Environment
 from environments.plugins import Refused
-from tasks import evaluate
+from tasks import evaluate, train
 from tasks.evaluate import judge_run
 from tasks.remote import jobs, login
 from tasks.remote.endpoint import Address
@@ -100,7 +100,7 @@ def test_a_training_ends_with_its_budget_or_earlier_where_it_is_cut(
 
 
 def test_an_early_stop_ends_the_training_there(tmp_path: Path, home: Path, endpoint: RunningEndpoint) -> None:
-    environment = problem(tmp_path, endpoint.url, SLEEPS)
+    environment = problem(tmp_path, endpoint.url, SLEEPS).model_copy(update={"budget_seconds": 5})
 
     run = trained(environment, tmp_path, look=lambda curve: "too bad" if curve[-1] == 9.0 else None)
 
@@ -139,15 +139,11 @@ def test_an_endpoint_that_fails_half_of_the_time_starts_nothing_twice(tmp_path: 
 def test_a_trial_of_an_endpoint_that_was_away_is_adopted_and_not_started_again(tmp_path: Path, home: Path) -> None:
     with reference(tmp_path / "endpoint") as away:
         environment = problem(
-            tmp_path,
-            away.url,
-            FIT + READY + "import time\ntime.sleep(0.5)\n",
-            "answer_seconds = 0.3\naway_seconds = 0.5",
-        )
-        go_away = f"import os; os.kill({away.process.pid}, {int(signal.SIGSTOP)})"
+            tmp_path, away.url, FIT + READY + "import time\ntime.sleep(2)\n", "answer_seconds = 1\naway_seconds = 2"
+        ).model_copy(update={"budget_seconds": 10})
 
         def leave(curve: object) -> None:
-            exec(go_away)
+            away.process.send_signal(signal.SIGSTOP)
 
         with pytest.raises(CannotStart, match="did not answer"):
             trained(environment, tmp_path, look=leave)
@@ -278,6 +274,15 @@ def test_a_section_that_cannot_be_followed_is_refused(tmp_path: Path, change: tu
 
     with pytest.raises(Refused, match=reason):
         environments.load(folder)
+
+
+def test_a_command_with_a_folder_of_this_machine_is_refused(tmp_path: Path) -> None:
+    folder = remote_quadratic(tmp_path, "http://127.0.0.1:9")
+    source = folder / "environment.toml"
+    source.write_text(source.read_text().replace("--out {out}", "--out {out} --data {prepared}"))
+
+    with pytest.raises(Refused, match=r"prepared.*folder of this machine"):
+        train.check(environments.load(folder))
 
 
 def test_a_program_that_cannot_be_sent_is_a_crash_with_its_reason(tmp_path: Path, home: Path) -> None:

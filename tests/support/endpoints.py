@@ -58,5 +58,7 @@ def reference(folder: Path, *options: str, token: str = "") -> Iterator[RunningE
 def remote_quadratic(folder: Path, url: str, fit: str = FIT, more: str = "", http: str = "") -> Path:
     """The environment of `quadratic`, trained at an endpoint; `more` are further keys, `http` those of its section."""
     toml = QUADRATIC.replace('trainer = "command"', f'trainer = "http"\n{more}')
+    toml = toml.replace("budget_seconds = 5", "budget_seconds = 60")  # a busy machine takes long to start Python
+    toml = toml.replace("startup_seconds = 2", "startup_seconds = 60")
     section = f'[http]\nurl = "{url}"\npoll_seconds = 0.1\n{http}\n'
     return quadratic(folder, fit, toml=toml.replace("[limits]", f"{section}\n[limits]"))
