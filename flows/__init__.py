@@ -61,7 +61,8 @@ def _check_files() -> None:
             there = (_CODE / file).is_file()
             if there and str((_CODE / file).stat().st_size) == sizes.get(file):
                 continue
-            others = (other for other in _CODE.glob("*.dist-info/RECORD") if other != record)
+            records = _CODE.glob("*.dist-info/RECORD")
+            others = (other for other in records if not other.parent.name.startswith("nightshift_rl-"))
             owners = [other.parent.stem for other in others if f"\n{file}," in f"\n{_text(other)}"]
             if owners or not there:
                 fact = f"it belongs to {', '.join(owners)} too" if owners else "it is missing"

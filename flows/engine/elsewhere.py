@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import shutil
@@ -9,6 +10,8 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+
+import psutil
 
 import environments
 from environments import LONGEST, Environment
@@ -126,14 +129,33 @@ def _elsewhere(own: Runner, environment: Environment) -> Runner:
             shutil.copytree(ledger.program, fresh / "program")
         if arms.champion.edit:
             _check_edit(ledger, environment, (path if path.is_dir() else fresh) / "program", arms.champion.edit)
-        if not path.is_dir():
-            fresh.rename(path)
-        elif outputs.digest(path / "environment") != outputs.digest(fresh / "environment"):
+        _clear_killed(path)
+        if not _place(fresh, path) and outputs.digest(path / "environment") != outputs.digest(fresh / "environment"):
             raise Refused(f"{environment.folder} has changed since the first certificate in it: it froze {path}")
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     frozen = preparing.laid(environments.load(path / "environment", {}, environment.name), ledger.path.parent)
     return replace(own, elsewhere=frozen, arms=arms, slots=own.spec.slots(frozen))
+
+
+def _place(fresh: Path, path: Path) -> bool:
+    """Rename a frozen environment; whether it is there now, and not one of an earlier call or of one beside this."""
+    try:
+        fresh.rename(path)
+    except OSError:
+        if not path.is_dir():
+            raise
+        return False
+    return True
+
+
+def _clear_killed(path: Path) -> None:
+    """Remove what killed calls have left unfinished."""
+    prefix = f".{path.name}."
+    for left in path.parent.glob(f"{glob.escape(prefix)}*"):
+        pid = left.name.removeprefix(prefix)
+        if pid.isdigit() and not psutil.pid_exists(int(pid)):
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def _check_edit(ledger: Ledger, environment: Environment, program: Path, edit: str) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from environments import LONGEST
+from environments import LONGEST, Environment
 from environments.plugins import Refused
-from flows.engine import run_certificate
+from flows.engine import elsewhere, run_certificate
 from flows.engine.elsewhere import cost, multiple, runners
 from flows.engine.run_certificate import next_look, nothing_to_certify, path_of, store
 from flows.engine.runner import Runner
@@ -22,7 +22,7 @@ from tasks.certifying import holdout_uses
 from tasks.certifying.group_design import ALPHA
 from tasks.certifying.transfer import Conditions
 from tasks.store.launch_files import LaunchRequest
-from tasks.store.ledger import Ledger
+from tasks.store.ledger import Ledger, freeze, frozen_elsewhere
 from tests.support.histories import certified
 from tests.support.noisy import BETTER, DRAW, TOML, campaign, noisy, settled
 from tests.support.runners import bench, prefect_at
@@ -105,6 +105,24 @@ def test_an_edit_needs_the_same_program_there_and_parameters_do_not(tmp_path: Pa
     with pytest.raises(Refused, match="the champion's edit cannot be made there"):
         runners(ledger, [str(fixed)])
     assert not [*(ledger.path / "certificates").glob("*on-*")], "nothing was frozen"
+
+
+def test_two_first_certificates_at_a_time_agree_and_what_a_killed_one_has_left_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = decided(tmp_path)
+    killed = ledger.path / f"certificates/.on-harder.{2**22 + 1}"
+    killed.mkdir(parents=True)
+    other = noisy(tmp_path / "harder", toml=OTHER)
+
+    def freeze_twice(environment: Environment, path: Path) -> None:
+        for folder in (path, frozen_elsewhere(ledger.path, "harder")):
+            freeze(environment, folder)
+
+    monkeypatch.setattr(elsewhere, "freeze", freeze_twice)  # as another command does, in between
+    (runner,) = runners(ledger, on=[str(other)])
+    assert runner.elsewhere is not None and runner.elsewhere.name == "harder"
+    assert [path.name for path in (ledger.path / "certificates").iterdir()] == ["on-harder"]
 
 
 def test_parameters_alone_are_tried_in_another_program(tmp_path: Path) -> None:

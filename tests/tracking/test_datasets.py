@@ -108,6 +108,19 @@ def test_the_commit_is_that_of_the_environments_repository_when_the_campaign_beg
     assert [run.data.tags["mlflow.source.git.commit"] for run in runs] == [began, began]
 
 
+def test_an_environment_that_is_installed_inside_of_a_repository_has_not_its_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path / ".venv/lib/site-packages"
+    folder = quadratic(site / "environments/quad")
+    git(tmp_path, "init", "--quiet")
+    git(tmp_path, "commit", "--quiet", "--allow-empty", "-m", "one")
+    assert lineage.source_commit(folder) == git(tmp_path, "rev-parse", "HEAD")
+    monkeypatch.setattr(lineage, "CODE", site)
+    monkeypatch.setattr(lineage, "is_checkout", lambda: False)
+    assert lineage.source_commit(folder) == ""
+
+
 def test_outside_of_git_there_is_no_commit(store: Mlflow, ledger: Ledger) -> None:
     assert ledger.campaign.commit == "" == lineage.source_commit(ledger.path)
     store.open_campaign(campaign_record(ledger, None))

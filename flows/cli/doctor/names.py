@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from flows.cli.doctor.machine import Check
-from tasks.system.home import CODE, PACKAGES
+from tasks.system.home import CODE, PACKAGES, is_checkout
 
 OURS, APP = "nightshift-rl", "flows/cli/app.py"
 OWN = "give Nightshift a virtual environment of its own"
@@ -22,7 +22,7 @@ OWN = "give Nightshift a virtual environment of its own"
 
 def names() -> Check:
     """Whether anybody else has a module with one of our names."""
-    here = "a checkout" if (CODE / ".git").exists() else "installed"
+    here = "a checkout" if is_checkout() else "installed"
     details: dict[str, object] = {"path": str(CODE)}
     if shared := sharing(importlib.metadata.distributions()):
         listed = "; ".join(f"{name} has {_quoted(packages)}" for name, packages in shared.items())
