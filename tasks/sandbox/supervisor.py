@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     import signal
     from collections.abc import Callable, Iterator, Sequence
     from typing import Any
+
+    Begin = Callable[[dict[str, Any]], None]
+    Join = Callable[[dict[str, Any]], dict[str, Any]]
 else:
     import _signal as signal  # the same functions with plain numbers: the module's enums take 5 ms to load
 
@@ -55,10 +58,6 @@ READ, LIST = 1 << 0 | 1 << 2 | 1 << 3, 1 << 3  # execute, read files, list direc
 DEVICES = 1 << 6 | 1 << 11  # make character and block devices: nobody may
 OF_FILES = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15  # execute, write, read, truncate, ioctl
 TCP, SCOPES = 0b11, 0b11  # bind, connect; abstract Unix sockets and signals of anybody outside
-
-NS_GET_USERNS = 0xB701
-NAMESPACES = ("pid", "net", "ipc", "uts", "cgroup", "mnt", "user")
-"""Those of a sandbox, in the order in which they can be entered."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _SIGNALS = {signal.SIGTERM, signal.SIGUSR1, signal.SIGIO, signal.SIGCHLD}
@@ -82,22 +81,15 @@ def command(plan: dict[str, Any]) -> list[str]:
     return [sys.executable, "-I", "-S", "-B", "-c", LOAD, __file__, *carried]
 
 
-def main(plan: dict[str, Any], begin: Callable[[dict[str, Any]], None] | None = None) -> None:
-    """Start the program, watch it, and end all of its processes.
-
-    Args:
-        begin: In a process that was forked from a template: makes a confined one the program, with which this returns.
-    """
+def main(plan: dict[str, Any], begin: Begin | None = None, join: Join | None = None) -> None:
+    """Start the program, watch it, and end all of its processes. In a process that was forked from a template, `join`
+    makes its sandbox, and `begin` makes a confined process the program, with which this returns."""
     os.set_inheritable(plan["report"], False)  # it is not the program's
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     if not _follow(plan):
         return  # the engine died before that was set
-    if begin and "wrap" in plan:
-        try:
-            plan |= {"namespaces": _sandbox(plan), "inner": 1}
-        except OSError as fault:
-            _give_up(plan, f'{{"confining": true, "why": {_quoted(f"no sandbox to enter: {fault}")}}}'.encode())
+    plan = join(plan) if join else plan
     if not (program := _start(plan, begin or _execute)):
         return
     silence = os.open(os.devnull, os.O_RDWR)
@@ -108,7 +100,7 @@ def main(plan: dict[str, Any], begin: Callable[[dict[str, Any]], None] | None = 
         try:
             tell.write(f'{{"started": {program}}}\n')
             if _watch(program, plan["inner"], tell) is not None:
-                left = [] if "namespaces" in plan else _farewell()  # what is left in a sandbox ends with that
+                left = [] if "enter" in plan else _farewell()  # what is left in a sandbox ends with that
         finally:  # whatever happened, even if the engine no longer listens
             _kill_all()
         spent = resource.getrusage(resource.RUSAGE_CHILDREN)  # of all that were waited for
@@ -121,7 +113,7 @@ def _follow(plan: dict[str, Any]) -> bool:
     """Have SIGTERM or SIGIO tell of the engine's end; whether it lives."""
     if "engine" in plan:
         _prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-        return os.getppid() == plan["engine"]
+        return bool(os.getppid() == plan["engine"])
     report = plan["report"]  # the parent is a template, which may end before the engine does
     fcntl.fcntl(report, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(report, fcntl.F_SETFL, fcntl.fcntl(report, fcntl.F_GETFL) | fcntl.FASYNC)
@@ -142,7 +134,7 @@ def _execute(plan: dict[str, Any]) -> None:
     os.execve(plan["argv"][0], plan["argv"], plan["env"])
 
 
-def _start(plan: dict[str, Any], begin: Callable[[dict[str, Any]], None]) -> int:
+def _start(plan: dict[str, Any], begin: Begin) -> int:
     """Fork the program; its pid once it runs, 0 in a process that has become it without exec. If it cannot be started,
     report why and exit."""
     plan["keeper"] = os.getpid()
@@ -173,37 +165,6 @@ def _give_up(plan: dict[str, Any], failure: bytes) -> None:
     os._exit(127)
 
 
-def _sandbox(plan: dict[str, Any]) -> dict[str, int]:
-    """Have bubblewrap make a sandbox in which a process only waits; the namespaces for the program to enter. This
-    process enters those that its children have to be in from their start."""
-    hear, say = os.pipe()
-    nothing, wrap = os.open(os.devnull, os.O_RDONLY), plan["wrap"]
-    info = fcntl.fcntl(say, fcntl.F_DUPFD, FILTER_DESCRIPTOR + 1)
-    words = [wrap[0], "--info-fd", str(info), *wrap[1:], "sh", "-c", "echo made; exec sleep infinity"]
-    _start({**plan, "argv": words, "standard": (nothing, say)}, _execute)
-    for descriptor in (nothing, say, info):
-        os.close(descriptor)
-    said = b""
-    while not said.endswith(b"made\n"):
-        if not (chunk := os.read(hear, 2**12)):
-            raise OSError("bubblewrap did not make it")
-        said += chunk
-    os.close(hear)
-    inside = int(said.partition(b'"child-pid":')[2].split()[0].rstrip(b",}"))
-    spaces = {name: os.open(f"/proc/{inside}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in NAMESPACES}
-    if os.geteuid():  # bubblewrap has made a user namespace, in which its maker has the right to enter the others
-        _enter("user", fcntl.ioctl(spaces["mnt"], NS_GET_USERNS))
-        _prctl(PR_SET_DUMPABLE, 1)  # that has hidden its files in /proc from its user, the engine's
-    _must("setns", spaces.pop("pid"), 0)
-    return spaces
-
-
-def _enter(name: str, namespace: int) -> None:
-    """Enter a namespace, unless this process is in it."""
-    if not os.path.samestat(os.fstat(namespace), os.stat(f"/proc/self/ns/{name}")):
-        _must("setns", namespace, 0)
-
-
 def _confine(plan: dict[str, Any]) -> None:
     """In the child: apply the plan's restrictions. Raises OSError when one of them cannot be applied."""
     os.setsid()  # so that signals to its process group do not reach the supervisor
@@ -213,9 +174,8 @@ def _confine(plan: dict[str, Any]) -> None:
     if int(_read("/proc/self/oom_score_adj") or 0) < 800:  # to lower it takes a privilege
         _write("/proc/self/oom_score_adj", "800")  # when memory is short, the trial is killed before its engine
     _limit(plan)
-    if "namespaces" in plan:
-        for name, namespace in plan["namespaces"].items():
-            _enter(name, namespace)
+    if "enter" in plan:
+        plan["enter"]()
         restrict(None, plan["filter"], plan["user"])
         _die_with(plan["keeper"])  # a change of the user has undone it
     elif plan["landlock"] is not None:

@@ -18,11 +18,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import CodeType, ModuleType
 from typing import Any
 
 from tasks.sandbox import supervisor
 from tasks.sandbox.child_environment import child_environment
 from tasks.sandbox.supervised import Supervised, variables
+from tasks.sandbox.warm import joining
 from tasks.sandbox.warm.forked import ForkedProcess
 from tasks.sandbox.warm.kind import Kind
 from tasks.system import file_trees, interrupt
@@ -59,10 +61,10 @@ class Template:
         home.mkdir(parents=True)
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._channel.settimeout(BEGIN_SECONDS)
-        code = SourceFileLoader(supervisor.__name__, supervisor.__file__).get_code(supervisor.__name__)
         plan = {
             "modules": list(kind.ahead.modules), "variables": kind.ahead.variables, "channel": theirs.fileno(),
-            "home": str(home), "cores": (list(cores), list(afterwards)), "supervisor": marshal.dumps(code),
+            "home": str(home), "cores": (list(cores), list(afterwards)),
+            "supervisor": [marshal.dumps(_code(module)) for module in (supervisor, joining)],
         }  # fmt: skip
         words = ["-c", SOURCE.read_text("utf-8"), marshal.dumps(plan).hex(), "." * ROOM_BYTES]
         try:
@@ -165,3 +167,8 @@ class Template:
         self.process.wait()
         self._channel.close()
         file_trees.remove(self._home)
+
+
+def _code(module: ModuleType) -> CodeType | None:
+    assert module.__file__ is not None, "it is a file"
+    return SourceFileLoader(module.__name__, module.__file__).get_code(module.__name__)

@@ -299,13 +299,14 @@ def main(plan: dict[str, Any]) -> list[str]:
     why = import_ahead(plan["modules"]) or shared(before)
     files, kept = loaded(), paths_below(plan["home"])
     supervisor: dict[str, Any] = {"__name__": "supervisor"}
-    exec(marshal.loads(plan["supervisor"]), supervisor)
+    for code in plan["supervisor"]:
+        exec(marshal.loads(code), supervisor)
     os.sched_setaffinity(0, afterwards)
     gc.collect()
     gc.freeze()  # or the first collection of each program copies all of it
     channel.send(why.encode()[:1000] or b"ready")
     supervision = Supervision(serve(channel), files, kept, plan["home"])
-    supervisor["main"](supervision.plan, supervision.become)
+    supervisor["main"](supervision.plan, supervision.become, supervisor["joined"])
     if not supervision.is_program:
         os._exit(0)
     return list(supervision.line)
