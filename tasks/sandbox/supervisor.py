@@ -47,8 +47,7 @@ PATIENCE = 1.0
 """Seconds for the program's helpers, such as multiprocessing's resource tracker, to end by themselves."""
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_SECUREBITS = 1, 4, 22, 24, 28
-PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT = 36, 38, 47
-SECCOMP_MODE_FILTER = 2
+PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, SECCOMP_MODE_FILTER = 36, 38, 47, 2
 SECURE_NO_ROOT = 0b101111
 """No capabilities for uid 0 by exec or by setuid, none kept, and all of that locked (but `keep_caps`, unlocked)."""
 LANDLOCK_CREATE_RULESET, LANDLOCK_ADD_RULE, LANDLOCK_RESTRICT_SELF = 444, 445, 446
