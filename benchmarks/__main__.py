@@ -34,6 +34,7 @@ BENCHMARKS = {
     "demos": Benchmark("2 h", "--demos 1 --fresh 1 --trials 2 --environment cartpole"),
     "edits": Benchmark("20 s", "--each 1"),
     "grpo": Benchmark("5 min", "--rounds 1 --steps 2"),
+    "known_edits": Benchmark("15 min", "measure --runs 2 --first 1"),
     "null_nights": Benchmark("10 min", "--campaigns 4 --trials 8 --jobs 1"),
     "pending": Benchmark("5 min", "--proposers tpe --pending 4 --trials 6 --repetitions 2"),
     "pipe_judge": Benchmark("5 min", "--rounds 2 --lanes 4"),

@@ -1,14 +1,14 @@
 """What becomes of known edits of the PPO program in whole nights: which are kept, and what ships.
 
-    python -m benchmarks.known_edits measure [--environment cartpole] [--runs 10]
+    python -m benchmarks.known_edits measure [--environment cartpole] [--runs 10] [--keep]
     python -m benchmarks.known_edits nights [--environment cartpole] [--nights 20] [--trials 20] [--rule RULE]
         [--store FILE] [--json]
 
 `measure` trains the program with each of the twenty-four edits of benchmarks/edit_list.py, `--runs` times with seeds of
-their own, as `nightshift try` does, and keeps the scores in benchmarks/effects/ENVIRONMENT.json beside the digest of
-program and environment: scores of another program are refused. The true effect of an edit is its mean score less that
-of the unedited program; an edit is *helpful* or *harmful* where that is more than two standard errors from zero, and
-harmful where no run has a score.
+their own, as `nightshift try` does. With `--keep` the scores go to benchmarks/effects/ENVIRONMENT.json, beside the
+digest of program and environment: scores of another program are refused. The true effect of an edit is its mean score
+less that of the unedited program; an edit is *helpful* or *harmful* where that is more than two standard errors from
+zero, and harmful where no run has a score.
 
 `nights` runs campaigns in which a scripted researcher behind a local model server offers the edits in random order,
 again from the first when it has offered all. They go the whole way: answer, edit, smoke run, sandbox, training, judge,
@@ -102,6 +102,8 @@ def main() -> None:
     parser.add_argument("what", choices=["measure", "nights"])
     parser.add_argument("--environment", default="cartpole", help="a bundled environment of the trainer ppo (cartpole)")
     parser.add_argument("--runs", type=int, default=10, help="trainings of each edit, for measure (10)")
+    parser.add_argument("--first", type=int, default=len(LIST), help="measure only the first so many edits (all)")
+    parser.add_argument("--keep", action="store_true", help="keep what is measured, for nights")
     parser.add_argument("--nights", type=int, default=20)
     parser.add_argument("--trials", type=int, default=20, help="trials of each night (20)")
     parser.add_argument("--rule", default="", help="the rule of the campaigns (that of the environment)")
@@ -113,9 +115,10 @@ def main() -> None:
         problem = edits_alone(options.environment, Path(name))
         stored = EFFECTS / f"{options.environment}.json"
         if options.what == "measure":
-            effects = measure(problem, options.runs, options.at_once)
-            stored.parent.mkdir(exist_ok=True)
-            stored.write_text(json.dumps(asdict(effects), indent=1) + "\n")
+            effects = measure(problem, LIST[: options.first], options.runs, options.at_once)
+            if options.keep:
+                stored.parent.mkdir(exist_ok=True)
+                stored.write_text(json.dumps(asdict(effects), indent=1) + "\n")
             show_effects(options.environment, effects)
             return
         effects = read(stored, digest(problem))
@@ -160,7 +163,7 @@ def digest(problem: Path) -> str:
 
 def read(stored: Path, wanted: str) -> Effects:
     """The measured effects. Refused where there are none, or those of another program."""
-    again = f"run `python -m benchmarks.known_edits measure --environment {stored.stem}`"
+    again = f"run `python -m benchmarks.known_edits measure --keep --environment {stored.stem}`"
     if not stored.exists():
         raise Refused(f"no effects are measured for {stored.stem}: {again}")
     document = json.loads(stored.read_text())
@@ -171,9 +174,9 @@ def read(stored: Path, wanted: str) -> Effects:
     return Effects(**document | {"scores": {name: tuple(scores) for name, scores in document["scores"].items()}})
 
 
-def measure(problem: Path, runs: int, at_once: int) -> Effects:
-    """Train the unedited program and each edit of the list."""
-    programs = {UNEDITED: PROGRAM.read_text()} | {one.name: one.change(PROGRAM.read_text()) for one in LIST}
+def measure(problem: Path, edits: Sequence[ListedEdit], runs: int, at_once: int) -> Effects:
+    """Train the unedited program and each of the edits."""
+    programs = {UNEDITED: PROGRAM.read_text()} | {one.name: one.change(PROGRAM.read_text()) for one in edits}
     jobs = [(name, seed) for seed in range(1, runs + 1) for name in programs]  # interleaved: equal load for all
     with tempfile.TemporaryDirectory(prefix="nightshift-edits-") as home, ThreadPoolExecutor(at_once) as pool:
         found = list(pool.map(lambda job: trained(home, problem, programs[job[0]], job[1]), jobs))
@@ -277,7 +280,7 @@ def gain(one: Night, base: float) -> float:
 
 def show_effects(name: str, effects: Effects) -> None:
     table = Table("edit", "listed as", "runs with a score", "effect", "2 se", "is", title=f"{name}, {effects.machine}")
-    for one in LIST:
+    for one in (one for one in LIST if one.name in effects.scores):
         found, known = effects.effect(one.name), effects.known(one.name)
         words = (f"{found[0]:+.1f}", f"{2 * found[1]:.1f}") if found else ("", "")
         table.add_row(

@@ -29,6 +29,7 @@ JUDGES = plugins.names("environments.judges")
 SETTINGS: dict[str, dict[str, Any]] = {
     "control": {"id": "Drift-v0", "start_seconds": 20},
     "command": {"eval_cmd": "evaluate {result}", "total_seconds": 20},
+    "reported": {"total_seconds": 20},
     "text": {"questions": 2, "samples": 2, "max_tokens": 8, "total_seconds": 20},
 }
 """Settings that work, for each judge; a new one adds its own."""

@@ -18,7 +18,7 @@ import pytest
 from tests.support.toy import FIT, GREEDY, nightshift, quadratic, status
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-SANDBOXED = ("tasks/trainers/", "environments/judges/_generate.py")
+SANDBOXED = ("tasks/trainers/", "tasks/importing/programs/", "environments/judges/_generate.py")
 """Programs that are run in the sandbox."""
 UNPICKLING = {"pickle", "cPickle", "_pickle", "joblib", "dill", "cloudpickle", "shelve"}
 LOADING = {"load", "loads", "read_pickle", "load_model", "from_pretrained", "fromfile", "load_file"}

@@ -206,7 +206,9 @@ def test_the_types_of_our_blocks_are_registered_once(connected: str) -> None:
     assert block_types.register() == block_types.register()
     body = {"block_types": {"slug": {"any_": block_types.register()}}}
     found = ask("POST", f"{connected}/block_types/filter", body)
-    assert {one["name"] for one in found} == {"Nightshift LLM", "Nightshift machine", "Nightshift tracking"}
+    assert {one["name"] for one in found} == {
+        "Nightshift LLM", "Nightshift endpoint", "Nightshift machine", "Nightshift tracking",
+    }  # fmt: skip
 
 
 def test_a_pool_is_made_once_and_its_type_stays(connected: str) -> None:

@@ -365,7 +365,7 @@ def document(count: int = 3, params: Params | None = None, **more: Any) -> dict[
         "step_budget": "", "cores": 1, "fidelity": {"share": 1.0, "words": ""},
         "baseline": scored[0], "champion": champion, "spec": {"rule": "certify"},
         "shipped": None, "shipped_trial": None, "certificate": None, "uncertified": None, "ablation": [], "transfers": [], "elsewhere": None, "cancelled": NOTHING_CANCELLED, "trials": trials, "waiting_to_record": 0, "urls": {}, "servers": [],
-        "sources": [], "predictions": None, "fallbacks": 0, "incidents": [], "waiting": [], "inbox": [],
+        "sources": [], "predictions": None, "fallbacks": 0, "incidents": [], "waiting": [], "inbox": [], "imported": None,
         "spent": {"seconds": 60.0, "slots": {}, **NO_MONEY}, **more,
     }  # fmt: skip
 
