@@ -14,9 +14,9 @@ ALONE := env -u PREFECT_API_URL -u PREFECT_API_KEY -u PREFECT_API_AUTH_STRING -u
 
 TRIALS_AT_ONCE := $(shell [ "$$(nproc)" -ge 2 ] && echo 2 || echo 1)
 
-# Tests mostly wait for processes, so four files run at a time, whatever the number of cores. Their order is kept: sorted
+# Tests mostly wait for processes, so six files run at a time, whatever the number of cores. Their order is kept: sorted
 # by number of tests, the files of whole campaigns, which have few, would come last and alone.
-SIDE_BY_SIDE := -n 4 --dist loadfile --no-loadscope-reorder
+SIDE_BY_SIDE := -n 6 --dist loadfile --no-loadscope-reorder
 
 export PYTHON TORCH_INDEX
 

@@ -162,20 +162,23 @@ def writing(database: Path) -> Iterator[None]:
         thread.join()
 
 
-def test_every_failure_is_told_once_while_others_write_to_the_database(
-    connected: str, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    database = servers.for_all_workers(tmp_path_factory) / "prefect/prefect.db"
+@pytest.mark.slow
+def test_every_failure_is_told_once_while_others_write_to_the_database(tmp_path: Path, empty_prefect: Path) -> None:
+    """On a server of its own: the shared one would be silent to the other tests meanwhile."""
     name = f"night-{uuid.uuid4().hex[:8]}"
     runs = [f"{name}-{number}" for number in range(6)]
-    with webhook() as hook:
+    with (
+        servers.prefect_server(tmp_path, empty_prefect) as connected,
+        temporary_settings({PREFECT_API_URL: connected}),
+        webhook() as hook,
+    ):
         notify(connected, hook.address, occasions=("failed", "stalled"))
         time.sleep(1)  # the server's triggers listen a moment later
         resumed, ended = ([happened(run, state) for run in runs] for state in ("AwaitingRetry", "Failed"))
         with Api(connected, None) as api:
             api.ask("POST", "/events", resumed)  # an automation that counts on: it reads its count before it writes
             time.sleep(1)
-            with writing(database):
+            with writing(tmp_path / "prefect.db"):
                 api.ask("POST", "/events", ended)
                 until(lambda: len(about(hook, name)) >= len(runs))
                 time.sleep(1)
