@@ -1,18 +1,18 @@
 """What the demo finds: real campaigns, each with its own seed, whose champions are then trained again.
 
-    python -m benchmarks.demos [--demos 20] [--trials 8] [--fresh 2] [--at-once 1] [--environment lunar_lander]
-        [--nothing] [--store FILE] [--json]
+    python -m benchmarks.demos [--demos 20] [--trials 8] [--fresh 2] [--at-once 1] [--parallel N]
+        [--environment lunar_lander] [--nothing] [--store FILE] [--json]
 
-A demo is `nightshift run lunar_lander --trials 8 --seed N` in a home of its own, server and MLflow and all, under the
-rule that campaigns have by themselves: the baseline runs several times, and at the end a certificate says whether the
-champion is better on fresh runs. Its gain is that of the search: the champion's score less the baseline's. Being the
-best of several, that is flattered by luck; so every champion is then trained and judged again, with seeds that no
-campaign has used, and its *true* gain is the mean of those runs less the mean of all the demos' baselines. A gain is
-called visible from 100 points on, several standard deviations of a baseline's run. What ships is the champion where it
-is certified, and otherwise the baseline, which gains nothing.
+A demo is what `make demo` runs, `nightshift run lunar_lander --trials 8 --parallel 2 --seed N` (1 on one core), in a
+home of its own, server and MLflow and all, under the rule that campaigns have by themselves: the baseline runs several
+times, and at the end a certificate says whether the champion is better on fresh runs. Its gain is that of the search:
+the champion's score less the baseline's. Being the best of several, that is flattered by luck; so every champion is
+then trained and judged again, with seeds that no campaign has used, and its *true* gain is the mean of those runs less
+the mean of all the demos' baselines. A gain is called visible from 100 points on, several standard deviations of a
+baseline's run. What ships is the champion where it is certified, and otherwise the baseline, which gains nothing.
 
-With `--at-once 2` two demos share the machine, each with one training at a time: on two cores that takes half as long,
-and is harder on the demo than a machine of its own.
+With `--at-once 2 --parallel 1` two demos share the machine, each with one training at a time, which is harder on the
+demo than a machine of its own.
 
 With `--nothing` there is nothing to find: the space is the bound of the gradient's norm alone, between values that no
 gradient reaches. With `--store` each demo is added to a file as it ends, and seeds that stand there are not run again:
@@ -66,6 +66,12 @@ class Demo:
     """The champion's program and parameters again, with other seeds."""
     seconds: float
     """Wall time of the whole command, the server's start included."""
+    reserved: int = 0
+    """Runs that were kept for the certificate when the campaign began."""
+    certificate_runs: int = 0
+    """Runs that it used, those of the baseline that were taken over included."""
+    training: float = 0.0
+    """Share of the slots' time in training."""
 
     @property
     def gain(self) -> float:
@@ -78,6 +84,8 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=TRIALS, help=f"search trials of each demo ({TRIALS})")
     parser.add_argument("--fresh", type=int, default=2, help="fresh runs of each champion (2)")
     parser.add_argument("--at-once", type=int, default=1, help="demos side by side (1)")
+    cores = min(len(os.sched_getaffinity(0)), 2)
+    parser.add_argument("--parallel", type=int, default=cores, help=f"trials of a demo side by side ({cores} here)")
     parser.add_argument("--environment", default="lunar_lander")
     parser.add_argument("--nothing", action="store_true", help="search where nothing makes a difference")
     parser.add_argument("--store", type=Path, help="file of the demos that have ended, a line of JSON each")
@@ -92,7 +100,7 @@ def main() -> None:
         def one(seed: int) -> Demo:
             if seed in ended:
                 return ended[seed]
-            found = demo(searched, options.trials, options.fresh, seed)
+            found = demo(searched, options.trials, options.fresh, seed, options.parallel)
             if store:
                 with store.open("a") as file:
                     file.write(json.dumps(asdict(found)) + "\n")
@@ -123,24 +131,36 @@ def nothing_to_find(name: str, folder: Path) -> str:
     return str(place)
 
 
-def demo(environment: str, trials: int, fresh: int, seed: int) -> Demo:
+def demo(environment: str, trials: int, fresh: int, seed: int, parallel: int) -> Demo:
     """One demo from its first to its last second, and its champion's fresh runs."""
     with tempfile.TemporaryDirectory(prefix="nightshift-demo-") as home:
         began = time.monotonic()
-        found = nightshift(home, "run", environment, "--trust", "--trials", str(trials), "--seed", str(seed), "--json")
+        counts = ("--trials", str(trials), "--parallel", str(parallel), "--seed", str(seed))
+        found = nightshift(home, "run", environment, "--trust", *counts, "--json")
         seconds = time.monotonic() - began
         baseline, champion = found["baseline"], found["champion"]
         if champion is None or baseline["score"] is None:
             raise RuntimeError(f"demo {seed} of {environment}: {found['reason']}")
         again = partial(nightshift, home, "try", "--in", found["campaign"], "--params", json.dumps(champion["params"]))
         seeds = range(FRESH_SEEDS + 100 * seed, FRESH_SEEDS + 100 * seed + fresh)
-        scores = [again("--seed", str(other), "--json")["score"] for other in seeds]
+        with ThreadPoolExecutor(parallel) as pool:
+            scores = list(pool.map(lambda other: again("--seed", str(other), "--json")["score"], seeds))
     known = tuple(score for score in scores if score is not None)  # a crash has none
     proof = found["certificate"]
     certified = proof["gain"] if proof and proof["passed"] else None
     return Demo(
-        seed, baseline["score"], champion["score"], champion["trial"], certified, found["shipped_trial"], known, seconds
-    )  # fmt: skip
+        seed,
+        baseline["score"],
+        champion["score"],
+        champion["trial"],
+        certified,
+        found["shipped_trial"],
+        known,
+        seconds,
+        reserved=sum(found["reserved"][arm] for arm in ("champion", "baseline")),
+        certificate_runs=sum(len(proof[arm]["values"]) for arm in ("champion", "baseline")) if proof else 0,
+        training=found["spent"]["slots"]["training"],
+    )
 
 
 def nightshift(home: str, *arguments: str) -> dict[str, Any]:
@@ -168,6 +188,9 @@ def summary(demos: Sequence[Demo]) -> dict[str, float]:
         "gain/median": statistics.median(each.gain for each in demos),
         "certified": sum(each.certified is not None for each in demos),
         "shipped/not_baseline": sum(bool(each.shipped) for each in demos),
+        "certificate_runs/median": statistics.median(each.certificate_runs for each in demos),
+        "fewer_runs_than_reserved": sum(0 < each.certificate_runs < each.reserved for each in demos),
+        "training/median": statistics.median(each.training for each in demos),
         "minutes/median": statistics.median(each.seconds for each in demos) / 60,
         "minutes/max": max(each.seconds for each in demos) / 60,
     }
