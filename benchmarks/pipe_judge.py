@@ -227,7 +227,7 @@ def loop(
     while active:
         began = time.perf_counter()
         with torch.no_grad():
-            actions = list(agent.playable(agent.choose(agent.read(ppo.flat(seen)), mode)))
+            actions = list(agent.playable(agent.choose(agent.read(torch.from_numpy(ppo.flat(seen))), mode)))
         seconds += time.perf_counter() - began
         steps, calls, going_on = steps + len(active), calls + 1, []
         for lane in active:

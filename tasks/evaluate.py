@@ -20,6 +20,7 @@ from environments.plugins import Refused
 from environments.score import Score
 from tasks import imports_ahead, judged_start, task_messages
 from tasks.cache_key import At, stored
+from tasks.machine.slots import several_are_held
 from tasks.sandbox import confinement, outputs
 from tasks.sandbox.advice import advice, saves_elsewhere
 from tasks.sandbox.child_environment import NotAProgram
@@ -65,7 +66,7 @@ def judge_run(
     judge = environment.judge
     exam = Exam(
         seed, environment.higher_is_better, use, environment.prepared, environment.folder, allowance, block,
-        max(len(slot.cores), 1),
+        max(len(slot.cores), 1), several_are_held(),
     )  # fmt: skip
     file_trees.remove(place.judged)
     place.judged.mkdir()

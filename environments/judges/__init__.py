@@ -51,7 +51,9 @@ class Exam:
     block: ComparisonBlock | None = None
     """The share of a finite pool to draw from; None: all of it."""
     cores: int = 1
-    """Cores on which the judge may work. A score does not depend on it."""
+    """Cores on which the judge may work. A score does not depend on it, nor on `beside`."""
+    beside: bool = False
+    """Whether other programs may train or be judged meanwhile by threads of the same process."""
 
 
 class Misbehaved(Exception):

@@ -1,8 +1,9 @@
 """Lanes: the environments of one judgement by the control judge, stepped in this process or on several cores.
 
 Where a slot grants several cores, each steps every n-th lane: one here, the others in workers, processes that are kept
-for the next judgement and end with this one. Every lane has its own environment and seed, so its episode is the same
-wherever it is stepped, as long as environments share no state of their module.
+for the next judgement and end with this one. Beside other judgements workers step all lanes, since threads of one
+process would take turns. Every lane has its own environment and seed, so its episode is the same wherever it is
+stepped, as long as environments share no state of their module.
 """
 
 from __future__ import annotations
@@ -67,19 +68,20 @@ class EnvSource:
 
 
 @contextmanager
-def opened(sources: Sequence[EnvSource], cores: int) -> Iterator[Lanes | SharedLanes]:
-    """A lane for each source while the block runs, stepped on so many cores."""
-    shares = min(cores, len(sources))
-    if shares == 1:
+def opened(sources: Sequence[EnvSource], cores: int, beside: bool = False) -> Iterator[Lanes | SharedLanes]:
+    """A lane for each source while the block runs, stepped on so many cores; `beside` others, none in this process."""
+    shares, here = min(cores, len(sources)), 0 if beside else 1
+    if shares == here:
         with _made(sources) as envs:
             yield Lanes(envs, range(len(sources)))
         return
-    with _workers(shares - 1) as workers:
-        for share, worker in enumerate(workers, 1):
+    with _workers(shares - here) as workers:
+        for share, worker in enumerate(workers, here):
             numbers = range(share, len(sources), shares)
             worker.ask("make", sources[share::shares], numbers, os.sched_getaffinity(0), sys.path)
-        with _made(sources[::shares]) as envs:
-            yield SharedLanes(Lanes(envs, range(0, len(sources), shares)), workers, len(sources))
+        with _made(sources[: len(sources) if here else 1 : shares]) as envs:
+            own = Lanes(envs, range(0, len(sources), shares)) if here else None
+            yield SharedLanes(Lanes(envs, range(len(sources))), own, workers)
 
 
 @contextmanager
@@ -161,10 +163,6 @@ class Lanes:
         """The columns of an answer."""
         return columns(self._answered, len(self._numbers), answer)
 
-    def of_size(self, lanes: int) -> Lanes:
-        """So many lanes, numbered from 0, which are stepped elsewhere."""
-        return Lanes(self._envs, range(lanes))
-
     def take(self, frame: bytes, at: slice) -> None:
         """Lay the frame of some lanes, which were stepped elsewhere, into these."""
         many = len(self._numbers[at])
@@ -195,23 +193,24 @@ class Lanes:
 
 
 class SharedLanes:
-    """The same lanes, stepped here and by workers: share s of n has the lanes s, s + n, s + 2n, ..."""
+    """The same lanes, stepped by workers and perhaps here: share s of n has the lanes s, s + n, s + 2n, ..."""
 
-    def __init__(self, own: Lanes, workers: Sequence[Worker], lanes: int) -> None:
-        self._own, self._workers, self._lanes = own, workers, lanes
-        self._whole = own.of_size(lanes)
-        self.active = self._whole.active
-        self.answer_bytes = self._whole.answer_bytes
+    def __init__(self, whole: Lanes, own: Lanes | None, workers: Sequence[Worker]) -> None:
+        """`whole` shows all lanes and steps none; `own` is the share that is stepped here."""
+        self._whole, self._own, self._workers = whole, own, workers
+        self._shares = len(workers) + (own is not None)
+        self.active = whole.active
+        self.answer_bytes = whole.answer_bytes
 
     @property
     def returns(self) -> list[float]:
         """Of every lane."""
         for worker in self._workers:
             worker.ask("returns")
-        parts = [self._own.returns, *(worker.answer() for worker in self._workers)]
-        found = [0.0] * self._lanes
-        for share, part in enumerate(parts):
-            found[share :: len(parts)] = part
+        own = [self._own.returns] if self._own else []
+        found = self._whole.returns.copy()
+        for share, part in enumerate([*own, *(worker.answer() for worker in self._workers)]):
+            found[share :: self._shares] = part
         return found
 
     def describe(self) -> dict[str, object]:
@@ -224,27 +223,27 @@ class SharedLanes:
         for worker in self._workers:
             worker.settle()  # it has made its environments meanwhile
             worker.ask("reset", seeds)
-        self._gather(lambda: self._own.reset(seeds))
+        self._gather(lambda own: own.reset(seeds))
 
     def step(self, answer: bytes) -> None:
         self._whole.read(answer)  # an invalid action is found before a lane is stepped, as on one core
         parts = self._whole.answered(answer)
-        shares = len(self._workers) + 1
-        answers = [b"".join(part[share::shares].tobytes() for part in parts) for share in range(shares)]
-        for worker, part in zip(self._workers, answers[1:], strict=True):
+        answers = [b"".join(part[share :: self._shares].tobytes() for part in parts) for share in range(self._shares)]
+        for worker, part in zip(self._workers, answers[-len(self._workers) :], strict=True):
             worker.ask("step", part)
-        self._gather(lambda: self._own.step(answers[0]))
+        self._gather(lambda own: own.step(answers[0]))
 
-    def _gather(self, own: Callable[[], None]) -> None:
+    def _gather(self, do: Callable[[Lanes], None]) -> None:
         """Do the own share, and take in all; the fault of the lowest lane counts, as on one core."""
-
-        def own_frame() -> bytes:
-            own()
-            return self._own.frame()
-
         faults: list[LaneFailed] = []
         frames: list[bytes] = []
-        for part in (own_frame, *(worker.answer for worker in self._workers)):
+
+        def own_frame() -> bytes:
+            assert self._own is not None, "there is a share to be stepped here"
+            do(self._own)
+            return self._own.frame()
+
+        for part in ([own_frame] if self._own else []) + [worker.answer for worker in self._workers]:
             try:
                 frames.append(part())
             except LaneFailed as failed:
@@ -252,7 +251,7 @@ class SharedLanes:
         if faults:
             raise min(faults, key=lambda failed: failed.lane)
         for share, frame in enumerate(frames):
-            self._whole.take(frame, slice(share, None, len(frames)))
+            self._whole.take(frame, slice(share, None, self._shares))
 
 
 class Worker:

@@ -168,7 +168,7 @@ class Control(Judge):
         seeds = [int(word) >> 1 for word in for_episodes.generate_state(len(modes))]
         plays = self._drawn(np.random.default_rng(for_sources))
         talk = Conversation(candidate, self.answer_seconds, self.total_seconds, exam.allowance)
-        with opened(self._sources(plays), exam.cores) as lanes:
+        with opened(self._sources(plays), exam.cores, exam.beside) as lanes:
             hello = lanes.describe() | {
                 "protocol": PROTOCOL,
                 "deterministic": modes,

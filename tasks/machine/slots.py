@@ -32,6 +32,15 @@ PATIENCE_SECONDS = 10.0
 """How long others may still use a slot whose lock we hold: a driver needs some seconds to forget a process."""
 
 
+_held: list[Slot] = []
+"""Those that threads of this process hold now."""
+
+
+def several_are_held() -> bool:
+    """Whether this process holds more than one slot, so that programs may train or be judged at the same time."""
+    return len(_held) > 1
+
+
 class SlotHeld(OSError):
     """A process that is not Nightshift's uses a slot; the message names it. A person has to end it."""
 
@@ -112,6 +121,8 @@ class Slots:
                     interrupt.wait(POLL_SECONDS)
                 turn.callback(os.close, queue)
                 slot = self._wait(held, tell)
+            _held.append(slot)
+            held.callback(_held.remove, slot)
             yield slot
 
     def _wait(self, held: ExitStack, tell: Callable[[str], None]) -> Slot:

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from environments.judges import Misbehaved, _lanes
-from environments.judges._lanes import EnvSource, opened
+from environments.judges._lanes import EnvSource, Lanes, opened
 from tests.support.processes import own_children
 
 CARTPOLE = EnvSource("CartPole-v1", None, {}, "[control]")
@@ -52,10 +52,10 @@ def answers(lanes: int, seed: int = 0) -> Iterator[bytes]:
         yield rng.integers(0, 2, lanes).astype("<i8").tobytes()
 
 
-def played(sources: list[EnvSource], cores: int) -> tuple[list[bytes], list[float]]:
+def played(sources: list[EnvSource], cores: int, beside: bool = False) -> tuple[list[bytes], list[float]]:
     """Every frame, and the returns, of the first and then of the last lanes."""
     frames, half = [], len(sources) // 2
-    with opened(sources, cores) as lanes:
+    with opened(sources, cores, beside) as lanes:
         replies = answers(len(sources))
         for numbers in (range(half), range(half, len(sources))):
             lanes.reset({number: 100 + number for number in numbers})
@@ -73,6 +73,17 @@ def test_frames_and_returns_are_the_same_on_any_number_of_cores() -> None:
     assert len(_lanes._idle) == 2, "workers are kept for the next judgement"
 
 
+def test_beside_other_judgements_no_lane_is_stepped_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = [CARTPOLE] * 5
+    alone = played(sources, 1)
+
+    def step(lanes: Lanes, answer: bytes) -> None:
+        raise AssertionError("a lane is stepped here")
+
+    monkeypatch.setattr(Lanes, "step", step)
+    assert alone == played(sources, 1, beside=True) == played(sources, 2, beside=True)
+
+
 def test_more_cores_than_lanes_are_of_no_use() -> None:
     assert played([CARTPOLE], 8) == played([CARTPOLE], 1)
     assert not _lanes._idle
@@ -86,17 +97,17 @@ def test_a_fault_is_said_in_the_same_words(
     monkeypatch.syspath_prepend(tmp_path)
     sources = [EnvSource("failing_lanes:Failing-v0", None, {"after": steps}, "[control]") for steps in after]
     said = []
-    for cores in (1, 2):
+    for cores, beside in ((1, False), (2, False), (1, True)):
         with pytest.raises(Misbehaved) as fault:
-            played(sources, cores)
+            played(sources, cores, beside)
         said.append(str(fault.value))
-    assert said[0] == said[1]
+    assert said[0] == said[1] == said[2]
     assert "it is broken" in said[0]
 
 
 def test_an_invalid_action_is_found_before_any_lane_is_stepped() -> None:
-    for cores in (1, 2):
-        with opened([CARTPOLE] * 4, cores) as lanes:
+    for cores, beside in ((1, False), (2, False), (1, True)):
+        with opened([CARTPOLE] * 4, cores, beside) as lanes:
             lanes.reset(dict.fromkeys(range(4), 7))
             before = lanes.frame()
             with pytest.raises(Misbehaved, match=r"5, which is outside 0\.\.1, for the action in lane 3 at step 1"):

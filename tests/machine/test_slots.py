@@ -27,7 +27,7 @@ from flows.cli.doctor.gpus import slots as doctors_slots
 from tasks.machine import slot_locks
 from tasks.machine.gpus import Gpu, visible
 from tasks.machine.slot_layout import Layout, here, saved_layout
-from tasks.machine.slots import SlotHeld, Slots
+from tasks.machine.slots import SlotHeld, Slots, several_are_held
 from tasks.sandbox.capped_log import SAID
 from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.isolation import findings
@@ -140,7 +140,9 @@ def test_a_slot_is_held_by_one_process_and_who_waits_is_told_by_which(one: Slots
 
 def test_a_slot_is_held_by_one_thread_and_there_are_as_many_as_were_asked_for(tmp_path: Path) -> None:
     two = Slots(tmp_path, cpu_slots=2, folder=tmp_path / "slots")
+    assert not several_are_held()
     with two.hold(give_up) as first, two.hold(give_up) as second:
+        assert several_are_held()
         assert (first.name, second.name) == ("cpu-0", "cpu-1")
         with pytest.raises(Waited, match=r"cpu-0 .*cpu-1"), two.hold(give_up):
             pass
