@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import httpx
 from rich.console import Console
 
+from flows.cli.running import libraries
 from flows.cli.seeing.status import print_status
 from flows.engine.chaining import goes_on
 from flows.server import server_process
@@ -39,7 +41,9 @@ def run_and_show(flow: Any, parameters: dict[str, Any], api: str | None, as_json
     name = parameters["name"]
     console = terminal.console(as_json)
     try:
-        with CampaignWatch(name, console), server_process.prefect_server(api, home()) as url:
+        with CampaignWatch(name, console), ExitStack() as server:
+            with libraries.loaded_meanwhile(tracking=parameters.get("tracking") != "off"):
+                url = server.enter_context(server_process.prefect_server(api, home()))
             console.print(f"Prefect: {url.removesuffix('/api')}{_login(url)}", style="dim")
             while run_flow(flow, parameters, url, console):
                 console.print("goes on in another flow run", style="dim")
