@@ -107,7 +107,11 @@ def main() -> None:
             return found
 
         with ThreadPoolExecutor(options.at_once) as pool:
-            demos = list(pool.map(one, range(1, options.demos + 1)))
+            try:
+                demos = list(pool.map(one, range(1, options.demos + 1)))
+            except BaseException:  # Ctrl-C too: no further demo begins
+                pool.shutdown(cancel_futures=True)
+                raise
     about = f"{len(demos)} demos, {options.at_once} at once, {os.cpu_count()} cores, {time.strftime('%Y-%m-%d %H:%M')}"
     if options.json:
         document = {"about": about, "summary": summary(demos), "demos": [asdict(each) for each in demos]}
