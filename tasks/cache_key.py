@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
-from tasks.sandbox.program import CannotStart
 from tasks.task_messages import TaskMessage
 from tasks.trial import History
 
@@ -188,6 +187,8 @@ def whole(value: T) -> T:
 
 def _is_infrastructure(_: Task[..., Any], __: TaskRun, state: State[Any]) -> bool:
     """A fault of the machine is retried; a program that crashes is a result."""
+    from tasks.sandbox.program import CannotStart
+
     return isinstance(state.result(raise_on_failure=False), CannotStart | OSError)
 
 

@@ -153,6 +153,8 @@ def estimate(values: tuple[float, ...], seen: Iterable[Observation]) -> Estimate
     """The estimate after the baseline's first runs and all later results."""
     every = tuple(seen)
     scale = _scale(values, every)
+    # A single run of a point that was left tells nothing: without such, long searches of parameters are short here.
+    every = tuple(one for one in every if one.kind != "point" or one.runs > 1)
     for length in range(STRIDE, len(every), STRIDE):  # a long history must not recurse deeply
         _estimate(values, scale, every[:length])
     return _estimate(values, scale, every)

@@ -10,8 +10,9 @@ import json
 import tomllib
 from pathlib import Path
 
+from tasks.store.attempts import directory
 from tasks.store.ledger import CERTIFICATE, Ledger
-from tasks.system.files import write_atomic
+from tasks.system.files import read_small, write_atomic
 from tasks.trial import History, Trial
 
 RECEIPT = ".receipt"
@@ -40,14 +41,14 @@ def wants_traces(ledger: Ledger) -> bool:
 def unsent(ledger: Ledger) -> list[Path]:
     """The certificates that are not recorded as they are now, in order."""
     found = (ledger.path / "certificates").glob("*.json")
-    left = [path for path in found if not is_signed(path.with_suffix(RECEIPT), path)]
+    left = [path for path in found if not is_signed(str(path.with_suffix(RECEIPT)), str(path))]
     return sorted(left, key=lambda path: (CERTIFICATE.validate_json(path.read_bytes()).look, path.name))
 
 
 def is_tracked(ledger: Ledger, trial: Trial) -> bool:
     """Whether the trial is recorded as it is now."""
-    place = ledger.place_of(trial)
-    return is_signed(place.path / "tracked.json", place.trial)
+    folder = f"{ledger.trials}/{directory(trial.number, trial.attempt)}"
+    return is_signed(f"{folder}/tracked.json", f"{folder}/trial.json")
 
 
 def is_traced(ledger: Ledger, trial: Trial) -> bool:
@@ -55,17 +56,22 @@ def is_traced(ledger: Ledger, trial: Trial) -> bool:
     from tasks.tracking.traces import questions
 
     place = ledger.place_of(trial)
-    return not questions(place.path) or is_signed(place.path / "traced.json", place.trial)
+    return not questions(place.path) or is_signed(f"{place.path}/traced.json", str(place.trial))
 
 
 def sign(receipt: Path, path: Path, run_id: str) -> None:
     """Write a receipt: the run that took a file as it is now."""
-    write_atomic(receipt, json.dumps({"run_id": run_id, "of": fingerprint(path)}) + "\n")
+    write_atomic(receipt, json.dumps({"run_id": run_id, "of": fingerprint(str(path))}) + "\n")
 
 
-def is_signed(receipt: Path, path: Path) -> bool:
-    return receipt.is_file() and json.loads(receipt.read_text())["of"] == fingerprint(path)
+def is_signed(receipt: str, path: str) -> bool:
+    """Whether a receipt is of a file as it is now. Paths are texts, since it is asked of every trial."""
+    try:
+        signed = json.loads(read_small(receipt))["of"]
+    except FileNotFoundError:
+        return False
+    return bool(signed == fingerprint(path))
 
 
-def fingerprint(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+def fingerprint(path: str) -> str:
+    return hashlib.sha256(read_small(path)).hexdigest()[:16]
