@@ -94,19 +94,6 @@ def stored(name: str, message: Message[R]) -> Callable[[Callable[P, R]], LazyTas
     return lambda function: LazyTask(with_message(message)(function), make)
 
 
-def not_stored(name: str, message: Message[R]) -> Callable[[Callable[P, R]], LazyTask[P, R]]:
-    """A task whose result is nowhere but in what it does. Call it by `result_of`."""
-
-    def make(function: Callable[P, State[R]]) -> Task[P, State[R]]:
-        from prefect import task
-        from prefect.cache_policies import NO_CACHE
-
-        made = task(name=name, task_run_name=run_name, cache_policy=NO_CACHE, persist_result=False)
-        return made(function)
-
-    return lambda function: LazyTask(with_message(message)(function), make)
-
-
 def with_message(message: Message[R]) -> Callable[[Callable[P, R]], Callable[P, State[R]]]:
     """Let a task return its result in a state with a message; a crash is a Failed state that ends no campaign.
 
