@@ -66,10 +66,10 @@ class Tasks:
     ended: list[tuple[str, float]] = field(default_factory=list)
 
     def attach(self) -> None:
-        from tasks import decide, evaluate, propose, record, train, untrained_control
+        from tasks import decide, evaluate, propose, train, untrained_control
 
         every = (
-            propose.propose, train.train, evaluate.evaluate, untrained_control.untrained, decide.decide, record.record,
+            propose.propose, train.train, evaluate.evaluate, untrained_control.untrained, decide.decide,
         )  # fmt: skip
         for task in every:
             task.task.on_completion(self._completed)
@@ -138,7 +138,7 @@ def run(environment: str, name: str, budget: float, trials: int, rule: str) -> N
 
 
 def summary(campaign: Path, ended: Sequence[tuple[str, float]], trials: int) -> Figures:
-    first = next(place for place, (name, _) in enumerate(ended) if name == "record")
+    first = next(place for place, (name, _) in enumerate(ended) if name == "decide")
     runs = [
         json.loads((campaign / f"trials/{number:04d}/trial.json").read_text())["runs"][0]
         for number in range(1, trials + 1)

@@ -12,7 +12,7 @@ end of one bare pair to the end of its own last task, less the pair after it. Ot
 work on earlier trials too; some pairs are therefore also timed before it starts. The baseline's trial, and the start of
 the flow with it, counts nowhere.
 
-A step lasts from the end of the task before it to its own. The clock is read in completion hooks, whose own cost counts
+A step lasts from the end of the step before it to its own. The clock is read in completion hooks, whose own cost counts
 as the engine's. Memory (resident) and processor time are this process's: the flow, the clients of Prefect and MLflow.
 """
 
@@ -72,7 +72,7 @@ class Lap:
 
 @dataclass
 class Stopwatch:
-    """Called whenever a task of the campaign completes; `record` ends a lap, and a bare pair runs."""
+    """Called at the end of each step of the campaign; `record` ends a lap, and a bare pair runs."""
 
     bare: Callable[[], float]
     laps: list[Lap] = field(default_factory=list)
@@ -81,14 +81,23 @@ class Stopwatch:
     _cpu: float = 0.0
 
     def attach(self) -> None:
-        from tasks import decide, evaluate, propose, record, train
+        from flows.engine import campaign_state
+        from tasks import decide, evaluate, propose, train
+        from tasks.record import record
 
-        for task in (propose.propose, train.train, evaluate.evaluate, decide.decide, record.record):
-            task.task.on_completion(self.completed)
+        for task in (propose.propose, train.train, evaluate.evaluate, decide.decide):
+            task.task.on_completion(lambda task, task_run, state: self.ended(task.name))
 
-    def completed(self, task: Any, task_run: object, state: object) -> None:
-        self._steps[task.name] = time.perf_counter() - self._since
-        if task.name == "record":
+        def recorded(*arguments: Any) -> Any:
+            trial = record(*arguments)
+            self.ended("record")
+            return trial
+
+        campaign_state.record = recorded  # type: ignore[attr-defined]  # it is no task, with hooks
+
+    def ended(self, step: str) -> None:
+        self._steps[step] = time.perf_counter() - self._since
+        if step == "record":
             cpu, memory = time.process_time() - self._cpu, psutil.Process().memory_info().rss / 2**20
             self.laps.append(Lap(self._steps, self.bare(), cpu, memory))
             self._steps, self._cpu = {}, time.process_time()

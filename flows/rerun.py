@@ -28,7 +28,7 @@ from tasks.record import reconcile
 from tasks.store import attempts
 from tasks.store.campaign_lock import Life
 from tasks.store.ledger import Ledger, machine
-from tasks.task_messages import of_trial
+from tasks.task_messages import plain, verdict_of
 from tasks.tracking.outbox import Outbox
 from tasks.trial import History, is_from
 
@@ -77,7 +77,7 @@ def rerun(name: Name, trial: Number) -> State[str]:
         outbox.close(end.state)
         ledger.event("end", state=end.state, reason=end.reason)
     (again,) = (each for each in history if each.number == trial)
-    message = f"{name}: trial {trial} again: {of_trial(again, {}).words}; {end.reason}"
+    message = f"{name}: trial {trial} again: {plain(verdict_of(again.verdict, again.score)).words}; {end.reason}"
     return Failed(message=message) if end.state == "failed" else Completed(message=message, data=name)
 
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
-from tasks.sandbox.program import CannotStart
 from tasks.task_messages import TaskMessage
 from tasks.trial import History
 
@@ -91,19 +90,6 @@ def stored(name: str, message: Message[R]) -> Callable[[Callable[P, R]], LazyTas
             retry_condition_fn=_is_infrastructure,
             log_prints=False,
         )(function)
-
-    return lambda function: LazyTask(with_message(message)(function), make)
-
-
-def not_stored(name: str, message: Message[R]) -> Callable[[Callable[P, R]], LazyTask[P, R]]:
-    """A task whose result is nowhere but in what it does. Call it by `result_of`."""
-
-    def make(function: Callable[P, State[R]]) -> Task[P, State[R]]:
-        from prefect import task
-        from prefect.cache_policies import NO_CACHE
-
-        made = task(name=name, task_run_name=run_name, cache_policy=NO_CACHE, persist_result=False)
-        return made(function)
 
     return lambda function: LazyTask(with_message(message)(function), make)
 
@@ -188,6 +174,8 @@ def whole(value: T) -> T:
 
 def _is_infrastructure(_: Task[..., Any], __: TaskRun, state: State[Any]) -> bool:
     """A fault of the machine is retried; a program that crashes is a result."""
+    from tasks.sandbox.program import CannotStart
+
     return isinstance(state.result(raise_on_failure=False), CannotStart | OSError)
 
 

@@ -1,4 +1,8 @@
-"""Record: a decided trial goes to the ledger, and from there to MLflow. Idempotent."""
+"""Record: a decided trial goes to the ledger, and from there to MLflow. Idempotent.
+
+It is no task of Prefect: it takes milliseconds, what it writes is its result, and `decide` has told the verdict. A task
+would be three events to the server for every trial, and a row that repeats another.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,6 @@ from collections.abc import Sequence
 
 import environments
 from environments import Environment, judge_name
-from tasks import task_messages
-from tasks.cache_key import At, not_stored
 from tasks.certifying.certificate import level
 from tasks.deciding.comparable import is_elsewhere
 from tasks.store import lineage, workspace
@@ -24,8 +26,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-@not_stored("record", task_messages.of_trial)
-def record(at: At, ledger: Ledger, sender: Sender, history: History, trial: Trial) -> Trial:
+def record(ledger: Ledger, sender: Sender, history: History, trial: Trial) -> Trial:
     """Store a decided trial, and hand it to the sender; returns the trial as stored."""
     settled = settle(ledger, history, trial)
     sender.send(settled)
@@ -103,6 +104,10 @@ def _text(trial: Trial) -> str:
 def reconcile(ledger: Ledger) -> History:
     """The finished trials. Rewrites results.tsv, since a kill may fall between a trial and its line."""
     lineage.unlock(ledger.path / "lineage.git")
+    try:
+        lineage.pack(ledger.path / "lineage.git")
+    except OSError as fault:  # such as a full disk: it only takes more room as it is
+        ledger.event("lineage", error=str(fault))
     return rewrite(ledger)
 
 

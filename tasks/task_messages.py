@@ -8,7 +8,7 @@ from typing import Any
 
 from environments.score import Score
 from tasks.system.redact import capped
-from tasks.trial import Proposal, Run, Trial, UntrainedControl, Verdict
+from tasks.trial import Proposal, Run, UntrainedControl, Verdict
 
 Arguments = Mapping[str, Any]
 """Arguments of the task, by name."""
@@ -55,13 +55,14 @@ def of_control(control: UntrainedControl, _: Arguments) -> TaskMessage:
     return plain(f"score {score.value:.4g} without training")
 
 
-def of_verdict(verdict: Verdict, _: Arguments) -> TaskMessage:
-    return plain(f"{verdict.kind}: {in_short(verdict.reason)}")
+def of_verdict(verdict: Verdict, asked: Arguments) -> TaskMessage:
+    return plain(verdict_of(verdict, asked["tried"].score))
 
 
-def of_trial(trial: Trial, _: Arguments) -> TaskMessage:
-    score = "" if trial.score.value is None else f" {trial.score.value:.4g}"
-    return plain(f"{trial.verdict.kind}{score}: {in_short(trial.verdict.reason)}")
+def verdict_of(verdict: Verdict, score: Score) -> str:
+    """A verdict with its score in a line."""
+    shown = "" if score.value is None else f" {score.value:.4g}"
+    return f"{verdict.kind}{shown}: {in_short(verdict.reason)}"
 
 
 @dataclass(frozen=True)

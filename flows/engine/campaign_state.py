@@ -15,7 +15,7 @@ from flows.engine.runner import Runner
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spending.budget import CampaignBudget
 from flows.views import run_log
-from tasks.cache_key import history_digest, result_of, whole
+from tasks.cache_key import history_digest
 from tasks.decide import weigh
 from tasks.deciding.values import JudgedTrial
 from tasks.machine.slots import Slots
@@ -69,7 +69,7 @@ class CampaignState:
             tried.number, at.attempt, len(runner.history), tried.proposal, tried.runs, tried.score, verdict, seconds,
             tried.reruns, slots_usd=self.budget.reader.slots_usd(tried.number, time.time()),
         )  # fmt: skip
-        self.history += (result_of(record)(at, self.ledger, self.sender, whole(runner.history), whole(trial)),)
+        self.history += (record(self.ledger, self.sender, runner.history, trial),)
         self.show(self.history)
         if is_new:
             run_log.decided(self.history)

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from environments.plugins import Refused
-from flows.spec.campaign_spec import CampaignSpec
-from flows.spending.projection import projection
 from tasks.spending import month
 from tasks.spending.spent import HourlyRate, Spent, spent
 from tasks.store.ledger import Ledger
@@ -49,6 +47,9 @@ def _next(ledger: Ledger, history: History, stored: Document, so_far: Spent) -> 
     """The most that machines may cost for another trial and for the certificate; None where they cost nothing."""
     if HourlyRate() == so_far.slot_rate == so_far.rented_rate:
         return None
+    from flows.spec.campaign_spec import CampaignSpec  # loads all that trains, which a free campaign does not need
+    from flows.spending.projection import projection
+
     spec = CampaignSpec.of(**stored)
     planned = projection(spec, ledger.environment, history, so_far, so_far.slot_rate)
     return {name: asdict(getattr(planned, name)) for name in ("trial", "certificate")}

@@ -5,9 +5,11 @@
         artifacts.show(history, CampaignEnd("finished", "8 trials done"))
 
 One thread draws and sends, always the newest history, so the campaign never waits for it; the end waits until the
-last history is sent. Faults never end a campaign: they become events in the ledger. The picture is a data URL inside
-markdown, because an image artifact also prints that URL as text across the page. Each life makes its artifacts once
-and then updates them in place, so there is one version of each and not one for every trial.
+last history is sent. What shows the whole history is written at most every REST_SECONDS, and more seldom where that
+takes long, so a trial costs the same however many there were. Faults never end a campaign: they become events in the
+ledger. The picture is a data URL inside markdown, because an image artifact also prints that URL as text across the
+page. Each life makes its artifacts once and then updates them in place, so there is one version of each and not one
+for every trial.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
@@ -50,10 +53,10 @@ from tasks.trial import History, Trial, baseline, best, measured
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
 
-REST = 4.0
+REST = 19.0
 """Seconds of rest for every second of work: drawing shares the machine and this interpreter with the trials."""
-REST_SECONDS = 1.0
-"""The least rest; nobody looks more often."""
+REST_SECONDS = 30.0
+"""The least rest; whoever looks more often has `nightshift watch`."""
 LOOK_SECONDS = 60.0
 """Interval of checks whether the campaign is stalled."""
 SEND_SECONDS = 10.0
@@ -129,29 +132,32 @@ class Artifacts:
 
     def _keep_up(self) -> None:
         with impatient_client(SEND_SECONDS) as client:  # the next trial is the next attempt
-            shown, since = NOTHING, time.time()
+            told, shown, rested, since = NOTHING, NOTHING, 0.0, time.time()
             while not self._over.is_set() or shown is not self._newest:
-                if not self._news.wait(LOOK_SECONDS):
-                    self._try({"stalled": lambda: self._tell_silence(since, client)})
-                    continue
-                self._news.clear()
-                began, news = time.monotonic(), self._newest
-                if news is not shown:
+                news, began = self._newest, time.monotonic()
+                if news is not shown and (began >= rested or self._over.is_set()):
                     self._publish(news, client)
-                    shown = news
-                self._over.wait(max(REST * (time.monotonic() - began), REST_SECONDS))
+                    told, shown = news, news
+                    rested = time.monotonic() + max(REST * (time.monotonic() - began), REST_SECONDS)
+                elif news is not told:  # nobody waits for the pages to hear of a champion
+                    self._try({"announcements": partial(self._announce, news, client)})
+                    told = news
+                pause = LOOK_SECONDS if shown is news else min(max(rested - time.monotonic(), 0.0), LOOK_SECONDS)
+                if not self._news.wait(pause) and shown is self._newest:
+                    self._try({"stalled": lambda: self._tell_silence(since, client)})
+                self._news.clear()
 
     def _publish(self, news: News, client: SyncPrefectClient) -> None:
-        """Draw and send the news."""
+        """Draw, write and send all that shows the history."""
         self._try({
             "picture": lambda: self._draw(news),
             "report": lambda: self._write_report(news),
-            "announcements": lambda: self._tell(self._due(news), client),
+            "announcements": lambda: self._announce(news, client),
             "artifacts": lambda: self._send(news, client),
         })  # fmt: skip
 
-    def _due(self, news: News) -> Sequence[announcements.Announcement]:
-        return announcements.due(self.ledger, news.history, (*news.own, *news.elsewhere))
+    def _announce(self, news: News, client: SyncPrefectClient) -> None:
+        self._tell(announcements.due(self.ledger, news.history, (*news.own, *news.elsewhere)), client)
 
     def _tell_silence(self, since: float, client: SyncPrefectClient) -> None:
         """That the campaign is stalled, if it is; not while it waits for a slot, in which others train."""

@@ -29,7 +29,7 @@ from tasks.spending.spent import SpendingReader
 from tasks.store import approval, campaign_lock, workspace
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TrialDir
-from tasks.tracking.outbox import waiting as waiting_records
+from tasks.tracking.receipts import waiting as waiting_records
 from tasks.trial import History, Trial, best
 
 LOOK_SECONDS = 0.25

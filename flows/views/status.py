@@ -30,7 +30,7 @@ from tasks.store.ledger import Ledger, ended
 from tasks.store.provenance import fallbacks, incidents, sources
 from tasks.system.daemon import page_of
 from tasks.system.redact import clean
-from tasks.tracking.outbox import waiting
+from tasks.tracking.receipts import waiting
 from tasks.trial import History, Trial, baseline, best, machine_of, measured
 
 RULES = "tasks.rules"

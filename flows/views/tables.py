@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rich import box
@@ -36,8 +36,9 @@ def campaign_table(document: Document, console: Console, last: int | None = None
         kept = [row for row in rows[: -ROWS // 2] if row["verdict"] == "keep" or row["trial"] == 0]
         rows = [*kept, *rows[-ROWS // 2 :]]
     names = dict.fromkeys(name for row in every for name in row["params"])
-    varying = [name for name in names if len({repr(row["params"].get(name)) for row in every}) > 1]
-    cells = [_cells(document, row, varying) for row in rows]
+    varying = [name for name in names if _varies(name, every)]
+    strips = _Strips(document)
+    cells = [_cells(document, row, varying, strips) for row in rows]
     runs = ["runs"] if any(row["runs"] > 1 for row in rows) else []
     changed = [CHANGED] if varying else []
     parameters = [PARAMETER + name for name in varying]
@@ -80,7 +81,13 @@ def campaign_table(document: Document, console: Console, last: int | None = None
     return table
 
 
-def _cells(document: Document, row: Document, varying: list[str]) -> dict[str, RenderableType]:
+def _varies(name: str, rows: list[dict[str, Any]]) -> bool:
+    """Whether a parameter differs among trials; 1 and True are two values."""
+    first = repr(rows[0]["params"].get(name))
+    return any(repr(row["params"].get(name)) != first for row in rows)
+
+
+def _cells(document: Document, row: Document, varying: list[str], strips: _Strips) -> dict[str, RenderableType]:
     """A trial in every column that a table may have."""
     # A keep shows how far it can be believed, once that is more than provisional.
     believed = row["level"] if row["level"] in ("confirmed", "certified") else row["verdict"]
@@ -99,7 +106,7 @@ def _cells(document: Document, row: Document, varying: list[str]) -> dict[str, R
         "se": Text("" if row["se"] is None else f"{row['se']:.2g}", "dim"),
         "runs": Text(str(row["runs"]), "dim"),
         "time": Text(duration(row["seconds"]), "dim"),
-        STRIP: _strip(document, row),
+        STRIP: strips.of(row),
         CHANGED: Text(" ".join(changed), no_wrap=True, overflow="ellipsis"),
         **{
             PARAMETER + name: Text(setting(params.get(name)), "dim" * (params.get(name) == first.get(name)))
@@ -113,28 +120,40 @@ def _ran_elsewhere(row: Document) -> bool:
     return row["share"] == 1 and not row["comparable"]
 
 
-def _strip(document: Document, row: Document) -> Text:
-    """The rank of a score among those of its budget, the best to the right; a tick at the baseline.
+class _Strips:
+    """The rank of each score among those of its budget, the best to the right; a tick at the baseline.
 
     By value one outlier would hide the rest.
     """
-    alike = [one for one in document["trials"] if one["share"] == row["share"] and not _ran_elsewhere(one)]
-    scores = {trial["trial"]: trial["score"] for trial in alike if trial["score"] is not None}
-    if row["trial"] not in scores:
-        return Text(" " * PLACES)
-    ranks = sorted(set(scores.values()), reverse=document["direction"] == "minimize")
 
-    def place(score: float) -> int:
-        return round(ranks.index(score) / (len(ranks) - 1) * (PLACES - 1)) if len(ranks) > 1 else PLACES // 2
+    def __init__(self, document: Document) -> None:
+        self._descending = document["direction"] == "minimize"
+        scored = [row for row in document["trials"] if row["score"] is not None and not _ran_elsewhere(row)]
+        self._scores: dict[float, dict[int, float]] = {row["share"]: {} for row in scored}
+        """Scores by share of the budget and trial."""
+        for row in scored:
+            self._scores[row["share"]][row["trial"]] = row["score"]
+        self._ranks = {share: self._ranked(scores.values()) for share, scores in self._scores.items()}
 
-    strip = ["·"] * PLACES
-    if 0 in scores:
-        strip[place(scores[0])] = "┊"
-    here = place(row["score"])
-    strip[here] = "●"
-    text = Text("".join(strip), "dim")
-    text.stylize(f"not dim {VERDICTS[row['verdict']].style}", here, here + 1)
-    return text
+    def _ranked(self, scores: Iterable[float]) -> dict[float, int]:
+        return {score: rank for rank, score in enumerate(sorted(set(scores), reverse=self._descending))}
+
+    def of(self, row: Document) -> Text:
+        scores, ranks = self._scores.get(row["share"], {}), self._ranks.get(row["share"], {})
+        if row["trial"] not in scores:
+            return Text(" " * PLACES)
+
+        def place(score: float) -> int:
+            return round(ranks[score] / (len(ranks) - 1) * (PLACES - 1)) if len(ranks) > 1 else PLACES // 2
+
+        strip = ["·"] * PLACES
+        if 0 in scores:
+            strip[place(scores[0])] = "┊"
+        here = place(row["score"])
+        strip[here] = "●"
+        text = Text("".join(strip), "dim")
+        text.stylize(f"not dim {VERDICTS[row['verdict']].style}", here, here + 1)
+        return text
 
 
 STATES = {"running": "bold green", "failed": "bold red", "stopped": "yellow", "interrupted": "yellow"}

@@ -118,17 +118,19 @@ class Estimate:
         return float((1 - fraction) * rate.max())
 
     def after(self, seen: Observation) -> Estimate:
+        weight, mean, variance = self._point(seen) if seen.kind in ("record", "point") else self._result(seen)
+        return Estimate(self.noise, self.unit, mean, variance, _spread(weight, self.noise, seen.runs - 1, seen.squares))
+
+    def _point(self, seen: Observation) -> tuple[Array, Array, Array]:
+        """Weight, mean and variance after a point: how far points lie apart says nothing of the noise."""
+        if seen.kind == "point":
+            return self.weight, self.mean, self.variance
+        return self.weight, np.full_like(self.mean, seen.value), self.noise**2 / seen.runs
+
+    def _result(self, seen: Observation) -> tuple[Array, Array, Array]:
+        """The same after an edit, or another run of the champion."""
         look = (_Again if seen.kind == "same" else _Look)(self, seen.value, seen.runs)
-        is_point = seen.kind in ("record", "point")  # how far points lie apart says nothing of the noise
-        weight = self.weight if is_point else look.after(self.weight)
-        weight = _spread(weight, self.noise, seen.runs - 1, seen.squares)
-        if seen.kind == "record":
-            mean, variance = np.full_like(self.mean, seen.value), self.noise**2 / seen.runs
-        elif seen.kind == "point":
-            mean, variance = self.mean, self.variance
-        else:
-            mean, variance = look.followed() if seen.kind == "kept" else look.remaining()
-        return Estimate(self.noise, self.unit, mean, variance, weight)
+        return look.after(self.weight), *(look.followed() if seen.kind == "kept" else look.remaining())
 
 
 def first(values: tuple[float, ...], scale: float = 0.0) -> Estimate:
@@ -151,6 +153,8 @@ def estimate(values: tuple[float, ...], seen: Iterable[Observation]) -> Estimate
     """The estimate after the baseline's first runs and all later results."""
     every = tuple(seen)
     scale = _scale(values, every)
+    # A single run of a point that was left tells nothing: without such, long searches of parameters are short here.
+    every = tuple(one for one in every if one.kind != "point" or one.runs > 1)
     for length in range(STRIDE, len(every), STRIDE):  # a long history must not recurse deeply
         _estimate(values, scale, every[:length])
     return _estimate(values, scale, every)

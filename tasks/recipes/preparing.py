@@ -23,17 +23,19 @@ import platform
 import shutil
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from environments import FILE, Environment
 from environments.plugins import Refused
 from environments.recipe import DATA, JUDGE, SETTINGS, Recipe
 from tasks.machine import gpus
-from tasks.machine.slot_layout import here
-from tasks.recipes import execution, output
-from tasks.recipes.execution import GIB, Say
+from tasks.recipes import output
 from tasks.recipes.output import PREPARED, Content, Prepared, Unfit
 from tasks.system import file_trees, interrupt, orphans
 from tasks.system.files import write_atomic
+
+if TYPE_CHECKING:  # what runs a recipe is not loaded to read its output
+    from tasks.recipes.execution import Say
 
 FOLDER = ".prepared"
 VERSIONS = ("torch", "transformers")
@@ -91,20 +93,24 @@ def prepare(environment: Environment, runs: Path, say: Say) -> Path:
 
 def check_disk(environment: Environment, runs: Path) -> None:
     """Check that the disk has room for the recipe's output, or that existing output is unchanged. Raises Refused."""
+    from tasks.recipes import execution
+
     final, recipe = place(environment, runs), environment.prepare
     if final is None or recipe is None or output.read(final):
         return
     for folder in (runs, *(execution.shared(os.environ).values() if recipe.network else ())):
         there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-        if (free := shutil.disk_usage(there).free) < recipe.disk_gb * GIB:
+        if (free := shutil.disk_usage(there).free) < recipe.disk_gb * execution.GIB:
             needs = f"{environment.name} needs {recipe.disk_gb:g} GiB to be prepared ([prepare] disk_gb)"
-            raise Refused(f"{needs}, and the disk of {folder} has {free / GIB:.1f} GiB free: make room there")
+            raise Refused(f"{needs}, and the disk of {folder} has {free / execution.GIB:.1f} GiB free: make room there")
 
 
 def check_gpus(environment: Environment, home: Path) -> None:
     """Check that there is a GPU for an environment that needs one. Raises Refused."""
     if environment.device != "cuda":
         return
+    from tasks.machine.slot_layout import here
+
     other_make = any(Path("/dev", name).exists() for name in OTHER_MAKES)
     if not (here(home, environment).groups if gpus.can_be_asked() else other_make):
         fact = f"{environment.name} has device = 'cuda', but this machine has no usable GPU"
@@ -139,6 +145,8 @@ def compare(environment: Environment) -> None:
 
 def _make(environment: Environment, recipe: Recipe, final: Path, say: Say) -> None:
     """Run the recipe in a working folder, check its output, and move that to its final name."""
+    from tasks.recipes import execution
+
     staging, log = (final.with_name(f"{final.name}.{kind}") for kind in ("making", "log"))
     marker = f"prepare-{hashlib.sha256(str(staging).encode()).hexdigest()[:16]}"
     orphans.end(marker)  # left by an engine that was killed

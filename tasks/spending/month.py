@@ -16,7 +16,6 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from filelock import FileLock
 from pydantic import TypeAdapter, ValidationError
 
 from tasks.spending.prices import FILE, prices
@@ -99,6 +98,8 @@ def promise(ledger: Ledger, usd: float, more: float, unknown: bool = False) -> M
     usd, more = round(usd, 6), round(more, 6)
     if not (usd or more or unknown or (home / ACCOUNTS).exists()):
         return None
+    from filelock import FileLock
+
     with FileLock(home / LOCK):
         before = next((one for one in reversed([*_accounts(home)]) if one.campaign_id == own), None)
         now = CampaignAccount(time.time(), ledger.campaign.name, own, usd, more, unknown)

@@ -8,11 +8,10 @@ A hold that a kill left open ends with the process that held it, or, on another 
 
 from __future__ import annotations
 
-import json
 import threading
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from typing import Any
 
 from tasks.cache_key import At
@@ -212,8 +211,7 @@ class SpendingReader:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._path, self._offset = ledger.path / "events.jsonl", 0
-        self._events = _Events()
+        self._seen, self._events = 0, _Events()
         self._lock = threading.Lock()
 
     def read(self, history: History, now: float | None) -> Spent:
@@ -254,23 +252,10 @@ class SpendingReader:
             self._ledger.event(PRICE, usd_per_hour=usd_per_hour)
 
     def _catch_up(self) -> None:
-        """Read the whole lines that were added since the last time."""
-        if not self._path.is_file():
-            return
-        with self._path.open("rb") as file:
-            file.seek(self._offset)
-            added = file.read()
-        whole = added[: added.rfind(b"\n") + 1]
-        self._offset += len(whole)
-        for event in _events(whole.splitlines()):
+        """Add the events since the last time."""
+        for event in islice(self._ledger.events(), self._seen, None):
             self._events.add(event)
-
-
-def _events(lines: Iterable[bytes]) -> Iterable[Mapping[str, Any]]:
-    for line in lines:
-        with suppress(ValueError):  # cut short by a kill, as in Ledger.events
-            if isinstance(event := json.loads(line), dict) and "event" in event:
-                yield event
+            self._seen += 1
 
 
 def spent(ledger: Ledger, history: History, now: float | None = None) -> Spent:

@@ -96,9 +96,10 @@ def answer(place: TrialDir, said: ApprovalAnswer) -> bool:
 
 def parked(trials: Path) -> Iterator[Parked]:
     """Every proposal that needed approval, by number; `trials` is the campaign's folder of trials."""
-    for path in sorted(trials.glob("*/approval.json")):
-        place = TrialDir(path.parent)
-        said = path.with_name("answer.json")
+    # As text, since it is asked of every trial, and often.
+    asked = (folder for folder in trials.iterdir() if os.path.exists(f"{folder}/approval.json"))  # noqa: PTH110
+    for place in map(TrialDir, sorted(asked)):
+        path, said = place.path / "approval.json", place.path / "answer.json"
         yield Parked(
             int(place.path.name),
             workspace.PROPOSAL.validate_json(place.proposal.read_bytes()),

@@ -12,14 +12,13 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
 from environments.plugins import Refused
-from tasks.remote import jobs
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt, orphans
 from tasks.system.clock import clock
@@ -56,7 +55,7 @@ class Life:
         self.ledger.event("life", pid=os.getpid(), host=platform.node(), spent_before=before, **self._facts)
         if ended:
             self.ledger.event("orphans", killed=ended)
-        self._sweep(jobs.is_over)
+        self._sweep()
         self._beat = threading.Thread(target=self._beats, name="beat", daemon=True)
         self._beat.start()
         self._signals.__enter__()
@@ -65,7 +64,7 @@ class Life:
     def __exit__(self, kind: type[BaseException] | None, *_: BaseException | TracebackType | None) -> None:
         stopped = kind is KeyboardInterrupt and self.asked_to_stop
         self._signals.__exit__(None, None, None)
-        self._sweep(jobs.is_of(self.ledger.campaign.campaign_id))
+        self._sweep(own=True)
         self._over.set()
         self._beat.join()
         self._note()
@@ -73,8 +72,11 @@ class Life:
         if stopped:
             raise interrupt.StoppedForGood
 
-    def _sweep(self, wanted: Callable[[jobs.RemoteJob], bool]) -> None:
-        """Remove trials on other machines that nobody follows any more."""
+    def _sweep(self, own: bool = False) -> None:
+        """Remove trials on other machines that nobody follows any more. (own: those of this campaign, which ends)"""
+        from tasks.remote import jobs
+
+        wanted = jobs.is_of(self.ledger.campaign.campaign_id) if own else jobs.is_over
         if swept := jobs.sweep(wanted, SWEEP_SECONDS):
             self.ledger.event("remote", swept=swept)
 

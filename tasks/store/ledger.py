@@ -53,7 +53,7 @@ from tasks.store import attempts, lineage, workspace
 from tasks.store.judge_code import judge_digest, versions
 from tasks.store.seeds import JUDGED, Purpose, derive
 from tasks.store.workspace import TrialDir
-from tasks.system.files import append_line, write_atomic
+from tasks.system.files import GrowingFile, append_line, read_small, write_atomic
 from tasks.system.home import home
 from tasks.trial import History, Proposal, Rerun, Trial
 
@@ -158,6 +158,7 @@ class Ledger:
         self.path = path
         self.campaign = campaign
         self.program, self.results, self.trials = (path / name for name in ("program", "results", "trials"))
+        self._events = GrowingFile(path / "events.jsonl")
 
     @classmethod
     def exists(cls, name: str) -> bool:
@@ -267,16 +268,15 @@ class Ledger:
 
     def history(self) -> History:
         """Every finished trial in its last finished attempt, in the order of the decisions."""
-        finished = (TrialDir(path) for path in self.trials.iterdir())
-        read = [_decided(place.trial) for place in finished if place.trial.is_file()]
+        read = [trial for folder in self.trials.iterdir() if (trial := _decided(str(folder))) is not None]
         newest = {trial.number: trial for trial in sorted(read, key=lambda trial: trial.attempt)}
         return tuple(sorted(newest.values(), key=lambda trial: trial.settle))
 
     def proposals(self, history: History) -> tuple[Proposal, ...]:
         """Every proposal, whatever became of it, by number. Only those without a trial in `history` are read."""
         decided = {trial.number: trial.proposal for trial in history}
-        places = (TrialDir(path) for path in self.trials.iterdir() if path.name.isdigit())
-        new = {int(place.path.name): place.proposal for place in places if int(place.path.name) not in decided}
+        numbers = {int(path.name): path for path in self.trials.iterdir() if path.name.isdigit()}
+        new = {number: path / "proposal.json" for number, path in numbers.items() if number not in decided}
         left = {number: path.read_bytes() for number, path in new.items() if path.is_file()}
         read = {number: workspace.PROPOSAL.validate_json(text) for number, text in left.items()}
         return tuple(proposal for _, proposal in sorted((decided | read).items()))
@@ -307,20 +307,18 @@ class Ledger:
         append_line(self.path / "events.jsonl", json.dumps({"time": round(time.time(), 3), "event": kind, **facts}))
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """The events so far; a line that is none is left out, such as one cut short by a kill."""
-        path = self.path / "events.jsonl"
-        for line in path.read_text().splitlines() if path.is_file() else ():
-            with suppress(ValueError):
-                if isinstance(event := json.loads(line), dict) and "event" in event:
-                    yield event
+        """The events so far, which are not to be changed."""
+        return (event for event in self._events.read() if "event" in event)
 
 
-def _decided(path: Path) -> Trial:
-    """The trial in a file; Refused if it is damaged."""
+def _decided(folder: str) -> Trial | None:
+    """The trial of a folder, None if it is not decided; Refused if its file is damaged."""
     try:
-        return workspace.TRIAL.validate_json(path.read_bytes())
+        return workspace.TRIAL.validate_json(read_small(f"{folder}/trial.json"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
     except ValidationError as error:
-        raise plugins.explain(error, str(path)) from error
+        raise plugins.explain(error, f"{folder}/trial.json") from error
 
 
 def frozen_elsewhere(campaign: Path, environment: str) -> Path:

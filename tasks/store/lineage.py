@@ -25,6 +25,8 @@ from tasks.system.redact import Secret, known_secrets, scrub
 from tasks.trial import Trial
 
 WHO = "Nightshift <nightshift@localhost>"
+LOOSE = 200
+"""Objects in files of their own from which on they are packed: some fifty trials."""
 
 
 def commit(repository: Path, place: TrialDir, trial: Trial, program: tuple[str, ...]) -> str:
@@ -32,7 +34,7 @@ def commit(repository: Path, place: TrialDir, trial: Trial, program: tuple[str, 
     if not repository.exists():
         half_made = repository.with_name(repository.name + ".new")
         shutil.rmtree(half_made, ignore_errors=True)
-        _git(half_made, "init", "--quiet", "--bare", "--initial-branch=champion")
+        _git(half_made, "init", "--quiet", "--bare", "--initial-branch=champion", "--template=")
         half_made.rename(repository)
     parent = f"refs/trials/{trial.proposal.parent:04d}" if trial.proposal.parent is not None else None
     stream = b"".join(_stream(place, trial, program, parent))
@@ -50,6 +52,16 @@ def unlock(repository: Path) -> None:
     """Remove locks of a killed git. Only the holder of the campaign may do this."""
     for lock in list(repository.rglob("*.lock")):
         lock.unlink(missing_ok=True)
+
+
+def pack(repository: Path, loose: int = LOOSE) -> None:
+    """Put what lies in so many small files or more into a few large ones: each small one takes a block of the disk.
+
+    A trial makes four or five. Only the holder of the campaign may do this; a kill leaves all that was there.
+    """
+    if len(list(repository.glob("objects/[0-9a-f][0-9a-f]/*"))) >= loose:
+        _git(repository, "repack", "-d", "--quiet")
+        _git(repository, "pack-refs", "--all")
 
 
 def crown(repository: Path, number: int) -> None:

@@ -45,15 +45,17 @@ def sources(history: History, parked: Sequence[Parked] = ()) -> tuple[ProposerSu
     decided = {trial.number: trial.verdict.kind == "keep" for trial in history}
     proposals = {trial.number: trial.proposal for trial in history if trial.number > 0}
     proposals |= {one.number: one.proposal for one in parked}
-    found: dict[tuple[str, str], ProposerSummary] = {}
+    found: dict[tuple[str, str], tuple[int, int, Usage]] = {}
     for number, proposal in proposals.items():
         by = proposal.proposer, proposal.model
         asked = (proposal.instead_of.partition(":")[0], "") if proposal.instead_of else by
         tried, kept = number in decided, decided.get(number, False)
         for who, trials, keeps, usage in ((by, tried, kept, NOTHING_BOUGHT), (asked, 0, 0, proposal.usage)):
-            before = found.get(who, ProposerSummary(*who, 0, 0, NOTHING_BOUGHT))
-            found[who] = ProposerSummary(*who, before.trials + trials, before.kept + keeps, before.usage + usage)
-    return tuple(sorted(found.values(), key=lambda one: -one.trials))
+            before = found.get(who, (0, 0, NOTHING_BOUGHT))
+            spent = before[2] + usage if usage != NOTHING_BOUGHT else before[2]
+            found[who] = before[0] + trials, before[1] + keeps, spent
+    every = (ProposerSummary(*who, *counts) for who, counts in found.items())
+    return tuple(sorted(every, key=lambda one: -one.trials))
 
 
 def fallbacks(history: History) -> int:

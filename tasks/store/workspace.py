@@ -29,7 +29,6 @@ from environments import Environment, plugins
 from environments.plugins import Refused
 from environments.recipe import DATA
 from environments.score import Score
-from tasks.editing.edits import apply_edit
 from tasks.sandbox import outputs
 from tasks.system import file_trees
 from tasks.system.files import write_atomic
@@ -77,6 +76,8 @@ def prepare(place: TrialDir, program: Path, environment: Environment, proposal: 
     shutil.copytree(program, place.workspace)
     place.out.mkdir(parents=True)
     if proposal.edit:
+        from tasks.editing.edits import apply_edit
+
         for path in place.workspace.rglob("*"):  # frozen files are read-only, also for an ordinary user
             path.chmod(path.stat().st_mode | stat.S_IWUSR)
         apply_edit(place.workspace, proposal.edit, environment)

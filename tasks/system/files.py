@@ -1,10 +1,16 @@
-"""Atomic file replacement, and files of lines."""
+"""Atomic file replacement, and files that grow by lines."""
 
 from __future__ import annotations
 
+import json
 import os
 import threading
+from contextlib import suppress
 from pathlib import Path
+from typing import IO, Any
+
+MARK = 256
+"""Bytes before the end of what was read of a growing file that tell whether it is still the same file."""
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
@@ -30,3 +36,54 @@ def append_line(path: Path, line: str) -> None:
         file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
         torn = file.read(1) not in (b"", b"\n")
         file.write((b"\n" if torn else b"") + line.encode() + b"\n")
+
+
+def read_small(path: str) -> bytes:
+    """The content of a small file, by its path as text: of thousands, pathlib and buffers take longer than reading."""
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123
+        return file.readall()
+
+
+class GrowingFile:
+    """The JSON objects of a file that grows by lines. Each reading looks only at what was added since the last one."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._forget()
+
+    def read(self) -> tuple[dict[str, Any], ...]:
+        """All objects so far. A line that is none is left out, such as one cut short by a kill."""
+        with self._lock:
+            try:
+                with self._path.open("rb") as file:
+                    if not self._continues(file):
+                        self._forget()
+                        file.seek(0)
+                    added = file.read()
+            except FileNotFoundError:
+                self._forget()
+                return ()
+            whole = added[: added.rfind(b"\n") + 1]
+            self._objects += _objects(whole)
+            self._offset += len(whole)
+            self._last = (self._last + whole)[-MARK:]
+            return (*self._objects, *_objects(added[len(whole) :]))
+
+    def _forget(self) -> None:
+        self._offset, self._last = 0, b""
+        self._objects: list[dict[str, Any]] = []
+
+    def _continues(self, file: IO[bytes]) -> bool:
+        """Whether the file goes on behind what was read; the file is then there. False if it was written anew."""
+        file.seek(self._offset - len(self._last))
+        return file.read(len(self._last)) == self._last
+
+
+def _objects(lines: bytes) -> list[dict[str, Any]]:
+    found = []
+    for line in lines.split(b"\n"):
+        with suppress(ValueError):
+            if isinstance(value := json.loads(line), dict):
+                found.append(value)
+    return found

@@ -1,15 +1,12 @@
 """The outbox: trials and certificates of the ledger that are not in MLflow yet.
 
 The ledger counts. What MLflow has not taken is sent after the next trial, at the end, or on resume; a tracking server
-that is down stops nothing. What waits is derived from receipts beside the trials and certificates, so a kill loses
-and doubles nothing.
+that is down stops nothing. What waits is derived from receipts beside the trials and certificates (receipts.py), so
+a kill loses and doubles nothing.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,20 +17,18 @@ from tasks.describe import SELF_REPORTED
 from tasks.store import lineage
 from tasks.store.ledger import CERTIFICATE, Ledger, machine
 from tasks.system.clock import clock
-from tasks.system.files import write_atomic
 from tasks.system.home import home
 from tasks.system.redact import without_passwords
-from tasks.tracking import datasets
+from tasks.tracking import datasets, receipts
 from tasks.tracking.certificates import own
 from tasks.tracking.client import locate
 from tasks.tracking.connection import RecordRejected, Unreachable
 from tasks.tracking.interface import Ending
 from tasks.tracking.logged_model import Champion
+from tasks.tracking.receipts import RECEIPT, is_traced, is_tracked, is_unclosed, unsent, wants_traces
 from tasks.tracking.trial_run import CampaignRecord, TrialFiles
 from tasks.trial import History, Trial
 
-RECEIPT = ".receipt"
-"""Suffix of a certificate's receipt, instead of .json."""
 STATED = ("proposer", "rule", "cancel", "replicates", "looks", "seed", "isolation")
 """Settings of a campaign that are parameters of its run, by the same name."""
 PATIENCE_SECONDS = 1.0
@@ -120,7 +115,7 @@ class Outbox:
                     self._rest(began)
                     return
             else:
-                _sign(place.path / "traced.json", place.trial, run_id)
+                receipts.sign(place.path / "traced.json", place.trial, run_id)
                 self._untraced.remove(trial)
 
     def close(self, status: Ending) -> None:
@@ -155,7 +150,7 @@ class Outbox:
         run_id = self._log(trial, certificates)
         self.tracker.log_progress(self._campaign, trial, tuple(self._history), certificates)
         place = self.ledger.place_of(trial)
-        _sign(place.path / "tracked.json", place.trial, run_id)
+        receipts.sign(place.path / "tracked.json", place.trial, run_id)
 
     def _log(self, trial: Trial, certificates: Sequence[Certificate]) -> str:
         """Record a trial at its present level; returns its run."""
@@ -176,60 +171,7 @@ class Outbox:
             files = Champion(self.ledger.environment, self.ledger.place_of(champion), champion)
             if model := self.tracker.register(self._campaign, certificate, files, run_id):
                 self.ledger.event("registered", trial=champion.number, model=without_passwords(model))
-        _sign(path.with_suffix(RECEIPT), path, run_id)
-
-
-def waiting(ledger: Ledger, history: History) -> int:
-    """Number of records that wait: trials (or their traces), certificates, and the campaign's end."""
-    traces = wants_traces(ledger)
-    trials = [t for t in history if not is_tracked(ledger, t) or (traces and not is_traced(ledger, t))]
-    return len(trials) + len(unsent(ledger)) + is_unclosed(ledger)
-
-
-def is_unclosed(ledger: Ledger) -> bool:
-    """Whether the campaign's end is not recorded yet."""
-    said = [event for event in ledger.events() if event["event"] == "closed" or "end" in event]
-    return bool(said) and said[-1]["event"] == "tracking"
-
-
-def wants_traces(ledger: Ledger) -> bool:
-    """Whether the campaign, as last started, records requests to language models."""
-    spec = tomllib.loads((ledger.path / "spec.toml").read_text())
-    return bool(spec.get("advanced", {}).get("traces", False))
-
-
-def unsent(ledger: Ledger) -> list[Path]:
-    """The certificates that are not recorded as they are now, in order."""
-    found = (ledger.path / "certificates").glob("*.json")
-    left = [path for path in found if not _is_signed(path.with_suffix(RECEIPT), path)]
-    return sorted(left, key=lambda path: (CERTIFICATE.validate_json(path.read_bytes()).look, path.name))
-
-
-def is_tracked(ledger: Ledger, trial: Trial) -> bool:
-    """Whether the trial is recorded as it is now."""
-    place = ledger.place_of(trial)
-    return _is_signed(place.path / "tracked.json", place.trial)
-
-
-def is_traced(ledger: Ledger, trial: Trial) -> bool:
-    """Whether the trial's requests to language models are recorded as they are now."""
-    from tasks.tracking.traces import questions
-
-    place = ledger.place_of(trial)
-    return not questions(place.path) or _is_signed(place.path / "traced.json", place.trial)
-
-
-def _sign(receipt: Path, path: Path, run_id: str) -> None:
-    """Write a receipt: the run that took a file as it is now."""
-    write_atomic(receipt, json.dumps({"run_id": run_id, "of": fingerprint(path)}) + "\n")
-
-
-def _is_signed(receipt: Path, path: Path) -> bool:
-    return receipt.is_file() and json.loads(receipt.read_text())["of"] == fingerprint(path)
-
-
-def fingerprint(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+        receipts.sign(path.with_suffix(RECEIPT), path, run_id)
 
 
 def campaign_record(ledger: Ledger, flow_run_id: str | None) -> CampaignRecord:

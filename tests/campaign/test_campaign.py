@@ -83,9 +83,7 @@ def test_a_campaign_runs_and_everything_about_it_can_be_read(
 
     (life,) = lives(home, "one")
     names = sorted(row["name"] for row in rows(server, life["flow_run_id"]))
-    assert names == sorted(
-        f"{task} quad {n}" for n in range(4) for task in ("propose", "train", "evaluate", "decide", "record")
-    )
+    assert names == sorted(f"{task} quad {n}" for n in range(4) for task in ("propose", "train", "evaluate", "decide"))
     assert all(row["state"]["message"] for row in rows(server, life["flow_run_id"])), "every row says how it ended"
     chosen = {"logs": {"flow_run_id": {"any_": [life["flow_run_id"]]}}, "sort": "TIMESTAMP_ASC"}
     log = [line["message"] for line in ask("POST", f"{server}/logs/filter", chosen)]

@@ -258,3 +258,10 @@ def test_the_scores_of_a_trial_are_those_of_all_its_runs() -> None:
     assert utility(history, 1) == (100.0, 99.0)
     assert utility((tried((), None),), 0) == ()
     assert scored(None).utility == -np.inf
+
+
+def test_a_single_run_of_a_point_that_was_left_changes_nothing() -> None:
+    told = [Observation("record", 112.0), Observation("same", 104.0), Observation("point", 97.0, 2, 60.5)]
+    point = Observation("point", 60.0)
+    least, most = estimate(BASELINE, told), estimate(BASELINE, [one for each in told for one in (point, each, point)])
+    assert (most.level, most.error, most.sd) == (least.level, least.error, least.sd)

@@ -108,6 +108,21 @@ def test_checks_of_a_campaign_and_single_runs_load_neither_prefect_nor_scipy() -
     assert done.stdout == "set()\n", done.stderr
 
 
+def test_a_status_loads_nothing_that_trains_sends_or_tests() -> None:
+    code = """if True:
+        import sys
+        import flows.cli.seeing.status
+        from tasks.deciding.level_filter import Observation, estimate
+        estimate((1.0, 2.0, 4.0), [Observation("point", 1.5), Observation("record", 5.0), Observation("point", 2, 2, 1)])
+        heavy = {"scipy", "prefect", "mlflow", "optuna", "flows.spec.campaign_spec", "tasks.tracking.client"}
+        print((heavy | {"tasks.sandbox.program", "tasks.remote.jobs"}) & set(sys.modules))
+    """
+
+    done = run(sys.executable, "-c", code)
+
+    assert done.stdout == "set()\n", done.stderr
+
+
 def test_the_console_script_points_to_something_callable() -> None:
     module, _, name = PYPROJECT["project"]["scripts"]["nightshift"].partition(":")
 

@@ -262,6 +262,35 @@ def test_a_lock_that_a_killed_git_left_is_removed_by_the_next_life(tmp_path: Pat
     lineage.crown(repository, 0)
 
 
+def test_a_packed_repository_holds_the_same_in_a_few_files_and_takes_more(tmp_path: Path, repository: Path) -> None:
+    trials = two_trials()
+    commits = {t.number: lineage.commit(repository, place_of(tmp_path, t.number), t, PROGRAM) for t in trials}
+    patch, loose = lineage.patch(repository, 1), files_of(repository)
+
+    lineage.pack(repository)
+    assert files_of(repository) == loose, "so few are left as they are"
+    lineage.pack(repository, loose=1)
+
+    assert files_of(repository) < loose / 2
+    assert (lineage.commits(repository), lineage.patch(repository, 1)) == (commits, patch)
+    third = dataclasses.replace(trials[1], number=2, settle=2)
+    commits[2] = lineage.commit(repository, place_of(tmp_path, 2), third, PROGRAM)
+    lineage.crown(repository, 2)
+    lineage.pack(repository, loose=1)
+    assert lineage.commits(repository) == commits
+    assert git(repository, "rev-parse", "champion").strip() == commits[2]
+    assert git(repository, "fsck", "--no-progress") == ""
+
+
+def files_of(repository: Path) -> int:
+    return sum(path.is_file() for path in repository.rglob("*"))
+
+
+def test_where_there_is_no_repository_there_is_nothing_to_pack(repository: Path) -> None:
+    lineage.pack(repository)
+    assert not repository.exists()
+
+
 def test_where_there_is_no_repository_there_is_nothing_to_unlock(repository: Path) -> None:
     lineage.unlock(repository)
     assert not repository.exists()

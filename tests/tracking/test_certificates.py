@@ -24,7 +24,8 @@ from tasks.system.files import write_atomic
 from tasks.tracking.campaign_run import campaign_note, summary_points
 from tasks.tracking.certificates import certificate_points, certificate_tags, words
 from tasks.tracking.client import CampaignRecord, Mlflow, TrialFiles
-from tasks.tracking.outbox import Outbox, unsent, waiting
+from tasks.tracking.outbox import Outbox
+from tasks.tracking.receipts import unsent, waiting
 from tasks.tracking.registry import model_name
 from tasks.tracking.trial_run import trial_scalars, trial_tags, trial_times
 from tasks.trial import Due, History, Rerun, Run, Trial, Verdict

@@ -12,7 +12,8 @@ from tasks.store import workspace
 from tasks.store.ledger import Ledger, machine
 from tasks.system.files import write_atomic
 from tasks.tracking.client import Unreachable
-from tasks.tracking.outbox import Outbox, campaign_record, is_tracked, waiting
+from tasks.tracking.outbox import Outbox, campaign_record
+from tasks.tracking.receipts import is_tracked, waiting
 from tasks.trial import Trial
 from tests.support.fake_tracker import Shelf, night, notes, outbox_of, settled
 from tests.support.histories import decided

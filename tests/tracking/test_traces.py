@@ -18,7 +18,8 @@ from tasks.llm.trace import Answer, Attempt, RecordedRequest
 from tasks.store.ledger import Ledger
 from tasks.tracking.client import CampaignRecord, Mlflow, TrialFiles
 from tasks.tracking.connection import RecordRejected, Unreachable
-from tasks.tracking.outbox import Outbox, is_traced, waiting
+from tasks.tracking.outbox import Outbox
+from tasks.tracking.receipts import is_traced, waiting
 from tasks.tracking.traces import KEY, questions, span_of
 from tasks.trial import History, Trial, Usage
 from tests.support.fake_llm import Asked as Request

@@ -187,7 +187,10 @@ def test_a_certificate_is_shown_although_no_trial_is_new(tmp_path: Path, server:
     assert (ledger.path / "progress.png").read_bytes() == picture_of(ledger, history)
 
 
-def test_a_server_that_is_down_is_noted_once_and_holds_nobody_up(tmp_path: Path) -> None:
+def test_a_server_that_is_down_is_noted_once_and_holds_nobody_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flows.views.artifacts.REST_SECONDS", 3600)
     ledger, history = created(tmp_path), night([2.25, 1.0, 3.0], up=False)
     began = time.monotonic()
     with prefect_at(NOBODY), Artifacts(ledger, None, write_report) as showcase:
@@ -196,6 +199,8 @@ def test_a_server_that_is_down_is_noted_once_and_holds_nobody_up(tmp_path: Path)
         until(lambda: faults(ledger) == ["artifacts"])
         showcase.show(history[:2])  # its champion is announced
         until(lambda: faults(ledger) == ["artifacts", "announcements"])
+        early = picture_of(ledger, history[:1])
+        assert (ledger.path / "progress.png").read_bytes() == early, "pages wait, announcements do not"
         showcase.show(history)
 
     assert faults(ledger) == ["artifacts", "announcements"]

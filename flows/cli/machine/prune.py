@@ -27,7 +27,7 @@ from tasks.store.ledger import Ledger, campaigns
 from tasks.store.workspace import TrialDir, settled
 from tasks.system import file_trees
 from tasks.system.home import home
-from tasks.tracking.outbox import is_traced, is_tracked, wants_traces
+from tasks.tracking.receipts import is_traced, is_tracked, wants_traces
 from tasks.tracking.trial_run import metric_key
 from tasks.trial import History, Trial, baseline, best
 

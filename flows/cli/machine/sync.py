@@ -14,7 +14,8 @@ from flows.views.status import state, stored_spec
 from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger, campaigns
 from tasks.system.home import home
-from tasks.tracking.outbox import Outbox, waiting
+from tasks.tracking.outbox import Outbox
+from tasks.tracking.receipts import waiting
 
 
 @dataclass(frozen=True)

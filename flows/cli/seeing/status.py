@@ -6,8 +6,6 @@ import time
 
 from environments.plugins import Refused
 from flows.views import overview, terminal
-from flows.views.follow import Follower
-from flows.views.live_view import live_view
 from flows.views.status import document
 from tasks.store.ledger import Ledger, campaigns
 from tasks.system.home import home
@@ -37,6 +35,9 @@ def print_status(ledger: Ledger, as_json: bool, last: int | None = None) -> int:
         console = terminal.console()
         overview.show(status, ledger.path, console, last)
         if status["state"] == "running" and terminal.is_screen(console):
+            from flows.views.follow import Follower
+            from flows.views.live_view import live_view
+
             terminal.put(console, live_view(Follower(ledger).look(time.time()), console.width, ROWS))
     return 1 if status["state"] == "failed" else 0
 
