@@ -61,7 +61,8 @@ class LoneScript:
 
     @property
     def steps(self) -> str:
-        return self.option(STEPS, int)
+        name = self.option(STEPS, int)
+        return name if name and int(self.options.values[name]) > 0 else ""
 
     @property
     def problem(self) -> str:
@@ -69,7 +70,7 @@ class LoneScript:
 
     @property
     def old_gymnasium(self) -> bool:
-        return any(key in self.text for key in OLD_GYMNASIUM)
+        return "gymnasium" in self.modules.installed and any(key in self.text for key in OLD_GYMNASIUM)
 
     @cached_property
     def space(self) -> dict[str, dict[str, Any]]:

@@ -147,12 +147,14 @@ def test_options_are_read_with_their_types_bases_and_fields(tmp_path: Path) -> N
         "import dataclasses\nfrom tyro import cli\n"
         "class Common:\n    seed: int = 3\n    Rate: float = 2\n"
         "@dataclasses.dataclass(frozen=True)\nclass Options(Common):\n"
-        "    Rate: float = 1\n    size: int = dataclasses.field(default=2**4)\n"
+        "    Rate: float = 1\n    size: int = dataclasses.field(default=2**4)\n    room: int = int(1e6)\n    start: int = 5e3\n"
         "    sizes: list = dataclasses.field(default_factory=list)\n    path: str\n"
         "print(cli(Options))\n"
     )
     options = script_options(repository.parsed(tmp_path / "one.py"))
-    assert options is not None and options.values == {"seed": 3, "Rate": 1.0, "size": 16}
+    assert options is not None and options.values == {
+        "seed": 3, "Rate": 1.0, "size": 16, "room": 1000000, "start": 5000,
+    }  # fmt: skip
     assert (options.others, options.required) == (("sizes",), ("path",))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from dataclasses import dataclass
 
 from tasks.importing import _repository as repository
@@ -59,12 +60,19 @@ def _fields(node: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> dict[str, t
 
 
 def _value(node: ast.expr, kind: str) -> Literal | None:
-    """A default as a value; a whole number as a real one where the field's type says so."""
+    """A default as a value; a number as whole or real as the field's type says."""
     if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("field"):
         default = next((word.value for word in node.keywords if word.arg == "default"), None)
         return None if default is None else _value(default, kind)
+    called = ast.unparse(node.func) if isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords else ""
+    if called in ("int", "float") and isinstance(node, ast.Call):  # int(1e6)
+        return _value(node.args[0], called)
     value = repository.literal(node)
-    return float(value) if kind == "float" and isinstance(value, int) and not isinstance(value, bool) else value
+    if isinstance(value, bool | str) or value is None:
+        return value
+    if kind == "float":
+        return float(value)
+    return int(value) if kind == "int" and math.isfinite(value) and value == int(value) else value
 
 
 def scalars(tree: ast.Module) -> list[str]:

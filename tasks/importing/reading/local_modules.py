@@ -61,9 +61,14 @@ def _root(script: Path, name: str) -> Path | None:
     if top in sys.stdlib_module_names:
         return None
     own, *above = [script.resolve().parent, *script.resolve().parents[1 : UP + 1]]
-    if _file(own, top) and top != script.stem:
+    if _has(own, top) and top != script.stem:
         return own
-    return next((folder for folder in above if _file(folder, top) and find_spec(top) is None), None)
+    return next((folder for folder in above if _has(folder, top) and find_spec(top) is None), None)
+
+
+def _has(folder: Path, top: str) -> bool:
+    """Whether a module's file is there, or a folder with modules, which needs no `__init__.py`."""
+    return (folder / f"{top}.py").is_file() or any((folder / top).glob("*.py"))
 
 
 def _file(root: Path, name: str) -> Path | None:
