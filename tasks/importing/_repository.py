@@ -44,7 +44,7 @@ def read_text(path: Path, most: int = LARGEST_BYTES) -> str:
     try:
         if path.stat().st_size > most:
             raise Refused(f"{path} has {path.stat().st_size} bytes, more than {most}: it is read as text")
-        return path.read_text("utf-8")
+        return path.read_text("utf-8-sig")  # as Python and YAML do, without the mark that some editors put first
     except UnicodeDecodeError as wrong:
         raise Refused(f"{path} is not written in UTF-8 ({wrong.reason} at byte {wrong.start})") from wrong
     except OSError as wrong:

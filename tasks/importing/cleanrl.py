@@ -103,7 +103,7 @@ class Cleanrl(Importer):
     def recognise(self, place: str) -> Recognised:
         path = Path(place)
         if path.suffix != ".py" or not path.is_file():
-            return Recognised(False, "no file .py")
+            return Recognised(False, "a folder: name the script in it" if path.is_dir() else "no file .py")
         try:
             options = script_options(repository.parsed(path))
         except Refused as unreadable:

@@ -25,12 +25,12 @@ WRITERS = ("torch.utils.tensorboard", "tensorboardX", "tensorboard")
 
 
 def main() -> None:
-    import summary_writer
+    import summary_writer  # type: ignore[import-not-found]
 
     sys.modules.update(dict.fromkeys(WRITERS, summary_writer))
     sys.modules["tyro"] = standin_for_tyro()
     if HOW["gymnasium_029"]:
-        import gymnasium_029
+        import gymnasium_029  # type: ignore[import-not-found]
 
         gymnasium_029.restore()
     copy = Path(tempfile.gettempdir()) / "repository"
@@ -50,7 +50,7 @@ def standin_for_tyro() -> types.ModuleType:
 
 def cli(options: type, *_: object, **__: object) -> object:
     """The script's options, with the values of the trial. The budget begins here: packages are imported."""
-    values, known = chosen(), {field.name for field in dataclasses.fields(options)}  # type: ignore[arg-type]
+    values, known = chosen(), {field.name for field in dataclasses.fields(options)}
     if missing := sorted(values.keys() - known):
         raise SystemExit(f"{options.__name__} in {HOW['script']} has no {', '.join(missing)} any more")
     with (Path(CONFIG["out"]) / "progress.jsonl").open("a") as progress:

@@ -30,10 +30,12 @@ def local_modules(script: Path, tree: ast.Module) -> LocalModules:
     """Follow the imports of a script through the files of its repository."""
     found, waiting, seen = LocalModules(), [tree], set[Path]()
     for name in _imported(ast.walk(tree)):  # those within functions too
-        if root := _root(script, name):
+        if name.partition(".")[0] != script.stem and (root := _root(script, name)):
             found.files |= _files(root, name)
     while waiting:
-        for name in _imported(iter(waiting.pop().body)):
+        for name in _imported(waiting.pop().body):
+            if name.partition(".")[0] == script.stem:
+                continue
             root = _root(script, name)
             if root is None:
                 found.installed.add(name.partition(".")[0])
@@ -61,7 +63,7 @@ def _root(script: Path, name: str) -> Path | None:
     if top in sys.stdlib_module_names:
         return None
     own, *above = [script.resolve().parent, *script.resolve().parents[1 : UP + 1]]
-    if _has(own, top) and top != script.stem:
+    if _has(own, top):
         return own
     return next((folder for folder in above if _has(folder, top) and find_spec(top) is None), None)
 
