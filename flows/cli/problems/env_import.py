@@ -84,7 +84,8 @@ def _clear(parent: Path) -> None:
     for left in parent.glob(".*.half-made"):
         named = HALF_MADE.fullmatch(left.name)
         if named and left.is_dir() and not left.is_symlink() and not psutil.pid_exists(int(named[1])):
-            file_trees.remove(left)
+            with suppress(OSError):  # of another user
+                file_trees.remove(left)
 
 
 def _put(root: Path, name: str, content: str | Path) -> None:

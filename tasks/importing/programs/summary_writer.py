@@ -27,7 +27,7 @@ class ProgressLines:
     """What has been logged, and the lines that say so."""
 
     def __init__(self) -> None:
-        self._metric = (_OUT / "metric.txt").open("a", buffering=1)
+        self._metric = (_OUT / "metric.txt").open("w", buffering=1)
         self._progress = (_OUT / "progress.jsonl").open("a", buffering=1)
         self._recent: deque[float] = deque(maxlen=_HOW["window"])
         self._newest: dict[str, float] = {}
