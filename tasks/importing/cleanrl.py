@@ -81,7 +81,7 @@ class LoneScript:
             if name not in own and (isinstance(value, bool) or value not in (0, 1))
         }  # fmt: skip
         ranges = {name: repository.space({name.upper(): value}) for name, value in found.items()}
-        return {name: table for name, found in ranges.items() for table in found.values()}
+        return {name: table for name, guessed in ranges.items() for table in guessed.values()}
 
     @cached_property
     def metric(self) -> str:
@@ -217,7 +217,8 @@ def _left(script: LoneScript) -> Iterator[Term]:
     yield Term("no time limit in a script", f"budget_seconds = {BUDGET_SECONDS}, a guess: state your own")
     own = {*script.space, script.problem, script.steps, script.seed}
     kept = [name for name in (*values, *script.options.others) if name not in own]
-    yield Term(f"at their defaults: {', '.join(kept)}", "no range can be guessed: put them into [space] or [fixed]")
+    if kept:
+        yield Term(f"at their defaults: {', '.join(kept)}", "no range can be guessed: put them into [space] or [fixed]")
     if not script.seed:
         yield Term("no option seed", "fresh runs differ only by chance and timing: give it seed")
     yield Term("event files, videos, W&B, saved models", "left out; MLflow has the curves")

@@ -114,6 +114,21 @@ def test_it_runs_unchanged_and_the_mean_of_what_it_logs_is_the_score(script: Pat
     assert done.curve and done.startup is not None
 
 
+def test_a_run_that_its_time_ends_counts_with_what_it_has_logged(script: Path, tmp_path: Path) -> None:
+    imported_from(script, tmp_path / "here")
+    environment = environments.load(tmp_path / "here", {"budget_seconds": 0.3, "budget_steps": 10**9})
+    done, score = run(environment, tmp_path / "0000")
+    assert (done.status, score.value) == ("finished", 0.25), (done.error, score.error)
+
+
+def test_an_option_that_an_edit_has_removed_is_named(script: Path, tmp_path: Path) -> None:
+    environment = imported_from(script, tmp_path / "here")
+    file = tmp_path / "here/repository/small.py"
+    file.write_text(SCRIPT.replace("    num_envs: int = 2\n", "").replace("args.num_envs", "2"))
+    assert run(environment, tmp_path / "0000", num_envs=4)[0].status == "crash"
+    assert "Args in small.py has no num_envs any more" in (tmp_path / "0000/log.txt").read_text()
+
+
 def test_its_score_is_warned_of_and_what_was_left_is_said(script: Path, tmp_path: Path) -> None:
     account = import_environment(str(script), tmp_path / "here", "")
     (warning,) = account["warnings"]

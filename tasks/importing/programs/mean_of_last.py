@@ -18,17 +18,22 @@ FIGURE = r"[A-Za-z0-9][A-Za-z0-9_\-. :/@]{0,99}"
 """Names that figures beside a score may have."""
 
 
+def whole_lines(file: Path) -> list[str]:
+    """The lines of a file, less one that a kill has cut off; none if it is not there."""
+    return file.read_text().rpartition("\n")[0].splitlines() if file.is_file() else []
+
+
 def main() -> None:
     out, result, metric, count = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
     log, progress = out / "metric.txt", out / "progress.jsonl"
-    values = [float(line) for line in log.read_text().split()] if log.is_file() else []
+    values = [float(line) for line in whole_lines(log)]
     last = values[-count:]
     if not last:
         raise SystemExit(f"training logged no {metric!r}: is an episode longer than the budget?")
     score = sum(last) / len(last)
     if not math.isfinite(score):
         raise SystemExit(f"the last {len(last)} values of {metric!r} have the mean {score}")
-    reports = [line for line in progress.read_text().splitlines() if '"metrics"' in line]
+    reports = [line for line in whole_lines(progress) if '"metrics"' in line]
     newest = json.loads(reports[-1])["metrics"] if reports else {}
     figures = [(name, value) for name, value in newest.items() if name != metric and re.fullmatch(FIGURE, name)]
     also = dict(figures[-MOST_FIGURES:]) | {"values/logged": len(values)}
