@@ -16,6 +16,7 @@ original and runs nothing of it; whoever asked writes the folder. To add one, pu
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -98,9 +99,14 @@ def imported(place: str, source: str = "") -> tuple[str, Imported]:
         source: The importer to take where several fit; empty: the only one.
 
     Raises:
-        Refused: no importer or several recognise it, with each one's reason; or it cannot be converted.
+        Refused: nothing is there; no importer or several recognise it, with each one's reason; or it cannot be
+            converted.
     """
     known = importers()
+    if re.match(r"(https?|git|ssh)://|git@", place):
+        raise Refused(f"{place} is an address, and nothing is downloaded: git clone it, and import what lies there")
+    if "://" not in place and not any(Path(each).exists() for each in (place, place.partition("#")[0])):
+        raise Refused(f"there is no {place}: give a file, a folder or the URL of a storage")
     if source:
         plugins.require(source, known, "source")
         known = {source: known[source]}

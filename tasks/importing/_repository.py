@@ -44,7 +44,7 @@ def read_text(path: Path, most: int = LARGEST_BYTES) -> str:
     try:
         if path.stat().st_size > most:
             raise Refused(f"{path} has {path.stat().st_size} bytes, more than {most}: it is read as text")
-        return path.read_text("utf-8")
+        return path.read_text("utf-8-sig")  # as Python and YAML do, without the mark that some editors put first
     except UnicodeDecodeError as wrong:
         raise Refused(f"{path} is not written in UTF-8 ({wrong.reason} at byte {wrong.start})") from wrong
     except OSError as wrong:
@@ -109,18 +109,19 @@ def constants(tree: ast.Module) -> dict[str, Literal]:
             for target in targets:
                 assigned.setdefault(ast.unparse(target), []).extend([node.value] * len(targets))
     names = (name for name, values in assigned.items() if len(values) == 1 and name.isidentifier() and name.isupper())
-    literals = {name: _literal(assigned[name][0]) for name in names}
+    literals = {name: literal(assigned[name][0]) for name in names}
     return {name: value for name, value in literals.items() if value is not None}
 
 
-def _literal(node: ast.expr) -> Literal | None:
+def literal(node: ast.expr) -> Literal | None:
+    """A literal, or arithmetic of literals, as a value; None if it is anything else."""
     if isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float | str):
         return node.value
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        value = _literal(node.operand)
+        value = literal(node.operand)
         return -value if isinstance(value, int | float) else None
     if isinstance(node, ast.BinOp):
-        left, right = _literal(node.left), _literal(node.right)
+        left, right = literal(node.left), literal(node.right)
         if not isinstance(left, int | float) or not isinstance(right, int | float):
             return None
         if isinstance(node.op, ast.Pow):

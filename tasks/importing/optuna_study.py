@@ -12,7 +12,7 @@ from environments import FILE
 from environments.plugins import Refused
 from environments.space import Value, is_finite
 from tasks.importing import EarlierTrial, Imported, Importer, Recognised, Term, environment_toml
-from tasks.importing.reading.optuna_storage import DIALECT, SQLITE_HEAD, has_studies, is_journal, parted, study_of
+from tasks.importing.reading.optuna_storage import DIALECT, SQLITE_HEAD, STUDIES, is_journal, parted, study_of, tables
 from tasks.importing.reading.parameters import ConvertedParameter, choice, metric_name, number
 from tasks.importing.reading.programs import program
 from tasks.system.redact import without_passwords
@@ -40,8 +40,8 @@ class OptunaStudy(Importer):
         with path.open("rb") as file:
             head = file.read(4096)
         if head.startswith(SQLITE_HEAD):
-            fits = has_studies(path)
-            return Recognised(fits, f"an SQLite database {'with' if fits else 'without'} tables of Optuna's")
+            held = tables(path)
+            return Recognised(held == STUDIES, held)
         fits = is_journal(head)
         return Recognised(fits, "a journal of Optuna's" if fits else "neither an SQLite database nor an Optuna journal")
 

@@ -64,7 +64,7 @@ def _file(place: str) -> Path | None:
 def _budget(path: Path) -> int | float | None:
     """The constant TIME_BUDGET of a Python file, which is read and not run."""
     try:
-        body = ast.parse(path.read_text("utf-8")).body if path.is_file() else []
+        body = ast.parse(path.read_text("utf-8-sig")).body if path.is_file() else []
     except (SyntaxError, ValueError):
         return None
     for one in body:

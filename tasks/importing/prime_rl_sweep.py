@@ -10,7 +10,7 @@ import math
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from environments import toml_file
 from environments.plugins import Refused
@@ -120,15 +120,22 @@ def _parameter(key: str, stated: Mapping[str, Any], default: Value | None) -> Co
     kind = stated.get("distribution", "choice")
     if kind == "choice":
         values = stated.get("values")
-        if not isinstance(values, list) or not all(isinstance(one, Value) and is_finite(one) for one in values):
-            raise Refused(f"parameters.{key}: values must be a list of numbers, texts or booleans, got {values!r}")
+        if (
+            not isinstance(values, list)
+            or not values
+            or not all(isinstance(one, Value) and is_finite(one) for one in values)
+        ):
+            raise Refused(
+                f"parameters.{key}: values must be a list of numbers, texts or booleans with one entry at least, "
+                f"got {values!r}"
+            )
         return choice(values, default)
     ends = [stated.get(end) for end in ("min", "max")]
-    low, high = (end if isinstance(end, int | float) and math.isfinite(end) else None for end in ends)
+    low, high = (end if _is_number(end) else None for end in ends)
     if low is None or high is None or kind not in ("uniform", "log_uniform", "int_uniform"):
         raise Refused(f"parameters.{key}: must have a distribution with min and max, got {dict(stated)!r}")
     whole, step = kind == "int_uniform", stated.get("step")
-    if step is not None and (not isinstance(step, int | float) or step <= 0):
+    if step is not None and (not _is_number(step) or step <= 0):
         raise Refused(f"parameters.{key}: step must be a number above 0, got {step!r}")
     return number(low, high, whole=whole, log=kind == "log_uniform", step=step, default=default)
 
@@ -164,9 +171,13 @@ def _trial(status: Path) -> EarlierTrial | None:
         return None
     flat = {SAME.get(key, key): value for key, value in keys().flat(table)}
     params = {_name(key): value for key, value in flat.items() if key in keys().KEYS and isinstance(value, Value)}
-    if not isinstance(score, int | float) or isinstance(score, bool) or not math.isfinite(score):
-        score = None
-    return EarlierTrial(params, score, f"trial {status.parent.name} of the sweep: {state}")
+    return EarlierTrial(
+        params, score if _is_number(score) else None, f"trial {status.parent.name} of the sweep: {state}"
+    )
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _left(sweep: Mapping[str, Any]) -> Iterator[Term]:

@@ -73,7 +73,7 @@ def _imported(path: Path, sweep: Mapping[str, Any]) -> Imported:
     command = _command(path, sweep)
     name = _program(path, sweep, command)
     root = folder_of(path, name)
-    text = (root / name).read_text("utf-8", "replace")
+    text = (root / name).read_text("utf-8-sig", "replace")
     made = converted(parameters, defaults(text) if name.endswith(".py") else {})
     metric, direction, doubts = _metric(path, sweep, text)
     copied, not_copied = entries(root, name, OURS)

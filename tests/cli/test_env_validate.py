@@ -36,6 +36,7 @@ def test_the_template_and_the_readmes_ten_lines_have_no_warning(tmp_path: Path) 
         ("judge.py {out} {result}", "judge.py {result}", "eval_cmd never mentions {out}", "argument such as {out}"),
         ("--x {x} --out", "--out", "parameter 'y' stands neither", "--y {y}"),
         (SPACE, "", "there is no [space]", "space.lr ="),
+        (SPACE, SPACE.replace("space.x", "space.seed"), "space.seed: a search would pick", "config.json"),
         ("python fit.py", "cd . && python fit.py", "train_cmd: no shell reads it, so 'cd'", "bash -c"),
         ("python fit.py", "OMP_NUM_THREADS=2 python fit.py", "so 'OMP_NUM_THREADS=2'", "script"),
         ("--out {out}", "--out {out} > log.txt", "train_cmd: no shell reads it, so '>'", "bash -c"),

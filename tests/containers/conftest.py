@@ -41,8 +41,8 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     if why := missing():
         pytest.skip(why)
     kept = os.environ.get("DOCKER_TEST_DATA")
-    folder = Path(kept) if kept else tmp_path_factory.mktemp("docker")
-    folder.mkdir(exist_ok=True)
+    folder = Path(kept).absolute() if kept else tmp_path_factory.mktemp("docker")
+    folder.mkdir(parents=True, exist_ok=True)
     daemon = Engine(folder)
     daemon.start()
     try:

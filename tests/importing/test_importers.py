@@ -19,6 +19,7 @@ from environments import FILE, Environment, plugins
 from environments.plugins import Refused
 from environments.score import Score
 from flows.cli.problems.env_import import import_environment, shown
+from flows.cli.problems.verbs import env_import
 from flows.cli.problems.warnings import warnings
 from tasks.evaluate import judge_run
 from tasks.importing import PACKAGE, importers
@@ -308,6 +309,16 @@ def test_nothing_is_left_of_an_import_that_fails(
     assert list((tmp_path / "new").iterdir()) == []
 
 
+def test_what_a_killed_import_has_left_is_cleared_by_the_next_one(karpathy_like: Path, tmp_path: Path) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    left, running = tmp_path / f".else.{ended.pid}.half-made", tmp_path / f".else.{os.getpid()}.half-made"
+    for folder in (left, running, tmp_path / ".mine.half-made"):
+        filled(folder, {"repository/train.py": ""})
+    import_environment(str(karpathy_like), tmp_path / "here", "")
+    assert not left.exists() and running.is_dir() and (tmp_path / ".mine.half-made").is_dir()
+
+
 Change = Callable[[Path], object]
 
 
@@ -411,5 +422,18 @@ def test_the_verb_writes_checks_and_says_what_to_run_next(karpathy_like: Path, t
     assert account["importer"] == "autoresearch" and account["next"] == f"nightshift run {to}", done.stderr
     assert account["validated"]["varies"] == ["LEARNING_RATE", "WIDTH"]
     assert tomllib.loads((to / FILE).read_text())["requires"] == {}
+    assert account["refused"] is None
     again = nightshift("env", "import", str(karpathy_like), "--to", str(to), **more)
     assert again.returncode == 2 and "exists already" in again.stderr
+
+
+def test_what_the_check_of_a_written_folder_refuses_is_in_the_json(
+    karpathy_like: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NIGHTSHIFT_HOME", str(tmp_path / "runs"))
+    (karpathy_like / "train.py").write_text(f"import no_such_module\n{TRAIN}")
+    with pytest.raises(Refused, match="needs the module 'no_such_module'"):
+        env_import(str(karpathy_like), to=tmp_path / "here", trust=True, json=True)
+    account = json.loads(capsys.readouterr().out)
+    assert account["validated"] is None and "no_such_module" in account["refused"]
+    assert account["folder"] == str(tmp_path / "here") and (tmp_path / "here" / FILE).is_file()

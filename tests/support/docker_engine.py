@@ -120,18 +120,22 @@ class Engine:
     def _make_base(self, root: Path) -> None:
         """A base from Debian's packages. It trusts whom this machine trusts, which may sit behind a proxy."""
         packages = "python3-dev,python3-pip,ca-certificates"
-        subprocess.run(
+        if root.exists():  # of a build that was killed
+            shutil.rmtree(root)
+        made = subprocess.run(
             ["debootstrap", "--variant=minbase", f"--include={packages}", RELEASE, str(root)],
-            check=True, capture_output=True, timeout=BUILD_SECONDS,
+            capture_output=True, text=True, timeout=BUILD_SECONDS,
         )  # fmt: skip
+        assert made.returncode == 0, f"neither a registry nor Debian's packages:\n{(made.stdout + made.stderr)[-3000:]}"
         next(root.glob("usr/lib/python3.*/EXTERNALLY-MANAGED")).unlink()
         (root / "usr/bin/python").symlink_to("python3")
         shutil.copy(CA, root / "etc/ssl/certs")
         (root / "etc/pip.conf").write_text(f"[global]\ncert = {CA}\n")
         with subprocess.Popen(["tar", "-C", str(root), "-c", "."], stdout=subprocess.PIPE) as tar:
-            subprocess.run(
-                ["docker", "import", "-", BASE], env=self.environment, stdin=tar.stdout, check=True, capture_output=True
+            taken = subprocess.run(
+                ["docker", "import", "-", BASE], env=self.environment, stdin=tar.stdout, capture_output=True, text=True
             )
+        assert taken.returncode == 0, taken.stderr[-3000:]
         shutil.rmtree(root)
 
 

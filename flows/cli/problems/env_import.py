@@ -21,6 +21,8 @@ from tasks.system import file_trees
 ACCOUNT = "imported.md"
 """File with the account of the conversion, beside environment.toml."""
 WIDTH = 34
+HALF_MADE = re.compile(r"\..+\.(\d{1,9})\.half-made")
+"""A folder that an import is writing; the number is its process."""
 
 
 def import_environment(place: str, to: Path | None, importer: str) -> dict[str, Any]:
@@ -61,6 +63,7 @@ def _check_target(folder: Path, place: str) -> None:
 def _write(folder: Path, made: Imported) -> None:
     """Fill a folder beside the target and rename it, so that the target is there as a whole or not at all."""
     target = folder.resolve()
+    _clear(target.parent)
     half_made = target.with_name(f".{target.name}.{os.getpid()}.half-made")
     texts = {ACCOUNT: _account(made), **({HISTORY: earlier_trials.text(made.history)} if made.history else {})}
     try:
@@ -72,6 +75,17 @@ def _write(folder: Path, made: Imported) -> None:
         with suppress(OSError):
             file_trees.remove(half_made)
         raise
+
+
+def _clear(parent: Path) -> None:
+    """Remove what killed imports have left half made in a folder."""
+    import psutil
+
+    for left in parent.glob(".*.half-made"):
+        named = HALF_MADE.fullmatch(left.name)
+        if named and left.is_dir() and not left.is_symlink() and not psutil.pid_exists(int(named[1])):
+            with suppress(OSError):  # of another user
+                file_trees.remove(left)
 
 
 def _put(root: Path, name: str, content: str | Path) -> None:

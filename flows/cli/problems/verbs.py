@@ -90,10 +90,12 @@ def env_import(
     try:
         facts = validation.validate(account["folder"], {}, trust)
     except Refused as lacking:
+        if json:
+            terminal.print_json({**account, "validated": None, "refused": str(lacking)})
         again = f"{account['folder']} is written; when that is settled: nightshift env validate {account['folder']}"
         raise Refused(f"{lacking}\n{again}") from lacking
     if json:
-        terminal.print_json({**account, "validated": facts})
+        terminal.print_json({**account, "validated": facts, "refused": None})
         return 0
     print(validation.shown(facts, account["folder"]))
     print(f"then: {account['next']}")

@@ -18,6 +18,7 @@ IMPORT = re.compile(
     r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import|import[ \t]+([\w.]+(?:[ \t]*,[ \t]*[\w.]+)*))", re.MULTILINE
 )
 PLACEHOLDER = re.compile(r"(?<!\{)\{(\w+)\}")
+SEED = re.compile(r"(\w+[_.])?(random_)?(seed|random_state)", re.IGNORECASE)
 MOST_BYTES = 2**20
 """Of a program's file that is looked through."""
 TEXTS = ("title", "metric", "prepare.settings", "text.vllm_args")
@@ -64,16 +65,22 @@ def _judged(environment: Environment) -> str:
 
 
 def _space(environment: Environment, program: Mapping[str, str]) -> Iterator[str]:
-    """A space that is empty, and parameters that nothing reads."""
+    """A space that is empty or has a seed, and parameters that nothing reads."""
     if not environment.space:
         yield (
             "there is no [space], so a search has no parameter to vary: add one, such as "
             'space.lr = { type = "float", low = 1e-4, high = 1.0, log = true, default = 1e-3 }, or have code edited '
             "(--proposer llm_diff or agent)"
         )
+    for name in filter(SEED.fullmatch, environment.space):
+        yield (
+            f"space.{name}: a search would pick the luckiest seed, and fresh runs of the champion would repeat it: "
+            f"take it out of [space], and use the run's own (seed in config.json, {{seed}} in train_cmd)"
+        )
     given = {*PLACEHOLDER.findall(environment.train_cmd)}
     for name in environment.space if environment.program or not environment.remote else ():
-        if name not in given and not any(re.search(rf"\b{re.escape(name)}\b", text) for text in program.values()):
+        word = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)")
+        if name not in given and not any(map(word.search, program.values())):
             yield (
                 f"parameter {name!r} stands neither in train_cmd nor in a file of the program, so varying it changes "
                 f"nothing: add an argument such as --{name} {{{name}}}, or read it from config.json"

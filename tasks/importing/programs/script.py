@@ -67,7 +67,7 @@ def train(config: dict[str, Any], out: Path) -> None:
     os.chdir(copy)
     sys.path[0] = str(copy)
     script = Path(HOW["script"])
-    tree = with_constants(ast.parse(script.read_text(), str(script)), changed(config))
+    tree = with_constants(ast.parse(script.read_bytes(), str(script)), changed(config))
     if HOW["hub"]:
         os.environ |= {"HF_HUB_CACHE": HOW["hub"], "HF_HUB_OFFLINE": "1"}
     harness = imported_at(HOW["home"], HOW["harness"])

@@ -36,7 +36,7 @@ def trials(path: Path, params_of: Read = lambda _: {}) -> tuple[EarlierTrial, ..
 
 
 def _trials(path: Path, params_of: Read) -> Iterator[EarlierTrial]:
-    with path.open(encoding="utf-8", errors="replace", newline="") as file:
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
         lines = csv.reader((line.replace("\0", "") for line in file), delimiter="\t", quoting=csv.QUOTE_NONE)
         names = [name.strip().lower() for name in next(lines, [])]
         column = next((at for at, name in enumerate(names) if at > 0 and name not in NOT_SCORES), None)

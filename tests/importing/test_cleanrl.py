@@ -1,0 +1,184 @@
+"""The importer of scripts like CleanRL's: they run unchanged, without tyro and TensorBoard, and what they log counts."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import environments
+from environments import Environment
+from environments.plugins import Refused
+from environments.score import Score
+from flows.cli.problems.env_import import import_environment
+from flows.cli.problems.warnings import warnings
+from tasks.evaluate import judge_run
+from tasks.importing import _repository as repository
+from tasks.importing.programs.gymnasium_029 import with_final_info
+from tasks.importing.reading.dataclass_options import script_options
+from tasks.store.workspace import TrialDir
+from tasks.train import run_program
+from tasks.trial import Proposal, Run
+from tests.support.toy import SANDBOX
+
+SCRIPT = '''\
+import os
+from dataclasses import dataclass
+import gymnasium as gym
+import tyro
+from tensorboardX import SummaryWriter
+from small_utils.returns import scaled
+
+@dataclass
+class Args:
+    exp_name: str = os.path.basename(__file__)[: -len(".py")]
+    seed: int = 1
+    track: bool = False
+    target_kl: float = None
+    env_id: str = "CartPole-v1"
+    total_timesteps: int = 50
+    learning_rate: float = 2.5e-4
+    num_envs: int = 2
+    tau: float = 1
+    """never varied"""
+    anneal_lr: bool = True
+
+if __name__ == "__main__":
+    args = tyro.cli(Args)
+    assert args.exp_name == "small" and args.env_id == "CartPole-v1"
+    if args.track:
+        import wandb
+    envs = gym.vector.SyncVectorEnv(
+        [lambda: gym.wrappers.RecordEpisodeStatistics(gym.make(args.env_id)) for _ in range(args.num_envs)]
+    )
+    writer = SummaryWriter(f"runs/{args.exp_name}")
+    writer.add_text("options", str(vars(args)))
+    envs.reset(seed=args.seed)
+    for step in range(args.total_timesteps):
+        _, rewards, ended, _, infos = envs.step([0] * args.num_envs)
+        assert all(rewards == 1), "a lane was reset in a step of its own"
+        for info in infos.get("final_info", []):
+            if info and "episode" in info:
+                episode = info["episode"]
+                writer.add_scalar("charts/episodic_return", scaled(episode["r"], args.learning_rate), step)
+                writer.add_scalar("charts/length", episode["l"], step)
+    writer.add_scalar("eval/episodic_return", 1000.0, 0)
+    writer.close()
+'''
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    """A script in a repository, with the package that it imports in the folder above its own."""
+    package = tmp_path / "theirs/small_utils"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "returns.py").write_text("def scaled(value, rate):\n    return value * 0 + 1000 * rate\n")
+    path = tmp_path / "theirs/algorithms/small.py"
+    path.parent.mkdir()
+    path.write_text(SCRIPT)
+    return path
+
+
+def imported_from(script: Path, to: Path) -> Environment:
+    import_environment(str(script), to, "")
+    return environments.load(to)
+
+
+def run(environment: Environment, folder: Path, **params: float) -> tuple[Run, Score]:
+    place, proposal = TrialDir(folder), Proposal({**environment.defaults, **params})
+    done = run_program("import/1", environment, SANDBOX, environment.folder, place, proposal, seed=7)
+    return done, judge_run("import/1", environment, SANDBOX, place, done, seed=2)
+
+
+def test_a_script_with_a_dataclass_of_options_becomes_an_environment(script: Path, tmp_path: Path) -> None:
+    environment = imported_from(script, tmp_path / "here")
+    assert (environment.metric, environment.direction) == ("charts/episodic_return", "maximize")
+    assert environment.defaults == {
+        "learning_rate": 2.5e-4, "num_envs": 2, "anneal_lr": True, "env_id": "CartPole-v1",
+    }  # fmt: skip
+    assert environment.budget_steps == 50 and environment.editable == ("repository/small.py",)
+    assert set(environment.requires) == {"gymnasium"} and warnings(environment) == []
+    assert (tmp_path / "here/repository/small.py").read_text() == SCRIPT
+    assert (tmp_path / "here/repository/small_utils/returns.py").is_file()
+
+
+def test_it_runs_unchanged_and_the_mean_of_what_it_logs_is_the_score(script: Path, tmp_path: Path) -> None:
+    environment = imported_from(script, tmp_path / "here")
+    done, score = run(environment, tmp_path / "0000", learning_rate=0.001)
+    assert done.status == "finished", (tmp_path / "0000/log.txt").read_text()
+    assert score.value == 1.0, score.error
+    assert 8 <= score.also["charts/length"] <= 11 and score.also["values/logged"] >= 8  # always left: ten steps each
+    assert done.curve and done.startup is not None
+
+
+def test_a_run_that_its_time_ends_counts_with_what_it_has_logged(script: Path, tmp_path: Path) -> None:
+    imported_from(script, tmp_path / "here")
+    environment = environments.load(tmp_path / "here", {"budget_seconds": 0.3, "budget_steps": 10**9})
+    done, score = run(environment, tmp_path / "0000")
+    assert (done.status, score.value) == ("finished", 0.25), (done.error, score.error)
+
+
+def test_an_option_that_an_edit_has_removed_is_named(script: Path, tmp_path: Path) -> None:
+    environment = imported_from(script, tmp_path / "here")
+    file = tmp_path / "here/repository/small.py"
+    file.write_text(SCRIPT.replace("    num_envs: int = 2\n", "").replace("args.num_envs", "2"))
+    assert run(environment, tmp_path / "0000", num_envs=4)[0].status == "crash"
+    assert "Args in small.py has no num_envs any more" in (tmp_path / "0000/log.txt").read_text()
+
+
+def test_its_score_is_warned_of_and_what_was_left_is_said(script: Path, tmp_path: Path) -> None:
+    account = import_environment(str(script), tmp_path / "here", "")
+    (warning,) = account["warnings"]
+    assert "repository/small.py logs" in warning and "control judge" in warning
+    left = " ".join(term["theirs"] + term["ours"] for term in account["left"])
+    for name in ("budget_seconds", "track", "tau", "target_kl", "exp_name"):
+        assert name in left
+    assert "learning_rate" not in left
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ('"charts/episodic_return"', '"charts/gain"', "score is not seen.*charts/gain"),
+        ("seed: int = 1", "seed: int", "Args.seed has no default"),
+        ("tyro.cli(Args)", "Args()", "gives no dataclass"),
+        ("import os", "import (", "is not Python"),
+    ],
+)
+def test_a_script_that_cannot_be_carried_is_refused_with_the_reason(
+    script: Path, tmp_path: Path, old: str, new: str, reason: str
+) -> None:
+    script.write_text(SCRIPT.replace(old, new))
+    with pytest.raises(Refused, match=re.compile(reason, re.DOTALL)):
+        import_environment(str(script), tmp_path / "here", "")
+    assert not (tmp_path / "here").exists()
+
+
+def test_options_are_read_with_their_types_bases_and_fields(tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text(
+        "import dataclasses\nfrom tyro import cli\n"
+        "class Common:\n    seed: int = 3\n    Rate: float = 2\n"
+        "@dataclasses.dataclass(frozen=True)\nclass Options(Common):\n"
+        "    Rate: float = 1\n    size: int = dataclasses.field(default=2**4)\n    room: int = int(1e6)\n    start: int = 5e3\n"
+        "    sizes: list = dataclasses.field(default_factory=list)\n    path: str\n"
+        "print(cli(Options))\n"
+    )
+    options = script_options(repository.parsed(tmp_path / "one.py"))
+    assert options is not None and options.values == {
+        "seed": 3, "Rate": 1.0, "size": 16, "room": 1000000, "start": 5000,
+    }  # fmt: skip
+    assert (options.others, options.required) == (("sizes",), ("path",))
+
+
+def test_final_infos_are_one_for_each_lane_as_gymnasium_had_them() -> None:
+    infos = {
+        "final_obs": ["last", None], "_final_obs": [True, False], "_final_info": [True, False],
+        "final_info": {"episode": {"r": [9.0, 0.0], "_r": [True, False]}, "_episode": [True, False]},
+    }  # fmt: skip
+    made = with_final_info(infos, 2)
+    assert made["final_info"][0]["episode"]["r"].tolist() == [9.0] and made["final_info"][1] is None
+    assert made["final_observation"][0] == "last" and with_final_info({"a": 1}, 2) == {"a": 1}
+    assert json.dumps(sorted(made["final_info"][0])) == '["episode"]'
