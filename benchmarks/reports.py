@@ -5,7 +5,7 @@
 The campaigns are made without training: decided trials with parameters drawn at random, curves, a crash in twenty with
 the end of a traceback, a rationale of a few lines, an edit in ten, and a wait for a slot before each. Each figure is of
 one call in this process, everything imported before. "Ended" is the report at a campaign's end, with importances and
-ideas; "running" the one after each trial.
+ideas; "running" the one that is written on the way.
 """
 
 from __future__ import annotations

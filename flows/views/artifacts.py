@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
 
 REST = 19.0
-"""Seconds of rest for every second of work: drawing shares the machine and this interpreter with the trials."""
+"""Seconds of rest for every second of processor time: drawing shares the machine and the interpreter with trials."""
 REST_SECONDS = 30.0
 """The least rest; whoever looks more often has `nightshift watch`."""
 LOOK_SECONDS = 60.0
@@ -134,11 +134,11 @@ class Artifacts:
         with impatient_client(SEND_SECONDS) as client:  # the next trial is the next attempt
             told, shown, rested, since = NOTHING, NOTHING, 0.0, time.time()
             while not self._over.is_set() or shown is not self._newest:
-                news, began = self._newest, time.monotonic()
-                if news is not shown and (began >= rested or self._over.is_set()):
+                news, used = self._newest, time.thread_time()
+                if news is not shown and (time.monotonic() >= rested or self._over.is_set()):
                     self._publish(news, client)
                     told, shown = news, news
-                    rested = time.monotonic() + max(REST * (time.monotonic() - began), REST_SECONDS)
+                    rested = time.monotonic() + max(REST * (time.thread_time() - used), REST_SECONDS)
                 elif news is not told:  # nobody waits for the pages to hear of a champion
                     self._try({"announcements": partial(self._announce, news, client)})
                     told = news

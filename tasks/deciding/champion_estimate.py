@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from tasks.deciding.comparable import comparable
 from tasks.deciding.level_filter import Estimate, Observation, estimate
 from tasks.deciding.statistics import pooled
-from tasks.trial import History, Proposal, Trial, in_full, machine_of, measured
+from tasks.trial import History, Proposal, Trial, in_full, machine_of, measured, measured_each
 
 
 def champion_estimate(history: History) -> Estimate | None:
@@ -38,7 +38,9 @@ def _first(found: Trial) -> tuple[float, ...]:
 
 def run_sd(history: History) -> float:
     """Standard deviation between runs, pooled over the programs that ran several times; 0 if none did."""
-    found = pooled(utility(history, trial.number) for trial in in_full(history))
+    each = measured_each(history)
+    scores = (each[trial.number] for trial in in_full(history))
+    found = pooled([score.utility for score in some if score.value is not None] for some in scores)
     return found.sd if found else 0.0
 
 

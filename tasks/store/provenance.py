@@ -54,7 +54,7 @@ def sources(history: History, parked: Sequence[Parked] = ()) -> tuple[ProposerSu
             before = found.get(who, (0, 0, NOTHING_BOUGHT))
             spent = before[2] + usage if usage != NOTHING_BOUGHT else before[2]
             found[who] = before[0] + trials, before[1] + keeps, spent
-    every = (ProposerSummary(*who, *counts) for who, counts in found.items())
+    every = (ProposerSummary(*who, tried, kept, usage) for who, (tried, kept, usage) in found.items())
     return tuple(sorted(every, key=lambda one: -one.trials))
 
 

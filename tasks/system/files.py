@@ -50,7 +50,9 @@ class GrowingFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
-        self._forget()
+        self._offset, self._last = 0, b""
+        """How far it was read, and the end of that."""
+        self._objects: list[dict[str, Any]] = []
 
     def read(self) -> tuple[dict[str, Any], ...]:
         """All objects so far. A line that is none is left out, such as one cut short by a kill."""
@@ -71,8 +73,7 @@ class GrowingFile:
             return (*self._objects, *_objects(added[len(whole) :]))
 
     def _forget(self) -> None:
-        self._offset, self._last = 0, b""
-        self._objects: list[dict[str, Any]] = []
+        self._offset, self._last, self._objects = 0, b"", []
 
     def _continues(self, file: IO[bytes]) -> bool:
         """Whether the file goes on behind what was read; the file is then there. False if it was written anew."""
