@@ -92,25 +92,22 @@ def untrained(
     if trained.startup is None:
         startup = min(startup, trained.seconds * STARTUP_SHARE)
     cut = Cut(startup, trained.seconds * SHARE)
+    untold = Score.missing(UNTOLD, environment.higher_is_better)
     always = _is_next_to_nothing(trained, baseline)
 
     def scored(name: str, proposal: Proposal, training_seed: int = trained.seed) -> Score:
         aside = TrialDir(place.path / name)
         aside.path.mkdir(exist_ok=True)
         run = run_program(at.marker, environment, isolation, program, aside, proposal, training_seed, cut, slot=slot)
-        if not always and _was_trained(run, trained, startup):
-            score = Score.missing(UNTOLD, environment.higher_is_better)
-        else:
-            score = judge_run(at.marker, environment, isolation, aside, run, seed, slot, allowance=allowance)
+        judge = partial(judge_run, at.marker, environment, isolation, aside, run, seed, slot, allowance=allowance)
+        score = untold if not always and _was_trained(run, trained, startup) else judge()
         for large in (aside.out, aside.workspace):  # its logs are enough
             file_trees.remove(large)
         return score
 
     another_seed = partial(scored, "untrained-again", proposal, trained.seed ^ 1)
-    if always or trained.seconds >= SHORTEST_SECONDS:
-        score = _without_luck(scored("untrained", proposal), lent, another_seed)
-    else:
-        score = Score.missing(UNTOLD, environment.higher_is_better)
+    can_tell = always or trained.seconds >= SHORTEST_SECONDS
+    score = _without_luck(scored("untrained", proposal), lent, another_seed) if can_tell else untold
     if not proposal.edit:
         return UntrainedControl(score)
     hidden = score.value is None and score.error != UNTOLD
