@@ -1,9 +1,9 @@
 """What all campaigns of a home spent in a month: `spending.jsonl` in the home, which outlives deleted campaigns.
 
-Each line is one campaign's account at a moment: what it has spent since it began, and what it has promised, which is
-the most that it may still spend before it writes again. A promise is made under a lock, before anything is started,
-and only while the cap allows it beside the promises of all campaigns that run. So two campaigns never spend the same
-dollar. The promise of a campaign that does not run is void.
+Each line is the account of one campaign, or of one `try`, `duel` or `calibrate`, at a moment: what it has spent since
+it began, and what it has promised, which is the most that it may still spend before it writes again. A promise is made
+under a lock, before anything is started, and only while the cap allows it beside the promises of all campaigns that
+run. So two campaigns never spend the same dollar. The promise of a campaign that does not run is void.
 """
 
 from __future__ import annotations
@@ -113,6 +113,21 @@ def promise(ledger: Ledger, usd: float, more: float, unknown: bool = False) -> M
         if before or usd or more or unknown:
             _write(home, now)
         return None
+
+
+def note(home: Path, what: str, key: str, usd: float, unknown: bool = False) -> None:
+    """Add what was spent outside of campaigns.
+
+    Args:
+        key: Names what it was spent on; several notes of one are added up.
+    """
+    if not (usd or unknown):
+        return
+    with FileLock(home / LOCK):
+        before = next((one for one in reversed([*_accounts(home)]) if one.campaign_id == key), None)
+        unknown |= before.unknown if before else False
+        total = round(usd + (before.usd if before else 0.0), 6)
+        _write(home, CampaignAccount(time.time(), what, key, total, 0.0, unknown))
 
 
 def short(found: Month, need: str, home: Path) -> str:
