@@ -75,7 +75,7 @@ class Life:
 
     def _sweep(self, wanted: Callable[[jobs.RemoteJob], bool]) -> None:
         """Remove trials on other machines that nobody follows any more."""
-        if swept := jobs.sweep(wanted, SWEEP_SECONDS):
+        if swept := jobs.sweep(wanted, SWEEP_SECONDS, given_up=False):
             self.ledger.event("remote", swept=swept)
 
     @property
