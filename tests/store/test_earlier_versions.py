@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from environments import plugins
+from environments.judges.reported import Reported
 from environments.plugins import Refused
 from tasks.store import judge_code
 from tasks.store.judge_code import JudgeVersion
@@ -72,6 +73,13 @@ def test_a_changed_frozen_file_is_refused_without_naming_a_version(stored: Path)
     judge.write_text(judge.read_text() + "#\n")
     with pytest.raises(Refused, match="frozen files have changed"):
         ledger.verify()
+
+
+def test_the_digest_of_a_judge_covers_the_judge_that_it_extends(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path.name) or b"")  # type: ignore[func-returns-value]
+    judge_code.bytes_digest(Reported())
+    assert read[:2] == ["reported.py", "command.py"] and "__init__.py" not in read
 
 
 @pytest.mark.parametrize("name", ["cartpole", "quadratic", "arithmetic"])
