@@ -105,8 +105,8 @@ class OpenJob:
             return ""
         self.given_up.touch()
         return (
-            f"; after {GIVE_UP_DAYS} days campaigns no longer try: it may still cost money, so see what runs there, and "
-            f"remove {self.path} or run `nightshift prune` once it answers"
+            f"; after {GIVE_UP_DAYS} days campaigns no longer try: it may still cost money, so see what runs there, "
+            f"and remove {self.path} or run `nightshift prune` once it answers"
         )
 
     def close(self) -> None:
