@@ -77,7 +77,7 @@ def opened(sources: Sequence[EnvSource], cores: int) -> Iterator[Lanes | SharedL
     with _workers(shares - 1) as workers:
         for share, worker in enumerate(workers, 1):
             numbers = range(share, len(sources), shares)
-            worker.ask("make", sources[share::shares], numbers, os.sched_getaffinity(0), sys.path)
+            worker.make(sources[share::shares], numbers, os.sched_getaffinity(0), sys.path)
         with _made(sources[::shares]) as envs:
             yield SharedLanes(Lanes(envs, range(0, len(sources), shares)), workers, len(sources))
 
@@ -255,10 +255,19 @@ class SharedLanes:
             self._whole.take(frame, slice(share, None, len(frames)))
 
 
+class WorkerLost(Misbehaved):
+    """A worker ended without an answer."""
+
+
 class Worker:
     """A process that steps lanes. It is spoken to by one thread at a time, and ends when its connection is closed."""
 
     def __init__(self) -> None:
+        self.was_idle = False
+        """Whether it was kept from an earlier judgement, and has not answered since."""
+        self._start()
+
+    def _start(self) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
@@ -280,9 +289,33 @@ class Worker:
             raise self._lost() from None
         self.owes = True
 
+    def make(self, *given: object) -> None:
+        """Have it make environments. If it ended while it was idle, that is no fault of this judgement: another process
+        makes them.
+        """
+        self._given = given
+        try:
+            self.ask("make", *given)
+        except WorkerLost as lost:
+            self._begin_again(lost)
+
     def settle(self) -> None:
-        if self.owes:
+        """Wait until it has made them."""
+        if not self.owes:
+            return
+        try:
             self.answer()
+        except WorkerLost as lost:
+            self._begin_again(lost)
+            self.answer()
+
+    def _begin_again(self, lost: WorkerLost) -> None:
+        if not self.was_idle:
+            raise lost
+        self.was_idle = False
+        self._talk.close()
+        self._start()
+        self.ask("make", *self._given)
 
     def answer(self) -> Any:
         """The answer to what it was asked; raises what happened there."""
@@ -290,7 +323,7 @@ class Worker:
             kind, *found = self._talk.recv()
         except (EOFError, OSError):
             raise self._lost() from None
-        self.owes = False
+        self.owes = self.was_idle = False
         if kind == "failed":
             raise LaneFailed(*found)
         if kind == "wrong":
@@ -302,9 +335,9 @@ class Worker:
         self._process.kill()
         self._process.wait()
 
-    def _lost(self) -> Misbehaved:
+    def _lost(self) -> WorkerLost:
         self._process.kill()
-        return Misbehaved(f"a process that steps environments ended with status {self._process.wait()}")
+        return WorkerLost(f"a process that steps environments ended with status {self._process.wait()}")
 
 
 _idle: list[Worker] = []
@@ -329,6 +362,7 @@ def _workers(count: int) -> Iterator[list[Worker]]:
                     worker.ask("close")
                     worker.answer()
             if worker.is_usable:
+                worker.was_idle = True
                 with _lock:
                     _idle.append(worker)
             else:
