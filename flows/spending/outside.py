@@ -46,11 +46,11 @@ class OutsideAccount:
     @contextmanager
     def slot(self) -> Iterator[None]:
         """Note the cost of the slot that is held within the block."""
-        began = clock()
+        rate, began = HourlyRate(prices(self.home).of("here")), clock()
         try:
             yield
         finally:
-            month.note(self.home, self.what, self.key, HourlyRate(prices(self.home).of("here")).of(clock() - began).usd)
+            month.note(self.home, self.what, self.key, rate.of(clock() - began).usd)
 
     def rented(self, run: Run) -> None:
         """Note what a run paid for a rented machine."""
