@@ -80,7 +80,8 @@ def _normal(draw: np.random.Generator, rows: int, runs: int) -> Array:
 
 
 def _student(draw: np.random.Generator, rows: int, runs: int) -> Array:
-    return draw.standard_t(3, (rows, runs)) / np.sqrt(3)
+    drawn: Array = draw.standard_t(3, (rows, runs)) / np.sqrt(3)
+    return drawn
 
 
 def _skewed(draw: np.random.Generator, rows: int, runs: int) -> Array:
@@ -162,7 +163,7 @@ def simulated(
 ) -> Looks:
     """The tests of given runs, each in the shape (rows, runs); `steps`: of the search's, then of the fresh baseline."""
     least = search.var(1, ddof=1) / 2 if use != "unknown" else np.zeros(len(search))
-    found = []
+    found: list[tuple[Array, ...]] = []
     for mine, theirs in groups:
         now, fresh = champion[:, :mine], baseline[:, :theirs]
         if use == "unknown":

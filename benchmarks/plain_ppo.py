@@ -27,7 +27,7 @@ def make(id: str) -> gym.Env[Any, Any]:
     env = gym.wrappers.NormalizeObservation(env)
     env = gym.wrappers.TransformObservation(env, lambda seen: np.clip(seen, -10, 10), env.observation_space)
     env = gym.wrappers.NormalizeReward(env, gamma=GAMMA)
-    return gym.wrappers.TransformReward(env, lambda reward: float(np.clip(reward, -10, 10)))
+    return gym.wrappers.TransformReward(env, lambda reward: float(np.clip(float(reward), -10, 10)))
 
 
 def layer(inputs: int, outputs: int, gain: float = float(np.sqrt(2))) -> nn.Linear:

@@ -116,7 +116,7 @@ def bundled(
         for source, name in trainer_files("ppo"):
             text = source.read_text()
             (place / name).write_text(edited(text) if name == "train.py" else text)
-        problem = {"id": id, "kwargs": {}, "max_episode_steps": None}
+        problem: dict[str, object] = {"id": id, "kwargs": {}, "max_episode_steps": None}
         params = {**NORMALIZED, "num_envs": layout.envs, "simulator": layout.simulator}
         config = {"params": params, "seed": seed, "budget_seconds": seconds, "budget_steps": 0, "device": "cpu"}
         config |= {"cores": layout.cores, "out": str(place / "out"), "problem": problem, "resume": None, "init": None}
@@ -174,7 +174,7 @@ def stable_baselines(package: str) -> Callable[[str, float], tuple[int, float]]:
 
         ppo = importlib.import_module(package).PPO
         sizes = {"n_steps": 128, "n_epochs": 4, "batch_size": 128, "device": "cpu"}
-        network = {"net_arch": {"pi": [64, 64], "vf": [64, 64]}}
+        network: dict[str, object] = {"net_arch": {"pi": [64, 64], "vf": [64, 64]}}
         if package == "sbx":
             network = {"net_arch": [64, 64]}
             sizes.pop("device")

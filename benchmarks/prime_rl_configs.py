@@ -38,7 +38,11 @@ from prime_rl_parts.run import HARNESSES, Run, Settings
 
 TRAINER = "prime_rl"
 PACKAGE = "packages/prime-rl-configs/src"
-ELSEWHERE = {"text.backend": "openai", "text.endpoint.base_url": "http://127.0.0.1:1/v1", "readable": []}
+ELSEWHERE: dict[str, Value] = {
+    "text.backend": "openai",
+    "text.endpoint.base_url": "http://127.0.0.1:1/v1",
+    "readable": [],  # type: ignore[dict-item] # a list, as in a file
+}
 """What an environment says of its machine, and this one need not have."""
 PARSE = """\
 import contextlib, functools, io, json, sys

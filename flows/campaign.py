@@ -8,6 +8,8 @@ only memory is `history`.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 from prefect import State, flow, runtime
 from prefect.states import Completed, Failed
 
@@ -18,7 +20,7 @@ from flows.engine.cancelling import cancellable, reported
 from flows.engine.next_trial import FULL, WAITS, next_trial, undone
 from flows.engine.preparation import ensure_prepared, warm_starts
 from flows.engine.recovery import check_progress, crash_the_dead, presence, wait_for_the_other, wait_for_the_server
-from flows.engine.redecide import finish_pending
+from flows.engine.redecide import finish_pending, hold_pending
 from flows.engine.slurm.request import request_of
 from flows.engine.worker_pool import WorkerPool
 from flows.report.seeing import record_at_the_end
@@ -77,7 +79,10 @@ def campaign(
     if chaining.has_handed_over(ledger, run.id):
         return chaining.hand_over(spec, ledger, len(ledger.history()))
     wait_for_the_other(ledger, run.id)
-    with reported(ledger), cancellable(), Life(ledger, flow_run_id=run.id, page=run.ui_url) as life, presence(run.id):
+    with (
+        reported(ledger), cancellable(), Life(ledger, flow_run_id=run.id, page=run.ui_url) as life, presence(run.id),
+        ExitStack() as lent,
+    ):  # fmt: skip
         check_progress(ledger, run.id)
         spec.store(ledger)
         crash_the_dead(ledger, run.id)
@@ -85,10 +90,11 @@ def campaign(
         ensure_prepared(ledger, spec.launch)
         slots = spec.slots(ledger.environment)
         ledger.event("slots", locks=slots.locks if spec.launch == "here" else {})
-        money = CampaignBudget(spec, ledger, gpus_of(spec, ledger.environment, slots))
-        finished = finish_pending(spec, ledger, slots, reconcile(ledger))
+        money = lent.enter_context(CampaignBudget(spec, ledger, gpus_of(spec, ledger.environment, slots)))
+        hold_pending(spec, ledger, finished := reconcile(ledger), money)
+        finished = finish_pending(spec, ledger, slots, finished)
         outbox = Outbox(ledger, spec.tracking, run.id, finished)
-        with money, warm_starts(spec, ledger), Artifacts(ledger, run.id, write_report) as artifacts:
+        with warm_starts(spec, ledger), Artifacts(ledger, run.id, write_report) as artifacts:
             artifacts.show(finished)
             run_log.begin(ledger, finished)
             chunk = len(finished), spec.parallel

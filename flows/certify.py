@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Annotated
 
 from prefect import State, flow, runtime
@@ -12,7 +13,7 @@ from flows.engine.cancelling import cancellable, reported
 from flows.engine.elsewhere import cost, longest, runners
 from flows.engine.preparation import ensure_prepared, warm_starts
 from flows.engine.recovery import crash_the_dead, presence
-from flows.engine.redecide import finish_pending
+from flows.engine.redecide import finish_pending, hold_pending
 from flows.report.write import write_report
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.certify_options import CERTIFY
@@ -44,15 +45,19 @@ def certify(name: Name, on: On = [], runs: Runs = None, budget: Budget = "") -> 
     ledger, run = Ledger.open(name), runtime.flow_run
     spec = CampaignSpec.of(**stored_spec(ledger))
     before = ended(ledger)
-    with reported(ledger), cancellable(), Life(ledger, flow_run_id=run.id, page=run.ui_url) as life, presence(run.id):
+    with (
+        reported(ledger), cancellable(), Life(ledger, flow_run_id=run.id, page=run.ui_url) as life, presence(run.id),
+        ExitStack() as lent,
+    ):  # fmt: skip
         crash_the_dead(ledger, run.id)
         ensure_prepared(ledger, spec.launch)
         slots = spec.slots(ledger.environment)
-        history = finish_pending(spec, ledger, slots, reconcile(ledger))
+        money = lent.enter_context(CampaignBudget(spec, ledger, gpus_of(spec, ledger.environment, slots)))
+        hold_pending(spec, ledger, history := reconcile(ledger), money)
+        history = finish_pending(spec, ledger, slots, history)
         outbox = Outbox(ledger, spec.tracking, run.id, history)
         outcomes = []
-        money = CampaignBudget(spec, ledger, gpus_of(spec, ledger.environment, slots))
-        with money, warm_starts(spec, ledger), Artifacts(ledger, run.id, write_report) as artifacts:
+        with warm_starts(spec, ledger), Artifacts(ledger, run.id, write_report) as artifacts:
             for runner in runners(ledger, on, budget):
                 if runner.is_apart:
                     ledger.event("cost", words=cost(runner, runs))

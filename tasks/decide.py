@@ -17,7 +17,7 @@ from tasks.deciding.guards import fallen
 from tasks.deciding.simplicity import is_simpler, kept_in_a_row
 from tasks.deciding.values import Again, JudgedTrial, Weighed
 from tasks.rules import Rule
-from tasks.trial import History, Trial, Verdict, best
+from tasks.trial import UNTOLD, History, Trial, Verdict, best
 
 UNTRAINED_SHARE = 0.5
 """The score without training must stay below this share of the claimed gain."""
@@ -98,7 +98,8 @@ def _kept(history: History, environment: Environment, tried: JudgedTrial, keep: 
     seen |= {name: score.value for name, score in tried.control.others.items()}
     if reason := _not_learned(history, tried):
         return Verdict("discard", reason, None, seen)
-    return Verdict("keep", keep.reason, keep.level, seen, keep.simpler)
+    untold = f"; {UNTOLD}" if tried.control.score.error == UNTOLD else ""
+    return Verdict("keep", keep.reason + untold, keep.level, seen, keep.simpler)
 
 
 def _simpler(

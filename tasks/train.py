@@ -50,6 +50,8 @@ UNSANDBOXED = (
 NAMED = 3
 """Left-over processes that the log names; the rest are counted."""
 POLL_SECONDS = 0.05
+FINEST_POLL_SECONDS = 0.005
+"""For a time shorter than the other: a hundredth of a short training."""
 RAISED = "raised an exception"
 NO_CHECKPOINT = ("left no checkpoint in out/", "was stopped at the end of its")
 """Beginnings of the reason of a run that left nothing: it ended by itself, or by the end of its budget."""
@@ -208,6 +210,7 @@ def run_program(
         resources=session.resources,
         usd=session.usd,
         rented_gpus=session.rented_gpus,
+        stopped=session.is_over,
     )
 
 
@@ -296,7 +299,8 @@ class _Session:
 
     def _wait(self, program: Program) -> str | None:
         ready: float | None = None
-        while (status := program.poll(POLL_SECONDS)) is None:
+        poll = min(POLL_SECONDS, max(self.cut.budget_seconds, FINEST_POLL_SECONDS))
+        while (status := program.poll(poll)) is None:
             self.progress.read()
             now = clock()
             if ready is None and (self.progress.ready or now - program.started > self.cut.startup_seconds):

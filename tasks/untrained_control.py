@@ -7,7 +7,10 @@ allows it.
 without training   the program is stopped after a hundredth of its training time. Where the environment's own program
                    leaves a checkpoint when stopped so early, an edited program must too. One that then beats the
                    baseline is run so with another training seed too, and the worse score counts: an untrained network
-                   may play well by luck, and what was not learned does not depend on the seed
+                   may play well by luck, and what was not learned does not depend on the seed. A training of less than
+                   a second cannot be stopped in time: there is no such control then, and the verdict says so. Likewise
+                   if the program ended by itself, or was stopped only after a tenth of its training time. Where its
+                   whole training took less than a tenth of the baseline's, the control counts in any case
 
 And where code of an edited program is judged:
 
@@ -40,10 +43,14 @@ from tasks.store.workspace import TrialDir
 from tasks.system import file_trees
 from tasks.system.slot import Slot
 from tasks.train import Cut, run_program
-from tasks.trial import Proposal, Run, UntrainedControl
+from tasks.trial import UNTOLD, Proposal, Run, UntrainedControl
 
 SHARE = 0.01
 """Of its training time: at most one update, for a program that checks the clock once per update."""
+LATEST_SHARE = 0.1
+"""A program stopped later than after this share of its training time has trained."""
+SHORTEST_SECONDS = 1.0
+"""A training that can be stopped within such a share, also on a busy machine."""
 STARTUP_SHARE = 0.1
 """Of the time of a program that never reports `ready`, whose preparations count as training."""
 
@@ -85,21 +92,26 @@ def untrained(
     if trained.startup is None:
         startup = min(startup, trained.seconds * STARTUP_SHARE)
     cut = Cut(startup, trained.seconds * SHARE)
+    untold = Score.missing(UNTOLD, environment.higher_is_better)
+    always = _is_next_to_nothing(trained, baseline)
 
     def scored(name: str, proposal: Proposal, training_seed: int = trained.seed) -> Score:
         aside = TrialDir(place.path / name)
         aside.path.mkdir(exist_ok=True)
         run = run_program(at.marker, environment, isolation, program, aside, proposal, training_seed, cut, slot=slot)
-        score = judge_run(at.marker, environment, isolation, aside, run, seed, slot, allowance=allowance)
+        judge = partial(judge_run, at.marker, environment, isolation, aside, run, seed, slot, allowance=allowance)
+        score = untold if not always and _was_trained(run, trained, startup) else judge()
         for large in (aside.out, aside.workspace):  # its logs are enough
             file_trees.remove(large)
         return score
 
     another_seed = partial(scored, "untrained-again", proposal, trained.seed ^ 1)
-    score = _without_luck(scored("untrained", proposal), lent, another_seed)
+    can_tell = always or trained.seconds >= SHORTEST_SECONDS
+    score = _without_luck(scored("untrained", proposal), lent, another_seed) if can_tell else untold
     if not proposal.edit:
         return UntrainedControl(score)
-    unedited = scored("untrained-unedited", replace(proposal, edit=None)) if score.value is None else None
+    hidden = score.value is None and score.error != UNTOLD
+    unedited = scored("untrained-unedited", replace(proposal, edit=None)) if hidden else None
     if environment.judge.runs_in != "workspace":
         return UntrainedControl(score, unedited)
     halved = None
@@ -117,6 +129,18 @@ def untrained(
         for large in (aside.out, aside.workspace):
             file_trees.remove(large)
     return UntrainedControl(score, unedited, halved, borrowed, lent if borrowed else None)
+
+
+def _is_next_to_nothing(trained: Run, baseline: TrialDir) -> bool:
+    """Whether all of a training is as short as what would count as none of the baseline's."""
+    first = workspace.settled(baseline, "")
+    return first is not None and trained.seconds <= first[0].seconds * LATEST_SHARE
+
+
+def _was_trained(run: Run, trained: Run, startup: float) -> bool:
+    """Whether a control's run went on for too long: it ended by itself, or was stopped late."""
+    latest = trained.seconds * LATEST_SHARE + (startup if run.startup is None else 0.0)
+    return run.seconds > latest or (run.status == "finished" and not run.stopped)
 
 
 def _without_luck(score: Score, lent: Score, another_seed: Callable[[], Score]) -> Score:

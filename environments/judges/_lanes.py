@@ -78,7 +78,7 @@ def opened(sources: Sequence[EnvSource], cores: int, beside: bool = False) -> It
     with _workers(shares - here) as workers:
         for share, worker in enumerate(workers, here):
             numbers = range(share, len(sources), shares)
-            worker.ask("make", sources[share::shares], numbers, os.sched_getaffinity(0), sys.path)
+            worker.make(sources[share::shares], numbers, os.sched_getaffinity(0), sys.path)
         with _made(sources[: len(sources) if here else 1 : shares]) as envs:
             own = Lanes(envs, range(0, len(sources), shares)) if here else None
             yield SharedLanes(Lanes(envs, range(len(sources))), own, workers)
@@ -254,10 +254,19 @@ class SharedLanes:
             self._whole.take(frame, slice(share, None, self._shares))
 
 
+class WorkerLost(Misbehaved):
+    """A worker ended without an answer."""
+
+
 class Worker:
     """A process that steps lanes. It is spoken to by one thread at a time, and ends when its connection is closed."""
 
     def __init__(self) -> None:
+        self.was_idle = False
+        """Whether it was kept from an earlier judgement, and has not answered since."""
+        self._start()
+
+    def _start(self) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
@@ -279,9 +288,33 @@ class Worker:
             raise self._lost() from None
         self.owes = True
 
+    def make(self, *given: object) -> None:
+        """Have it make environments. If it ended while it was idle, that is no fault of this judgement: another process
+        makes them.
+        """
+        self._given = given
+        try:
+            self.ask("make", *given)
+        except WorkerLost as lost:
+            self._begin_again(lost)
+
     def settle(self) -> None:
-        if self.owes:
+        """Wait until it has made them."""
+        if not self.owes:
+            return
+        try:
             self.answer()
+        except WorkerLost as lost:
+            self._begin_again(lost)
+            self.answer()
+
+    def _begin_again(self, lost: WorkerLost) -> None:
+        if not self.was_idle:
+            raise lost
+        self.was_idle = False
+        self._talk.close()
+        self._start()
+        self.ask("make", *self._given)
 
     def answer(self) -> Any:
         """The answer to what it was asked; raises what happened there."""
@@ -289,7 +322,7 @@ class Worker:
             kind, *found = self._talk.recv()
         except (EOFError, OSError):
             raise self._lost() from None
-        self.owes = False
+        self.owes = self.was_idle = False
         if kind == "failed":
             raise LaneFailed(*found)
         if kind == "wrong":
@@ -301,9 +334,9 @@ class Worker:
         self._process.kill()
         self._process.wait()
 
-    def _lost(self) -> Misbehaved:
+    def _lost(self) -> WorkerLost:
         self._process.kill()
-        return Misbehaved(f"a process that steps environments ended with status {self._process.wait()}")
+        return WorkerLost(f"a process that steps environments ended with status {self._process.wait()}")
 
 
 _idle: list[Worker] = []
@@ -328,6 +361,7 @@ def _workers(count: int) -> Iterator[list[Worker]]:
                     worker.ask("close")
                     worker.answer()
             if worker.is_usable:
+                worker.was_idle = True
                 with _lock:
                     _idle.append(worker)
             else:

@@ -193,7 +193,8 @@ def budget_left(
     a_trial = spec.time_for_a_trial(ledger.environment, history)
     a_short_one = a_trial - (1 - share) * ledger.environment.budget_seconds
     one_more = share < 1 and min(seconds, until) < a_short_one + a_trial
-    return replace(money, trials=min(trials, 1.0) if one_more else trials, seconds=seconds)
+    trials = min(trials, 1.0) if one_more else trials
+    return replace(money, trials=trials, seconds=seconds, slots=spec.parallel)
 
 
 def _waiting(parked: Sequence[Parked]) -> tuple[Parked, ...]:

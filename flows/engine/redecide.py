@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from flows.engine.runner import Runner
 from flows.spec.campaign_spec import CampaignSpec
+from flows.spending.budget import CampaignBudget
 from tasks.decide import weigh
 from tasks.deciding.values import JudgedTrial
 from tasks.machine.slots import Slots
@@ -23,10 +24,23 @@ from tasks.system.clock import clock
 from tasks.trial import History, Trial, Verdict, Was
 
 
+def hold_pending(spec: CampaignSpec, ledger: Ledger, finished: History, money: CampaignBudget) -> None:
+    """Have the month hold the cost of all pending attempts. Refused if it, or the campaign's own limits, do not.
+
+    Args:
+        money: It is entered, so that what a killed process promised is taken back.
+    """
+    if pending := attempts.pending(ledger.path):
+        known = [finished if number else () for number in pending]
+        seconds = sum(spec.machine_time_for_a_trial(ledger.environment, history) for history in known)
+        again = ", ".join(str(number) for number in sorted(pending))
+        money.hold(finished, f"running trial {again} again, which was cut off,", seconds)
+
+
 def finish_pending(spec: CampaignSpec, ledger: Ledger, slots: Slots, finished: History) -> History:
     """The finished trials, after all pending attempts are run and decided; unchanged if none is pending.
 
-    Called first by every process that takes the campaign.
+    Called first by every process that takes the campaign, once their cost is held.
     """
     pending = attempts.pending(ledger.path)
     if not pending:

@@ -1,7 +1,7 @@
 """The page of all campaigns of a home, index.html, from a line of facts that each report leaves beside it.
 
 So the page costs a small file per campaign, however many trials it has. The facts of a campaign that has none, or was
-killed since, are gathered from its directory once and then kept.
+killed or resumed since, are gathered from its directory once and then kept.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from flows.report import page
 from flows.report.facts import Facts
 from flows.report.shareable import shareable
 from flows.views import status
+from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger, campaigns, check_name
 from tasks.system.files import write_atomic
 from tasks.system.home import home
@@ -94,7 +95,9 @@ def _row(name: str) -> CampaignRow:
     try:
         check_name(name)  # any folder can hold a campaign.json, and a name becomes a link
         kept = _kept(home() / name / SUMMARY)
-        if kept is not None and (kept.state != RUNNING or status.state(Ledger.open(name)) == RUNNING):
+        may_run = campaign_lock.is_held(home() / name / campaign_lock.LOCK)
+        is_plain = kept is not None and kept.state != RUNNING and not may_run
+        if kept is not None and (is_plain or kept.state == status.state(Ledger.open(name))):
             return replace(kept, name=name)
         facts = Facts.of(Ledger.open(name))
         keep(facts)

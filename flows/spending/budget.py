@@ -104,10 +104,16 @@ class CampaignBudget:
         """Have the month hold the cost of so many seconds of a slot, which a person asked for.
 
         Raises:
-            Refused: the month has too little left.
+            Refused: the campaign's own limits, or the month, have too little left.
         """
-        so_far = self._spent(history)
+        so_far, limits = self._spent(history), self.spec.advanced
         need = self._rate(so_far).of(seconds) + so_far.rented_rate.of(seconds)
+        if limits.max_usd is not None and need.usd and so_far.unknown:
+            fact = f"max_usd = {limits.max_usd:g} cannot be kept, since {so_far.unknown} has no known price"
+            raise Refused(f"{what} costs money, and {fact}: state the price, or resume without max_usd")
+        _check_own("max_usd", limits.max_usd, so_far.known_usd, need.usd, f"{what} may cost", "USD")
+        hours = so_far.machines.gpu_hours
+        _check_own("max_gpu_hours", limits.max_gpu_hours, hours, need.gpu_hours, f"{what} may take", "GPU hours")
         if found := self._promise(so_far, need.usd):
             raise Refused(month.short(found, f"{what} may cost {need.usd:.2f} USD", self._home))
 
@@ -191,6 +197,13 @@ def _own_limits(spec: CampaignSpec, so_far: Spent, planned: Projection) -> Short
     ):
         return Shortage(f"no GPU hours for another trial: max_gpu_hours = {words}", certifies=True)
     return None
+
+
+def _check_own(name: str, limit: float | None, used: float, need: float, what: str, unit: str) -> None:
+    """Refuse what a person asks for if it could break a limit of the campaign."""
+    if limit is not None and need and used + need > limit + ROUNDING:
+        fact = f"{what} {need:.2f} {unit}, and {used:.2f} of {name} = {limit:g} are used"
+        raise Refused(f"{fact}: raise {name} with `nightshift resume`, or ask for less")
 
 
 def _too_much(used: float, planned: Projection, name: str, limit: float, unit: str) -> str:

@@ -20,6 +20,7 @@ import math
 import statistics
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from decimal import Decimal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -29,6 +30,10 @@ from tasks.trial import Curve, History, Run, Trial, measured
 SPREADS = 2
 """A report agrees with a judgement within this many standard errors of the noise between runs."""
 ROUNDING = 1e-9
+FEWEST_SCORES = 3
+"""Different scores from which the digits to which a judge rounds are read."""
+MOST_DIGITS = 6
+"""After the point. With more, scores are not rounded."""
 
 
 class Canceller(BaseModel, ABC):
@@ -68,10 +73,24 @@ def trusted(history: History) -> set[int]:
     values = [score.value for score in measured(history, 0) if score.value is not None]
     noise = SPREADS * statistics.stdev(values) if len(values) > 1 else 0.0
 
+    rounded = _rounded_to({score.value for _, _, score in _finished(history) if score.value is not None})
+
     def allowed(found: list[float]) -> float:
-        return noise / math.sqrt(len(found)) + ROUNDING * max(map(abs, found))
+        return noise / math.sqrt(len(found)) + max(ROUNDING * max(map(abs, found)), rounded)
 
     return {number for number, found in gaps.items() if abs(statistics.fmean(found)) <= allowed(found)}
+
+
+def _rounded_to(scores: set[float]) -> float:
+    """The step of a judge that rounds its scores, or cuts them off; 0 if it does not, or too few are known.
+
+    A report that is not rounded agrees with the score only to this step.
+    """
+    if len(scores) < FEWEST_SCORES:
+        return 0.0
+    exponents = (Decimal(repr(score)).normalize().as_tuple().exponent for score in scores)
+    digits = max(-exponent if isinstance(exponent, int) else MOST_DIGITS + 1 for exponent in exponents)
+    return 10.0 ** -max(digits, 0) if digits <= MOST_DIGITS else 0.0
 
 
 def _finished(history: History) -> Iterator[tuple[Trial, Run, Score]]:

@@ -29,6 +29,8 @@ ROLLOUT = 2**16
 LATE_SECONDS = 2.0
 """How far a program's clock may be ahead of ours over a run, in addition to a tenth of it."""
 FEWEST_SHARED = 3
+SMALL_BYTES = 64
+"""A checkpoint that holds hardly more than a score, which two runs may have in common."""
 LARGEST = sys.float_info.max
 """Larger numbers can be neither printed nor compared."""
 Metrics = Mapping[str, float]
@@ -82,7 +84,12 @@ def against_others(
     if environment.deterministic:
         return None
     for other in earlier:
-        if reason := _same_checkpoint(run, proposal, other):
+        reason = _same_checkpoint(run, proposal, other)
+        if reason and outputs.length(folder / run.dir / "out") <= SMALL_BYTES:
+            if _differ(folder / run.dir, folder / other.run.dir):
+                continue  # whether they came to the same cannot be told by so little, and their progress says no
+            reason += ". So small a checkpoint may be equal by chance: report progress with `step`, to tell runs apart"
+        if reason:
             return reason
     for other in earlier:
         known = run.program is not None and other.run.program is not None
@@ -174,6 +181,12 @@ def _coincide(metric: str, one: Path, other: Path) -> bool:
     if objective:
         return len(set(objective)) > 1
     return any(here[step] != here[shared[0]] for step in shared)
+
+
+def _differ(one: Path, other: Path) -> bool:
+    """Whether two runs reported different values at the same step."""
+    here, there = _metrics(_reports(one)), _metrics(_reports(other))
+    return any(there.get(step, here[step]) != here[step] for step in here)
 
 
 def _reports(place: Path) -> Iterator[dict[str, object]]:

@@ -69,7 +69,7 @@ def told(brief: Brief) -> SimpleNamespace:
             f"trial {taken}: {changes(brief.space, champion, one)}: {one_line(one.rationale, WIDTH)}"
             for taken, one in sorted(brief.pending.items())
         ),
-        left=_left(brief.left, history),
+        left=_left(brief.left, history, len(brief.pending)),
     )
 
 
@@ -190,25 +190,28 @@ def _untried(space: Space, history: History) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
-def _pace(history: History, seconds: float | None) -> str:
+def _pace(history: History, left: RemainingBudget) -> str:
     """How long a trial takes from its first training to its verdict, and how many fit into the time that is left."""
+    seconds = left.seconds
     taken = [
         trial.wall_seconds for trial in history[1:] if trial.wall_seconds > 0 and trial.verdict.kind != "cancelled"
     ]
     if not taken:
         return ""
     each = statistics.median(taken[-PACE:])
-    fit = f", so time is left for about {seconds / each:.0f}" if seconds is not None and each else ""
-    return f" A trial takes about {each:.0f} s from its first training to its verdict{fit}."
+    beside = f", {left.slots} run at the same time" if left.slots > 1 else ""
+    fit = f", so time is left for about {seconds / each * left.slots:.0f}" if seconds is not None and each else ""
+    return f" A trial takes about {each:.0f} s from its first training to its verdict{beside}{fit}."
 
 
-def _left(left: RemainingBudget, history: History) -> str:
+def _left(left: RemainingBudget, history: History, under_way: int) -> str:
+    """The budget, without the trials that are under way."""
     hours = (left.seconds or 0) / 3600
     parts = (
-        "" if left.trials is None else f"{left.trials:.3g} trials",
+        "" if left.trials is None else f"{max(left.trials - under_way, 0.0):.3g} trials",
         "" if left.seconds is None else f"{hours:.1f} hours" if hours >= 1.5 else f"{60 * hours:.0f} minutes",
         "" if left.usd is None else f"{left.usd:.2f} USD for language models",
         "" if left.tokens is None else f"{left.tokens:,} tokens",
     )
-    pace = _pace(history, left.seconds)
+    pace = _pace(history, left)
     return f"{', '.join(filter(None, parts))}.{pace}" if any(parts) else pace.strip()

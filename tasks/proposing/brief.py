@@ -92,6 +92,8 @@ class RemainingBudget:
     seconds: float | None = None
     usd: float | None = None
     tokens: int | None = None
+    slots: int = 1
+    """Trials that run at the same time."""
 
 
 @dataclass(frozen=True)

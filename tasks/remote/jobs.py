@@ -4,7 +4,9 @@
 
 The file names the trainer, its settings and the key, which is all that a teardown needs; logins are in blocks. The
 process that follows a job holds a lock on its file. So a file that nobody locks belongs to a process that has died:
-the same run adopts the job, and `sweep` removes the others. A file goes when the teardown is confirmed.
+the same run adopts the job, and `sweep` removes the others. A file goes when the teardown is confirmed, and never
+before. Where an endpoint is gone for good, KEY.given-up stands beside it after GIVE_UP_DAYS and a last try: campaigns
+no longer wait for it then, while `nightshift doctor` goes on to name it and `prune` and `down` to try.
 """
 
 from __future__ import annotations
@@ -36,8 +38,11 @@ COSTS = "remote.jsonl"
 """In a run's directory: the jobs that it has had, a line each, with their cost."""
 PATIENCE_SECONDS = 15.0
 """How long a teardown waits for an endpoint that does not answer, before it is left to the next sweep."""
+GIVE_UP_DAYS = 3
+"""So long after its time a job that still cannot be removed is no longer tried at every start of a campaign."""
 log = logging.getLogger(__name__)
 LEAST_SECONDS = 0.5
+DAY = 86_400.0
 WHOLE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -89,6 +94,21 @@ class OpenJob:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def given_up(self) -> Path:
+        """The mark that campaigns no longer try to remove it."""
+        return self.path.with_suffix(".given-up")
+
+    def give_up(self) -> str:
+        """Mark it, if it is time and it was not; what to say then, or nothing."""
+        if time.time() < self.job.until + GIVE_UP_DAYS * DAY or self.given_up.exists():
+            return ""
+        self.given_up.touch()
+        return (
+            f"; after {GIVE_UP_DAYS} days campaigns no longer try: it may still cost money, so see what runs there, "
+            f"and remove {self.path} or run `nightshift prune` once it answers"
+        )
+
     def close(self) -> None:
         """Free the lock: from now on this process does not follow it."""
         os.close(self._descriptor)
@@ -112,6 +132,7 @@ class OpenJob:
         if job.costs.parent.is_dir():
             append_line(job.costs, json.dumps(facts))
         self.path.unlink(missing_ok=True)
+        self.given_up.unlink(missing_ok=True)
         return None
 
 
@@ -169,16 +190,22 @@ def begin(
     return OpenJob(job, path, descriptor, adopted=False)
 
 
-def sweep(wanted: Callable[[RemoteJob], bool], patience: float = PATIENCE_SECONDS) -> tuple[str, ...]:
+def sweep(
+    wanted: Callable[[RemoteJob], bool], patience: float = PATIENCE_SECONDS, given_up: bool = True
+) -> tuple[str, ...]:
     """Remove the wanted jobs that no live process follows; a line for each, also where that failed.
 
     Args:
         patience: Seconds for endpoints that do not answer, all together.
+        given_up: Whether to try those that were given up, too.
     """
     said, until = [], clock() + patience
     for left in _left(wanted):
         with left:
-            failed = left.end(max(until - clock(), LEAST_SECONDS))
+            if left.given_up.exists() and not given_up:
+                continue
+            if failed := left.end(max(until - clock(), LEAST_SECONDS)):
+                failed += left.give_up()
             said.append(failed or f"removed {left.job.key} at {left.job.trainer}, which nobody followed")
     return tuple(said)
 

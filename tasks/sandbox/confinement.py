@@ -208,10 +208,12 @@ def _present(paths: Iterable[str]) -> list[Path]:
 
 
 def _folders_above(paths: Iterable[Path]) -> list[str]:
-    """Create the parent folders of these paths: those that bubblewrap creates can be entered by their owner only."""
+    """Create the parent folders of these paths: those that bubblewrap creates can be entered by their owner only. In
+    /tmp, an ordinary user's program is their owner, and may not write there either.
+    """
     above = dict.fromkeys(folder for path in paths for folder in accumulate(path.parts[:-1], os.path.join))
     made = [folder for folder in above if folder not in ("/", "/tmp", "/dev", "/dev/shm", "/proc")]
-    return [word for folder in made for word in ("--perms", "0755", "--dir", folder)]
+    return [word for folder in made for word in ("--perms", "0555", "--dir", folder)]
 
 
 def _memory(path: str, size: int, mode: str = "1777") -> list[str]:

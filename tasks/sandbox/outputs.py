@@ -105,6 +105,13 @@ def digest(folder: Path, without: bytes = b"") -> str:
     return total.hexdigest()
 
 
+def length(out: Path) -> int:
+    """Bytes of all regular files but the reports."""
+    with closing(_walk(out)) as entries:
+        files = (entry for entry in entries if stat.S_ISREG(entry.status.st_mode) and entry.path != PROGRESS)
+        return sum(entry.status.st_size for entry in files)
+
+
 def newest(out: Path) -> float:
     """Modification time of the newest checkpoint file, as Unix time; 0 when there is none."""
     with closing(_walk(out)) as entries:

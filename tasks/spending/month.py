@@ -1,9 +1,9 @@
 """What all campaigns of a home spent in a month: `spending.jsonl` in the home, which outlives deleted campaigns.
 
-Each line is one campaign's account at a moment: what it has spent since it began, and what it has promised, which is
-the most that it may still spend before it writes again. A promise is made under a lock, before anything is started,
-and only while the cap allows it beside the promises of all campaigns that run. So two campaigns never spend the same
-dollar. The promise of a campaign that does not run is void.
+Each line is the account of one campaign, or of one `try`, `duel` or `calibrate`, at a moment: what it has spent since
+it began, and what it has promised, which is the most that it may still spend before it writes again. A promise is made
+under a lock, before anything is started, and only while the cap allows it beside the promises of all campaigns that
+run. So two campaigns never spend the same dollar. The promise of a campaign that does not run is void.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -22,6 +23,9 @@ from tasks.spending.prices import FILE, prices
 from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger
 from tasks.system.files import append_line
+
+if TYPE_CHECKING:
+    from filelock import FileLock
 
 ACCOUNTS, LOCK = "spending.jsonl", ".spending.lock"
 CENT = 0.01
@@ -98,9 +102,7 @@ def promise(ledger: Ledger, usd: float, more: float, unknown: bool = False) -> M
     usd, more = round(usd, 6), round(more, 6)
     if not (usd or more or unknown or (home / ACCOUNTS).exists()):
         return None
-    from filelock import FileLock
-
-    with FileLock(home / LOCK):
+    with _lock(home):
         before = next((one for one in reversed([*_accounts(home)]) if one.campaign_id == own), None)
         now = CampaignAccount(time.time(), ledger.campaign.name, own, usd, more, unknown)
         if before and _is_covered(before, now):
@@ -114,6 +116,27 @@ def promise(ledger: Ledger, usd: float, more: float, unknown: bool = False) -> M
         if before or usd or more or unknown:
             _write(home, now)
         return None
+
+
+def _lock(home: Path) -> FileLock:
+    from filelock import FileLock  # here, since most only read
+
+    return FileLock(home / LOCK)
+
+
+def note(home: Path, what: str, key: str, usd: float, unknown: bool = False) -> None:
+    """Add what was spent outside of campaigns.
+
+    Args:
+        key: Names what it was spent on; several notes of one are added up.
+    """
+    if not (usd or unknown):
+        return
+    with _lock(home):
+        before = next((one for one in reversed([*_accounts(home)]) if one.campaign_id == key), None)
+        unknown |= before.unknown if before else False
+        total = round(usd + (before.usd if before else 0.0), 6)
+        _write(home, CampaignAccount(time.time(), what, key, total, 0.0, unknown))
 
 
 def short(found: Month, need: str, home: Path) -> str:

@@ -77,7 +77,7 @@ class Life:
         from tasks.remote import jobs
 
         wanted = jobs.is_of(self.ledger.campaign.campaign_id) if own else jobs.is_over
-        if swept := jobs.sweep(wanted, SWEEP_SECONDS):
+        if swept := jobs.sweep(wanted, SWEEP_SECONDS, given_up=False):
             self.ledger.event("remote", swept=swept)
 
     @property

@@ -37,9 +37,11 @@ def judge_digest(judge: Judge) -> str:
 
 
 def bytes_digest(judge: Judge) -> str:
-    """SHA-256 of the judge's file, of what judges share, and of the score."""
-    file = Path(inspect.getfile(type(judge)))
-    code = [file, *sorted(file.parent.glob("_*.py")), Path(inspect.getfile(Score))]
+    """SHA-256 of the judge's file, of the judges that it extends, of what judges share, and of the score."""
+    classes = [each for each in type(judge).__mro__ if issubclass(each, Judge) and each is not Judge]
+    own = dict.fromkeys(Path(inspect.getfile(each)) for each in classes)
+    shared = sorted(next(iter(own)).parent.glob("_*.py"))
+    code = [*(file for file in own if file not in shared), *shared, Path(inspect.getfile(Score))]
     return hashlib.sha256(b"".join(path.read_bytes() for path in code)).hexdigest()
 
 

@@ -16,6 +16,7 @@ from tasks.certifying.certificate import Certificate, level
 from tasks.describe import SELF_REPORTED
 from tasks.store import lineage
 from tasks.store.ledger import CERTIFICATE, Ledger, machine
+from tasks.system import interrupt
 from tasks.system.clock import clock
 from tasks.system.home import home
 from tasks.system.redact import without_passwords
@@ -87,12 +88,14 @@ class Outbox:
             self.ledger.event("tracked", urls=self.tracker.urls(self._campaign))
             self._opened = True
         for trial in list(self.waiting):
+            interrupt.check()  # a slow server may have many to take, and the next process finds the rest
             try:
                 self._send(trial, certificates)
                 self.waiting.remove(trial)
             except RecordRejected as rejected:
                 self._refused(rejected, trial=trial.number)
         for path in looks:
+            interrupt.check()
             try:
                 self._send_certificate(path, certificates)
             except RecordRejected as rejected:
@@ -106,6 +109,7 @@ class Outbox:
     def _drain_traces(self, began: float) -> None:
         """Send the requests to language models of recorded trials. A failure does not affect the rest."""
         for trial in [one for one in self._untraced if one not in self.waiting]:
+            interrupt.check()
             place = self.ledger.place_of(trial)
             try:
                 run_id = self.tracker.log_traces(self._campaign, trial, TrialFiles(place.path))

@@ -165,6 +165,19 @@ def test_what_runs_of_one_program_differ_by_is_no_reason_for_mistrust() -> None:
     assert {one.number for one, _ in trusted_runs((*history, near, far))} == {0, 1, 2, 3, 4, 5}
 
 
+@pytest.mark.parametrize(("digits", "believed"), [(2, {0, 1, 2, 3}), (9, set())])
+def test_a_judge_that_rounds_its_scores_makes_no_report_distrusted(digits: int, believed: set[int]) -> None:
+    """One run of the baseline, so nothing is known of the noise between runs."""
+    ends = (1.23456789123, 1.4142135623, 1.7320508075, 2.2360679774)
+    history = tuple(trial(n, [rising(end, noise=0.0)]) for n, end in enumerate(ends))
+    rounded = tuple(
+        dataclasses.replace(one, score=Score.of([round(end, digits) + 10.0**-digits * (digits == 9)], True))
+        for one, end in zip(history, ends, strict=True)
+    )
+    assert {one.number for one, _ in trusted_runs(rounded)} == believed
+    assert not trusted_runs(rounded[:2]) or digits == 9, "two scores may have few digits by chance"
+
+
 def test_trust_needs_a_finished_run_with_a_score_and_a_curve_and_reruns_count() -> None:
     one = trial(0, [rising(60)], "keep")
     (run,) = one.runs

@@ -16,7 +16,7 @@ from tasks.deciding.values import JudgedTrial
 from tasks.evaluate import judge_run
 from tasks.machine.slots import NOWHERE
 from tasks.rules.greedy import Greedy
-from tasks.store.workspace import TrialDir
+from tasks.store.workspace import TRIAL, TrialDir
 from tasks.train import run_program
 from tasks.trial import History, Proposal, Run, Trial, UntrainedControl, Verdict, VerdictKind
 from tasks.untrained_control import untrained
@@ -46,7 +46,13 @@ out = pathlib.Path(sys.argv[sys.argv.index("--out") + 1])
 time.sleep(0.6)
 (out / "model.json").write_text(json.dumps({"x": 1.0}))
 READY
-time.sleep(0.3)
+time.sleep(1.5)  # so that a tenth of it is enough to be stopped in
+"""
+AT_ONCE = """\
+import json, pathlib, sys
+out = pathlib.Path(sys.argv[sys.argv.index("--out") + 1])
+READY
+(out / "model.json").write_text(json.dumps({"x": 1.0}))
 """
 
 
@@ -184,6 +190,30 @@ def test_a_program_is_run_again_with_a_hundredth_of_its_time(
     expected = not learned if learned is not None else says_ready
     assert caught is expected, control
     assert control.unedited is None
+
+
+@pytest.mark.parametrize(
+    ("baseline_seconds", "kind"), [(0.5, "keep"), (300.0, "discard")], ids=["as short", "much longer"]
+)
+def test_a_training_too_short_to_be_stopped_has_no_control_unless_the_baseline_trains_ten_times_as_long(
+    tmp_path: Path, baseline_seconds: float, kind: str
+) -> None:
+    environment = strict(tmp_path / "env", AT_ONCE.replace("READY", READY))
+    place, proposal = TrialDir(tmp_path / "trials/0001"), Proposal({"x": 1.0})
+    place.path.mkdir(parents=True)
+    run = Run("trials/0001", 7, 0.9, "finished", startup=0.1)
+    first = replace(trial(0, 2.0), runs=(replace(RUN, seconds=baseline_seconds),))
+    baseline = TrialDir(tmp_path / "trials/0000")
+    baseline.path.mkdir()
+    baseline.trial.write_bytes(TRIAL.dump_json(first))
+    control = untrained.fn.__wrapped__(  # type: ignore[attr-defined]
+        At("test", "d", 1), environment, SANDBOX, environment.folder, place, proposal, run, seed=9, trained_seed=8,
+        slot=NOWHERE, allowance=None, baseline=baseline, baseline_seed=8, lent=Score.of([2.0], False),
+    )  # fmt: skip
+    verdict = judged(environment, (first,), 0.0, control)
+    assert isinstance(verdict, Verdict) and verdict.kind == kind, control
+    assert ("not controlled" in verdict.reason) is (kind == "keep")
+    assert (control.score.value == 0.0) is (kind == "discard")
 
 
 LUCKY = """\

@@ -124,6 +124,30 @@ def test_a_worker_that_is_killed_costs_the_score_and_is_replaced() -> None:
     assert played([CARTPOLE] * 2, 2) == played([CARTPOLE] * 2, 1)
 
 
+def test_a_worker_that_ended_while_it_was_idle_costs_no_score() -> None:
+    expected = played([CARTPOLE] * 2, 1)
+    assert played([CARTPOLE] * 2, 2) == expected
+    (idle,) = own_children("environments.judges._lanes")
+    idle.suspend()  # so that it is still there when it is asked, and gone before it answers
+    with opened([CARTPOLE] * 2, 2) as lanes:
+        idle.kill()
+        lanes.reset({0: 1, 1: 2})
+    assert played([CARTPOLE] * 2, 2) == expected
+
+
+def test_a_worker_that_has_never_answered_is_not_started_twice() -> None:
+    worker = _lanes.Worker()
+    (process,) = own_children("environments.judges._lanes")
+    process.kill()
+    process.wait()
+    with pytest.raises(Misbehaved, match="ended with status"):
+        worker.make([CARTPOLE], range(1), {0}, [])
+    worker.was_idle = True
+    worker.make([CARTPOLE], range(1), {0}, sys.path)
+    worker.settle()
+    worker.end()
+
+
 def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     program = (
         "import os, signal\n"

@@ -106,6 +106,15 @@ def test_what_a_model_has_to_know_of_a_night_is_in_both_questions() -> None:
     assert "EXPECTED: by how much `pass@1`" in (FOLDER / "edit.md").read_text()
 
 
+def test_with_several_slots_more_trials_fit_and_those_under_way_are_not_left() -> None:
+    one = brief()
+    under_way = dict.fromkeys((*one.pending, 90), one.history[0].proposal)
+    two = replace(one, left=replace(one.left, slots=2), pending=under_way)
+    said = told(two).left
+    assert "its verdict, 2 run at the same time, so time is left for about 20" in said
+    assert f"{9 - len(under_way)} trials, 2.0 hours" in said
+
+
 @pytest.mark.parametrize(("steps", "part"), [(20, "ends after 20 steps"), (0, "is worth as much")])
 def test_speed_is_praised_only_where_time_is_the_budget(steps: int, part: str) -> None:
     asked = replace(brief(), problem=replace(PROBLEM, budget_steps=steps))

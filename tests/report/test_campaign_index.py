@@ -74,6 +74,14 @@ def test_a_campaign_that_was_killed_since_is_told_by_its_directory(tmp_path: Pat
     assert [(row.state, row.trials) for row in rows()] == [("interrupted", 4)]
 
 
+def test_a_campaign_that_was_resumed_since_runs(tmp_path: Path, home: Path) -> None:
+    ledger = stored(created(tmp_path), search(3, cancels=False))
+    write_report(ledger, FINISHED)
+    before = [row.state for row in rows()]
+    with campaign_lock.Life(ledger):
+        assert [row.state for row in rows()] == ["running"] != before
+
+
 @pytest.mark.parametrize("broken", ["{", '{"format": 99}', "{}", "[]", "null"])
 def test_a_campaign_that_cannot_be_read_says_so_and_hides_no_other(tmp_path: Path, home: Path, broken: str) -> None:
     write_report(stored(created(tmp_path, "good"), search(3, cancels=False)), FINISHED)

@@ -8,15 +8,19 @@ from typing import Any
 
 import pytest
 
+import environments
 from environments.plugins import Refused
+from flows.engine.redecide import hold_pending
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spending.budget import CampaignBudget, check_budget
+from flows.spending.outside import OutsideAccount
 from flows.spending.summary import sentences
 from flows.views.status import document
 from tasks.cache_key import At
 from tasks.spending.month import month
 from tasks.spending.prices import FILE
 from tasks.spending.spent import note_bought, note_rented
+from tasks.store import attempts
 from tasks.store.campaign_lock import Life
 from tasks.trial import History, Run, Usage
 from tests.support.histories import decided
@@ -203,3 +207,49 @@ def test_a_budget_that_is_damaged_meanwhile_stops_the_campaign_and_breaks_no_vie
         ran(money, 0, 6.0)
     stated(home)
     assert month(home).usd == 6.0, "what was spent was written all the same"
+
+
+def test_what_a_person_asks_for_keeps_the_campaigns_own_limits_too(tmp_path: Path, home: Path) -> None:
+    stated(home)
+    money = budget(spec(tmp_path, max_usd=20.0))
+    with Life(money.ledger), money:
+        ran(money, 0, 6.0)
+        money.hold(history(3.0), "the certificate", seconds=14.0)
+        with pytest.raises(Refused, match=r"the certificate may cost 15\.00 USD, and 6\.00 of max_usd = 20 are used"):
+            money.hold(history(3.0), "the certificate", seconds=15.0)
+    hours = budget(spec(tmp_path, "gpus", max_gpu_hours=1.0), gpus=2)
+    with Life(hours.ledger), hours, pytest.raises(Refused, match="max_gpu_hours = 1"):
+        hours.hold(history(3.0), "the certificate", seconds=1801.0)
+
+
+def test_the_rerun_that_a_kill_cut_off_is_held_before_it_runs_again(tmp_path: Path, home: Path) -> None:
+    stated(home, cap=6.5)
+    money = budget(spec(tmp_path))
+    known = history(3.0)
+    with Life(money.ledger), money:
+        hold_pending(money.spec, money.ledger, known, money)
+        assert month(home).promised == 0.0, "nothing is pending"
+        attempts.begin(money.ledger.path, 0, 2)
+        with pytest.raises(Refused, match=r"running trial 0 again.*7\.00 USD"):
+            hold_pending(money.spec, money.ledger, known, money)
+        stated(home, cap=20)
+        hold_pending(money.spec, money.ledger, known, money)
+        assert month(home).promised == RUN
+
+
+def test_runs_outside_of_campaigns_are_in_the_month_and_need_enough_left(tmp_path: Path, home: Path) -> None:
+    stated(home, cap=20)
+    environment = environments.load(quadratic(tmp_path / "quad"))
+    account = OutsideAccount(home, "duel", "duel-1")
+    for expected in (1.5, 3.0):
+        account.check(environment)
+        account.rented(Run("trial", 1, 5.0, "finished", usd=1.5))
+        assert month(home).usd == expected
+    with account.slot():
+        pass
+    assert 3.0 <= month(home).usd < 20.0
+    stated(home, cap=9.5)
+    with pytest.raises(Refused, match=r"a run may cost 7\.00 USD"):
+        account.check(environment)
+    account.rented(Run("trial", 1, 5.0, "finished", usd=None))
+    assert month(home).unknown

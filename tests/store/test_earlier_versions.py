@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from environments import plugins
+from environments.judges.reported import Reported
 from environments.plugins import Refused
 from tasks.store import judge_code
 from tasks.store.judge_code import JudgeVersion
@@ -72,6 +73,18 @@ def test_a_changed_frozen_file_is_refused_without_naming_a_version(stored: Path)
     judge.write_text(judge.read_text() + "#\n")
     with pytest.raises(Refused, match="frozen files have changed"):
         ledger.verify()
+
+
+def test_the_digest_of_a_judge_covers_the_judge_that_it_extends(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def noted(path: Path) -> bytes:
+        read.append(path.name)
+        return b""
+
+    monkeypatch.setattr(Path, "read_bytes", noted)
+    judge_code.bytes_digest(Reported())
+    assert read[:2] == ["reported.py", "command.py"] and read.count("command.py") == 1
 
 
 @pytest.mark.parametrize("name", ["cartpole", "quadratic", "arithmetic"])

@@ -10,6 +10,7 @@ import pytest
 from tasks.record import reconcile
 from tasks.store import workspace
 from tasks.store.ledger import Ledger, machine
+from tasks.system import interrupt
 from tasks.system.files import write_atomic
 from tasks.tracking.client import Unreachable
 from tasks.tracking.outbox import Outbox, campaign_record
@@ -196,6 +197,19 @@ def test_a_server_that_hangs_is_not_asked_after_every_trial(ledger: Ledger, monk
     monkeypatch.undo()
     outbox.close("stopped")
     assert shelf.sent == [0] and not outbox.problem, "the end does not wait"
+
+
+def test_who_is_asked_to_end_sends_no_further_trial_and_loses_none(ledger: Ledger) -> None:
+    first = settled(ledger, ())
+    history = (first, settled(ledger, (first,)))
+    shelf = Shelf()
+    outbox = outbox_of(ledger, shelf, history)
+    for path in ("drain", "close"):
+        with interrupt.asked(), pytest.raises(KeyboardInterrupt):
+            outbox.drain() if path == "drain" else outbox.close("stopped")
+        assert shelf.sent == [] and waiting(ledger, history) == 2
+    outbox.close("stopped")
+    assert shelf.sent == [0, 1]
 
 
 def test_a_receipt_says_which_run_took_which_trial(ledger: Ledger) -> None:
