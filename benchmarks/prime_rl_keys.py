@@ -38,11 +38,15 @@ def models(kind):
     for part in typing.get_args(kind):
         yield from models(part)
 
+def kinds(kind):
+    return {typing.get_origin(kind), *(origin for part in typing.get_args(kind) for origin in kinds(part))}
+
 def said(model, path):
     field = model.model_fields.get(path[0])
     if field is None:
         return "unchecked" if model.model_config.get("extra") == "allow" else "no"
-    found = [said(inner, path[1:]) for inner in models(field.annotation)] if path[1:] else ["yes"]
+    rest = path[2:] if dict in kinds(field.annotation) else path[1:]  # of a dictionary any name is a key
+    found = [said(inner, rest) for inner in models(field.annotation)] if rest else ["yes"]
     return next((word for word in ("yes", "unchecked") if word in found), "no")
 
 print(json.dumps({key: said(RLConfig, key.split(".")) for key in json.load(sys.stdin)}))
@@ -77,8 +81,12 @@ def table(columns: dict[str, dict[str, str]]) -> str:
 def values(kind: Key) -> str:
     """The values that we let through."""
     words = [f"`{word}`" for word in kind.words]
+    if kind.kind is list:
+        return f"a list of some of {', '.join(words)}"
     if kind.kind is bool:
         words = ["`true`", "`false`"]
+    elif kind.low == -float("inf"):
+        words.insert(0, "a number")
     elif kind.kind is not str:
         whole = "a whole number" if kind.kind is int else "a number"
         end = f"to {kind.high:g}" if kind.high != float("inf") else "on"

@@ -13,6 +13,7 @@ from environments import plugins
 from environments.plugins import Refused
 from environments.space import Value
 from tasks.importing import Term
+from tasks.importing.reading.prime_rl_values import rewritten
 from tasks.store.workspace import TRAINERS
 
 SAME = {
@@ -20,7 +21,6 @@ SAME = {
     "orchestrator.sampling.max_tokens": "orchestrator.train.sampling.max_completion_tokens",
     "orchestrator.sampling.temperature": "orchestrator.train.sampling.temperature",
     "orchestrator.max_concurrent": "orchestrator.concurrency.max_inflight",
-    "orchestrator.buffer.online_difficulty_filtering": "orchestrator.train.filter_zero_advantages",
     "inference.gpu_memory_utilization": "inference.vllm.gpu_memory_utilization",
     "inference.model.max_model_len": "inference.vllm.max_model_len",
     "inference.model.enforce_eager": "inference.vllm.enforce_eager",
@@ -111,6 +111,10 @@ def translated(table: Mapping[str, Any], where: str) -> PrimeRlConfig:
             name, ours, words = setting
             found.settings[name] = ours
             found.carried.append(Term(f"{key} = {value!r}", words))
+        elif today := rewritten(key, flat):
+            found.tuned |= today
+            words = ", ".join(f"{name} = {ours!r}" for name, ours in today.items())
+            found.carried.append(Term(f"{key} = {value!r}", words))
         else:
             _key(found, key, value, is_old)
     return found
@@ -182,11 +186,12 @@ def _key(found: PrimeRlConfig, key: str, value: object, is_old: bool) -> None:
     elif fault := known.KEYS[now].fault(value):
         found.left.append(Term(_short(key, value), f"{now} {fault}"))
     else:
-        assert isinstance(value, Value), "a key that may be tuned takes plain values"
-        found.tuned[now] = value
+        plain = ",".join(value) if isinstance(value, list) else value
+        assert isinstance(plain, Value), "a key that may be tuned takes plain values, or a list of words"
+        found.tuned[now] = plain
         called = {dotted: name for name, dotted in known.DOTTED.items()}.get(now, "")
         renamed = f"{now} = {value!r}" if now != key else "the same key"
-        found.carried.append(Term(f"{key} = {value!r}", renamed + (f", the parameter {called}" if called else "")))
+        found.carried.append(Term(_short(key, value), renamed + (f", the parameter {called}" if called else "")))
 
 
 def _short(key: str, value: object) -> str:
