@@ -140,7 +140,8 @@ def test_a_key_with_a_value_that_may_not_be_is_left_with_the_reason(tmp_path: Pa
     ("lora", "carried"),
     [
         ("{}", {"rank": 16}),
-        ("{ rank = 8, alpha = 16.0, dropout = 0.1 }", {"rank": 8, "alpha": 16.0, "dropout": 0.1}),
+        ("{ rank = 8, alpha = 16.0, dropout = 0.1 }", {"rank": 8, "alpha": 16.0}),
+        ("{ rank = 8, dropout = 0.1 }\nac = 'None'", {"rank": 8, "dropout": 0.1}),
         ("{ rank = 8, target_modules = ['q_proj', 'v_proj'] }", {"rank": 8, "target_modules": ["q_proj", "v_proj"]}),
         ("{ rank = 8, modules_to_save = ['lm_head'] }", {"rank": 8}),
         ("'None'", "None"),
@@ -152,6 +153,7 @@ def test_an_adapter_is_carried_with_its_settings(tmp_path: Path, lora: str, carr
     assert environments.load(laid(made, tmp_path / "made")).defaults["learning_rate"] == 3e-7
     assert tomllib.loads(str(made.files["train.toml"]))["trainer"]["model"]["lora"] == carried
     assert ("trainer.model.lora.modules_to_save = ['lm_head']" in left(made)) == ("modules_to_save" in lora)
+    assert ("trainer.model.lora.dropout = 0.1" in left(made)) == (lora.endswith("dropout = 0.1 }"))
 
 
 @pytest.mark.parametrize(

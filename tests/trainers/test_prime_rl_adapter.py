@@ -102,6 +102,32 @@ def test_where_no_layers_are_named_adapters_are_beside_those_of_dense_models(
     assert run.overlay(tuned(text, {}))["trainer"]["model"].get("lora") == asked
 
 
+def test_dropout_is_refused_where_activations_are_computed_again(run: Run) -> None:
+    dropout = "trainer.model.lora.dropout = 0.1\n"
+    with pytest.raises(Failed, match=r"^refused: trainer\.model\.lora\.dropout: .*trainer\.model\.ac = 'None'"):
+        run.overlay(tuned(dropout, {}))
+    run.overlay(tuned(dropout + "trainer.model.ac = 'None'\n", {}))
+    run.overlay(tuned("trainer.model.lora.dropout = 0.0\n", {}))
+
+
+@pytest.mark.parametrize(
+    ("text", "curriculum"),
+    [
+        ("", None),
+        ("[orchestrator.train.source.curriculum]", None),
+        ("gates.advantage.type = 'advantage_range'", {"gates": {"advantage": {"type": "advantage_range"}}}),
+        ("sampler.type = 'standard'", {"sampler": {"type": "standard"}}),
+        ("sampler.type = 'difficulty_pool'", {"sampler": {"type": "difficulty_pool", "seed": 3}}),
+    ],
+)
+def test_filters_of_questions_are_put_into_the_one_source(
+    run: Run, text: str, curriculum: dict[str, Any] | None
+) -> None:
+    text = f"orchestrator.train.source.curriculum.{text}" if text and not text.startswith("[") else text
+    [source] = run.overlay(tuned(text, {}))["orchestrator"]["train"]["source"]
+    assert source.get("curriculum") == curriculum and source["env"]["taskset"]["id"] == "taskset"
+
+
 def test_the_layers_are_a_text_with_commas_where_they_are_a_parameter() -> None:
     text = tuned("", {"lora_rank": 8, "lora_alpha": 16.0, "lora_dropout": 0.1, "lora_targets": "q_proj, v_proj"})
     lora = {"rank": 8, "alpha": 16.0, "dropout": 0.1, "target_modules": ["q_proj", "v_proj"]}

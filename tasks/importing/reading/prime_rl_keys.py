@@ -13,7 +13,7 @@ from environments import plugins
 from environments.plugins import Refused
 from environments.space import Value
 from tasks.importing import Term
-from tasks.importing.reading.prime_rl_values import rewritten
+from tasks.importing.reading.prime_rl_values import DROPOUT, is_refused_dropout, rewritten
 from tasks.store.workspace import TRAINERS
 
 SAME = {
@@ -117,6 +117,12 @@ def translated(table: Mapping[str, Any], where: str) -> PrimeRlConfig:
             found.carried.append(Term(f"{key} = {value!r}", words))
         else:
             _key(found, key, value, is_old)
+    if is_refused_dropout(found.tuned):
+        dropped = Term(f"{DROPOUT} = {found.tuned.pop(DROPOUT)!r}", "its gradients are right with ac = 'None' alone")
+        found.carried[:] = [term for term in found.carried if not term.theirs.startswith(DROPOUT)]
+        found.left.append(
+            Term(f"{DROPOUT} = {dropped!r}", "only with trainer.model.ac = 'None' are its gradients right")
+        )
     return found
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from environments.space import Value
 
 LORA = "trainer.model.lora"
+DROPOUT = f"{LORA}.dropout"
 LORA_RANK = 16
 """prime-rl's rank where a file switches adapters on and says no more."""
 BUFFER, CURRICULUM = "orchestrator.buffer", "orchestrator.train.source.curriculum"
@@ -35,6 +36,11 @@ def rewritten(key: str, table: Mapping[str, Any]) -> dict[str, Value] | None:
         rest = {} if f"{BUFFER}.easy_threshold" in table else {"normal": (1.0, 1.0)}
         return _pools({"hard": (value, 0.0)} | rest)
     return None
+
+
+def is_refused_dropout(tuned: Mapping[str, Value]) -> bool:
+    """Whether a configuration's adapters have a dropout that the trainer refuses."""
+    return bool(tuned.get(DROPOUT)) and tuned.get("trainer.model.ac") != "None"
 
 
 def _pools(pools: dict[str, tuple[float, float]]) -> dict[str, Value]:

@@ -50,6 +50,7 @@ _KINDS = {
     "number": Key(float),
     "number|None": Key(float, words=OFF),
     "share": Key(float, 0, 1),
+    "decay": Key(float, 0, 0.9999),
     "temperature": Key(float, 0, 2),
     "memory": Key(float, 0.05, 0.98),
     "count": Key(int, 1),
@@ -89,7 +90,7 @@ count|disabled           trainer.model.fused_lm_head_token_chunk_size
 highest|high|medium      trainer.matmul_precision
 count                    seq_len trainer.model.seq_len orchestrator.seq_len
 grpo|max_rl|rae          orchestrator.algo.type
-share                    orchestrator.algo.decay
+decay                    orchestrator.algo.decay
 linear                   orchestrator.algo.length_penalty.type
 number                   orchestrator.algo.length_penalty.num_output_tokens_weight
 number                   orchestrator.algo.length_penalty.num_input_tokens_weight
