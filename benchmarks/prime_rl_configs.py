@@ -46,7 +46,7 @@ CURRICULUM = "orchestrator.train.source.curriculum"
 MORE: dict[str, dict[str, Value]] = {
     "adapter": {
         "lora_rank": 24, "lora_alpha": 48.0, "lora_dropout": 0.05, "lora_targets": "q_proj,v_proj",
-        "trainer.model.ac": "None",
+        "trainer.model.ac": "None", "trainer.model.ac_offloading": "None",
     },
     "filters": {
         f"{CURRICULUM}.sampler.type": "difficulty_pool",

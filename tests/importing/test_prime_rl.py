@@ -141,7 +141,7 @@ def test_a_key_with_a_value_that_may_not_be_is_left_with_the_reason(tmp_path: Pa
     [
         ("{}", {"rank": 16}),
         ("{ rank = 8, alpha = 16.0, dropout = 0.1 }", {"rank": 8, "alpha": 16.0}),
-        ("{ rank = 8, dropout = 0.1 }\nac = 'None'", {"rank": 8, "dropout": 0.1}),
+        ("{ rank = 8, dropout = 0.1 }\nac = 'None'\nac_offloading = 'None'", {"rank": 8, "dropout": 0.1}),
         ("{ rank = 8, target_modules = ['q_proj', 'v_proj'] }", {"rank": 8, "target_modules": ["q_proj", "v_proj"]}),
         ("{ rank = 8, modules_to_save = ['lm_head'] }", {"rank": 8}),
         ("'None'", "None"),

@@ -104,9 +104,9 @@ def test_where_no_layers_are_named_adapters_are_beside_those_of_dense_models(
 
 def test_dropout_is_refused_where_activations_are_computed_again(run: Run) -> None:
     dropout = "trainer.model.lora.dropout = 0.1\n"
-    with pytest.raises(Failed, match=r"^refused: trainer\.model\.lora\.dropout: .*trainer\.model\.ac = 'None'"):
-        run.overlay(tuned(dropout, {}))
-    run.overlay(tuned(dropout + "trainer.model.ac = 'None'\n", {}))
+    with pytest.raises(Failed, match=r"^refused: trainer\.model\.lora\.dropout: .*ac_offloading"):
+        run.overlay(tuned(dropout + "trainer.model.ac = 'None'\n", {}))  # which offloading switches on again
+    run.overlay(tuned(dropout + "trainer.model.ac = 'None'\ntrainer.model.ac_offloading = 'None'\n", {}))
     run.overlay(tuned("trainer.model.lora.dropout = 0.0\n", {}))
 
 

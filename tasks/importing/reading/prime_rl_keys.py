@@ -118,11 +118,9 @@ def translated(table: Mapping[str, Any], where: str) -> PrimeRlConfig:
         else:
             _key(found, key, value, is_old)
     if is_refused_dropout(found.tuned):
-        dropped = Term(f"{DROPOUT} = {found.tuned.pop(DROPOUT)!r}", "its gradients are right with ac = 'None' alone")
+        dropped = Term(f"{DROPOUT} = {found.tuned.pop(DROPOUT)!r}", "it needs ac and ac_offloading switched off")
         found.carried[:] = [term for term in found.carried if not term.theirs.startswith(DROPOUT)]
-        found.left.append(
-            Term(f"{DROPOUT} = {dropped!r}", "only with trainer.model.ac = 'None' are its gradients right")
-        )
+        found.left.append(dropped)
     return found
 
 

@@ -40,7 +40,8 @@ def rewritten(key: str, table: Mapping[str, Any]) -> dict[str, Value] | None:
 
 def is_refused_dropout(tuned: Mapping[str, Value]) -> bool:
     """Whether a configuration's adapters have a dropout that the trainer refuses."""
-    return bool(tuned.get(DROPOUT)) and tuned.get("trainer.model.ac") != "None"
+    is_recomputed = any(tuned.get(f"trainer.model.{key}") != "None" for key in ("ac", "ac_offloading"))
+    return bool(tuned.get(DROPOUT)) and is_recomputed
 
 
 def _pools(pools: dict[str, tuple[float, float]]) -> dict[str, Value]:

@@ -137,15 +137,17 @@ class Run:
         """Of the model that trains: an attention that works, and what adapters are beside, where nothing is said.
 
         prime-rl's own list of layers has those of experts, whose adapters have no place in the model's own weights.
-        Where it computes activations again, which it does if nothing else is said, it draws dropout again too.
+        Where it computes activations again, it draws dropout again too; it does so if nothing else is said, and
+        wherever it offloads them.
         """
         model = stated.get("trainer", {}).get("model", {})
         told: dict[str, Any] = self._attention(model)
         if not isinstance(lora := model.get("lora"), dict):
             return told
-        if lora.get("dropout") and model.get("ac") != "None":
+        if lora.get("dropout") and not model.get("ac") == model.get("ac_offloading") == "None":
             why = "prime-rl computes activations again in the backward pass, with another dropout than in the loss"
-            raise Failed(f"refused: trainer.model.lora.dropout: {why}: set trainer.model.ac = 'None', or leave it out")
+            remedy = "set trainer.model.ac and trainer.model.ac_offloading to 'None', or leave it out"
+            raise Failed(f"refused: trainer.model.lora.dropout: {why}: {remedy}")
         if "target_modules" not in lora:
             told["lora"] = {"target_modules": list(PROJECTIONS)}
         return told
