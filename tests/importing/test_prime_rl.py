@@ -180,6 +180,34 @@ def test_an_old_buffer_s_thresholds_are_pools_of_today(
         assert told["normal"][0] < told["easy"][0], "at the threshold a question is easy"
 
 
+CURRICULUM = """
+[orchestrator.train.source.curriculum.sampler]
+type = "difficulty_pool"
+seed = 7
+pools.easy = { threshold = 1.0, weight = 0.1 }
+[orchestrator.train.source.curriculum.gates.no_signal]
+type = "advantage_range"
+"""
+
+
+def test_a_source_s_curriculum_is_carried_where_there_is_one_source(tmp_path: Path) -> None:
+    one = NEW.partition("[[orchestrator.eval")[0] + CURRICULUM
+    (tmp_path / "train.toml").write_text(one)
+    _, made = imported(str(tmp_path))
+    assert tomllib.loads(str(made.files["train.toml"]))["orchestrator"]["train"]["source"]["curriculum"] == {
+        "sampler": {"type": "difficulty_pool", "pools": {"easy": {"threshold": 1.0, "weight": 0.1}}},
+        "gates": {"advantage": {"type": "advantage_range"}},
+    }
+    assert "orchestrator.train.source.curriculum.sampler.seed = 7" in left(made)
+    (tmp_path / "train.toml").write_text(f"{one}[[orchestrator.train.source]]\nenv.taskset.id = 'math'\n")
+    assert "several sources" in left(imported(str(tmp_path))[1])["orchestrator.train.source.curriculum"]
+
+
+def test_a_threshold_that_is_no_number_is_left(tmp_path: Path) -> None:
+    (tmp_path / "train.toml").write_text(f"{OLD}\n[orchestrator.buffer]\neasy_threshold = nan\n")
+    assert "must be finite" in left(imported(str(tmp_path))[1])["orchestrator.buffer.easy_threshold = nan"]
+
+
 def a_sweep(folder: Path) -> Path:
     (folder / "base.toml").write_text(OLD)
     (folder / "sweep.toml").write_text(SWEEP)

@@ -13,7 +13,7 @@ from environments import plugins
 from environments.plugins import Refused
 from environments.space import Value
 from tasks.importing import Term
-from tasks.importing.reading.prime_rl_values import DROPOUT, is_refused_dropout, rewritten
+from tasks.importing.reading.prime_rl_values import CURRICULUM, DROPOUT, curricula, is_refused_dropout, rewritten
 from tasks.store.workspace import TRAINERS
 
 SAME = {
@@ -112,16 +112,35 @@ def translated(table: Mapping[str, Any], where: str) -> PrimeRlConfig:
             found.settings[name] = ours
             found.carried.append(Term(f"{key} = {value!r}", words))
         elif today := rewritten(key, flat):
-            found.tuned |= today
-            words = ", ".join(f"{name} = {ours!r}" for name, ours in today.items())
-            found.carried.append(Term(f"{key} = {value!r}", words))
+            _rewritten(found, f"{key} = {value!r}", today)
         else:
             _key(found, key, value, is_old)
+    _curriculum(found, flat.get("orchestrator.train.source"))
     if is_refused_dropout(found.tuned):
         dropped = Term(f"{DROPOUT} = {found.tuned.pop(DROPOUT)!r}", "it needs ac and ac_offloading switched off")
         found.carried[:] = [term for term in found.carried if not term.theirs.startswith(DROPOUT)]
         found.left.append(dropped)
     return found
+
+
+def _rewritten(found: PrimeRlConfig, theirs: str, today: Mapping[str, Value]) -> None:
+    faults = [f"{key} {fault}" for key, ours in today.items() if (fault := keys().KEYS[key].fault(ours))]
+    if faults:
+        found.left.append(Term(theirs, faults[0]))
+        return
+    found.tuned |= today
+    found.carried.append(Term(theirs, ", ".join(f"{key} = {ours!r}" for key, ours in today.items())))
+
+
+def _curriculum(found: PrimeRlConfig, sources: object) -> None:
+    """Take over how questions are drawn and filtered, which a source states."""
+    tables = curricula(sources)
+    if len(tables) > 1 or (tables and len(_listed(sources)) > 1):
+        found.left.append(Term(CURRICULUM, "of several sources; here is one, with the questions of all"))
+        return
+    for table in tables:
+        for key, value in keys().flat({"orchestrator": {"train": {"source": {"curriculum": table}}}}):
+            _key(found, key, value, False)
 
 
 def _bundled(flat: Mapping[str, Any], where: str, found: PrimeRlConfig) -> str:

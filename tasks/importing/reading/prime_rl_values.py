@@ -38,6 +38,16 @@ def rewritten(key: str, table: Mapping[str, Any]) -> dict[str, Value] | None:
     return None
 
 
+def curricula(sources: object) -> list[dict[str, Any]]:
+    """The curriculum of each source that has one, its one gate under the name that it has here."""
+    listed = [one for one in sources if isinstance(one, dict)] if isinstance(sources, list) else []
+    tables = [one["curriculum"] for one in listed if isinstance(one.get("curriculum"), dict)]
+    for table in tables:
+        if isinstance(gates := table.get("gates"), dict) and len(gates) == 1:
+            table["gates"] = {"advantage": next(iter(gates.values()))}
+    return tables
+
+
 def is_refused_dropout(tuned: Mapping[str, Value]) -> bool:
     """Whether a configuration's adapters have a dropout that the trainer refuses."""
     is_recomputed = any(tuned.get(f"trainer.model.{key}") != "None" for key in ("ac", "ac_offloading"))
