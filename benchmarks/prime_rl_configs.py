@@ -2,10 +2,11 @@
 
     python -m benchmarks.prime_rl_configs CHECKOUT [--draws 20] [--seed 0] [--python PYTHON] [--json]
 
-For each environment with trainer `prime_rl`: the baseline, the starting points beside it, and random draws of its
-space. For each of these the trainer writes train.toml and engine.toml as it does before a run, and the parser of `rl`
-reads them in that order, from the prime-rl in CHECKOUT (a clone; its submodules are not needed). What it has then
-understood must be what was asked, parameter by parameter. The exit status is 1 when one is not accepted.
+For each environment with trainer `prime_rl`: the baseline, the starting points beside it, the baseline with an adapter
+and with filters of questions, and random draws of its space. For each of these the trainer writes train.toml and
+engine.toml as it does before a run, and the parser of `rl` reads them in that order, from the prime-rl in CHECKOUT (a
+clone; its submodules are not needed). What it has then understood must be what was asked, parameter by parameter. The
+exit status is 1 when one is not accepted.
 
 PYTHON has to have verifiers, renderers, prime-pydantic-config and tomli-w; neither torch nor vLLM nor a GPU is needed.
 """
@@ -18,6 +19,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -33,7 +35,7 @@ from environments.space import Value
 from tasks.store.workspace import TRAINERS
 
 sys.path.append(str(plugins.folder(TRAINERS)))  # as in a workspace, where the parts are beside the program
-from prime_rl_parts.keys import DOTTED, tuned
+from prime_rl_parts.keys import DOTTED, flat, tuned
 from prime_rl_parts.run import HARNESSES, Run, Settings
 
 TRAINER = "prime_rl"
@@ -44,17 +46,36 @@ ELSEWHERE: dict[str, Value] = {
     "readable": [],  # type: ignore[dict-item] # a list, as in a file
 }
 """What an environment says of its machine, and this one need not have."""
+CURRICULUM = "orchestrator.train.source.curriculum"
+MORE: dict[str, dict[str, Value]] = {
+    "adapter": {
+        "lora_rank": 24, "lora_alpha": 48.0, "lora_dropout": 0.05, "lora_targets": "q_proj,v_proj",
+        "trainer.model.ac": "None", "trainer.model.ac_offloading": "None",
+    },
+    "filters": {
+        f"{CURRICULUM}.sampler.type": "difficulty_pool",
+        f"{CURRICULUM}.sampler.pools.normal.threshold": 0.99, f"{CURRICULUM}.sampler.pools.normal.weight": 1.0,
+        f"{CURRICULUM}.sampler.pools.easy.threshold": 1.0, f"{CURRICULUM}.sampler.pools.easy.weight": 0.0,
+        f"{CURRICULUM}.gates.advantage.type": "advantage_range",
+    },
+}  # fmt: skip
+"""What is laid over the baseline, by the name of the configuration."""
 PARSE = """\
 import contextlib, functools, io, json, sys
 from prime_rl.configs.rl import RLConfig
 from prime_rl.utils.config import cli
+
+def below(value, name):
+    if isinstance(value, list):
+        [value] = value  # the one source
+    return value[name] if isinstance(value, dict) else getattr(value, name)
 
 for line in sys.stdin:
     asked, said = json.loads(line), io.StringIO()
     try:
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
             config = cli(RLConfig, args=[*asked["arguments"], "--plain"])
-        read = {key: functools.reduce(getattr, key.split("."), config) for key in asked["keys"]}
+        read = {key: functools.reduce(below, key.split("."), config) for key in asked["keys"]}
         print(json.dumps({"read": read}), flush=True)
     except (SystemExit, Exception) as refused:
         print(json.dumps({"refused": said.getvalue().strip() or str(refused)}), flush=True)
@@ -79,13 +100,15 @@ def asked(environment: Environment, draws: int, seed: int) -> Iterator[tuple[str
     yield "baseline", environment.defaults
     for file in sorted((environment.folder / "starting_points").glob("*.json")):
         yield file.stem, environment.complete(json.loads(file.read_text()))
+    for name, params in MORE.items():
+        yield name, environment.complete({}) | params
     rng = np.random.default_rng(seed)
     for number in range(1, draws + 1):
         drawn = {name: parameter.sample(rng) for name, parameter in environment.space.items()}
         yield f"draw {number}", environment.complete(drawn)
 
 
-def lay_out(environment: Environment, params: dict[str, Value], out: Path) -> tuple[list[str], dict[str, Value]]:
+def lay_out(environment: Environment, params: dict[str, Value], out: Path) -> tuple[list[str], dict[str, object]]:
     """Write the two files as the trainer does.
 
     Returns:
@@ -100,10 +123,18 @@ def lay_out(environment: Environment, params: dict[str, Value], out: Path) -> tu
     for name, content in (("train", text), ("engine", tomlkit.dumps(run.overlay(text)))):
         (run.home / f"{name}.toml").write_text(content)
     files = [word for name in ("train", "engine") for word in ("@", str(run.home / f"{name}.toml"))]
-    wanted = {DOTTED.get(name, name): value for name, value in tuning.items()}
+    read = {key: None if value == "None" else value for key, value in flat(tomllib.loads(text))}
+    wanted = {key: read[key] for key in map(_dotted, tuning)}
+    if rank := wanted.get("trainer.model.lora.rank"):  # prime-rl passes it on to vLLM, which loads what is handed on
+        wanted |= {"orchestrator.model.lora.rank": rank, "inference.vllm.max_lora_rank": rank}
+        wanted |= {"inference.vllm.enable_lora": True, "weight_broadcast.type": "filesystem"}
     wanted |= {"trainer.model.attn": "flash_attention_2", "orchestrator.eval.interval": settings.curve_interval}
     wanted |= {"orchestrator.eval.sampling.temperature": settings.curve_temperature}
     return files, wanted
+
+
+def _dotted(name: str) -> str:
+    return DOTTED.get(name, name)
 
 
 def answers(environment: Environment, checkout: Path, python: str, draws: int, seed: int) -> Iterator[Answer]:
@@ -125,7 +156,7 @@ def answers(environment: Environment, checkout: Path, python: str, draws: int, s
         parser.stdin.close()
 
 
-def _misread(wanted: dict[str, Value], read: dict[str, Value]) -> str | None:
+def _misread(wanted: dict[str, object], read: dict[str, object]) -> str | None:
     """Which keys were understood as something else; None when none was."""
     other = [f"{key} is {read[key]!r}, not {value!r}" for key, value in wanted.items() if read[key] != value]
     return "; ".join(other) or None

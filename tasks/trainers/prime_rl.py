@@ -12,7 +12,8 @@ in out/prime_rl/engine.toml, which overrides a copy of train.toml. `Settings` li
 
 Training ends after `budget_steps`, or on SIGTERM: `rl` then gets `quit_deadline` seconds, what is left of it is killed,
 and the last complete weights that vLLM was handed make out/model, with the configuration and tokenizer of the model
-that training began with. The environment's grace_seconds has to allow for that: 150 with the default. A file `cancel`
+that training began with; where an adapter was trained (`trainer.model.lora`), it is added to that model's weights. The
+environment's grace_seconds has to allow for that: 150 with the default, for a small model. A file `cancel`
 ends it without a model, with status 42. Where there is no model the last line of out/progress.jsonl says why:
 {"failed": reason, "retry": whether it is the machine's fault}, with "unsure": true where the settings may be at fault.
 """
@@ -32,7 +33,7 @@ from typing import Any, TextIO
 
 import tomlkit
 
-from prime_rl_parts import Cancelled, Failed, Late
+from prime_rl_parts import Cancelled, Failed, Late, adapter
 from prime_rl_parts.ends import adopt, assemble, sweep, tidy
 from prime_rl_parts.keys import tuned
 from prime_rl_parts.machine import (
@@ -138,6 +139,7 @@ def prepare(run: Run) -> None:
     for path in (run.base / "config.json", run.data / "train.jsonl"):
         if not path.is_file():
             raise Failed(f"refused: there is no {path}: it is made by `nightshift env prepare`")
+    adapter.check(run)
     open_many_files()
     found = [(int(number), uuid) for number, uuid in ask(run, "gpu=index,uuid")]
     run.gpus = choose_gpus(found, os.environ.get("CUDA_VISIBLE_DEVICES"))

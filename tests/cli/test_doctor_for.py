@@ -281,6 +281,17 @@ def test_the_estimate_grows_with_what_it_is_made_of() -> None:
     assert answers_at_once(model, {}, 2 * model_memory.GIB) < 1
 
 
+@pytest.mark.parametrize("lora", [{"trainer.model.lora": {}}, {"trainer.model.lora.rank": 16}])
+def test_an_adapter_has_gradients_and_moments_of_its_own_alone(lora: dict[str, object]) -> None:
+    model = Model(weights=10**9, layers=24, hidden=2048, mlp=8192, vocabulary=150_000, cached=512)
+    whole = {"trainer.model.optim_cpu_offload": False}
+    saved = of_training(model, whole) - of_training(model, whole | lora)
+    assert 0.9 * 12e9 < saved / model_memory.UNUSABLE < 12e9
+    eighty = 80 * model_memory.GIB
+    assert 0.9 < answers_at_once(model, lora, eighty) / answers_at_once(model, {}, eighty) < 1
+    assert of_training(model, whole | {"trainer.model.lora": "None"}) == of_training(model, whole)
+
+
 # Real runs
 
 

@@ -151,6 +151,15 @@ def test_the_best_starting_point_is_the_same_for_a_campaign_and_for_a_duel() -> 
     assert best.defaults == loaded("gsm8k").complete(params) != loaded("gsm8k").defaults
 
 
+def test_a_campaign_of_adapters_searches_their_rank_at_higher_learning_rates() -> None:
+    file = environments.find("gsm8k") / "starting_points" / "lora.toml"
+    spec = tomllib.loads(file.read_text())
+    adapted, whole = loaded("gsm8k", **spec["advanced"]["overrides"]), loaded("gsm8k")
+    assert spec["environment"] == "gsm8k" and adapted.space.keys() - whole.space.keys() == {"lora_rank"}
+    assert adapted.defaults["lora_rank"] == 16 and adapted.fixed["lora_alpha"] == 32.0
+    assert float(adapted.defaults["learning_rate"]) == 10 * float(whole.defaults["learning_rate"])
+
+
 def test_the_test_part_of_gsm8k_is_cut_into_500_200_and_619() -> None:
     settings = loaded("gsm8k").prepare
     recipe = module("gsm8k", "prepare.py")

@@ -127,12 +127,85 @@ def test_questions_that_no_environment_has_are_refused(tmp_path: Path, text: str
 
 def test_a_key_with_a_value_that_may_not_be_is_left_with_the_reason(tmp_path: Path) -> None:
     odd = OLD.replace("temperature = 0.9", "temperature = 5.0").replace("lr = 3e-7", "lr = 0.0")
-    (tmp_path / "train.toml").write_text(odd.replace("compile = {}", "lora = {}"))
+    (tmp_path / "train.toml").write_text(odd.replace("compile = {}", "lora.target_modules = ['.*_proj']"))
     _, made = imported(str(tmp_path))
     why = left(made)
     assert "from 0 to 2" in why["orchestrator.sampling.temperature = 5.0"]
-    assert "log scale" in why["trainer.optim.lr = 0.0"] and "adapter" in why["trainer.model.lora = {}"]
+    assert "log scale" in why["trainer.optim.lr = 0.0"]
+    assert "must be a list of some of q_proj" in why["trainer.model.lora.target_modules = ['.*_proj']"]
     assert environments.load(laid(made, tmp_path / "made")).defaults["learning_rate"] == 5e-6
+
+
+@pytest.mark.parametrize(
+    ("lora", "carried"),
+    [
+        ("{}", {"rank": 16}),
+        ("{ rank = 8, alpha = 16.0, dropout = 0.1 }", {"rank": 8, "alpha": 16.0}),
+        ("{ rank = 8, dropout = 0.1 }\nac = 'None'\nac_offloading = 'None'", {"rank": 8, "dropout": 0.1}),
+        ("{ rank = 8, target_modules = ['q_proj', 'v_proj'] }", {"rank": 8, "target_modules": ["q_proj", "v_proj"]}),
+        ("{ rank = 8, modules_to_save = ['lm_head'] }", {"rank": 8}),
+        ("'None'", "None"),
+    ],
+)
+def test_an_adapter_is_carried_with_its_settings(tmp_path: Path, lora: str, carried: object) -> None:
+    (tmp_path / "train.toml").write_text(OLD.replace("compile = {}", f"lora = {lora}"))
+    _, made = imported(str(tmp_path))
+    assert environments.load(laid(made, tmp_path / "made")).defaults["learning_rate"] == 3e-7
+    assert tomllib.loads(str(made.files["train.toml"]))["trainer"]["model"]["lora"] == carried
+    assert ("trainer.model.lora.modules_to_save = ['lm_head']" in left(made)) == ("modules_to_save" in lora)
+    assert ("trainer.model.lora.dropout = 0.1" in left(made)) == (lora.endswith("dropout = 0.1 }"))
+
+
+@pytest.mark.parametrize(
+    ("buffer", "pools"),
+    [
+        ("easy_threshold = 1.0", {"normal": (1.0, 1.0), "easy": (1.0, 0.0)}),
+        ("hard_threshold = 0.0", {"hard": (0.0, 0.0), "normal": (1.0, 1.0)}),
+        ("easy_threshold = 0.9\nhard_threshold = 0.1", {"hard": (0.1, 0.0), "normal": (0.9, 1.0), "easy": (1.0, 0.0)}),
+    ],
+)
+def test_an_old_buffer_s_thresholds_are_pools_of_today(
+    tmp_path: Path, buffer: str, pools: dict[str, tuple[float, float]]
+) -> None:
+    (tmp_path / "train.toml").write_text(
+        f"{OLD}\n[orchestrator.buffer]\n{buffer}\nonline_difficulty_filtering = true\n"
+    )
+    _, made = imported(str(tmp_path))
+    curriculum = tomllib.loads(str(made.files["train.toml"]))["orchestrator"]["train"]["source"]["curriculum"]
+    assert curriculum["gates"] == {"advantage": {"type": "advantage_range"}}
+    assert curriculum["sampler"]["type"] == "difficulty_pool"
+    told = {name: (pool["threshold"], pool["weight"]) for name, pool in curriculum["sampler"]["pools"].items()}
+    assert told.keys() == pools.keys() and all(told[name] == pytest.approx(pools[name], abs=1e-5) for name in pools)
+    if "easy" in told:
+        assert told["normal"][0] < told["easy"][0], "at the threshold a question is easy"
+
+
+CURRICULUM = """
+[orchestrator.train.source.curriculum.sampler]
+type = "difficulty_pool"
+seed = 7
+pools.easy = { threshold = 1.0, weight = 0.1 }
+[orchestrator.train.source.curriculum.gates.no_signal]
+type = "advantage_range"
+"""
+
+
+def test_a_source_s_curriculum_is_carried_where_there_is_one_source(tmp_path: Path) -> None:
+    one = NEW.partition("[[orchestrator.eval")[0] + CURRICULUM
+    (tmp_path / "train.toml").write_text(one)
+    _, made = imported(str(tmp_path))
+    assert tomllib.loads(str(made.files["train.toml"]))["orchestrator"]["train"]["source"]["curriculum"] == {
+        "sampler": {"type": "difficulty_pool", "pools": {"easy": {"threshold": 1.0, "weight": 0.1}}},
+        "gates": {"advantage": {"type": "advantage_range"}},
+    }
+    assert "orchestrator.train.source.curriculum.sampler.seed = 7" in left(made)
+    (tmp_path / "train.toml").write_text(f"{one}[[orchestrator.train.source]]\nenv.taskset.id = 'math'\n")
+    assert "several sources" in left(imported(str(tmp_path))[1])["orchestrator.train.source.curriculum"]
+
+
+def test_a_threshold_that_is_no_number_is_left(tmp_path: Path) -> None:
+    (tmp_path / "train.toml").write_text(f"{OLD}\n[orchestrator.buffer]\neasy_threshold = nan\n")
+    assert "must be finite" in left(imported(str(tmp_path))[1])["orchestrator.buffer.easy_threshold = nan"]
 
 
 def a_sweep(folder: Path) -> Path:
@@ -151,14 +224,14 @@ def a_sweep(folder: Path) -> Path:
 def test_a_sweep_becomes_the_space_and_its_results_become_history(tmp_path: Path) -> None:
     name, made = imported(str(a_sweep(tmp_path)))
     environment = environments.load(laid(made, tmp_path / "made"))
-    assert name == "prime_rl_sweep" and list(environment.space) == ["learning_rate", "group_size"]
+    assert name == "prime_rl_sweep" and list(environment.space) == ["learning_rate", "group_size", "lora_rank"]
     assert environment.fixed["batch_size"] == 64 and environment.defaults["group_size"] == 4
     assert [(dict(one.params), one.score) for one in made.history] == [
         ({"learning_rate": 2e-6, "group_size": 8}, 0.4),
         ({"learning_rate": 2e-6, "group_size": 8}, None),
     ]
     assert made.options == ("--proposer", "random_search", "--trials", "8")
-    assert "whole models are judged" in left(made)["trainer.model.lora.rank"]
+    assert environment.defaults["lora_rank"] == 8
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,8 @@ import psutil
 import pytest
 
 from prime_rl_parts import Failed, ends, machine, reasons
-from prime_rl_parts.keys import DOTTED, KEYS, OLD, flat, tuned
+from prime_rl_parts.keys import DOTTED, KEYS, flat, tuned
+from prime_rl_parts.other_keys import OLD
 from prime_rl_parts.run import HARNESSES, Run, Settings
 from prime_rl_parts.watch import Steps, same_reward
 from tasks.trainers import prime_rl
@@ -59,6 +60,8 @@ def refusal(text: str, params: dict[str, Any] | None = None) -> str:
 def sample(key: str) -> Any:
     """A value that a key takes."""
     kind = KEYS[key]
+    if kind.kind is list:
+        return list(kind.words[:2])
     if kind.words and kind.kind is str:
         return kind.words[-1]
     return {bool: True, int: 8, float: max(kind.low, 0.5)}[kind.kind]
@@ -113,8 +116,9 @@ def test_a_short_name_stands_for_a_key_that_may_be_tuned(name: str) -> None:
         "model.name = 'Qwen/Qwen3-8B'",
         "trainer.model.name = 'x'",
         "trainer.model.trust_remote_code = true",
-        "trainer.model.lora.rank = 8",
-        "[trainer.model.lora]",
+        "trainer.model.lora.modules_to_save = ['lm_head']",
+        "orchestrator.model.lora.name = 'x'",
+        "inference.vllm.enable_lora = true",
         "trainer.loss.import_path = 'os.system'",
         "trainer.data.fake = {}",
         "trainer.memory_profiler_path = '/tmp/x'",
@@ -128,6 +132,8 @@ def test_a_short_name_stands_for_a_key_that_may_be_tuned(name: str) -> None:
         "orchestrator.renderer.name = 'auto'",
         "orchestrator.train.sampling.extra_body.guided_regex = 'x'",
         "orchestrator.train.source = []",
+        "orchestrator.train.source.env.taskset.id = 'x'",
+        "orchestrator.train.source.curriculum.gates.mine.type = 'advantage_range'",
         "[[orchestrator.train.source]]\nenv.taskset.task.rewards.x.fn = 'random:random'",
         "[[orchestrator.eval.source]]\nname = 'x'",
         "orchestrator.eval.interval = 1",
@@ -180,6 +186,11 @@ def test_today_s_keys_that_are_named_may_be_set() -> None:
         ("trainer.optim.max_norm = 'none'", "trainer.optim.max_norm must be one of None, got 'none'"),
         ("trainer.loss.type = 'custom'", "trainer.loss.type must be one of default, ipo, got 'custom'"),
         ("orchestrator.algo.type = 'opd'", "orchestrator.algo.type must be one of grpo, max_rl, rae"),
+        ("trainer.model.lora.rank = 513", "trainer.model.lora.rank must be finite and from 1 to 512"),
+        ("trainer.model.lora.target_modules = 'q_proj'", "must be a list of some of q_proj, k_proj"),
+        ("trainer.model.lora.target_modules = []", "must be a list of some of"),
+        ("trainer.model.lora.target_modules = ['q_proj', 'q_proj']", "must be a list of some of"),
+        ("trainer.model.lora.target_modules = ['.*']", "must be a list of some of"),
         ("orchestrator.batch_size = 0", "orchestrator.batch_size must be finite and from 1"),
         ("orchestrator.batch_size = 64.0", "orchestrator.batch_size must be of type int"),
         ("orchestrator.batch_size = true", "orchestrator.batch_size must be of type int"),
@@ -703,6 +714,18 @@ def test_a_training_ends_with_its_steps_and_leaves_a_model_and_no_process(start:
     assert "lr = 3e-06    # the lever" in (out / "prime_rl/train.toml").read_text()
     assert not [path for path in out.rglob("*") if path.is_symlink() or "broadcasts" in path.parts]
     assert left(tmp_path) == []
+
+
+def test_a_training_of_an_adapter_leaves_the_whole_model(start: Start, tmp_path: Path) -> None:
+    assert ended(start(params={"lora_rank": 2, "learning_rate": 3e-4})) == (0, b"")
+    out = tmp_path / "out"
+    assert sorted(path.name for path in (out / "model").iterdir()) == [
+        "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
+    ]  # fmt: skip
+    assert quality_of(out / "model/model.safetensors") > quality_of(tmp_path / "data/base/model.safetensors") + 0.04
+    assert 0.99 < json.loads((out / "prime_rl/run.json").read_text())["adapter_kept"] < 1.01, (
+        "in 32 bits nothing is lost"
+    )
 
 
 def test_at_the_end_of_its_budget_it_leaves_the_last_weights(start: Start, tmp_path: Path) -> None:

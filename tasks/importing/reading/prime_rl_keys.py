@@ -13,6 +13,7 @@ from environments import plugins
 from environments.plugins import Refused
 from environments.space import Value
 from tasks.importing import Term
+from tasks.importing.reading.prime_rl_values import CURRICULUM, DROPOUT, curricula, is_refused_dropout, rewritten
 from tasks.store.workspace import TRAINERS
 
 SAME = {
@@ -20,7 +21,6 @@ SAME = {
     "orchestrator.sampling.max_tokens": "orchestrator.train.sampling.max_completion_tokens",
     "orchestrator.sampling.temperature": "orchestrator.train.sampling.temperature",
     "orchestrator.max_concurrent": "orchestrator.concurrency.max_inflight",
-    "orchestrator.buffer.online_difficulty_filtering": "orchestrator.train.filter_zero_advantages",
     "inference.gpu_memory_utilization": "inference.vllm.gpu_memory_utilization",
     "inference.model.max_model_len": "inference.vllm.max_model_len",
     "inference.model.enforce_eager": "inference.vllm.enforce_eager",
@@ -111,9 +111,36 @@ def translated(table: Mapping[str, Any], where: str) -> PrimeRlConfig:
             name, ours, words = setting
             found.settings[name] = ours
             found.carried.append(Term(f"{key} = {value!r}", words))
+        elif today := rewritten(key, flat):
+            _rewritten(found, f"{key} = {value!r}", today)
         else:
             _key(found, key, value, is_old)
+    _curriculum(found, flat.get("orchestrator.train.source"))
+    if is_refused_dropout(found.tuned):
+        dropped = Term(f"{DROPOUT} = {found.tuned.pop(DROPOUT)!r}", "it needs ac and ac_offloading switched off")
+        found.carried[:] = [term for term in found.carried if not term.theirs.startswith(DROPOUT)]
+        found.left.append(dropped)
     return found
+
+
+def _rewritten(found: PrimeRlConfig, theirs: str, today: Mapping[str, Value]) -> None:
+    faults = [f"{key} {fault}" for key, ours in today.items() if (fault := keys().KEYS[key].fault(ours))]
+    if faults:
+        found.left.append(Term(theirs, faults[0]))
+        return
+    found.tuned |= today
+    found.carried.append(Term(theirs, ", ".join(f"{key} = {ours!r}" for key, ours in today.items())))
+
+
+def _curriculum(found: PrimeRlConfig, sources: object) -> None:
+    """Take over how questions are drawn and filtered, which a source states."""
+    tables = curricula(sources)
+    if len(tables) > 1 or (tables and len(_listed(sources)) > 1):
+        found.left.append(Term(CURRICULUM, "of several sources; here is one, with the questions of all"))
+        return
+    for table in tables:
+        for key, value in keys().flat({"orchestrator": {"train": {"source": {"curriculum": table}}}}):
+            _key(found, key, value, False)
 
 
 def _bundled(flat: Mapping[str, Any], where: str, found: PrimeRlConfig) -> str:
@@ -182,11 +209,12 @@ def _key(found: PrimeRlConfig, key: str, value: object, is_old: bool) -> None:
     elif fault := known.KEYS[now].fault(value):
         found.left.append(Term(_short(key, value), f"{now} {fault}"))
     else:
-        assert isinstance(value, Value), "a key that may be tuned takes plain values"
-        found.tuned[now] = value
+        plain = ",".join(value) if isinstance(value, list) else value
+        assert isinstance(plain, Value), "a key that may be tuned takes plain values, or a list of words"
+        found.tuned[now] = plain
         called = {dotted: name for name, dotted in known.DOTTED.items()}.get(now, "")
         renamed = f"{now} = {value!r}" if now != key else "the same key"
-        found.carried.append(Term(f"{key} = {value!r}", renamed + (f", the parameter {called}" if called else "")))
+        found.carried.append(Term(_short(key, value), renamed + (f", the parameter {called}" if called else "")))
 
 
 def _short(key: str, value: object) -> str:

@@ -11,7 +11,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from prime_rl_parts import Failed
+from prime_rl_parts import Failed, adapter
 from prime_rl_parts.reasons import LOG_BYTES, read
 from prime_rl_parts.run import Run
 
@@ -68,6 +68,8 @@ def weights(broadcast: Path) -> list[Path]:
 def assemble(run: Run, reached: int) -> None:
     """Make out/model from the last complete broadcast and the base model's configuration and tokenizer.
 
+    What an adapter was trained beside comes from the base model too, with the adapter added.
+
     Raises:
         Failed: there is no broadcast after step 0.
     """
@@ -78,11 +80,16 @@ def assemble(run: Run, reached: int) -> None:
     model = Path(run.config["out"]) / "model"
     making = model.with_name(".model")
     making.mkdir()
+    is_adapted = (files[0].parent / adapter.CONFIG).exists()
     for path in run.base.iterdir():
-        if path.suffix in (".json", ".txt", ".model", ".jinja", ".tiktoken") and ".index." not in path.name:
+        is_index = ".index." in path.name  # of the base model's files, which adapted weights are written into again
+        if path.suffix in (".json", ".txt", ".model", ".jinja", ".tiktoken") and (is_adapted or not is_index):
             shutil.copyfile(path, making / path.name)
-    for path in files:  # moved: the engine refuses checkpoints with hard links
-        path.rename(making / path.name)
+    if is_adapted:
+        run.note(adapter_kept=round(adapter.merge(run.base, files[0].parent, making), 4))
+    else:
+        for path in files:  # moved: the engine refuses checkpoints with hard links
+            path.rename(making / path.name)
     making.rename(model)
     run.note(scored_step=step, reached_step=reached)
 

@@ -15,11 +15,12 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
 from prime_rl_parts import Failed
+from prime_rl_parts.other_keys import OLD, OWNED
 
 
 @dataclass(frozen=True)
 class Key:
-    """The allowed values of a key: a number from `low` to `high`, one of `words`, or a boolean."""
+    """The allowed values of a key: a number from `low` to `high`, a boolean, one of `words`, or a list of some."""
 
     kind: type
     low: float = 0
@@ -28,6 +29,9 @@ class Key:
 
     def fault(self, value: object) -> str | None:
         """The reason why a value is not allowed; None if it is."""
+        if self.kind is list:
+            fits = isinstance(value, list) and 0 < len(value) == len({*map(str, value)} & {*self.words})
+            return None if fits else f"must be a list of some of {', '.join(self.words)}, got {str(value)[:60]!r}"
         if isinstance(value, str) and self.words:
             wrong = f"must be one of {', '.join(self.words)}, got {value[:60]!r}"
             return None if value in self.words else wrong
@@ -38,17 +42,23 @@ class Key:
         return None
 
 
+PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+"""The linear layers that an adapter may be beside, by which both prime-rl and vLLM call them in dense models."""
 OFF = ("None",)
 """How prime-rl's TOML spells that something is switched off."""
 _KINDS = {
     "number": Key(float),
     "number|None": Key(float, words=OFF),
     "share": Key(float, 0, 1),
+    "decay": Key(float, 0, 0.9999),
     "temperature": Key(float, 0, 2),
     "memory": Key(float, 0.05, 0.98),
     "count": Key(int, 1),
     "count|disabled": Key(int, 1, words=("disabled",)),
     "whole": Key(int),
+    "rank": Key(int, 1, 512),
+    "projections": Key(list, words=PROJECTIONS),
+    "reward": Key(float, -math.inf),
     "switch": Key(bool),
 }
 _KEYS = """
@@ -68,6 +78,11 @@ auto|hf|custom           trainer.model.impl
 bfloat16|float32         trainer.model.optimization_dtype trainer.model.reduce_dtype
 None                     trainer.model.ac trainer.model.ac_offloading trainer.model.compile
 full|selective           trainer.model.ac.mode
+None                     trainer.model.lora
+rank                     trainer.model.lora.rank
+number                   trainer.model.lora.alpha
+share                    trainer.model.lora.dropout
+projections              trainer.model.lora.target_modules
 count                    trainer.model.ac.freq trainer.model.ac_offloading.max_inflight_activations
 switch                   trainer.model.ac_offloading.pin_memory trainer.model.compile.fullgraph
 switch                   trainer.model.optim_cpu_offload
@@ -75,7 +90,7 @@ count|disabled           trainer.model.fused_lm_head_token_chunk_size
 highest|high|medium      trainer.matmul_precision
 count                    seq_len trainer.model.seq_len orchestrator.seq_len
 grpo|max_rl|rae          orchestrator.algo.type
-share                    orchestrator.algo.decay
+decay                    orchestrator.algo.decay
 linear                   orchestrator.algo.length_penalty.type
 number                   orchestrator.algo.length_penalty.num_output_tokens_weight
 number                   orchestrator.algo.length_penalty.num_input_tokens_weight
@@ -85,6 +100,16 @@ whole                    orchestrator.max_off_policy_steps
 count                    orchestrator.concurrency.initial_inflight orchestrator.concurrency.min_inflight
 count                    orchestrator.concurrency.max_inflight
 switch                   orchestrator.train.filter_zero_advantages
+standard|difficulty_pool  orchestrator.train.source.curriculum.sampler.type
+reward                   orchestrator.train.source.curriculum.sampler.pools.hard.threshold
+number                   orchestrator.train.source.curriculum.sampler.pools.hard.weight
+reward                   orchestrator.train.source.curriculum.sampler.pools.normal.threshold
+number                   orchestrator.train.source.curriculum.sampler.pools.normal.weight
+reward                   orchestrator.train.source.curriculum.sampler.pools.easy.threshold
+number                   orchestrator.train.source.curriculum.sampler.pools.easy.weight
+advantage_range          orchestrator.train.source.curriculum.gates.advantage.type
+reward                   orchestrator.train.source.curriculum.gates.advantage.reject_min
+reward                   orchestrator.train.source.curriculum.gates.advantage.reject_max
 temperature              orchestrator.train.sampling.temperature
 count                    orchestrator.train.sampling.max_completion_tokens inference.vllm.max_model_len
 memory                   inference.vllm.gpu_memory_utilization
@@ -113,60 +138,11 @@ length_penalty orchestrator.algo.length_penalty.num_output_tokens_weight
 max_completion_tokens orchestrator.train.sampling.max_completion_tokens
 max_model_len inference.vllm.max_model_len
 gpu_memory_utilization inference.vllm.gpu_memory_utilization
+lora_rank trainer.model.lora.rank                 lora_alpha trainer.model.lora.alpha
+lora_dropout trainer.model.lora.dropout           lora_targets trainer.model.lora.target_modules
 """
 DOTTED = dict(zip(_SHORT.split()[::2], _SHORT.split()[1::2], strict=True))
 """Short names of parameters; any other parameter is a full key."""
-_OLD = """
-orchestrator.rollouts_per_example: orchestrator.group_size
-orchestrator.sampling.max_tokens: orchestrator.train.sampling.max_completion_tokens
-orchestrator.sampling.temperature: orchestrator.train.sampling.temperature
-orchestrator.sampling: orchestrator.train.sampling, which has temperature and max_completion_tokens
-orchestrator.advantage: orchestrator.algo
-orchestrator.buffer.online_difficulty_filtering: orchestrator.train.filter_zero_advantages
-orchestrator.buffer: none, for difficulty pools belong to a source, which is the engine's
-orchestrator.oversampling_factor: none
-orchestrator.max_concurrent: orchestrator.concurrency.max_inflight
-orchestrator.max_async_level: orchestrator.max_off_policy_steps
-trainer.max_async_level: orchestrator.max_off_policy_steps
-max_async_level: orchestrator.max_off_policy_steps
-orchestrator.env: orchestrator.train.source, which is the engine's
-orchestrator.client: orchestrator.model.client, which is the engine's
-orchestrator.val: none
-orchestrator.seed: none, for the engine draws the seed
-seed: none, for the engine draws the seed
-trainer.loss.token_mask_low: trainer.loss.dppo_mask_low, whose numbers mean something else
-trainer.loss.token_mask_high: trainer.loss.dppo_mask_high, whose numbers mean something else
-trainer.loss.geo_mask_low: trainer.loss.dppo_mask_low, whose numbers mean something else
-trainer.loss.geo_mask_high: trainer.loss.dppo_mask_high, whose numbers mean something else
-trainer.loss.sequence_mask_low: trainer.loss.dppo_mask_low, whose numbers mean something else
-trainer.loss.sequence_mask_high: trainer.loss.dppo_mask_high, whose numbers mean something else
-trainer.loss.ratio_type: trainer.loss.type, which is "default" or "ipo"
-inference.gpu_memory_utilization: inference.vllm.gpu_memory_utilization
-inference.model: inference.vllm
-inference.parallel: inference.vllm, which is the engine's in that
-inference_gpu_ids: deployment, which is the engine's
-trainer_gpu_ids: deployment, which is the engine's
-teacher_gpu_ids: none
-wandb: monitors.wandb, which is the engine's
-"""
-OLD = dict(line.split(": ") for line in _OLD.strip().splitlines())
-"""Keys of older versions of prime-rl, and today's key."""
-_OWNED = """
-max_steps: budget_steps says it
-trainer.max_steps: budget_steps says it
-orchestrator.max_steps: budget_steps says it
-model: the fixed `model` names it
-trainer.model.name: the fixed `model` names it
-orchestrator.model: the fixed `model` names it
-orchestrator.renderer: the fixed `renderer` names it
-trainer.model.lora: only the adapter would be handed on, and whole models are judged
-orchestrator.eval: evaluation is the judge's
-orchestrator.train.source: questions and rewards are the environment's
-orchestrator.train.sampling.extra_body: it reaches vLLM unchecked
-inference.vllm: what else vLLM takes reaches it unchecked
-"""
-OWNED = dict(line.split(": ") for line in _OWNED.strip().splitlines())
-"""Why some keys may not be tuned."""
 
 
 def flat(table: dict[str, Any], above: str = "") -> Iterator[tuple[str, object]]:
@@ -206,7 +182,8 @@ def near(name: str, known: Iterable[str]) -> str:
 def tuned(text: str, params: dict[str, Any]) -> str:
     """A train.toml with parameters written into it; comments stay.
 
-    A file of dotted lines (`trainer.optim.lr = 1e-6`) that has no place for a new key is rewritten.
+    A file of dotted lines (`trainer.optim.lr = 1e-6`) that has no place for a new key is rewritten. A parameter that
+    is a list in the file is a text with commas: `q_proj,v_proj`.
 
     Raises:
         Failed: it is not TOML, a parameter is unknown, or a key may not be tuned.
@@ -214,9 +191,12 @@ def tuned(text: str, params: dict[str, Any]) -> str:
     try:
         plain, document = tomllib.loads(text), tomlkit.parse(text)
         for name, value in params.items():
-            path = DOTTED.get(name, name).split(".")
+            key = DOTTED.get(name, name)
+            path = key.split(".")
             if len(path) == 1 and name not in KEYS:
                 raise Failed(f"refused: unknown parameter {name!r}{near(name, DOTTED)}")
+            if isinstance(value, str) and key in KEYS and KEYS[key].kind is list:
+                value = [word.strip() for word in value.split(",")]
             put(plain, path, value)
             put(document, path, value)
         found, written = faults(plain), tomlkit.dumps(document)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from prime_rl_parts import Cancelled, Failed
-from prime_rl_parts.keys import Key
+from prime_rl_parts.keys import PROJECTIONS, Key
 
 HARNESSES = Path(__file__).with_name("harnesses")
 """Verifiers harnesses of ours, which prime-rl's processes import by their names alone."""
@@ -102,11 +102,12 @@ class Run:
 
     def overlay(self, tuned: str) -> dict[str, Any]:
         """The keys that override train.toml."""
+        stated = tomllib.loads(tuned)
         orchestrator: dict[str, Any] = {
             "env_server_base_port": self.port + 4,
             "model": {"client": {"base_url": f"http://localhost:{self.port}/v1"}},
             "renderer": {"name": self.settings.renderer},
-            "train": {"source": [self._source("train", self.questions)]},
+            "train": {"source": [{**self._source("train", self.questions), **self._curriculum(stated)}]},
         }
         if (curve := self.data / "curve.jsonl").is_file():
             settings = self.settings
@@ -123,7 +124,7 @@ class Run:
             "weight_broadcast": {"type": "filesystem"},
             "monitors": {"file": {"path": "metrics.jsonl"}},
             "rollout_transport": {"type": "zmq", "port": self.port + 2},
-            "trainer": {"model": {"conversion_dir": str(self.home / "converted"), **self._attention(tuned)}},
+            "trainer": {"model": {"conversion_dir": str(self.home / "converted"), **self._model(stated)}},
             "inference": {
                 "backend_port": self.port + 1,
                 "server": {"port": self.port},
@@ -132,12 +133,38 @@ class Run:
             "orchestrator": orchestrator,
         }
 
-    def _attention(self, tuned: str) -> dict[str, str]:
+    def _model(self, stated: dict[str, Any]) -> dict[str, Any]:
+        """Of the model that trains: an attention that works, and what adapters are beside, where nothing is said.
+
+        prime-rl's own list of layers has those of experts, whose adapters have no place in the model's own weights.
+        Where it computes activations again, it draws dropout again too; it does so if nothing else is said, and
+        wherever it offloads them.
+        """
+        model = stated.get("trainer", {}).get("model", {})
+        told: dict[str, Any] = self._attention(model)
+        if not isinstance(lora := model.get("lora"), dict):
+            return told
+        if lora.get("dropout") and not model.get("ac") == model.get("ac_offloading") == "None":
+            why = "prime-rl computes activations again in the backward pass, with another dropout than in the loss"
+            remedy = "set trainer.model.ac and trainer.model.ac_offloading to 'None', or leave it out"
+            raise Failed(f"refused: trainer.model.lora.dropout: {why}: {remedy}")
+        if "target_modules" not in lora:
+            told["lora"] = {"target_modules": list(PROJECTIONS)}
+        return told
+
+    def _curriculum(self, stated: dict[str, Any]) -> dict[str, Any]:
+        """What train.toml says of the one source, whose list is the engine's; what is drawn is drawn by the seed."""
+        said = stated.get("orchestrator", {}).get("train", {}).get("source", {}).get("curriculum", {})
+        sampler = said.get("sampler", {})
+        if sampler.get("type") == "difficulty_pool":
+            said = {**said, "sampler": {**sampler, "seed": self.config["seed"] % 2**31}}
+        return {"curriculum": said} if said else {}
+
+    def _attention(self, stated: dict[str, Any]) -> dict[str, str]:
         """The attention of a model that prime-rl trains in transformers' code, which 3 and 4 do not work with.
 
         Left alone, prime-rl takes 3 on Hopper and 4 on Blackwell for every model, and ends when the model is loaded.
         """
-        stated = tomllib.loads(tuned).get("trainer", {}).get("model", {})
         attention, path = stated.get("attn", "auto"), self.base / "config.json"
         kind = json.loads(path.read_text()).get("model_type") if path.is_file() else None
         if stated.get("impl", "auto") != "hf" and kind in CUSTOM:

@@ -11,6 +11,7 @@ KEYS = {
     "": "output_dir run clean resume model tokenizer max_steps seq_len trainer orchestrator inference deployment "
     "weight_broadcast rollout_transport ckpt monitors log slurm env_vars dry_run",
     "trainer": "model optim scheduler loss matmul_precision log env_vars",
+    "trainer.model.lora": "rank alpha dropout target_modules modules_to_save",
     "trainer.optim": "type lr weight_decay max_norm betas1 betas2 mu momentum nesterov",
     "trainer.scheduler": "type warmup_steps decay_steps min_lr",
     "trainer.loss": "type dppo_mask_low dppo_mask_high adv_tau kl_tau ipo_threshold",
@@ -29,6 +30,7 @@ def check(config: Config) -> Wrong:
     wrong: Wrong = []
     for table, known in KEYS.items():
         found = at(config, table, {}) if table else config
+        found = {} if found == "None" else found  # switched off
         for key in sorted(set(found) - set(known.split())):
             wrong.append((f"{table}.{key}".lstrip("."), "Extra inputs are not permitted [type=extra_forbidden]"))
     return wrong + _numbers(config) + _sources(config) + _ports(config)

@@ -1,11 +1,13 @@
 """`torchrun`, and the one rank that it starts: the trainer, in a session of its own.
 
 The learning is a toy. Each step the quality rises by at most 0.03, at a learning rate of 3e-5; ten times more or less
-gives a third of that, from 3e-4 on it falls. The draws are the system's own, since prime-rl takes no seed.
+gives a third of that, from 3e-4 on it falls. An adapter wants ten times the rate. The draws are the system's own, since
+prime-rl takes no seed.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import random
@@ -30,7 +32,7 @@ from tests.support.fake_prime_rl.common import (
     read,
 )
 from tests.support.fake_prime_rl.gpus import holds
-from tests.support.fake_prime_rl.laying import quality_of, weights
+from tests.support.fake_prime_rl.laying import LAYER, adapter, quality_of, weights
 
 RANK = "import sys; sys.path.insert(0, {source!r}); from tests.support.fake_prime_rl import torchrun; torchrun.rank(sys.argv[1], sys.argv[3])"
 BEST_RATE, TOO_HIGH = 3e-5, 3e-4
@@ -104,9 +106,12 @@ def rank(path: str, parent: str) -> None:
     if mode == "cuda unknown":
         failed(UNKNOWN)
         os._exit(1)
+    if lora_of(config) and LAYER.rpartition(".")[2] not in lora_of(config)["target_modules"]:
+        failed(f"ValueError: No LoRA target modules found for patterns {lora_of(config)['target_modules']}.")
+        os._exit(1)
     monitor = Monitor(run_dir, at(config, "monitors.file.path", "metrics.jsonl"))
     quality, noise = (quality_of(Path(config["model"]["name"], "model.safetensors")), random.Random(os.urandom(8)))
-    broadcast(run_dir, 0, quality, mode)
+    broadcast(config, 0, quality, mode)
     with connect(int(at(config, "rollout_transport.port", 5555))) as orchestrator, orchestrator.makefile() as batches:
         for step, _ in enumerate(batches, 1):
             time.sleep(faults()["step_seconds"])
@@ -122,13 +127,13 @@ def rank(path: str, parent: str) -> None:
                 os._exit(1)
             quality = min(max(quality + gain(config) + noise.gauss(0, 0.003), 0.02), 0.98)
             report(monitor, config, step, is_finite=mode != "nan" or step < 3)
-            broadcast(run_dir, step, quality, mode)
+            broadcast(config, step, quality, mode)
     log("RL trainer finished!", "SUCCESS")
 
 
 def gain(config: Config) -> float:
     """What a step adds to the quality."""
-    rate = float(at(config, "optim.lr", 1e-6))
+    rate = float(at(config, "optim.lr", 1e-6)) / (10 if lora_of(config) else 1)
     if rate >= TOO_HIGH:
         return -0.03
     return 0.03 * math.exp(-(math.log10(max(rate, 1e-30) / BEST_RATE) ** 2))
@@ -147,14 +152,27 @@ def report(monitor: Monitor, config: Config, step: int, is_finite: bool) -> None
     log(f"Step {step} |    0s | Loss {shown} | Entropy 0.31 | LR {rate:.2e} | Peak Mem. 11.3 GiB", "SUCCESS")
 
 
-def broadcast(run_dir: Path, step: int, quality: float, mode: str) -> None:
-    """Leave the weights of a step, and of the steps before keep one."""
+def lora_of(config: Config) -> Config:
+    """The settings of the adapter with their defaults; empty where the whole model is trained."""
+    stated = at(config, "model.lora")
+    return {"rank": 16, "alpha": 32.0, **stated} if isinstance(stated, dict) else {}
+
+
+def broadcast(config: Config, step: int, quality: float, mode: str) -> None:
+    """Leave the weights of a step, or the adapter alone where there is one, and of the steps before keep one."""
+    run_dir, lora = Path(config["run_dir"]), lora_of(config)
     folder = run_dir / f"broadcasts/step_{step}"
     folder.mkdir(parents=True)
-    data = weights(quality, os.urandom(64))
+    name, data = "model.safetensors", weights(quality, os.urandom(64))
+    if lora:
+        gained = quality - quality_of(Path(config["model"]["name"], name))
+        name, data = "adapter_model.safetensors", adapter(gained, lora["rank"], lora["alpha"])
     if mode == "dies in a broadcast" and step == 3:
-        (folder / "model.safetensors").write_bytes(data[: len(data) // 2])
+        (folder / name).write_bytes(data[: len(data) // 2])
         os.kill(os.getpid(), signal.SIGKILL)
-    (folder / "model.safetensors").write_bytes(data)
+    (folder / name).write_bytes(data)
+    if lora:
+        described = {"peft_type": "LORA", "r": lora["rank"], "lora_alpha": lora["alpha"], "modules_to_save": None}
+        (folder / "adapter_config.json").write_text(json.dumps(described))
     (folder / "STABLE").touch()
     shutil.rmtree(run_dir / f"broadcasts/step_{step - 2}", ignore_errors=True)

@@ -1,0 +1,86 @@
+"""LoRA: prime-rl hands on the adapter alone, and the model that is judged has it added to the base model's weights.
+
+prime-rl's file has a pair of matrices for each adapted layer, named as the layer is in the base model's files. peft
+would add them too, but expects other names, and loads the model through transformers, which has to know its type.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from prime_rl_parts import Failed
+from prime_rl_parts.keys import PROJECTIONS
+from prime_rl_parts.run import Run
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+PACKAGES = ("safetensors", "torch")
+
+
+def asked(text: str) -> dict[str, Any] | None:
+    """The table of a train.toml that switches adapters on; None where they are off."""
+    table = tomllib.loads(text).get("trainer", {}).get("model", {}).get("lora")
+    return table if isinstance(table, dict) else None
+
+
+def check(run: Run) -> None:
+    """Refuse, before anything is trained, an adapter that could not be added to the base model's weights."""
+    lora = asked((run.home / "train.toml").read_text())
+    if lora is None:
+        return
+    if lacking := [name for name in PACKAGES if importlib.util.find_spec(name) is None]:
+        remedy = "`pip install --editable '.[grpo]'` in Nightshift's checkout, or leave it out"
+        raise Failed(f"refused: trainer.model.lora: the package {lacking[0]} is not installed: {remedy}")
+    layers = {name.split(".")[-2] for name in names(run.base) if name.endswith(".weight") and "." in name[:-7]}
+    wanted = lora.get("target_modules", PROJECTIONS)
+    if not layers & {*wanted}:
+        raise Failed(f"refused: trainer.model.lora: {run.base} has none of the layers {', '.join(wanted)}")
+
+
+def names(base: Path) -> list[str]:
+    """The names of a model's weights."""
+    from safetensors import safe_open
+
+    found: list[str] = []
+    for path in sorted(base.glob("*.safetensors")):
+        with safe_open(path, framework="pt") as file:
+            found += file.keys()
+    return found
+
+
+def merge(base: Path, adapter: Path, into: Path) -> float:
+    """Write the base model's weights with an adapter added, file by file, each tensor in the type that it has.
+
+    Returns:
+        The share of the adapter's change that is left after rounding: bfloat16 has three digits, and loses changes of
+        less than half a step.
+
+    Raises:
+        Failed: the base model has no weights of a layer that is adapted.
+    """
+    import torch
+    from safetensors import safe_open
+    from safetensors.torch import load_file, save_file
+
+    said = json.loads((adapter / CONFIG).read_text())
+    scale, pairs = said["lora_alpha"] / said["r"], load_file(adapter / WEIGHTS)
+    left = {name.rpartition(".lora_")[0] for name in pairs}
+    wanted = kept = 0.0
+    for path in sorted(base.glob("*.safetensors")):
+        with safe_open(path, framework="pt") as file:
+            tensors, metadata = {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
+        for name in [name for name in tensors if name.removesuffix(".weight") in left]:
+            layer, before = name.removesuffix(".weight"), tensors[name]
+            low, high = (pairs[f"{layer}.lora_{which}.weight"].float() for which in "AB")
+            change = scale * (high @ low)
+            tensors[name] = (before.float() + change).to(before.dtype)
+            wanted += float(torch.sum(change * change))
+            kept += float(torch.sum(change * (tensors[name].float() - before.float())))
+            left.discard(layer)
+        save_file(tensors, into / path.name, metadata=metadata)
+    if left:
+        raise Failed(f"left nothing to score: the base model has no weights of {min(left)}, which the adapter is for")
+    return kept / wanted if wanted else 1.0
