@@ -1,9 +1,9 @@
 """The campaign: propose, train, evaluate, decide, record, until a stopping criterion applies; then certify the
 champion.
 
-Every step is a task whose result is a file in the campaign's directory (tasks/cache_key.py). So this function can be
-killed at any moment and called again: finished steps are read from their files, unfinished ones are done again. The
-only memory is `history`.
+Every step but the record is a task whose result is a file in the campaign's directory (tasks/cache_key.py). So this
+function can be killed at any moment and called again: finished steps are read from their files, unfinished ones are
+done again. The only memory is `history`.
 """
 
 from __future__ import annotations

@@ -142,6 +142,8 @@ class Artifacts:
                 elif news is not told:  # nobody waits for the pages to hear of a champion
                     self._try({"announcements": partial(self._announce, news, client)})
                     told = news
+                if self._over.is_set():
+                    continue  # nothing comes that would end the wait
                 pause = LOOK_SECONDS if shown is news else min(max(rested - time.monotonic(), 0.0), LOOK_SECONDS)
                 if not self._news.wait(pause) and shown is self._newest:
                     self._try({"stalled": lambda: self._tell_silence(since, client)})

@@ -82,7 +82,7 @@ def campaign_table(document: Document, console: Console, last: int | None = None
 
 
 def _varies(name: str, rows: list[dict[str, Any]]) -> bool:
-    """Whether a parameter differs among trials; 1 and True are two values."""
+    """Whether a parameter differs among trials. Compared as text, since 1 equals True."""
     first = repr(rows[0]["params"].get(name))
     return any(repr(row["params"].get(name)) != first for row in rows)
 
