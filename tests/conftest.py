@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import importlib.metadata
 import os
 import shutil
@@ -35,15 +36,28 @@ os.environ.update(
     MLFLOW_DISABLE_TELEMETRY="true",
     DO_NOT_TRACK="1",
 )
+# Several test files run at a time: threads that wait for each other's cores spin, and cost several times the work.
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
 # A shell starts what runs in its background deaf to Ctrl-C, and the programs under test would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
 
 LONGEST_FIRST = (
     "campaign/", "judges/test_text_judge", "cli/test_cli", "engine/", "red_team/", "llm/",
     "proposers/", "trainers/", "cli/", "tracking/",
 )  # fmt: skip
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without the garbage collector: hardly anything of it is garbage, and each worker collects all tests."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()  # modules and tests stay to the end, so nothing needs to look through them
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
