@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import gc
 import importlib.metadata
 import os
@@ -35,6 +36,7 @@ os.environ.update(
     PREFECT_SERVER_ANALYTICS_ENABLED="false",
     MLFLOW_DISABLE_TELEMETRY="true",
     DO_NOT_TRACK="1",
+    PYDANTIC_DISABLE_PLUGINS="__all__",  # there are none, and each process would read what every package declares
 )
 # Several test files run at a time: threads that wait for each other's cores spin, and cost several times the work.
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -63,12 +65,13 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files first: a long one that begins last would run alone at the end. The same in all workers."""
 
-    def turn(item: pytest.Item) -> tuple[int, str]:
-        file = item.path.relative_to(Path(__file__).parent).as_posix()
+    @functools.cache
+    def turn(path: Path) -> tuple[int, str]:
+        file = path.relative_to(Path(__file__).parent).as_posix()
         rank = next((rank for rank, start in enumerate(LONGEST_FIRST) if file.startswith(start)), len(LONGEST_FIRST))
         return rank, file
 
-    items.sort(key=turn)
+    items.sort(key=lambda item: turn(item.path))
 
 
 @pytest.hookimpl(wrapper=True)
