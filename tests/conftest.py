@@ -6,7 +6,9 @@ import atexit
 import functools
 import gc
 import importlib.metadata
+import itertools
 import os
+import re
 import shutil
 import signal
 import sys
@@ -110,6 +112,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return next((group[0] for group in TOGETHER if name.startswith(group)), file)
 
     return Together(config, log)
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As pytest's own, but numbered by a counter: pytest looks through the folders of all tests before this one."""
+    name = re.sub(r"\W", "_", request.node.name)[:30]
+    return tmp_path_factory.mktemp(f"{name}{next(_numbers)}", numbered=False)
 
 
 @pytest.fixture(autouse=True)
