@@ -120,8 +120,8 @@ _numbers = itertools.count()
 @pytest.fixture
 def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """As pytest's own, but numbered by a counter: pytest looks through the folders of all tests before this one."""
-    name = re.sub(r"\W", "_", request.node.name)[:30]
-    return tmp_path_factory.mktemp(f"{name}{next(_numbers)}", numbered=False)
+    name = re.sub(r"\W", "_", request.node.name)[:26]  # no longer in all: a socket has a path of at most 107
+    return tmp_path_factory.mktemp(f"{name}_{next(_numbers)}", numbered=False)
 
 
 @pytest.fixture(autouse=True)
