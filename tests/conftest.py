@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import functools
+import gc
 import importlib.metadata
+import itertools
 import os
+import re
 import shutil
 import signal
 import sys
@@ -34,11 +38,14 @@ os.environ.update(
     PREFECT_SERVER_ANALYTICS_ENABLED="false",
     MLFLOW_DISABLE_TELEMETRY="true",
     DO_NOT_TRACK="1",
+    PYDANTIC_DISABLE_PLUGINS="__all__",  # there are none, and each process would read what every package declares
 )
+# Several test files run at a time: threads that wait for each other's cores spin, and cost several times the work.
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
 # A shell starts what runs in its background deaf to Ctrl-C, and the programs under test would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
 
 LONGEST_FIRST = (
     "campaign/", "judges/test_text_judge", "cli/test_cli", "engine/", "red_team/", "llm/",
@@ -46,15 +53,27 @@ LONGEST_FIRST = (
 )  # fmt: skip
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without the garbage collector: hardly anything of it is garbage, and each worker collects all tests."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()  # modules and tests stay to the end, so nothing needs to look through them
+        gc.enable()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files first: a long one that begins last would run alone at the end. The same in all workers."""
 
-    def turn(item: pytest.Item) -> tuple[int, str]:
-        file = item.path.relative_to(Path(__file__).parent).as_posix()
+    @functools.cache
+    def turn(path: Path) -> tuple[int, str]:
+        file = path.relative_to(Path(__file__).parent).as_posix()
         rank = next((rank for rank, start in enumerate(LONGEST_FIRST) if file.startswith(start)), len(LONGEST_FIRST))
         return rank, file
 
-    items.sort(key=turn)
+    items.sort(key=lambda item: turn(item.path))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -93,6 +112,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return next((group[0] for group in TOGETHER if name.startswith(group)), file)
 
     return Together(config, log)
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As pytest's own, but numbered by a counter: pytest looks through the folders of all tests before this one."""
+    name = re.sub(r"\W", "_", request.node.name)[:26]  # no longer in all: a socket has a path of at most 107
+    return tmp_path_factory.mktemp(f"{name}_{next(_numbers)}", numbered=False)
 
 
 @pytest.fixture(autouse=True)

@@ -79,23 +79,30 @@ def first_due(canceller: Canceller, history: History, curve: Curve, higher_is_be
     return next((n for n in asked if canceller.look(history, curve[:n], higher_is_better)), None)
 
 
-def cancellers() -> list[Any]:
-    made = [pytest.param(plugins.load(CANCELLERS, name, Canceller)(), id=name) for name in NAMES]  # type: ignore[type-abstract]
-    return made + [pytest.param(Pruner(kind=kind), id=f"pruner {kind}") for kind in PRUNERS[1:]]  # type: ignore[arg-type]
+@pytest.fixture
+def canceller(request: pytest.FixtureRequest) -> Canceller:
+    name, _, kind = request.param.partition(" ")
+    made: type[Any] = plugins.load(CANCELLERS, name, Canceller)  # type: ignore[type-abstract]
+    return made(kind=kind) if kind else made()
 
 
-@pytest.mark.parametrize("canceller", cancellers())
+every_canceller = pytest.mark.parametrize(
+    "canceller", [*NAMES, *(f"pruner {kind}" for kind in PRUNERS[1:])], indirect=True
+)
+
+
+@every_canceller
 def test_without_a_history_nothing_is_cancelled(canceller: Canceller) -> None:
     assert first_due(canceller, (), rising(1)) is None
 
 
-@pytest.mark.parametrize("canceller", cancellers())
+@every_canceller
 def test_what_has_reported_nothing_is_not_cancelled(canceller: Canceller) -> None:
     assert first_due(canceller, night(), (None,) * TWENTIETHS) is None
 
 
 @pytest.mark.parametrize("higher_is_better", [True, False], ids=["maximize", "minimize"])
-@pytest.mark.parametrize("canceller", cancellers())
+@every_canceller
 def test_a_clear_loser_is_cancelled_before_its_end_and_the_reason_has_its_numbers(
     canceller: Canceller, higher_is_better: bool
 ) -> None:
@@ -109,21 +116,21 @@ def test_a_clear_loser_is_cancelled_before_its_end_and_the_reason_has_its_number
 
 @pytest.mark.parametrize("higher_is_better", [True, False], ids=["maximize", "minimize"])
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("canceller", cancellers())
+@every_canceller
 def test_a_clear_winner_is_never_cancelled(canceller: Canceller, seed: int, higher_is_better: bool) -> None:
     curve = rising(130, seed)
     curve = curve if higher_is_better else mirrored(curve)
     assert first_due(canceller, night(higher_is_better), curve, higher_is_better) is None
 
 
-@pytest.mark.parametrize("canceller", cancellers())
+@every_canceller
 def test_the_same_question_gets_the_same_answer(canceller: Canceller) -> None:
     curve = rising(40, seed=99)
     answers = [[canceller.look(night(), curve[:n], True) for n in range(1, TWENTIETHS)] for _ in range(2)]
     assert answers[0] == answers[1]
 
 
-@pytest.mark.parametrize("canceller", cancellers())
+@every_canceller
 def test_where_reports_and_judgement_differ_nothing_is_cancelled(canceller: Canceller) -> None:
     """The judge finds every run a thousand better than it said: such progress says nothing of who wins."""
     history = tuple(

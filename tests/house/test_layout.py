@@ -21,14 +21,16 @@ PROGRAMS = "tasks/trainers"
 """Trainers and their parts are copied into a workspace and import nothing of ours."""
 
 
-def sources() -> list[Path]:
+@functools.cache
+def sources() -> tuple[Path, ...]:
     """Every source file, below the checkout; programs of the bundled environments are not modules."""
     found = (path for package in PACKAGES for path in (CHECKOUT / package).rglob("*.py"))
-    return sorted(path.relative_to(CHECKOUT) for path in found if not is_of_a_problem(path))
+    return tuple(sorted(path.relative_to(CHECKOUT) for path in found if not is_of_a_problem(path.parent)))
 
 
-def is_of_a_problem(path: Path) -> bool:
-    return any((folder / "environment.toml").is_file() for folder in path.parents)
+@functools.cache
+def is_of_a_problem(folder: Path) -> bool:
+    return (folder / "environment.toml").is_file() or (folder != CHECKOUT and is_of_a_problem(folder.parent))
 
 
 @functools.cache
@@ -40,7 +42,9 @@ def module_of(path: Path) -> str:
     return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
 
 
-MODULES = {module_of(path): path for path in sources()}
+@functools.cache
+def modules() -> dict[str, Path]:
+    return {module_of(path): path for path in sources()}
 
 
 @pytest.mark.parametrize("path", sorted(CHECKOUT.glob("flows/*.py")), ids=lambda path: path.name)
@@ -81,7 +85,7 @@ def test_no_two_modules_define_a_class_of_one_name() -> None:
 
 def test_no_circle_of_imports_between_files() -> None:
     """Those inside functions count; those for type checkers alone do not."""
-    graph = {name: set(imports(path)) - {name} for name, path in MODULES.items()}
+    graph = {name: set(imports(path)) - {name} for name, path in modules().items()}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -92,11 +96,11 @@ def imports(path: Path) -> Iterator[str]:
     """The modules of ours that a file imports; of a package, the module that the name stands for where it is one."""
     for node in outside_of_type_checking(tree_of(path)):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name in MODULES)
+            yield from (alias.name for alias in node.names if alias.name in modules())
         elif isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
                 inner = f"{node.module}.{alias.name}"
-                yield from (name for name in (inner if inner in MODULES else node.module,) if name in MODULES)
+                yield from (name for name in (inner if inner in modules() else node.module,) if name in modules())
 
 
 def outside_of_type_checking(node: ast.AST) -> Iterator[ast.AST]:

@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import TrialState
-from scipy.stats import qmc
 
 import environments
 from environments.space import Choice, Float, Int, Space
@@ -58,6 +57,8 @@ def test_the_first_points_fill_the_space_more_evenly_than_chance() -> None:
         for _ in range(count):
             history += (decided(history, 1.0, ask(space, history, startup=count)),)
         return [[float(value) for value in trial.proposal.params.values()] for trial in history[1:]]
+
+    from scipy.stats import qmc
 
     ours = [qmc.discrepancy(points(seed, 8)) for seed in range(10)]
     chance = [qmc.discrepancy(np.random.default_rng(seed).random((8, 4))) for seed in range(10)]

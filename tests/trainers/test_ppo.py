@@ -262,10 +262,10 @@ def test_a_checkpoint_holds_tensors_numbers_and_strings_and_gives_the_same_agent
 
 def test_the_same_seed_gives_the_same_policy_and_another_seed_another(tmp_path: Path) -> None:
     runs = {name: tmp_path / name for name in ("one", "again", "other")}
-    started = program(runs["one"], config(runs["one"] / "out", steps=3000))
+    started = program(runs["one"], config(runs["one"] / "out", steps=1024))
     for name, seed in (("again", 1), ("other", 2)):
         (runs[name] / "out").mkdir(parents=True)
-        train(config(runs[name] / "out", seed=seed, steps=3000))
+        train(config(runs[name] / "out", seed=seed, steps=1024))
     _, errors = started.communicate(timeout=60)
     assert started.returncode == 0, errors.decode()
     one, again, other = ((place / "out" / "policy.pt").read_bytes() for place in runs.values())
@@ -273,7 +273,7 @@ def test_the_same_seed_gives_the_same_policy_and_another_seed_another(tmp_path: 
     assert one != other
     lines = progress(runs["one"] / "out")
     assert lines[0] == {"ready": True}
-    assert lines[-1]["step"] == lines[-1]["step_target"] == 3000
+    assert lines[-1]["step"] == lines[-1]["step_target"] == 1024
     assert 8 < lines[-1]["metrics"]["return/mean"] < 500
 
 
