@@ -1,0 +1,172 @@
+"""Real campaigns and single runs for benchmarks: the command itself in a home that stays, and rows of a CSV file.
+
+Whatever has ended is kept: a campaign in its home, which `nightshift run --name` resumes or reads, and each figure as a
+row of a CSV file, which is not measured again. So a benchmark of hours may be interrupted and called again.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any, Generic, TypeVar, get_args, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+
+CHECKOUT = Path(__file__).parents[1]
+HOMES = CHECKOUT / "runs" / "benchmarks"
+"""Homes of the benchmarks that last for hours."""
+RESULTS = Path(__file__).parent / "results"
+FOREIGN = ("PREFECT_API_URL", "PREFECT_API_KEY", "PREFECT_API_AUTH_STRING", "MLFLOW_TRACKING_URI")
+"""Ways to somebody's real servers."""
+INTERRUPTED = 130
+Row = TypeVar("Row")
+
+
+def nightshift(home: str | Path, *arguments: str) -> dict[str, Any]:
+    """The JSON document that a command prints; `--json` is among its arguments.
+
+    Raises:
+        KeyboardInterrupt: it was interrupted, and can be resumed.
+        RuntimeError: it was refused or died.
+    """
+    done = subprocess.run(
+        [sys.executable, "-m", "flows.cli", *arguments], env=surroundings(home), stdout=subprocess.PIPE, check=False
+    )
+    if done.returncode == INTERRUPTED:
+        raise KeyboardInterrupt
+    if done.returncode not in (0, 1):  # 1: a campaign or a try without a score, which is a document too
+        raise RuntimeError(f"nightshift {' '.join(arguments)}: exit code {done.returncode}")
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
+
+
+def surroundings(home: str | Path) -> dict[str, str]:
+    """The environment of a command that uses servers of its own in that home."""
+    kept = {name: value for name, value in os.environ.items() if name not in FOREIGN}
+    return kept | {"NIGHTSHIFT_HOME": str(home)}
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a finished campaign says of itself; scores in the environment's metric."""
+
+    baseline: float
+    """Mean of all of its runs in the search."""
+    champion: float | None
+    """The record of the search, which is the best of many; None when nothing was kept."""
+    trial: int
+    """The champion's number; 0 when nothing beat the baseline."""
+    params: str
+    """The champion's, as JSON; empty without one."""
+    shipped: int | None
+    """The trial that ships; 0 when it is the baseline, None when nothing was to be certified."""
+    gain: float | None
+    """Of its certificate, corrected for having passed; positive if the champion is better."""
+    at_least: float | None
+    """One-sided 95 % bound of it."""
+    p: float | None
+    champions: tuple[float | None, ...]
+    """The certificate's fresh runs, of champion and baseline."""
+    baselines: tuple[float | None, ...]
+    trials: int
+    """Of the search, the baseline not counted."""
+    hours: float
+    reason: str
+    """Why nothing was certified; else empty."""
+
+
+def ended(document: dict[str, Any]) -> Ended:
+    """What matters of `nightshift run --json`.
+
+    Raises:
+        RuntimeError: the campaign is not finished, so that none of its figures is final, or its baseline has no score.
+    """
+    baseline, champion, proof = document["baseline"], document["champion"], document["certificate"]
+    if document["state"] != "finished" or baseline is None or baseline["score"] is None:
+        raise RuntimeError(f"{document['campaign']} is {document['state']}: {document['reason']}")
+    return Ended(
+        baseline=baseline["score"],
+        champion=champion["score"] if champion else None,
+        trial=champion["trial"] if champion else 0,
+        params=json.dumps(champion["params"]) if champion else "",
+        shipped=document["shipped_trial"],
+        gain=proof["gain"] if proof else None,
+        at_least=proof["low"] if proof else None,
+        p=proof["p"] if proof else None,
+        champions=tuple(proof["champion"]["values"]) if proof else (),
+        baselines=tuple(proof["baseline"]["values"]) if proof else (),
+        trials=len(document["trials"]) - 1,
+        hours=round(document["spent"]["seconds"] / 3600, 3),
+        reason=document["uncertified"] or "",
+    )
+
+
+class Rows(Generic[Row]):
+    """The rows of a dataclass of plain values in a CSV file; one that `add` was given is on the disk.
+
+    Raises:
+        SystemExit: the file has other columns, or a line that cannot be read; it is left as it is.
+    """
+
+    def __init__(self, path: Path, kind: type[Row]) -> None:
+        self._path, self._columns = path, [field.name for field in fields(kind)]  # type: ignore[arg-type]
+        self.rows: list[Row] = self._read(kind) if path.exists() and path.stat().st_size else []
+
+    def _read(self, kind: type[Row]) -> list[Row]:
+        reader, made = TypeAdapter(kind), []
+        may_miss = {name for name, hint in get_type_hints(kind).items() if type(None) in get_args(hint)}
+        with self._path.open(newline="") as file:
+            lines = csv.DictReader(file)
+            if lines.fieldnames != self._columns:
+                sys.exit(
+                    f"{self._path} has the columns {', '.join(lines.fieldnames or ())}, and this version writes "
+                    f"{', '.join(self._columns)}: move it away, or name another place"
+                )
+            for line in lines:
+                values = {name: None if name in may_miss and not text else text for name, text in line.items()}
+                try:
+                    made.append(reader.validate_python(values))
+                except ValidationError:
+                    sys.exit(f"{self._path}, line {lines.line_num} cannot be read: correct or remove it")
+        return made
+
+    def add(self, row: Row) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        is_new = not self._path.exists() or not self._path.stat().st_size
+        with self._path.open("a", newline="") as file:
+            writer = csv.DictWriter(file, self._columns, lineterminator="\n")
+            if is_new:
+                writer.writeheader()
+            writer.writerow(asdict(row))  # type: ignore[call-overload]
+        self.rows.append(row)
+
+
+@cache
+def machine() -> str:
+    """The machine in a few words, for a column."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return f"{os.cpu_count()} x {model or platform.machine()}"
+
+
+@cache
+def commit() -> str:
+    """The version of the checkout; marked where files differ from it."""
+    described = subprocess.run(
+        ["git", "-C", str(CHECKOUT), "describe", "--always", "--dirty=+", "--abbrev=8"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return described.stdout.strip() if described.returncode == 0 else "no repository"
+
+
+def today() -> str:
+    return time.strftime("%Y-%m-%d")
