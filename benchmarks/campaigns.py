@@ -13,6 +13,8 @@ import platform
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from functools import cache
 from pathlib import Path
@@ -27,7 +29,25 @@ RESULTS = Path(__file__).parent / "results"
 FOREIGN = ("PREFECT_API_URL", "PREFECT_API_KEY", "PREFECT_API_AUTH_STRING", "MLFLOW_TRACKING_URI")
 """Ways to somebody's real servers."""
 INTERRUPTED = 130
+WITHOUT_END = 100_000
+"""Trials that no campaign comes to: its clock ends it."""
 Row = TypeVar("Row")
+
+
+class CommandFailed(RuntimeError):
+    """A command was refused, died, or left a campaign without final figures."""
+
+
+@contextmanager
+def resumable() -> Iterator[None]:
+    """End the program with one sentence where something does not come to its end; the same command goes on there."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("interrupted: what has ended is kept, and the same command goes on", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+    except CommandFailed as failed:
+        sys.exit(f"{failed}: what has ended is kept, and the same command goes on")
 
 
 def nightshift(home: str | Path, *arguments: str) -> dict[str, Any]:
@@ -35,7 +55,7 @@ def nightshift(home: str | Path, *arguments: str) -> dict[str, Any]:
 
     Raises:
         KeyboardInterrupt: it was interrupted, and can be resumed.
-        RuntimeError: it was refused or died.
+        CommandFailed: it was refused or died, and has said why.
     """
     done = subprocess.run(
         [sys.executable, "-m", "flows.cli", *arguments], env=surroundings(home), stdout=subprocess.PIPE, check=False
@@ -43,7 +63,7 @@ def nightshift(home: str | Path, *arguments: str) -> dict[str, Any]:
     if done.returncode == INTERRUPTED:
         raise KeyboardInterrupt
     if done.returncode not in (0, 1):  # 1: a campaign or a try without a score, which is a document too
-        raise RuntimeError(f"nightshift {' '.join(arguments)}: exit code {done.returncode}")
+        raise CommandFailed(f"nightshift {' '.join(arguments)}: exit code {done.returncode}")
     document: dict[str, Any] = json.loads(done.stdout)
     return document
 
@@ -56,10 +76,10 @@ def surroundings(home: str | Path) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Ended:
-    """What a finished campaign says of itself; scores in the environment's metric."""
+    """What a campaign that is over says of itself; scores in the environment's metric."""
 
-    baseline: float
-    """Mean of all of its runs in the search."""
+    baseline: float | None
+    """Mean of all of its runs in the search; None where it crashed."""
     champion: float | None
     """The record of the search, which is the best of many; None when nothing was kept."""
     trial: int
@@ -80,20 +100,20 @@ class Ended:
     """Of the search, the baseline not counted."""
     hours: float
     reason: str
-    """Why nothing was certified; else empty."""
+    """Why it failed, or why nothing was certified; else empty."""
 
 
 def ended(document: dict[str, Any]) -> Ended:
     """What matters of `nightshift run --json`.
 
     Raises:
-        RuntimeError: the campaign is not finished, so that none of its figures is final, or its baseline has no score.
+        CommandFailed: it was stopped or interrupted, so that no figure is final.
     """
     baseline, champion, proof = document["baseline"], document["champion"], document["certificate"]
-    if document["state"] != "finished" or baseline is None or baseline["score"] is None:
-        raise RuntimeError(f"{document['campaign']} is {document['state']}: {document['reason']}")
+    if document["state"] not in ("finished", "failed"):
+        raise CommandFailed(f"{document['campaign']} is {document['state']}: {document['reason']}")
     return Ended(
-        baseline=baseline["score"],
+        baseline=baseline["score"] if baseline else None,
         champion=champion["score"] if champion else None,
         trial=champion["trial"] if champion else 0,
         params=json.dumps(champion["params"]) if champion else "",
@@ -105,7 +125,7 @@ def ended(document: dict[str, Any]) -> Ended:
         baselines=tuple(proof["baseline"]["values"]) if proof else (),
         trials=len(document["trials"]) - 1,
         hours=round(document["spent"]["seconds"] / 3600, 3),
-        reason=document["uncertified"] or "",
+        reason=document["reason"] if document["state"] == "failed" else document["uncertified"] or "",
     )
 
 

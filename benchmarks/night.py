@@ -1,7 +1,7 @@
 """One night begun by a schedule, with everything that may break breaking on the way; it ends with its report.
 
-    python -m benchmarks.night [--hours 8] [--environment lunar_lander] [--set KEY=VALUE ...] [--trials 100000]
-        [--report FILE.html] [--store FILE.csv] [--folder NEW] [--json]
+    python -m benchmarks.night [--hours 8] [--environment lunar_lander] [--set KEY=VALUE ...] [--report FILE.html]
+        [--store FILE.csv] [--folder NEW] [--json]
 
 `nightshift up` in a home of its own, a deployment of the flow `campaign` with a schedule whose next time is two minutes
 away, and nobody who starts the campaign. `nightshift up` is called again every minute, as the timer of
@@ -38,6 +38,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,10 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.campaigns import Rows, commit, machine, nightshift, surroundings, today
+from benchmarks.campaigns import WITHOUT_END, Rows, commit, machine, nightshift, surroundings, today
+from environments.plugins import Refused
+from environments.space import Value
+from flows.cli.set_option import overrides_only
 from flows.server import server_process
 from flows.server.api import Api
 from flows.server.mlflow_process import LIGHT
@@ -106,8 +110,8 @@ class Night:
     folder: Path
     environment: str
     hours: float
-    trials: int
-    changes: dict[str, str]
+    changes: dict[str, Value]
+    """Keys of environment.toml."""
     campaign: str = ""
     faults: list[FaultRow] = field(default_factory=list)
     mlflow: subprocess.Popen[bytes] | None = None
@@ -163,7 +167,7 @@ class Night:
         due = datetime.datetime.now(datetime.UTC) + datetime.timedelta(minutes=2)
         every_day = {"cron": f"{due.minute} {due.hour} * * *", "timezone": "UTC"}
         parameters = {
-            "environment": self.environment, "trials": self.trials, "hours": self.hours,
+            "environment": self.environment, "trials": WITHOUT_END, "hours": self.hours,
             "tracking": f"http://{HOST}:{self.mlflow_port}", "advanced": {"overrides": self.changes},
         }  # fmt: skip
         with Api(note.url, server_process.credentials(note.url, self.home)) as api:
@@ -174,11 +178,19 @@ class Night:
                 "job_variables": {"env": {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30"}, "stream_output": False},
                 "schedules": [{"active": True, "schedule": every_day}],
             }  # fmt: skip
-            api.ask("POST", "/deployments/", deployment)
-        self.until(self._has_begun, 900, f"a campaign, scheduled for {due:%H:%M} UTC")
+            made = api.ask("POST", "/deployments/", deployment)["id"]
+            has_begun = partial(self._has_begun, api, made)
+            self.until(has_begun, 900, f"a campaign, scheduled for {due:%H:%M} UTC")
         self._began = time.monotonic()
 
-    def _has_begun(self) -> bool:
+    def _has_begun(self, api: Api, deployment: str) -> bool:
+        """Whether the schedule's campaign has. Raises RuntimeError where its run has failed."""
+        asked = {
+            "deployments": {"id": {"any_": [deployment]}},
+            "flow_runs": {"state": {"type": {"any_": ["FAILED", "CANCELLED"]}}},
+        }
+        for run in api.ask("POST", "/flow_runs/filter", asked):
+            raise RuntimeError(f"the scheduled run {run['name']} has failed: {run['state']['message']}")
         found = sorted(self.home.glob(f"{DEPLOYMENT}-*/trials/0000"))
         self.campaign = found[0].parents[1].name if found else ""
         return bool(found)
@@ -193,7 +205,7 @@ class Night:
             if fault in skipped:
                 self._note(fault, None, 0, self._decided(), f"{LEFT_OUT}: {skipped[fault]}")
                 continue
-            self.until(lambda share=share: self._late(share), self.hours * 3600 + SLACK_SECONDS, fault)  # type: ignore[misc]
+            self.until(partial(self._late, share), self.hours * 3600 + SLACK_SECONDS, fault)
             before = self._decided()
             try:
                 if self.status()["state"] == "finished":
@@ -370,17 +382,19 @@ def main() -> None:
     parser.add_argument("--hours", type=float, default=8.0, help="of the campaign (8)")
     parser.add_argument("--environment", default="lunar_lander", help="a bundled one, or a folder")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of environment.toml")
-    parser.add_argument("--trials", type=int, default=100_000, help="at most; the hours end the night")
     parser.add_argument("--report", type=Path, help="copy the report there")
     parser.add_argument("--store", type=Path, help="CSV file to which the faults are added")
     parser.add_argument("--folder", type=Path, help="a new folder to run in, whose logs stay")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     options = parser.parse_args()
-    changes = dict(change.split("=", 1) for change in options.set)
+    try:
+        changes = overrides_only(options.set)
+    except Refused as why:
+        parser.error(str(why))
     with contextlib.ExitStack() as stack:
         folder = options.folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nightshift-night-")))
         no_disk = stack.enter_context(disk(folder.absolute() / "disk"))
-        night = Night(folder.absolute(), options.environment, options.hours, options.trials, changes)
+        night = Night(folder.absolute(), options.environment, options.hours, changes)
         night.home.mkdir()
         stack.callback(night.end)
         night.start_mlflow()

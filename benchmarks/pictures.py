@@ -28,7 +28,7 @@ def panels(count: int, path: Path, columns: int = 4, height: float = 2.9) -> Ite
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context(STYLE):  # type: ignore[arg-type, unused-ignore]
         columns = min(columns, count)
         rows = -(-count // columns)
         size = (3.1 * columns + 0.4, height * rows + 0.4)

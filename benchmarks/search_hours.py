@@ -38,7 +38,7 @@ from rich.box import MARKDOWN
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.campaigns import HOMES, RESULTS, Rows, commit, ended, machine, nightshift, today
+from benchmarks.campaigns import HOMES, RESULTS, WITHOUT_END, Rows, commit, ended, machine, nightshift, resumable, today
 from benchmarks.proposers import interval
 
 LANES = {
@@ -54,8 +54,6 @@ PROBLEMS = {
 DEFAULT = tuple(PROBLEMS)[:4]
 SHARE = "0.3"
 """Of the budget, of the short runs of halving."""
-WITHOUT_END = 100_000
-"""Trials that no campaign comes to: its clock ends it."""
 FRESH_SEEDS = 1_000_000
 """From here on, far from the seeds of the campaigns."""
 
@@ -89,7 +87,7 @@ class HoursRow:
     failed: int
     """Fresh runs without a score."""
     reason: str
-    """Why nothing was certified, or why the lane does not fit."""
+    """Why nothing was certified, why the campaign failed, or why the lane does not fit."""
     params: str
     machine: str
     commit: str
@@ -140,15 +138,13 @@ class Bench:
         found, sign = ended(document), 1.0 if document["direction"] == "maximize" else -1.0
         ships = found.trial if lane == GREEDY else found.shipped or 0
         claimed = found.gain if ships else None
-        if ships and lane == GREEDY and found.champion is not None:
+        if ships and lane == GREEDY and found.champion is not None and found.baseline is not None:
             claimed = sign * (found.champion - found.baseline)
-        scores, failed = (), 0
-        if ships:
-            scores, failed = self._again(self.fresh, "--in", name, "--params", found.params)
+        again = self._again(self.fresh, "--in", name, "--params", found.params) if ships else ((), 0)
         self._keep(
             problem, lane, seed, hours=found.hours, trials=found.trials, direction=document["direction"],
-            baseline=found.baseline, champion=found.champion, ships=ships, claimed=claimed, fresh=scores, failed=failed,
-            reason=found.reason, params=found.params,
+            baseline=found.baseline, champion=found.champion, ships=ships, claimed=claimed, fresh=again[0],
+            failed=again[1], reason=found.reason, params=found.params,
         )  # fmt: skip
 
     def _again(self, runs: int, *what: str) -> tuple[tuple[float, ...], int]:
@@ -297,7 +293,7 @@ def draw(rows: Sequence[HoursRow], path: Path) -> None:
                 axis.plot(lane.gains, true, "o", color=BLUE, alpha=0.8, markersize=5, label="true")
             axis.axvline(0, color=GREY, linewidth=0.8)
             axis.set_yticks(range(len(lanes)), list(lanes))
-            axis.invert_yaxis()
+            axis.set_ylim(len(lanes) - 0.5, -0.5)
             axis.set_title(f"{problem}, {limit:g} h a campaign", fontsize=9.5)
             axis.set_xlabel("gain on the baseline")
         handles = dict(zip(*reversed(axes[0].get_legend_handles_labels()), strict=True))
@@ -333,8 +329,9 @@ def main() -> None:
             options.points,
             tuple(options.set),
         )
-        for problem in options.problems:
-            bench.measure(problem, options.lanes, options.seeds)
+        with resumable():
+            for problem in options.problems:
+                bench.measure(problem, options.lanes, options.seeds)
     show(kept.rows, Console(highlight=False, width=300))
     if options.plot and settings_of(kept.rows):
         draw(kept.rows, options.plot)

@@ -29,7 +29,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.campaigns import HOMES, RESULTS
+from benchmarks.campaigns import HOMES, RESULTS, resumable
 from benchmarks.headline import measure, picture, problems, tables
 from benchmarks.headline.facts import BUDGET_SECONDS, EPISODES
 from benchmarks.headline.measure import PUBLISHED, Workplace
@@ -46,6 +46,17 @@ def main() -> None:
         return
     checkout = options.checkout.absolute() if options.checkout else None
     place = Workplace(options.home.absolute(), options.store.absolute(), options.episodes, checkout)
+    with resumable():
+        perform(place, options)
+    runs = place.runs.rows
+    tables.show(runs, place.campaigns.rows, console)
+    apart = [row for row in runs if row.stage == "transfer"]
+    if options.plot and apart:
+        picture.draw(runs, apart[-1].campaign, apart[-1].budget_seconds, options.plot)
+
+
+def perform(place: Workplace, options: argparse.Namespace) -> None:
+    """Run what the command asks for and is not kept yet; `table` asks for nothing."""
     if options.command == "repeat":
         measure.repeat(place, options.config, options.budget, options.seeds)
     elif options.command == "campaigns":
@@ -54,11 +65,6 @@ def main() -> None:
             measure.campaign(place, options.problem, options.budget, trials, options.hours, options.proposer, seed)
     elif options.command == "transfer":
         measure.transfer(place, options.campaign, tuple(options.robots), options.budget, options.runs)
-    runs = place.runs.rows
-    tables.show(runs, place.campaigns.rows, console)
-    apart = [row for row in runs if row.stage == "transfer"]
-    if options.plot and apart:
-        picture.draw(runs, apart[-1].campaign, apart[-1].budget_seconds, options.plot)
 
 
 def parsed() -> argparse.Namespace:

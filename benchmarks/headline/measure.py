@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.campaigns import Rows, commit, ended, machine, nightshift, today
+from benchmarks.campaigns import CommandFailed, Rows, commit, ended, machine, nightshift, today
 from benchmarks.headline import problems
 from benchmarks.headline.facts import EPISODES
 
@@ -56,7 +56,7 @@ class CampaignRow:
     seed: int
     trials: int
     hours: float
-    baseline: float
+    baseline: float | None
     """Mean of the baseline's runs in the search."""
     champion: float | None
     """The record of the search, the best of many runs."""
@@ -69,7 +69,7 @@ class CampaignRow:
     """Its one-sided 95 % bound."""
     p: float | None
     reason: str
-    """Why there is no certificate."""
+    """Why there is no certificate, or why the campaign failed."""
     params: str
     """The champion's, as JSON."""
     machine: str
@@ -197,11 +197,11 @@ def _proof(document: dict[str, Any], environment: str) -> dict[str, Any]:
     """The newest certificate in an environment.
 
     Raises:
-        RuntimeError: there is none.
+        CommandFailed: there is none.
     """
     found = [one for one in document["transfers"] if one["environment"] == environment]
     if not found:
-        raise RuntimeError(
+        raise CommandFailed(
             f"{document['campaign']} has no certificate in {environment}: {json.dumps(document['uncertified'])}"
         )
     proof: dict[str, Any] = found[-1]

@@ -26,6 +26,5 @@ def draw(runs: Sequence[RunRow], campaign: str, budget: float, path: Path) -> No
             axis.set_xticks([0, 1], ["baseline", "champion"])
             axis.set_xlim(-0.5, 1.6)
         axes[0].set_ylabel("mean return of a fresh run")
-        axes[0].figure.supxlabel(
-            f"lines: means; diamonds: published, one run each; {in_words(runs, campaign, budget)}", fontsize=8
-        )  # type: ignore[union-attr]
+        words = f"lines: means; diamonds: published, one run each; {in_words(runs, campaign, budget)}"
+        axes[0].figure.supxlabel(words, fontsize=8)

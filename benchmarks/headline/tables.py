@@ -38,7 +38,7 @@ class Summary:
     @property
     def at_least(self) -> float:
         """One-sided lower bound of the mean by Student's t; NaN of fewer than two runs."""
-        from scipy.stats import t
+        from scipy.stats import t  # type: ignore[import-untyped]
 
         count = len(self.scores)
         return self.mean - float(t.ppf(CONFIDENCE, count - 1)) * self.sd / math.sqrt(count) if count > 1 else math.nan
@@ -106,8 +106,9 @@ def searches(campaigns: Sequence[CampaignRow], runs: Sequence[RunRow]) -> Table:
         passed = bool(one.shipped_trial)
         ships = "nothing" if one.shipped_trial is None else f"trial {one.shipped_trial}" if passed else "baseline"
         record = f"{one.champion:.1f}" if one.champion_trial and one.champion is not None else "none"
+        base = "crashed" if one.baseline is None else f"{one.baseline:.1f}"
         table.add_row(
-            one.campaign, str(one.trials), f"{one.hours:.1f}", f"{one.baseline:.1f}", record, *fresh,
+            one.campaign, str(one.trials), f"{one.hours:.1f}", base, record, *fresh,
             f"{one.gain:+.1f}" if one.gain is not None and passed else "no",
             "" if one.at_least is None else f"{one.at_least:+.1f}", "" if one.p is None else f"{one.p:.2g}", ships,
         )  # fmt: skip
@@ -119,19 +120,15 @@ def transfers(runs: Sequence[RunRow]) -> list[Table]:
     made = []
     for campaign, budget in sorted({(row.campaign, row.budget_seconds) for row in runs if row.stage == "transfer"}):
         table = Table(
-            "robot", "baseline", "sd", "champion", "sd", "gain", "runs", "published", box=MARKDOWN,
+            "robot", "baseline", "sd", "champion", "sd", "gain", "runs", "failed", "published", box=MARKDOWN,
             title=f"{campaign} on other robots, {budget:g} s", caption=in_words(runs, campaign, budget),
         )  # fmt: skip
         for name, baseline, champion in arms_of(runs, campaign, budget):
             said = " -> ".join(f"{score:,}" for score in TRANSFER[name]) if name in TRANSFER else ""
-            if not baseline.scores or not champion.scores:
-                table.add_row(
-                    name, "", "", "", "", "no score", f"{len(champion.scores)} v {len(baseline.scores)}", said
-                )
-                continue
+            known = baseline.scores and champion.scores
             table.add_row(
-                name, f"{baseline.mean:,.0f}", _sd(baseline), f"{champion.mean:,.0f}", _sd(champion),
-                f"{champion.mean - baseline.mean:+,.0f}", f"{len(champion.scores)} v {len(baseline.scores)}", said,
+                name, *_level(baseline), *_level(champion), f"{champion.mean - baseline.mean:+,.0f}" if known else "",
+                f"{len(champion.scores)} v {len(baseline.scores)}", str(champion.failed + baseline.failed), said,
             )  # fmt: skip
         made.append(table)
     return made
@@ -141,16 +138,11 @@ def arms_of(runs: Sequence[RunRow], campaign: str, budget: float) -> list[tuple[
     """Baseline and champion of each robot that was run, in the order of the published chart."""
     mine = [row for row in runs if (row.stage, row.campaign, row.budget_seconds) == ("transfer", campaign, budget)]
     names = sorted({row.environment for row in mine}, key=lambda name: (*TRANSFER, name).index(name))
-    return [
-        (
-            name,
-            *(
-                summary(row for row in mine if (row.environment, row.configuration) == (name, arm))
-                for arm in ("baseline", "champion")
-            ),
-        )
-        for name in names
-    ]  # type: ignore[misc]
+
+    def arm(robot: str, name: str) -> Summary:
+        return summary(row for row in mine if (row.environment, row.configuration) == (robot, name))
+
+    return [(robot, arm(robot, "baseline"), arm(robot, "champion")) for robot in names]
 
 
 def aggregate(runs: Sequence[RunRow], campaign: str, budget: float) -> BootstrapEstimate | str:
@@ -185,6 +177,10 @@ def _described(found: Summary) -> tuple[str, str, str, str]:
         return "", "", "", ""
     bound = "" if math.isnan(found.at_least) else f"{found.at_least:.1f}"
     return f"{found.mean:.1f}", _sd(found), bound, f"{min(found.scores):.1f} .. {max(found.scores):.1f}"
+
+
+def _level(found: Summary) -> tuple[str, str]:
+    return (f"{found.mean:,.0f}", _sd(found)) if found.scores else ("no score", "")
 
 
 def _sd(found: Summary) -> str:
