@@ -7,6 +7,7 @@ row of a CSV file, which is not measured again. So a benchmark of hours may be i
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import platform
@@ -158,15 +159,17 @@ class Rows(Generic[Row]):
                     sys.exit(f"{self._path}, line {lines.line_num} cannot be read: correct or remove it")
         return made
 
-    def add(self, row: Row) -> None:
+    def add(self, *rows: Row) -> None:
+        """Add rows that belong together: a kill leaves all of them or none."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        is_new = not self._path.exists() or not self._path.stat().st_size
+        text = io.StringIO(newline="")
+        writer = csv.DictWriter(text, self._columns, lineterminator="\n")
+        if not self._path.exists() or not self._path.stat().st_size:
+            writer.writeheader()
+        writer.writerows(asdict(row) for row in rows)  # type: ignore[call-overload]
         with self._path.open("a", newline="") as file:
-            writer = csv.DictWriter(file, self._columns, lineterminator="\n")
-            if is_new:
-                writer.writeheader()
-            writer.writerow(asdict(row))  # type: ignore[call-overload]
-        self.rows.append(row)
+            file.write(text.getvalue())
+        self.rows += rows
 
 
 @cache

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -158,8 +159,8 @@ def campaign(place: Workplace, problem: str, budget: float, trials: int, hours: 
     runs = place.runs
     stored = {(row.campaign, row.stage) for row in runs.rows}
     if (name, "certificate") not in stored:
-        for arm, scores in (("champion", found.champions), ("baseline", found.baselines)):
-            _keep(runs, _apart("certificate", arm, name, problem, budget), scores)
+        arms = {"champion": found.champions, "baseline": found.baselines}
+        runs.add(*_fresh("certificate", name, problem, budget, arms))
     kept.add(
         CampaignRow(
             campaign=name, problem=problem, proposer=proposer, budget_seconds=budget, seed=seed, trials=found.trials,
@@ -185,8 +186,8 @@ def transfer(place: Workplace, campaign: str, robots: tuple[str, ...], budget: f
             place.home, "certify", campaign, "--on", str(folder), "--runs", str(runs), "--trust", "--json"
         )
         proof = _proof(document, folder.name)
-        for arm in ("champion", "baseline"):
-            _keep(kept, _apart("transfer", arm, campaign, name, budget), tuple(proof[arm]["values"]))
+        arms = {arm: proof[arm]["values"] for arm in ("champion", "baseline")}
+        kept.add(*_fresh("transfer", campaign, name, budget, arms))
 
 
 def _key(campaign: str, budget: float) -> tuple[str, str, float]:
@@ -208,15 +209,18 @@ def _proof(document: dict[str, Any], environment: str) -> dict[str, Any]:
     return proof
 
 
-def _apart(stage: str, arm: str, campaign: str, environment: str, budget: float) -> RunRow:
-    """A row of a certificate's run, whose score and number are still to come."""
-    about = (machine(), commit(), today())
-    return RunRow(stage, arm, campaign, environment, budget, 0, None, None, None, None, "", *about)
-
-
-def _keep(kept: Rows[RunRow], row: RunRow, scores: tuple[float | None, ...]) -> None:
-    for number, score in enumerate(scores, 1):
-        kept.add(replace(row, run=number, score=_rounded(score), error="" if score is not None else "no score"))
+def _fresh(
+    stage: str, campaign: str, environment: str, budget: float, arms: Mapping[str, Sequence[float | None]]
+) -> list[RunRow]:
+    """The rows of a certificate's runs."""
+    return [
+        RunRow(
+            stage, arm, campaign, environment, budget, number, _rounded(score), None, None, None,
+            "" if score is not None else "no score", machine(), commit(), today(),
+        )
+        for arm, scores in arms.items()
+        for number, score in enumerate(scores, 1)
+    ]  # fmt: skip
 
 
 def _rounded(score: float | None) -> float | None:
