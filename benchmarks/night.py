@@ -391,24 +391,27 @@ def main() -> None:
         changes = overrides_only(options.set)
     except Refused as why:
         parser.error(str(why))
+    kept = Rows(options.store, FaultRow) if options.store else None  # refused before the night, not after it
+    environment = str(Path(options.environment).absolute()) if "/" in options.environment else options.environment
     with contextlib.ExitStack() as stack:
         folder = options.folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nightshift-night-")))
         no_disk = stack.enter_context(disk(folder.absolute() / "disk"))
-        night = Night(folder.absolute(), options.environment, options.hours, changes)
+        night = Night(folder.absolute(), environment, options.hours, changes)
         night.home.mkdir()
         stack.callback(night.end)
-        night.start_mlflow()
-        night.schedule()
-        night.run({"disk": no_disk} if no_disk else {})
+        try:
+            night.start_mlflow()
+            night.schedule()
+            night.run({"disk": no_disk} if no_disk else {})
+        except RuntimeError as failed:
+            sys.exit(f"{failed}; with --folder NEW the logs stay")
         figures = summary(night)
         written = [sys.executable, "-m", "flows.cli", "report", night.campaign]
         subprocess.run(written, env=surroundings(night.home), stdout=subprocess.DEVNULL, check=True)
         if options.report:
             shutil.copyfile(night.place / "report.html", options.report)
-    if options.store:
-        kept = Rows(options.store, FaultRow)
-        for row in night.faults:
-            kept.add(row)
+    if kept:
+        kept.add(*night.faults)
     if options.json:
         print(json.dumps({**figures, "faults": [vars(row) for row in night.faults]}, indent=2))
     else:
