@@ -74,7 +74,12 @@ def parsed() -> argparse.Namespace:
     shared.add_argument("--home", type=Path, default=HOMES / "headline", help="folder of campaigns and problems")
     shared.add_argument("--checkout", type=Path, help="a clone of zjianyi/autoRL")
     shared.add_argument("--budget", type=seconds, default=float(BUDGET_SECONDS), help="seconds of training of each run")
-    shared.add_argument("--episodes", type=int, default=EPISODES, help="of each judgement")
+    shared.add_argument(
+        "--episodes",
+        type=int,
+        default=EPISODES,
+        help="of each judgement; fewer, for a quick look, belong into another --store",
+    )
     shared.add_argument("--plot", type=Path, help="draw the last transfer into this file")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("facts", help="what was published, and where our program differs")

@@ -142,7 +142,7 @@ def repeat(place: Workplace, configuration: str, budget: float, seeds: int) -> N
 
 def campaign(place: Workplace, problem: str, budget: float, trials: int, hours: float, proposer: str, seed: int) -> str:
     """Run or resume one campaign to its end and keep its rows; its name."""
-    name = f"{problem}-{budget:g}-{proposer}-{seed}"
+    name = f"{problem}-{budget:g}s-{proposer}-{trials}-{seed}"
     kept = place.campaigns
     if any(row.campaign == name for row in kept.rows):
         return name

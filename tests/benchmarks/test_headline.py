@@ -44,7 +44,7 @@ def rows(folder: Path, name: str) -> list[dict[str, str]]:
 def test_a_campaign_that_was_cut_off_goes_on_and_one_that_has_ended_is_not_run_again(tmp_path: Path) -> None:
     asked = ("campaigns", *SMALL, "--trials", "2", "--seeds", "1")
     process = started(tmp_path, *asked)
-    trial = tmp_path / "home/walker-3-tpe-1/trials/0001"
+    trial = tmp_path / "home/walker-3s-tpe-2-1/trials/0001"
     while not trial.exists() and process.poll() is None:
         time.sleep(0.1)
     os.killpg(process.pid, signal.SIGINT)
@@ -52,12 +52,12 @@ def test_a_campaign_that_was_cut_off_goes_on_and_one_that_has_ended_is_not_run_a
     assert process.returncode == 130 and "the same command goes on" in output, output
     assert not (tmp_path / "results/headline_campaigns.csv").exists()
 
-    assert "walker-3-tpe-1" in told(tmp_path, *asked)
+    assert "walker-3s-tpe-2-1" in told(tmp_path, *asked)
     (campaign,) = rows(tmp_path, "headline_campaigns.csv")
     assert (campaign["trials"], campaign["problem"], campaign["seed"]) == ("2", "walker", "1")
-    before = (tmp_path / "home/walker-3-tpe-1/events.jsonl").read_bytes()
+    before = (tmp_path / "home/walker-3s-tpe-2-1/events.jsonl").read_bytes()
     assert told(tmp_path, *asked) == told(tmp_path, "table")
-    assert (tmp_path / "home/walker-3-tpe-1/events.jsonl").read_bytes() == before
+    assert (tmp_path / "home/walker-3s-tpe-2-1/events.jsonl").read_bytes() == before
     assert "exit code 2" in told(tmp_path, *asked[:-4], "--proposer", "nobody", code=1)
 
 
