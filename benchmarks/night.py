@@ -1,7 +1,7 @@
 """One night begun by a schedule, with everything that may break breaking on the way; it ends with its report.
 
-    python -m benchmarks.night [--hours 8] [--environment lunar_lander] [--set KEY=VALUE ...] [--report FILE.html]
-        [--store FILE.csv] [--folder NEW] [--json]
+    python -m benchmarks.night [--hours 8] [--environment lunar_lander] [--set KEY=VALUE ...] [--rule certify]
+        [--report FILE.html] [--store FILE.csv] [--folder NEW] [--json]
 
 `nightshift up` in a home of its own, a deployment of the flow `campaign` with a schedule whose next time is two minutes
 away, and nobody who starts the campaign. `nightshift up` is called again every minute, as the timer of
@@ -48,6 +48,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.campaigns import WITHOUT_END, Rows, commit, machine, nightshift, surroundings, today
+from environments import plugins
 from environments.plugins import Refused
 from environments.space import Value
 from flows.cli.set_option import overrides_only
@@ -112,6 +113,7 @@ class Night:
     hours: float
     changes: dict[str, Value]
     """Keys of environment.toml."""
+    rule: str = "certify"
     campaign: str = ""
     faults: list[FaultRow] = field(default_factory=list)
     mlflow: subprocess.Popen[bytes] | None = None
@@ -167,7 +169,7 @@ class Night:
         due = datetime.datetime.now(datetime.UTC) + datetime.timedelta(minutes=2)
         every_day = {"cron": f"{due.minute} {due.hour} * * *", "timezone": "UTC"}
         parameters = {
-            "environment": self.environment, "trials": WITHOUT_END, "hours": self.hours,
+            "environment": self.environment, "trials": WITHOUT_END, "hours": self.hours, "rule": self.rule,
             "tracking": f"http://{HOST}:{self.mlflow_port}", "advanced": {"overrides": self.changes},
         }  # fmt: skip
         with Api(note.url, server_process.credentials(note.url, self.home)) as api:
@@ -382,6 +384,7 @@ def main() -> None:
     parser.add_argument("--hours", type=float, default=8.0, help="of the campaign (8)")
     parser.add_argument("--environment", default="lunar_lander", help="a bundled one, or a folder")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of environment.toml")
+    parser.add_argument("--rule", choices=plugins.names("tasks.rules"), default="certify", help="as of a campaign")
     parser.add_argument("--report", type=Path, help="copy the report there")
     parser.add_argument("--store", type=Path, help="CSV file to which the faults are added")
     parser.add_argument("--folder", type=Path, help="a new folder to run in, whose logs stay")
@@ -396,7 +399,7 @@ def main() -> None:
     with contextlib.ExitStack() as stack:
         folder = options.folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nightshift-night-")))
         no_disk = stack.enter_context(disk(folder.absolute() / "disk"))
-        night = Night(folder.absolute(), environment, options.hours, changes)
+        night = Night(folder.absolute(), environment, options.hours, changes, options.rule)
         night.home.mkdir()
         stack.callback(night.end)
         try:
