@@ -37,9 +37,7 @@ BENCHMARKS = {
     "grpo": Benchmark("5 min", "--rounds 1 --steps 2"),
     "headline": Benchmark("a week", "repeat --budget 2 --seeds 2 --episodes 2"),
     "known_edits": Benchmark("15 min", "measure --runs 2 --first 1"),
-    "night": Benchmark(
-        "8 h", "--hours 0.1 --rule greedy --environment cartpole --set budget_seconds=3 --set control.episodes=4"
-    ),
+    "night": Benchmark("8 h", "--hours 0.1 --rule greedy"),
     "null_nights": Benchmark("10 min", "--campaigns 4 --trials 8 --jobs 1"),
     "pending": Benchmark("5 min", "--proposers tpe --pending 4 --trials 6 --repetitions 2"),
     "pipe_judge": Benchmark("5 min", "--rounds 2 --lanes 4"),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import postgres
+from benchmarks import lives, postgres
 from benchmarks.__main__ import BENCHMARKS
 from environments.score import Score
 from tasks.store.calibration import CALIBRATION, Calibration, Measured
@@ -79,7 +79,13 @@ def apart(folder: Path) -> list[str]:
     return ["--store", str(folder / "store"), "--home", str(folder / "home"), *drawn(folder)]
 
 
+def quick_problem(folder: Path) -> list[str]:
+    """One whose trials take four seconds and hardly any of a core."""
+    return ["--environment", str(lives.write_problem(folder / "quad", seconds=4, proposer="tpe", seed=1).parent)]
+
+
 NEEDS = {
+    "night": quick_problem,
     "headline": apart, "search_hours": apart,
     "null_nights": calibration, "prime_rl_configs": checkout, "prime_rl_keys": checkout, "proposers": drawn,
 }  # fmt: skip
