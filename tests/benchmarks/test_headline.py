@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,17 +21,24 @@ CHECKOUT = Path(__file__).parents[2]
 SMALL = ("--budget", "3", "--episodes", "2")
 
 
-def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+@contextmanager
+def started(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """The benchmark in a session of its own, which is ended with the block."""
     places = ("--store", str(folder / "results"), "--home", str(folder))
-    return subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-m", "benchmarks.headline", *arguments, *places],
         cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-    )  # fmt: skip
+    ) as process:  # fmt: skip
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGINT)
 
 
 def told(folder: Path, *arguments: str, code: int = 0) -> str:
-    process = started(folder, *arguments)
-    output, _ = process.communicate()
+    with started(folder, *arguments) as process:
+        output, _ = process.communicate()
     assert process.returncode == code, output
     return output
 
@@ -43,12 +52,12 @@ def rows(folder: Path, name: str) -> list[dict[str, str]]:
 @pytest.mark.timeout(900)
 def test_a_campaign_that_was_cut_off_goes_on_and_one_that_has_ended_is_not_run_again(tmp_path: Path) -> None:
     asked = ("campaigns", *SMALL, "--trials", "2", "--seeds", "1")
-    process = started(tmp_path, *asked)
     trial = tmp_path / "home/walker-3s-tpe-2-1/trials/0001"
-    while not trial.exists() and process.poll() is None:
-        time.sleep(0.1)
-    os.killpg(process.pid, signal.SIGINT)
-    output, _ = process.communicate()
+    with started(tmp_path, *asked) as process:
+        while not trial.exists() and process.poll() is None:
+            time.sleep(0.1)
+        os.killpg(process.pid, signal.SIGINT)
+        output, _ = process.communicate()
     assert process.returncode == 130 and "the same command goes on" in output, output
     assert not (tmp_path / "results/headline_campaigns.csv").exists()
 
