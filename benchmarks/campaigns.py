@@ -11,6 +11,7 @@ import io
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 import time
@@ -42,6 +43,7 @@ class CommandFailed(RuntimeError):
 @contextmanager
 def resumable() -> Iterator[None]:
     """End the program with one sentence where something does not come to its end; the same command goes on there."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     except KeyboardInterrupt:
@@ -58,14 +60,22 @@ def nightshift(home: str | Path, *arguments: str) -> dict[str, Any]:
         KeyboardInterrupt: it was interrupted, and can be resumed.
         CommandFailed: it was refused or died, and has said why.
     """
-    done = subprocess.run(
-        [sys.executable, "-m", "flows.cli", *arguments], env=surroundings(home), stdout=subprocess.PIPE, check=False
-    )
-    if done.returncode == INTERRUPTED:
+    command = [sys.executable, "-m", "flows.cli", *arguments]
+    with subprocess.Popen(command, env=surroundings(home), stdout=subprocess.PIPE) as process:
+        try:
+            output, _ = process.communicate()
+        except KeyboardInterrupt:
+            process.terminate()  # so that it ends its programs and its server first, and can be resumed
+            process.communicate()
+            raise
+    if process.returncode == INTERRUPTED:
         raise KeyboardInterrupt
-    if done.returncode not in (0, 1):  # 1: a campaign or a try without a score, which is a document too
-        raise CommandFailed(f"nightshift {' '.join(arguments)}: exit code {done.returncode}")
-    document: dict[str, Any] = json.loads(done.stdout)
+    if process.returncode not in (0, 1):  # 1: a campaign or a try without a score, which is a document too
+        raise CommandFailed(f"nightshift {' '.join(arguments)}: exit code {process.returncode}")
+    try:
+        document: dict[str, Any] = json.loads(output)
+    except ValueError as wrong:
+        raise CommandFailed(f"nightshift {' '.join(arguments)}: exit code {process.returncode}, no result") from wrong
     return document
 
 

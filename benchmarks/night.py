@@ -47,7 +47,7 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.campaigns import WITHOUT_END, Rows, commit, machine, nightshift, surroundings, today
+from benchmarks.campaigns import WITHOUT_END, CommandFailed, Rows, commit, machine, nightshift, surroundings, today
 from environments import plugins
 from environments.plugins import Refused
 from environments.space import Value
@@ -213,8 +213,8 @@ class Night:
                 if self.status()["state"] == "finished":
                     raise Timeout("the campaign had ended before")
                 back, hands, words = strikes[fault]()
-            except Timeout as late:
-                back, hands, words = None, 0, str(late)
+            except (Timeout, CommandFailed) as failed:
+                back, hands, words = None, 0, str(failed)
             self._note(fault, back, hands, before, words)
         limit = self.hours * 3600 + SLACK_SECONDS
         over = lambda: self.status()["state"] not in ("running", "interrupted")  # noqa: E731
