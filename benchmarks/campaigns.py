@@ -86,7 +86,7 @@ def surroundings(home: str | Path) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Ended:
+class CampaignFigures:
     """What a campaign that is over says of itself; scores in the environment's metric."""
 
     baseline: float | None
@@ -114,7 +114,7 @@ class Ended:
     """Why it failed, or why nothing was certified; else empty."""
 
 
-def ended(document: dict[str, Any]) -> Ended:
+def figures(document: dict[str, Any]) -> CampaignFigures:
     """What matters of `nightshift run --json`.
 
     Raises:
@@ -123,7 +123,7 @@ def ended(document: dict[str, Any]) -> Ended:
     baseline, champion, proof = document["baseline"], document["champion"], document["certificate"]
     if document["state"] not in ("finished", "failed"):
         raise CommandFailed(f"{document['campaign']} is {document['state']}: {document['reason']}")
-    return Ended(
+    return CampaignFigures(
         baseline=baseline["score"] if baseline else None,
         champion=champion["score"] if champion else None,
         trial=champion["trial"] if champion else 0,

@@ -105,7 +105,7 @@ class Timeout(RuntimeError):
 
 
 @dataclass
-class Night:
+class ScheduledNight:
     """The home of the night, its servers and its campaign."""
 
     folder: Path
@@ -350,7 +350,7 @@ def disk(folder: Path) -> Iterator[str]:
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def summary(night: Night) -> dict[str, Any]:
+def summary(night: ScheduledNight) -> dict[str, Any]:
     """What came of the night."""
     found = night.status()
     numbers = [row["trial"] for row in found["trials"]]
@@ -368,7 +368,7 @@ def summary(night: Night) -> dict[str, Any]:
     }
 
 
-def show(night: Night, figures: dict[str, Any]) -> None:
+def show(night: ScheduledNight, figures: dict[str, Any]) -> None:
     console, table = Console(highlight=False, width=200), Table("fault", "minute", "back, s", "hands", "lost", "")
     for row in night.faults:
         back = "" if row.back is None else f"{row.back:.0f}"
@@ -399,7 +399,7 @@ def main() -> None:
     with contextlib.ExitStack() as stack:
         folder = options.folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nightshift-night-")))
         no_disk = stack.enter_context(disk(folder.absolute() / "disk"))
-        night = Night(folder.absolute(), environment, options.hours, changes, options.rule)
+        night = ScheduledNight(folder.absolute(), environment, options.hours, changes, options.rule)
         night.home.mkdir()
         stack.callback(night.end)
         try:

@@ -38,7 +38,18 @@ from rich.box import MARKDOWN
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.campaigns import HOMES, RESULTS, WITHOUT_END, Rows, commit, ended, machine, nightshift, resumable, today
+from benchmarks.campaigns import (
+    HOMES,
+    RESULTS,
+    WITHOUT_END,
+    Rows,
+    commit,
+    figures,
+    machine,
+    nightshift,
+    resumable,
+    today,
+)
 from benchmarks.proposers import interval
 
 LANES = {
@@ -135,7 +146,7 @@ class Bench:
             self.home, "run", problem, *LANES[lane], "--name", name, "--seed", str(seed), "--hours", f"{self.hours:g}",
             "--trials", str(self.trials), "--tracking", "off", "--trust", "--json", *self.settings(problem),
         )  # fmt: skip
-        found, sign = ended(document), 1.0 if document["direction"] == "maximize" else -1.0
+        found, sign = figures(document), 1.0 if document["direction"] == "maximize" else -1.0
         ships = found.trial if lane == GREEDY else found.shipped or 0
         claimed = found.gain if ships else None
         if ships and lane == GREEDY and found.champion is not None and found.baseline is not None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.campaigns import CommandFailed, Rows, commit, ended, machine, nightshift, today
+from benchmarks.campaigns import CommandFailed, Rows, commit, figures, machine, nightshift, today
 from benchmarks.headline import problems
 from benchmarks.headline.facts import EPISODES
 
@@ -46,7 +46,7 @@ class RunRow:
 
 
 @dataclass(frozen=True)
-class CampaignRow:
+class SearchRow:
     """One campaign that has ended."""
 
     campaign: str
@@ -101,8 +101,8 @@ class Workplace:
         return Rows(self.results / RUNS, RunRow)
 
     @property
-    def campaigns(self) -> Rows[CampaignRow]:
-        return Rows(self.results / CAMPAIGNS, CampaignRow)
+    def campaigns(self) -> Rows[SearchRow]:
+        return Rows(self.results / CAMPAIGNS, SearchRow)
 
     def problem(self, name: str, budget: float) -> Path:
         """The folder of `walker` or `original`. Raises ValueError without the checkout that it is made of."""
@@ -150,7 +150,7 @@ def campaign(place: Workplace, problem: str, budget: float, trials: int, hours: 
     asked: tuple[str, ...] = (str(folder), "--proposer", proposer, "--trials", str(trials))
     if proposer == PUBLISHED:
         asked = (str(problems.published(place.problems, budget, place.episodes)),)
-    found = ended(
+    found = figures(
         nightshift(
             place.home, "run", *asked, "--name", name, "--seed", str(seed), "--hours", f"{hours:g}", "--trust",
             "--json", *place.limits(problem, budget),
@@ -162,7 +162,7 @@ def campaign(place: Workplace, problem: str, budget: float, trials: int, hours: 
         arms = {"champion": found.champions, "baseline": found.baselines}
         runs.add(*_fresh("certificate", name, problem, budget, arms))
     kept.add(
-        CampaignRow(
+        SearchRow(
             campaign=name, problem=problem, proposer=proposer, budget_seconds=budget, seed=seed, trials=found.trials,
             hours=found.hours, baseline=found.baseline, champion=found.champion, champion_trial=found.trial,
             shipped_trial=found.shipped, gain=found.gain, at_least=found.at_least, p=found.p, reason=found.reason,

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.headline.facts import BUDGET_SECONDS, FACTS, PUBLISHED, SOURCE, TRANSFER
-from benchmarks.headline.measure import CampaignRow, RunRow
+from benchmarks.headline.measure import RunRow, SearchRow
 from tasks.certifying.aggregate import BootstrapEstimate, Runs, estimates
 from tasks.deciding.statistics import CONFIDENCE, pooled
 
@@ -57,7 +57,7 @@ def show_facts(console: Console) -> None:
     console.print(table)
 
 
-def show(runs: Sequence[RunRow], campaigns: Sequence[CampaignRow], console: Console) -> None:
+def show(runs: Sequence[RunRow], campaigns: Sequence[SearchRow], console: Console) -> None:
     """Every table that there are rows for."""
     if not runs and not campaigns:
         console.print("0 rows: nothing has been measured yet")
@@ -87,7 +87,7 @@ def repeats(runs: Sequence[RunRow]) -> Table:
     return table
 
 
-def searches(campaigns: Sequence[CampaignRow], runs: Sequence[RunRow]) -> Table:
+def searches(campaigns: Sequence[SearchRow], runs: Sequence[RunRow]) -> Table:
     """What each campaign reported, and what its fresh runs say."""
     table = Table(
         "campaign", "trials", "hours", "baseline", "record of the search", "fresh: champion", "fresh: baseline",

@@ -12,7 +12,7 @@ from rich.console import Console
 
 import environments
 from benchmarks import search_hours
-from benchmarks.campaigns import Rows, ended
+from benchmarks.campaigns import Rows, figures
 from benchmarks.headline import picture, problems, tables
 from benchmarks.headline.facts import BEST, BUDGET_SECONDS, PUBLISHED, START, TRANSFER
 from benchmarks.headline.measure import RunRow
@@ -25,7 +25,7 @@ ABOUT = ("2 x a processor", "abc", "2026-11-23")
 
 
 @dataclass(frozen=True)
-class Kept:
+class PlainRow:
     name: str
     score: float | None
     count: int
@@ -55,11 +55,11 @@ def text(*printed: object) -> str:
 
 
 def test_rows_are_read_back_as_they_were_written(tmp_path: Path) -> None:
-    rows = [Kept("a, b", 1.5, 3), Kept('with "quotes"\nand a line', None, 0), Kept("", -1e-9, 7)]
-    kept = Rows(tmp_path / "new" / "kept.csv", Kept)
+    rows = [PlainRow("a, b", 1.5, 3), PlainRow('with "quotes"\nand a line', None, 0), PlainRow("", -1e-9, 7)]
+    kept = Rows(tmp_path / "new" / "kept.csv", PlainRow)
     kept.add(*rows[:2])
     kept.add(rows[2])
-    assert Rows(tmp_path / "new" / "kept.csv", Kept).rows == rows == kept.rows
+    assert Rows(tmp_path / "new" / "kept.csv", PlainRow).rows == rows == kept.rows
 
 
 @pytest.mark.parametrize("torn", ["x,1", "x,1.0,many", "x,1.0,"])
@@ -67,7 +67,7 @@ def test_a_line_that_cannot_be_read_is_named_and_left_alone(tmp_path: Path, torn
     path = tmp_path / "kept.csv"
     path.write_text(f"name,score,count\na,1.0,2\n{torn}\n")
     with pytest.raises(SystemExit, match="line 3"):
-        Rows(path, Kept)
+        Rows(path, PlainRow)
     assert path.read_text().endswith(torn + "\n")
 
 
@@ -75,13 +75,13 @@ def test_a_file_of_other_columns_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "kept.csv"
     path.write_text("name,other\na,1\n")
     with pytest.raises(SystemExit, match="columns"):
-        Rows(path, Kept)
+        Rows(path, PlainRow)
 
 
 def test_a_campaign_that_was_cut_off_has_no_figures() -> None:
     document = {"campaign": "n", "state": "stopped", "reason": "the disk is full", "baseline": {"score": 1.0}}
     with pytest.raises(RuntimeError, match="the disk is full"):
-        ended(document | {"champion": None, "certificate": None})
+        figures(document | {"champion": None, "certificate": None})
 
 
 def test_the_published_start_is_the_baseline_and_the_published_best_lies_in_the_space(tmp_path: Path) -> None:
