@@ -250,8 +250,15 @@ class ScheduledNight:
         self.until(lambda: time.monotonic() - gone > OUTAGE * self.hours * 3600, self.hours * 3600, "time")
         waiting = self.status()["waiting_to_record"]
         self.start_mlflow()
-        back = self.until(lambda: not self.status()["waiting_to_record"], 3600, "nothing waits for MLflow", SELDOM)
+        back = self.until(self._is_told, 3600, "nothing waits for MLflow", SELDOM)
+        if left := self.status()["waiting_to_record"]:
+            raise Timeout(f"the campaign ended meanwhile, and {left} records wait for `nightshift sync`")
         return back, 0, f"gone for {time.monotonic() - gone - back:.0f} s, {waiting} records waited"
+
+    def _is_told(self) -> bool:
+        """Whether nothing waits for MLflow, or nobody sends it any more."""
+        found = self.status()
+        return not found["waiting_to_record"] or found["state"] == "finished"
 
     def _fill_disk(self) -> tuple[float, int, str]:
         ballast = self.folder / "disk" / "ballast"
