@@ -25,6 +25,7 @@ class Benchmark:
     smoke: str
 
 
+SHORT = "--set budget_steps=1500 --set control.episodes=4"
 BENCHMARKS = {
     "aggregate_interval": Benchmark("5 min", "--draws 4"),
     "certificate_levels": Benchmark("20 min", "--rows 500"),
@@ -34,7 +35,9 @@ BENCHMARKS = {
     "demos": Benchmark("2 h", "--demos 1 --fresh 1 --trials 2 --environment cartpole"),
     "edits": Benchmark("20 s", "--each 1"),
     "grpo": Benchmark("5 min", "--rounds 1 --steps 2"),
+    "headline": Benchmark("a week", "repeat --budget 2 --seeds 2 --episodes 2"),
     "known_edits": Benchmark("15 min", "measure --runs 2 --first 1"),
+    "night": Benchmark("8 h", "--hours 0.1 --rule greedy"),
     "null_nights": Benchmark("10 min", "--campaigns 4 --trials 8 --jobs 1"),
     "pending": Benchmark("5 min", "--proposers tpe --pending 4 --trials 6 --repetitions 2"),
     "pipe_judge": Benchmark("5 min", "--rounds 2 --lanes 4"),
@@ -49,6 +52,9 @@ BENCHMARKS = {
     "reports": Benchmark("2 min", "--trials 20 --campaigns 3"),
     "sandbox": Benchmark("1 min", "--rounds 5"),
     "scale": Benchmark("10 min", "--parallel 4 --trials 8 --seconds 6 --killed 0.25"),
+    "search_hours": Benchmark(
+        "a week", f"--problems cartpole --lanes tpe greedy --trials 2 --fresh 2 --seeds 1 {SHORT}"
+    ),
     "size": Benchmark("10 min", "--trials 30 --more 1"),
     "slot_utilisation": Benchmark("1 min", "--trials 2 --budget 1"),
     "start": Benchmark("1 min", "--rounds 1 --trainings 1"),
@@ -74,8 +80,10 @@ def main(arguments: list[str]) -> None:
 def show() -> None:
     table = Table("benchmark", "time", "what it measures", title="make bench NAME=...")
     for name, benchmark in BENCHMARKS.items():
-        source = Path(__file__).with_name(f"{name}.py").read_text()
-        table.add_row(name, benchmark.time, (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0])
+        folder = Path(__file__).with_name(name)
+        source = folder / "__main__.py" if folder.is_dir() else folder.with_suffix(".py")
+        says = ast.get_docstring(ast.parse(source.read_text())) or ""
+        table.add_row(name, benchmark.time, says.partition("\n")[0])
     Console(highlight=False).print(table)
 
 

@@ -25,8 +25,6 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -34,19 +32,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import tomlkit
 from rich.console import Console
 from rich.table import Table
 
 import environments
+from benchmarks.campaigns import nightshift
 
 VISIBLE = 100.0
 TRIALS = 8
 FRESH_SEEDS = 1_000_000
 """From here on, far from the seeds of the demos."""
-FOREIGN = ("PREFECT_API_URL", "PREFECT_API_KEY", "PREFECT_API_AUTH_STRING", "MLFLOW_TRACKING_URI")
 
 
 @dataclass(frozen=True)
@@ -165,20 +162,6 @@ def demo(environment: str, trials: int, fresh: int, seed: int, parallel: int) ->
         certificate_runs=sum(len(proof[arm]["values"]) for arm in ("champion", "baseline")) if proof else 0,
         training=found["spent"]["slots"]["training"],
     )
-
-
-def nightshift(home: str, *arguments: str) -> dict[str, Any]:
-    """The JSON document that a command prints."""
-    environment = {name: value for name, value in os.environ.items() if name not in FOREIGN}
-    done = subprocess.run(
-        [sys.executable, "-m", "flows.cli", *arguments],
-        env=environment | {"NIGHTSHIFT_HOME": home},
-        stdout=subprocess.PIPE,
-    )
-    if done.returncode not in (0, 1):  # 1: a campaign or a try without a score, which is a document too
-        raise RuntimeError(f"nightshift {' '.join(arguments)}: exit code {done.returncode}")
-    document: dict[str, Any] = json.loads(done.stdout)
-    return document
 
 
 def summary(demos: Sequence[Demo]) -> dict[str, float]:

@@ -41,7 +41,7 @@ from rich.console import Console
 from rich.table import Table
 
 import environments
-from benchmarks.demos import nightshift
+from benchmarks.campaigns import nightshift
 from benchmarks.edit_list import LIST, ListedEdit
 from environments.plugins import Refused
 from tests.support.fake_llm import Asked, FakeLLM

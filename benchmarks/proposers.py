@@ -1,13 +1,12 @@
 """How good the proposers are at equal budget when scores are noisy, and what a proposal costs.
 
     python -m benchmarks.proposers [--proposers tpe gp cmaes:sigma=0.3 optuna ...] [--problems bump rugged ...]
-        [--trials 50] [--repetitions 20] [--real] [--plot FILE.png] [--json]
+        [--trials 50] [--repetitions 20] [--plot FILE.png] [--json]
 
 Six made-up problems (benchmarks/problems.py) whose true score is known, some of them rugged or with regions where
-every run crashes, and with `--real` one environment that is trained and judged for real (benchmarks/real.py). A
-campaign begins at the same ordinary baseline. Under rule greedy its champion is the trial with the best score *as
-seen*, or a simpler one that is hardly worse. The figures are about the champion's *true* score: what its user takes
-home, not what the luck of the night says.
+every run crashes; benchmarks/search_hours.py is about real ones. A campaign begins at the same ordinary baseline. Under
+rule greedy its champion is the trial with the best score *as seen*, or a simpler one that is hardly worse. The figures
+are about the champion's *true* score: what its user takes home, not what the luck of the night says.
 
     area     its mean over all trials of the campaign, as a share of the best known
     end      what it is after the last one
@@ -40,7 +39,6 @@ from rich.console import Console
 from rich.table import Table
 
 import environments
-from benchmarks import real
 from benchmarks.champions import PLACE, asker, champions, decided, proposer_of
 from benchmarks.problems import DEFAULTS, NOISE, PROBLEMS, SPACE, bump
 from environments import Environment, plugins
@@ -67,13 +65,10 @@ def main() -> None:
     parser.add_argument("--problems", nargs="*", default=list(PROBLEMS), choices=list(PROBLEMS))
     parser.add_argument("--trials", type=int, default=50, help="of a campaign, the baseline not counted (50)")
     parser.add_argument("--repetitions", type=int, default=20, help="campaigns of each proposer (20)")
-    parser.add_argument("--real", action="store_true", help="train for real as well, which takes hours")
-    parser.add_argument("--real-trials", type=int, default=16, help="of a real campaign (16)")
-    parser.add_argument("--real-repetitions", type=int, default=20, help="real campaigns of each proposer (20)")
     parser.add_argument("--plot", type=Path, help="draw the curves into this file")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     options = parser.parse_args()
-    if min(options.repetitions, options.real_repetitions) < 2:
+    if options.repetitions < 2:
         parser.error("repetitions must be at least 2, to have a spread")
     figures = measure(options)
     if options.plot:
@@ -96,9 +91,6 @@ def measure(options: argparse.Namespace) -> Figures:
             problems.setdefault(problem, {})[lane] = np.array([list(found)])
     if len(problems) > 1:
         problems[OVERALL] = {lane: np.concatenate([each[lane] for each in problems.values()]) for lane in lanes}
-    if options.real:
-        trained = real.measure(lanes, options.real_trials, options.real_repetitions)
-        problems[real.NAME] = {lane: curves[None] for lane, curves in trained.items()}
     return {
         "about": f"{os.cpu_count()} cores, {time.strftime('%Y-%m-%d %H:%M')}",
         "problems": {problem: compared(found) for problem, found in problems.items()},

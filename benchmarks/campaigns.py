@@ -1,0 +1,205 @@
+"""Real campaigns and single runs for benchmarks: the command itself in a home that stays, and rows of a CSV file.
+
+Whatever has ended is kept: a campaign in its home, which `nightshift run --name` resumes or reads, and each figure as a
+row of a CSV file, which is not measured again. So a benchmark of hours may be interrupted and called again.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any, Generic, TypeVar, get_args, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+
+CHECKOUT = Path(__file__).parents[1]
+HOMES = CHECKOUT / "runs" / "benchmarks"
+"""Homes of the benchmarks that last for hours."""
+RESULTS = Path(__file__).parent / "results"
+FOREIGN = ("PREFECT_API_URL", "PREFECT_API_KEY", "PREFECT_API_AUTH_STRING", "MLFLOW_TRACKING_URI")
+"""Ways to somebody's real servers."""
+INTERRUPTED = 130
+WITHOUT_END = 100_000
+"""Trials that no campaign comes to: its clock ends it."""
+Row = TypeVar("Row")
+
+
+class CommandFailed(RuntimeError):
+    """A command was refused, died, or left a campaign without final figures."""
+
+
+@contextmanager
+def resumable() -> Iterator[None]:
+    """End the program with one sentence where something does not come to its end; the same command goes on there."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("interrupted: what has ended is kept, and the same command goes on", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+    except CommandFailed as failed:
+        sys.exit(f"{failed}: what has ended is kept, and the same command goes on")
+
+
+def nightshift(home: str | Path, *arguments: str) -> dict[str, Any]:
+    """The JSON document that a command prints; `--json` is among its arguments.
+
+    Raises:
+        KeyboardInterrupt: it was interrupted, and can be resumed.
+        CommandFailed: it was refused or died, and has said why.
+    """
+    command = [sys.executable, "-m", "flows.cli", *arguments]
+    with subprocess.Popen(command, env=surroundings(home), stdout=subprocess.PIPE) as process:
+        try:
+            output, _ = process.communicate()
+        except KeyboardInterrupt:
+            process.terminate()  # so that it ends its programs and its server first, and can be resumed
+            process.communicate()
+            raise
+    if process.returncode == INTERRUPTED:
+        raise KeyboardInterrupt
+    if process.returncode not in (0, 1):  # 1: a campaign or a try without a score, which is a document too
+        raise CommandFailed(f"nightshift {' '.join(arguments)}: exit code {process.returncode}")
+    try:
+        document: dict[str, Any] = json.loads(output)
+    except ValueError as wrong:
+        raise CommandFailed(f"nightshift {' '.join(arguments)}: exit code {process.returncode}, no result") from wrong
+    return document
+
+
+def surroundings(home: str | Path) -> dict[str, str]:
+    """The environment of a command that uses servers of its own in that home."""
+    kept = {name: value for name, value in os.environ.items() if name not in FOREIGN}
+    return kept | {"NIGHTSHIFT_HOME": str(home)}
+
+
+@dataclass(frozen=True)
+class CampaignFigures:
+    """What a campaign that is over says of itself; scores in the environment's metric."""
+
+    baseline: float | None
+    """Mean of all of its runs in the search; None where it crashed."""
+    champion: float | None
+    """The record of the search, which is the best of many; None when nothing was kept."""
+    trial: int
+    """The champion's number; 0 when nothing beat the baseline."""
+    params: str
+    """The champion's, as JSON; empty without one."""
+    shipped: int | None
+    """The trial that ships; 0 when it is the baseline, None when nothing was to be certified."""
+    gain: float | None
+    """Of its certificate, corrected for having passed; positive if the champion is better."""
+    at_least: float | None
+    """One-sided 95 % bound of it."""
+    p: float | None
+    champions: tuple[float | None, ...]
+    """The certificate's fresh runs, of champion and baseline."""
+    baselines: tuple[float | None, ...]
+    trials: int
+    """Of the search, the baseline not counted."""
+    hours: float
+    reason: str
+    """Why it failed, or why nothing was certified; else empty."""
+
+
+def figures(document: dict[str, Any]) -> CampaignFigures:
+    """What matters of `nightshift run --json`.
+
+    Raises:
+        CommandFailed: it was stopped or interrupted, so that no figure is final.
+    """
+    baseline, champion, proof = document["baseline"], document["champion"], document["certificate"]
+    if document["state"] not in ("finished", "failed"):
+        raise CommandFailed(f"{document['campaign']} is {document['state']}: {document['reason']}")
+    return CampaignFigures(
+        baseline=baseline["score"] if baseline else None,
+        champion=champion["score"] if champion else None,
+        trial=champion["trial"] if champion else 0,
+        params=json.dumps(champion["params"]) if champion else "",
+        shipped=document["shipped_trial"],
+        gain=proof["gain"] if proof else None,
+        at_least=proof["low"] if proof else None,
+        p=proof["p"] if proof else None,
+        champions=tuple(proof["champion"]["values"]) if proof else (),
+        baselines=tuple(proof["baseline"]["values"]) if proof else (),
+        trials=len(document["trials"]) - 1,
+        hours=round(document["spent"]["seconds"] / 3600, 3),
+        reason=document["reason"] if document["state"] == "failed" else document["uncertified"] or "",
+    )
+
+
+class Rows(Generic[Row]):
+    """The rows of a dataclass of plain values in a CSV file; one that `add` was given is on the disk.
+
+    Raises:
+        SystemExit: the file has other columns, or a line that cannot be read; it is left as it is.
+    """
+
+    def __init__(self, path: Path, kind: type[Row]) -> None:
+        self._path, self._columns = path, [field.name for field in fields(kind)]  # type: ignore[arg-type]
+        self.rows: list[Row] = self._read(kind) if path.exists() and path.stat().st_size else []
+
+    def _read(self, kind: type[Row]) -> list[Row]:
+        reader, made = TypeAdapter(kind), []
+        may_miss = {name for name, hint in get_type_hints(kind).items() if type(None) in get_args(hint)}
+        with self._path.open(newline="") as file:
+            lines = csv.DictReader(file)
+            if lines.fieldnames != self._columns:
+                sys.exit(
+                    f"{self._path} has the columns {', '.join(lines.fieldnames or ())}, and this version writes "
+                    f"{', '.join(self._columns)}: move it away, or name another place"
+                )
+            for line in lines:
+                values = {name: None if name in may_miss and not text else text for name, text in line.items()}
+                try:
+                    made.append(reader.validate_python(values))
+                except ValidationError:
+                    sys.exit(f"{self._path}, line {lines.line_num} cannot be read: correct or remove it")
+        return made
+
+    def add(self, *rows: Row) -> None:
+        """Add rows that belong together: a kill leaves all of them or none."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        text = io.StringIO(newline="")
+        writer = csv.DictWriter(text, self._columns, lineterminator="\n")
+        if not self._path.exists() or not self._path.stat().st_size:
+            writer.writeheader()
+        writer.writerows(asdict(row) for row in rows)  # type: ignore[call-overload]
+        with self._path.open("a", newline="") as file:
+            file.write(text.getvalue())
+        self.rows += rows
+
+
+@cache
+def machine() -> str:
+    """The machine in a few words, for a column."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return f"{os.cpu_count()} x {model or platform.machine()}"
+
+
+@cache
+def commit() -> str:
+    """The version of the checkout; marked where files differ from it."""
+    described = subprocess.run(
+        ["git", "-C", str(CHECKOUT), "describe", "--always", "--dirty=+", "--abbrev=8"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return described.stdout.strip() if described.returncode == 0 else "no repository"
+
+
+def today() -> str:
+    return time.strftime("%Y-%m-%d")
