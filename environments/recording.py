@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 from pydantic import PrivateAttr
 
 from environments.judges import Exam, Misbehaved
-from environments.judges._lanes import EnvSource
+from environments.judges._making import EnvSource
 from environments.judges.control import Control
 
 if TYPE_CHECKING:

@@ -44,14 +44,11 @@ from tasks.system.slot import NOWHERE, Slot
 from tasks.trial import TWENTIETHS, History, Params, Proposal, ResourceSample, Run
 
 UNSANDBOXED = (
-    "the edit is refused: isolation is none, so it would run without a sandbox; `nightshift doctor` shows what this "
-    "machine offers, --allow-unsandboxed runs it anyway"
+    "the edit is refused: isolation is none, so it would run without a sandbox; see `nightshift doctor`, or run it "
+    "anyway with --allow-unsandboxed"
 )
-NAMED = 3
-"""Left-over processes that the log names; the rest are counted."""
-POLL_SECONDS = 0.05
-FINEST_POLL_SECONDS = 0.005
-"""For a time shorter than the other: a hundredth of a short training."""
+NAMED = 3  # left-over processes that the log names; the rest are counted
+POLL_SECONDS, FINEST_POLL_SECONDS = 0.05, 0.005
 RAISED = "raised an exception"
 NO_CHECKPOINT = ("left no checkpoint in out/", "was stopped at the end of its")
 """Beginnings of the reason of a run that left nothing: it ended by itself, or by the end of its budget."""
@@ -299,7 +296,7 @@ class _Session:
 
     def _wait(self, program: Program) -> str | None:
         ready: float | None = None
-        poll = min(POLL_SECONDS, max(self.cut.budget_seconds, FINEST_POLL_SECONDS))
+        poll = min(POLL_SECONDS, max(self.cut.budget_seconds, FINEST_POLL_SECONDS))  # a control may have less time
         while (status := program.poll(poll)) is None:
             self.progress.read()
             now = clock()

@@ -16,8 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +36,7 @@ from environments.judges._leaves import (
     samples,
     tree,
 )
-from environments.judges._making import in_words, make
+from environments.judges._making import EnvSource, in_words, made
 
 if TYPE_CHECKING:
     from environments.judges._making import Env
@@ -54,40 +53,21 @@ class LaneFailed(Misbehaved):
         self.lane = lane
 
 
-@dataclass(frozen=True)
-class EnvSource:
-    """What an environment is made from: see `make`."""
-
-    env_id: str
-    max_episode_steps: int | None
-    kwargs: dict[str, Any]
-    section: str
-
-    def make(self) -> Env:
-        return make(self.env_id, self.max_episode_steps, self.kwargs, self.section)
-
-
 @contextmanager
 def opened(sources: Sequence[EnvSource], cores: int, beside: bool = False) -> Iterator[Lanes | SharedLanes]:
     """A lane for each source while the block runs, stepped on so many cores; `beside` others, none in this process."""
     shares, here = min(cores, len(sources)), 0 if beside else 1
     if shares == here:
-        with _made(sources) as envs:
+        with made(sources) as envs:
             yield Lanes(envs, range(len(sources)))
         return
     with _workers(shares - here) as workers:
         for share, worker in enumerate(workers, here):
             numbers = range(share, len(sources), shares)
             worker.make(sources[share::shares], numbers, os.sched_getaffinity(0), sys.path)
-        with _made(sources[: len(sources) if here else 1 : shares]) as envs:
+        with made(sources[: len(sources) if here else 1 : shares]) as envs:
             own = Lanes(envs, range(0, len(sources), shares)) if here else None
             yield SharedLanes(Lanes(envs, range(len(sources))), own, workers)
-
-
-@contextmanager
-def _made(sources: Sequence[EnvSource]) -> Iterator[list[Env]]:
-    with ExitStack() as stack:
-        yield [stack.enter_context(closing(source.make())) for source in sources]
 
 
 class Lanes:
@@ -397,7 +377,7 @@ def main(descriptor: int) -> None:
                     case "make":
                         sources, numbers, cores, sys.path[:] = given
                         os.sched_setaffinity(0, cores)
-                        lanes = Lanes(envs.enter_context(_made(sources)), numbers)
+                        lanes = Lanes(envs.enter_context(made(sources)), numbers)
                     case "close":
                         envs.close()
                         lanes = None

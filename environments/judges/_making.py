@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import difflib
 import importlib
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -67,3 +70,23 @@ def _uninstalled(env_id: str, entry_point: str, error: Exception) -> str:
     else:
         remedy = "install what it asks for"
     return f"{env_id} needs a package that is not installed ({error}): {remedy}"
+
+
+@dataclass(frozen=True)
+class EnvSource:
+    """What an environment is made from: see `make`."""
+
+    env_id: str
+    max_episode_steps: int | None
+    kwargs: dict[str, Any]
+    section: str
+
+    def make(self) -> Env:
+        return make(self.env_id, self.max_episode_steps, self.kwargs, self.section)
+
+
+@contextmanager
+def made(sources: Sequence[EnvSource]) -> Iterator[list[Env]]:
+    """An environment of each source while the block runs."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(closing(source.make())) for source in sources]

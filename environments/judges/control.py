@@ -29,9 +29,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from environments.judges import Candidate, Exam, Judge, Misbehaved
 from environments.judges._conversation import Conversation
-from environments.judges._lanes import EnvSource, Lanes, SharedLanes, opened
+from environments.judges._lanes import Lanes, SharedLanes, opened
 from environments.judges._leaves import leaves, pick, tree
-from environments.judges._making import in_words, make
+from environments.judges._making import EnvSource, in_words, make
 from environments.score import METRIC, Score, source_metric
 
 if TYPE_CHECKING:

@@ -431,6 +431,7 @@ def test_what_the_check_of_a_written_folder_refuses_is_in_the_json(
     karpathy_like: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("NIGHTSHIFT_HOME", str(tmp_path / "runs"))
+    monkeypatch.setattr("flows.cli.problems.validation.settle_in", lambda _: None)  # other tests have loaded Prefect
     (karpathy_like / "train.py").write_text(f"import no_such_module\n{TRAIN}")
     with pytest.raises(Refused, match="needs the module 'no_such_module'"):
         env_import(str(karpathy_like), to=tmp_path / "here", trust=True, json=True)

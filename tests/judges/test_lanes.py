@@ -12,7 +12,8 @@ import psutil
 import pytest
 
 from environments.judges import Misbehaved, _lanes
-from environments.judges._lanes import EnvSource, Lanes, opened
+from environments.judges._lanes import Lanes, opened
+from environments.judges._making import EnvSource
 from tests.support.processes import own_children
 
 CARTPOLE = EnvSource("CartPole-v1", None, {}, "[control]")
@@ -151,8 +152,8 @@ def test_a_worker_that_has_never_answered_is_not_started_twice() -> None:
 def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     program = (
         "import os, signal\n"
-        "from environments.judges import _lanes\n"
-        "source = _lanes.EnvSource('CartPole-v1', None, {}, '')\n"
+        "from environments.judges import _lanes, _making\n"
+        "source = _making.EnvSource('CartPole-v1', None, {}, '')\n"
         "with _lanes.opened([source] * 2, 2) as lanes:\n"
         "    lanes.reset({0: 1, 1: 2})\n"
         "    print(lanes._workers[0]._process.pid, flush=True)\n"
