@@ -119,8 +119,8 @@ def warm_starts(folder: Path) -> Iterator[tuple[Templates, list[str]]]:
 @pytest.mark.parametrize("level", WORKING)
 def test_a_program_sees_the_same_world_cold_and_warm(tmp_path: Path, level: Level) -> None:
     hear, say = os.pipe()
-    os.dup2(hear, 40)
-    slot = Slot("cpu-0", fences=(40,), cores=(max(os.sched_getaffinity(0)),))
+    fence = fcntl.fcntl(hear, fcntl.F_DUPFD, 40)  # a number that no program has by itself
+    slot = Slot("cpu-0", fences=(fence,), cores=(max(os.sched_getaffinity(0)),))
     seen = []
     spaces = json.dumps(
         {name: str(Path(f"/proc/self/ns/{name}").readlink()) for name in ("mnt", "pid", "net", "ipc", "uts", "user")}
@@ -134,7 +134,7 @@ def test_a_program_sees_the_same_world_cold_and_warm(tmp_path: Path, level: Leve
         assert (place / "out/written").exists()
         seen.append(json.loads(printed))
         place.rename(tmp_path / f"done-{number}")
-    for descriptor in (hear, say, 40):
+    for descriptor in (hear, say, fence):
         os.close(descriptor)
     cold, warm_ = seen
     assert warm_.pop("session") and (cold.pop("session") or level == "bwrap"), "there, bubblewrap leads the cold one's"
@@ -168,16 +168,16 @@ def test_its_supervisor_holds_the_fences_that_it_closes(tmp_path: Path, level: L
     code = "import os, time; os.closerange(3, 100); print('closed', flush=True); time.sleep(60)"
     trial = Trial(tmp_path / "0001", code, level)
     hear, say = os.pipe()
-    os.dup2(hear, 40)
+    fence = fcntl.fcntl(hear, fcntl.F_DUPFD, 40)  # a number that no program has by itself
     try:
         with warm_starts(tmp_path) as (_, told):
-            with trial.start(slot=Slot("cpu-0", fences=(40,))) as program:
+            with trial.start(slot=Slot("cpu-0", fences=(fence,))) as program:
                 wait_for(lambda: program.poll(0.02) or program.tail())
-                holders = [process.pid for process in orphans.having_open(40)]
+                holders = [process.pid for process in orphans.having_open(fence)]
                 assert holders == [program.process.pid] and not told
-            assert orphans.having_open(40) == []
+            assert orphans.having_open(fence) == []
     finally:
-        for descriptor in (hear, say, 40):
+        for descriptor in (hear, say, fence):
             os.close(descriptor)
 
 
