@@ -112,9 +112,11 @@ def test_a_cancelled_run_that_is_reported_crashed_by_force_is_not_resumed(run: S
     for name in after:
         kind, message = ("CRASHED", "") if name == "Crashed" else ("SCHEDULED", automations.RESUMED_MESSAGES[0])
         run.set(type=kind, name=name, message=message)
-    os.kill(run.lives[-1], signal.SIGKILL)
+    lives = run.lives
+    os.kill(lives[-1], signal.SIGKILL)
     run.becomes("Cancelled")
-    stays(run, "Cancelled")
+    stays(run, "Cancelled", "Running")  # a process that a worker had begun to start ends before it takes the campaign
+    assert run.state == "Cancelled" and run.lives == lives
 
 
 def test_cancelling_and_a_kill_at_the_same_time_end_as_cancelled(run: Started) -> None:
