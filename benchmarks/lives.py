@@ -87,6 +87,21 @@ def write_problem(folder: Path, *, seconds: float, proposer: str, seed: int) -> 
     return spec
 
 
+def wait_for_answer(url: str, seconds: float, log: Path) -> None:
+    """Return once a server that was started says that it is healthy.
+
+    Raises:
+        TimeoutError: it does not; the message names its log.
+    """
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        with contextlib.suppress(httpx.TransportError):
+            if httpx.get(f"{url}/health", timeout=5).is_success:
+                return
+        time.sleep(0.2)
+    raise TimeoutError(f"no answer from {url} in {seconds:g} s: see {log}")
+
+
 @dataclass
 class Server:
     """A Prefect server of the benchmark's own, that can be killed and started again at the same address."""
@@ -123,13 +138,7 @@ class Server:
         Raises:
             TimeoutError: it does not.
         """
-        deadline = time.monotonic() + SERVER_SECONDS
-        while time.monotonic() < deadline:
-            with contextlib.suppress(httpx.TransportError):
-                if httpx.get(f"{self.url}/health", timeout=5).is_success:
-                    return
-            time.sleep(0.2)
-        raise TimeoutError(f"no answer from {self.url} in {SERVER_SECONDS:g} s: see {self.folder}/server.log")
+        wait_for_answer(self.url, SERVER_SECONDS, self.folder / "server.log")
 
     def kill(self) -> None:
         os.killpg(self.process.pid, signal.SIGKILL)

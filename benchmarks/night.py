@@ -102,7 +102,7 @@ def main() -> None:
             night.start_mlflow()
             night.schedule()
             night.run({"disk": no_disk} if no_disk else {})
-        except RuntimeError as failed:
+        except (RuntimeError, TimeoutError) as failed:
             sys.exit(f"{failed}; with --folder NEW the logs stay")
         figures = summary(night)
         written = [sys.executable, "-m", "flows.cli", "report", night.campaign]

@@ -17,10 +17,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import httpx
 import psutil
 
 from benchmarks.campaigns import WITHOUT_END, CommandFailed, commit, machine, nightshift, surroundings, today
+from benchmarks.lives import wait_for_answer
 from environments.space import Value
 from flows.server import server_process
 from flows.server.api import Api
@@ -70,10 +70,6 @@ class FaultRow:
         return self.back is None and not self.words.startswith(LEFT_OUT)
 
 
-class Timeout(RuntimeError):
-    """Something did not happen in its time."""
-
-
 @dataclass
 class ScheduledNight:
     """The home of the night, its servers and its campaign."""
@@ -121,11 +117,11 @@ class ScheduledNight:
             print(f"nightshift up: {done.stderr.strip()}", file=sys.stderr)
 
     def until(self, holds: Callable[[], Any], seconds: float, what: str, every: float = POLL_SECONDS) -> float:
-        """Wait until it holds, while the timer goes on; the seconds that it took. Raises Timeout."""
+        """Wait until it holds, while the timer goes on; the seconds that it took. Raises TimeoutError."""
         began = time.monotonic()
         while not holds():
             if time.monotonic() - began > seconds:
-                raise Timeout(f"after {seconds:.0f} s still not: {what}")
+                raise TimeoutError(f"after {seconds:.0f} s still not: {what}")
             self.keep_up()
             time.sleep(every)
         return time.monotonic() - began
@@ -181,9 +177,9 @@ class ScheduledNight:
             before = self._decided()
             try:
                 if self.status()["state"] == "finished":
-                    raise Timeout("the campaign had ended before")
+                    raise TimeoutError("the campaign had ended before")
                 back, hands, words = strikes[fault]()
-            except (Timeout, CommandFailed) as failed:
+            except (TimeoutError, CommandFailed) as failed:
                 back, hands, words = None, 0, str(failed)
             self._note(fault, back, hands, before, words)
         limit = self.hours * 3600 + SLACK_SECONDS
@@ -252,7 +248,7 @@ class ScheduledNight:
         self.start_mlflow()
         back = self.until(self._is_told, 3600, "nothing waits for MLflow", SELDOM)
         if left := self.status()["waiting_to_record"]:
-            raise Timeout(f"the campaign ended meanwhile, and {left} records wait for `nightshift sync`")
+            raise TimeoutError(f"the campaign ended meanwhile, and {left} records wait for `nightshift sync`")
         return back, 0, f"gone for {time.monotonic() - gone - back:.0f} s, {waiting} records waited"
 
     def _is_told(self) -> bool:
@@ -271,7 +267,7 @@ class ScheduledNight:
         finally:
             ballast.unlink()
         if found["state"] != "stopped":
-            raise Timeout(f"the campaign is {found['state']}: {found['reason']}")
+            raise TimeoutError(f"the campaign is {found['state']}: {found['reason']}")
         began = time.monotonic()
         nightshift(self.home, "resume", self.campaign, "--detach", "--json")
         self.until(lambda: self.engine, 600, "a process of the campaign")
@@ -288,13 +284,7 @@ class ScheduledNight:
                 env={**surroundings(self.home), **LIGHT}, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True,
             )  # fmt: skip
-        deadline = time.monotonic() + 300
-        while time.monotonic() < deadline:
-            with contextlib.suppress(httpx.TransportError):
-                if httpx.get(f"http://{HOST}:{self.mlflow_port}/health", timeout=5).is_success:
-                    return
-            time.sleep(1)
-        raise Timeout(f"MLflow does not answer: see {self.folder}/mlflow.log")
+        wait_for_answer(f"http://{HOST}:{self.mlflow_port}", 300, self.folder / "mlflow.log")
 
     def end(self) -> None:
         """End everything that the night has started."""

@@ -98,11 +98,6 @@ class RemoteSession:
         self.progress = Progress(self.place.progress, self.environment.metric, self.environment.budget_steps)
 
     @property
-    def is_over(self) -> bool:
-        """Whether it was asked to stop."""
-        return self._over is not None
-
-    @property
     def rented_gpus(self) -> int:
         return self.settings.rented_gpus or (self.environment.gpus if self.environment.device == "cuda" else 0)
 

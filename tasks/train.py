@@ -44,8 +44,8 @@ from tasks.system.slot import NOWHERE, Slot
 from tasks.trial import TWENTIETHS, History, Params, Proposal, ResourceSample, Run
 
 UNSANDBOXED = (
-    "the edit is refused: isolation is none, so it would run without a sandbox; see `nightshift doctor`, or run it "
-    "anyway with --allow-unsandboxed"
+    "the edit is refused: isolation is none, so it would run without a sandbox; `nightshift doctor` shows what this "
+    "machine offers, --allow-unsandboxed runs it anyway"
 )
 NAMED = 3  # left-over processes that the log names; the rest are counted
 POLL_SECONDS, FINEST_POLL_SECONDS = 0.05, 0.005
@@ -207,7 +207,6 @@ def run_program(
         resources=session.resources,
         usd=session.usd,
         rented_gpus=session.rented_gpus,
-        stopped=session.is_over,
     )
 
 

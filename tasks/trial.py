@@ -169,8 +169,6 @@ class Run:
     """What its trainer paid for a rented machine, in USD; 0 where none was rented, None if the price is unknown."""
     rented_gpus: int = 0
     """GPUs of that machine; those of a slot are not among them."""
-    stopped: bool = False
-    """Whether it was stopped at the end of its time, and did not end by itself."""
 
 
 @dataclass(frozen=True)
@@ -186,8 +184,8 @@ class Rerun:
     """Whether it comes from a calibration before the campaign."""
 
 
-UNTOLD = "not controlled: its training ended before it could be stopped"
-"""Why a control without training has no score, where the program could not be kept from training."""
+UNTOLD = "not controlled: the baseline trains for so short a time that no program can be stopped in it"
+"""Why there is no score without training."""
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,9 @@ allows it.
 without training   the program is stopped after a hundredth of its training time. Where the environment's own program
                    leaves a checkpoint when stopped so early, an edited program must too. One that then beats the
                    baseline is run so with another training seed too, and the worse score counts: an untrained network
-                   may play well by luck, and what was not learned does not depend on the seed. A training of less than
-                   a second cannot be stopped in time: there is no such control then, and the verdict says so. Likewise
-                   if the program ended by itself, or was stopped only after a tenth of its training time. Where its
-                   whole training took less than a tenth of the baseline's, the control counts in any case
+                   may play well by luck, and what was not learned does not depend on the seed. Where the baseline
+                   trains for less than SHORTEST_SECONDS nothing can be stopped so early: there is no such control
+                   then, and the verdict says so. What an edited program does has no part in that
 
 And where code of an edited program is judged:
 
@@ -47,10 +46,8 @@ from tasks.trial import UNTOLD, Proposal, Run, UntrainedControl
 
 SHARE = 0.01
 """Of its training time: at most one update, for a program that checks the clock once per update."""
-LATEST_SHARE = 0.1
-"""A program stopped later than after this share of its training time has trained."""
-SHORTEST_SECONDS = 1.0
-"""A training that can be stopped within such a share, also on a busy machine."""
+SHORTEST_SECONDS = 0.5
+"""A baseline's training in which a program can be stopped early."""
 STARTUP_SHARE = 0.1
 """Of the time of a program that never reports `ready`, whose preparations count as training."""
 
@@ -80,34 +77,24 @@ def untrained(
         baseline: The first run of the baseline, whose units were drawn from `baseline_seed`, and its score `lent`.
         allowance: As for a search; None: nothing is bounded, so nothing is judged at half of it.
     """
-    trial = workspace.finished(place)  # it may lack a control: verdicts are sometimes recomputed
-    if trial and "untrained" in trial.verdict.evidence:
-        names = trial.verdict.evidence.keys() & {"untrained", "unedited", "halved", "borrowed", "lent"}
-        known = {
-            name: Score(trial.verdict.evidence[name], higher_is_better=environment.higher_is_better) for name in names
-        }
-        return UntrainedControl(known.pop("untrained"), **known)
-    # Nothing before `ready` counts as training.
-    startup = environment.startup_seconds
-    if trained.startup is None:
-        startup = min(startup, trained.seconds * STARTUP_SHARE)
-    cut = Cut(startup, trained.seconds * SHARE)
-    untold = Score.missing(UNTOLD, environment.higher_is_better)
-    always = _is_next_to_nothing(trained, baseline)
+    if known := _known(place, environment):
+        return known
+    cut = _cut(environment, trained)
 
     def scored(name: str, proposal: Proposal, training_seed: int = trained.seed) -> Score:
         aside = TrialDir(place.path / name)
         aside.path.mkdir(exist_ok=True)
         run = run_program(at.marker, environment, isolation, program, aside, proposal, training_seed, cut, slot=slot)
-        judge = partial(judge_run, at.marker, environment, isolation, aside, run, seed, slot, allowance=allowance)
-        score = untold if not always and _was_trained(run, trained, startup) else judge()
+        score = judge_run(at.marker, environment, isolation, aside, run, seed, slot, allowance=allowance)
         for large in (aside.out, aside.workspace):  # its logs are enough
             file_trees.remove(large)
         return score
 
     another_seed = partial(scored, "untrained-again", proposal, trained.seed ^ 1)
-    can_tell = always or trained.seconds >= SHORTEST_SECONDS
-    score = _without_luck(scored("untrained", proposal), lent, another_seed) if can_tell else untold
+    if _can_be_stopped(baseline):
+        score = _without_luck(scored("untrained", proposal), lent, another_seed)
+    else:
+        score = Score.missing(UNTOLD, environment.higher_is_better)
     if not proposal.edit:
         return UntrainedControl(score)
     hidden = score.value is None and score.error != UNTOLD
@@ -131,16 +118,28 @@ def untrained(
     return UntrainedControl(score, unedited, halved, borrowed, lent if borrowed else None)
 
 
-def _is_next_to_nothing(trained: Run, baseline: TrialDir) -> bool:
-    """Whether all of a training is as short as what would count as none of the baseline's."""
+def _known(place: TrialDir, environment: Environment) -> UntrainedControl | None:
+    """The controls of a trial that is finished; it may lack them: verdicts are sometimes recomputed."""
+    trial = workspace.finished(place)
+    if not trial or "untrained" not in trial.verdict.evidence:
+        return None
+    names = trial.verdict.evidence.keys() & {"untrained", "unedited", "halved", "borrowed", "lent"}
+    known = {name: Score(trial.verdict.evidence[name], higher_is_better=environment.higher_is_better) for name in names}
+    return UntrainedControl(known.pop("untrained"), **known)
+
+
+def _cut(environment: Environment, trained: Run) -> Cut:
+    """When a program is stopped that is not to train. Nothing before `ready` counts as training."""
+    startup = environment.startup_seconds
+    if trained.startup is None:
+        startup = min(startup, trained.seconds * STARTUP_SHARE)
+    return Cut(startup, trained.seconds * SHARE)
+
+
+def _can_be_stopped(baseline: TrialDir) -> bool:
+    """Whether the baseline trains long enough for any program to be stopped early."""
     first = workspace.settled(baseline, "")
-    return first is not None and trained.seconds <= first[0].seconds * LATEST_SHARE
-
-
-def _was_trained(run: Run, trained: Run, startup: float) -> bool:
-    """Whether a control's run went on for too long: it ended by itself, or was stopped late."""
-    latest = trained.seconds * LATEST_SHARE + (startup if run.startup is None else 0.0)
-    return run.seconds > latest or (run.status == "finished" and not run.stopped)
+    return first is None or first[0].seconds >= SHORTEST_SECONDS
 
 
 def _without_luck(score: Score, lent: Score, another_seed: Callable[[], Score]) -> Score:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import platform
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -120,7 +121,7 @@ class Server:
 
 
 @dataclass
-class Child:
+class Child(ABC):
     """One launch: a run of the flow `trial` for a LaunchRequest. What starts it, a subclass says."""
 
     server: Server
@@ -134,19 +135,19 @@ class Child:
     _began: bool = field(default=False, init=False)
 
     @property
+    @abstractmethod
     def name(self) -> str:
         """What starts it, for people."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _create(self, parameters: dict[str, Any]) -> UUID:
         """Create the flow run, or find the one of this key; its id."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _never_begun(self, run: FlowRun) -> str | None:
         """Why a child that has not begun will not; None while it may."""
-        raise NotImplementedError
 
-    def _end(self, child: UUID) -> None:
+    def _end(self, child: UUID) -> None:  # noqa: B027 (a worker ends most)
         """End what no worker ends, whose Prefect state says Cancelling. Raises httpx.HTTPError at most."""
 
     @property

@@ -75,17 +75,20 @@ def test_a_campaign_that_was_cut_off_goes_on_and_one_that_has_ended_is_not_run_a
 def test_a_champion_is_tried_on_other_robots_once(tmp_path: Path) -> None:
     pytest.importorskip("mujoco", reason="the robots need MuJoCo: pip install --editable '.[ppo,mujoco]'")
     folder = problems.walker(tmp_path / "problems", 3, 2)
-    proposals = 'advanced.options.proposals = [{ rationale = "more at a time", params = { num_envs = 16 } }]\n'
+    more = [f'{{ rationale = "more at a time", params = {{ num_envs = {number} }} }}' for number in (16, 32)]
+    proposals = f"advanced.options.proposals = [{', '.join(more)}]\n"
     (tmp_path / "spec.toml").write_text(
         f'environment = "{folder}"\nproposer = "scripted"\nrule = "greedy"\n{proposals}'
     )
-    asked = ("--name", "chosen", "--set", "allow_untrained=true", "--trials", "1", "--tracking", "off", "--seed", "3")
+    asked = ("--set", "allow_untrained=true", "--trials", "2", "--tracking", "off")
     home = {"NIGHTSHIFT_HOME": str(tmp_path / "home")}
-    done = nightshift("run", str(tmp_path / "spec.toml"), *asked, **home)
-    assert done.returncode == 0, done.stdout + done.stderr
-    if "the baseline stands" in done.stdout:
-        pytest.skip("by chance the baseline was better")
-    moved = ("transfer", *SMALL, "--campaign", "chosen", "--robots", "hopper", "--runs", "2")
+    for seed in range(8):  # by chance the baseline may be the best of three
+        chosen = f"chosen-{seed}"
+        done = nightshift("run", str(tmp_path / "spec.toml"), *asked, "--name", chosen, "--seed", str(seed), **home)
+        assert done.returncode == 0, done.stdout + done.stderr
+        if "the baseline stands" not in done.stdout:
+            break
+    moved = ("transfer", *SMALL, "--campaign", chosen, "--robots", "hopper", "--runs", "2")
 
     table = told(tmp_path, *moved)
     assert "hopper" in table and "2,105 -> 3,613" in table

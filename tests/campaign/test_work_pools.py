@@ -24,6 +24,7 @@ from tasks.store.ledger import Ledger
 from tasks.system import orphans
 from tests.support.servers import free_port, wait_until_healthy
 from tests.support.toy import GREEDY, QUADRATIC, command, environment, quadratic, slow, start, status
+from tests.support.workers import working
 
 CHECKOUT = Path(__file__).parents[2]
 LONG = QUADRATIC.replace("budget_seconds = 5", "budget_seconds = 120")
@@ -124,18 +125,8 @@ def host(server: str, pool: str, folder: Path) -> Iterator[subprocess.Popen[byte
     """A worker on a machine of its own: its home, its Prefect home and its working directory are nobody else's."""
     folder.mkdir()
     own = {"HOME": str(folder), "NIGHTSHIFT_HOME": str(folder / "runs"), "PREFECT_HOME": str(folder / ".prefect")}
-    worker = [sys.executable, "-m", "prefect", "worker", "start", "--pool", pool, "--name", folder.name, "--limit", "1"]
-    with (folder / "worker.log").open("wb") as log:
-        process = subprocess.Popen(
-            [*worker, "--install-policy", "never"], cwd=folder, stdout=log, stderr=log, start_new_session=True,
-            env=environment(server, PREFECT_WORKER_QUERY_SECONDS="1", **own),
-        )  # fmt: skip
-    try:
+    with working(server, pool, folder.name, folder, "--install-policy", "never", **own) as process:
         yield process
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGTERM)
-        process.wait(timeout=60)
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ import yaml
 
 from tests.support.docker_engine import CHECKOUT, Engine, missing, mounts, processes
 from tests.support.toy import command, environment
+from tests.support.workers import working
 
 PYPI = "https://pypi.org/simple"
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
@@ -68,19 +68,9 @@ class Pool:
     @contextlib.contextmanager
     def worker(self, name: str) -> Iterator[subprocess.Popen[bytes]]:
         """A worker of the pool, on the daemon's machine, that starts one container at a time."""
-        start = ["worker", "start", "--pool", POOL, "--name", name, "--limit", "1", "--install-policy", "never"]
-        quick = {"DOCKER_HOST": self.engine.host, "PREFECT_WORKER_QUERY_SECONDS": "1"}
-        with (self.logs / f"{name}.log").open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "prefect", *start], cwd=self.logs, stdout=log, stderr=log,
-                env=environment(self.server, **quick), start_new_session=True,
-            )  # fmt: skip
-        try:
+        never = ("--install-policy", "never")
+        with working(self.server, POOL, name, self.logs, *never, DOCKER_HOST=self.engine.host) as process:
             yield process
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGTERM)
-            process.wait(timeout=60)
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ import json, struct, sys, time
 if sys.argv[1:] != ["act"]:
     out = json.load(open("config.json"))["out"]
     open(out + "/progress.jsonl", "w").write('{"ready": true}\\n')
-    time.sleep(8)  # looks busy, and may be stopped within a tenth of it on a busy machine
+    time.sleep(0.6)  # looks busy
     open(out + "/weights", "w").write("of no use")
     sys.exit()
 pipe_in, pipe_out = sys.stdin.buffer, sys.stdout.buffer
@@ -88,8 +88,8 @@ def test_red_team_a_program_that_is_good_without_training_is_not_kept(
     environment = environments.load(
         environments.find(name),
         {
-            "budget_seconds": 12,
-            "startup_seconds": 120,  # on a busy machine an honest program takes long to load
+            "budget_seconds": 1,
+            "startup_seconds": 40,  # on a busy machine an honest program takes long to load
             "budget_steps": 0,
             "control.episodes": 2,
             "control.other_episodes": 0,

@@ -142,13 +142,25 @@ def site(url: str, logs: Path, workers: int = 2) -> Iterator[Site]:
 @contextlib.contextmanager
 def worker(url: str, logs: Path, name: str) -> Iterator[subprocess.Popen[bytes]]:
     """A worker of the pool that runs one campaign at a time; asked to end after the block."""
-    start = ("worker", "start", "--pool", POOL, "--limit", "1", "--name", name)
-    command = [sys.executable, "-m", "flows.server.corrected_prefect", *start]
-    quick = environment(url, PREFECT_WORKER_QUERY_SECONDS="1", PREFECT_WORKER_PREFETCH_SECONDS="1")
+    corrected = "flows.server.corrected_prefect"
+    with working(url, POOL, name, logs, program=corrected, PREFECT_WORKER_PREFETCH_SECONDS="1") as process:
+        yield process
+
+
+@contextlib.contextmanager
+def working(
+    url: str, pool: str, name: str, folder: Path, *more: str, program: str = "prefect", **variables: str
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker of a pool, one run at a time, that logs to NAME.log in its folder; asked to end after the block."""
+    start = ("worker", "start", "--pool", pool, "--limit", "1", "--name", name, *more)
+    quick = environment(url, PREFECT_WORKER_QUERY_SECONDS="1", **variables)
     with (
-        (logs / f"{name}.log").open("ab") as log,
-        subprocess.Popen(command, cwd=logs, env=quick, stdout=log, stderr=log, start_new_session=True) as process,
-    ):
+        (folder / f"{name}.log").open("ab") as log,
+        subprocess.Popen(
+            [sys.executable, "-m", program, *start], cwd=folder, env=quick, stdout=log, stderr=log,
+            start_new_session=True,
+        ) as process,
+    ):  # fmt: skip
         try:
             yield process
         finally:
