@@ -14,9 +14,10 @@ from tasks.store.workspace import trainer_files
 
 
 def config(out: Path, id: str, seed: int = 1, steps: int = 0, **more: Any) -> dict[str, Any]:
-    """A config.json as the engine writes it."""
+    """A config.json as the engine writes it; a budget of steps is the one that binds, however slow the machine."""
     problem = {"id": id, "kwargs": more.pop("kwargs", {}), "max_episode_steps": None}
-    common: dict[str, Any] = {"params": {}, "budget_seconds": 60.0, "budget_steps": steps, "device": "cpu"}
+    seconds = 3600.0 if steps else 60.0
+    common: dict[str, Any] = {"params": {}, "budget_seconds": seconds, "budget_steps": steps, "device": "cpu"}
     common |= {"seed": seed, "out": str(out), "resume": None, "init": None, "problem": problem}
     return common | more
 
