@@ -8,6 +8,7 @@ signal is only recorded, and `check` raises KeyboardInterrupt where the caller c
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import os
 import signal
 import threading
@@ -19,6 +20,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SETTLE_SECONDS = 0.3
 
 _asked = threading.Event()
+_own: contextvars.ContextVar[threading.Event] = contextvars.ContextVar("own")
+"""What else ends the work of a context."""
 
 
 class StoppedForGood(KeyboardInterrupt):
@@ -26,9 +29,15 @@ class StoppedForGood(KeyboardInterrupt):
 
 
 def check() -> None:
-    """Raise KeyboardInterrupt if a signal has asked this process to end."""
-    if _asked.is_set():
+    """Raise KeyboardInterrupt if a signal has asked this process to end, or `also_by` this work."""
+    own = _own.get(None)
+    if _asked.is_set() or (own is not None and own.is_set()):
         raise KeyboardInterrupt
+
+
+def also_by(event: threading.Event) -> None:
+    """Make `check` raise in this context, and in copies of it, while an event is set."""
+    _own.set(event)
 
 
 def wait(seconds: float) -> None:
