@@ -93,9 +93,8 @@ class Runner:
     def trial(self, number: int, proposal: Proposal) -> JudgedTrial:
         """Train and judge a proposal under each of its training seeds; a failed run is the last one."""
         known = () if number else self.ledger.calibrated
-        seeds = fewest = self.spec.replicates
+        seeds = fewest = self.spec.replicates if number else self.baseline_runs
         if not number and not known:
-            seeds = self.baseline_runs
             fewest = min(seeds, BASELINE_SCORES)
         train = self._in_turn if self.spec.parallel == 1 else self._side_by_side
         runs, scores = zip(*train(number, proposal, seeds, fewest), strict=True)
