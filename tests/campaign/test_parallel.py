@@ -72,7 +72,7 @@ def test_trials_that_are_called_off_end_and_others_may_begin() -> None:
     def trains(number: int, proposal: Proposal) -> None:
         began.wait()
         try:
-            run_in_parallel(interrupt.wait, [(60,), (60,)], 2) if number == 1 else interrupt.wait(60)
+            run_in_parallel(interrupt.wait, [(60,)] * number, number)  # in this thread, or in others
         finally:
             ended.append(number)
 
