@@ -20,6 +20,7 @@ from tests.support.noisy import noisy
 
 PARTS = ("", "run-2", "run-3")
 BASELINE, OTHER = Proposal({"x": 0.0}), Proposal({"x": 1.0})
+SCRIPT = {"proposals": [{"rationale": "as a test says"}]}
 
 
 def begun(folder: Path, judged: int = 0, **parameters: Any) -> CampaignState:
@@ -48,8 +49,7 @@ def test_a_trial_begins_in_a_slot_that_no_run_of_the_baseline_needs(
 
 @pytest.mark.parametrize(
     "parameters",
-    [{"proposer": "llm"}, {"proposer": "llm", "advanced": Advanced(fallback="random_search")},
-     {"proposer": "scripted", "advanced": Advanced(options={"proposals": [{"rationale": "why"}]})},
+    [{"proposer": "llm"}, {"proposer": "scripted", "advanced": Advanced.model_validate({"options": SCRIPT})},
      {"launch": "gpu-pair"}],
 )  # fmt: skip
 def test_who_is_told_the_baselines_score_and_who_trains_elsewhere_waits(
