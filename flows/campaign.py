@@ -42,6 +42,8 @@ from tasks.tracking.sender import Sender
 
 LOOK_SECONDS = 2.0
 """Interval of checks for an approval."""
+FIRST_LOOK_SECONDS = 0.25
+"""The same for a slot that the baseline needs no longer."""
 
 
 @form
@@ -109,7 +111,7 @@ def campaign(
                         break
                     if coming == WAITS:
                         ahead.propose(pool, life, full)
-                        pool.wait(LOOK_SECONDS)
+                        pool.wait(LOOK_SECONDS if state.history else FIRST_LOOK_SECONDS)
                     else:
                         pool.start(state.trial, *coming)
             if not isinstance(coming, stopping.Stop):  # after the last trial was sent, and the sender met no fault

@@ -65,7 +65,7 @@ class Nothing:
 
 def next_proposal(checks: ProposalChecks, proposer: Proposer, fallback: Proposer, brief: Brief) -> Proposal | Nothing:
     """The baseline for an empty history, else a promotion that is due, the proposer's suggestion, or the fallback's."""
-    if not brief.history:
+    if not brief.history and 0 not in brief.pending:
         return Proposal(checks.environment.defaults, rationale="the environment's own program and parameters")
     left = math.inf if brief.left.trials is None else brief.left.trials
     rung = next_rung(brief.history, brief.share, brief.pending, left)

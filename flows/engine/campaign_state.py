@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from flows.engine import stopping
 from flows.engine.runner import Runner
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spending.budget import CampaignBudget
@@ -22,9 +23,13 @@ from tasks.machine.slots import Slots
 from tasks.record import record
 from tasks.store import workspace
 from tasks.store.ledger import Ledger
+from tasks.system import interrupt
 from tasks.system.clock import clock
 from tasks.tracking.sender import Sender
 from tasks.trial import History, Proposal, Trial, Verdict
+
+LOOK_SECONDS = 0.1
+"""Interval of checks whether the baseline is decided."""
 
 
 @dataclass
@@ -46,8 +51,13 @@ class CampaignState:
         return Runner(self.spec, self.ledger, self.history, self.slots)
 
     def trial(self, number: int, proposal: Proposal) -> None:
-        """Train, judge, decide and record one trial."""
-        began, runner = clock(), self.runner
+        """Train, judge, decide and record one trial. Beside a baseline that crashes it stays undecided."""
+        began = clock()
+        if number and not self.history:
+            began += self._beside_the_baseline(number, proposal)
+            if stopping.crashed_baseline(self.history):
+                return
+        runner = self.runner
         tried = runner.trial(number, proposal)
         if known := workspace.finished(self.ledger.place(number)):
             # A recomputed verdict (flows/engine/redecide.py) may have asked for its reruns in another order.
@@ -62,6 +72,14 @@ class CampaignState:
                     self._record(runner, tried, runner.decide(tried), seconds)
                     return
             tried = runner.more(tried, wanted)
+
+    def _beside_the_baseline(self, number: int, proposal: Proposal) -> float:
+        """Train a trial while the baseline is under way, and wait for its decision; returns the seconds of waiting."""
+        self.runner.train_ahead(number, proposal)
+        began = clock()
+        while not self.history:
+            interrupt.wait(LOOK_SECONDS)
+        return clock() - began
 
     def _record(self, runner: Runner, tried: JudgedTrial, verdict: Verdict, seconds: float) -> None:
         at, is_new = self.ledger.at(tried.number), workspace.finished(self.ledger.place(tried.number)) is None

@@ -18,6 +18,7 @@ from typing import Literal
 from pydantic import TypeAdapter
 
 from environments import earlier_trials
+from environments.earlier_trials import EarlierTrial
 from flows import approval as forms
 from flows.engine import stopping
 from flows.engine.campaign_state import CampaignState
@@ -72,17 +73,32 @@ def next_trial(state: CampaignState, pool: WorkerPool, life: Life, most: int) ->
         most: Decided trials at which this flow run is full and another continues.
     """
     interrupt.check()
+    if stopping.crashed_baseline(state.history):
+        pool.call_off()  # nothing beside it can be compared
     under_way = pool.under_way
-    if pool.is_full or (under_way and not state.history):  # every trial is compared with the baseline
+    if pool.is_full or (under_way and not state.history and not may_begin_beside_the_baseline(state, under_way)):
         return WAITS
     coming = hindrance(state, under_way, life, most) or coming_proposal(state, under_way, life.spent)
     return WAITS if under_way and (coming == FULL or isinstance(coming, Stop)) else coming
 
 
+def may_begin_beside_the_baseline(state: CampaignState, under_way: Pending) -> bool:
+    """Whether a slot is free that no run of the baseline needs, for a trial whose proposal needs no score.
+
+    What was learned elsewhere is placed by the baseline's score. On other machines training and judgement are one
+    run, and the judgement needs the baseline's.
+    """
+    spec, learns_from = state.spec, state.ledger.campaign.learn_from
+    if not spec.loaded_proposer.unscored or spec.launch != "here" or learns_from or _imported(state.ledger):
+        return False
+    left, others = state.runner.baseline_runs_left, len(under_way) - 1
+    return 0 < left < spec.parallel - others
+
+
 def hindrance(state: CampaignState, under_way: Pending, life: Life, most: int) -> Stop | Literal["full"] | None:
     """Why no trial may follow those under way; None if one may."""
     spec, ledger, history = state.spec, state.ledger, state.history
-    budgets = math.fsum(proposal.share for proposal in under_way.values())
+    budgets = math.fsum(proposal.share for number, proposal in under_way.items() if number)
     enough = stopping.stop(spec, ledger.environment, history, life.spent, life.asked_to_stop, budgets)
     if enough is None and (shortage := state.budget.shortage(history, under_way)):
         enough = Stop("finished" if shortage.certifies else "stopped", shortage.reason)
@@ -140,7 +156,7 @@ def proposed(
         problem=problem_of(ledger.environment),
         files=champions_files(ledger.environment, ledger.program, history),
         earlier=lessons(ledger.path),
-        imported=earlier_trials.read(ledger.environment.folder),
+        imported=_imported(ledger),
         left=_when_begun(place.path / LEFT_FILE, budget_left(spec, ledger, history, spent, money)),
         lost=state.budget.reader.lost,
         share=ledger.fidelity.share,
@@ -148,6 +164,7 @@ def proposed(
         keep_rule=spec.loaded_rule.in_words(history) if proposer.asks else "",
         curves=_curves(ledger, history) if proposer.asks else {},
         traces=place.path,
+        baseline_seed=ledger.seed("train", ledger.at(0)),
     )
     found = kept(propose, ledger.results)(at, whole(checks), whole(proposer), whole(fallback), whole(brief))
     if isinstance(found, Nothing):  # not stored: a resumed campaign may find a proposal or get an answer
@@ -156,6 +173,10 @@ def proposed(
         provenance.note_turned_down(ledger, number, found.turned_down)
         note_bought(ledger, found.usage)
     return found
+
+
+def _imported(ledger: Ledger) -> tuple[EarlierTrial, ...]:
+    return earlier_trials.read(ledger.environment.folder)
 
 
 def _undecided(under_way: Pending, history: History) -> dict[int, Proposal]:
@@ -206,8 +227,8 @@ def _needs_a_word(
 ) -> bool:
     """Whether a proposal needs an approval that it does not have."""
     # A promotion runs what was approved already.
-    if not history or proposal.promotes is not None or any(one.number == number for one in parked):
+    if number == 0 or proposal.promotes is not None or any(one.number == number for one in parked):
         return False
     if spec.advanced.approval == "code":
-        return proposal.edit not in {trial.proposal.edit for trial in history}
+        return proposal.edit not in {None, *(trial.proposal.edit for trial in history)}
     return spec.advanced.approval == "all"

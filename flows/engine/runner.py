@@ -92,14 +92,26 @@ class Runner:
 
     def trial(self, number: int, proposal: Proposal) -> JudgedTrial:
         """Train and judge a proposal under each of its training seeds; a failed run is the last one."""
-        known = () if self.history else self.ledger.calibrated
-        seeds = fewest = self.spec.replicates
-        if not self.history and not known:
-            seeds = self.spec.loaded_rule.baseline_runs(seeds, self.environment.deterministic)
+        known = () if number else self.ledger.calibrated
+        seeds = fewest = self.spec.replicates if number else self.baseline_runs
+        if not number and not known:
             fewest = min(seeds, BASELINE_SCORES)
         train = self._in_turn if self.spec.parallel == 1 else self._side_by_side
         runs, scores = zip(*train(number, proposal, seeds, fewest), strict=True)
         return JudgedTrial(number, proposal, runs, Score.over(scores, fewest), known)
+
+    @property
+    def baseline_runs(self) -> int:
+        """Runs of the baseline: those of any trial after a calibration, else enough to know the noise."""
+        if self.ledger.calibrated:
+            return self.spec.replicates
+        return self.spec.loaded_rule.baseline_runs(self.spec.replicates, self.environment.deterministic)
+
+    @property
+    def baseline_runs_left(self) -> int:
+        """Those that are not judged yet."""
+        runs = (self._at(0, _part(seed)) for seed in range(1, self.baseline_runs + 1))
+        return sum(not is_kept(self.ledger.results, at, "evaluate") for at in runs)
 
     def _in_turn(self, number: int, proposal: Proposal, seeds: int, fewest: int) -> list[tuple[Run, Score]]:
         """Train one seed after another, while `fewest` of them can still have a score."""
@@ -224,15 +236,9 @@ class Runner:
             self._run_elsewhere(asked, self.environment.at(proposal.share))
         environment, isolation = self.environment.at(proposal.share), self.spec.isolation
         problem = whole(environment)
-        canceller = self.spec.loaded_canceller(self.environment) if early and self.history else None
         seed = ledger.seed(purpose, judged or at)
         with self._slot(at, place, "evaluate") as slot:
-            run = kept(train, results)(
-                at, problem, isolation, self.program, place, proposal, ledger.seed("train", at),
-                whole(self.history), whole(canceller), ledger.seed("spare", at) % SPARED == 0,
-                whole(slot),
-            )  # fmt: skip
-            note_rented(ledger, at, run)
+            run = self._train(at, place, proposal, early, slot)
             if not workspace.settled(place, at.part):  # the output of a decided run may be pruned from the disk
                 run = believed(environment, self.history, proposal, run, ledger.path, siblings)
             if not (results / f"{at}/evaluate").is_file():
@@ -241,6 +247,27 @@ class Runner:
             return run, kept(evaluate, results)(
                 at, problem, isolation, place, run, seed, purpose, whole(slot), granted, block
             )
+
+    def train_ahead(self, number: int, proposal: Proposal) -> None:
+        """Train the first run of a proposal while the baseline is under way.
+
+        Nothing is known yet that could stop it early, or that it could be judged by. So `trial` goes on with it once
+        the baseline is decided.
+        """
+        at, place = self._at(number), self.ledger.place(number)
+        with self._slot(at, place, "train") as slot:
+            self._train(at, place, proposal, early=False, slot=slot)
+
+    def _train(self, at: At, place: TrialDir, proposal: Proposal, early: bool, slot: Slot) -> Run:
+        environment, ledger = self.environment.at(proposal.share), self.ledger
+        canceller = self.spec.loaded_canceller(self.environment) if early and self.history else None
+        run = kept(train, ledger.results)(
+            at, whole(environment), self.spec.isolation, self.program, place, proposal, ledger.seed("train", at),
+            whole(self.history), whole(canceller), ledger.seed("spare", at) % SPARED == 0,
+            whole(slot),
+        )  # fmt: skip
+        note_rented(ledger, at, run)
+        return run
 
     def granted(self, purpose: Use, proposal: Proposal | None = None) -> Allowance | None:
         """The time that a program may spend under judgement; None in another environment, whose baseline is not known.

@@ -50,15 +50,15 @@ def stop(
     Args:
         spent: Seconds, summed over all processes of the campaign.
         asked: Whether somebody asked it to stop.
-        under_way: Trials that are started and not decided, in whole budgets.
+        under_way: Trials that are started and not decided, in whole budgets; the baseline is none of them.
     """
     if asked:
         return ASKED
-    if (first := baseline(history)) and first.verdict.kind == "crash":
+    if first := crashed_baseline(history):
         return Stop("failed", _crashed(spec, first))
     if crashes := _too_many_crashes(spec, history):
         return crashes
-    if history and spec.trials - tried(history) - under_way < WHOLE:
+    if spec.trials - tried(history) - under_way < WHOLE:
         return Stop("finished", _done(spec, history))
     if spec.advanced.patience and _without_improvement(history) > spec.advanced.patience - WHOLE_ERROR:
         return Stop("finished", f"nothing better in the last {spec.advanced.patience} trial(s)")
@@ -72,6 +72,12 @@ def stop(
         until = f"no time for another trial before {spec.until}"
         return Stop("finished", f"{until}: one may take {_hours(need)}{kept}")
     return None
+
+
+def crashed_baseline(history: History) -> Trial | None:
+    """The baseline, if it crashed, so that no trial has anything to be compared with."""
+    first = baseline(history)
+    return first if first and first.verdict.kind == "crash" else None
 
 
 def full(path: Path) -> Stop | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from functools import partial
@@ -22,6 +23,7 @@ class WorkerPool:
         self._workers = workers
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="slot")
         self._busy: dict[Future[None], tuple[int, Proposal]] = {}
+        self._called_off = threading.Event()
 
     def __enter__(self) -> WorkerPool:
         return self
@@ -46,6 +48,7 @@ class WorkerPool:
         """Run a trial in a free worker."""
         # Prefect's run and settings are context variables.
         context = contextvars.copy_context()
+        context.run(interrupt.also_by, self._called_off)
         self._busy[self._pool.submit(context.run, work, number, proposal)] = number, proposal
 
     def wait(self, seconds: float) -> None:
@@ -59,6 +62,17 @@ class WorkerPool:
         for future in ended:
             future.result()
         interrupt.check()
+
+    def call_off(self) -> None:
+        """End the running trials, whose results nobody needs. Raises what ended one of them before that."""
+        self._called_off.set()
+        wait(self._busy)
+        self._called_off.clear()
+        ended, self._busy = [*self._busy], {}
+        interrupt.check()
+        for future in ended:
+            if not isinstance(future.exception(), KeyboardInterrupt):
+                future.result()
 
 
 def run_in_parallel(work: Callable[..., T], each: Sequence[Sequence[object]], workers: int) -> list[T]:

@@ -52,7 +52,7 @@ def next_rung(
     """
     if share >= 1:
         return Rung()
-    under_way = (pending or {}).values()
+    under_way = [proposal for number, proposal in (pending or {}).items() if number]  # the baseline is no trial
     program = _program(history)
     rest = unpromoted(history, under_way)
     short = len(_short(history, program))

@@ -45,6 +45,11 @@ class Proposer(BaseModel, ABC):
     that a slot would wait, and the scores that it then lacks tell it little.
     """
 
+    unscored: ClassVar[bool] = False
+    """Whether it can propose before any score is known, such as the points of a design: its first trials then train
+    beside the baseline's last runs, where a slot is free.
+    """
+
     @abstractmethod
     def propose(self, brief: Brief) -> Suggestion | None:
         """The next trial; None when there is nothing left to try.

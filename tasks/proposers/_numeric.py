@@ -29,6 +29,7 @@ class Numeric(Proposer):
     """
 
     ranks: ClassVar[bool] = True
+    unscored: ClassVar[bool] = True
     learns_from_imported: ClassVar[bool] = True
     title: ClassVar[str]
     """The search's name in a rationale."""
@@ -56,7 +57,7 @@ class Numeric(Proposer):
         is_design = not seen.scored or (known < self.startup and not self.is_warm(brief))
         if is_design:
             # One design for the whole campaign, by the baseline's seed; `brief.seed` is each trial's own.
-            answers = design(seen.axes, brief.history[0].runs[0].seed, 2 * (seen.made + self.startup + refused))
+            answers = design(seen.axes, brief.campaign_seed, 2 * (seen.made + self.startup + refused))
         else:
             answers = self.answers(seen, brief)
         rounded = (

@@ -63,7 +63,7 @@ class Hybrid(Researcher):
     def propose(self, brief: Brief) -> Suggestion | None:
         stand = self.stand(brief.history, brief.rejected)
         # Drawn from the trial's number: its seed changes with every turn, and the turns belong to one proposer.
-        draw = random.Random(f"{brief.history[0].runs[0].seed}/{len(brief.history)}/{len(brief.pending)}")
+        draw = random.Random(f"{brief.campaign_seed}/{len(brief.history)}/{len(brief.pending)}")
         if stand.way == "code":
             found = _ask(self.writer, self.loaded_writer, brief)
         elif draw.random() < self.fraction:

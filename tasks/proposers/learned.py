@@ -78,7 +78,7 @@ class Learned(Numeric):
         """The policy after all trials of the brief, and the state of its campaign."""
         torch.set_num_threads(1)  # how many there are must not decide what is proposed
         encoding = Encoding(varied(brief.space))
-        seed = brief.history[0].runs[0].seed
+        seed = brief.campaign_seed
         policy = Policy(encoding, self.hidden, self.learning_rate, torch.Generator().manual_seed(seed))
         steps: list[Step] = []
         left = brief.left.trials

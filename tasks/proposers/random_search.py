@@ -14,6 +14,7 @@ class RandomSearch(Proposer):
     """Independent uniform draws (log-uniform where the parameter says so)."""
 
     ranks: ClassVar[bool] = True
+    unscored: ClassVar[bool] = True
 
     def propose(self, brief: Brief) -> Suggestion:
         rng = np.random.default_rng(brief.seed)

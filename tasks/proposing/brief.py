@@ -102,7 +102,7 @@ class Brief:
 
     space: Space
     history: History
-    """The first trial is the baseline; `history[0].runs[0].seed` is the same for all trials of a campaign."""
+    """The first trial is the baseline. Empty where a proposal is made beside it: then it is pending, as number 0."""
     pending: Pending = field(default_factory=dict)
     seed: int = 0
     """The trial's own."""
@@ -130,6 +130,13 @@ class Brief:
     """What some trials reported on the way, by number (tasks/proposing/curves.py)."""
     traces: Path | None = None
     """The folder for traces of requests and answers; None: nothing is kept."""
+    baseline_seed: int = 0
+    """Seed of the baseline's first run, for as long as that is under way."""
+
+    @property
+    def campaign_seed(self) -> int:
+        """The same for all trials of a campaign: the seed of the baseline's first run."""
+        return self.history[0].runs[0].seed if self.history else self.baseline_seed
 
     @property
     def spent(self) -> Usage:

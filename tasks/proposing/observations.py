@@ -45,14 +45,14 @@ class Observations:
         points = ((trial, point_of(axes, trial.proposal.params)) for trial in history)
         decided = observed(axes, imported, history) + [(trial, point) for trial, point in points if point is not None]
         is_short = any(trial.proposal.is_short for trial, _ in decided)
-        new = [proposal for proposal in pending.values() if proposal.promotes is None]
-        under_way = (point_of(axes, proposal.params) for proposal in new)
+        new = {number: proposal for number, proposal in pending.items() if proposal.promotes is None}
+        under_way = (point_of(axes, proposal.params) for proposal in new.values())
         return cls(
             axes,
             tuple(one for one in decided if one[0].proposal.is_short or not is_short),
             tuple(one for one in decided if is_short and not one[0].proposal.is_short),
             tuple(point for point in under_way if point is not None),
-            len(new) + sum(trial.number > 0 and trial.proposal.promotes is None for trial in history),
+            len(new.keys() - {0}) + sum(trial.number > 0 and trial.proposal.promotes is None for trial in history),
             champion.proposal.edit if champion else None,
         )
 

@@ -110,10 +110,11 @@ def is_running(ledger: Ledger) -> bool:
 
 def is_held(path: Path) -> bool:
     """Whether a process holds the campaign with this lock file now."""
-    if not path.exists():
+    try:
+        with path.open() as lock:  # for reading, since who only looks may not be allowed to write
+            return not _take(lock, fcntl.LOCK_SH, tries=1)
+    except FileNotFoundError:
         return False
-    with _open(path) as lock:
-        return not _take(lock, fcntl.LOCK_SH, tries=1)
 
 
 @contextmanager

@@ -8,17 +8,23 @@ signal is only recorded, and `check` raises KeyboardInterrupt where the caller c
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 SETTLE_SECONDS = 0.3
+LOOK_SECONDS = 0.2
+"""Interval of checks whether work that waits was asked to end by itself."""
 
 _asked = threading.Event()
+_own: contextvars.ContextVar[threading.Event] = contextvars.ContextVar("own")
+"""What else ends the work of a context."""
 
 
 class StoppedForGood(KeyboardInterrupt):
@@ -26,14 +32,22 @@ class StoppedForGood(KeyboardInterrupt):
 
 
 def check() -> None:
-    """Raise KeyboardInterrupt if a signal has asked this process to end."""
-    if _asked.is_set():
+    """Raise KeyboardInterrupt if a signal has asked this process to end, or `also_by` says so of this work."""
+    own = _own.get(None)
+    if _asked.is_set() or (own is not None and own.is_set()):
         raise KeyboardInterrupt
 
 
+def also_by(event: threading.Event) -> None:
+    """Make `check` raise in this context, and in copies of it, while an event is set."""
+    _own.set(event)
+
+
 def wait(seconds: float) -> None:
-    """Sleep, unless a signal asks this process to end meanwhile."""
-    _asked.wait(seconds)
+    """Sleep, unless this process or this work is asked to end meanwhile; then raise KeyboardInterrupt."""
+    until, each = time.monotonic() + seconds, LOOK_SECONDS if _own.get(None) else seconds
+    while (left := until - time.monotonic()) > 0 and not _asked.wait(min(left, each)):
+        check()
     check()
 
 

@@ -37,6 +37,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.optim import Adam
 
 from _program import Budget, Config, Moves, Pool, ProgressFile, Refused, Workers, leave, main, parse, use_cuda
 
@@ -78,14 +79,12 @@ class Params:
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes of the networks, stored in the checkpoint so that `act` builds the same ones.
-
-    `observations` counts the numbers of one flattened observation; `actions` those of a Box action, or the
-    choices of a Discrete one, whose first is `start`.
-    """
+    """The sizes of the networks, stored in the checkpoint so that `act` builds the same ones."""
 
     observations: int
+    """Numbers of a flattened one."""
     actions: int
+    """Numbers of a Box action, or choices of a Discrete one, whose first is `start`."""
     discrete: bool
     start: int
     hidden: int
@@ -162,10 +161,7 @@ class Agent(nn.Module):
         return values
 
     def choose(self, observations: Tensor, mode: Tensor | None = None) -> Tensor:
-        """Unclipped actions, (B, D) -> (B) if Discrete, (B, A) if Box.
-
-        They are sampled; where `mode` (B, 1) is true, the most likely ones are taken.
-        """
+        """Sampled actions, unclipped: (B, D) -> (B), or (B, A) if Box; the likeliest where `mode` (B, 1) is true."""
         output: Tensor = self.actor(observations)
         if self.shape.discrete:
             # The Gumbel-max trick: adding that noise makes argmax a fair draw.
@@ -177,9 +173,8 @@ class Agent(nn.Module):
 
     def playable(self, actions: Tensor) -> NDArray[Any]:
         """Actions for the environment: counted from `start`, or clipped to the bounds."""
-        if self.shape.discrete:
-            return (actions + self.shape.start).cpu().numpy()
-        return actions.double().clamp(self.low, self.high).cpu().numpy()
+        inside = actions + self.shape.start if self.shape.discrete else actions.double().clamp(self.low, self.high)
+        return inside.cpu().numpy()
 
     def log_prob(self, observations: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """Log probability (Box: density) of the actions, and the entropy of the policy there: both (B)."""
@@ -340,9 +335,7 @@ def minibatches(rows: Sequence[Tensor], params: Params) -> Iterator[tuple[Tensor
         yield from zip(*(part[order].chunk(params.minibatches) for part in flattened), strict=True)
 
 
-def update(
-    agent: Agent, optimizer: torch.optim.Adam, batch: Rollout, params: Params, budget: Budget
-) -> dict[str, float]:
+def update(agent: Agent, optimizer: Adam, batch: Rollout, params: Params, budget: Budget) -> dict[str, float]:
     """Improve actor and critic on one rollout; returns diagnostics of the last gradient step."""
     with torch.no_grad():  # one call for all rows is far cheaper than one per step
         seen = agent.read(batch.observations)
@@ -371,7 +364,7 @@ def update(
     return {name: value.item() for name, value in metrics.items()}
 
 
-def learn(workers: Workers, agent: Agent, optimizer: torch.optim.Adam, params: Params, progress: ProgressFile) -> None:
+def learn(workers: Workers, agent: Agent, optimizer: Adam, params: Params, progress: ProgressFile) -> None:
     """Roll out and update until the budget is spent."""
     budget, device, metrics = progress.budget, agent.log_std.device, dict[str, float]()
     carry, spread = np.zeros((2, params.num_envs)), Moments(1).to(device)
@@ -414,7 +407,7 @@ def train(config: Config, progress: ProgressFile) -> None:
     agent, count = build(config["problem"], params), min(config.get("cores", 1), params.num_envs)
     with Workers(count, partial(player, config, params, agent)) as workers:
         # Before the clock starts: the first optimizer of a process makes torch import for about a second.
-        optimizer = torch.optim.Adam(agent.to(device).parameters(), lr=params.learning_rate, eps=1e-5, fused=True)
+        optimizer = Adam(agent.to(device).parameters(), lr=params.learning_rate, eps=1e-5, fused=True)
         progress.ready()
         learn(workers, agent, optimizer, params, progress)
         save(Path(config["out"]) / "policy.pt", agent, progress.budget.step)

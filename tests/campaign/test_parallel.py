@@ -66,6 +66,41 @@ def test_what_goes_wrong_in_one_ends_the_others_and_is_told() -> None:
     interrupt.check()  # the next campaign of this process may run
 
 
+def test_trials_that_are_called_off_end_and_others_may_begin() -> None:
+    began, ended = threading.Barrier(3, timeout=10), []
+
+    def trains(number: int, proposal: Proposal) -> None:
+        began.wait()
+        try:
+            run_in_parallel(interrupt.wait, [(60,)] * number, number)  # in this thread, or in others
+        finally:
+            ended.append(number)
+
+    with WorkerPool(2) as crew:
+        crew.start(trains, 1, NOBODY)
+        crew.start(trains, 2, NOBODY)
+        began.wait()
+        crew.call_off()
+        assert sorted(ended) == [1, 2] and not crew.under_way
+        interrupt.check()  # the campaign goes on
+        crew.start(lambda number, proposal: interrupt.check(), 3, NOBODY)
+        crew.wait(10)
+
+
+def test_what_goes_wrong_in_a_trial_that_is_called_off_is_told() -> None:
+    began = threading.Event()
+
+    def fails(number: int, proposal: Proposal) -> None:
+        began.set()
+        raise OSError("no space left")
+
+    with WorkerPool(1) as crew:
+        crew.start(fails, 1, NOBODY)
+        began.wait(10)
+        with pytest.raises(OSError, match="no space left"):
+            crew.call_off()
+
+
 def test_side_by_side_results_come_in_the_order_of_their_calls() -> None:
     def square(number: int) -> int:
         time.sleep(0.02 * (3 - number))

@@ -111,6 +111,10 @@ def test_what_is_under_way_counts_as_spent() -> None:
     assert next_rung(history, SHARE, under_way, left=1.7) == Rung(promotes=2)
 
 
+def test_the_baseline_under_way_is_none_of_the_trials_that_take_budgets() -> None:
+    assert next_rung((), SHARE, {0: Proposal({"x": 0})}, left=1 + SHARE) == Rung(SHARE)
+
+
 def test_without_a_short_budget_every_trial_runs_in_full() -> None:
     assert next_rung(shorts(1, 2, 3, 4, 5), 1.0) == Rung()
 

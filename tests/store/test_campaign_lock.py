@@ -164,6 +164,34 @@ def test_who_looks_whether_a_campaign_runs_does_not_keep_it_from_starting(ledger
             assert campaign_lock.is_running(ledger)
 
 
+def test_who_may_only_read_a_campaign_sees_whether_it_runs(ledger: Ledger, tmp_path: Path) -> None:
+    lock = tmp_path / "of-others" / campaign_lock.LOCK
+    lock.parent.mkdir()
+    with Life(ledger):
+        os.link(campaign_lock.lock_path(ledger), lock)
+        lock.chmod(0o444)
+        assert as_a_reader(lock)
+    assert not as_a_reader(lock)
+    lock.unlink()
+    assert not campaign_lock.is_held(lock), "and none is made"
+    assert not lock.exists()
+
+
+def as_a_reader(lock: Path) -> bool:
+    """What `is_held` tells a process that may not write the file."""
+    lock.parent.chmod(0o755)
+    child = os.fork()
+    if child == 0:
+        os.chdir(lock.parent)
+        if os.geteuid() == 0:
+            os.setuid(65534)
+        held, writable = campaign_lock.is_held(Path(lock.name)), os.access(lock.name, os.W_OK)
+        os._exit(2 if writable else int(held))
+    answer = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert answer in (0, 1)
+    return answer == 1
+
+
 def test_a_lock_that_was_never_taken_names_nobody(ledger: Ledger) -> None:
     assert campaign_lock.holder(ledger) == {}
     assert campaign_lock.describe(ledger) == "process ? on ? since ?"
