@@ -140,7 +140,7 @@ def empty_mlflow(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def empty_prefect(pytestconfig: pytest.Config) -> Path:
-    """A database of a Prefect server to copy: making its tables takes seconds, so it is kept between test runs."""
+    """A database of a Prefect server to copy: preparing it takes seconds, so it is kept between test runs."""
     assert pytestconfig.cache is not None
     kept = pytestconfig.cache.mkdir(f"prefect-{importlib.metadata.version('prefect')}")
     return servers.empty_prefect_database(kept)
@@ -155,8 +155,10 @@ def stores(home: Path, empty_mlflow: Path) -> Path:
 
 
 @pytest.fixture
-def own_server(home: Path, empty_prefect: Path) -> Path:
+def own_server(home: Path, empty_prefect: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The home with the database of a Prefect server in it: for tests in which one of our own is started."""
+    for name, value in servers.HAS_BLOCK_TYPES.items():
+        monkeypatch.setenv(name, value)
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     (home / ".prefect").mkdir(mode=0o700)
     shutil.copy(empty_prefect, home / ".prefect/prefect.db")
