@@ -68,12 +68,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files first: a long one that begins last would run alone at the end. The same in all workers."""
 
     @functools.cache
-    def turn(path: Path) -> tuple[int, str]:
-        file = path.relative_to(Path(__file__).parent).as_posix()
+    def turn(file: str) -> tuple[int, str]:
         rank = next((rank for rank, start in enumerate(LONGEST_FIRST) if file.startswith(start)), len(LONGEST_FIRST))
         return rank, file
 
-    items.sort(key=lambda item: turn(item.path))
+    items.sort(key=lambda item: turn(item.nodeid.split("::", 1)[0].partition("tests/")[2]))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -92,7 +91,9 @@ def pytest_make_collect_report(
 TOGETHER = (
     ("llm/", "proposers/test_llm_proposers", "proposers/test_hybrid"), ("tracking/",),
     ("environments/",), ("trainers/test_ppo", "trainers/test_sac"),
-    ("proposers/test_learned", "proposers/test_numeric", "proposers/test_proposers", "cancellers/test_cancellers"),
+    ("trainers/test_grpo", "trainers/test_prime_rl_adapter"),
+    ("proposers/test_learned", "proposers/test_numeric", "proposers/test_proposers", "proposers/test_tpe",
+     "cancellers/test_cancellers", "importing/test_optuna_study"),
     ("plots/", "report/", "certifying/test_aggregate"),
 )  # fmt: skip
 """Files of one worker: they use packages that take long to import (litellm, mlflow, verifiers, torch, matplotlib)."""
