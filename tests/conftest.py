@@ -89,9 +89,8 @@ def pytest_make_collect_report(
 
 
 TOGETHER = (
-    ("llm/", "proposers/test_llm_proposers", "proposers/test_hybrid"), ("tracking/",),
-    ("environments/",), ("trainers/test_ppo", "trainers/test_sac"),
-    ("trainers/test_grpo", "trainers/test_prime_rl_adapter"),
+    ("llm/", "proposers/test_llm_proposers", "proposers/test_hybrid"), ("tracking/", "server/test_own_mlflow", "store/test_safe_read"),
+    ("environments/",), ("trainers/test_ppo", "trainers/test_sac", "trainers/test_grpo", "trainers/test_prime_rl_adapter"),
     ("proposers/test_learned", "proposers/test_numeric", "proposers/test_proposers", "proposers/test_tpe",
      "cancellers/test_cancellers", "importing/test_optuna_study"),
     ("plots/", "report/", "certifying/test_aggregate"),
