@@ -138,7 +138,17 @@ def test_red_team_one_huge_file_with_nothing_in_it(tmp_path: Path, level: Level)
 
 @pytest.mark.parametrize(
     ("step", "level"),
-    [("inodes", level) for level in WORKING] + [("scratch_inodes", level) for level in WORKING if level != "bwrap"],
+    [
+        *(
+            pytest.param("inodes", level, marks=pytest.mark.slow if place else [])
+            for place, level in enumerate(WORKING)
+        ),
+        *(
+            pytest.param("scratch_inodes", level, marks=[] if level == "none" else pytest.mark.slow)
+            for level in WORKING
+            if level != "bwrap"
+        ),
+    ],
 )
 def test_red_team_a_bomb_of_empty_files(tmp_path: Path, step: str, level: Level) -> None:
     """Make 2000 files where 200 are granted. (Behind bubblewrap temporary files are in memory.)"""

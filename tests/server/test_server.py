@@ -143,7 +143,7 @@ class Gate(BaseHTTPRequestHandler):
 @pytest.fixture
 def gate() -> Iterator[str]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Gate) as gate:
-        thread = threading.Thread(target=gate.serve_forever)
+        thread = threading.Thread(target=gate.serve_forever, args=(0.02,))
         thread.start()
         yield f"http://127.0.0.1:{gate.server_port}/api"
         gate.shutdown()
