@@ -180,7 +180,13 @@ def test_what_has_arrived_is_not_uploaded_again_after_the_hub_was_away(hub: Hub,
     assert len(hub.asked("^PUT")) == 1 and len(hub.repositories[REPO].commits) == 2
 
 
-@pytest.mark.parametrize("fault", [Fault("PUT", "/lfs/", cut=True), Fault("PUT", "/lfs/", 500)], ids=str)
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(Fault("PUT", "/lfs/", cut=True), marks=pytest.mark.slow, id="cut"),
+        pytest.param(Fault("PUT", "/lfs/", 500), id="500"),
+    ],
+)
 def test_content_that_did_not_arrive_is_sent_again(hub: Hub, ledger: Ledger, fault: Fault) -> None:
     hub.faults.append(fault)
 
