@@ -16,7 +16,7 @@ SANDBOXED: list[Level] = [level for level in WORKING if level != "none"]
 """Those that keep a program from what is not its own."""
 
 
-def fast_at(fast: Iterable[Level], levels: Sequence[Level] = WORKING) -> list[Any]:
+def fast_at(fast: Sequence[Level], levels: Sequence[Level] = WORKING) -> list[Any]:
     """These levels, slow but for some."""
     return [level if level in fast else pytest.param(level, marks=pytest.mark.slow) for level in levels]
 
