@@ -45,18 +45,11 @@ def wait_until_healthy(url: str, process: subprocess.Popen[bytes], log: Path) ->
     pytest.fail(f"no answer from {url} in {SERVER_SECONDS:.0f} s:\n{log.read_text()[-2000:]}")
 
 
-RARELY = {
-    f"PREFECT_SERVER_SERVICES_{service}_LOOP_SECONDS": "60"
-    for service in ("CLEANUP_RECONCILER", "LATE_RUNS", "PAUSE_EXPIRATIONS", "SCHEDULER_RECENT_DEPLOYMENTS")
-}
-"""What the shared server looks for by itself, and no test waits for: every 5 s it costs a quarter of all its work."""
-
-
 @contextlib.contextmanager
-def prefect_server(folder: Path, empty: Path, **more: str) -> Iterator[str]:
+def prefect_server(folder: Path, empty: Path) -> Iterator[str]:
     """The API address of a Prefect server with its data in that folder, begun from an empty database."""
     shutil.copy(empty, folder)
-    settings = {**HAS_BLOCK_TYPES, **more, "PREFECT_HOME": str(folder), "PREFECT_SERVER_UI_ENABLED": "false"}
+    settings = {**HAS_BLOCK_TYPES, "PREFECT_HOME": str(folder), "PREFECT_SERVER_UI_ENABLED": "false"}
     port = free_port()
     url = f"http://127.0.0.1:{port}/api"
     with (folder / "server.log").open("wb") as log:
@@ -88,7 +81,7 @@ def shared_prefect_server(folder: Path, empty: Path) -> Iterator[str]:
         with entry:
             fcntl.flock(users, fcntl.LOCK_SH)
             if not (found := address.exists()):
-                address.write_text(server.enter_context(prefect_server(folder, empty, **RARELY)))
+                address.write_text(server.enter_context(prefect_server(folder, empty)))
         yield address.read_text()
         if not found:
             with entry:  # whoever comes now starts another
