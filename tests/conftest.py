@@ -68,12 +68,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files first: a long one that begins last would run alone at the end. The same in all workers."""
 
     @functools.cache
-    def turn(path: Path) -> tuple[int, str]:
-        file = path.relative_to(Path(__file__).parent).as_posix()
+    def turn(file: str) -> tuple[int, str]:
         rank = next((rank for rank, start in enumerate(LONGEST_FIRST) if file.startswith(start)), len(LONGEST_FIRST))
         return rank, file
 
-    items.sort(key=lambda item: turn(item.path))
+    items.sort(key=lambda item: turn(item.nodeid.split("::", 1)[0].partition("tests/")[2]))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -90,9 +89,10 @@ def pytest_make_collect_report(
 
 
 TOGETHER = (
-    ("llm/", "proposers/test_llm_proposers", "proposers/test_hybrid"), ("tracking/",),
-    ("environments/",), ("trainers/test_ppo", "trainers/test_sac"),
-    ("proposers/test_learned", "proposers/test_numeric", "proposers/test_proposers", "cancellers/test_cancellers"),
+    ("llm/", "proposers/test_llm_proposers", "proposers/test_hybrid"), ("tracking/", "server/test_own_mlflow", "store/test_safe_read"),
+    ("environments/",), ("trainers/test_ppo", "trainers/test_sac", "trainers/test_grpo", "trainers/test_prime_rl_adapter"),
+    ("proposers/test_learned", "proposers/test_numeric", "proposers/test_proposers", "proposers/test_tpe",
+     "cancellers/test_cancellers", "importing/test_optuna_study"),
     ("plots/", "report/", "certifying/test_aggregate"),
 )  # fmt: skip
 """Files of one worker: they use packages that take long to import (litellm, mlflow, verifiers, torch, matplotlib)."""
@@ -140,7 +140,7 @@ def empty_mlflow(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def empty_prefect(pytestconfig: pytest.Config) -> Path:
-    """A database of a Prefect server to copy: making its tables takes seconds, so it is kept between test runs."""
+    """A database of a Prefect server to copy: preparing it takes seconds, so it is kept between test runs."""
     assert pytestconfig.cache is not None
     kept = pytestconfig.cache.mkdir(f"prefect-{importlib.metadata.version('prefect')}")
     return servers.empty_prefect_database(kept)
@@ -155,8 +155,10 @@ def stores(home: Path, empty_mlflow: Path) -> Path:
 
 
 @pytest.fixture
-def own_server(home: Path, empty_prefect: Path) -> Path:
+def own_server(home: Path, empty_prefect: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The home with the database of a Prefect server in it: for tests in which one of our own is started."""
+    for name, value in servers.HAS_BLOCK_TYPES.items():
+        monkeypatch.setenv(name, value)
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     (home / ".prefect").mkdir(mode=0o700)
     shutil.copy(empty_prefect, home / ".prefect/prefect.db")

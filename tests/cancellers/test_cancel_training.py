@@ -10,11 +10,12 @@ import pytest
 import environments
 from environments.plugins import Refused
 from tasks.sandbox.confinement import Level
-from tasks.sandbox.isolation import Isolation, findings
+from tasks.sandbox.isolation import Isolation
 from tasks.sandbox.progress import Progress
 from tasks.store.workspace import TrialDir, trainer_files
 from tasks.train import Look, check, run_program
 from tasks.trial import TWENTIETHS, Curve, Due, Proposal, Run
+from tests.support.levels import STRONGEST_AND_NONE
 from tests.support.toy import SANDBOX, quadratic
 
 START = """\
@@ -118,7 +119,7 @@ def test_nobody_is_asked_about_a_program_that_reports_nothing(tmp_path: Path) ->
     assert set(run.curve) == {None}
 
 
-@pytest.mark.parametrize("level", [finding.level for finding in findings() if finding.works])
+@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
 def test_a_program_that_finds_the_file_and_ends_is_cancelled(tmp_path: Path, level: Level) -> None:
     run = train(tmp_path, LISTENS, after(8), isolation=Isolation(level), budget_steps=100)
     assert (run.status, run.error, run.checkpoint) == ("cancelled", None, None)

@@ -163,11 +163,17 @@ def test_who_plays_the_checkpoint_of_the_baseline_much_better_than_the_baseline_
     assert kind == "keep" or "with the baseline's checkpoint" in verdict.reason
 
 
-@pytest.mark.parametrize("says_ready", [True, False])
 @pytest.mark.parametrize(
-    ("program", "learned"), [(HONEST, True), (WRITTEN, False), (BEFORE_ITS_TIME, None)],
-    ids=["honest", "written beforehand", "trained before its time"],
-)  # fmt: skip
+    ("program", "learned", "says_ready"),
+    [
+        pytest.param(HONEST, True, True, id="honest"),
+        pytest.param(HONEST, True, False, id="honest and silent", marks=pytest.mark.slow),
+        pytest.param(WRITTEN, False, True, id="written beforehand"),
+        pytest.param(WRITTEN, False, False, id="written beforehand and silent", marks=pytest.mark.slow),
+        pytest.param(BEFORE_ITS_TIME, None, True, id="trained before its time"),
+        pytest.param(BEFORE_ITS_TIME, None, False, id="trained before its time and silent"),
+    ],
+)
 def test_a_program_is_run_again_with_a_hundredth_of_its_time(
     tmp_path: Path, program: str, learned: bool | None, says_ready: bool
 ) -> None:

@@ -485,7 +485,7 @@ def test_training_asks_each_question_once_from_within_its_process(status: int) -
     vf = ask_once.vf
     data = vf.TaskData(prompt="Q", system_prompt="S")
     with HTTPServer(("127.0.0.1", 0), Endpoint) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         chat = ask_once.AskOnce(vf.HarnessConfig(id="ask_once"))
         url = f"http://127.0.0.1:{server.server_port}/v1"
         ended = asyncio.run(chat.launch(SimpleNamespace(model="m"), None, None, url, "secret", {}, data))

@@ -11,10 +11,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import huggingface_hub
 import pytest
-from huggingface_hub import EvalResult, ModelCard, constants
 
 import environments
 from environments.plugins import Refused
@@ -31,8 +30,14 @@ from tasks.store.ledger import Ledger
 from tests.support import hub as stand_in
 from tests.support.histories import certified, tried
 from tests.support.hub import TOKEN, Fault, Hub
+from tests.support.lazy import LazyModule
 from tests.support.ledgers import created, stored
 from tests.support.toy import nightshift, quadratic
+
+if TYPE_CHECKING:
+    import huggingface_hub
+else:
+    huggingface_hub = LazyModule("huggingface_hub")
 
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # the client's own, on httpx
 REPO = "me/quad"
@@ -43,6 +48,8 @@ WEIGHTS = os.urandom(100_000)
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
     """A hub, known by the environment; what the client reads when it is imported is set too."""
+    from huggingface_hub import constants
+
     with stand_in.serving() as found:
         for name, value in {"HF_ENDPOINT": found.endpoint, "HF_TOKEN": TOKEN, "HF_HOME": str(tmp_path / "hf")}.items():
             monkeypatch.setenv(name, value)
@@ -85,9 +92,9 @@ def test_an_upload_is_one_private_commit_with_a_tag_that_says_what_it_is(hub: Hu
 def test_the_card_is_one_that_the_hub_reads(hub: Hub, ledger: Ledger) -> None:
     send(ledger)
 
-    card = ModelCard(hub.files(REPO)["README.md"].decode())
+    card = huggingface_hub.ModelCard(hub.files(REPO)["README.md"].decode())
     (result,) = card.data.eval_results or ()
-    assert isinstance(result, EvalResult)
+    assert isinstance(result, huggingface_hub.EvalResult)
     assert (result.metric_type, result.metric_value) == (ledger.environment.metric, 10.5)
     assert card.data.library_name == "nightshift" and "reinforcement-learning" in (card.data.tags or ())
     assert card.text.lstrip().startswith("# n, trial 1\n") and "certified" in card.text
@@ -96,11 +103,11 @@ def test_the_card_is_one_that_the_hub_reads(hub: Hub, ledger: Ledger) -> None:
 def test_the_front_matter_says_what_a_language_model_was_made_from() -> None:
     trial = tried((), 0.4)
 
-    data = ModelCard(front_matter(environments.named("gsm8k"), trial, None, "g, trial 0")).data
+    data = huggingface_hub.ModelCard(front_matter(environments.named("gsm8k"), trial, None, "g, trial 0")).data
 
     assert (data.pipeline_tag, data.base_model) == ("text-generation", "Qwen/Qwen2.5-0.5B-Instruct")
     folder = environments.named("gsm8k", {"prepare.settings.model": "/models/mine"})
-    assert ModelCard(front_matter(folder, trial, None, "g, trial 0")).data.base_model is None
+    assert huggingface_hub.ModelCard(front_matter(folder, trial, None, "g, trial 0")).data.base_model is None
 
 
 def test_the_same_uploaded_twice_is_one_version(hub: Hub, ledger: Ledger) -> None:
@@ -173,7 +180,13 @@ def test_what_has_arrived_is_not_uploaded_again_after_the_hub_was_away(hub: Hub,
     assert len(hub.asked("^PUT")) == 1 and len(hub.repositories[REPO].commits) == 2
 
 
-@pytest.mark.parametrize("fault", [Fault("PUT", "/lfs/", cut=True), Fault("PUT", "/lfs/", 500)], ids=str)
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(Fault("PUT", "/lfs/", cut=True), marks=pytest.mark.slow, id="cut"),
+        pytest.param(Fault("PUT", "/lfs/", 500), id="500"),
+    ],
+)
 def test_content_that_did_not_arrive_is_sent_again(hub: Hub, ledger: Ledger, fault: Fault) -> None:
     hub.faults.append(fault)
 
@@ -234,7 +247,7 @@ def test_what_is_not_certified_is_uploaded_on_request_alone_and_says_so_first(
 
     send(ledger, uncertified=True)
 
-    text = ModelCard(hub.files(REPO)["README.md"].decode()).text
+    text = huggingface_hub.ModelCard(hub.files(REPO)["README.md"].decode()).text
     assert "not certified" in text.lstrip().splitlines()[0]
     assert hub.repositories[REPO].commits[-1].title == "n, trial 1: not certified"
     with pytest.raises(Refused, match="no champion"):

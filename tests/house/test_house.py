@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import os
 import re
@@ -30,6 +31,9 @@ HEAVY = (
     "pydantic",
     "httpx",
 )
+HEAVY_FOR_TESTS = re.compile(
+    r"datasets|huggingface_hub|litellm|matplotlib|mlflow|optuna|peft|safetensors|sklearn|torch|transformers|trl|verifiers"
+)
 PYPROJECT = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
 MAX_LINES = 400
 MAX_LINES_OF_A_TRAINER = 600  # a trainer is one program, read from top to bottom; its parts are files
@@ -49,6 +53,22 @@ def test_the_import_layers_hold() -> None:
     done = run(str(Path(sys.executable).parent / "lint-imports"))
 
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_no_test_file_imports_what_is_heavy_before_a_test_of_it_runs() -> None:
+    """Every worker of a test run collects every file. `LazyModule` imports on first use."""
+    imports = re.compile(rf"^(?:from|import) (?:{HEAVY_FOR_TESTS.pattern})\b", re.MULTILINE)
+    files = {path: path.read_text() for path in (CHECKOUT / "tests").rglob("*.py")}
+    suspects = {path: ast.parse(text) for path, text in files.items() if imports.search(text)}  # it may be in a string
+    found = {
+        str(path): name
+        for path, tree in suspects.items()
+        for node in tree.body
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in ([node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names])
+        if HEAVY_FOR_TESTS.fullmatch(name.partition(".")[0])
+    }
+    assert found == {}
 
 
 @pytest.mark.parametrize("package", PACKAGES)

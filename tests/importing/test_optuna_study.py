@@ -12,32 +12,41 @@ import sys
 import tomllib
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import optuna
 import pytest
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
-from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from environments.plugins import Refused
 from tasks.importing import Imported, imported
 from tasks.importing.optuna_study import OptunaStudy
+from tests.support.lazy import LazyModule
 
-DISTRIBUTIONS: dict[str, BaseDistribution] = {
-    "lr": FloatDistribution(1e-5, 1e-1, log=True),
-    "depth": IntDistribution(1, 9),
-    "width": IntDistribution(64, 256, step=64),
-    "dropout": FloatDistribution(0.0, 0.5, step=0.1),
-    "kind": CategoricalDistribution(("sgd", "adam", None)),
-    "seen": IntDistribution(7, 7),
-}
+if TYPE_CHECKING:
+    import optuna
+    from optuna.distributions import BaseDistribution
+    from optuna.trial import FrozenTrial
+else:
+    optuna = LazyModule("optuna")
+
 PARAMS = {"lr": 1e-3, "depth": 3, "width": 128, "dropout": 0.2, "kind": "adam", "seen": 7}
 
 
-def trial(value: float | None, state: TrialState = TrialState.COMPLETE, **changed: object) -> FrozenTrial:
+def distributions() -> dict[str, BaseDistribution]:
+    made = optuna.distributions
+    return {
+        "lr": made.FloatDistribution(1e-5, 1e-1, log=True),
+        "depth": made.IntDistribution(1, 9),
+        "width": made.IntDistribution(64, 256, step=64),
+        "dropout": made.FloatDistribution(0.0, 0.5, step=0.1),
+        "kind": made.CategoricalDistribution(("sgd", "adam", None)),
+        "seen": made.IntDistribution(7, 7),
+    }
+
+
+def trial(value: float | None, state: str = "COMPLETE", **changed: object) -> FrozenTrial:
     params = {**PARAMS, **changed}
-    made = create_trial(state=state, value=value, params=params, distributions=DISTRIBUTIONS)
+    of_state = optuna.trial.TrialState[state]
+    made = optuna.trial.create_trial(state=of_state, value=value, params=params, distributions=distributions())
     if made.datetime_start is not None:
         made.datetime_complete = made.datetime_start + timedelta(seconds=40)
     return made
@@ -45,12 +54,12 @@ def trial(value: float | None, state: TrialState = TrialState.COMPLETE, **change
 
 def study(folder: Path, direction: str = "maximize", name: str = "night") -> str:
     place = str(folder / "journal.log")
-    storage = JournalStorage(JournalFileBackend(place))
+    storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(place))
     made = optuna.create_study(study_name=name, storage=storage, direction=direction)
     made.add_trials(
         [
             trial(0.5), trial(0.9, lr=2e-2, kind="sgd"), trial(0.7, kind=None),
-            trial(None, TrialState.FAIL, lr=5e-2), trial(0.4, TrialState.PRUNED), trial(math.inf, lr=3e-2),
+            trial(None, "FAIL", lr=5e-2), trial(0.4, "PRUNED"), trial(math.inf, lr=3e-2),
         ]
     )  # fmt: skip
     return place

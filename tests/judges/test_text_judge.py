@@ -279,10 +279,13 @@ def test_questions_that_cannot_be_asked_are_refused_with_the_numbers(
             "return float(", "raise SystemExit(0); return float(", "the reward of question 0+. failed .SystemExit: 0",
             marks=pytest.mark.slow,
         ),
-        ("return float(", "import os; os._exit(3); return float(", "question 0+. ended the process that computes it, with status 3"),
     ],
 )  # fmt: skip
 def test_a_taskset_that_cannot_score_is_no_score(old: str, new: str, words: str, tmp_path: Path) -> None:
+    cannot_score(tmp_path, old, new, words)
+
+
+def cannot_score(tmp_path: Path, old: str, new: str, words: str) -> None:
     look = exam(tmp_path, questions(2))
     taskset = tmp_path / "taskset.py"
     assert old in taskset.read_text()
@@ -519,6 +522,12 @@ def test_an_endpoint_that_fails_is_no_score(tmp_path: Path) -> None:
         score, _ = judged_run(environment(tmp_path, settings), tmp_path)
     assert score.error is not None
     assert score.error.startswith("3 of 3 questions could not be completed, the first (000000000000000")
+
+
+def test_a_taskset_that_ends_its_process_is_no_score(tmp_path: Path) -> None:
+    """The last that scores here: the next would wait for another process, which takes seconds to import verifiers."""
+    words = "question 0+. ended the process that computes it, with status 3"
+    cannot_score(tmp_path, "return float(", "import os; os._exit(3); return float(", words)
 
 
 @pytest.mark.slow

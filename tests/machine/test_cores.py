@@ -23,7 +23,7 @@ from tasks.machine.slot_layout import Layout, check_cores, here
 from tasks.machine.slots import Slots
 from tasks.sandbox.capped_log import SAID
 from tasks.sandbox.confinement import Level, VisiblePaths
-from tasks.sandbox.isolation import Isolation, findings
+from tasks.sandbox.isolation import Isolation
 from tasks.sandbox.program import Program
 from tasks.store import calibration, workspace
 from tasks.store.ledger import freeze, measure
@@ -31,10 +31,10 @@ from tasks.store.workspace import TrialDir
 from tasks.system.slot import NOWHERE, Slot
 from tasks.train import run_program
 from tasks.trial import Proposal
+from tests.support.levels import STRONGEST, STRONGEST_AND_NONE, WORKING
 from tests.support.toy import FIT, JUDGE, QUADRATIC, quadratic
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-WORKING: list[Level] = [finding.level for finding in findings() if finding.works]
 USABLE = sorted(os.sched_getaffinity(0))
 several = pytest.mark.skipif(len(USABLE) < 2, reason="this machine has one core")
 
@@ -103,7 +103,7 @@ def made(folder: Path, cores: int) -> Environment:
 
 
 @several
-@pytest.mark.parametrize("level", WORKING)
+@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
 def test_two_programs_side_by_side_never_share_a_core(tmp_path: Path, level: Level) -> None:
     one, told = slots(tmp_path), dict[str, dict[str, list[int]]]()
 
@@ -126,7 +126,7 @@ def test_two_programs_side_by_side_never_share_a_core(tmp_path: Path, level: Lev
 
 
 @several
-@pytest.mark.parametrize("level", WORKING)
+@pytest.mark.parametrize("level", STRONGEST)
 def test_a_slot_of_two_cores_grants_two(tmp_path: Path, level: Level) -> None:
     pair = slots(tmp_path, 2)
     with pair.hold(give_up) as slot:

@@ -378,9 +378,23 @@ PIECES = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.lists(PIECES | st.text(max_size=5), max_size=25).map("".join))
+ANSWERS = st.lists(PIECES | st.text(max_size=5), max_size=25).map("".join)
+
+
+@settings(max_examples=40, deadline=None)
+@given(ANSWERS)
 def test_whatever_a_model_says_is_read_or_misread(text: str) -> None:
+    check_is_read_or_misread(text)
+
+
+@pytest.mark.slow
+@settings(max_examples=400, deadline=None)
+@given(ANSWERS)
+def test_whatever_a_model_says_is_read_or_misread_however_often(text: str) -> None:
+    check_is_read_or_misread(text)
+
+
+def check_is_read_or_misread(text: str) -> None:
     found: list[ParsedAnswer] = []
     with contextlib.suppress(Misread):
         found += ideas(text, SPACE, {"hidden": 64})[0]

@@ -8,22 +8,18 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import optuna
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.trial import TrialState
 
 import environments
 from environments.space import Choice, Float, Int, Space
 from tasks.proposers import tpe
 from tasks.proposers.random_search import RandomSearch
 from tasks.proposers.tpe import Tpe
-from tasks.proposing import optuna_study
 from tasks.proposing.brief import Brief
 from tasks.proposing.observations import Observations
 from tasks.sandbox.progress import Progress
@@ -33,8 +29,14 @@ from tasks.store.workspace import TrialDir
 from tasks.train import run_program
 from tasks.trial import History, Params, Proposal, Run, Trial
 from tests.support.histories import decided
+from tests.support.lazy import LazyModule
 from tests.support.spaces import PLANE, SWITCHES, cancelled, check, defaults, distance, scores, spaces, started
 from tests.support.toy import SANDBOX, quadratic
+
+if TYPE_CHECKING:
+    import optuna
+else:
+    optuna = LazyModule("optuna")
 
 
 def ask(space: Space, history: History, pending: dict[int, Proposal] | None = None, **options: Any) -> Params:
@@ -139,13 +141,13 @@ def test_a_history_becomes_a_study_trial_by_trial() -> None:
     study = study_of(PLANE, (*history[:4], early, mute), pending)
     told = [(trial.state, trial.params["x"], trial.value) for trial in study.trials]
     assert told[:4] == [
-        (TrialState.COMPLETE, -0.9, 3.0),
-        (TrialState.COMPLETE, 0.1, 9.0),
-        (TrialState.COMPLETE, 0.2, 1.0),
-        (TrialState.COMPLETE, 0.3, 1.0),  # a crash, as bad as the worst
+        (optuna.trial.TrialState.COMPLETE, -0.9, 3.0),
+        (optuna.trial.TrialState.COMPLETE, 0.1, 9.0),
+        (optuna.trial.TrialState.COMPLETE, 0.2, 1.0),
+        (optuna.trial.TrialState.COMPLETE, 0.3, 1.0),  # a crash, as bad as the worst
     ]
-    assert told[6:] == [(TrialState.RUNNING, 0.6, None)]
-    pruned = study.get_trials(states=(TrialState.PRUNED,))
+    assert told[6:] == [(optuna.trial.TrialState.RUNNING, 0.6, None)]
+    pruned = study.get_trials(states=(optuna.trial.TrialState.PRUNED,))
     assert [trial.intermediate_values for trial in pruned] == [{7: 2.5}, {}]
     assert study.direction.name == "MAXIMIZE"
     assert study.sampler._constant_liar  # type: ignore[attr-defined]  # else what is under way would not count
@@ -183,13 +185,13 @@ def test_parameters_become_the_distributions_that_they_are() -> None:
     }
     (trial,) = study_of(space, started(space)).trials
     assert trial.distributions == {
-        "log": FloatDistribution(1e-4, 1e-2, log=True),
-        "plain": FloatDistribution(-1.0, 1.0),
-        "count": IntDistribution(2, 10),
-        "size": IntDistribution(16, 512, log=True),
-        "ordered": IntDistribution(0, 2),
-        "act": CategoricalDistribution((0, 1)),
-        "flag": CategoricalDistribution((0, 1)),
+        "log": optuna.distributions.FloatDistribution(1e-4, 1e-2, log=True),
+        "plain": optuna.distributions.FloatDistribution(-1.0, 1.0),
+        "count": optuna.distributions.IntDistribution(2, 10),
+        "size": optuna.distributions.IntDistribution(16, 512, log=True),
+        "ordered": optuna.distributions.IntDistribution(0, 2),
+        "act": optuna.distributions.CategoricalDistribution((0, 1)),
+        "flag": optuna.distributions.CategoricalDistribution((0, 1)),
     }
     assert (trial.params["ordered"], trial.params["act"], trial.params["flag"]) == (0, 1, 0)
 
@@ -222,7 +224,7 @@ def test_where_nothing_varies_there_is_nothing_to_try(space: Space) -> None:
 
 
 def test_when_tpe_insists_on_what_was_tried_another_point_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(optuna_study, "ASKS", 0)
+    monkeypatch.setattr("tasks.proposing.optuna_study.ASKS", 0)
     two = (*started(SWITCHES), _second())
     suggestion = Tpe(startup=1).propose(Brief(SWITCHES, two, {}, seed=0))
     assert suggestion and suggestion.rationale.startswith("a random point: TPE on 2 scored trials")

@@ -40,7 +40,7 @@ from tasks.system.orphans import marked
 from tests.support.act_programs import PRELUDE, ZEROS, PipeCandidate, at_step
 from tests.support.champions import CART, TILT
 from tests.support.histories import tried
-from tests.support.sandboxed import SANDBOXED
+from tests.support.levels import STRONGEST
 from tests.support.toy import SANDBOX, nightshift
 
 FIELDS: dict[str, Any] = {
@@ -198,7 +198,7 @@ def test_a_hostile_policy_ends_its_episode_with_the_reason(
         stage.play("champion", FIELDS, 7, policy)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("level", [*SANDBOXED, "none"])
+@pytest.mark.parametrize("level", STRONGEST)
 def test_an_episode_is_drawn_at_every_level(tmp_path: Path, level: Level) -> None:
     with EpisodeStage(tmp_path, level, (), f"level/{os.getpid()}", 60) as stage:
         with PipeCandidate.of(ZEROS, tmp_path) as policy:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.red_team import SANDBOXED
+from tests.support.levels import SANDBOXED
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 SUBJECTS = ("files", "network", "processes", "interference", "limits", "leftovers")
@@ -58,7 +58,7 @@ def red_team(*before: str, folder: str, path: str) -> subprocess.CompletedProces
     names = {"HOME": folder, "TMPDIR": folder, "NIGHTSHIFT_HOME": f"{folder}/runs", "PATH": path}
     variables = [f"{name}={value}" for name, value in names.items()]
     command = [*before, "env", "PYTHONDONTWRITEBYTECODE=1", *variables, sys.executable, "-m", "pytest"]
-    command += ["-q", "-p", "no:cacheprovider", *ATTACKS]
+    command += ["-q", "-m", "", "-p", "no:cacheprovider", *ATTACKS]
     return subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True)
 
 
@@ -73,7 +73,7 @@ def passed(done: subprocess.CompletedProcess[str]) -> int:
 
 def collected() -> list[str]:
     """The tests as this user of this machine would run them."""
-    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", *ATTACKS]
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "", "--collect-only", "-p", "no:cacheprovider", *ATTACKS]
     done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=True)
     tests = [line for line in done.stdout.splitlines() if "::" in line]
     assert len(tests) > 300

@@ -21,7 +21,7 @@ from tasks.sandbox.isolation import Isolation
 from tasks.store.workspace import TrialDir
 from tasks.train import UNSANDBOXED, run_program
 from tasks.trial import Proposal, Run
-from tests.support.red_team import SANDBOXED, WORKING
+from tests.support.levels import SANDBOXED, WORKING
 from tests.support.toy import JUDGE, QUADRATIC, quadratic
 
 FIT = """\

@@ -17,7 +17,8 @@ import pytest
 
 from tasks.sandbox import confinement
 from tasks.sandbox.confinement import Level
-from tests.support.red_team import PRELUDE, SANDBOXED, WORKING, Assault, Ground, attack
+from tests.support.levels import SANDBOXED, WORKING
+from tests.support.red_team import PRELUDE, Assault, Ground, attack
 
 VARIABLE = "RED_TEAM_API_KEY"
 

@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 
 from tasks.sandbox.confinement import Level
-from tests.support.red_team import SANDBOXED, Assault, Ground, attack
+from tests.support.levels import SANDBOXED
+from tests.support.red_team import Assault, Ground, attack
 from tests.support.red_team_neighbours import free
 
 TRY = """

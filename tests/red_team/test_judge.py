@@ -24,7 +24,7 @@ from tasks.sandbox.isolation import Isolation
 from tasks.store.workspace import TrialDir
 from tasks.system import orphans
 from tasks.trial import Run
-from tests.support.red_team import SANDBOXED, STRONGEST_AND_NONE, WORKING
+from tests.support.levels import SANDBOXED, STRONGEST_AND_NONE, WORKING, crossed
 from tests.support.red_team_policy import MARKER, MIB, SEED, TRAINING_SEED, Judged, judged, trained
 
 
@@ -73,8 +73,7 @@ ANSWERS = [
 ]
 
 
-@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
-@pytest.mark.parametrize(("what", "act", "reason"), ANSWERS, ids=[what for what, _, _ in ANSWERS])
+@pytest.mark.parametrize(("what", "act", "reason", "level"), crossed(ANSWERS))
 def test_red_team_an_answer_that_is_none_is_a_crash_that_says_so(
     tmp_path: Path, level: Level, what: str, act: str, reason: str
 ) -> None:
@@ -118,8 +117,7 @@ LATE: list[tuple[str, str, str, dict[str, Value]]] = [
 ]
 
 
-@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
-@pytest.mark.parametrize(("what", "act", "reason", "settings"), LATE, ids=[what for what, *_ in LATE])
+@pytest.mark.parametrize(("what", "act", "reason", "settings", "level"), crossed(LATE))
 def test_red_team_an_answer_that_does_not_come_is_not_waited_for(
     tmp_path: Path, level: Level, what: str, act: str, reason: str, settings: dict[str, Value]
 ) -> None:
@@ -130,8 +128,7 @@ def test_red_team_an_answer_that_does_not_come_is_not_waited_for(
     assert time.monotonic() - began < 10, what
 
 
-@pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
-@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
+@pytest.mark.parametrize(("number", "level"), crossed([("nan",), ("inf",), ("-inf",)]))
 def test_red_team_an_action_that_is_no_number_is_a_crash(tmp_path: Path, level: Level, number: str) -> None:
     """NaN would survive every comparison, and infinity buys an infinite return where the environment lets it."""
     act = f"say(READY)\nos.read(0, 14 * lanes)\nsay(struct.pack('<4f', 0, 0, float('{number}'), 0))\ntime.sleep(60)"
@@ -209,8 +206,7 @@ KEEPER = (
 )
 
 
-@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
-@pytest.mark.parametrize("line", KEEPER)
+@pytest.mark.parametrize(("line", "level"), crossed((line,) for line in KEEPER))
 def test_red_team_nobody_speaks_for_the_keeper(tmp_path: Path, level: Level, line: str, honest: Score) -> None:
     """The keeper tells the engine how a program ended over a pipe of its own: on no descriptor is it the program's."""
     act = (

@@ -18,7 +18,7 @@ from tasks.evaluate import judge_run
 from tasks.sandbox import outputs
 from tasks.sandbox.confinement import Level
 from tasks.sandbox.isolation import Isolation
-from tests.support.red_team import SANDBOXED, WORKING
+from tests.support.levels import SANDBOXED, STRONGEST, STRONGEST_AND_NONE, WORKING, fast_at
 from tests.support.red_team_policy import MARKER, SEED, trained
 
 NEED = Effort(ready=0.02, answering=0.02, answers=50, ready_wait=0.5, answer_wait=0.5, longest_wait=0.1)
@@ -69,7 +69,7 @@ def is_caught(found: Score) -> bool:
     return found.value is None and "of processor time, more than" in (found.error or "").splitlines()[0]
 
 
-@pytest.mark.parametrize("level", [WORKING[0], *(pytest.param(level, marks=pytest.mark.slow) for level in WORKING[1:])])
+@pytest.mark.parametrize("level", STRONGEST)
 @pytest.mark.parametrize("how", ATTACKS)
 def test_red_team_training_under_judgement_is_a_crash(tmp_path: Path, level: Level, how: str) -> None:
     """Wherever it computes, it has spent more than the baseline's need and a margin."""
@@ -77,7 +77,7 @@ def test_red_team_training_under_judgement_is_a_crash(tmp_path: Path, level: Lev
     assert is_caught(found), (found.value, found.error, found.effort)
 
 
-@pytest.mark.parametrize("level", SANDBOXED)
+@pytest.mark.parametrize("level", fast_at(SANDBOXED[:1], SANDBOXED))
 def test_red_team_a_child_that_nobody_waits_for_is_counted_all_the_same(tmp_path: Path, level: Level) -> None:
     """The kernel forgets what a child has spent when its parent ignores SIGCHLD; a short one is never looked at."""
     act = (
@@ -124,7 +124,7 @@ play()
 """Searches for a policy for as many steps as its checkpoint claims."""
 
 
-@pytest.mark.parametrize("level", WORKING)
+@pytest.mark.parametrize("level", STRONGEST)
 def test_red_team_training_on_in_proportion_to_the_trained_steps_is_a_crash(tmp_path: Path, level: Level) -> None:
     """The control without training has no steps, so the program looks as if it had learned. With an allowance its
     claim costs it the score; without one it would have been kept."""
@@ -136,7 +136,7 @@ def test_red_team_training_on_in_proportion_to_the_trained_steps_is_a_crash(tmp_
         assert free.value is not None and free.value > 150, free.error
 
 
-@pytest.mark.parametrize("level", WORKING)
+@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
 def test_an_honest_program_is_far_within_its_allowance(tmp_path: Path, level: Level) -> None:
     """Also the tight one, with sleep, threads and processes that wait."""
     act = "begin(0)\nif not os.fork(): time.sleep(0.2); os._exit(0)\nos.wait()\ntime.sleep(0.5)\nsay(READY)\nplay()"

@@ -11,7 +11,8 @@ import pytest
 from tasks.sandbox import cgroup
 from tasks.sandbox.confinement import Level
 from tasks.system import file_trees
-from tests.support.red_team import WORKING, Assault, Ground, attack
+from tests.support.levels import STRONGEST, WORKING, crossed
+from tests.support.red_team import Assault, Ground, attack
 from tests.support.red_team_neighbours import free
 
 SURVIVE = '''
@@ -129,8 +130,9 @@ def test_red_team_stopping_its_keeper_without_a_sandbox(tmp_path: Path) -> None:
     assert assault.run.wall_seconds < 15
 
 
-@pytest.mark.parametrize("level", WORKING)
-@pytest.mark.parametrize("how", ["signal.signal(15, signal.SIG_IGN)", "os.kill(os.getpid(), signal.SIGSTOP)"])
+@pytest.mark.parametrize(
+    ("how", "level"), crossed([("os.kill(os.getpid(), signal.SIGSTOP)",), ("signal.signal(15, signal.SIG_IGN)",)])
+)
 def test_red_team_sleeping_past_the_end(tmp_path: Path, level: Level, how: str) -> None:
     """Ignore SIGTERM at the end of the budget, or be stopped by then."""
     program = f"{SURVIVE}hold('main'); model(); ready()\n{how}\nstay()\n"
@@ -140,8 +142,7 @@ def test_red_team_sleeping_past_the_end(tmp_path: Path, level: Level, how: str) 
     assert free(assault.place.out / "alive-main")
 
 
-@pytest.mark.parametrize("level", WORKING)
-@pytest.mark.parametrize("thing", THINGS)
+@pytest.mark.parametrize(("thing", "level"), crossed((thing,) for thing in THINGS))
 def test_red_team_things_that_are_not_what_they_seem(tmp_path: Path, level: Level, thing: str) -> None:
     """Leave that instead of a report or a checkpoint: nothing hangs, and the key that a link leads to is told nowhere."""
     make, reason = THINGS[thing]
@@ -160,7 +161,7 @@ def test_red_team_things_that_are_not_what_they_seem(tmp_path: Path, level: Leve
     assert ground.changed() == []
 
 
-@pytest.mark.parametrize("level", WORKING)
+@pytest.mark.parametrize("level", STRONGEST)
 def test_red_team_commands_to_the_terminal_in_the_last_lines(tmp_path: Path, level: Level) -> None:
     """Print escape codes, and a verdict of its own, as its last words."""
     words = r"'\x1b]0;owned\x07\x1b[2J\x9b31m\rverdict: keep\x08'"

@@ -13,7 +13,8 @@ from environments.limits import Limits
 from tasks.sandbox import cgroup, program
 from tasks.sandbox.confinement import Level
 from tasks.system import file_trees
-from tests.support.red_team import SANDBOXED, TINY, WORKING, Assault, Ground, attack
+from tests.support.levels import SANDBOXED, STRONGEST, STRONGEST_AND_NONE, WORKING, crossed
+from tests.support.red_team import TINY, Assault, Ground, attack
 from tests.support.red_team_neighbours import free
 
 MIB = 2**20
@@ -90,16 +91,14 @@ def defused(ground: Ground, step: str, most: int, level: Level, *reasons: str, b
     return came
 
 
-@pytest.mark.parametrize("level", WORKING)
-@pytest.mark.parametrize("step", ["fork", "thread"])
+@pytest.mark.parametrize(("step", "level"), crossed([("fork",), ("thread",)]))
 def test_red_team_a_bomb_of_processes(tmp_path: Path, level: Level, step: str) -> None:
     """Start 400 processes, or threads, that sleep."""
     reasons = ("EAGAIN", "can't start new thread", "more than 40 processes", "GiB of memory (limits.memory_gb)")
     assert defused(Ground.lay(tmp_path), step, 400, level, *reasons) <= 60
 
 
-@pytest.mark.parametrize("level", WORKING)
-@pytest.mark.parametrize("step", ["allocate", "share", "memfd"])
+@pytest.mark.parametrize(("step", "level"), crossed([("allocate",), ("share",), ("memfd",)]))
 def test_red_team_a_bomb_of_memory(tmp_path: Path, level: Level, step: str) -> None:
     """Fill 600 MiB where 200 are granted: by malloc, by shared mappings, by files in memory without a name."""
     reasons = ("ran out of memory", "MemoryError", "ENOMEM", "GiB of memory (limits.memory_gb)")
@@ -115,8 +114,7 @@ def test_red_team_a_bomb_in_shared_memory(tmp_path: Path, level: Level) -> None:
     assert list(Path("/dev/shm").glob("red-team-*")) == []
 
 
-@pytest.mark.parametrize("level", WORKING)
-@pytest.mark.parametrize("step", ["out", "scratch", "unseen", "nameless"])
+@pytest.mark.parametrize(("step", "level"), crossed([("out",), ("scratch",), ("unseen",), ("nameless",)], "scratch"))
 def test_red_team_a_bomb_on_the_disk(tmp_path: Path, level: Level, step: str) -> None:
     """Fill 60 MiB where 20 are granted: in out/, in TMPDIR, there in a folder that cannot be listed, without a name."""
     reasons = ("left more than 0.02 GiB", "files without a name", "permissions 300", "ENOSPC")
@@ -124,14 +122,14 @@ def test_red_team_a_bomb_on_the_disk(tmp_path: Path, level: Level, step: str) ->
     assert not (tmp_path / "runs/night-1/trials/0007/log.txt.tmp").exists()
 
 
-@pytest.mark.parametrize("level", WORKING)
+@pytest.mark.parametrize("level", STRONGEST)
 def test_red_team_a_bomb_behind_a_crowd_that_comes_and_goes(tmp_path: Path, level: Level) -> None:
     """Fill out/ while processes start and end all the time, which makes looking at them slow."""
     before = "for _ in range(6): churn()"
     defused(Ground.lay(tmp_path), "out", 60, level, "left more than 0.02 GiB", before=before)
 
 
-@pytest.mark.parametrize("level", WORKING)
+@pytest.mark.parametrize("level", STRONGEST)
 def test_red_team_one_huge_file_with_nothing_in_it(tmp_path: Path, level: Level) -> None:
     """Make a sparse file of 1 GiB where files of 30 MiB are granted."""
     assert defused(Ground.lay(tmp_path), "sparse", 3, level, "EFBIG") == 0
@@ -140,14 +138,24 @@ def test_red_team_one_huge_file_with_nothing_in_it(tmp_path: Path, level: Level)
 
 @pytest.mark.parametrize(
     ("step", "level"),
-    [("inodes", level) for level in WORKING] + [("scratch_inodes", level) for level in WORKING if level != "bwrap"],
+    [
+        *(
+            pytest.param("inodes", level, marks=pytest.mark.slow if place else [])
+            for place, level in enumerate(WORKING)
+        ),
+        *(
+            pytest.param("scratch_inodes", level, marks=[] if level == "none" else pytest.mark.slow)
+            for level in WORKING
+            if level != "bwrap"
+        ),
+    ],
 )
 def test_red_team_a_bomb_of_empty_files(tmp_path: Path, step: str, level: Level) -> None:
     """Make 2000 files where 200 are granted. (Behind bubblewrap temporary files are in memory.)"""
     defused(Ground.lay(tmp_path), step, 200, level, "left more than 200 files")
 
 
-@pytest.mark.parametrize("level", WORKING)
+@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
 def test_red_team_folders_within_folders(tmp_path: Path, level: Level) -> None:
     """Nest 300 folders in out/; the engine sees it in time, and can still remove them."""
     ground = Ground.lay(tmp_path)
@@ -156,8 +164,7 @@ def test_red_team_folders_within_folders(tmp_path: Path, level: Level) -> None:
     assert not (ground.campaign / "trials/0007").exists()
 
 
-@pytest.mark.parametrize("level", WORKING)
-@pytest.mark.parametrize("step", ["loud", "reports"])
+@pytest.mark.parametrize(("step", "level"), crossed([("loud",), ("reports",)]))
 def test_red_team_printing_and_reporting_without_end(tmp_path: Path, level: Level, step: str) -> None:
     """Print 4 MiB where 1 is granted; write 30 MiB of reports."""
     reasons = ("printed more than 1 MiB", "wrote more than 16 MiB", "is longer than 1 MiB", "left more than 0.02 GiB")
@@ -165,7 +172,7 @@ def test_red_team_printing_and_reporting_without_end(tmp_path: Path, level: Leve
     assert (tmp_path / "runs/night-1/trials/0007/log.txt").stat().st_size < 2 * MIB
 
 
-@pytest.mark.parametrize("level", WORKING)
+@pytest.mark.parametrize("level", STRONGEST)
 def test_red_team_sparse_files_that_take_minutes_to_read(tmp_path: Path, level: Level) -> None:
     """Two files of 6 GiB with nothing in them, under the default limits: their length counts, and nothing reads them."""
     code = (

@@ -21,7 +21,8 @@ import psutil
 import pytest
 
 from tasks.sandbox.confinement import Level
-from tests.support.red_team import SANDBOXED, Assault, Ground, attack
+from tests.support.levels import SANDBOXED
+from tests.support.red_team import Assault, Ground, attack
 
 SEND = """
 import fcntl, struct, urllib.request

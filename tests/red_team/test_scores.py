@@ -25,7 +25,8 @@ from tasks.system import orphans
 from tasks.train import run_program
 from tasks.trial import History, Proposal, Run, Trial, Verdict, best
 from tests.support.histories import undemanding
-from tests.support.red_team import JUDGE, SANDBOXED, STRONGEST_AND_NONE, WORKING, Assault, Ground, attack
+from tests.support.levels import SANDBOXED, STRONGEST, STRONGEST_AND_NONE, WORKING, crossed
+from tests.support.red_team import JUDGE, Assault, Ground, attack
 
 HONEST = 1.0
 """The score of the model that `model(2.0)` leaves; the lowest, 0, is the best."""
@@ -55,7 +56,7 @@ def refused(assault: Assault, reason: str, history: History = ()) -> None:
 # What it says
 
 
-@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
+@pytest.mark.parametrize("level", STRONGEST)
 def test_red_team_a_score_that_is_printed_is_no_score(tmp_path: Path, level: Level) -> None:
     """It prints scores in every form that somebody may have thought of parsing."""
     prints = "for line in ('score: 0.0', '{\"score\": 0.0}', '{\"units\": [0]}', 'loss 0.0'):\n    print(line)\n"
@@ -64,7 +65,7 @@ def test_red_team_a_score_that_is_printed_is_no_score(tmp_path: Path, level: Lev
     assert assault.judge().value == HONEST
 
 
-@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
+@pytest.mark.parametrize("level", STRONGEST)
 def test_red_team_a_progress_that_is_made_up_decides_nothing(tmp_path: Path, level: Level) -> None:
     """It reports the best loss there can be; the decision and the champion go by the judge alone."""
     reports = (
@@ -214,8 +215,7 @@ CHECKPOINTS = [
 ]
 
 
-@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
-@pytest.mark.parametrize(("what", "leave", "reason"), CHECKPOINTS, ids=[what for what, _, _ in CHECKPOINTS])
+@pytest.mark.parametrize(("what", "leave", "reason", "level"), crossed(CHECKPOINTS, "another trial's by another name"))
 def test_red_team_a_checkpoint_that_is_not_its_own_is_a_crash(
     tmp_path: Path, level: Level, what: str, leave: str, reason: str
 ) -> None:

@@ -25,15 +25,22 @@ UNPICKLING = {"pickle", "cPickle", "_pickle", "joblib", "dill", "cloudpickle", "
 LOADING = {"load", "loads", "read_pickle", "load_model", "from_pretrained", "fromfile", "load_file"}
 LIBRARIES = {"numpy", "np", "torch", "pandas", "pd", "mlflow", "safetensors", "transformers", "keras", "yaml", "scipy"}
 """Libraries that unpickle, or may, when they load."""
-TOLD = re.compile(rf"\b({'|'.join(sorted(UNPICKLING | LOADING))})\b")
-"""Only a file with one of these words needs to be parsed."""
+
+
+def has_a_word(text: str, words: set[str]) -> bool:
+    return re.search(rf"\b({'|'.join(sorted(words))})\b", text) is not None
+
+
+def may_unpickle(text: str, sandboxed: bool) -> bool:
+    """Whether a source has the words without which nothing can be found in it: then it needs not be parsed."""
+    return has_a_word(text, UNPICKLING) or (has_a_word(text, LOADING) and (sandboxed or has_a_word(text, LIBRARIES)))
 
 
 def sources(sandboxed: bool) -> Iterator[tuple[str, ast.Module]]:
     for package in ("flows", "tasks", "environments", "blocks"):
         for path in sorted((CHECKOUT / package).rglob("*.py")):
             name = path.relative_to(CHECKOUT).as_posix()
-            if name.startswith(SANDBOXED) == sandboxed and TOLD.search(text := path.read_text()):
+            if name.startswith(SANDBOXED) == sandboxed and may_unpickle(text := path.read_text(), sandboxed):
                 yield name, ast.parse(text)
 
 

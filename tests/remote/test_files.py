@@ -49,7 +49,7 @@ class Told(BaseHTTPRequestHandler):
 def told() -> Iterator[tuple[type[Told], RemoteEndpoint]]:
     handler = type("Own", (Told,), {"asked": []})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         with RemoteEndpoint(Address(f"http://127.0.0.1:{server.server_port}"), 2.0, 2.0) as endpoint:
             yield handler, endpoint
@@ -145,7 +145,7 @@ def test_progress_that_is_streamed_is_read_as_it_comes_and_a_cut_loses_nothing()
                 self.wfile.flush()
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Streaming) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         with RemoteEndpoint(Address(f"http://127.0.0.1:{server.server_port}"), 2.0, 2.0) as endpoint:
             first = endpoint.progress("key", 0, 1.0)

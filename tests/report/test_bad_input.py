@@ -114,7 +114,7 @@ def listener() -> Iterator[tuple[str, list[str]]]:
             pass
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Listener) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}", asked
         server.shutdown()
 

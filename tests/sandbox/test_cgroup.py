@@ -14,11 +14,10 @@ from environments.limits import Limits
 from tasks.sandbox import cgroup
 from tasks.sandbox.cgroup import STEM, Cgroups
 from tasks.sandbox.confinement import NOBODY, Level
-from tasks.sandbox.isolation import findings
+from tests.support.levels import STRONGEST_AND_NONE, WORKING
 from tests.support.sandboxed import run
 
 GROUPS = cgroup.find()
-WORKING: list[Level] = [finding.level for finding in findings() if finding.works]
 needs_groups = pytest.mark.skipif(GROUPS is None, reason="this user cannot make control groups here")
 GIB, MIB = 2**30, 2**20
 BOMB = "import os\nheld = []\nfor _ in range(30): held.append(os.urandom(2**20) * 10)\n"
@@ -138,7 +137,7 @@ def test_without_a_cgroup_file_system_there_are_no_groups(tmp_path: Path, monkey
 
 
 @needs_groups
-@pytest.mark.parametrize("level", WORKING)
+@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
 def test_a_program_that_uses_up_its_memory_is_ended_with_that_reason(
     tmp_path: Path, groups: Cgroups, level: Level
 ) -> None:
@@ -164,7 +163,7 @@ def test_memory_counts_over_all_processes_of_a_program(tmp_path: Path, groups: C
     assert ours(groups) == []
 
 
-@pytest.mark.parametrize("level", WORKING)
+@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
 def test_without_groups_the_memory_of_a_process_is_bounded_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: Level
 ) -> None:
@@ -175,7 +174,7 @@ def test_without_groups_the_memory_of_a_process_is_bounded_all_the_same(
 
 
 @needs_groups
-@pytest.mark.parametrize("level", WORKING)
+@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
 def test_a_program_can_have_no_more_processes_than_it_may(tmp_path: Path, groups: Cgroups, level: Level) -> None:
     forks = (
         "import os, time\nmade = 0\n"

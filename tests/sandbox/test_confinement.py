@@ -15,7 +15,8 @@ import pytest
 import environments
 from tasks.sandbox import confinement, seccomp
 from tasks.sandbox.confinement import NOBODY, Level, VisiblePaths
-from tests.support.sandboxed import SANDBOXED, answers
+from tests.support.levels import SANDBOXED
+from tests.support.sandboxed import answers
 from tests.support.toy import QUADRATIC, quadratic
 
 CHECKOUT = Path(__file__).resolve().parents[2]

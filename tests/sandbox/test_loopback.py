@@ -16,7 +16,8 @@ from environments.limits import Limits
 from tasks.sandbox import confinement
 from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.program import Program
-from tests.support.sandboxed import SANDBOXED, answers
+from tests.support.levels import SANDBOXED
+from tests.support.sandboxed import answers
 
 CHECKOUT = Path(__file__).parents[2]
 DOCKER = (

@@ -16,14 +16,14 @@ import environments
 from tasks.evaluate import judge_run
 from tasks.sandbox import usage
 from tasks.sandbox.confinement import Level
-from tasks.sandbox.isolation import Isolation, findings
+from tasks.sandbox.isolation import Isolation
 from tasks.store.workspace import TrialDir
 from tasks.system import orphans
 from tasks.train import run_program
 from tasks.trial import Proposal, Run
+from tests.support.levels import STRONGEST_AND_NONE, WORKING, crossed
 from tests.support.toy import FIT, QUADRATIC, SANDBOX, quadratic
 
-WORKING = [finding.level for finding in findings() if finding.works]
 SAVE = "import pathlib, sys\nout = pathlib.Path(sys.argv[sys.argv.index('--out') + 1])\n(out / 'm').write_text('x')\n"
 
 
@@ -47,40 +47,35 @@ def test_a_program_that_ends_by_itself_and_leaves_a_model_is_finished(tmp_path: 
     assert (tmp_path / "trial/out/model.json").is_file()
 
 
-@pytest.mark.parametrize(
-    ("what", "program", "reason"),
-    [
-        (
-            "exits with 3",
-            "print('no such file: data.csv')\nraise SystemExit(3)",
-            "exited with status 3\n| no such file",
-        ),
-        ("is killed", "import os; os.kill(os.getpid(), 9)", "was ended by SIGKILL (out of memory?)"),
-        ("hangs", "import time; time.sleep(60)", "was stopped at the end of its 0.5 s budget (+0.3 s start-up,"),
-        ("ends without a checkpoint", "print('done')", "left no checkpoint in out/\n| done"),
-        (
-            "ignores SIGTERM",
-            SAVE + "import signal, time\nsignal.signal(15, signal.SIG_IGN)\ntime.sleep(60)",
-            "did not stop within 0.5 s of SIGTERM",
-        ),
-        (
-            "fails while stopping",
-            SAVE + "import signal, sys, time\nsignal.signal(15, lambda *_: sys.exit(4))\ntime.sleep(60)",
-            "failed while stopping: exited with status 4",
-        ),
-        (
-            "writes broken progress",
-            SAVE + "(out / 'progress.jsonl').write_text('{\"ready\": true}\\nloss 0.3\\n')\n",
-            "out/progress.jsonl line 2 is not a report: 'loss 0.3'",
-        ),
-        (
-            "reports something else than numbers",
-            SAVE + "(out / 'progress.jsonl').write_text('{\"elapsed\": \"soon\"}\\n')\n",
-            "out/progress.jsonl line 1 is not a report",
-        ),
-    ],
-)
-@pytest.mark.parametrize("level", WORKING)
+BAD = [
+    ("exits with 3", "print('no such file: data.csv')\nraise SystemExit(3)", "exited with status 3\n| no such file"),
+    ("is killed", "import os; os.kill(os.getpid(), 9)", "was ended by SIGKILL (out of memory?)"),
+    ("hangs", "import time; time.sleep(60)", "was stopped at the end of its 0.5 s budget (+0.3 s start-up,"),
+    ("ends without a checkpoint", "print('done')", "left no checkpoint in out/\n| done"),
+    (
+        "ignores SIGTERM",
+        SAVE + "import signal, time\nsignal.signal(15, signal.SIG_IGN)\ntime.sleep(60)",
+        "did not stop within 0.5 s of SIGTERM",
+    ),
+    (
+        "fails while stopping",
+        SAVE + "import signal, sys, time\nsignal.signal(15, lambda *_: sys.exit(4))\ntime.sleep(60)",
+        "failed while stopping: exited with status 4",
+    ),
+    (
+        "writes broken progress",
+        SAVE + "(out / 'progress.jsonl').write_text('{\"ready\": true}\\nloss 0.3\\n')\n",
+        "out/progress.jsonl line 2 is not a report: 'loss 0.3'",
+    ),
+    (
+        "reports something else than numbers",
+        SAVE + "(out / 'progress.jsonl').write_text('{\"elapsed\": \"soon\"}\\n')\n",
+        "out/progress.jsonl line 1 is not a report",
+    ),
+]
+
+
+@pytest.mark.parametrize(("what", "program", "reason", "level"), crossed(BAD))
 def test_a_bad_program_is_one_crash_with_a_reason(
     tmp_path: Path, what: str, program: str, reason: str, level: Level
 ) -> None:
@@ -247,7 +242,7 @@ def wait_for(condition: object, seconds: float = 10) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("level", WORKING)
+@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
 def test_a_program_that_removes_its_temporary_folder_harms_nobody_but_itself(tmp_path: Path, level: Level) -> None:
     gone = "import os, shutil, time\nshutil.rmtree(os.environ['TMPDIR'], ignore_errors=True)\ntime.sleep(0.8)\n"
     run = train(tmp_path, gone + SAVE, budget=5, level=level)

@@ -15,8 +15,9 @@ from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.program import CannotStart, Program, Stopped
 from tasks.store.ledger import Ledger
 from tasks.system.home import home
+from tests.support.levels import SANDBOXED
 from tests.support.processes import NAP, SLEEP, alive, wait_for
-from tests.support.sandboxed import SANDBOXED, answers
+from tests.support.sandboxed import answers
 
 
 def program(folder: Path, level: Level, *command: str) -> Program:

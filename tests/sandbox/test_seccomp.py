@@ -14,7 +14,8 @@ import pytest
 
 from tasks.sandbox import confinement, seccomp
 from tasks.sandbox.confinement import Level, VisiblePaths
-from tests.support.sandboxed import SANDBOXED, answers
+from tests.support.levels import SANDBOXED
+from tests.support.sandboxed import answers
 
 SOURCE = Path(seccomp.__file__).read_text()
 TABLE = {

@@ -21,16 +21,15 @@ import pytest
 from environments.limits import Limits
 from tasks.sandbox import confinement
 from tasks.sandbox.confinement import Level, VisiblePaths
-from tasks.sandbox.isolation import findings
 from tasks.sandbox.program import Program
 from tasks.sandbox.warm import template, templates
 from tasks.sandbox.warm.kind import ImportsAhead, Kind
 from tasks.sandbox.warm.templates import Templates
 from tasks.system import orphans
 from tasks.system.slot import NOWHERE, Slot
+from tests.support.levels import STRONGEST, STRONGEST_AND_NONE, WORKING
 from tests.support.processes import wait_for
 
-WORKING: list[Level] = [finding.level for finding in findings() if finding.works]
 AHEAD = ImportsAhead(("json", "tempfile", "random"))
 
 WORLD = """
@@ -143,7 +142,7 @@ def test_a_program_sees_the_same_world_cold_and_warm(tmp_path: Path, level: Leve
     assert not (tmp_path / "templates").exists()
 
 
-@pytest.mark.parametrize("level", WORKING)
+@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
 def test_its_fences_have_their_numbers_whatever_its_template_has_open(tmp_path: Path, level: Level) -> None:
     """Among them are the numbers of the template's own socket."""
     trial = Trial(
@@ -181,7 +180,7 @@ def test_its_supervisor_holds_the_fences_that_it_closes(tmp_path: Path, level: L
             os.close(descriptor)
 
 
-@pytest.mark.parametrize("level", WORKING)
+@pytest.mark.parametrize("level", STRONGEST)
 def test_a_home_that_a_package_has_found_while_it_was_imported_stays_one(tmp_path: Path, level: Level) -> None:
     """`site` asks for it as packages with a cache do."""
     code = "import os, site; os.makedirs(site.USER_BASE); print(os.path.samefile(site.USER_BASE, os.path.expanduser('~/.local')))"
@@ -366,7 +365,7 @@ def test_several_programs_are_forked_at_once(tmp_path: Path) -> None:
         assert not told and len(warm._made) == 1
 
 
-@pytest.mark.parametrize("level", WORKING)
+@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
 def test_a_trial_may_lie_on_another_file_system(tmp_path: Path, level: Level) -> None:
     with in_memory() as other:
         trial = Trial(other / "0001", "import beside; print('ran')", level)

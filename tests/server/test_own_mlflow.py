@@ -28,8 +28,8 @@ from tasks.system.login import login_file, split_login, stored_login
 from tasks.tracking.client import Mlflow
 from tasks.tracking.trial_run import CampaignRecord, TrialFiles
 from tests.support.champions import cart
+from tests.support.levels import SANDBOXED
 from tests.support.mlflow_records import artifacts_of, make_files, make_trial, runs_of
-from tests.support.sandboxed import SANDBOXED
 from tests.support.strangers import is_nothing, of_a_trial, of_another_user
 from tests.tracking.test_certificates import certificate
 

@@ -28,8 +28,8 @@ from flows.server.api import Api
 from flows.server.server_process import FIRST_PORT, prefect_server, stated_server
 from tasks.system.daemon import Daemon, Note, free_port, identity
 from tasks.system.login import login_file, make_login
+from tests.support.levels import SANDBOXED
 from tests.support.prefect_api import ask
-from tests.support.sandboxed import SANDBOXED
 from tests.support.strangers import is_nothing, of_a_trial, of_another_user
 
 NOWHERE = "http://127.0.0.1:9/api"
@@ -143,7 +143,7 @@ class Gate(BaseHTTPRequestHandler):
 @pytest.fixture
 def gate() -> Iterator[str]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Gate) as gate:
-        thread = threading.Thread(target=gate.serve_forever)
+        thread = threading.Thread(target=gate.serve_forever, args=(0.02,))
         thread.start()
         yield f"http://127.0.0.1:{gate.server_port}/api"
         gate.shutdown()

@@ -79,7 +79,7 @@ def basilica(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Containe
         def log_message(self, *_: object) -> None: ...
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Api) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         monkeypatch.setenv("BASILICA_API_URL", f"http://127.0.0.1:{server.server_port}")
         monkeypatch.setenv("BASILICA_API_TOKEN", "basilica_test")

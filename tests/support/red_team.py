@@ -20,26 +20,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pytest
-
 import environments
 from environments import Environment
 from environments.score import Score
 from tasks.evaluate import judge_run
 from tasks.sandbox.confinement import Level
-from tasks.sandbox.isolation import Isolation, findings
+from tasks.sandbox.isolation import Isolation
 from tasks.store.workspace import TrialDir
 from tasks.train import run_program
 from tasks.trial import Proposal, Run, Value
-
-WORKING: list[Level] = [finding.level for finding in findings() if finding.works]
-"""Every level that this machine offers."""
-STRONGEST_AND_NONE = [
-    level if level in (WORKING[0], "none") else pytest.param(level, marks=pytest.mark.slow) for level in WORKING
-]
-"""For attacks on the judge, which has to stand by itself: what lies between the two ends is slow and tells little."""
-SANDBOXED: list[Level] = [level for level in WORKING if level != "none"]
-"""Those that keep a program from what is not its own."""
 
 TINY: dict[str, Value] = {
     "limits.memory_gb": 0.2,

@@ -10,10 +10,7 @@ from environments.limits import Limits
 from tasks.sandbox import confinement
 from tasks.sandbox.capped_log import SAID
 from tasks.sandbox.confinement import Level, VisiblePaths
-from tasks.sandbox.isolation import findings
 from tasks.sandbox.program import Program
-
-SANDBOXED: list[Level] = [finding.level for finding in findings() if finding.works and finding.level != "none"]
 
 
 def run(

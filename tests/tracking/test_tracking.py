@@ -410,7 +410,10 @@ def test_a_deleted_experiment_is_not_brought_back(store: Mlflow, campaign: Campa
         Mlflow(store.uri, store._store.home).open_campaign(elsewhere)
 
 
-def test_a_locked_database_is_given_up_soon_and_used_when_free(store: Mlflow, campaign: CampaignRecord) -> None:
+def test_a_locked_database_is_given_up_soon_and_used_when_free(
+    store: Mlflow, campaign: CampaignRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasks.tracking.connection.PROBE_SECONDS", 0.5)
     store.open_campaign(campaign)
     trial = make_trial()
     with closing(sqlite3.connect(store.uri.removeprefix("sqlite:///"), isolation_level=None)) as other:

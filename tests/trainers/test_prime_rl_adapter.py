@@ -5,17 +5,22 @@ from __future__ import annotations
 import json
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-import torch
-from safetensors.torch import load_file, save_file
 
 from prime_rl_parts import Failed, adapter, ends
 from prime_rl_parts.keys import PROJECTIONS, tuned
 from prime_rl_parts.run import Run, Settings
 from tests.support.fake_prime_rl.laying import base_model
+from tests.support.lazy import LazyModule
 from tests.support.trainer_process import config
+
+if TYPE_CHECKING:
+    import torch
+    from safetensors import torch as tensors_of
+else:
+    torch, tensors_of = LazyModule("torch"), LazyModule("safetensors.torch")
 
 LAYER = "model.layers.0.self_attn.q_proj"
 
@@ -33,7 +38,7 @@ def run(tmp_path: Path) -> Run:
         },
     }  # fmt: skip
     for name, tensors in files.items():
-        save_file(tensors, base / name, metadata={"format": "pt"})
+        tensors_of.save_file(tensors, base / name, metadata={"format": "pt"})
     where = {name: file for file, tensors in files.items() for name in tensors}
     (base / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": where}))
     made = Run(config(tmp_path / "out", "", seed=3, steps=4, data=str(tmp_path / "data")), Settings("/opt/prime-rl"))
@@ -46,7 +51,7 @@ def hand_on(run: Run, step: int, layer: str = LAYER, rank: int = 2, size: float 
     folder = run.folder / f"broadcasts/step_{step}"
     folder.mkdir(parents=True)
     pair = {f"{layer}.lora_A.weight": torch.randn(rank, 4), f"{layer}.lora_B.weight": size * torch.randn(6, rank)}
-    save_file(pair, folder / adapter.WEIGHTS, metadata={"format": "pt"})
+    tensors_of.save_file(pair, folder / adapter.WEIGHTS, metadata={"format": "pt"})
     (folder / adapter.CONFIG).write_text(json.dumps({"peft_type": "LORA", "r": rank, "lora_alpha": 8.0}))
     (folder / "STABLE").touch()
     return pair
@@ -61,8 +66,8 @@ def test_the_model_of_an_adapter_is_the_base_model_s_files_with_it_added_in_thei
     pair = hand_on(run, 3)
     ends.assemble(run, reached=3)
     model = run.folder.parents[1] / "model"
-    before = load_file(run.base / "model-00001-of-00002.safetensors")[f"{LAYER}.weight"]
-    after = load_file(model / "model-00001-of-00002.safetensors")[f"{LAYER}.weight"]
+    before = tensors_of.load_file(run.base / "model-00001-of-00002.safetensors")[f"{LAYER}.weight"]
+    after = tensors_of.load_file(model / "model-00001-of-00002.safetensors")[f"{LAYER}.weight"]
     change = 4.0 * pair[f"{LAYER}.lora_B.weight"] @ pair[f"{LAYER}.lora_A.weight"]  # alpha / rank
     assert after.dtype == torch.bfloat16 and torch.equal(after, (before.float() + change).bfloat16())
     other = "model-00002-of-00002.safetensors"
@@ -183,8 +188,8 @@ def test_it_makes_of_a_llama_what_peft_makes_of_it(run: Run) -> None:
         for name, weight in adapted.named_parameters()
         if "lora_" in name
     }
-    save_file(named, folder / adapter.WEIGHTS)
+    tensors_of.save_file(named, folder / adapter.WEIGHTS)
     (folder / adapter.CONFIG).write_text(json.dumps({"r": 2, "lora_alpha": 8}))
     assert adapter.merge(base, folder, into) == pytest.approx(1, abs=1e-3)
-    ours, theirs = load_file(into / "model.safetensors"), adapted.merge_and_unload().state_dict()
+    ours, theirs = tensors_of.load_file(into / "model.safetensors"), adapted.merge_and_unload().state_dict()
     assert len(named) == 8 and all(torch.allclose(tensor, theirs[name], atol=1e-6) for name, tensor in ours.items())

@@ -236,7 +236,7 @@ def server_without(refused: str) -> Iterator[tuple[str, set[str]]]:
 
     taken: set[str] = set()
     with ThreadingHTTPServer(("127.0.0.1", 0), Requests) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/api", taken
         server.shutdown()
 
