@@ -31,6 +31,7 @@ unedited program. With `--store`, a night that has ended is not run again.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import hashlib
 import itertools
@@ -166,7 +167,11 @@ def main() -> None:
     if not edits or options.runs < 2 or options.nights < 1:
         parser.error("--only leaves no edit" if not edits else "an effect takes 2 runs, and a summary 1 night")
     stored = options.effects or EFFECTS / f"{options.environment}.json"
-    with resumable(), tempfile.TemporaryDirectory(prefix="nightshift-edits-") as name:
+    is_kept = options.what == "nights" and options.store
+    with (
+        resumable() if is_kept else contextlib.nullcontext(),
+        tempfile.TemporaryDirectory(prefix="nightshift-edits-") as name,
+    ):
         try:
             problem = edits_alone(options.environment, Path(name), overrides_only(options.set))
             effects = None if options.what == "measure" else read(stored, digest(problem), edits)

@@ -31,6 +31,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -139,6 +140,12 @@ class Kills:
         while self.killed.total() < kills:
             self._live(kills)
         self._check_gone("the end")
+        if (self.folder / "templates").exists():
+            self.left.append("the folder of the templates")
+        runs = sorted(self.folder.glob("[0-9]*/out"))
+        self.doubled = [
+            f"run {out.parent.name}" for out in runs if (out / "doubled").exists() or lines(out / "model") > 1
+        ]
 
     def _live(self, kills: int) -> None:
         """One life of the engine, until it is killed or there have been enough kills."""
@@ -154,16 +161,26 @@ class Kills:
             last = engine.run + IN_PEACE
             while engine.run < last:
                 self._follow(engine, SILENCE, until=engine.run + 1)
-            (self.folder / "stop").touch()
-            with contextlib.suppress(EOFError):
-                while True:
-                    self._follow(engine, SILENCE, until=engine.run + 1)
+            self._stop(engine)
+        except EOFError:
+            self.lost.append(f"run {engine.run}: the engine ended by itself")
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(engine.pid, signal.SIGKILL)
-            os.waitpid(engine.pid, 0)
+            if (code := os.waitstatus_to_exitcode(os.waitpid(engine.pid, 0)[1])) > 0:
+                self.lost.append(f"run {engine.run}: the engine ended with {code}")
+            with contextlib.suppress(EOFError):
+                while message := engine.told(0):  # what it has said and nobody has heard yet
+                    self._note(engine, message)
             os.close(engine.report)
             self._check_gone(f"the life of engine {self.lives}")
+
+    def _stop(self, engine: Engine) -> None:
+        """Have the engine end as it should, with its templates."""
+        (self.folder / "stop").touch()
+        with contextlib.suppress(EOFError):
+            while True:
+                self._follow(engine, SILENCE, until=engine.run + 1)
 
     def _begin(self) -> Engine:
         self.lives += 1
@@ -179,6 +196,8 @@ class Kills:
             os.close(report)
             run_programs(self.folder, self.campaign, self.runs, level, self.modules, say)
             code = 0
+        except Exception:  # noqa: BLE001 (a fork must not go on in its parent's code)
+            traceback.print_exc()
         finally:
             os._exit(code)
 
@@ -203,10 +222,8 @@ class Kills:
         self.ends[why.partition(" (")[0].partition("\n")[0][:60] or "well"] += 1
         if why and number not in self.struck:
             self.lost.append(f"run {number}, which nobody struck: {why}")
-        if not why and done != 1:
+        if not why and not done:
             self.lost.append(f"run {number}: no whole model")
-        if done > 1 or lines(place / "out/doubled"):
-            self.doubled.append(f"run {number}")
         self.runs = engine.run = number + 1
 
     def _strike(self, engine: Engine) -> None:
