@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 
@@ -27,30 +29,51 @@ def of_campaign(campaign: str) -> list[tuple[psutil.Process, int]]:
     return found
 
 
-def forked_relatives(campaign: str) -> dict[str, tuple[psutil.Process, int]]:
-    """Processes of a program that is forked from a template, by what they are, with the number of its trial.
+def forked_relatives(engine: int) -> dict[str, tuple[psutil.Process, int]]:
+    """The processes that start warm in an engine, by what they are, with the number of their trial.
 
-    `fresh` is its supervisor without an order, `keeper` with one; `unborn` is the program before it has begun, and
-    `sandbox` bubblewrap, or what waits in it. `template` and `fresh` are of no trial: -1.
+    `fresh` is a supervisor without an order, `keeper` one with it; `unborn` is the program before it has begun, and
+    `sandbox` bubblewrap, or what waits in it. `template` and `fresh` are of no trial: -1. Only the engine's descendants
+    are looked at, so that it takes no time in which they end.
     """
-    everything = of_campaign(campaign)
-    ours = {process.pid for process, _ in everything}
     found: dict[str, tuple[psutil.Process, int]] = {}
-    for process, number in everything:
+    for template in _children(engine):
         with contextlib.suppress(psutil.Error):
-            found[_role(process, number, ours)] = process, number
+            if supervisor.__file__ not in template.cmdline():  # of a cold start
+                found["template"] = template, -1
+            else:
+                continue
+            for keeper in _children(template.pid):
+                marker = keeper.environ().get(orphans.SUPERVISOR)
+                number = int(marker.split("/")[1]) if marker else -1
+                found["keeper" if marker else "fresh"] = keeper, number
+                for process in _below(keeper.pid):
+                    found[_role(process)] = process, number
     return found
 
 
-def _role(process: psutil.Process, number: int, ours: set[int]) -> str:
-    if number == -1:
-        return "fresh" if process.ppid() in ours else "template"
+def _role(process: psutil.Process) -> str:
     command = process.cmdline()
-    above = process.parent()
-    if orphans.SUPERVISOR in process.environ():  # the program has it from its supervisor, until it is the program
-        if supervisor.__file__ in command:
-            return "cold keeper"
-        return "unborn" if above and orphans.SUPERVISOR in above.environ() else "keeper"
-    if not command[0].rpartition("/")[2].startswith("python"):
+    if not command or not command[0].rpartition("/")[2].startswith("python"):
         return "sandbox"
+    if orphans.SUPERVISOR in process.environ():  # the program has it from its supervisor, until it is the program
+        return "unborn"
+    above = process.parent()
     return "worker" if above and above.cmdline() == command else "program"
+
+
+def _below(pid: int) -> Iterator[psutil.Process]:
+    for child in _children(pid):
+        yield child
+        yield from _below(child.pid)
+
+
+def _children(pid: int) -> list[psutil.Process]:
+    """Those of all threads of a process, as the kernel lists them (proc_pid_task_children(5))."""
+    found = []
+    for file in Path("/proc", str(pid), "task").glob("*/children"):
+        with contextlib.suppress(OSError):  # the thread has just ended
+            for child in file.read_text().split():
+                with contextlib.suppress(psutil.Error):
+                    found.append(psutil.Process(int(child)))
+    return found

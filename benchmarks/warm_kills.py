@@ -84,6 +84,10 @@ SILENCE = 600.0
 """Seconds without a word of the engine after which its run counts as lost."""
 ENGINE_SHARE, TEMPLATE_SHARE = 0.03, 0.03
 """Of the kills."""
+LOOK_EVERY = 25
+"""Strikes until the processes of runs that are over are looked for: that takes a while, among all of the machine's."""
+MOST_LOST = 20
+"""Runs; with more, something is wrong with the whole."""
 IN_PEACE = 3
 """Runs at the end, which nobody strikes."""
 UNKNOWN = 1.0
@@ -135,11 +139,13 @@ class Kills:
     lives: int = 0
     runs: int = 0
     _took: float = UNKNOWN
+    _strikes: int = 0
 
     def go(self, kills: int) -> None:
-        while self.killed.total() < kills:
+        while not (self.folder / "stop").exists():
             self._live(kills)
-        self._check_gone("the end")
+            if len(self.lost) > MOST_LOST:
+                return
         if (self.folder / "templates").exists():
             self.left.append("the folder of the templates")
         runs = sorted(self.folder.glob("[0-9]*/out"))
@@ -228,12 +234,15 @@ class Kills:
 
     def _strike(self, engine: Engine) -> None:
         """Kill one of the processes that there are at this moment; none is no kill."""
-        found = forked_relatives(self.campaign)
+        found = forked_relatives(engine.pid)
         template = found.pop("template", None)
         if template and self.draw.random() < TEMPLATE_SHARE:
             found = {"template": template}
-        self._look_back(engine)
-        if not found or "cold keeper" in found:
+        self._strikes += 1
+        if self._strikes % LOOK_EVERY == 0:
+            self._look_back(engine)
+            return
+        if not found:
             return
         role = self.draw.choice(sorted(found))
         process, number = found[role]
@@ -324,7 +333,8 @@ def main() -> None:
         kills = Kills(
             folder, ImportsAhead(tuple(options.modules)), random.Random(options.seed), f"warm-kills-{os.getpid()}"
         )
-        kills.go(options.kills)
+        with contextlib.suppress(KeyboardInterrupt):  # the figures until then count
+            kills.go(options.kills)
     figures: Figures = {
         "kills": kills.killed.total(), "runs": kills.runs - 1, "lives": kills.lives, "lost": len(kills.lost),
         "doubled": len(kills.doubled), "left_running": len(kills.left), "cold_starts": kills.cold,
