@@ -76,7 +76,7 @@ if os.waitpid(worker, 0)[1]:
     sys.exit("its worker was killed")
 note("model")
 """
-TRAINING = 0.1
+TRAINING = 0.3
 """Seconds that a run sleeps."""
 PATIENCE = 60.0
 """Seconds until a process counts as left running; on a busy machine, a supervisor needs some to end its processes."""
@@ -86,6 +86,7 @@ ENGINE_SHARE, TEMPLATE_SHARE = 0.03, 0.03
 """Of the kills."""
 LOOK_EVERY = 25
 """Strikes until the processes of runs that are over are looked for: that takes a while, among all of the machine's."""
+FIRST_SECONDS = 30.0
 MOST_LOST = 20
 """Runs; with more, something is wrong with the whole."""
 IN_PEACE = 3
@@ -233,8 +234,10 @@ class Kills:
         self.runs = engine.run = number + 1
 
     def _strike(self, engine: Engine) -> None:
-        """Kill one of the processes that there are at this moment; none is no kill."""
-        found = forked_relatives(engine.pid)
+        """Kill one of the processes that there are at this moment, or the first that there are after it."""
+        deadline = time.monotonic() + FIRST_SECONDS
+        while not (found := forked_relatives(engine.pid)).keys() - {"template"} and time.monotonic() < deadline:
+            self._follow(engine, 0.01)
         template = found.pop("template", None)
         if template and self.draw.random() < TEMPLATE_SHARE:
             found = {"template": template}
