@@ -70,10 +70,9 @@ def _below(pid: int) -> Iterator[psutil.Process]:
 
 def _children(pid: int) -> list[psutil.Process]:
     """Those of all threads of a process, as the kernel lists them (proc_pid_task_children(5))."""
-    found = []
-    for file in Path("/proc", str(pid), "task").glob("*/children"):
-        with contextlib.suppress(OSError):  # the thread has just ended
-            for child in file.read_text().split():
-                with contextlib.suppress(psutil.Error):
-                    found.append(psutil.Process(int(child)))
+    found: list[psutil.Process] = []
+    with contextlib.suppress(OSError):  # it has just ended
+        for thread in list(Path(f"/proc/{pid}/task").iterdir()):
+            with contextlib.suppress(OSError, psutil.Error):
+                found += [psutil.Process(int(child)) for child in (thread / "children").read_text().split()]
     return found
