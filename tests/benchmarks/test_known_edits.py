@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.edit_list import LIST
-from benchmarks.known_edits import PROGRAM, UNEDITED, Effects, Night, edits_alone, read, summary
+from benchmarks.known_edits import PROGRAM, UNEDITED, Effects, Night, answer, edits_alone, read, summary
 from environments.plugins import Refused
+from tasks.llm.answers import changed, headed
+from tests.support.fake_llm import Asked
 
 PPO = PROGRAM.read_text()
 HELPS, COMMENT, CHEAT = (
@@ -57,6 +59,13 @@ def test_each_edit_is_recognised_in_its_program_and_in_no_other() -> None:
     assert not [one.name for one in LIST if one.change.is_in(PPO)]
     for edited in LIST:
         assert [one.name for one in LIST if one.change.is_in(edited.change(PPO))] == [edited.name]
+
+
+def test_each_answer_is_read_as_its_edit_and_told_by_its_name() -> None:
+    for one in LIST:
+        idea, edit = headed(answer(one, Asked("", {}, {})), ("train.py",), {}, {})
+        assert changed(edit, {"train.py": PPO}, ("train.py",)) == {"train.py": one.change(PPO)}
+        assert idea.rationale.partition(": ")[0] == one.name
 
 
 def test_edits_that_put_lines_at_one_place_are_all_recognised() -> None:
