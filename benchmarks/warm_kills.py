@@ -199,6 +199,7 @@ class Kills:
             os.close(say)
             return Engine(pid, level, report, self.runs)
         code = 70
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         try:
             os.close(report)
             run_programs(self.folder, self.campaign, self.runs, level, self.modules, say)
