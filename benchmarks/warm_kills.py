@@ -149,6 +149,8 @@ class Kills:
                 return
         if (self.folder / "templates").exists():
             self.left.append("the folder of the templates")
+
+    def count_doubled(self) -> None:
         runs = sorted(self.folder.glob("[0-9]*/out"))
         self.doubled = [
             f"run {out.parent.name}" for out in runs if (out / "doubled").exists() or lines(out / "model") > 1
@@ -339,6 +341,7 @@ def main() -> None:
         )
         with contextlib.suppress(KeyboardInterrupt):  # the figures until then count
             kills.go(options.kills)
+        kills.count_doubled()
     figures: Figures = {
         "kills": kills.killed.total(), "runs": kills.runs - 1, "lives": kills.lives, "lost": len(kills.lost),
         "doubled": len(kills.doubled), "left_running": len(kills.left), "cold_starts": kills.cold,
