@@ -36,7 +36,7 @@ BENCHMARKS = {
     "edits": Benchmark("20 s", "--each 1"),
     "grpo": Benchmark("5 min", "--rounds 1 --steps 2"),
     "headline": Benchmark("a week", "repeat --budget 2 --seeds 2 --episodes 2"),
-    "known_edits": Benchmark("15 min", "measure --runs 2 --first 1"),
+    "known_edits": Benchmark("15 min", "measure --runs 2 --only ReLU"),
     "night": Benchmark("8 h", "--hours 0.1 --rule greedy"),
     "null_nights": Benchmark("10 min", "--campaigns 4 --trials 8 --jobs 1"),
     "pending": Benchmark("5 min", "--proposers tpe --pending 4 --trials 6 --repetitions 2"),
@@ -60,6 +60,7 @@ BENCHMARKS = {
     "start": Benchmark("1 min", "--rounds 1 --trainings 1"),
     "text_judge": Benchmark("5 min", "--rounds 1 --batches 64 --base-steps 20"),
     "trial_overhead": Benchmark("5 min", "--trials 8"),
+    "warm_kills": Benchmark("10 min", "--kills 5 --modules json"),
     "warm_start": Benchmark("2 min", "--rounds 1 --environment cartpole --level none"),
 }
 

@@ -1,25 +1,37 @@
 """What becomes of known edits of the PPO program in whole nights: which are kept, and what ships.
 
     python -m benchmarks.known_edits measure [--environment cartpole] [--runs 10] [--keep]
-    python -m benchmarks.known_edits nights [--environment cartpole] [--nights 20] [--trials 20] [--rule RULE]
-        [--store FILE] [--json]
+    python -m benchmarks.known_edits nights [--environment cartpole] [--nights 20] [--trials 20]
+        [--rules certify greedy] [--store FILE] [--json]
+    both: [--only NAME ...] [--set KEY=VALUE ...] [--effects FILE]
 
 `measure` trains the program with each of the twenty-four edits of benchmarks/edit_list.py, `--runs` times with seeds of
-their own, as `nightshift try` does. With `--keep` the scores go to benchmarks/effects/ENVIRONMENT.json, beside the
-digest of program and environment: scores of another program are refused. The true effect of an edit is its mean score
-less that of the unedited program; an edit is *helpful* or *harmful* where that is more than two standard errors from
-zero, and harmful where no run has a score.
+their own, as `nightshift try` does. With `--keep` the scores go to benchmarks/effects/ENVIRONMENT.json, or to another
+file, beside the digest of program and environment: scores of another program are refused. The true effect of an edit is
+its mean score less that of the unedited program; an edit is *helpful* or *harmful* where that is more than two standard
+errors from zero, and harmful where fewer than two runs have a score.
 
 `nights` runs campaigns in which a scripted researcher behind a local model server offers the edits in random order,
-again from the first when it has offered all. They go the whole way: answer, edit, smoke run, sandbox, training, judge,
-decision, certificate. Each night has a home of its own. The program that ships is trained five times more with seeds
-that no campaign has; its true gain is the mean of these less the mean of the unedited program. With `--store`, a night
-that has ended is not run again.
+again from the first when it has offered all; with the same seeds under each rule. They go the whole way: answer, edit,
+smoke run, sandbox, training, judge, decision, certificate. Each night has a home of its own. The program that ships is
+trained five times more with seeds that no campaign has; its true gain is the mean of these less the mean of the
+unedited program. With `--store`, a night that has ended is not run again.
+
+    KIND/tried, /kept    trials with edits of that kind, and the share of them that was kept (*cheats* are told by the
+                         list, the other kinds by their effects)
+    turned_down          offers that were refused before they were trials, such as an edit that does not fit any more
+    shipped, certified   nights that shipped an edited program, and those with a certificate for it
+    cheats_certified     nights with a certificate for a program with a cheat in it
+    shipped/KIND         edits of that kind in programs that shipped
+    true_gain/mean       of all nights; 0 where the unedited program ships. Those whose shipped program has no score
+                         any more are in `true_gain/unknown` alone
+    best_single_edit     the largest true effect of an edit that is no cheat
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import hashlib
 import itertools
@@ -33,7 +45,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import tomlkit
@@ -41,14 +53,19 @@ from rich.console import Console
 from rich.table import Table
 
 import environments
-from benchmarks.campaigns import nightshift
+from benchmarks.campaigns import CommandFailed, nightshift, resumable
 from benchmarks.edit_list import LIST, ListedEdit
+from environments import plugins
 from environments.plugins import Refused
+from environments.space import Value
+from flows.cli.set_option import overrides_only
 from tests.support.fake_llm import Asked, FakeLLM
 
 PROGRAM = Path(__file__).parents[1] / "tasks/trainers/ppo.py"
 EFFECTS = Path(__file__).parent / "effects"
 UNEDITED = "unedited"
+KINDS = ("helpful", "useless", "harmful", "cheat", "other")
+"""`other`: trials of no edit of the list."""
 FRESH = 5
 FRESH_SEEDS = 1_000_000
 """From here on, far from the seeds of campaigns and of `measure`."""
@@ -84,6 +101,9 @@ class Effects:
 class Night:
     """One campaign: what became of the edits that it was offered, and what it shipped."""
 
+    conditions: str
+    """Everything but the seed that a night depends on."""
+    rule: str
     seed: int
     verdicts: tuple[tuple[str, str], ...]
     """Edit and verdict of each trial, in their order; without the baseline."""
@@ -97,55 +117,95 @@ class Night:
     seconds: float
 
 
+@dataclass
+class Nights:
+    """The nights of each rule, and what they have in common."""
+
+    problem: Path
+    edits: Sequence[ListedEdit]
+    trials: int
+    store: Path | None
+    ended: dict[tuple[str, int], Night] = field(default_factory=dict)
+    """By conditions and seed."""
+
+    def __post_init__(self) -> None:
+        if self.store and self.store.exists():
+            for found in map(json.loads, self.store.read_text().splitlines()):
+                self.ended[found["conditions"], found["seed"]] = Night(**found)
+
+    def one(self, rule: str, seed: int) -> Night:
+        """A night, run unless it has ended before."""
+        programs = "\0".join(edit.name + edit.change(PROGRAM.read_text()) for edit in self.edits)
+        about = hashlib.sha256((digest(self.problem) + programs).encode()).hexdigest()[:12]
+        key = f"{rule}, {self.trials} trials, {len(self.edits)} edits, {about}", seed
+        if key not in self.ended:
+            self.ended[key] = night(self.problem, self.edits, self.trials, seed, rule, key[0])
+            if self.store:
+                with self.store.open("a") as file:
+                    file.write(json.dumps(asdict(self.ended[key])) + "\n")
+        return self.ended[key]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="What becomes of known edits.")
     parser.add_argument("what", choices=["measure", "nights"])
     parser.add_argument("--environment", default="cartpole", help="a bundled environment of the trainer ppo (cartpole)")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of environment.toml")
+    parser.add_argument("--only", nargs="+", default=[""], help="edits whose names begin so (all)")
+    parser.add_argument("--effects", type=Path, help="where the effects are (benchmarks/effects/ENVIRONMENT.json)")
     parser.add_argument("--runs", type=int, default=10, help="trainings of each edit, for measure (10)")
-    parser.add_argument("--first", type=int, default=len(LIST), help="measure only the first so many edits (all)")
     parser.add_argument("--keep", action="store_true", help="keep what is measured, for nights")
-    parser.add_argument("--nights", type=int, default=20)
+    parser.add_argument("--nights", type=int, default=20, help="of each rule (20)")
     parser.add_argument("--trials", type=int, default=20, help="trials of each night (20)")
-    parser.add_argument("--rule", default="", help="the rule of the campaigns (that of the environment)")
+    rules = plugins.names("tasks.rules")
+    parser.add_argument("--rules", nargs="+", choices=rules, default=["certify", "greedy"], help="(certify greedy)")
     parser.add_argument("--at-once", type=int, default=os.cpu_count() or 1, help="programs or nights side by side")
     parser.add_argument("--store", type=Path, help="file of the nights that have ended, a line of JSON each")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="nightshift-edits-") as name:
-        problem = edits_alone(options.environment, Path(name))
-        stored = EFFECTS / f"{options.environment}.json"
-        if options.what == "measure":
-            effects = measure(problem, LIST[: options.first], options.runs, options.at_once)
+    edits = [one for one in LIST if one.name.startswith(tuple(options.only))]
+    if not edits or options.runs < 2 or options.nights < 1:
+        parser.error("--only leaves no edit" if not edits else "an effect takes 2 runs, and a summary 1 night")
+    stored = options.effects or EFFECTS / f"{options.environment}.json"
+    is_kept = options.what == "nights" and options.store
+    with (
+        resumable() if is_kept else contextlib.nullcontext(),
+        tempfile.TemporaryDirectory(prefix="nightshift-edits-") as name,
+    ):
+        try:
+            problem = edits_alone(options.environment, Path(name), overrides_only(options.set))
+            effects = None if options.what == "measure" else read(stored, digest(problem), edits)
+        except Refused as why:
+            parser.error(str(why))
+        if effects is None:
+            effects = measure(problem, edits, options.runs, options.at_once)
             if options.keep:
-                stored.parent.mkdir(exist_ok=True)
+                stored.parent.mkdir(parents=True, exist_ok=True)
                 stored.write_text(json.dumps(asdict(effects), indent=1) + "\n")
             show_effects(options.environment, effects)
             return
-        effects = read(stored, digest(problem))
-        lines = options.store.read_text().splitlines() if options.store and options.store.exists() else []
-        ended = {found["seed"]: Night(**found) for found in map(json.loads, lines)}
-
-        def one(seed: int) -> Night:
-            if seed not in ended:
-                ended[seed] = night(problem, options.trials, seed, options.rule)
-                if options.store:
-                    with options.store.open("a") as file:
-                        file.write(json.dumps(asdict(ended[seed])) + "\n")
-            return ended[seed]
-
+        nights = Nights(problem, edits, options.trials, options.store)
+        asked = [(rule, seed) for seed in range(1, options.nights + 1) for rule in options.rules]  # equal load for all
         with ThreadPoolExecutor(options.at_once) as pool:
-            nights = list(pool.map(one, range(1, options.nights + 1)))
-    figures = summary(nights, effects)
+            found = list(pool.map(lambda which: nights.one(*which), asked))
+    by_rule = {rule: [each for each in found if each.rule == rule] for rule in options.rules}
+    figures = {rule: summary(each, edits, effects) for rule, each in by_rule.items()}
     if options.json:
-        print(json.dumps({"summary": figures, "nights": [asdict(each) for each in nights]}, indent=2))
+        print(json.dumps({"summary": figures, "nights": [asdict(each) for each in found]}, indent=2))
     else:
-        show_nights(options.environment, nights, effects, figures)
+        show_nights(options.environment, by_rule, edits, effects, figures)
 
 
-def edits_alone(name: str, folder: Path) -> Path:
+def edits_alone(name: str, folder: Path, changes: Mapping[str, Value]) -> Path:
     """A copy of an environment in which every parameter has its default, so that edits alone can be proposed."""
     found = environments.find(name)
     document = tomlkit.parse((found / "environment.toml").read_text()).unwrap()
+    for key, value in changes.items():
+        *tables, last = key.split(".")
+        table = document
+        for part in tables:
+            table = table.setdefault(part, {})
+        table[last] = value
     defaults = {key: value["default"] for key, value in document.pop("space").items()}
     document["fixed"] = defaults | document.get("fixed", {})
     place = folder / f"{name}_edits"
@@ -161,17 +221,22 @@ def digest(problem: Path) -> str:
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
 
 
-def read(stored: Path, wanted: str) -> Effects:
-    """The measured effects. Refused where there are none, or those of another program."""
-    again = f"run `python -m benchmarks.known_edits measure --keep --environment {stored.stem}`"
+def read(stored: Path, wanted: str, edits: Sequence[ListedEdit]) -> Effects:
+    """The measured effects. Refused where there are none, those of another program, or not those of every edit."""
+    again = "run `python -m benchmarks.known_edits measure --keep` with the same --environment, --set and --effects"
     if not stored.exists():
-        raise Refused(f"no effects are measured for {stored.stem}: {again}")
+        raise Refused(f"no effects are measured in {stored}: {again}")
     document = json.loads(stored.read_text())
     if document["digest"] != wanted:
         raise Refused(
             f"{stored} has the effects of another program or environment ({document['digest'][:12]}): {again}"
         )
-    return Effects(**document | {"scores": {name: tuple(scores) for name, scores in document["scores"].items()}})
+    effects = Effects(**document | {"scores": {name: tuple(scores) for name, scores in document["scores"].items()}})
+    if missing := [one.name for one in edits if one.name not in effects.scores]:
+        raise Refused(f"{stored} has no effect of {missing[0]!r}: {again}")
+    if len(effects.known(UNEDITED)) < 2:
+        raise Refused(f"{stored} has fewer than two scores of the unedited program: {again}")
+    return effects
 
 
 def measure(problem: Path, edits: Sequence[ListedEdit], runs: int, at_once: int) -> Effects:
@@ -197,22 +262,23 @@ def trained(home: str, problem: Path, program: str, seed: int) -> float | None:
     return score
 
 
-def night(problem: Path, trials: int, seed: int, rule: str) -> Night:
+def night(problem: Path, edits: Sequence[ListedEdit], trials: int, seed: int, rule: str, conditions: str) -> Night:
     """One campaign from its first to its last second, and the later runs of what it ships."""
-    offers = itertools.cycle(random.Random(seed).sample(LIST, len(LIST)))
+    offers = itertools.cycle(random.Random(seed).sample(edits, len(edits)))
     with (
         tempfile.TemporaryDirectory(prefix="nightshift-edits-") as home,
         FakeLLM(lambda asked: answer(next(offers), asked)) as server,
     ):
         account = {"base_url": server.url, "model": "scripted", "max_output_tokens": 4000}
         given = [word for name, value in account.items() for word in ("--set", f"proposer.{name}={value}")]
-        chosen = ["--rule", rule] if rule else []
         began = time.monotonic()
         found = nightshift(
             home, "run", str(problem), "--trust", "--name", "night", "--trials", str(trials), "--seed", str(seed),
-            "--proposer", "llm_diff", *given, *chosen, "--json",
+            "--proposer", "llm_diff", "--rule", rule, *given, "--json",
         )  # fmt: skip
         seconds = time.monotonic() - began
+        if found["state"] not in ("finished", "failed"):
+            raise CommandFailed(f"the night of seed {seed} is {found['state']}: {found['reason']}")
         shipped: tuple[str, ...] = ()
         fresh: tuple[float | None, ...] = ()
         if number := found["shipped_trial"]:
@@ -223,6 +289,8 @@ def night(problem: Path, trials: int, seed: int, rule: str) -> Night:
     rows = [row for row in found["trials"] if row["trial"]]
     proof = found["certificate"]
     return Night(
+        conditions,
+        rule,
         seed,
         tuple((row["description"].partition(": ")[0], row["verdict"]) for row in rows),
         tuple(one["words"] for one in found["incidents"] if one["kind"] == "turned down"),
@@ -246,36 +314,45 @@ def answer(one: ListedEdit, asked: Asked) -> str:
     return f"RATIONALE: {one.name}: {one.rationale}\nCATEGORY: {one.kind}\n\n" + "\n".join(blocks)
 
 
-def summary(nights: Sequence[Night], effects: Effects) -> dict[str, float]:
-    """Shares of offers that were tried and kept, by what the edits truly are; gains in the environment's metric."""
-    kind = {one.name: "cheat" if one.kind == "cheats" else effects.truth(one.name) for one in LIST}
+def summary(nights: Sequence[Night], edits: Sequence[ListedEdit], effects: Effects) -> dict[str, float | None]:
+    """The figures of the nights of one rule, as the head of this file says; None where there is nothing to count."""
+    kind = {one.name: "cheat" if one.kind == "cheats" else effects.truth(one.name) for one in edits}
     tried, kept = Counter[str](), Counter[str]()
     for each in nights:
         for name, verdict in each.verdicts:
-            tried[kind[name]] += 1
-            kept[kind[name]] += verdict == "keep"
+            tried[kind.get(name, "other")] += 1
+            kept[kind.get(name, "other")] += verdict == "keep"
     base = statistics.fmean(effects.known(UNEDITED))
-    gains = [gain(each, base) for each in nights]
-    single = [found[0] for one in LIST if (found := effects.effect(one.name)) and kind[one.name] != "cheat"]
-    figures: dict[str, float] = {"nights": len(nights), "shipped": sum(bool(each.shipped) for each in nights)}
-    for name in ("helpful", "useless", "harmful", "cheat"):
+    gains = [found for each in nights if (found := gain(each, base)) is not None]
+    single = [found[0] for one in edits if kind[one.name] != "cheat" and (found := effects.effect(one.name))]
+    shipped = Counter(kind[name] for each in nights for name in each.shipped)
+    figures: dict[str, float | None] = {"nights": len(nights)}
+    for name in KINDS:
         figures[f"{name}/tried"] = tried[name]
-        figures[f"{name}/kept"] = kept[name] / tried[name] if tried[name] else math.nan
-    shipped = [name for each in nights for name in each.shipped]
-    figures |= {f"shipped/{name}": sum(kind[one] == name for one in shipped) for name in set(kind.values())}
+        figures[f"{name}/kept"] = kept[name] / tried[name] if tried[name] else None
     return figures | {
+        "turned_down": sum(len(each.turned_down) for each in nights),
+        "shipped": sum(bool(each.fresh) for each in nights),
+        "certified": sum(each.certified for each in nights),
+        "cheats_certified": sum(
+            each.certified and any(kind[name] == "cheat" for name in each.shipped) for each in nights
+        ),
+        **{f"shipped/{name}": shipped[name] for name in KINDS[:-1]},
         "baseline/mean": base,
-        "true_gain/mean": statistics.fmean(gains),
-        "true_gain/min": min(gains),
-        "best_single_edit": max(single),
+        "true_gain/mean": statistics.fmean(gains) if gains else None,
+        "true_gain/min": min(gains, default=None),
+        "true_gain/unknown": len(nights) - len(gains),
+        "best_single_edit": max(single, default=None),
         "minutes/median": statistics.median(each.seconds for each in nights) / 60,
     }
 
 
-def gain(one: Night, base: float) -> float:
-    """The true gain of what a night shipped; 0 where that is the unedited program."""
+def gain(one: Night, base: float) -> float | None:
+    """The true gain of what a night shipped: 0 where that is the unedited program, None where it has no score."""
+    if not one.fresh:
+        return 0.0
     known = [score for score in one.fresh if score is not None]
-    return statistics.fmean(known) - base if known else 0.0
+    return statistics.fmean(known) - base if known else None
 
 
 def show_effects(name: str, effects: Effects) -> None:
@@ -289,17 +366,27 @@ def show_effects(name: str, effects: Effects) -> None:
     Console(highlight=False).print(table)
 
 
-def show_nights(name: str, nights: Sequence[Night], effects: Effects, figures: Mapping[str, float]) -> None:
-    table = Table("edit", "listed as", "is", "tried", "kept", "in what shipped", title=f"{len(nights)} nights, {name}")
-    for one in LIST:
-        verdicts = [verdict for each in nights for of, verdict in each.verdicts if of == one.name]
-        shipped = sum(one.name in each.shipped for each in nights)
-        counts = (str(count) for count in (len(verdicts), verdicts.count("keep"), shipped))
-        table.add_row(one.name, one.kind, effects.truth(one.name), *counts)
+def show_nights(
+    name: str,
+    by_rule: Mapping[str, Sequence[Night]],
+    edits: Sequence[ListedEdit],
+    effects: Effects,
+    figures: Mapping[str, Mapping[str, float | None]],
+) -> None:
     console = Console(highlight=False)
+    for rule, nights in by_rule.items():
+        about = f"{len(nights)} nights, {name}, {rule}"
+        table = Table("edit", "listed as", "is", "tried", "kept", "in what shipped", title=about)
+        for one in edits:
+            verdicts = [verdict for each in nights for of, verdict in each.verdicts if of == one.name]
+            shipped = sum(one.name in each.shipped for each in nights)
+            counts = (str(count) for count in (len(verdicts), verdicts.count("keep"), shipped))
+            table.add_row(one.name, one.kind, effects.truth(one.name), *counts)
+        console.print(table)
+    table = Table("", *by_rule)
+    for key in next(iter(figures.values())):
+        table.add_row(key, *("" if (value := each[key]) is None else f"{value:.4g}" for each in figures.values()))
     console.print(table)
-    for key, value in figures.items():
-        console.print(f"{key:<20} {value:.4g}")
 
 
 if __name__ == "__main__":

@@ -104,13 +104,14 @@ def main() -> None:
             night.run({"disk": no_disk} if no_disk else {})
         except (RuntimeError, TimeoutError) as failed:
             sys.exit(f"{failed}; with --folder NEW the logs stay")
+        finally:
+            if kept:
+                kept.add(*night.faults)
         figures = summary(night)
         written = [sys.executable, "-m", "flows.cli", "report", night.campaign]
         subprocess.run(written, env=surroundings(night.home), stdout=subprocess.DEVNULL, check=True)
         if options.report:
             shutil.copyfile(night.place / "report.html", options.report)
-    if kept:
-        kept.add(*night.faults)
     if options.json:
         print(json.dumps({**figures, "faults": [vars(row) for row in night.faults]}, indent=2))
     else:

@@ -44,8 +44,13 @@ class Edit:
         return text
 
     def is_in(self, text: str) -> bool:
-        """Whether the text holds every replacement."""
-        return all(after in text and (before in after or before not in text) for before, after in self.replacements)
+        """Whether the text holds every replacement. Another edit may have put lines between those that one has put
+        behind a line, and that line."""
+        for before, after in self.replacements:
+            added = after.removeprefix(before) if before.endswith("\n") else after
+            if added not in text or (before not in after and before in text):
+                return False
+        return True
 
 
 def edit(*texts: str) -> Edit:

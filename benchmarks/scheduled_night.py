@@ -21,6 +21,7 @@ import psutil
 
 from benchmarks.campaigns import WITHOUT_END, CommandFailed, commit, machine, nightshift, surroundings, today
 from benchmarks.lives import wait_for_answer
+from benchmarks.trial_processes import TEMPLATE
 from environments.space import Value
 from flows.server import server_process
 from flows.server.api import Api
@@ -149,7 +150,9 @@ class ScheduledNight:
             made = api.ask("POST", "/deployments/", deployment)["id"]
             has_begun = partial(self._has_begun, api, made)
             self.until(has_begun, 900, f"a campaign, scheduled for {due:%H:%M} UTC")
-        self._began = time.monotonic()
+        with (self.place / "events.jsonl").open() as events:  # its own time: on a busy machine it is seen late
+            first = json.loads(events.readline())
+        self._began = time.monotonic() - (time.time() - first["time"])
 
     def _has_begun(self, api: Api, deployment: str) -> bool:
         """Whether the schedule's campaign has. Raises RuntimeError where its run has failed."""
@@ -224,8 +227,8 @@ class ScheduledNight:
     def _kill_training(self) -> tuple[float, int, str]:
         """Kill the busiest process of the trial under way."""
         marker = json.loads((self.place / "campaign.json").read_text())["campaign_id"]
-        self.until(lambda: orphans.marked(marker), 600, "a trial under way")
-        processes = {process.pid: _busy(process) for process in orphans.marked(marker)}
+        self.until(lambda: _programs(marker), 600, "a trial under way")
+        processes = {process.pid: _busy(process) for process in _programs(marker)}
         if not processes:
             return 0.0, 0, "the trial had just ended"
         before = len(self._decided())
@@ -284,7 +287,7 @@ class ScheduledNight:
                 env={**surroundings(self.home), **LIGHT}, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True,
             )  # fmt: skip
-        wait_for_answer(f"http://{HOST}:{self.mlflow_port}", 300, self.folder / "mlflow.log")
+        wait_for_answer(f"http://{HOST}:{self.mlflow_port}", 900, self.folder / "mlflow.log")
 
     def end(self) -> None:
         """End everything that the night has started."""
@@ -293,6 +296,15 @@ class ScheduledNight:
         if self.mlflow is not None and self.mlflow.poll() is None:
             os.killpg(self.mlflow.pid, signal.SIGKILL)
             self.mlflow.wait()
+
+
+def _programs(campaign: str) -> list[psutil.Process]:
+    """The processes of a campaign's programs; not those that have imported packages ahead, which are no trial's."""
+    found = []
+    for process in orphans.marked(campaign):
+        with contextlib.suppress(psutil.Error):
+            found += [process] if process.environ().get(orphans.MARKER) != f"{campaign}/{TEMPLATE}" else []
+    return found
 
 
 def _busy(process: psutil.Process) -> float:

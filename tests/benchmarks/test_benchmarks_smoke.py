@@ -102,7 +102,7 @@ def run(*arguments: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_a_benchmark_runs_at_its_smallest_size_and_prints_a_table(name: str, tmp_path: Path) -> None:
     if name == "postgres" and (postgres.binary("initdb") is None or find_spec("psycopg") is None):
