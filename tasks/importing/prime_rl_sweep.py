@@ -114,6 +114,11 @@ def _flat(parameters: Mapping[str, Any], above: str = "") -> Iterator[tuple[str,
             yield from _flat(stated, f"{above}{name}.")
         elif isinstance(stated, dict):
             yield above + name, stated
+        else:
+            raise Refused(
+                f"parameters.{above}{name}: must be a table with values or a distribution, got {stated!r}: correct it, "
+                f"or leave it out"
+            )
 
 
 def _parameter(key: str, stated: Mapping[str, Any], default: Value | None) -> ConvertedParameter:
@@ -201,5 +206,5 @@ def _options(sweep: Mapping[str, Any]) -> tuple[str, ...]:
     strategy = sweep.get("strategy")
     table = strategy if isinstance(strategy, dict) else {"type": strategy or "grid"}
     proposer, count = PROPOSERS.get(str(table.get("type", "grid")), "tpe"), table.get("num_trials")
-    trials = ("--trials", str(count)) if isinstance(count, int) and count > 0 else ()
+    trials = ("--trials", str(count)) if type(count) is int and count > 0 else ()
     return (*(() if proposer == "tpe" else ("--proposer", proposer)), *trials)
