@@ -88,6 +88,11 @@ class Proposal:
         return self.share < 1
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What its trainings say of their results."""
+        return tuple(dict.fromkeys(run.note for run in self.runs if run.note))
+
+    @property
     def cost(self) -> float | None:
         """Cost in USD; None if unknown, or if nothing was bought."""
         return self.usage.usd if self.usage.calls else None
@@ -169,6 +174,8 @@ class Run:
     """What its trainer paid for a rented machine, in USD; 0 where none was rented, None if the price is unknown."""
     rented_gpus: int = 0
     """GPUs of that machine; those of a slot are not among them."""
+    note: str = ""
+    """A sentence in which the program says what to know of its result: a claim; empty without one."""
 
 
 @dataclass(frozen=True)

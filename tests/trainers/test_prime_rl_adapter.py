@@ -75,8 +75,9 @@ def test_the_model_of_an_adapter_is_the_base_model_s_files_with_it_added_in_thei
 
 def test_a_change_that_rounding_loses_is_told(run: Run) -> None:
     hand_on(run, 3, size=1e-5)
-    ends.assemble(run, reached=3)
+    note = ends.assemble(run, reached=3)
     assert told(run)["adapter_kept"] < 0.5
+    assert "% of the adapter's change is left" in note and adapter.rounded(0.95) == ""
 
 
 def test_an_adapter_of_a_layer_that_the_base_model_lacks_is_no_model(run: Run) -> None:
