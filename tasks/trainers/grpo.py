@@ -521,8 +521,8 @@ def train(config: Config, progress: ProgressFile) -> None:
     save(Path(config["out"]), model, words, form)
     if kept < LEFT_ENOUGH:
         progress.note(
-            f"{kept:.0%} of the adapters' change is left in the model that is judged, {str(form).removeprefix('torch.')} "
-            "rounds the rest away: a higher learning_rate or lora_alpha makes larger changes"
+            f"{kept:.0%} of the adapters' change is left in the model that is judged, "
+            f"{str(form).removeprefix('torch.')} rounds the rest away: a higher learning_rate or lora_alpha makes larger changes"
         )
     shutil.rmtree(scratch, ignore_errors=True)
 

@@ -61,7 +61,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_anything_is_left(
 def test_a_full_disk_has_another_remedy_and_other_faults_are_not_said_to_be_of_the_place(tmp_path: Path) -> None:
     with pytest.raises(Refused, match=r"--to .*no space left.*: make room there"), writing(tmp_path / "a", "--to"):
         raise OSError(errno.ENOSPC, "No space left on device")
-    with pytest.raises(Refused, match="--to .*Permission denied"), writing(tmp_path / "a", "--to"):
+    with pytest.raises(Refused, match=r"--to .*Permission denied"), writing(tmp_path / "a", "--to"):
         raise shutil.Error([("from", "to", "[Errno 13] Permission denied: 'to'")])
     for name in (".a.7.half-made/x", "a/b/c", "a"):
         with pytest.raises(Refused), writing(tmp_path / "a", "--to"):

@@ -93,6 +93,6 @@ def rounded(kept: float) -> str:
     if kept >= LEFT_ENOUGH:
         return ""
     return (
-        f"{kept:.0%} of the adapter's change is left in the model that is judged, the base model's number format rounds "
-        "the rest away, and vLLM answered with all of it: a higher lora_alpha or learning_rate makes larger changes"
+        f"{kept:.0%} of the adapter's change is left in the model that is judged, the base model's number format "
+        "rounds the rest away, and vLLM answered with all of it: a higher lora_alpha or learning_rate makes larger changes"
     )
