@@ -50,7 +50,7 @@ def read_diff(path: Path, what: str) -> str:
 
 @contextmanager
 def writing(place: Path, what: str) -> Iterator[None]:
-    """Refuse a place that cannot be written; `what` names it in the refusal. Faults elsewhere are raised as they are."""
+    """Refuse a place that cannot be written; `what` names it in the refusal. Faults elsewhere are raised unchanged."""
     try:
         yield
     except OSError as fault:

@@ -178,7 +178,7 @@ def probe_database(path: Path) -> None:
 
 
 def build_database(path: Path) -> None:
-    """Make a fresh MLflow store at `path`, or correct the addresses in the one that is there. Call it under the lock."""
+    """Make a fresh MLflow store at `path`, or correct the addresses in the one there. Call it under the lock."""
     if path.exists() and path.stat().st_size:
         follow(path)
         return

@@ -520,10 +520,9 @@ def train(config: Config, progress: ProgressFile) -> None:
     kept = merged_share(model, form)
     save(Path(config["out"]), model, words, form)
     if kept < LEFT_ENOUGH:
-        progress.note(
-            f"{kept:.0%} of the adapters' change is left in the model that is judged, "
-            f"{str(form).removeprefix('torch.')} rounds the rest away: a higher learning_rate or lora_alpha makes larger changes"
-        )
+        rounding = f"{str(form).removeprefix('torch.')} rounds the rest away"
+        remedy = "a higher learning_rate or lora_alpha makes larger changes"
+        progress.note(f"{kept:.0%} of the adapters' change is left in the model that is judged, {rounding}: {remedy}")
     shutil.rmtree(scratch, ignore_errors=True)
 
 

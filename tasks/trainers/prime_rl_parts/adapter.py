@@ -94,5 +94,5 @@ def rounded(kept: float) -> str:
         return ""
     return (
         f"{kept:.0%} of the adapter's change is left in the model that is judged, the base model's number format "
-        "rounds the rest away, and vLLM answered with all of it: a higher lora_alpha or learning_rate makes larger changes"
+        "rounds the rest away, and vLLM answered with all of it: a higher lora_alpha or learning_rate makes it larger"
     )
