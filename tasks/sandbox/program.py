@@ -121,6 +121,7 @@ class Program:
         try:
             self._start(command, argv, environment, level, view, cwd, pipes, ahead)
         except OSError as fault:
+            self._abandon()
             self._close()
             raise CannotStart(f"cannot start {argv[0]!r}: {fault}") from fault
         except BaseException:
@@ -156,7 +157,8 @@ class Program:
         if "started" in told:
             return
         if not told:  # it hangs or has died: a program that it may have started must not run on unsupervised
-            self._abandon()
+            self.process.kill()
+            self._end()
         for pipe in self._supervised.pipes:
             self._log.write(b"" if pipe is self.process.stdin else pipe.read())
         self.process.wait()
@@ -297,10 +299,12 @@ class Program:
         return usage.ended(status)
 
     def _abandon(self) -> None:
-        """Kill a supervisor that did not start the program."""
+        """End a supervisor that did not start the program, and close what leads to it."""
         if self.process is not None:
             self.process.kill()
             self._end()
+            self.process.wait()
+            self._supervised.close()
 
     def _end(self) -> None:
         """Without a supervisor, end all processes that can be found."""
