@@ -252,6 +252,12 @@ def test_a_sweep_becomes_the_space_and_its_results_become_history(tmp_path: Path
         ('name = "rates"', 'entrypoint = "sft"', "only rl is"),
         ("min = 1e-6", "", "with min and max"),
         ("values = [4, 8]", "values = [[4], 8]", "must be a list of numbers"),
+        ("min = 1e-6", f"min = {10**400}", "with min and max"),
+        (
+            "orchestrator.rollouts_per_example]\nvalues = [4, 8]",
+            "orchestrator]\nrollouts_per_example = 3",
+            "a table with",
+        ),
     ],
 )
 def test_a_sweep_that_cannot_be_carried_is_refused(tmp_path: Path, old: str, new: str, said: str) -> None:
