@@ -76,7 +76,9 @@ def test_a_certificate_elsewhere_has_the_packages_of_that_environment_imported_a
     there.mkdir()
     (there / "environment.toml").write_text(TOML)
     (there / "train.py").write_text(PROGRAM)
-    other, spec = environments.load(there), CampaignSpec.of(environment=str(tmp_path / "noisy"), tracking="off")
+    (there / "program.md").write_text("Nothing is learned.")
+    other = environments.load(there)
+    spec = CampaignSpec.of(environment=str(tmp_path / "noisy"), name="night", tracking="off")
     prepared: list[Kind] = []
     monkeypatch.setattr(templates.Templates, "prepare", lambda _, kind: prepared.append(kind))
     with warm_starts(spec, ledger, ledger.environment):
