@@ -325,7 +325,7 @@ def test_a_change_that_is_lost_when_adapters_are_rounded_is_noted(
 
     monkeypatch.setattr(grpo, "load", in_16_bits)
     monkeypatch.setattr(grpo, "merged_share", both)
-    changed = {"lora_rank": 2, "learning_rate": 1e-7}
+    changed = {"lora_rank": 2, "learning_rate": 1e-6}
     assert train(config(tmp_path / "out", data, steps=2, params=changed)) == 0
     assert shares[0] == pytest.approx(1, abs=0.01) and shares[1] < 0.5
     assert "of the adapters' change is left" in progress(tmp_path / "out")[-1]["note"]
