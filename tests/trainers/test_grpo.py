@@ -312,8 +312,8 @@ def test_a_change_that_is_lost_when_adapters_are_rounded_is_noted(
 ) -> None:
     import torch
 
-    loaded, shares = grpo.load, []
-    measured = grpo.merged_share
+    loaded, measured = grpo.load, grpo.merged_share
+    shares: list[float] = []
 
     def in_16_bits(name: str) -> tuple[Any, Any, Any]:
         model, words, _ = loaded(name)
