@@ -88,11 +88,6 @@ class Proposal:
         return self.share < 1
 
     @property
-    def notes(self) -> tuple[str, ...]:
-        """What its trainings say of their results."""
-        return tuple(dict.fromkeys(run.note for run in self.runs if run.note))
-
-    @property
     def cost(self) -> float | None:
         """Cost in USD; None if unknown, or if nothing was bought."""
         return self.usage.usd if self.usage.calls else None
@@ -258,6 +253,11 @@ class Trial:
     """Its earlier verdicts, the latest last; empty unless a rerun changed it."""
     slots_usd: float = 0.0
     """What the slots of its runs cost until its verdict, at the stated price of an hour (tasks/spending)."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What its trainings say of their results."""
+        return tuple(dict.fromkeys(run.note for run in self.runs if run.note))
 
     @property
     def cost(self) -> float | None:
