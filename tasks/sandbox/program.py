@@ -122,11 +122,9 @@ class Program:
             self._start(command, argv, environment, level, view, cwd, pipes, ahead)
         except OSError as fault:
             self._abandon()
-            self._close()
             raise CannotStart(f"cannot start {argv[0]!r}: {fault}") from fault
         except BaseException:
             self._abandon()
-            self._close()
             raise
         self._noise = self._supervised.noise
         os.set_blocking(self._noise.fileno(), False)
@@ -299,12 +297,15 @@ class Program:
         return usage.ended(status)
 
     def _abandon(self) -> None:
-        """End a supervisor that did not start the program, and close what leads to it."""
-        if self.process is not None:
-            self.process.kill()
-            self._end()
-            self.process.wait()
-            self._supervised.close()
+        """End a supervisor that did not start the program, and close everything."""
+        try:
+            if self.process is not None:
+                self.process.kill()
+                self._end()
+                self.process.wait()
+                self._supervised.close()
+        finally:
+            self._close()
 
     def _end(self) -> None:
         """Without a supervisor, end all processes that can be found."""
