@@ -36,7 +36,7 @@ def test_a_job_variable_of_the_command_line_takes_the_place_of_all_as_the_pages_
     from rich.console import Console
 
     deployment = {"work_pool": {"name": "trainers", "job_variables": {"stream_output": False}}}
-    made = _apply_cli_options_to_deploy_config(deployment, {"variables": ["image=mine"]}, console=Console())
+    made, _ = _apply_cli_options_to_deploy_config(deployment, {"variables": ["image=mine"]}, console=Console())
     assert made["work_pool"]["job_variables"] == {"image": "mine"}
     for page in ("prefect", "work-pools"):
         assert "--job-variable" in (CHECKOUT / f"docs/{page}.md").read_text()
