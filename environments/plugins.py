@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
+TABLES = ("model_type", "model_attributes_type", "dict_type", "mapping_type")
+"""Pydantic's faults of a value that should be a table; in its own words they name our classes."""
+LONGEST_SHOWN = 200
+"""Characters of a value in a refusal."""
 
 
 class Refused(Exception):
@@ -96,5 +100,14 @@ def _in_words(fault: ErrorDetails, known: tuple[str, ...]) -> str:
         return "is required"
     if kind == "union_tag_invalid":
         return f"must be one of {fault['ctx']['expected_tags']}, got {fault['ctx']['tag']!r}"
-    message = fault["msg"].removeprefix("Value error, ")
-    return message if isinstance(given, dict | BaseException) else f"{message}, got {given!r}"
+    wrong = "must be a table of keys" if kind in TABLES else fault["msg"].removeprefix("Value error, ")
+    if given is None:
+        return f"{wrong}, and it is empty: fill it in, or leave it out"
+    if isinstance(given, dict):  # a table that is wrong as a whole says so itself
+        return f"{wrong}, got a table" if kind.endswith("_type") else wrong
+    return wrong if isinstance(given, BaseException) else f"{wrong}, got {_short(given)}"
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 3]}..."

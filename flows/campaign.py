@@ -96,7 +96,7 @@ def campaign(
         hold_pending(spec, ledger, finished := reconcile(ledger), money)
         finished = finish_pending(spec, ledger, slots, finished)
         outbox = Outbox(ledger, spec.tracking, run.id, finished)
-        with warm_starts(spec, ledger), Artifacts(ledger, run.id, write_report) as artifacts:
+        with warm_starts(spec, ledger, ledger.environment), Artifacts(ledger, run.id, write_report) as artifacts:
             artifacts.show(finished)
             run_log.begin(ledger, finished)
             chunk = len(finished), spec.parallel

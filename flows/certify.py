@@ -57,15 +57,17 @@ def certify(name: Name, on: On = [], runs: Runs = None, budget: Budget = "") -> 
         history = finish_pending(spec, ledger, slots, history)
         outbox = Outbox(ledger, spec.tracking, run.id, history)
         outcomes = []
-        with warm_starts(spec, ledger), Artifacts(ledger, run.id, write_report) as artifacts:
+        with Artifacts(ledger, run.id, write_report) as artifacts:
             for runner in runners(ledger, on, budget):
                 if runner.is_apart:
                     ledger.event("cost", words=cost(runner, runs))
                 ensure_prepared(ledger, spec.launch, runner.elsewhere)
                 money.hold(history, f"the certificate in {runner.environment.name}", longest(runner, runs, parallel=1))
-                certificate = run_certificate.certify(runner, runs)
-                artifacts.show(history)
-                if certificate is None or not run_certificate.also_ablate(runner, certificate):
+                with warm_starts(spec, ledger, runner.environment):
+                    certificate = run_certificate.certify(runner, runs)
+                    artifacts.show(history)
+                    is_over = certificate is None or not run_certificate.also_ablate(runner, certificate)
+                if certificate is None or is_over:
                     outcomes.append("asked to stop")
                     break
                 outcome = "passed" if certificate.passed else certificate.reason

@@ -61,6 +61,7 @@ def judge_run(
         return Score.missing(run.error or run.status, environment.higher_is_better)
     if changed := changed_since(place, run):
         return Score.missing(changed, environment.higher_is_better)
+    workspace.relocate(place, environment)
     if run.isolation != isolation.level:  # it may belong to another user, under another umask
         file_trees.open_to_all(place.out)
     judge = environment.judge

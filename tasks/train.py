@@ -207,6 +207,7 @@ def run_program(
         resources=session.resources,
         usd=session.usd,
         rented_gpus=session.rented_gpus,
+        note=session.progress.note,
     )
 
 

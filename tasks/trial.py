@@ -169,6 +169,8 @@ class Run:
     """What its trainer paid for a rented machine, in USD; 0 where none was rented, None if the price is unknown."""
     rented_gpus: int = 0
     """GPUs of that machine; those of a slot are not among them."""
+    note: str = ""
+    """A sentence in which the program says what to know of its result: a claim; empty without one."""
 
 
 @dataclass(frozen=True)
@@ -251,6 +253,11 @@ class Trial:
     """Its earlier verdicts, the latest last; empty unless a rerun changed it."""
     slots_usd: float = 0.0
     """What the slots of its runs cost until its verdict, at the stated price of an hour (tasks/spending)."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What its trainings say of their results."""
+        return tuple(dict.fromkeys(run.note for run in self.runs if run.note))
 
     @property
     def cost(self) -> float | None:

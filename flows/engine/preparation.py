@@ -45,15 +45,15 @@ def ensure_prepared(ledger: Ledger, launch: str, elsewhere: Environment | None =
 
 
 @contextmanager
-def warm_starts(spec: CampaignSpec, ledger: Ledger) -> Iterator[None]:
-    """Have the packages of the campaign's programs imported ahead while the block runs (tasks/sandbox/warm)."""
+def warm_starts(spec: CampaignSpec, ledger: Ledger, environment: Environment) -> Iterator[None]:
+    """Have the packages of an environment's programs imported ahead while the block runs (tasks/sandbox/warm)."""
     if spec.launch != "here":
         yield
         return
     with templates.opened(
         ledger.path / TEMPLATES, ledger.campaign.campaign_id, lambda why: ledger.event("cold_start", why=why)
     ) as warm:
-        for kind in filter(None, (training_kind(ledger.environment), acting_kind(ledger.environment))):
+        for kind in filter(None, (training_kind(environment), acting_kind(environment))):
             warm.prepare(kind)
         yield
 

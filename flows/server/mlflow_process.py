@@ -53,11 +53,21 @@ def start(home: Path, auth: bool, still: Callable[[str], None] | None = None) ->
 
 
 def _make_database(database: Path) -> None:
-    """Build a fresh MLflow database before any server opens it, alone and under its lock."""
-    if database.exists() and database.stat().st_size:
-        return
-    from tasks.tracking.connection import Store, build_database, prepare_mlflow
+    """Build a fresh MLflow database before any server opens it, alone and under its lock.
 
+    Raises:
+        Refused: the one that is there cannot be written.
+    """
+    from tasks.tracking.connection import Store, Unreachable, build_database, follow, prepare_mlflow
+
+    if database.exists() and database.stat().st_size:
+        try:
+            follow(database)
+        except Unreachable as wrong:
+            from environments.plugins import Refused  # takes long to load, and is hardly ever needed
+
+            raise Refused(f"{wrong}: see who holds it, or restore it from a backup") from wrong
+        return
     prepare_mlflow()
     with Store(f"sqlite:///{database}", database.parent, {}).lock(seconds=60):
         build_database(database)

@@ -342,6 +342,7 @@ def _row(trial: Trial, own: Sequence[Certificate], here: str, in_full: Trial | N
         "params": trial.proposal.params,
         "description": trial.proposal.rationale,
         "reason": trial.verdict.reason,
+        "notes": list(trial.notes),
         "proposer": trial.proposal.proposer,
         "model": trial.proposal.model,
         "category": trial.proposal.category,

@@ -102,6 +102,14 @@ def imported(place: str, source: str = "") -> tuple[str, Imported]:
         Refused: nothing is there; no importer or several recognise it, with each one's reason; or it cannot be
             converted.
     """
+    try:
+        return _imported(place, source)
+    except OSError as fault:
+        name = fault.filename or place
+        raise Refused(f"{name} cannot be read ({fault.strerror}): give a copy that you may read") from fault
+
+
+def _imported(place: str, source: str) -> tuple[str, Imported]:
     known = importers()
     if re.match(r"(https?|git|ssh)://|git@", place):
         raise Refused(f"{place} is an address, and nothing is downloaded: git clone it, and import what lies there")

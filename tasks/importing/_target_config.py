@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,14 +16,18 @@ from environments.space import Value
 
 
 def _words(value: object) -> object:
-    return value.split() if isinstance(value, str) else value
+    """A command that is written as one text, in words as a shell takes it apart."""
+    try:
+        return shlex.split(value) if isinstance(value, str) else value
+    except ValueError as wrong:
+        raise ValueError(f"{wrong}: close it, or write the command as a list of words") from wrong
 
 
 Command = Annotated[tuple[str, ...], BeforeValidator(_words)]
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
 
 class _Objective(_Part):

@@ -6,18 +6,17 @@ The command is that of pull request 2502 of PrimeIntellect-ai/prime-rl; no relea
 from __future__ import annotations
 
 import json
-import math
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 from environments import toml_file
 from environments.plugins import Refused
 from environments.space import Value, is_finite
 from tasks.importing import EarlierTrial, Imported, Importer, Recognised, Term
 from tasks.importing.prime_rl import WARNINGS, described
-from tasks.importing.reading.parameters import ConvertedParameter, choice, number
+from tasks.importing.reading.parameters import ConvertedParameter, choice, is_number, number
 from tasks.importing.reading.prime_rl_files import files_of
 from tasks.importing.reading.prime_rl_keys import SAME, PrimeRlConfig, keys, translated
 from tasks.importing.reading.program_folder import folder_of
@@ -114,6 +113,11 @@ def _flat(parameters: Mapping[str, Any], above: str = "") -> Iterator[tuple[str,
             yield from _flat(stated, f"{above}{name}.")
         elif isinstance(stated, dict):
             yield above + name, stated
+        else:
+            raise Refused(
+                f"parameters.{above}{name}: must be a table with values or a distribution, got {stated!r}: correct it, "
+                f"or leave it out"
+            )
 
 
 def _parameter(key: str, stated: Mapping[str, Any], default: Value | None) -> ConvertedParameter:
@@ -131,11 +135,11 @@ def _parameter(key: str, stated: Mapping[str, Any], default: Value | None) -> Co
             )
         return choice(values, default)
     ends = [stated.get(end) for end in ("min", "max")]
-    low, high = (end if _is_number(end) else None for end in ends)
+    low, high = (end if is_number(end) else None for end in ends)
     if low is None or high is None or kind not in ("uniform", "log_uniform", "int_uniform"):
         raise Refused(f"parameters.{key}: must have a distribution with min and max, got {dict(stated)!r}")
     whole, step = kind == "int_uniform", stated.get("step")
-    if step is not None and (not _is_number(step) or step <= 0):
+    if step is not None and (not is_number(step) or step <= 0):
         raise Refused(f"parameters.{key}: step must be a number above 0, got {step!r}")
     return number(low, high, whole=whole, log=kind == "log_uniform", step=step, default=default)
 
@@ -172,12 +176,8 @@ def _trial(status: Path) -> EarlierTrial | None:
     flat = {SAME.get(key, key): value for key, value in keys().flat(table)}
     params = {_name(key): value for key, value in flat.items() if key in keys().KEYS and isinstance(value, Value)}
     return EarlierTrial(
-        params, score if _is_number(score) else None, f"trial {status.parent.name} of the sweep: {state}"
+        params, score if is_number(score) else None, f"trial {status.parent.name} of the sweep: {state}"
     )
-
-
-def _is_number(value: object) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _left(sweep: Mapping[str, Any]) -> Iterator[Term]:
@@ -201,5 +201,5 @@ def _options(sweep: Mapping[str, Any]) -> tuple[str, ...]:
     strategy = sweep.get("strategy")
     table = strategy if isinstance(strategy, dict) else {"type": strategy or "grid"}
     proposer, count = PROPOSERS.get(str(table.get("type", "grid")), "tpe"), table.get("num_trials")
-    trials = ("--trials", str(count)) if isinstance(count, int) and count > 0 else ()
+    trials = ("--trials", str(count)) if type(count) is int and count > 0 else ()
     return (*(() if proposer == "tpe" else ("--proposer", proposer)), *trials)

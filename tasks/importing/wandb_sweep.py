@@ -195,7 +195,7 @@ def _left(sweep: Mapping[str, Any], made: SweepParameters, not_copied: Sequence[
 
 def _options(sweep: Mapping[str, Any], method: str) -> tuple[str, ...]:
     cap = sweep.get("run_cap")
-    trials = ("--trials", str(cap)) if isinstance(cap, int) and cap > 0 else ()
+    trials = ("--trials", str(cap)) if type(cap) is int and cap > 0 else ()
     return (*(() if METHODS[method] == "tpe" else ("--proposer", METHODS[method])), *trials)
 
 

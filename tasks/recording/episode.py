@@ -221,6 +221,7 @@ def _policy(
         raise Misbehaved("its program is edited, and there is no sandbox (isolation none)")
     if side.run.isolation != isolation.level:
         file_trees.open_to_all(side.place.out)
+    workspace.relocate(side.place, environment)
     command = workspace.fill(environment.judge.command(), {})
     with Program(
         judged_start.command(command), cwd=side.place.workspace, log=folder / f"{side.name}.txt", marker=marker,

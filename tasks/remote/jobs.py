@@ -65,7 +65,7 @@ class RemoteJob(BaseModel):
     until: float
     """Unix time after which its result is of no use to anybody."""
     costs: Path
-    """The file to which its cost is added."""
+    """The file to which its cost is added, relative to the home, which may be moved; or absolute."""
 
     @property
     def seconds(self) -> float:
@@ -129,8 +129,9 @@ class OpenJob:
         ended = time.time()
         spent = job.usd_per_second * max(ended - job.started, 0.0) if usd is None else usd
         facts = {"key": job.key, "trainer": job.trainer, "started": job.started, "ended": ended, "usd": spent}
-        if job.costs.parent.is_dir():
-            append_line(job.costs, json.dumps(facts))
+        costs = home() / job.costs
+        if costs.parent.is_dir():
+            append_line(costs, json.dumps(facts))
         self.path.unlink(missing_ok=True)
         self.given_up.unlink(missing_ok=True)
         return None
@@ -172,7 +173,7 @@ def begin(
     key = f"{WHOLE.sub('-', run.replace('/', '.'))[:150]}.{secrets.token_hex(4)}"
     job = RemoteJob(
         key=key, run=run, request=request, trainer=trainer, settings=stated, started=now,
-        until=now + seconds, costs=costs.absolute(),
+        until=now + seconds, costs=_below_home(costs.absolute()),
     )  # fmt: skip
     folder = home() / FOLDER
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -188,6 +189,11 @@ def begin(
         temporary.unlink(missing_ok=True)
         raise
     return OpenJob(job, path, descriptor, adopted=False)
+
+
+def _below_home(path: Path) -> Path:
+    """A path relative to the home, if it lies there."""
+    return path.relative_to(home()) if path.is_relative_to(home()) else path
 
 
 def sweep(

@@ -121,11 +121,10 @@ class Program:
         try:
             self._start(command, argv, environment, level, view, cwd, pipes, ahead)
         except OSError as fault:
-            self._close()
+            self._abandon()
             raise CannotStart(f"cannot start {argv[0]!r}: {fault}") from fault
         except BaseException:
             self._abandon()
-            self._close()
             raise
         self._noise = self._supervised.noise
         os.set_blocking(self._noise.fileno(), False)
@@ -156,7 +155,8 @@ class Program:
         if "started" in told:
             return
         if not told:  # it hangs or has died: a program that it may have started must not run on unsupervised
-            self._abandon()
+            self.process.kill()
+            self._end()
         for pipe in self._supervised.pipes:
             self._log.write(b"" if pipe is self.process.stdin else pipe.read())
         self.process.wait()
@@ -297,10 +297,15 @@ class Program:
         return usage.ended(status)
 
     def _abandon(self) -> None:
-        """Kill a supervisor that did not start the program."""
-        if self.process is not None:
-            self.process.kill()
-            self._end()
+        """End a supervisor that did not start the program, and close everything."""
+        try:
+            if self.process is not None:
+                self.process.kill()
+                self._end()
+                self.process.wait()
+                self._supervised.close()
+        finally:
+            self._close()
 
     def _end(self) -> None:
         """Without a supervisor, end all processes that can be found."""

@@ -51,6 +51,8 @@ class Progress:
         self.reported: float | None = None
         self.failure: Failure | None = None
         """The last report of a failure; a program sends it once, before it ends."""
+        self.note = ""
+        """The last sentence on its result, without secrets and control characters."""
         self.curve: Curve = ()
 
     def passed(self, twentieths: int) -> None:
@@ -87,9 +89,12 @@ class Progress:
 
     def _take(self, report: dict[str, object]) -> None:
         if isinstance(why := report.get("failed"), str):
-            reason = " ".join(" ".join(clean(why)).split()) or "failed, and gave no reason"
+            reason = _sentence(why) or "failed, and gave no reason"
             claims = (report.get(name) is True for name in ("retry", "unsure"))
-            self.failure = Failure(capped(reason, REASON_CHARACTERS), *claims)
+            self.failure = Failure(reason, *claims)
+            return
+        if isinstance(note := report.get("note"), str):
+            self.note = _sentence(note)
             return
         self.ready = True  # a program that reports is ready, whether it said so or not
         step = report.get("step")
@@ -100,8 +105,13 @@ class Progress:
             self.passed(self.steps * TWENTIETHS // self._budget_steps)
 
 
+def _sentence(text: str) -> str:
+    """A program's words in one line, of bounded length."""
+    return capped(" ".join(" ".join(clean(text)).split()), REASON_CHARACTERS)
+
+
 def parse_report(line: bytes) -> dict[str, object] | None:
-    """One report: `{"ready": true}`, `{"failed": "..."}`, or an object with a numeric `elapsed` or `step`; or None."""
+    """One report, or None: an object with `ready`, `failed`, `note`, or a numeric `elapsed` or `step`."""
     if len(line) > LINE_LIMIT:
         return None
     try:
@@ -111,8 +121,8 @@ def parse_report(line: bytes) -> dict[str, object] | None:
     if not isinstance(report, dict):
         return None
     numeric = {type(report.get("elapsed")), type(report.get("step"))} & {int, float}
-    is_report = numeric or report.get("ready") is True or isinstance(report.get("failed"), str)
-    return report if is_report else None
+    speaks = any(isinstance(report.get(key), str) for key in ("failed", "note"))
+    return report if numeric or report.get("ready") is True or speaks else None
 
 
 def value_of(report: dict[str, object], metric: str, otherwise: float | None) -> float | None:

@@ -39,6 +39,7 @@ class Supervised:
     def __init__(self, process: Process, report: int) -> None:
         self.process, self.report = process, report
         self._heard = b""
+        self.is_closed = False
 
     @property
     def pipes(self) -> list[IO[bytes]]:
@@ -70,10 +71,12 @@ class Supervised:
         return b"\n" in self._heard
 
     def close(self) -> None:
-        """Close the pipes and the report of one that has ended."""
+        """Close the pipes and the report of one that has ended. Safe to call again."""
         for pipe in self.pipes:
             pipe.close()
-        os.close(self.report)
+        if not self.is_closed:
+            self.is_closed = True
+            os.close(self.report)
 
 
 def start(plan: Mapping[str, Any], *, marker: str, cwd: Path, pipes: bool, passed: tuple[int, ...] = ()) -> Supervised:

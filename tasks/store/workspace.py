@@ -28,6 +28,7 @@ import environments
 from environments import Environment, plugins
 from environments.plugins import Refused
 from environments.recipe import DATA
+from environments.safe_open import open_file
 from environments.score import Score
 from tasks.sandbox import outputs
 from tasks.system import file_trees
@@ -39,6 +40,8 @@ PROPOSAL = TypeAdapter(Proposal)
 TRIAL = TypeAdapter(Trial)
 OWN = ("", "run", "again")
 """Prefixes of the names of a trial's own runs; others belong to certificates and ablations."""
+CONFIG_BYTES = 2**24
+"""A larger configuration is none of ours."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,19 @@ def prepare(place: TrialDir, program: Path, environment: Environment, proposal: 
     return program_digest(place)
 
 
+def relocate(place: TrialDir, environment: Environment) -> None:
+    """Correct the paths in the program's configuration, which were written before the home was moved or restored."""
+    try:
+        with open_file(place.config) as file:
+            found = json.loads(file.read(CONFIG_BYTES))
+    except (OSError, ValueError, RecursionError):  # the program's doing: it will fail for that
+        return
+    here = _paths(place, environment)
+    if isinstance(found, dict) and {name: found.get(name) for name in here} != here:
+        write_atomic(place.config, json.dumps(found | here, indent=2) + "\n")
+        place.config.chmod(place.config.stat().st_mode | 0o444)  # whatever the umask: it may run as another user
+
+
 def baseline_files(environment: Environment) -> Iterator[tuple[Path, str]]:
     """The files of an environment's own program, with their names in a workspace."""
     for name in environment.program:
@@ -123,12 +139,17 @@ def config(place: TrialDir, environment: Environment, proposal: Proposal, seed: 
         "budget_steps": environment.budget_steps,
         "device": environment.device,
         "cores": environment.cores,
-        "out": str(place.out.absolute()),
         "resume": None,
         "init": None,
         "problem": environment.judge.problem(),
-        "data": str(environment.prepared / DATA) if environment.prepared else None,
+        **_paths(place, environment),
     }
+
+
+def _paths(place: TrialDir, environment: Environment) -> dict[str, str | None]:
+    """The paths in a configuration."""
+    data = str(environment.prepared / DATA) if environment.prepared else None
+    return {"out": str(place.out.absolute()), "data": data}
 
 
 def finished(place: TrialDir) -> Trial | None:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -52,8 +53,10 @@ def ask(command: Sequence[str], seconds: float = ASK_SECONDS, environment: Mappi
         for stream in (process.stdout, process.stderr):
             if stream is not None:
                 stream.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        try:
             process.wait(timeout=0.5)
+        except subprocess.TimeoutExpired:  # whenever it ends, it leaves no zombie
+            threading.Thread(target=process.wait, name=f"wait for {command[0]}", daemon=True).start()
         raise Unanswered(f"{command[0]} does not answer within {seconds:g} s") from late
     if process.returncode:
         words = " ".join((complaint or said).split())[:300] or "and says nothing"

@@ -23,6 +23,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from tasks.system.daemon import running_at
 from tasks.system.login import split_login, stored_login
@@ -36,6 +37,11 @@ PROBE_SECONDS = 3.0
 TEMPORARY = (401, 403, 408, 429)
 """HTTP client errors that are no fault of the record."""
 _ENVIRONMENT = threading.RLock()
+ADDRESSES = (
+    ("experiments", "artifact_location"), ("runs", "artifact_uri"), ("logged_models", "artifact_location"),
+    ("model_versions", "source"), ("model_versions", "storage_location"), ("trace_tags", "value"),
+)  # fmt: skip
+"""Tables and columns in which MLflow keeps the paths of files."""
 CREDENTIALS = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
 SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -172,8 +178,9 @@ def probe_database(path: Path) -> None:
 
 
 def build_database(path: Path) -> None:
-    """Make a fresh MLflow store at `path` unless there is one. Call it under the lock."""
+    """Make a fresh MLflow store at `path`, or correct the addresses in the one there. Call it under the lock."""
     if path.exists() and path.stat().st_size:
+        follow(path)
         return
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
@@ -184,6 +191,45 @@ def build_database(path: Path) -> None:
     artifacts = (path.parent.absolute() / "artifacts").as_uri()
     SqlAlchemyStore(f"sqlite:///{fresh}", artifacts)  # type: ignore[no-untyped-call]
     fresh.replace(path)
+
+
+def follow(path: Path) -> None:
+    """Correct the addresses of files in a store that was moved together with its folder `artifacts`.
+
+    MLflow keeps whole paths, so it would not find the files, and put new ones where the home was before.
+    """
+    here = path.absolute().with_name("artifacts")
+    try:
+        with closing(sqlite3.connect(path, timeout=PROBE_SECONDS, isolation_level=None)) as store:
+            before = _artifacts_of(store)
+            if not here.is_dir() or not before.startswith("file:///") or _is_same(before, here):
+                return
+            store.execute("BEGIN IMMEDIATE")
+            for table, column in ADDRESSES:
+                if column in {row[1] for row in store.execute(f"PRAGMA table_info({table})")}:
+                    store.execute(
+                        f"UPDATE {table} SET {column} = :here || substr({column}, :size + 1) "
+                        f"WHERE substr({column}, 1, :size + 1) = :before || '/'",
+                        {"here": here.as_uri(), "before": before, "size": len(before)},
+                    )
+            store.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise Unreachable(f"cannot write to {path}: {error}") from error
+
+
+def _is_same(address: str, folder: Path) -> bool:
+    """Whether an address is that of a folder, by whatever name."""
+    other = Path(url2pathname(urlsplit(address).path))
+    return address == folder.as_uri() or (other.is_dir() and other.samefile(folder))
+
+
+def _artifacts_of(store: sqlite3.Connection) -> str:
+    """The folder of files that a store of ours was made with, as an address; empty for any other store."""
+    if not store.execute("SELECT 1 FROM sqlite_master WHERE name = 'experiments'").fetchone():
+        return ""
+    first = store.execute("SELECT artifact_location FROM experiments WHERE experiment_id = 0").fetchone()
+    folder, _, name = str(first[0] if first else "").rpartition("/")
+    return folder if name == "0" and folder.endswith("/artifacts") else ""
 
 
 def ensure_experiment(client: MlflowClient, name: str, location: str | None) -> str:

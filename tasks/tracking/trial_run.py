@@ -142,7 +142,8 @@ def trial_note(trial: Trial) -> str:
     level = f" ({trial.verdict.level})" if trial.verdict.level else ""
     reason, _, log = plain(trial.verdict.reason).partition("\n")
     quoted = "\n\n" + "\n".join(f"    {line}" for line in log.splitlines()) if log else ""
-    note = f"**{trial.verdict.kind}**{level}: {inert(reason)}\n\n{inert(plain(trial.proposal.rationale))}{quoted}"
+    said = "".join(f"\n\n{inert(plain(note))}" for note in trial.notes)
+    note = f"**{trial.verdict.kind}**{level}: {inert(reason)}{said}\n\n{inert(plain(trial.proposal.rationale))}{quoted}"
     return note.strip()[:NOTE_CHARACTERS]
 
 

@@ -127,6 +127,10 @@ class ProgressFile:
         self.file.write('{"ready": true}\n')
         self.budget.began = time.monotonic()
 
+    def note(self, sentence: str) -> None:
+        """Say what to know of the result, which the trial's pages show."""
+        self.file.write(json.dumps({"note": sentence}) + "\n")
+
     @property
     def due(self) -> bool:
         """Whether to report again: at most five times a second."""

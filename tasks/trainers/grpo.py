@@ -148,6 +148,8 @@ class Params:
 
 
 CHOICES = {"loss": ("dapo", "grpo", "dr_grpo", "bnpo"), "scale_rewards": ("group", "batch", "none")}
+LEFT_ENOUGH = 0.9
+"""Where less of the adapters' change is left after rounding, that is noted."""
 LEAST = {"group_size": 2, "micro_batch_size": 0, "warmup_steps": 0, "lora_rank": 0, "temperature": 1e-3}
 
 
@@ -332,6 +334,21 @@ def check_peft(params: Params) -> None:
         )
 
 
+def merged_share(model: Any, form: torch.dtype) -> float:
+    """The share of adapters' change that is left when they are merged in 32 bits and rounded to a number format."""
+    import torch
+
+    wanted = kept = 0.0
+    with torch.no_grad():
+        for layer in model.modules():
+            if "default" not in getattr(layer, "lora_A", ()):
+                continue
+            before, change = layer.base_layer.weight, layer.get_delta_weight("default")
+            wanted += float(torch.sum(change * change))
+            kept += float(torch.sum(change * ((before + change).to(form).float() - before)))
+    return kept / wanted if wanted else 1.0
+
+
 def save(out: Path, model: Any, words: PreTrainedTokenizerBase, form: torch.dtype) -> None:
     """Write out/model with adapters merged in, in 32 bits, so that nobody after this need know of them; atomic."""
     if hasattr(model, "merge_and_unload"):
@@ -500,7 +517,12 @@ def train(config: Config, progress: ProgressFile) -> None:
         trainer = learner(model, words, rows, params, args, budget, reporter)
     progress.ready()
     learn(trainer, budget, reporter)
+    kept = merged_share(model, form)
     save(Path(config["out"]), model, words, form)
+    if kept < LEFT_ENOUGH:
+        rounding = f"{str(form).removeprefix('torch.')} rounds the rest away"
+        remedy = "a higher learning_rate or lora_alpha makes larger changes"
+        progress.note(f"{kept:.0%} of the adapters' change is left in the model that is judged, {rounding}: {remedy}")
     shutil.rmtree(scratch, ignore_errors=True)
 
 

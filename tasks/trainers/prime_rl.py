@@ -63,7 +63,8 @@ def train(config: dict[str, Any], progress: TextIO) -> None:
     run = begun(config, settings, text)
     try:
         prepare(run)
-        assemble(run, followed(run, progress))
+        if note := assemble(run, followed(run, progress)):
+            progress.write(json.dumps({"note": note}) + "\n")
     finally:
         sweep(run.marker)
         tidy(run)

@@ -80,7 +80,7 @@ def test_the_margin_of_a_guard_can_be_set_from_outside(tmp_path: Path) -> None:
         ("margin = 20", 'margin = 20\ndirection = "up"', "guards.tokens/mean.direction: Input should be 'maximize'"),
         ("tokens/mean", "to$ens", "String should match pattern"),
         ("tokens/mean", "loss", "guards: 'loss' is the objective: guard what stands beside it"),
-        ('[guards."tokens/mean"]\nmargin = 20', "[guards]\ntokens = 3", "guards.tokens: Input should be a valid"),
+        ('[guards."tokens/mean"]\nmargin = 20', "[guards]\ntokens = 3", "guards.tokens: must be a table of keys, got 3"),
         ('direction = "minimize"', 'direction = "down"', "direction: Input should be 'maximize' or 'minimize', got"),
     ],
 )  # fmt: skip

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import environments
-from flows.engine.preparation import acting_kind, training_kind
+from flows.engine.preparation import acting_kind, training_kind, warm_starts
+from flows.spec.campaign_spec import CampaignSpec
 from tasks import imports_ahead
 from tasks.evaluate import judge_run
 from tasks.sandbox.isolation import Isolation
@@ -17,6 +18,7 @@ from tasks.sandbox.warm.kind import Kind
 from tasks.store.workspace import TrialDir
 from tasks.train import run_program
 from tasks.trial import Proposal
+from tests.support.noisy import campaign, noisy
 
 TOML = """
 title = "Idle"
@@ -65,6 +67,24 @@ def test_trainings_and_judgements_are_of_the_kinds_that_a_campaign_prepares(
     judge_run("test-templates", environment, isolation, place, run, 1)  # it never answers: a crash
     nothing.close()
     assert asked == [training_kind(environment), acting_kind(environment)]
+
+
+def test_a_certificate_elsewhere_has_the_packages_of_that_environment_imported_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, there = campaign(noisy(tmp_path / "noisy")), tmp_path / "idle"
+    there.mkdir()
+    (there / "environment.toml").write_text(TOML)
+    (there / "train.py").write_text(PROGRAM)
+    (there / "program.md").write_text("Nothing is learned.")
+    other = environments.load(there)
+    spec = CampaignSpec.of(environment=str(tmp_path / "noisy"), name="night", tracking="off")
+    prepared: list[Kind] = []
+    monkeypatch.setattr(templates.Templates, "prepare", lambda _, kind: prepared.append(kind))
+    with warm_starts(spec, ledger, ledger.environment):
+        assert prepared == [], "programs of the trainer `command` start cold"
+    with warm_starts(spec, ledger, other):
+        assert prepared == [training_kind(other), acting_kind(other)]
 
 
 @pytest.mark.parametrize("name", ["cartpole", "lunar_lander", "pendulum", "arithmetic"])

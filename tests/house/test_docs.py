@@ -30,6 +30,18 @@ FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 CODE_PATH = re.compile(r"(?<![\w./-])((?:flows|tasks|environments|blocks|benchmarks|docker|docs)/[\w./-]*\w)")
 
 
+def test_a_job_variable_of_the_command_line_takes_the_place_of_all_as_the_pages_say() -> None:
+    """Prefect looks whether there are any under another name. Once it merges them, the pages need not warn."""
+    from prefect.cli.deploy._config import _apply_cli_options_to_deploy_config
+    from rich.console import Console
+
+    deployment = {"work_pool": {"name": "trainers", "job_variables": {"stream_output": False}}}
+    made, _ = _apply_cli_options_to_deploy_config(deployment, {"variables": ["image=mine"]}, console=Console())
+    assert made["work_pool"]["job_variables"] == {"image": "mine"}
+    for page in ("prefect", "work-pools"):
+        assert "--job-variable" in (CHECKOUT / f"docs/{page}.md").read_text()
+
+
 def block(page: str, language: str, containing: str) -> str:
     """The one fenced block of a page that holds a text."""
     blocks = re.findall(rf"```{language}\n(.*?)```", (CHECKOUT / page).read_text(), re.DOTALL)

@@ -24,6 +24,7 @@ from flows.cli.problems.warnings import warnings
 from tasks.evaluate import judge_run
 from tasks.importing import PACKAGE, importers
 from tasks.importing import _repository as repository
+from tasks.importing._target_config import checked
 from tasks.store.workspace import TrialDir
 from tasks.train import run_program
 from tasks.trial import Proposal, Run
@@ -304,7 +305,7 @@ def test_nothing_is_left_of_an_import_that_fails(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("shutil.copy", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(Refused, match=r"here: .*no space left on device.*: make room there"):
         import_environment(str(karpathy_like), tmp_path / "new/here", "")
     assert list((tmp_path / "new").iterdir()) == []
 
@@ -349,6 +350,20 @@ def test_a_repository_that_cannot_be_read_is_refused(
         ("timeout_s: 20", "timeout_s: -1", "target.timeout_s"),
         ("  type: random", "  mutable_file: examples/tiny/none.py", "policy.mutable_file"),
         ("name: tiny", "name: [tiny", "is not YAML"),
+        ("name: tiny", "name:", "name: .*, and it is empty: fill it in, or leave it out"),
+        (
+            "x: [2, 0.5, 2]",
+            "",
+            r"policy\.params: must be a table of keys, and it is empty: fill it in, or leave it out",
+        ),
+        ("parallel: {", "basilica: {}\n  parallel: 3 #", r"controller\.parallel: must be a table of keys, got 3"),
+        ("objective: {", "objective: [] #", r"objective: must be a table of keys, got \[\]"),
+        ("timeout_s: 20", "timeout_s: .inf", "target.timeout_s"),
+        (
+            "[python3, train.py]",
+            '"python3 \'train.py"',
+            "No closing quotation: close it, or write the command as a list",
+        ),
         ("name: tiny", "name: &again [*again]", "more than 10000 values"),
         ("name: tiny", f"name: '{'x' * 2**20}'", "bytes, more than"),
     ],
@@ -360,6 +375,19 @@ def test_a_configuration_that_cannot_run_is_refused_with_its_key(
     with pytest.raises(Refused, match=reason):
         import_environment(str(target), tmp_path / "here", "")
     assert not (tmp_path / "here").exists()
+
+
+def test_a_command_of_one_text_is_taken_apart_as_a_shell_does() -> None:
+    target = {"train_cmd": "python3 'my train.py' --name \"a b\"", "eval_cmd": ["python3", "a 'b'"]}
+    made = checked({"target": target}, Path("config.yaml")).target
+    assert made.train_cmd == ("python3", "my train.py", "--name", "a b")
+    assert made.eval_cmd == ("python3", "a 'b'"), "a list has its words already"
+
+
+def test_an_original_that_cannot_be_read_is_refused_with_the_file(tmp_path: Path) -> None:
+    place = f"/proc/{os.getpid()}/mem"
+    with pytest.raises(Refused, match=f"{place}.* cannot be read"):
+        import_environment(place, tmp_path / "here", "")
 
 
 def test_a_file_that_a_link_brings_in_from_elsewhere_is_left_out(karpathy_like: Path, tmp_path: Path) -> None:

@@ -142,6 +142,7 @@ def test_a_key_with_a_value_that_may_not_be_is_left_with_the_reason(tmp_path: Pa
         ("{}", {"rank": 16}),
         ("{ rank = 8, alpha = 16.0, dropout = 0.1 }", {"rank": 8, "alpha": 16.0}),
         ("{ rank = 8, dropout = 0.1 }\nac = 'None'\nac_offloading = 'None'", {"rank": 8, "dropout": 0.1}),
+        ("{ rank = 8, dropout = 0.1 }\nac = 'None'", {"rank": 8, "dropout": 0.1}),
         ("{ rank = 8, target_modules = ['q_proj', 'v_proj'] }", {"rank": 8, "target_modules": ["q_proj", "v_proj"]}),
         ("{ rank = 8, modules_to_save = ['lm_head'] }", {"rank": 8}),
         ("'None'", "None"),
@@ -154,6 +155,16 @@ def test_an_adapter_is_carried_with_its_settings(tmp_path: Path, lora: str, carr
     assert tomllib.loads(str(made.files["train.toml"]))["trainer"]["model"]["lora"] == carried
     assert ("trainer.model.lora.modules_to_save = ['lm_head']" in left(made)) == ("modules_to_save" in lora)
     assert ("trainer.model.lora.dropout = 0.1" in left(made)) == (lora.endswith("dropout = 0.1 }"))
+
+
+def test_activations_that_the_original_offloads_are_computed_again_whatever_it_says(tmp_path: Path) -> None:
+    offloading = "ac = 'None'\nac_offloading = { pin_memory = true }"
+    (tmp_path / "train.toml").write_text(OLD.replace("compile = {}", offloading))
+    _, made = imported(str(tmp_path))
+    assert "offloads" in left(made)["trainer.model.ac = 'None'"]
+    assert not any(term.theirs.startswith("trainer.model.ac =") for term in made.carried)
+    model = tomllib.loads(str(made.files["train.toml"]))["trainer"]["model"]
+    assert model["ac_offloading"] == {"pin_memory": True} and "ac" not in model
 
 
 @pytest.mark.parametrize(
@@ -241,6 +252,12 @@ def test_a_sweep_becomes_the_space_and_its_results_become_history(tmp_path: Path
         ('name = "rates"', 'entrypoint = "sft"', "only rl is"),
         ("min = 1e-6", "", "with min and max"),
         ("values = [4, 8]", "values = [[4], 8]", "must be a list of numbers"),
+        ("min = 1e-6", f"min = {10**400}", "with min and max"),
+        (
+            "orchestrator.rollouts_per_example]\nvalues = [4, 8]",
+            "orchestrator]\nrollouts_per_example = 3",
+            "a table with",
+        ),
     ],
 )
 def test_a_sweep_that_cannot_be_carried_is_refused(tmp_path: Path, old: str, new: str, said: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import math
 import subprocess
@@ -106,6 +107,9 @@ def test_the_programs_own_default_is_the_baseline() -> None:
         ({"distribution": "cauchy", "min": 0, "max": 1}, "none that W&B documents"),
         ({"min": 1}, "max must be a finite number"),
         ({"values": []}, "not empty"),
+        ({"min": 1, "max": 10**400}, "max must be a finite number"),
+        ({"value": {datetime.date(2026, 1, 1): 1}}, "must be a text, or a number"),
+        (None, "must be a table"),
         (3, "must be a table"),
     ],
 )

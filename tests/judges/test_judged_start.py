@@ -9,7 +9,12 @@ from pathlib import Path
 
 import pytest
 
+import environments
+from tasks.evaluate import judge_run
 from tasks.judged_start import LOADED, command
+from tasks.store.workspace import TrialDir
+from tests.support.champions import cart
+from tests.support.toy import SANDBOX
 
 MAIN = """\
 import pickle, sys, colorsys, shadow, nowhere_to_be_found
@@ -70,6 +75,14 @@ def test_what_modules_within_its_own_packages_import_is_loaded_too(tmp_path: Pat
     loaded = "print([name in sys.modules for name in ('colorsys', 'wave', 'shelve')])"
     process = start(tmp_path, f"import sys\n{loaded}\nfrom own.near import x\n", *files.items())
     assert told(process)[0] == "[True, True, True]\n"
+
+
+def test_a_trial_that_was_trained_before_its_home_was_moved_is_judged_where_it_is(tmp_path: Path) -> None:
+    trained = cart(tmp_path / "before").trial.runs[0]
+    (tmp_path / "before").rename(tmp_path / "after")
+    environment = environments.load(tmp_path / "after/environment", name="cart")
+    score = judge_run("moved", environment, SANDBOX, TrialDir(tmp_path / "after/0007"), trained, seed=1)
+    assert score.value is not None, score.error
 
 
 @pytest.mark.parametrize(

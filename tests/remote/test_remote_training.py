@@ -176,6 +176,21 @@ def test_what_a_dead_process_has_left_is_swept_and_what_is_followed_is_not(
         assert job.end() is None
 
 
+def test_the_cost_of_a_job_is_noted_where_a_moved_home_has_its_run(
+    tmp_path: Path, home: Path, endpoint: RunningEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = problem(tmp_path, endpoint.url)
+    assert environment.remote is not None
+    costs = Path("n/trials/0001/remote.jsonl")
+    (home / costs).parent.mkdir(parents=True)
+    begun = jobs.begin("a/0001", "http", environment.remote, "digest", 100.0, home / costs, adopt=True)
+    begun.close()  # as the end of its process would
+    home.rename(tmp_path / "moved")
+    monkeypatch.setenv("NIGHTSHIFT_HOME", str(tmp_path / "moved"))
+    (said,) = jobs.sweep(jobs.is_of("a"))
+    assert begun.job.key in (tmp_path / "moved" / costs).read_text(), said
+
+
 def test_what_cannot_be_removed_now_stays_to_be_removed_later(tmp_path: Path, home: Path) -> None:
     environment = problem(tmp_path, "http://127.0.0.1:9")
     assert environment.remote is not None

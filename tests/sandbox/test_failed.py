@@ -12,6 +12,7 @@ import environments
 from tasks.sandbox.program import CannotStart
 from tasks.sandbox.progress import REASON_CHARACTERS, Failure, Progress
 from tasks.store.workspace import TrialDir
+from tasks.task_messages import of_run
 from tasks.train import run_program
 from tasks.trial import Proposal, Run
 from tests.support.toy import FIT, QUADRATIC, SANDBOX, quadratic
@@ -79,6 +80,20 @@ def test_only_a_plain_true_asks_for_another_try(tmp_path: Path, retry: object) -
 def test_a_failure_is_no_sign_of_being_ready_and_one_without_a_reason_says_so(tmp_path: Path) -> None:
     progress = told(tmp_path, {"failed": " \x00 "})
     assert progress.failure == Failure("failed, and gave no reason") and not progress.ready
+
+
+def test_a_sentence_on_the_result_is_kept_in_one_clean_line_and_is_no_sign_of_being_ready(tmp_path: Path) -> None:
+    progress = told(tmp_path, {"note": f"a third\nis \x1b[31mleft {'x' * 9000}"})
+    assert progress.note.startswith("a third is left xxx") and len(progress.note) < REASON_CHARACTERS + 40
+    assert not progress.ready and progress.failure is None
+    assert told(tmp_path, {"step": 7, "note": 3}).note == ""
+
+
+def test_what_a_program_says_of_its_result_stands_with_the_trial(tmp_path: Path) -> None:
+    program = failing({"note": "a third is left"}, status=0)
+    run = train(tmp_path, program)
+    assert (run.status, run.note) == ("finished", "a third is left")
+    assert of_run(run, {}).words.endswith("; a third is left")
 
 
 def test_a_report_may_count_what_failed_and_is_a_report_all_the_same(tmp_path: Path) -> None:

@@ -13,10 +13,13 @@ import psutil
 import pytest
 
 import environments
+from environments.limits import Limits
 from tasks.evaluate import judge_run
 from tasks.sandbox import usage
-from tasks.sandbox.confinement import Level
+from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.isolation import Isolation
+from tasks.sandbox.program import CannotStart, Program
+from tasks.sandbox.supervised import Supervised
 from tasks.store.workspace import TrialDir
 from tasks.system import orphans
 from tasks.train import run_program
@@ -45,6 +48,29 @@ def test_a_program_that_ends_by_itself_and_leaves_a_model_is_finished(tmp_path: 
     run = train(tmp_path, FIT)
     assert (run.status, run.error, run.seed) == ("finished", None, 7)
     assert (tmp_path / "trial/out/model.json").is_file()
+
+
+@pytest.mark.parametrize("level", WORKING)
+@pytest.mark.parametrize("fault", [KeyboardInterrupt(), OSError(28, "No space left on device")])
+def test_a_start_that_is_broken_off_leaves_no_process_and_nothing_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: Level, fault: BaseException
+) -> None:
+    begun: list[Supervised] = []
+
+    def break_off(supervised: Supervised) -> dict[str, object]:
+        begun.append(supervised)
+        raise fault
+
+    monkeypatch.setattr(Supervised, "hear", break_off)
+    with pytest.raises(KeyboardInterrupt if isinstance(fault, KeyboardInterrupt) else CannotStart):
+        Program(
+            ["python", "-c", "import time\ntime.sleep(60)"], cwd=tmp_path, log=tmp_path / "log", marker="test/off",
+            level=level, view=VisiblePaths((tmp_path,), ()), limits=Limits(),
+        )  # fmt: skip
+    (supervised,) = begun
+    assert isinstance(supervised.process, subprocess.Popen) and supervised.process.returncode is not None
+    assert all(pipe.closed for pipe in supervised.pipes)
+    assert supervised.is_closed and orphans.end("test/off") == []
 
 
 BAD = [

@@ -46,6 +46,25 @@ def within(seconds: float, done: Callable[[], bool]) -> bool:
     return done()
 
 
+def test_a_fork_of_the_engine_forgets_the_engines_process_without_a_warning() -> None:
+    """The object of a child that was never waited for warns when it goes."""
+    code = (
+        "import gc, os, sys, warnings\n"
+        "from tasks.sandbox.reading import reader\n"
+        "from tests.support import readings\n"
+        "assert reader.read(readings.echo, 1) == 1\n"
+        "if not (fork := os.fork()):\n"
+        "    warned = []\n"
+        "    sys.unraisablehook = warned.append\n"
+        "    warnings.simplefilter('error', ResourceWarning)\n"
+        "    reader._end()\n"
+        "    gc.collect()\n"
+        "    os._exit(len(warned))\n"
+        "sys.exit(os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1]))\n"
+    )
+    assert subprocess.run([sys.executable, "-W", "ignore::DeprecationWarning", "-c", code]).returncode == 0
+
+
 def test_a_value_comes_back_as_it_was_given() -> None:
     value = {"a": [1, 2.5, None, True, "\u00e9\ud800\n"], "b": {}}
     assert read(readings.echo, value) == value

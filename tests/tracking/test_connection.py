@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import sqlite3
 import subprocess
@@ -18,7 +19,7 @@ from typing import Any
 import pytest
 
 from tasks.tracking.client import CampaignRecord, locate
-from tasks.tracking.connection import Unreachable, probe_database, probe_server, without_credentials
+from tasks.tracking.connection import Unreachable, build_database, probe_database, probe_server, without_credentials
 
 CAMPAIGN = CampaignRecord("night-1", "one-id", "toy", "return/mean", True, None, 1_700_000_000.0, {})
 
@@ -113,6 +114,32 @@ def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
 )
 def test_an_address_is_shown_without_its_password(address: str, public: str) -> None:
     assert without_credentials(address) == public
+
+
+def test_a_store_that_was_moved_with_its_files_knows_where_they_are(empty_mlflow: Path, tmp_path: Path) -> None:
+    home = tmp_path / "moved"
+    home.mkdir()
+    database = Path(shutil.copy(empty_mlflow, home / "mlflow.db"))
+
+    def addresses() -> list[str]:
+        with closing(sqlite3.connect(database)) as store:
+            return [row[0] for row in store.execute("SELECT artifact_location FROM experiments ORDER BY experiment_id")]
+
+    (first,) = addresses()
+    before = first.removesuffix("/0")
+    others = [f"{before}/toy", "s3://bucket/artifacts/toy", f"{before}-of-another/toy"]
+    with closing(sqlite3.connect(database)) as store, store:
+        for number, address in enumerate(others, 7):
+            row = (number, f"nightshift/{number}", address, "active")
+            columns = "experiment_id, name, artifact_location, lifecycle_stage"
+            store.execute(f"INSERT INTO experiments ({columns}) VALUES (?, ?, ?, ?)", row)
+    build_database(database)
+    assert addresses() == [first, *others], "without its files nothing is known of a move"
+    (home / "artifacts").mkdir()
+    for _ in range(2):
+        build_database(database)
+        here = (home / "artifacts").as_uri()
+        assert addresses() == [f"{here}/0", f"{here}/toy", *others[1:]]
 
 
 OPEN = """

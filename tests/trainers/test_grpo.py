@@ -307,6 +307,31 @@ def test_adapters_alone_are_trained_and_the_merged_model_answers_as_the_adapted_
 
 
 @quietly
+def test_a_change_that_is_lost_when_adapters_are_rounded_is_noted(
+    train: Callable[..., int], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    loaded, measured = grpo.load, grpo.merged_share
+    shares: list[float] = []
+
+    def in_16_bits(name: str) -> tuple[Any, Any, Any]:
+        model, words, _ = loaded(name)
+        return model.to(torch.bfloat16).to(torch.float32), words, torch.bfloat16
+
+    def both(model: Any, form: Any) -> float:
+        shares.extend((measured(model, torch.float32), measured(model, form)))
+        return shares[-1]
+
+    monkeypatch.setattr(grpo, "load", in_16_bits)
+    monkeypatch.setattr(grpo, "merged_share", both)
+    changed = {"lora_rank": 2, "learning_rate": 1e-6}
+    assert train(config(tmp_path / "out", data, steps=2, params=changed)) == 0
+    assert shares[0] == pytest.approx(1, abs=0.01) and shares[1] < 0.5
+    assert "of the adapters' change is left" in progress(tmp_path / "out")[-1]["note"]
+
+
+@quietly
 @pytest.mark.parametrize("name", ["k_prj", "lm_head", "embed_tokens", ""])
 def test_adapters_for_a_layer_that_cannot_have_any_are_refused_with_those_that_can(
     name: str, train: Callable[..., int], data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

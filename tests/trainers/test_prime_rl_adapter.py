@@ -80,8 +80,9 @@ def test_the_model_of_an_adapter_is_the_base_model_s_files_with_it_added_in_thei
 
 def test_a_change_that_rounding_loses_is_told(run: Run) -> None:
     hand_on(run, 3, size=1e-5)
-    ends.assemble(run, reached=3)
+    note = ends.assemble(run, reached=3)
     assert told(run)["adapter_kept"] < 0.5
+    assert "% of the adapter's change is left" in note and adapter.rounded(0.95) == ""
 
 
 def test_an_adapter_of_a_layer_that_the_base_model_lacks_is_no_model(run: Run) -> None:
@@ -107,10 +108,22 @@ def test_where_no_layers_are_named_adapters_are_beside_those_of_dense_models(
     assert run.overlay(tuned(text, {}))["trainer"]["model"].get("lora") == asked
 
 
+def test_activations_that_are_not_computed_again_are_not_offloaded_either(run: Run) -> None:
+    """prime-rl offloads them by default, and then switches `ac` on again."""
+    for text, params in (("", {"trainer.model.ac": "None"}), ("trainer.model.ac = 'None'\n", {})):
+        assert run.overlay(tuned(text, params))["trainer"]["model"]["ac_offloading"] == "None"
+    for text in ("", "trainer.model.ac.mode = 'full'", "trainer.model.ac_offloading = 'None'"):
+        assert "ac_offloading" not in run.overlay(tuned(text, {}))["trainer"]["model"]
+    with pytest.raises(Failed, match=r"^refused: trainer\.model\.ac = 'None' .*set trainer\.model\.ac_offloading"):
+        run.overlay(tuned("trainer.model = {ac = 'None', ac_offloading = {pin_memory = true}}", {}))
+
+
 def test_dropout_is_refused_where_activations_are_computed_again(run: Run) -> None:
     dropout = "trainer.model.lora.dropout = 0.1\n"
-    with pytest.raises(Failed, match=r"^refused: trainer\.model\.lora\.dropout: .*ac_offloading"):
-        run.overlay(tuned(dropout + "trainer.model.ac = 'None'\n", {}))  # which offloading switches on again
+    for other in ("", "trainer.model.ac_offloading = 'None'\n"):
+        with pytest.raises(Failed, match=r"^refused: trainer\.model\.lora\.dropout: .*ac_offloading"):
+            run.overlay(tuned(dropout + other, {}))
+    run.overlay(tuned(dropout + "trainer.model.ac = 'None'\n", {}))
     run.overlay(tuned(dropout + "trainer.model.ac = 'None'\ntrainer.model.ac_offloading = 'None'\n", {}))
     run.overlay(tuned("trainer.model.lora.dropout = 0.0\n", {}))
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from environments import FILE, NOT_FROZEN, earlier_trials
 from environments.plugins import Refused
+from flows.cli.arguments import writing
 from flows.views import terminal
 from tasks.importing import HISTORY, Imported, Term, imported
 from tasks.system import file_trees
@@ -33,8 +34,9 @@ def import_environment(place: str, to: Path | None, importer: str) -> dict[str, 
     """
     name, made = imported(place, importer)
     folder = to or _folder(place, made.name)
-    _check_target(folder, place)
-    _write(folder, made)
+    with writing(folder, "--to"):
+        _check_target(folder, place)
+        _write(folder, made)
     here = str(folder) if folder.is_absolute() or str(folder).startswith(".") else f"./{folder}"
     return {
         "importer": name, "origin": made.origin, "folder": here, "files": sorted(made.files),

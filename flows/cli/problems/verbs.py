@@ -42,9 +42,12 @@ def env_list(*, json: Json = False) -> int:
 @env.command(name="new")
 def env_new(folder: Path) -> int:
     """Create FOLDER with a small environment that runs, to start your own from."""
+    from flows.cli.arguments import writing
     from flows.cli.problems.env_template import write_environment
 
-    print(write_environment(folder))
+    with writing(folder, "FOLDER"):
+        written = write_environment(folder)
+    print(written)
     return 0
 
 

@@ -22,6 +22,7 @@ from typing import Any
 import tomlkit
 
 import environments
+from flows.cli.arguments import writing
 from flows.cli.running import showcase_story as story
 from flows.cli.running.engine_process import EngineProcess
 from flows.report.write import REPORT
@@ -75,6 +76,8 @@ def run(where: Path | None, isolation: str, allow_unsandboxed: bool, as_json: bo
         where: The home for its campaign; None: the ordinary one.
     """
     if where:
+        with writing(where, "--home"):
+            where.expanduser().mkdir(parents=True, exist_ok=True, mode=0o700)
         os.environ["NIGHTSHIFT_HOME"] = str(where.expanduser().absolute())
     sandbox = Isolation(choose(isolation), allow_unsandboxed)
     left_out = () if sandbox.may_run("an edit") else SANDBOXED

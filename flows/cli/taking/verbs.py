@@ -32,10 +32,13 @@ def export(
 
         check_branch(ledger, Path.cwd(), git)  # all is checked before anything is written
     if to is not None:
+        from flows.cli.arguments import writing
         from flows.export.folder import export as write
         from flows.views.terminal import short
 
-        print(short(write(ledger, to)))
+        with writing(to, "--to"):
+            written = write(ledger, to)
+        print(short(written))
     if git is not None:
         print(make_branch(ledger, Path.cwd(), git))
     return 0

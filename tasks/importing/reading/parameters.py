@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 from environments.score import METRIC
 from environments.space import LARGEST_INT, Value, is_finite
@@ -50,6 +51,11 @@ class ConvertedParameter:
         return f"{what}; the baseline has {self.table['default']!r}"
 
 
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Whether a value is a number that a float can hold: an int of another tool's file may be any."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+
+
 def choice(values: Sequence[Value], default: Value | None = None, lost: str = "") -> ConvertedParameter:
     """One of some values, each listed once; the baseline has the first one where it is not told or not among them."""
     distinct = list({(isinstance(value, bool), value): value for value in values if is_finite(value)}.values())
@@ -83,8 +89,7 @@ def number(
 
 
 def _number(value: object, otherwise: float) -> float:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return value if is_number else otherwise  # type: ignore[return-value]
+    return value if is_number(value) else otherwise
 
 
 def _middle(low: float, high: float, log: bool) -> float:

@@ -13,7 +13,7 @@ from environments import plugins
 from environments.plugins import Refused
 from environments.space import Value
 from tasks.importing import Term
-from tasks.importing.reading.prime_rl_values import CURRICULUM, DROPOUT, curricula, is_refused_dropout, rewritten
+from tasks.importing.reading.prime_rl_values import CURRICULUM, curricula, refused, rewritten
 from tasks.store.workspace import TRAINERS
 
 SAME = {
@@ -116,10 +116,9 @@ def translated(table: Mapping[str, Any], where: str) -> PrimeRlConfig:
         else:
             _key(found, key, value, is_old)
     _curriculum(found, flat.get("orchestrator.train.source"))
-    if is_refused_dropout(found.tuned):
-        dropped = Term(f"{DROPOUT} = {found.tuned.pop(DROPOUT)!r}", "it needs ac and ac_offloading switched off")
-        found.carried[:] = [term for term in found.carried if not term.theirs.startswith(DROPOUT)]
-        found.left.append(dropped)
+    for key, why in refused(found.tuned).items():
+        found.carried[:] = [term for term in found.carried if not term.theirs.startswith(f"{key} =")]
+        found.left.append(Term(f"{key} = {found.tuned.pop(key)!r}", why))
     return found
 
 

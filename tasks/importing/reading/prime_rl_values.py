@@ -9,6 +9,7 @@ from environments.space import Value
 
 LORA = "trainer.model.lora"
 DROPOUT = f"{LORA}.dropout"
+AC, OFFLOADING = "trainer.model.ac", "trainer.model.ac_offloading"
 LORA_RANK = 16
 """prime-rl's rank where a file switches adapters on and says no more."""
 BUFFER, CURRICULUM = "orchestrator.buffer", "orchestrator.train.source.curriculum"
@@ -48,10 +49,16 @@ def curricula(sources: object) -> list[dict[str, Any]]:
     return tables
 
 
-def is_refused_dropout(tuned: Mapping[str, Value]) -> bool:
-    """Whether a configuration's adapters have a dropout that the trainer refuses."""
-    is_recomputed = any(tuned.get(f"trainer.model.{key}") != "None" for key in ("ac", "ac_offloading"))
-    return bool(tuned.get(DROPOUT)) and is_recomputed
+def refused(tuned: Mapping[str, Value]) -> dict[str, str]:
+    """The keys of a configuration that the trainer refuses beside the others, with the reason."""
+    is_offloaded = any(key.startswith(f"{OFFLOADING}.") for key in tuned)
+    is_recomputed = tuned.get(AC) != "None" or is_offloaded
+    found = {}
+    if tuned.get(AC) == "None" and is_offloaded:
+        found[AC] = "prime-rl computes activations again wherever it offloads them"
+    if tuned.get(DROPOUT) and is_recomputed:
+        found[DROPOUT] = "it needs ac and ac_offloading switched off"
+    return found
 
 
 def _pools(pools: dict[str, tuple[float, float]]) -> dict[str, Value]:

@@ -13,7 +13,7 @@ from typing import Any
 from environments.plugins import Refused
 from environments.space import Value, is_finite
 from tasks.importing import Term
-from tasks.importing.reading.parameters import ConvertedParameter, choice, number
+from tasks.importing.reading.parameters import ConvertedParameter, choice, is_number, number
 
 SIGMAS = 3
 """Standard deviations to either side of the mean that a normal distribution becomes a range of."""
@@ -93,7 +93,7 @@ def _listed(made: SweepParameters, name: str, values: object, default: object) -
             _constant(made, name, every[0])
             return
         made.as_json.append(name)
-        made.found[name] = choice([json.dumps(value, default=str) for value in every], json.dumps(default, default=str))
+        made.found[name] = choice([_as_json(name, value) for value in every], _as_json(name, default))
         return
     made.found[name] = choice(every, default if _is_plain(default) else None)  # type: ignore[arg-type]
 
@@ -103,7 +103,14 @@ def _constant(made: SweepParameters, name: str, value: object) -> None:
     if _is_plain(one):
         made.found[name] = ConvertedParameter(fixed=one)
     else:
-        made.constants[name] = json.loads(json.dumps(value, default=str))
+        made.constants[name] = json.loads(_as_json(name, value))
+
+
+def _as_json(name: str, value: object) -> str:
+    try:
+        return json.dumps(value, default=str)
+    except TypeError as wrong:
+        raise Refused(f"parameters.{name}: a key in {value!r} must be a text, or a number: {wrong}") from wrong
 
 
 def _is_plain(value: object) -> bool:
@@ -142,7 +149,7 @@ def _range(name: str, stated: Mapping[str, Any], default: object) -> ConvertedPa
 
 def _told(name: str, stated: Mapping[str, Any], key: str, otherwise: float | None = None) -> float:
     value = stated.get(key, otherwise)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if not is_number(value):
         raise Refused(f"parameters.{name}: {key} must be a finite number, got {value!r}")
     return float(value) if isinstance(value, float) else value
 

@@ -221,4 +221,6 @@ def _end() -> None:
             _begun.process.kill()
             _begun.process.wait()
             shutil.rmtree(_begun.folder, ignore_errors=True)
+        else:
+            _begun.process.returncode = 0  # the engine's child, which a fork of the engine cannot wait for
     _begun = None

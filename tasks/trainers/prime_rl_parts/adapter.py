@@ -18,6 +18,8 @@ from prime_rl_parts.run import Run
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PACKAGES = ("safetensors", "torch")
+LEFT_ENOUGH = 0.9
+"""Where less of an adapter's change is left after rounding, that is noted."""
 
 
 def asked(text: str) -> dict[str, Any] | None:
@@ -84,3 +86,13 @@ def merge(base: Path, adapter: Path, into: Path) -> float:
     if left:
         raise Failed(f"left nothing to score: the base model has no weights of {min(left)}, which the adapter is for")
     return kept / wanted if wanted else 1.0
+
+
+def rounded(kept: float) -> str:
+    """What to know of a model of which this share of the adapter's change is left; empty if that is nearly all."""
+    if kept >= LEFT_ENOUGH:
+        return ""
+    return (
+        f"{kept:.0%} of the adapter's change is left in the model that is judged, the base model's number format "
+        "rounds the rest away, and vLLM answered with all of it: a higher lora_alpha or learning_rate makes it larger"
+    )

@@ -65,8 +65,10 @@ def weights(broadcast: Path) -> list[Path]:
     return files if (broadcast / "STABLE").exists() else []
 
 
-def assemble(run: Run, reached: int) -> None:
+def assemble(run: Run, reached: int) -> str:
     """Make out/model from the last complete broadcast and the base model's configuration and tokenizer.
+
+    Returns what to know of it, or nothing.
 
     What an adapter was trained beside comes from the base model too, with the adapter added.
 
@@ -86,12 +88,15 @@ def assemble(run: Run, reached: int) -> None:
         if path.suffix in (".json", ".txt", ".model", ".jinja", ".tiktoken") and (is_adapted or not is_index):
             shutil.copyfile(path, making / path.name)
     if is_adapted:
-        run.note(adapter_kept=round(adapter.merge(run.base, files[0].parent, making), 4))
+        kept = adapter.merge(run.base, files[0].parent, making)
+        run.note(adapter_kept=round(kept, 4))
     else:
+        kept = 1.0
         for path in files:  # moved: the engine refuses checkpoints with hard links
             path.rename(making / path.name)
     making.rename(model)
     run.note(scored_step=step, reached_step=reached)
+    return adapter.rounded(kept)
 
 
 def tidy(run: Run) -> None:

@@ -137,20 +137,32 @@ class Run:
         """Of the model that trains: an attention that works, and what adapters are beside, where nothing is said.
 
         prime-rl's own list of layers has those of experts, whose adapters have no place in the model's own weights.
-        Where it computes activations again, it draws dropout again too; it does so if nothing else is said, and
-        wherever it offloads them.
+        Where it computes activations again, it draws dropout again too.
         """
         model = stated.get("trainer", {}).get("model", {})
-        told: dict[str, Any] = self._attention(model)
+        told: dict[str, Any] = self._attention(model) | self._offloading(model)
         if not isinstance(lora := model.get("lora"), dict):
             return told
-        if lora.get("dropout") and not model.get("ac") == model.get("ac_offloading") == "None":
+        if lora.get("dropout") and model.get("ac") != "None":
             why = "prime-rl computes activations again in the backward pass, with another dropout than in the loss"
             remedy = "set trainer.model.ac and trainer.model.ac_offloading to 'None', or leave it out"
             raise Failed(f"refused: trainer.model.lora.dropout: {why}: {remedy}")
         if "target_modules" not in lora:
             told["lora"] = {"target_modules": list(PROJECTIONS)}
         return told
+
+    def _offloading(self, stated: dict[str, Any]) -> dict[str, str]:
+        """Activations that are not computed again are not offloaded either.
+
+        prime-rl offloads them if nothing is said, and wherever it offloads it switches `ac` on again.
+        """
+        if stated.get("ac") != "None":
+            return {}
+        if stated.get("ac_offloading", "None") != "None":
+            why = "prime-rl computes activations again wherever it offloads them"
+            remedy = "set trainer.model.ac_offloading to 'None' too, or leave ac out"
+            raise Failed(f"refused: trainer.model.ac = 'None' beside trainer.model.ac_offloading: {why}: {remedy}")
+        return {"ac_offloading": "None"}
 
     def _curriculum(self, stated: dict[str, Any]) -> dict[str, Any]:
         """What train.toml says of the one source, whose list is the engine's; what is drawn is drawn by the seed."""
