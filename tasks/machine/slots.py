@@ -117,8 +117,9 @@ class Slots:
         with ExitStack() as held:
             with ExitStack() as turn:
                 while (queue := slot_locks.take(self._queue)) is None:
-                    tell("; ".join(self._holder(part, self._held(part)) for part in self.parts))
                     interrupt.wait(POLL_SECONDS)
+                    if slot_locks.is_held(self._queue):  # else who was first had a slot at once
+                        tell("; ".join(self._holder(part, self._held(part)) for part in self.parts))
                 turn.callback(os.close, queue)
                 slot = self._wait(held, tell)
             _held.append(slot)

@@ -124,7 +124,7 @@ def test_an_environment_that_is_nowhere_is_refused(reference: str, why: str, tmp
         ("[space.x]", "[fixed]\nx = 1\n[space.x]", "'x' stands in [space] and in [fixed]: keep one"),
         ("[space.x]", "[fixed]\ny = [1]\n[space.x]", "fixed: 'y' must be a finite number, a text or a boolean, got"),
         ("[space.x]", "[fixed]\ny = inf\n[space.x]", "fixed: 'y' must be a finite number, a text or a boolean, got"),
-        ('title = "', 'fixed = 3\ntitle = "', "fixed: Input should be a valid dictionary, got 3"),
+        ('title = "', 'fixed = 3\ntitle = "', "fixed: must be a table of keys, got 3"),
         ("[space.x]", "[space.x", "not TOML: "),
         ("metric = ", "metric = \nfoo = ", "not TOML: "),
         ('title = "', 'name = "mine"\ntitle = "', "name: unknown key: its folder's name counts"),
