@@ -63,7 +63,7 @@ def test_a_baseline_that_crashes_ends_what_runs_beside_it_and_loses_nothing(
         assert done.returncode == 0, done.stderr
     now = stored(home, "two")
     assert {path: now[path] for path in before} == before, "what was proposed beside it is tried now"
-    assert [trial.number for trial in Ledger.open("two").history()] == [0, 1, 2, 3]
+    assert sorted(trial.number for trial in Ledger.open("two").history()) == [0, 1, 2, 3]
 
 
 @pytest.mark.slow
@@ -87,5 +87,6 @@ def test_killed_beside_the_baseline_a_campaign_goes_on_with_the_same_trials(
     history = ledger.history()
     assert (history[0].number, history[0].settle) == (0, 0)
     assert sorted(trial.number for trial in history) == [0, 1, 2, 3], "none lost, none doubled"
-    assert history[1].proposal.seen == 0, "the trial that was proposed beside the baseline"
+    (first,) = (trial for trial in history if trial.number == 1)
+    assert first.proposal.seen == 0, "the trial that was proposed beside the baseline"
     assert orphans.marked(ledger.campaign.campaign_id) == []

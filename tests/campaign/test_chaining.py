@@ -109,7 +109,7 @@ def test_from_the_terminal_one_command_does_all_runs_and_a_kill_between_two_chan
     last = ask("GET", f"{server}/flow_runs/{lives[1]}")
     assert (last["state_type"], last["state_name"]) == ("COMPLETED", chaining.NAME)
     rows = {"flow_runs": {"id": {"any_": [lives[2]]}}}
-    wait_until(lambda: ask("POST", f"{server}/task_runs/count", rows) == 2 * 5)  # of trials 6 and 7 alone
+    wait_until(lambda: ask("POST", f"{server}/task_runs/count", rows) == 2 * 4)  # of trials 6 and 7 alone
 
 
 @pytest.mark.slow
