@@ -35,7 +35,7 @@ def of_run(run: Run, _: Arguments) -> TaskMessage:
     how = f"stopped early: {run.due.reason}; " if run.status == "cancelled" and run.due else ""
     steps = f", {run.steps:,} steps by its own count" if run.steps is not None else ""
     reported = f", reported {run.reported:.4g}" if run.reported is not None else ""
-    note = f"; {run.note}" if run.note else ""
+    note = f"; {run.claim}" if run.note else ""
     return plain(f"{how}trained {run.seconds:.4g} s{steps}{reported}{note}")
 
 

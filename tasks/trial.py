@@ -170,7 +170,12 @@ class Run:
     rented_gpus: int = 0
     """GPUs of that machine; those of a slot are not among them."""
     note: str = ""
-    """A sentence in which the program says what to know of its result: a claim; empty without one."""
+    """A sentence in which the program says what to know of its result; empty without one."""
+
+    @property
+    def claim(self) -> str:
+        """The note, marked so that nobody takes an edited program's words for the engine's."""
+        return f"the program says: {self.note}" if self.note else ""
 
 
 @dataclass(frozen=True)
@@ -256,8 +261,8 @@ class Trial:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What its trainings say of their results."""
-        return tuple(dict.fromkeys(run.note for run in self.runs if run.note))
+        """What its programs say of their results, marked as their words."""
+        return tuple(dict.fromkeys(run.claim for run in self.runs if run.note))
 
     @property
     def cost(self) -> float | None:
