@@ -8,14 +8,14 @@ Two real campaigns, at a Prefect server of their own and with MLflow (sqlite), w
              of a life and right after a mark of its work: a result begun or written, a workspace, a model, a commit,
              trial.json, a line of results.tsv, MLflow's receipt. Now and then the server is killed and started again.
     struck   its trials are killed (a fifth of the kills): the program, the worker that it has started, or their
-             keeper. That is the trial's own end: a crash, whose number is noted. The engine is killed between, too.
+             supervisor. That is the trial's own end: a crash, whose number is noted. The engine is killed between, too.
 
 After every kill the campaign is resumed. At the end it goes on to a whole number of trials without a kill, and another
 one of the same seed runs undisturbed:
 
     lost          finished trials that vanished, or whose stored proposal, score or verdict is another than before
     doubled       runs that were trained anew although their result was stored whole, and trials with two runs in MLflow
-    orphans       processes of the trials, or their keepers, that are alive at the end
+    orphans       processes of the trials, or their supervisors, that are alive at the end
     slots_held    slots that nobody holds and nobody can get, at the end
     ledger_equal  `night`, with --parallel 1: every proposal, score and verdict is that of the undisturbed campaign
                   (TPE, so each proposal depends on all before); with more: each trial was decided once, in its turn.
@@ -221,7 +221,7 @@ class Chaos:
             self._kill(life, "any moment")
 
     def _strike_once(self, life: Life) -> None:
-        deadline, wanted = time.monotonic() + 30, self.draw.choice(("program", "worker", "keeper"))
+        deadline, wanted = time.monotonic() + 30, self.draw.choice(("program", "worker", "supervisor"))
         while time.monotonic() < deadline and not life.is_over:
             found = lives.relatives(Ledger.open(self.name), self.draw)
             if wanted in found:

@@ -316,12 +316,12 @@ def relatives(ledger: Ledger, draw: random.Random) -> dict[str, tuple[psutil.Pro
                 found["worker" if "--worker" in command else "program"] = process, number
             for other in process.parents():
                 if supervisor.__file__ in other.cmdline():
-                    found["keeper"] = other, number
+                    found["supervisor"] = other, number
     return found
 
 
 def left_over(ledger: Ledger) -> int:
-    """Processes of a campaign's trials that are alive, their keepers among them."""
+    """Processes of a campaign's trials that are alive, their supervisors among them."""
     marked = {process.pid for process in orphans.marked(ledger.campaign.campaign_id)}
     own = ledger.campaign.campaign_id.encode().hex()
     for process in psutil.process_iter():

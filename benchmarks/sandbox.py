@@ -3,7 +3,7 @@
     python -m benchmarks.sandbox [--rounds 40] [--json]
 
 The programs do nothing, so that all of their time is the start's and the end's. `plain` is `subprocess.Popen` and
-`wait`; the others are `tasks.sandbox.program.Program` at every level of isolation that works here, with keeper,
+`wait`; the others are `tasks.sandbox.program.Program` at every level of isolation that works here, with supervisor,
 control group
 and log. Each round runs all of them once in an order of its own, so that other load falls on all alike; `more` is a
 level's time less that of the plain start of the same round. All times begin with the start of the program:

@@ -4,7 +4,7 @@
 
 A real campaign (launch here, TPE, sandboxed programs, no MLflow) at a Prefect server of its own, whose Machine block
 says `cpu_slots`: a program that sleeps needs no core. Of each trial that is to be killed, the program, its child or its
-keeper gets SIGKILL at a random moment of its sleep.
+supervisor gets SIGKILL at a random moment of its sleep.
 
 lost          trials without a verdict at the end
 doubled       trials that were decided twice, or held a slot more often than they had runs
@@ -112,7 +112,7 @@ class Watch:
                     by_kind["worker" if "--worker" in command else "program"] = process
                 for other in process.parents():
                     if supervisor.__file__ in other.cmdline():
-                        by_kind["keeper"] = other
+                        by_kind["supervisor"] = other
             kind = self.draw.choice(sorted(by_kind))
             by_kind[kind].send_signal(signal.SIGKILL)
             self.killed[number] = kind

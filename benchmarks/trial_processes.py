@@ -32,9 +32,9 @@ def of_campaign(campaign: str) -> list[tuple[psutil.Process, int]]:
 def forked_relatives(engine: int) -> dict[str, tuple[psutil.Process, int]]:
     """The processes that start warm in an engine, by what they are, with the number of their trial.
 
-    `fresh` is a supervisor without an order, `keeper` one with it; `unborn` is the program before it has begun, and
-    `sandbox` bubblewrap, or what waits in it. `template` and `fresh` are of no trial: -1. Only the engine's descendants
-    are looked at, so that it takes no time in which they end.
+    `idle` is a supervisor without an order, `supervisor` one with it; `starting` is the program before it has begun,
+    and `sandbox` bubblewrap, or what waits in it. `template` and `idle` are of no trial: -1. Only the engine's
+    descendants are looked at, so that it takes no time in which they end.
     """
     found: dict[str, tuple[psutil.Process, int]] = {}
     for template in _children(engine):
@@ -43,11 +43,11 @@ def forked_relatives(engine: int) -> dict[str, tuple[psutil.Process, int]]:
                 found["template"] = template, -1
             else:
                 continue
-            for keeper in _children(template.pid):
-                marker = keeper.environ().get(orphans.SUPERVISOR)
+            for child in _children(template.pid):
+                marker = child.environ().get(orphans.SUPERVISOR)
                 number = int(marker.split("/")[1]) if marker else -1
-                found["keeper" if marker else "fresh"] = keeper, number
-                for process in _below(keeper.pid):
+                found["supervisor" if marker else "idle"] = child, number
+                for process in _below(child.pid):
                     found[_role(process)] = process, number
     return found
 
@@ -57,7 +57,7 @@ def _role(process: psutil.Process) -> str:
     if not command or not command[0].rpartition("/")[2].startswith("python"):
         return "sandbox"
     if orphans.SUPERVISOR in process.environ():  # the program has it from its supervisor, until it is the program
-        return "unborn"
+        return "starting"
     above = process.parent()
     return "worker" if above and above.cmdline() == command else "program"
 

@@ -7,8 +7,8 @@ An engine, which is a fork of this process, runs one program after another. Each
 of the engine another level of isolation is used. At a random moment of a run, one of these is killed (SIGKILL, SIGTERM
 or SIGHUP), whichever there is then:
 
-    program, worker    and `unborn`: the program before it has begun, `sandbox`: bubblewrap, or what waits in it
-    keeper             the supervisor; `fresh`: when it has no order yet
+    program, worker    and `starting`: the program before it has begun, `sandbox`: bubblewrap, or what waits in it
+    supervisor         and `idle`: a supervisor that has no order yet
     template           some of the times; the next program has another one made
     engine             some of the times (SIGKILL); then all of these have to end by themselves
 

@@ -66,10 +66,9 @@ def certify(name: Name, on: On = [], runs: Runs = None, budget: Budget = "") -> 
                 with warm_starts(spec, ledger, runner.environment):
                     certificate = run_certificate.certify(runner, runs)
                     artifacts.show(history)
-                    is_over = certificate is None or not run_certificate.also_ablate(runner, certificate)
-                if certificate is None or is_over:
-                    outcomes.append("asked to stop")
-                    break
+                    if certificate is None or not run_certificate.also_ablate(runner, certificate):
+                        outcomes.append("asked to stop")
+                        break
                 outcome = "passed" if certificate.passed else certificate.reason
                 outcomes.append(f"{where(certificate)}: {outcome}")
             due = stopping.stop(spec, ledger.environment, history, life.spent, asked=False)

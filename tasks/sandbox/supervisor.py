@@ -136,7 +136,7 @@ def _execute(plan: dict[str, Any]) -> None:
 def _start(plan: dict[str, Any], begin: Begin) -> int:
     """Fork the program; its pid once it runs, 0 in a process that has become it without exec. If it cannot be started,
     report why and exit."""
-    plan["keeper"] = os.getpid()
+    plan["supervisor"] = os.getpid()
     hear, say = os.pipe()  # closed by exec, or by who begins: an empty message means that it runs
     program = os.fork()
     if not program:
@@ -169,14 +169,14 @@ def _confine(plan: dict[str, Any]) -> None:
     os.setsid()  # so that signals to its process group do not reach the supervisor
     for group in plan["cgroups"]:
         _write(group, "0")  # itself, in whatever namespace it is
-    _die_with(plan["keeper"])
+    _die_with(plan["supervisor"])
     if int(_read("/proc/self/oom_score_adj") or 0) < 800:  # to lower it takes a privilege
         _write("/proc/self/oom_score_adj", "800")  # when memory is short, the trial is killed before its engine
     _limit(plan)
     if "enter" in plan:
         plan["enter"]()
         restrict(None, plan["filter"], plan["user"])
-        _die_with(plan["keeper"])  # a change of the user has undone it
+        _die_with(plan["supervisor"])  # a change of the user has undone it
     elif plan["landlock"] is not None:
         restrict(plan["landlock"], plan["filter"])
     elif plan["filter"]:

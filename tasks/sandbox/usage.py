@@ -96,8 +96,8 @@ def _children() -> dict[int, list[int]]:
 TABLE = _ProcessTable()
 
 
-def measure(keeper: int, disk: int, exact: bool = False, most_age: float = 0.0) -> ResourceUsage:
-    """The use of every process below the keeper; `disk` is the device that the trial is on.
+def measure(supervisor: int, disk: int, exact: bool = False, most_age: float = 0.0) -> ResourceUsage:
+    """The use of every process below the supervisor; `disk` is the device that the trial is on.
 
     A process that ends meanwhile is left out: what it held is free again.
 
@@ -108,9 +108,9 @@ def measure(keeper: int, disk: int, exact: bool = False, most_age: float = 0.0) 
     cpu = 0.0
     held: dict[tuple[int, int], int] = {}
     with contextlib.suppress(psutil.NoSuchProcess):
-        top = psutil.Process(keeper)
+        top = psutil.Process(supervisor)
         cpu += sum(top.cpu_times()[2:4])  # what it waited for: orphans, and the program itself
-        for process in TABLE.below(keeper, most_age):
+        for process in TABLE.below(supervisor, most_age):
             processes += 1
             with contextlib.suppress(psutil.Error):
                 cpu += _spent(process)
