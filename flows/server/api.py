@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
+from tasks.system.daemon import is_encrypted
+
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
 
@@ -22,7 +24,7 @@ class Api(httpx.Client):
     """A Prefect server's API, used as a `with` block; a busy or silent server is asked again for `patience` seconds."""
 
     def __init__(self, url: str, auth: tuple[str, str] | None, patience: float = PATIENCE_SECONDS) -> None:
-        super().__init__(base_url=url, auth=auth, timeout=ANSWER_SECONDS)
+        super().__init__(base_url=url, auth=auth, timeout=ANSWER_SECONDS, verify=is_encrypted(url))
         self._patience = patience
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:

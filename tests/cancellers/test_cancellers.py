@@ -115,7 +115,7 @@ def test_a_clear_loser_is_cancelled_before_its_end_and_the_reason_has_its_number
 
 
 @pytest.mark.parametrize("higher_is_better", [True, False], ids=["maximize", "minimize"])
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 5))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 5))])
 @every_canceller
 def test_a_clear_winner_is_never_cancelled(canceller: Canceller, seed: int, higher_is_better: bool) -> None:
     curve = rising(130, seed)

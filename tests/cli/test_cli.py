@@ -174,6 +174,7 @@ def test_who_stops_watching_does_not_stop_the_campaign(tmp_path: Path, home: Pat
     assert status("long")["state"] in ("interrupted", "stopped")
 
 
+@pytest.mark.slow
 def test_what_cannot_be_run_is_refused_detached_too_and_leaves_nothing(tmp_path: Path, home: Path) -> None:
     quad = str(quadratic(tmp_path / "quad"))
     cases = {("run", quad, "--server", "http://127.0.0.1:9/api", "--detach"): "no Prefect server answers there"}

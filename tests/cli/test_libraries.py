@@ -20,6 +20,7 @@ print(*sorted(late & sys.modules.keys()))
 """
 
 
+@pytest.mark.slow
 def test_the_libraries_of_a_search_are_loaded_when_the_block_ends() -> None:
     done = subprocess.run([sys.executable, "-c", LOOK], capture_output=True, text=True, check=True)
     assert done.stdout.split() == sorted(libraries.FOR_SEARCH)

@@ -242,6 +242,7 @@ def weights_of(data: Path) -> dict[str, Any]:
     return load_file(data / "base" / "model.safetensors")
 
 
+@pytest.mark.slow
 @quietly
 def test_a_seed_gives_the_same_model_again_and_another_seed_another(
     train: Callable[..., int], data: Path, tmp_path: Path

@@ -203,7 +203,8 @@ def _drawing(settings: dict[str, Any], number: int, count: int) -> Play:
     return lambda budget: (random.random(), np.random.random(), torch.rand(1).item())
 
 
-@pytest.mark.parametrize("sent", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM])
 def test_forks_end_with_the_program_in_the_middle_of_a_rollout(tmp_path: Path, sent: signal.Signals) -> None:
     out = tmp_path / "out"
     started = trainer_programs.program(

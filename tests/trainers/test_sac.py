@@ -129,7 +129,9 @@ def test_the_memory_keeps_the_latest_rows_whole() -> None:
     assert torch.equal(observations[:, :1], terminated)
 
 
-@pytest.mark.parametrize(("terminates", "first", "second"), [(True, 1.5, 1.0), (False, 2.0, 2.0)])
+@pytest.mark.parametrize(
+    ("terminates", "first", "second"), [(True, 1.5, 1.0), pytest.param(False, 2.0, 2.0, marks=pytest.mark.slow)]
+)
 def test_the_critics_learn_that_a_cut_off_life_goes_on_and_a_terminated_one_does_not(
     terminates: bool, first: float, second: float
 ) -> None:

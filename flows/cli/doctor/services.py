@@ -19,7 +19,7 @@ from flows.cli.doctor.machine import Check
 from flows.server import mlflow_process, server_process
 from flows.views.own_servers import NO_LOGIN
 from tasks.system.commands import command_of
-from tasks.system.daemon import Daemon, answers, free_port, page_of
+from tasks.system.daemon import Daemon, answers, free_port, is_encrypted, page_of
 from tasks.tracking import schema
 from tasks.tracking.client import SCHEMES
 from tasks.tracking.connection import Unreachable, probe_database, probe_server, without_credentials
@@ -123,7 +123,8 @@ def _version_in(answer: httpx.Response | None) -> str | None:
 def _get(url: str, path: str, home: Path) -> httpx.Response | None:
     """A server's answer; None without one. The reason is not shown: it may hold the address."""
     try:
-        return httpx.get(f"{url}{path}", auth=server_process.credentials(url, home), timeout=ASK_SECONDS)
+        login = server_process.credentials(url, home)
+        return httpx.get(f"{url}{path}", auth=login, timeout=ASK_SECONDS, verify=is_encrypted(url))
     except (httpx.HTTPError, httpx.InvalidURL, UnicodeError):
         return None
 
