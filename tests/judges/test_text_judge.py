@@ -524,6 +524,7 @@ def test_an_endpoint_that_fails_is_no_score(tmp_path: Path) -> None:
     assert score.error.startswith("3 of 3 questions could not be completed, the first (000000000000000")
 
 
+@pytest.mark.slow
 def test_a_taskset_that_ends_its_process_is_no_score(tmp_path: Path) -> None:
     """The last that scores here: the next would wait for another process, which takes seconds to import verifiers."""
     words = "question 0+. ended the process that computes it, with status 3"

@@ -716,6 +716,7 @@ def test_a_training_ends_with_its_steps_and_leaves_a_model_and_no_process(start:
     assert left(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_a_training_of_an_adapter_leaves_the_whole_model(start: Start, tmp_path: Path) -> None:
     assert ended(start(params={"lora_rank": 2, "learning_rate": 3e-4})) == (0, b"")
     out = tmp_path / "out"
