@@ -43,7 +43,7 @@ from benchmarks.trial_overhead import FILES, FOREIGN
 INSTALL = "apt-get install postgresql"
 ERRORS = re.compile(
     r"deadlock|database is locked|could not (serialize|obtain lock)|lock timeout|too many clients|connection refused"
-    r"|ERROR: |OperationalError|IntegrityError|UniqueViolation",
+    r"|\bERROR: |OperationalError|IntegrityError|UniqueViolation",
     re.IGNORECASE,
 )
 SENT_AGAIN = "metric_pk"
