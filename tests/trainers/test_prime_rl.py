@@ -277,6 +277,8 @@ def test_a_curve_is_measured_as_the_judge_samples_whatever_training_does(run: Ru
     assert curve["sampling"] == {"temperature": 1.0, "max_completion_tokens": 1024}
     assert (curve["interval"], curve["skip_first_step"]) == (4, True)
     assert curve["source"][0]["env"]["taskset"]["path"] == str(run.data / "curve.jsonl")
+    served = run.overlay(text)["inference"]["vllm"]
+    assert served["generation_config"] == "vllm", "or vLLM adds the model's own top_k, top_p and repetition penalty"
 
 
 def test_the_curve_is_the_metric_where_there_is_one_and_the_reward_stands_beside_it(run: Run) -> None:
@@ -585,7 +587,8 @@ def test_answers_that_all_score_the_same_are_seen(run: Run, rewards: list[float]
 def test_answers_that_failed_are_no_sign_of_questions_that_teach_nothing(run: Run) -> None:
     folder = run.folder / "rollouts/step_1/train/all"
     folder.mkdir(parents=True)
-    (folder / "traces.jsonl").write_text('{"traces": [{"rewards": {}}]}\n{"ok": false}\n' * 20)
+    failed = ('{"traces": [{"rewards": {}}]}', '{"traces": [{"rewards": {"correct": null}}]}', '{"ok": false}')
+    (folder / "traces.jsonl").write_text("".join(f"{line}\n" for line in failed) * 20)
     assert same_reward(run) is None
 
 
@@ -611,7 +614,7 @@ def test_the_model_is_the_last_complete_broadcast_with_the_base_s_tokenizer(run:
     ends.assemble(run, reached=11)
     model = tmp_path / "out/model"
     assert sorted(path.name for path in model.iterdir()) == [
-        "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
+        "config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
     ]  # fmt: skip
     assert quality_of(model / "model.safetensors") == pytest.approx(0.9)
     assert all(path.stat().st_nlink == 1 for path in model.iterdir()), "what has two names is refused by the engine"
@@ -716,11 +719,19 @@ def test_a_training_ends_with_its_steps_and_leaves_a_model_and_no_process(start:
     assert left(tmp_path) == []
 
 
+def test_the_curve_is_of_answers_that_nothing_was_added_to(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/curve.jsonl").write_text('{"id": 1, "answer": "1"}\n' * 4)
+    assert ended(start(params={"curve_interval": 2})) == (0, b"")
+    latest = reported(tmp_path)[-1]["metrics"]
+    assert abs(latest["pass@1"] - latest["reward/mean"]) < 0.15, "the stand-in's curve is its reward"
+
+
 def test_a_training_of_an_adapter_leaves_the_whole_model(start: Start, tmp_path: Path) -> None:
     assert ended(start(params={"lora_rank": 2, "learning_rate": 3e-4})) == (0, b"")
     out = tmp_path / "out"
     assert sorted(path.name for path in (out / "model").iterdir()) == [
-        "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
+        "config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
     ]  # fmt: skip
     assert quality_of(out / "model/model.safetensors") > quality_of(tmp_path / "data/base/model.safetensors") + 0.04
     assert 0.99 < json.loads((out / "prime_rl/run.json").read_text())["adapter_kept"] < 1.01, (

@@ -128,7 +128,8 @@ class Run:
             "inference": {
                 "backend_port": self.port + 1,
                 "server": {"port": self.port},
-                "vllm": {"seed": self.config["seed"] % 2**31},
+                # Or what a request leaves out is taken from the model's generation_config.json: a repetition penalty.
+                "vllm": {"seed": self.config["seed"] % 2**31, "generation_config": "vllm"},
             },
             "orchestrator": orchestrator,
         }
