@@ -503,6 +503,8 @@ MEMORY = "ValueError: Free memory on device ({}/79.1 GiB) on startup is less tha
         ("orchestrator.log", "RuntimeError: 10 consecutive empty train batches", "no learning signal: orchestrator.log: ", False),
         ("trainer.log", "RuntimeError: CUDA unknown error - this may be due to", "did not start: a GPU is gone: ", True),
         ("inference.log", "RuntimeError: No CUDA GPUs are available", "did not start: a GPU is gone: ", True),
+        ("trainer.log", "RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized",
+         "did not start: a GPU is gone: ", True),
         ("inference.log", "RuntimeError: The NVIDIA driver on your system is too old (found version 12020).",
          "did not start: the driver is too old: ", True),
         ("inference.log", "(EngineCore_DP0 pid=7) ERROR 08-21 22:40:01 [core.py:718] RuntimeError: Could not find nvcc and",
