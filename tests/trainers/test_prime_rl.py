@@ -812,12 +812,46 @@ def test_a_late_start_that_left_nothing_but_its_log_is_set_aside(run: Run) -> No
 
 
 @pytest.mark.slow
-def test_a_start_finds_the_compiled_kernels_of_the_checkout_and_leaves_them_alone(start: Start, tmp_path: Path) -> None:
+def test_a_start_finds_the_compiled_kernels_of_the_checkout_and_leaves_them_alone(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kept = tmp_path / "prime-rl/.cache/vllm/torch_compile_cache/stand-in"
     kept.mkdir(parents=True)
+    (tmp_path / "prime-rl/.cache/made_at").write_text(f"{tmp_path}/scratch/prime_rl_cache\n")
+    monkeypatch.setenv("TMPDIR", f"{tmp_path}/scratch")
     assert ended(start(Faults("compiles for long"), params={"start_deadline": 30})) == (0, b"")
     assert "first_start" not in json.loads((tmp_path / "out/prime_rl/run.json").read_text())
     assert not (tmp_path / "out/prime_rl/cache").exists() and not list(kept.iterdir())
+
+
+def test_kernels_that_were_compiled_elsewhere_are_left_alone_for_vllm_ends_without_their_parts(run: Run) -> None:
+    kept = Path(run.settings.prime_rl) / ".cache"
+    kept.mkdir(parents=True)
+    (kept / "made_at").write_text("/of/another/trial/cache\n")
+    prime_rl.begin_with_kernels(run)
+    assert not run.cache.exists()
+    assert "compiled at /of/another/trial/cache" in json.loads((run.home / "run.json").read_text())["kernels"]
+    stated = Run(run.config, Settings(run.settings.prime_rl, cache=str(kept)))
+    with pytest.raises(Failed, match=r"^refused: .*/of/another/trial/cache.*: fill it anew"):
+        prime_rl.begin_with_kernels(stated)
+
+
+def test_kept_kernels_say_where_they_were_compiled_and_are_found_there_again(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
+    first = Run(run.config, Settings(run.settings.prime_rl, keep_cache=True))
+    (first.cache / "vllm").mkdir(parents=True)
+    ends.tidy(first)
+    assert (
+        first.variables()["VLLM_CACHE_ROOT"] == str(tmp_path / "scratch/prime_rl_cache/vllm")
+        and not first.cache.exists()
+    )
+    Path(run.settings.prime_rl).mkdir()
+    first.kept.rename(Path(run.settings.prime_rl) / ".cache")
+    second = Run(run.config, run.settings)
+    prime_rl.begin_with_kernels(second)
+    assert (second.cache / "vllm").is_dir() and second.cache == first.cache
 
 
 @pytest.mark.slow
