@@ -160,7 +160,7 @@ def begin_with_kernels(run: Run) -> None:
         return
     made_at = (begin_with / MADE_AT).read_text().strip() if (begin_with / MADE_AT).is_file() else "an unknown place"
     if made_at == str(run.cache):
-        shutil.copytree(begin_with, run.cache)
+        shutil.copytree(begin_with, run.cache, dirs_exist_ok=True)
         return
     why = (
         f"{begin_with} was compiled at {made_at}, and would be used at {run.cache}, where vLLM does not find its parts"
