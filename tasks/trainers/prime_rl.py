@@ -47,7 +47,7 @@ from prime_rl_parts.machine import (
     open_many_files,
 )
 from prime_rl_parts.reasons import complaint, read
-from prime_rl_parts.run import Run, Settings
+from prime_rl_parts.run import MADE_AT, Run, Settings
 from prime_rl_parts.watch import Watch
 
 CANCELLED = 42
@@ -132,11 +132,7 @@ def prepare(run: Run) -> None:
     if not which["commit"].startswith(settings.prime_rl_commit):
         wanted = f"prime_rl_commit is {settings.prime_rl_commit}"
         raise Failed(f"refused: {settings.prime_rl} is at commit {which['commit']}, and {wanted}")
-    begin_with = Path(settings.cache or f"{settings.prime_rl}/.cache")
-    if settings.cache and not begin_with.is_dir():
-        raise Failed(f"refused: cache = {settings.cache!r} is no folder that this program may read: see `readable`")
-    if begin_with.is_dir():
-        shutil.copytree(begin_with, run.cache)
+    begin_with_kernels(run)
     for path in (run.base / "config.json", run.data / "train.jsonl"):
         if not path.is_file():
             raise Failed(f"refused: there is no {path}: it is made by `nightshift env prepare`")
@@ -152,6 +148,26 @@ def prepare(run: Run) -> None:
     run.questions.write_text("\n".join(questions) + "\n")
     run.note(**which, gpus=run.gpus, ports=[run.port, run.port + 5], memory_looked_at=bool(found))
     ask_rl(run)
+
+
+def begin_with_kernels(run: Run) -> None:
+    """Copy the kept kernels to where they were compiled, if they can be found there."""
+    stated = run.settings.cache
+    begin_with = Path(stated or f"{run.settings.prime_rl}/.cache")
+    if not begin_with.is_dir():
+        if stated:
+            raise Failed(f"refused: cache = {stated!r} is no folder that this program may read: see `readable`")
+        return
+    made_at = (begin_with / MADE_AT).read_text().strip() if (begin_with / MADE_AT).is_file() else "an unknown place"
+    if made_at == str(run.cache):
+        shutil.copytree(begin_with, run.cache, dirs_exist_ok=True)
+        return
+    why = (
+        f"{begin_with} was compiled at {made_at}, and would be used at {run.cache}, where vLLM does not find its parts"
+    )
+    if stated:
+        raise Failed(f"refused: {why}: fill it anew with keep_cache, in the same sandbox")
+    run.note(kernels=f"compiled anew: {why}")
 
 
 def ask_rl(run: Run) -> None:

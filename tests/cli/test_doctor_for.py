@@ -147,7 +147,10 @@ def test_a_machine_for_prime_rl_is_in_order_but_for_kept_kernels(
     bad = {name: check for name, check in checks.items() if check.state != "ok"}
     assert list(bad) == ["data", "kernels"], bad
     assert "flash_attention_2" in checks["attention"].fact and "494,032,768" in checks["memory"].fact
-    (Path(str(environment.fixed["prime_rl"])) / ".cache/vllm").mkdir(parents=True)
+    kept = Path(str(environment.fixed["prime_rl"])) / ".cache"
+    (kept / "vllm").mkdir(parents=True)
+    assert "compiled at an unknown place" in found("kernels", environment, home).fact
+    (kept / "made_at").write_text("/tmp/home/prime_rl_cache\n")
     assert found("kernels", environment, home).state == "ok"
 
 

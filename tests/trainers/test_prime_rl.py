@@ -277,6 +277,8 @@ def test_a_curve_is_measured_as_the_judge_samples_whatever_training_does(run: Ru
     assert curve["sampling"] == {"temperature": 1.0, "max_completion_tokens": 1024}
     assert (curve["interval"], curve["skip_first_step"]) == (4, True)
     assert curve["source"][0]["env"]["taskset"]["path"] == str(run.data / "curve.jsonl")
+    served = run.overlay(text)["inference"]["vllm"]
+    assert served["generation_config"] == "vllm", "or vLLM adds the model's own top_k, top_p and repetition penalty"
 
 
 def test_the_curve_is_the_metric_where_there_is_one_and_the_reward_stands_beside_it(run: Run) -> None:
@@ -501,6 +503,8 @@ MEMORY = "ValueError: Free memory on device ({}/79.1 GiB) on startup is less tha
         ("orchestrator.log", "RuntimeError: 10 consecutive empty train batches", "no learning signal: orchestrator.log: ", False),
         ("trainer.log", "RuntimeError: CUDA unknown error - this may be due to", "did not start: a GPU is gone: ", True),
         ("inference.log", "RuntimeError: No CUDA GPUs are available", "did not start: a GPU is gone: ", True),
+        ("trainer.log", "RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized",
+         "did not start: a GPU is gone: ", True),
         ("inference.log", "RuntimeError: The NVIDIA driver on your system is too old (found version 12020).",
          "did not start: the driver is too old: ", True),
         ("inference.log", "(EngineCore_DP0 pid=7) ERROR 08-21 22:40:01 [core.py:718] RuntimeError: Could not find nvcc and",
@@ -585,7 +589,8 @@ def test_answers_that_all_score_the_same_are_seen(run: Run, rewards: list[float]
 def test_answers_that_failed_are_no_sign_of_questions_that_teach_nothing(run: Run) -> None:
     folder = run.folder / "rollouts/step_1/train/all"
     folder.mkdir(parents=True)
-    (folder / "traces.jsonl").write_text('{"traces": [{"rewards": {}}]}\n{"ok": false}\n' * 20)
+    failed = ('{"traces": [{"rewards": {}}]}', '{"traces": [{"rewards": {"correct": null}}]}', '{"ok": false}')
+    (folder / "traces.jsonl").write_text("".join(f"{line}\n" for line in failed) * 20)
     assert same_reward(run) is None
 
 
@@ -611,7 +616,7 @@ def test_the_model_is_the_last_complete_broadcast_with_the_base_s_tokenizer(run:
     ends.assemble(run, reached=11)
     model = tmp_path / "out/model"
     assert sorted(path.name for path in model.iterdir()) == [
-        "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
+        "config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
     ]  # fmt: skip
     assert quality_of(model / "model.safetensors") == pytest.approx(0.9)
     assert all(path.stat().st_nlink == 1 for path in model.iterdir()), "what has two names is refused by the engine"
@@ -716,12 +721,20 @@ def test_a_training_ends_with_its_steps_and_leaves_a_model_and_no_process(start:
     assert left(tmp_path) == []
 
 
+def test_the_curve_is_of_answers_that_nothing_was_added_to(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/curve.jsonl").write_text('{"id": 1, "answer": "1"}\n' * 4)
+    assert ended(start(params={"curve_interval": 2})) == (0, b"")
+    latest = reported(tmp_path)[-1]["metrics"]
+    assert abs(latest["pass@1"] - latest["reward/mean"]) < 0.15, "the stand-in's curve is its reward"
+
+
 @pytest.mark.slow
 def test_a_training_of_an_adapter_leaves_the_whole_model(start: Start, tmp_path: Path) -> None:
     assert ended(start(params={"lora_rank": 2, "learning_rate": 3e-4})) == (0, b"")
     out = tmp_path / "out"
     assert sorted(path.name for path in (out / "model").iterdir()) == [
-        "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
+        "config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
     ]  # fmt: skip
     assert quality_of(out / "model/model.safetensors") > quality_of(tmp_path / "data/base/model.safetensors") + 0.04
     assert 0.99 < json.loads((out / "prime_rl/run.json").read_text())["adapter_kept"] < 1.01, (
@@ -800,12 +813,46 @@ def test_a_late_start_that_left_nothing_but_its_log_is_set_aside(run: Run) -> No
 
 
 @pytest.mark.slow
-def test_a_start_finds_the_compiled_kernels_of_the_checkout_and_leaves_them_alone(start: Start, tmp_path: Path) -> None:
+def test_a_start_finds_the_compiled_kernels_of_the_checkout_and_leaves_them_alone(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kept = tmp_path / "prime-rl/.cache/vllm/torch_compile_cache/stand-in"
     kept.mkdir(parents=True)
+    (tmp_path / "prime-rl/.cache/made_at").write_text(f"{tmp_path}/scratch/prime_rl_cache\n")
+    monkeypatch.setenv("TMPDIR", f"{tmp_path}/scratch")
     assert ended(start(Faults("compiles for long"), params={"start_deadline": 30})) == (0, b"")
     assert "first_start" not in json.loads((tmp_path / "out/prime_rl/run.json").read_text())
     assert not (tmp_path / "out/prime_rl/cache").exists() and not list(kept.iterdir())
+
+
+def test_kernels_that_were_compiled_elsewhere_are_left_alone_for_vllm_ends_without_their_parts(run: Run) -> None:
+    kept = Path(run.settings.prime_rl) / ".cache"
+    kept.mkdir(parents=True)
+    (kept / "made_at").write_text("/of/another/trial/cache\n")
+    prime_rl.begin_with_kernels(run)
+    assert not run.cache.exists()
+    assert "compiled at /of/another/trial/cache" in json.loads((run.home / "run.json").read_text())["kernels"]
+    stated = Run(run.config, Settings(run.settings.prime_rl, cache=str(kept)))
+    with pytest.raises(Failed, match=r"^refused: .*/of/another/trial/cache.*: fill it anew"):
+        prime_rl.begin_with_kernels(stated)
+
+
+def test_kept_kernels_say_where_they_were_compiled_and_are_found_there_again(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
+    first = Run(run.config, Settings(run.settings.prime_rl, keep_cache=True))
+    (first.cache / "vllm").mkdir(parents=True)
+    ends.tidy(first)
+    assert (
+        first.variables()["VLLM_CACHE_ROOT"] == str(tmp_path / "scratch/prime_rl_cache/vllm")
+        and not first.cache.exists()
+    )
+    Path(run.settings.prime_rl).mkdir()
+    first.kept.rename(Path(run.settings.prime_rl) / ".cache")
+    second = Run(run.config, run.settings)
+    prime_rl.begin_with_kernels(second)
+    assert (second.cache / "vllm").is_dir() and second.cache == first.cache
 
 
 @pytest.mark.slow

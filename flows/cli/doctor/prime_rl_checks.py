@@ -22,6 +22,7 @@ from environments import Environment, plugins
 from environments.recipe import DATA
 from flows.cli.doctor.machine import Check, State, gib
 from flows.cli.doctor.model_memory import answers_at_once, model_of, of_training
+from tasks.sandbox.confinement import HOME
 from tasks.system.commands import Unanswered, ask
 from tasks.system.slot import VISIBLE
 
@@ -40,6 +41,8 @@ LEAST_CAPABILITY = (8, 0)
 """That FlashAttention 2 and bfloat16 need: Ampere."""
 NEWEST, FOR_NEWEST = (12, 0), (12, 9)
 """Compute capability of an RTX 50 and PRO 6000, and the first toolkit that prime-rl's kernels for it compile with."""
+IN_TRIALS = f"{HOME}/prime_rl_cache"
+"""Where a trial in bubblewrap has its compiled kernels."""
 PAGE = "docs/two-gpus.md, step {}"
 
 
@@ -280,6 +283,13 @@ def kernels(box: Box) -> Check:
         state: State = "bad" if settings.cache else "note"
         fact = f"there is no {folder}: every trial compiles vLLM's kernels anew"
         return Check("kernels", state, fact, remedy, {"folder": str(folder), "bytes": 0})
+    from prime_rl_parts.run import MADE_AT
+
+    made_at = (folder / MADE_AT).read_text().strip() if (folder / MADE_AT).is_file() else "an unknown place"
+    if made_at != IN_TRIALS:
+        fact = f"{folder} was compiled at {made_at}, and a trial in bubblewrap looks for its parts at {IN_TRIALS}"
+        remedy = f"delete it and fill it anew: {PAGE.format(5)}"
+        return Check("kernels", "bad" if settings.cache else "note", fact, remedy, {"folder": str(folder)})
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     fact = f"{gib(size)} of compiled kernels in {folder}"
     details = {"folder": str(folder), "bytes": size}

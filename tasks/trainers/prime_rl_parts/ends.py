@@ -13,7 +13,7 @@ from pathlib import Path
 
 from prime_rl_parts import Failed, adapter
 from prime_rl_parts.reasons import LOG_BYTES, read
-from prime_rl_parts.run import Run
+from prime_rl_parts.run import MADE_AT, Run
 
 SWEEP_SECONDS = 20.0
 SUBREAPER = 36
@@ -103,8 +103,14 @@ def tidy(run: Run) -> None:
     """Keep the end of each log, and delete large files."""
     large = ("rollouts", "broadcasts", "checkpoints")
     folders = [f"{start}/{name}" for start in ("run", "first_start") for name in large]
-    for name in (*folders, "converted", *(() if run.settings.keep_cache else ("cache",))):
+    for name in (*folders, "converted"):
         shutil.rmtree(run.home / name, ignore_errors=True)
+    if run.settings.keep_cache and run.cache.is_dir():
+        (run.cache / MADE_AT).write_text(f"{run.cache}\n")
+        if run.cache != run.kept:
+            shutil.copytree(run.cache, run.kept, symlinks=True)
+    if run.cache != run.kept or not run.settings.keep_cache:
+        shutil.rmtree(run.cache, ignore_errors=True)
     run.questions.unlink(missing_ok=True)
     for path in run.home.rglob("*.log"):
         if not path.is_symlink() and path.stat().st_size > LOG_BYTES:

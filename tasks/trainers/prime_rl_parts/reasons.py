@@ -17,7 +17,8 @@ CLASSES = (
      r"KV cache is needed, which is larger|maximum number of tokens that can be stored in KV cache"),
     ("port in use", True, r"[Aa]ddress (already )?in use|EADDRINUSE"),
     ("did not start: a GPU is gone", True, r"uncorrectable ECC|fallen off the bus|no CUDA-capable device|GPU is lost|"
-     r"CUDA driver initialization failed|CUDA unknown error|No CUDA GPUs are available|NVML: Driver/library version"),
+     r"CUDA driver initialization failed|CUDA unknown error|No CUDA GPUs are available|NVML: Driver/library version|"
+     r"Error 802: system not yet initialized"),
     ("did not start: the driver is too old", True, r"NVIDIA driver on your system is too old|"
      r"CUDA driver version is insufficient|no kernel image is available"),
     ("did not start: there is no CUDA compiler", True, r"Could not find nvcc|nvcc.*(not found|No such file)|"

@@ -23,6 +23,9 @@ CUSTOM = frozenset(
      "qwen3_5_text", "qwen3_5_moe_text", "qwen3_5", "qwen3_5_moe", "gpt_oss"}
 )  # fmt: skip
 """Types of models that prime-rl has code of its own for, at commit 559b4477 (src/prime_rl/trainer/models)."""
+MADE_AT = "made_at"
+"""The file in a folder of compiled kernels that says where they were compiled: vLLM notes the paths of its own, and an
+engine that does not find them there ends. In bubblewrap that is the same path in every trial."""
 OURS = "nightshift-"
 """Prefix of a training's marker, PRL_RUN_ID, which all of its processes inherit."""
 
@@ -98,7 +101,8 @@ class Run:
         self.data = Path(self.config["data"] or "nowhere")
         self.base = Path(self.settings.model or self.data / "base")
         self.questions = self.home / "train.jsonl"
-        self.cache = self.home / "cache"
+        self.kept = self.home / "cache"
+        self.cache = Path(os.environ["TMPDIR"], "prime_rl_cache") if "TMPDIR" in os.environ else self.kept
 
     def overlay(self, tuned: str) -> dict[str, Any]:
         """The keys that override train.toml."""
@@ -128,7 +132,8 @@ class Run:
             "inference": {
                 "backend_port": self.port + 1,
                 "server": {"port": self.port},
-                "vllm": {"seed": self.config["seed"] % 2**31},
+                # Or what a request leaves out is taken from the model's generation_config.json: a repetition penalty.
+                "vllm": {"seed": self.config["seed"] % 2**31, "generation_config": "vllm"},
             },
             "orchestrator": orchestrator,
         }

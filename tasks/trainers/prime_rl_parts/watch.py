@@ -198,6 +198,6 @@ def same_reward(run: Run) -> float | None:
     for line in Lines(latest).new() if latest else ():
         with suppress(ValueError, KeyError):
             for trace in json.loads(line)["traces"]:
-                if scores := trace["rewards"].values():  # an answer that failed has none
+                if scores := [score for score in trace["rewards"].values() if score]:  # one that failed has null
                     rewards.append(sum(score["score"] * score.get("weight", 1) for score in scores))
     return rewards[0] if len(rewards) >= 8 and len(set(rewards)) == 1 else None

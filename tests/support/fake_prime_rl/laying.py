@@ -106,6 +106,7 @@ def base_model(folder: Path, quality: float = 0.4) -> Path:
     """A model directory of the form that training starts from, with weights that only the stand-in can read."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps({"model_type": "stand_in", "hidden_size": 4}))
+    (folder / "generation_config.json").write_text(json.dumps({"repetition_penalty": 1.1, "top_k": 20, "top_p": 0.8}))
     (folder / "tokenizer.json").write_text(json.dumps({"version": "1.0"}))
     (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": "{{ messages }}"}))
     (folder / "model.safetensors").write_bytes(weights(quality, bytes(64)))
