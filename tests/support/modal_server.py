@@ -11,6 +11,7 @@ import base64
 import contextlib
 import functools
 import json
+import shutil
 import ssl
 import subprocess
 import threading
@@ -87,13 +88,13 @@ class ModalServer:
             raise GRPCError(self.faults[name], f"{name} fails in this test")
         login = tuple(stream.metadata.get(f"x-modal-token-{part}") for part in ("id", "secret"))
         second = name.endswith("V2")
-        if login != LOGIN or (second and stream.metadata.get("x-modal-auth-token") != self._token()):
+        if login != LOGIN or (second and stream.metadata.get("x-modal-auth-token") != token()):
             raise GRPCError(Status.UNAUTHENTICATED, "no such login")
         facts = await getattr(self, f"_{name.removesuffix('V2')}")(asked, second)
         await stream.send_message(kind(**facts))
 
     async def _AuthTokenGet(self, asked: Any, second: bool) -> dict[str, Any]:
-        return {"token": self._token()}
+        return {"token": token()}
 
     async def _EnvironmentGetOrCreate(self, asked: Any, second: bool) -> dict[str, Any]:
         settings = self.api.EnvironmentSettings(image_builder_version="2025.06")
@@ -126,7 +127,7 @@ class ModalServer:
             variables |= self._secrets[secret]
         self.made.append(definition)
         await asyncio.to_thread(self.containers.start, name, variables)
-        self._ids[name] = f"sb-{len(self.made):0{FIRST if not second else FIRST + 4}d}"
+        self._ids[name] = f"sb-{len(self.made):0{FIRST + 4 * second}d}"
         return {"sandbox_id": self._ids[name], **({"task_id": "ta-1"} if second else {})}
 
     async def _SandboxGetTaskId(self, asked: Any, second: bool) -> dict[str, Any]:
@@ -164,13 +165,12 @@ class ModalServer:
         """The name of the sandbox that a question is about, while it runs."""
         return next((name for name in self.containers.running if self._ids.get(name) == asked.sandbox_id), None)
 
-    @functools.cache  # noqa: B019 -- one server, one token
-    def _token(self) -> str:
-        """A token as of Modal's control plane: of its three parts the SDK reads the second."""
-        claims = json.dumps({"exp": int(time.time()) + 3600}).encode()
-        return f"e30.{base64.urlsafe_b64encode(claims).decode().rstrip('=')}.signature"
 
-    __hash__ = object.__hash__
+@functools.cache
+def token() -> str:
+    """A token as of Modal's control plane: of its three parts the SDK reads the second."""
+    claims = json.dumps({"exp": int(time.time()) + 3600}).encode()
+    return f"e30.{base64.urlsafe_b64encode(claims).decode().rstrip('=')}.signature"
 
 
 async def _relay(url: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -189,6 +189,8 @@ async def _relay(url: str, reader: asyncio.StreamReader, writer: asyncio.StreamW
 @contextlib.contextmanager
 def modal_server(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModalServer]:
     """The server, and a login of it in the variables of this process and of those that it starts."""
+    if shutil.which(CERTIFICATE[0]) is None:
+        pytest.skip("not installed: apt-get install openssl")
     import modal
     from grpclib.server import Server
     from modal_proto import api_pb2
@@ -212,7 +214,7 @@ def modal_server(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Moda
     thread = threading.Thread(target=asyncio.run, args=(serve(),))
     thread.start()
     try:
-        started.wait()
+        assert started.wait(60)
         monkeypatch.setenv("MODAL_SERVER_URL", f"http://127.0.0.1:{port}")
         for name, value in zip(("MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET"), LOGIN, strict=True):
             monkeypatch.setenv(name, value)

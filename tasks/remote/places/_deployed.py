@@ -26,8 +26,6 @@ from tasks.system.home import home
 SECRET = ".remote-secret"
 ANSWER_SECONDS = 5.0
 """Longest wait for an answer of a container that may not serve yet."""
-
-
 LISTED_SECONDS = 30.0
 """Longest time until a new deployment is found by its name."""
 
