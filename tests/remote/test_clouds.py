@@ -36,8 +36,7 @@ def cloud(
         else:
             containers = stack.enter_context(modal_server(tmp_path / "cloud", monkeypatch)).containers
         yield request.param, containers
-        for name in list(containers.running):
-            containers.end(name)
+        containers.end_all()
 
 
 def problem(folder: Path, trainer: str, fit: str = FIT) -> Environment:
@@ -107,8 +106,8 @@ def test_a_container_that_never_serves_is_given_up_and_removed(
 
     with pytest.raises(NotReady, match="does not serve the protocol"):
         place.reach("key", 60.0)
-    place.tear_down("key", 1.0)
-    place.tear_down("key", 1.0)
+    place.tear_down("key", 30.0)
+    place.tear_down("key", 30.0)
 
     assert not containers.running
 

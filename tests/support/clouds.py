@@ -32,6 +32,10 @@ class Containers:
         del self.running[name]
         self._stacks.pop(name).close()
 
+    def end_all(self) -> None:
+        for name in list(self.running):
+            self.end(name)
+
     @property
     def starts(self) -> int:
         """Trainings that were started, in all containers."""

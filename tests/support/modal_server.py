@@ -223,8 +223,8 @@ def modal_server(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Moda
         yield found
     finally:
         modal.Client.from_env().close()  # the next test's server is another
-        for name in list(found.containers.running):
-            found.containers.end(name)
+        found.containers.end_all()  # so that their connections end
         over.set()
         thread.join()
+        found.containers.end_all()  # what was under way
         endpoint._authorities.cache_clear()
