@@ -156,6 +156,7 @@ def measure(options: argparse.Namespace, folder: Path, server: Server) -> Figure
     with ExitStack() as stack:
         workers = stack.enter_context(work_pool.working(folder, options.parallel)) if options.pool else None
         life = lives.begin(command, folder / "scale.log")
+        stack.callback(life.kill, signal.SIGKILL)  # where this process is told to end
         if options.strace:
             stack.enter_context(traced(life.pid, folder / "strace.txt"))
         watch.follow(life)
