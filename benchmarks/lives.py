@@ -322,8 +322,9 @@ def relatives(ledger: Ledger, draw: random.Random) -> dict[str, tuple[psutil.Pro
 
 def left_over(ledger: Ledger) -> int:
     """Processes of a campaign's trials that are alive, their supervisors among them."""
-    marked = {process.pid for process in orphans.marked(ledger.campaign.campaign_id)}
-    own = ledger.campaign.campaign_id.encode().hex()
+    name = ledger.campaign.campaign_id
+    marked = {process.pid for mark in (name, f"launched/{name}") for process in orphans.marked(mark)}
+    own = name.encode().hex()
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             command = process.cmdline()

@@ -1,14 +1,23 @@
 """How a campaign of many trials at once holds up: 16 slots, 100 trials that sleep, a fifth of them killed.
 
     python -m benchmarks.scale [--parallel 16] [--trials 100] [--seconds 60] [--killed 0.2] [--seed 0] [--json]
+                               [--pool process] [--database postgres]
 
 A real campaign (launch here, TPE, sandboxed programs, no MLflow) at a Prefect server of its own, whose Machine block
 says `cpu_slots`: a program that sleeps needs no core. Of each trial that is to be killed, the program, its child or its
 supervisor gets SIGKILL at a random moment of its sleep.
 
+With --pool process each trial is a flow run of a Prefect work pool with two workers on this machine (launch = gpu-pair,
+gpu.prefect.yaml), which take that many at once, all together. The workers keep Prefect's defaults unless a variable
+says otherwise, such as PREFECT_WORKER_QUERY_SECONDS=1. --database postgres has Prefect's server on a PostgreSQL of its
+own, as docs/work-pools.md advises.
+
 lost          trials without a verdict at the end
 doubled       trials that were decided twice, or held a slot more often than they had runs
-left running  processes of trials that are alive at the end
+left running  processes of trials that are alive at the end; with a pool, its flow runs too
+again         with a pool, runs that were launched more than once
+seconds to    with a pool, median from when a run was asked for until it began: until a worker asked the server, and
+begin         Python had started
 harmed        trials that crashed although nobody killed them, or did not although somebody did
 of linear     work that slots did while there was a trial for every slot (from the baseline's verdict until the last
               trial began), as a share of what so many slots can do. A whole trial is its sleep; a killed one is the
@@ -36,14 +45,16 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import psutil
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import lives
+from benchmarks import lives, work_pool
 from benchmarks.lives import Life, Server
+from benchmarks.postgres import INSTALL, binary, databases, postgres
 from benchmarks.traffic import traced, traffic
 from tasks.sandbox import supervisor
 from tasks.store.ledger import Ledger
@@ -78,6 +89,8 @@ class Watch:
     draw: random.Random
     seconds: float
     doomed: set[int]
+    launched: bool
+    """Whether trials are flow runs of a pool: their processes are marked as such."""
     killed: dict[int, str] = field(default_factory=dict)
     samples: list[Sample] = field(default_factory=list)
     _due: dict[int, float] = field(default_factory=dict)
@@ -92,9 +105,10 @@ class Watch:
 
     def _kill(self, ledger: Ledger) -> None:
         alive: dict[int, list[psutil.Process]] = {}
-        for process in orphans.marked(ledger.campaign.campaign_id):
+        mark = f"launched/{ledger.campaign.campaign_id}" if self.launched else ledger.campaign.campaign_id
+        for process in orphans.marked(mark):
             with suppress(psutil.Error, ValueError, KeyError):
-                number = int(process.environ()[orphans.MARKER].split("/")[1])
+                number = int(process.environ()[orphans.MARKER].removeprefix(f"{mark}/").split("/")[0])
                 if number in self.doomed and any(part.endswith("fit.py") for part in process.cmdline()):
                     alive.setdefault(number, []).append(process)
         now = time.monotonic()
@@ -132,20 +146,23 @@ def measure(options: argparse.Namespace, folder: Path, server: Server) -> Figure
     draw = random.Random(options.seed)
     spec = lives.write_problem(folder / "problem", seconds=options.seconds, proposer="tpe", seed=options.seed)
     doomed = set(draw.sample(range(1, options.trials + 1), round(options.killed * options.trials)))
-    watch = Watch(draw, options.seconds, doomed)
+    watch = Watch(draw, options.seconds, doomed, launched=bool(options.pool))
     command = [
         "run", str(spec), "--name", NAME, "--trials", str(options.trials), "--parallel", str(options.parallel),
         "--cancel", "none", "--tracking", "off", "--server", server.url,
         "--set", f"budget_seconds={options.seconds + SPARE_SECONDS:g}",
+        *(["--launch", work_pool.LAUNCH] if options.pool else []),
     ]  # fmt: skip
-    life = lives.begin(command, folder / "scale.log")
-    with ExitStack() as tracing:
+    with ExitStack() as stack:
+        workers = stack.enter_context(work_pool.working(folder, options.parallel)) if options.pool else None
+        life = lives.begin(command, folder / "scale.log")
+        stack.callback(life.kill, signal.SIGKILL)  # where this process is told to end
         if options.strace:
-            tracing.enter_context(traced(life.pid, folder / "strace.txt"))
+            stack.enter_context(traced(life.pid, folder / "strace.txt"))
         watch.follow(life)
-    if life.status:
-        raise RuntimeError(f"the campaign ended with {life.status}: {(folder / 'scale.log').read_text()[-2000:]}")
-    found = figures(options, Ledger.open(NAME), watch)
+        if life.status:
+            raise RuntimeError(f"the campaign ended with {life.status}: {(folder / 'scale.log').read_text()[-2000:]}")
+        found = figures(options, Ledger.open(NAME), watch, workers.left_running() if workers else 0)
     if options.strace:
         counts = traffic(folder / "strace.txt", life.pid, folder / "home" / NAME)
         each = {name: round(count / (options.trials + 1), 1) for name, count in sorted(counts.items())}
@@ -153,11 +170,15 @@ def measure(options: argparse.Namespace, folder: Path, server: Server) -> Figure
     return found
 
 
-def figures(options: argparse.Namespace, ledger: Ledger, watch: Watch) -> Figures:
+def figures(options: argparse.Namespace, ledger: Ledger, watch: Watch, flow_runs: int) -> Figures:
     history, seconds = ledger.history(), options.seconds
     numbers, events = {trial.number for trial in history}, list(ledger.events())
     decided = Counter(event["trial"] for event in events if event["event"] == "settled")
     held = Counter(event["number"] for event in events if event["event"] == "slot")
+    launches = [event for event in events if event["event"] == "launch"]
+    again = {event["run"] for event in launches if event["what"] == "died"}
+    asked = {(event["run"], event["launch"]): event["time"] for event in launches if event["what"] == "asked"}
+    waits = [e["time"] - asked[e["run"], e["launch"]] for e in launches if e["what"] == "began"]
     crashed = {trial.number for trial in history if trial.verdict.kind == "crash"}
     runs = {trial.number: trial.runs[0] for trial in history}
     begun = next(event["time"] for event in events if event["event"] == "settled" and event["trial"] == 0)
@@ -175,7 +196,8 @@ def figures(options: argparse.Namespace, ledger: Ledger, watch: Watch) -> Figure
         "lost": len(set(range(options.trials + 1)) - numbers),
         "doubled": sum(count > 1 for count in decided.values())
         + sum(count > len(_trial(history, number).runs) for number, count in held.items()),
-        "left_running": lives.left_over(ledger), "harmed": len(crashed ^ set(watch.killed)),
+        "left_running": lives.left_over(ledger) + flow_runs, "again": len(again),
+        "seconds_to_begin": round(median(waits), 1) if waits else 0.0, "harmed": len(crashed ^ set(watch.killed)),
         "of_linear": share(last), "to_the_end": share(end), "minutes": round((end - begun) / 60, 2),
         "engine_first_third": _per_trial(watch.samples, 0), "engine_last_third": _per_trial(watch.samples, 2),
         "files_per_trial": round(len(files) / len(numbers), 1),
@@ -215,30 +237,39 @@ def settled(options: argparse.Namespace, folder: Path) -> Iterator[Server]:
     for name in FOREIGN:
         os.environ.pop(name, None)
     os.environ["NIGHTSHIFT_HOME"] = str(folder / "home")
-    server = Server.start(folder / "server", free_port(FIRST_PORT))
-    try:
+    with ExitStack() as stack:
+        if options.database == "postgres":
+            folder.chmod(0o755)  # for PostgreSQL's own user
+            base = stack.enter_context(postgres(folder / "postgres"))
+            os.environ["PREFECT_API_DATABASE_CONNECTION_URL"] = stack.enter_context(databases(base))[0]
+        server = Server.start(folder / "server", free_port(FIRST_PORT))
+        stack.callback(server.kill)
         server.wait()
         os.environ["PREFECT_API_URL"] = server.url
         from blocks.machine import Machine
 
         Machine(cpu_slots=options.parallel).save("nightshift", overwrite=True)
         yield server
-    finally:
-        server.kill()
 
 
 def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the server is ended, too
+    # What a shell starts in its background is deaf to SIGINT, and so would be workers, which end themselves by it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     parser = argparse.ArgumentParser(description="A campaign of many trials at once, some of which are killed.")
     parser.add_argument("--parallel", type=int, default=16, help="trials at once (16)")
     parser.add_argument("--trials", type=int, default=100, help="the baseline not counted (100)")
     parser.add_argument("--seconds", type=float, default=60.0, help="that each of them sleeps (60)")
     parser.add_argument("--killed", type=float, default=0.2, help="share of the trials (0.2)")
     parser.add_argument("--seed", type=int, default=0, help="of the kills and of the campaign (0)")
+    parser.add_argument("--pool", choices=("process",), help="train in a work pool with workers of this type")
+    parser.add_argument("--database", choices=("sqlite", "postgres"), default="sqlite", help="of the server (sqlite)")
     parser.add_argument("--strace", action="store_true", help="count the calls on the campaign's folder; slow")
     parser.add_argument("--keep", type=Path, help="a new folder to run in, which stays")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     options = parser.parse_args()
+    if options.database == "postgres" and binary("initdb") is None:
+        parser.error(f"PostgreSQL is not installed: {INSTALL}")
     with tempfile.TemporaryDirectory(prefix="nightshift-scale-") as temporary:
         folder = options.keep or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -113,6 +114,16 @@ def test_a_benchmark_runs_at_its_smallest_size_and_prints_a_table(name: str, tmp
 
     assert len(table.splitlines()) >= 2
     assert re.search(r"\d", table)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_trials_in_a_work_pool_are_neither_lost_nor_doubled_nor_left_running() -> None:
+    size = ("--parallel", "2", "--trials", "4", "--seconds", "4", "--killed", "0.25")
+    found = json.loads(run("scale", "--pool", "process", *size, "--json"))
+
+    assert (found["trials"], found["killed"], found["seconds_to_begin"] > 0) == (4, 1, True)
+    assert not any(found[harm] for harm in ("lost", "doubled", "left_running", "harmed"))
 
 
 def test_every_benchmark_is_listed() -> None:

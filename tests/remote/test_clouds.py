@@ -1,9 +1,10 @@
-"""Trainings in clouds, at stand-ins: one container for each trial, found again after a kill, and always removed."""
+"""Trainings in clouds, at servers that stand in for them: one container for each trial, found again after a kill, and always removed."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,9 @@ from tasks.store.ledger import freeze
 from tasks.store.workspace import TrialDir
 from tasks.train import run_program
 from tasks.trial import Proposal, Run
-from tests.support import clouds
-from tests.support.clouds import Containers
+from tests.support.clouds import Containers, basilica
 from tests.support.endpoints import remote_quadratic
+from tests.support.modal_server import modal_server
 from tests.support.toy import FIT, SANDBOX
 
 
@@ -28,12 +29,14 @@ from tests.support.toy import FIT, SANDBOX
 def cloud(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[str, Containers]]:
-    if request.param == "basilica":
-        pytest.importorskip("basilica", reason="pip install 'nightshift-rl[basilica]'")
-    with getattr(clouds, request.param)(tmp_path / "cloud", monkeypatch) as containers:
+    pytest.importorskip(request.param, reason=f"pip install 'nightshift-rl[{request.param}]'")
+    with ExitStack() as stack:
+        if request.param == "basilica":
+            containers = stack.enter_context(basilica(tmp_path / "cloud", monkeypatch))
+        else:
+            containers = stack.enter_context(modal_server(tmp_path / "cloud", monkeypatch)).containers
         yield request.param, containers
-        for name in list(containers.running):
-            containers.end(name)
+        containers.end_all()
 
 
 def problem(folder: Path, trainer: str, fit: str = FIT) -> Environment:
@@ -103,8 +106,8 @@ def test_a_container_that_never_serves_is_given_up_and_removed(
 
     with pytest.raises(NotReady, match="does not serve the protocol"):
         place.reach("key", 60.0)
-    place.tear_down("key", 1.0)
-    place.tear_down("key", 1.0)
+    place.tear_down("key", 30.0)
+    place.tear_down("key", 30.0)
 
     assert not containers.running
 

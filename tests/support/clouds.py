@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
 import threading
-import types
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -33,6 +31,10 @@ class Containers:
     def end(self, name: str) -> None:
         del self.running[name]
         self._stacks.pop(name).close()
+
+    def end_all(self) -> None:
+        for name in list(self.running):
+            self.end(name)
 
     @property
     def starts(self) -> int:
@@ -86,61 +88,3 @@ def basilica(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Containe
         yield containers
         server.shutdown()
         thread.join()
-
-
-@contextmanager
-def modal(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Containers]:
-    """Modal's SDK as far as a sandbox needs it, with the signatures of 1.6."""
-    containers = Containers(folder)
-
-    class Error(Exception): ...
-
-    class NotFoundError(Error): ...
-
-    class AlreadyExistsError(Error): ...
-
-    class SandboxTimeoutError(Error): ...
-
-    class Sandbox:
-        def __init__(self, name: str) -> None:
-            self.name = name
-
-        @staticmethod
-        def create(
-            *args: str, app: str, name: str, image: str, env: dict[str, str | None], timeout: int, gpu: str | None,
-            cpu: float, memory: int, encrypted_ports: list[int],
-        ) -> Sandbox:  # fmt: skip
-            assert (app, image, encrypted_ports) == ("app nightshift", "registry/image", [8400])
-            assert isinstance(timeout, int) and isinstance(memory, int)
-            if name in containers.running:
-                raise AlreadyExistsError(name)
-            containers.start(name, env)
-            return Sandbox(name)
-
-        @staticmethod
-        def from_name(app_name: str, name: str) -> Sandbox:
-            if name not in containers.running:
-                raise NotFoundError(name)
-            return Sandbox(name)
-
-        def poll(self) -> int | None:
-            return None
-
-        def tunnels(self, timeout: int) -> dict[int, Any]:
-            return {8400: types.SimpleNamespace(url=containers.running[self.name].url)}
-
-        def terminate(self) -> None:
-            containers.end(self.name)
-
-    stand_in: Any = types.ModuleType("modal")
-    stand_in.Sandbox = Sandbox
-    stand_in.App = types.SimpleNamespace(lookup=lambda name, create_if_missing: f"app {name}")
-    stand_in.Image = types.SimpleNamespace(from_registry=lambda tag: f"registry/{tag}")
-    faults: Any = types.ModuleType("modal.exception")
-    for fault in (Error, NotFoundError, AlreadyExistsError, SandboxTimeoutError):
-        setattr(faults, fault.__name__, fault)
-    monkeypatch.setitem(sys.modules, "modal", stand_in)
-    monkeypatch.setitem(sys.modules, "modal.exception", faults)
-    monkeypatch.delitem(sys.modules, "tasks.remote.places.modal", raising=False)
-    yield containers
-    monkeypatch.delitem(sys.modules, "tasks.remote.places.modal", raising=False)

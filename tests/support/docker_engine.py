@@ -22,7 +22,8 @@ BASE = "python:3.11-slim"
 RELEASE = "bookworm"
 """The Debian whose Python is 3.11: a base from it stands in where no registry can be reached."""
 BUILD_SECONDS = 2400
-DAEMON_SECONDS = 60
+DAEMON_SECONDS = 120
+"""Longest wait for the daemon. It ends itself if its containerd takes 15 s to start, as on a busy machine."""
 CA = Path("/etc/ssl/certs/ca-certificates.crt")
 
 
@@ -62,13 +63,14 @@ class Engine:
             "dockerd", "--host", self.host, "--data-root", f"{self.folder}/data", "--exec-root", f"{self.folder}/exec",
             "--pidfile", f"{self.folder}/pid", "--bridge=none", "--iptables=false", "--ip6tables=false",
         ]  # fmt: skip
-        with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         deadline = time.monotonic() + DAEMON_SECONDS
-        while subprocess.run(["docker", "info"], env=self.environment, capture_output=True, check=False).returncode:
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                pytest.fail(f"dockerd did not start:\n{(self.folder / 'log').read_text()[-3000:]}")
-            time.sleep(0.2)
+        with (self.folder / "log").open("ab") as log:
+            while subprocess.run(["docker", "info"], env=self.environment, capture_output=True, check=False).returncode:
+                if time.monotonic() > deadline:
+                    pytest.fail(f"dockerd did not start:\n{(self.folder / 'log').read_text()[-3000:]}")
+                if self._process is None or self._process.poll() is not None:
+                    self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+                time.sleep(0.2)
 
     def kill(self) -> None:
         """End the daemon as `kill -9` does; containers are not its children and go on."""
@@ -120,7 +122,9 @@ class Engine:
     def _make_base(self, root: Path) -> None:
         """A base from Debian's packages. It trusts whom this machine trusts, which may sit behind a proxy."""
         packages = "python3-dev,python3-pip,ca-certificates"
-        if root.exists():  # of a build that was killed
+        if root.exists():  # of a build that was killed, perhaps with this machine's /proc in it
+            for place in reversed(mounts(root)):
+                subprocess.run(["umount", place], check=True)
             shutil.rmtree(root)
         made = subprocess.run(
             ["debootstrap", "--variant=minbase", f"--include={packages}", RELEASE, str(root)],

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import math
 import os
 import secrets
 from abc import abstractmethod
@@ -25,10 +26,16 @@ from tasks.system.home import home
 SECRET = ".remote-secret"
 ANSWER_SECONDS = 5.0
 """Longest wait for an answer of a container that may not serve yet."""
+LISTED_SECONDS = 30.0
+"""Longest time until a new deployment is found by its name."""
 
 
 class CloudFault(Exception):
     """The cloud answers with an error; the message is its own."""
+
+
+class CloudRefusal(CloudFault):
+    """The cloud's error would be the same later: a wrong login, or a container that it does not take."""
 
 
 class DeployedPlace(Deployed, RemotePlace):
@@ -38,18 +45,24 @@ class DeployedPlace(Deployed, RemotePlace):
     def look_up(self, name: str) -> str | None:
         """The address of a deployment; empty while it has none, None if there is no such deployment.
 
-        Raises CloudFault if it has failed, or the cloud does not answer.
+        Raises CloudFault if it has failed, or the cloud does not answer, and CloudRefusal.
         """
 
     @abstractmethod
     def deploy(self, name: str, variables: dict[str, str], seconds: float) -> None:
-        """Have a container started, for so many seconds at most; no error where it is started. Raises CloudFault."""
+        """Have a container started, for so many seconds at most; no error where it is started. Raises as `look_up`."""
 
     @abstractmethod
-    def remove(self, name: str) -> None:
-        """Remove a deployment; no error where there is none. Raises CloudFault."""
+    def remove(self, name: str, patience: float) -> None:
+        """Remove a deployment; no error where there is none. Raises CloudFault.
+
+        Args:
+            patience: Longest wait for the cloud's answer, where its SDK can be told.
+        """
 
     def check(self) -> None:
+        if self.gpu and not self.gpu_count:
+            raise Refused(f"gpu = {self.gpu!r} and gpu_count = 0, so no GPU is asked for: state gpu_count, or no gpu")
         try:
             self.look_up(name_of("check"))
         except CloudFault as fault:
@@ -58,17 +71,22 @@ class DeployedPlace(Deployed, RemotePlace):
     def reach(self, key: str, seconds: float) -> Address:
         name, until, last = name_of(key), clock() + self.ready_seconds, "nothing"
         variables = {"ENDPOINT_TOKEN": token_of(key), "NIGHTSHIFT_KEY": key}
-        deployed = False
+        deployed, seen = math.inf, False
         while clock() < until:
             try:
                 url = self.look_up(name)
-                if url is None and not deployed:
+                seen = seen or url is not None
+                if url is None and clock() > deployed + (0.0 if seen else LISTED_SECONDS):
+                    raise NotReady(f"the deployment {name} has ended before it served the protocol")
+                if url is None and math.isinf(deployed):
                     self.deploy(name, variables, seconds)
-                    deployed = True
+                    deployed = clock()
                 address = Address(url, {"Authorization": f"Bearer {token_of(key)}"}) if url else None
                 if address and self._serves(address):
                     return address
                 last = "it has no address" if not url else "it does not serve the protocol"
+            except CloudRefusal as refusal:
+                raise EndpointFault(str(refusal)) from refusal
             except CloudFault as fault:
                 last = str(fault)
             interrupt.wait(self.poll_seconds)
@@ -76,7 +94,7 @@ class DeployedPlace(Deployed, RemotePlace):
 
     def tear_down(self, key: str, patience: float) -> None:
         try:
-            self.remove(name_of(key))
+            self.remove(name_of(key), patience)
         except CloudFault as fault:
             raise EndpointFault(str(fault)) from fault
 

@@ -35,7 +35,7 @@ class Basilica(BasilicaDeployment, DeployedPlace):
             )
         )  # fmt: skip
 
-    def remove(self, name: str) -> None:
+    def remove(self, name: str, patience: float) -> None:
         if (found := self._find(name)) is not None:
             _asked(lambda: _client().delete_deployment(found.instance_name))
 

@@ -5,64 +5,116 @@ The login is the SDK's own: `modal token new`, or MODAL_TOKEN_ID and MODAL_TOKEN
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 import modal
-from modal.exception import AlreadyExistsError, Error, NotFoundError, SandboxTimeoutError
+from modal.exception import (
+    AlreadyExistsError,
+    AuthError,
+    ConflictError,
+    Error,
+    ImageBuildError,
+    InvalidError,
+    NotFoundError,
+    PermissionDeniedError,
+    SandboxTimeoutError,
+)
 
+from environments.plugins import Refused
 from environments.remote import ModalSandbox
-from tasks.remote.places._deployed import CloudFault, DeployedPlace
+from tasks.remote.places._deployed import CloudFault, CloudRefusal, DeployedPlace
+from tasks.system import interrupt
+from tasks.system.clock import clock
 from tasks.system.redact import capped, clean
 
 TUNNEL_SECONDS = 5
+LOOK_SECONDS = 0.2
+CANCEL_SECONDS = 5.0
+"""Longest wait until a question is cancelled: the SDK may have to end a sandbox then."""
+REFUSALS = (AuthError, ImageBuildError, InvalidError, NotFoundError, PermissionDeniedError)
 T = TypeVar("T")
 
 
 class Modal(ModalSandbox, DeployedPlace):
     """Sandboxes of one app, whose names are unique there while they run: a second start of one is refused."""
 
+    def check(self) -> None:
+        if self.gpu_count and not self.gpu:
+            raise Refused(f"gpu_count = {self.gpu_count} without gpu, and Modal chooses no model: state gpu")
+        super().check()
+
     def look_up(self, name: str) -> str | None:
-        sandbox = self._find(name)
-        if sandbox is None:
-            return None
-        if _asked(sandbox.poll) is not None:
-            raise CloudFault(f"the sandbox {name} has ended")
+        return _answer(self._address(name), self.answer_seconds)
+
+    def deploy(self, name: str, variables: dict[str, str], seconds: float) -> None:
+        # With a GPU it returns once there is a machine, for which the SDK waits up to 21 minutes. When it is cancelled
+        # the SDK ends the sandbox.
+        _answer(self._create(name, variables, seconds), self.ready_seconds)
+
+    def remove(self, name: str, patience: float) -> None:
+        _answer(self._terminate(name), patience, to_the_end=True)
+
+    async def _address(self, name: str) -> str | None:
         try:
-            tunnels = _asked(lambda: sandbox.tunnels(timeout=TUNNEL_SECONDS)) or {}
+            sandbox = await modal.Sandbox.from_name.aio(self.app, name)
+            if await sandbox.poll.aio() is not None:
+                return None
+            tunnels = await sandbox.tunnels.aio(timeout=TUNNEL_SECONDS)
+        except NotFoundError:
+            return None
         except SandboxTimeoutError:
             return ""
         return tunnels[self.port].url if self.port in tunnels else ""
 
-    def deploy(self, name: str, variables: dict[str, str], seconds: float) -> None:
+    async def _create(self, name: str, variables: dict[str, str], seconds: float) -> None:
         gpu = f"{self.gpu}:{self.gpu_count}" if self.gpu and self.gpu_count else None
+        app = await modal.App.lookup.aio(self.app, create_if_missing=True)
         try:
-            _asked(
-                lambda: modal.Sandbox.create(
-                    *self.command, app=modal.App.lookup(self.app, create_if_missing=True), name=name,
-                    image=modal.Image.from_registry(self.image), env=dict(variables), timeout=round(seconds), gpu=gpu,
-                    cpu=self.cpu, memory=round(self.memory_gb * 1024), encrypted_ports=[self.port],
-                )
+            await modal.Sandbox.create.aio(
+                *self.command, app=app, name=name, image=modal.Image.from_registry(self.image), env=dict(variables),
+                timeout=round(seconds), gpu=gpu, cpu=self.cpu, memory=round(self.memory_gb * 1024),
+                encrypted_ports=[self.port],
             )  # fmt: skip
         except AlreadyExistsError:
             return
 
-    def remove(self, name: str) -> None:
-        if sandbox := self._find(name):
-            _asked(sandbox.terminate)
+    async def _terminate(self, name: str) -> None:
+        try:
+            sandbox = await modal.Sandbox.from_name.aio(self.app, name)
+            await sandbox.terminate.aio()
+        except NotFoundError:
+            return
 
-    def _find(self, name: str) -> modal.Sandbox | None:
-        return _asked(lambda: modal.Sandbox.from_name(self.app, name))
 
+def _answer(question: Coroutine[Any, Any, T], seconds: float, to_the_end: bool = False) -> T:
+    """The answer of the cloud, for which the SDK itself would wait without an end.
 
-def _asked(question: Callable[[], T]) -> T | None:
-    """The answer of the cloud; None where it knows nothing of that name."""
+    Raises CloudFault, CloudRefusal where it would be the same later, and KeyboardInterrupt when this process is to end.
+
+    Args:
+        to_the_end: Whether to go on when this process is to end.
+    """
     try:
-        return question()
-    except NotFoundError:
-        return None
-    except (AlreadyExistsError, SandboxTimeoutError):
-        raise
+        return asyncio.run(_watched(question, clock() + seconds, to_the_end))
+    except TimeoutError:
+        raise CloudFault(f"Modal: no answer within {seconds:g} seconds") from None
     except (Error, OSError) as fault:
         words = capped(" ".join(clean(str(fault))), 300)
-        raise CloudFault(f"Modal: {type(fault).__name__}: {words}") from fault
+        refused = isinstance(fault, REFUSALS) and not isinstance(fault, ConflictError)
+        raise (CloudRefusal if refused else CloudFault)(f"Modal: {type(fault).__name__}: {words}") from fault
+
+
+async def _watched(question: Coroutine[Any, Any, T], until: float, to_the_end: bool) -> T:
+    task = asyncio.ensure_future(question)
+    try:
+        while not (await asyncio.wait({task}, timeout=LOOK_SECONDS))[0]:
+            if not to_the_end:
+                interrupt.check()
+            if clock() > until:
+                raise TimeoutError
+        return task.result()
+    finally:
+        task.cancel()
+        await asyncio.wait({task}, timeout=CANCEL_SECONDS)

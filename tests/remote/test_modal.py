@@ -1,0 +1,181 @@
+"""Modal's own SDK against a server of its calls on this machine: sandboxes of both versions, kills and faults."""
+
+from __future__ import annotations
+
+import contextvars
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from environments.plugins import Refused
+from tasks.remote import jobs, places
+from tasks.remote.endpoint import EndpointFault
+from tasks.remote.places import NotReady, RemotePlace
+from tasks.system import interrupt
+from tests.support.modal_server import ModalServer, modal_server
+from tests.support.workers import wait_until
+
+pytestmark = pytest.mark.slow
+CPU: dict[str, Any] = {"image": "image", "usd_per_second": 0, "ready_seconds": 30, "poll_seconds": 0.05}
+GPU = {**CPU, "gpu": "A100", "gpu_count": 2}
+ENGINE = """\
+import sys
+from pathlib import Path
+from tasks.remote import jobs, places
+place = places.load("modal", {settings})
+left = jobs.begin("campaign/0001", "modal", place, "digest", 60.0, Path(sys.argv[1]), adopt=True)
+left.job.place.reach(left.job.key, 60.0)
+"""
+
+
+@pytest.fixture
+def server(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModalServer]:
+    pytest.importorskip("modal", reason="pip install 'nightshift-rl[modal]'")
+    home.mkdir()
+    with modal_server(tmp_path / "cloud", monkeypatch) as found:
+        yield found
+
+
+def place(settings: dict[str, Any], **more: Any) -> RemotePlace:
+    return places.load("modal", {**settings, **more})
+
+
+@pytest.mark.parametrize("settings", [CPU, GPU], ids=["cpu", "gpu"])
+def test_a_sandbox_is_made_as_stated_found_by_its_name_and_terminated(
+    server: ModalServer, settings: dict[str, Any]
+) -> None:
+    wanted = place(settings, cpu=1.5, memory_gb=4, command=["python", "serve.py"])
+    wanted.check()
+
+    first, second = wanted.reach("key", 60.0), wanted.reach("key", 60.0)
+    wanted.tear_down("key", 30.0)
+    wanted.tear_down("key", 30.0)
+
+    (made,) = server.made
+    assert first == second and first.url.startswith("https://") and not server.containers.running
+    assert list(made.entrypoint_args) == ["python", "serve.py"] and made.timeout_secs == 60
+    assert (made.resources.milli_cpu, made.resources.memory_mb) == (1500, 4096)
+    gpu = made.resources.gpu_config
+    assert (gpu.gpu_type, gpu.count) == (("A100", 2) if "gpu" in settings else ("", 0))
+    assert ("SandboxCreateV2" in server.asked, "SandboxCreate" in server.asked) == (gpu.count == 0, gpu.count > 0)
+
+
+def test_a_sandbox_that_waits_for_a_machine_outlives_its_engine_and_is_adopted_and_removed(
+    server: ModalServer, home: Path, tmp_path: Path
+) -> None:
+    server.is_full = True
+    code = ENGINE.format(settings=GPU)
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "costs")], start_new_session=True) as engine:
+        wait_until(lambda: server.containers.running)
+        engine.send_signal(signal.SIGKILL)
+    server.is_full = False
+
+    settings = place(GPU)
+    again = jobs.begin("campaign/0001", "modal", settings, "digest", 60.0, tmp_path / "costs", adopt=True)
+    assert again.adopted
+    again.job.place.reach(again.job.key, 60.0)
+    assert again.end() is None
+
+    assert len(server.made) == 1 and not server.containers.running and not jobs.unfollowed()
+
+
+def test_an_engine_that_is_told_to_end_waits_for_no_machine_and_leaves_no_sandbox(server: ModalServer) -> None:
+    server.is_full = True
+    told = threading.Event()
+
+    def engine() -> float:
+        interrupt.also_by(told)
+        began = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            place(GPU).reach("key", 60.0)
+        return time.monotonic() - began
+
+    def tell() -> None:
+        wait_until(lambda: server.containers.running)
+        told.set()
+
+    threading.Thread(target=tell).start()
+    assert contextvars.copy_context().run(engine) < GPU["ready_seconds"] / 2
+    place(GPU).tear_down("key", 30.0)
+    assert len(server.made) == 1 and not server.containers.running
+
+
+def test_no_machine_within_ready_seconds_is_said_and_leaves_no_sandbox(server: ModalServer) -> None:
+    server.is_full = True
+    with pytest.raises(NotReady, match="no answer within 4 seconds"):
+        place(GPU, ready_seconds=4).reach("key", 60.0)
+    wait_until(lambda: not server.containers.running)
+
+
+def test_a_cloud_that_is_away_is_waited_for_and_its_job_stays_until_it_is_removed(
+    server: ModalServer, tmp_path: Path
+) -> None:
+    from grpclib import Status
+
+    settings = place(CPU)
+    with jobs.begin("campaign/0001", "modal", settings, "digest", 60.0, tmp_path / "costs", adopt=True) as job:
+        server.faults["SandboxGetFromNameV2"] = Status.UNAVAILABLE
+        threading.Timer(1.0, server.faults.clear).start()
+        job.job.place.reach(job.job.key, 60.0)
+        server.faults["SandboxTerminateV2"] = Status.UNAVAILABLE
+        why = job.end()
+        assert why is not None and "ServiceError" in why and server.containers.running
+        server.faults.clear()
+        assert job.end() is None and not server.containers.running
+
+
+@pytest.mark.parametrize("settings", [CPU, GPU], ids=["cpu", "gpu"])
+def test_what_the_cloud_would_refuse_again_is_not_asked_for_again(
+    server: ModalServer, settings: dict[str, Any]
+) -> None:
+    from grpclib import Status
+
+    for name, status in (("AppGetOrCreate", Status.NOT_FOUND), ("ImageGetOrCreate", Status.INVALID_ARGUMENT)):
+        server.faults = {name: status}
+        with pytest.raises(EndpointFault, match=f"{name} fails in this test"):
+            place(settings).reach("key", 60.0)
+    server.faults = {}
+    with pytest.raises(EndpointFault, match="ImageBuildError"):
+        place(settings, image="broken").reach("key", 60.0)
+    assert server.asked.count("AppGetOrCreate") == 3 and not server.made
+
+
+def test_a_sandbox_that_ends_before_it_serves_is_not_waited_for(server: ModalServer) -> None:
+    def end() -> None:
+        wait_until(lambda: "SandboxGetTunnelsV2" in server.asked)
+        server.containers.end(*server.containers.running)
+
+    server.is_full = True
+    ending = threading.Thread(target=end)
+    ending.start()
+    with pytest.raises(NotReady, match="has ended before it served"):
+        place(CPU).reach("key", 60.0)
+    ending.join()
+
+
+def test_a_teardown_waits_no_longer_than_its_patience(server: ModalServer) -> None:
+    place(CPU).check()
+    server.silent = True
+    with pytest.raises(EndpointFault, match=r"no answer within 0\.5 seconds"):
+        place(CPU).tear_down("key", 0.5)
+    server.silent = False
+
+
+def test_a_wrong_login_and_gpus_without_model_or_number_are_refused_before_the_start(
+    server: ModalServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(Refused, match="gpu_count = 0"):
+        place(CPU, gpu="A100").check()
+    with pytest.raises(Refused, match="state gpu"):
+        place(CPU, gpu_count=1).check()
+    monkeypatch.setenv("MODAL_TOKEN_SECRET", "another")
+    with pytest.raises(Refused, match="no such login"):
+        place(CPU).check()
+    assert not server.made
