@@ -13,7 +13,8 @@ says otherwise, such as PREFECT_WORKER_QUERY_SECONDS=1. --database postgres has 
 own, as docs/work-pools.md advises.
 
 lost          trials without a verdict at the end
-doubled       trials that were decided twice, or held a slot more often than they had runs
+doubled       trials that were decided twice, or held a slot more often than they had runs; once more, to be judged,
+              where the first run began beside the baseline
 left running  processes of trials that are alive at the end; with a pool, its flow runs too
 again         with a pool, runs that were launched more than once
 seconds to    with a pool, median from when a run was asked for until it began: until a worker asked the server, and
@@ -174,7 +175,8 @@ def figures(options: argparse.Namespace, ledger: Ledger, watch: Watch, flow_runs
     history, seconds = ledger.history(), options.seconds
     numbers, events = {trial.number for trial in history}, list(ledger.events())
     decided = Counter(event["trial"] for event in events if event["event"] == "settled")
-    held = Counter(event["number"] for event in events if event["event"] == "slot")
+    slots = [event for event in events if event["event"] == "slot"]
+    held = Counter(event["number"] for event in slots)
     launches = [event for event in events if event["event"] == "launch"]
     again = {event["run"] for event in launches if event["what"] == "died"}
     asked = {(event["run"], event["launch"]): event["time"] for event in launches if event["what"] == "asked"}
@@ -182,6 +184,7 @@ def figures(options: argparse.Namespace, ledger: Ledger, watch: Watch, flow_runs
     crashed = {trial.number for trial in history if trial.verdict.kind == "crash"}
     runs = {trial.number: trial.runs[0] for trial in history}
     begun = next(event["time"] for event in events if event["event"] == "settled" and event["trial"] == 0)
+    held -= Counter({event["number"] for event in slots if event["number"] and event["time"] < begun})
     last = max(run.started for number, run in runs.items() if number)
     end = max(event["time"] for event in events if event["event"] == "settled")
     works = [_work(run, seconds, number in watch.killed) for number, run in runs.items() if number]
