@@ -299,6 +299,7 @@ def test_a_baseline_that_crashes_stores_nothing_and_says_why(tmp_path: Path, hom
     assert len(list(Path(found["directory"], "trials").iterdir())) == 1, "the first crash ends it"
 
 
+@pytest.mark.slow
 def test_the_command_reports_in_tables_and_words(tmp_path: Path, home: Path) -> None:
     done = nightshift(
         "calibrate", str(noisy(tmp_path / "noisy")), "--runs", "4", "--gain", "9", "--set", "budget_seconds=4"

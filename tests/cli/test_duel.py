@@ -317,6 +317,7 @@ def test_one_run_of_each_is_refused_before_anything_is_made(home: Path) -> None:
     assert not home.exists()
 
 
+@pytest.mark.slow
 def test_the_command_tells_each_run_and_then_who_is_better(tmp_path: Path, home: Path) -> None:
     folder = noisy(tmp_path / "noisy")
     settled(campaign(folder), {"x": 50.0})

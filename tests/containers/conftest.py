@@ -44,15 +44,17 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     folder = Path(kept).absolute() if kept else tmp_path_factory.mktemp("docker")
     folder.mkdir(parents=True, exist_ok=True)
     daemon = Engine(folder)
-    daemon.start()
-    try:
-        daemon.build(torch_index())
-        yield daemon
-        assert daemon.containers() == []
-    finally:
-        daemon.stop()
-        if not kept:
-            shutil.rmtree(folder)
+    with pytest.MonkeyPatch.context() as outside:
+        outside.delenv("SSL_CERT_FILE")  # these tests alone get something from elsewhere: images and packages
+        daemon.start()
+        try:
+            daemon.build(torch_index())
+            yield daemon
+            assert daemon.containers() == []
+        finally:
+            daemon.stop()
+            if not kept:
+                shutil.rmtree(folder)
     assert processes(folder) == []
     assert mounts(folder) == []
 

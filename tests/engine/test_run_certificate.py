@@ -189,6 +189,7 @@ def test_a_look_goes_on_as_it_was_declared_and_runs_nothing_twice(tmp_path: Path
     assert [event["runs"] for event in events(ledger, "certify")] == [3, 3, 3, 3]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_groups_follow_each_other_until_it_is_clear_and_the_searchs_baseline_counts(
     tmp_path: Path, server: str

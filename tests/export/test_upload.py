@@ -306,6 +306,7 @@ def test_a_version_has_a_name_that_git_takes_as_a_tag() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_verb_uploads_and_lists(hub: Hub, ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
     done = nightshift("upload", "n", "--repo", REPO)
 

@@ -49,7 +49,12 @@ def wait_until_healthy(url: str, process: subprocess.Popen[bytes], log: Path) ->
 def prefect_server(folder: Path, empty: Path) -> Iterator[str]:
     """The API address of a Prefect server with its data in that folder, begun from an empty database."""
     shutil.copy(empty, folder)
-    settings = {**HAS_BLOCK_TYPES, "PREFECT_HOME": str(folder), "PREFECT_SERVER_UI_ENABLED": "false"}
+    settings = {
+        **HAS_BLOCK_TYPES,
+        "PREFECT_HOME": str(folder),
+        "PREFECT_SERVER_UI_ENABLED": "false",
+        "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_ENABLED": "false",  # no test reads them; automations hear them all the same
+    }
     port = free_port()
     url = f"http://127.0.0.1:{port}/api"
     with (folder / "server.log").open("wb") as log:

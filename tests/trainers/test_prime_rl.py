@@ -721,6 +721,7 @@ def test_a_training_ends_with_its_steps_and_leaves_a_model_and_no_process(start:
     assert left(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_the_curve_is_of_answers_that_nothing_was_added_to(start: Start, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data/curve.jsonl").write_text('{"id": 1, "answer": "1"}\n' * 4)
