@@ -41,7 +41,7 @@ os.environ.update(
     DO_NOT_TRACK="1",
     PYDANTIC_DISABLE_PLUGINS="__all__",  # there are none, and each process would read what every package declares
 )
-# Tests speak to this machine alone. Each HTTP client reads the authorities that it trusts: 25 ms for all, none for one.
+# Tests speak to this machine alone. Each HTTP client reads the authorities that it trusts: 25 ms for all, 4 for one.
 _AUTHORITY = Path(_PREFECT_HOME.name) / "one-authority.pem"
 _AUTHORITY.write_text(certifi.contents().partition("-----END CERTIFICATE-----")[0] + "-----END CERTIFICATE-----\n")
 for _name in ("SSL_CERT_FILE", "PREFECT_API_SSL_CERT_FILE"):
