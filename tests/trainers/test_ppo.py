@@ -261,20 +261,29 @@ def test_a_checkpoint_holds_tensors_numbers_and_strings_and_gives_the_same_agent
 
 
 def test_the_same_seed_gives_the_same_policy_and_another_seed_another(tmp_path: Path) -> None:
-    runs = {name: tmp_path / name for name in ("one", "again", "other")}
-    started = program(runs["one"], config(runs["one"] / "out", steps=1024))
-    for name, seed in (("again", 1), ("other", 2)):
-        (runs[name] / "out").mkdir(parents=True)
-        train(config(runs[name] / "out", seed=seed, steps=1024))
-    _, errors = started.communicate(timeout=60)
-    assert started.returncode == 0, errors.decode()
-    one, again, other = ((place / "out" / "policy.pt").read_bytes() for place in runs.values())
+    one, again, other = (trained(tmp_path / name, seed) for name, seed in (("one", 1), ("again", 1), ("other", 2)))
     assert one == again
     assert one != other
-    lines = progress(runs["one"] / "out")
+    lines = progress(tmp_path / "one")
     assert lines[0] == {"ready": True}
     assert lines[-1]["step"] == lines[-1]["step_target"] == 1024
     assert 8 < lines[-1]["metrics"]["return/mean"] < 500
+
+
+@pytest.mark.slow
+def test_the_same_seed_gives_the_same_policy_in_another_process(tmp_path: Path) -> None:
+    place = tmp_path / "elsewhere"
+    started = program(place, config(place / "out", steps=1024))
+    _, errors = started.communicate(timeout=60)
+    assert started.returncode == 0, errors.decode()
+    assert (place / "out" / "policy.pt").read_bytes() == trained(tmp_path / "here", 1)
+
+
+def trained(out: Path, seed: int) -> bytes:
+    """The checkpoint of a training in this process."""
+    out.mkdir()
+    train(config(out, seed=seed, steps=1024))
+    return (out / "policy.pt").read_bytes()
 
 
 def test_reported_returns_are_raw_and_average_the_latest_hundred_episodes(tmp_path: Path) -> None:
