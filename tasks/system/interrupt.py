@@ -20,9 +20,12 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 SETTLE_SECONDS = 0.3
 LOOK_SECONDS = 0.2
-"""Interval of checks whether work that waits was asked to end by itself."""
+"""Interval of checks whether work that waits was asked to end."""
 
+_signalled = False
+"""No Event: a handler runs between any two instructions, also of a thread that holds the Event's lock."""
 _asked = threading.Event()
+"""Set while a block of `asked` runs."""
 _own: contextvars.ContextVar[threading.Event] = contextvars.ContextVar("own")
 """What else ends the work of a context."""
 
@@ -34,7 +37,7 @@ class StoppedForGood(KeyboardInterrupt):
 def check() -> None:
     """Raise KeyboardInterrupt if a signal has asked this process to end, or `also_by` says so of this work."""
     own = _own.get(None)
-    if _asked.is_set() or (own is not None and own.is_set()):
+    if _signalled or _asked.is_set() or (own is not None and own.is_set()):
         raise KeyboardInterrupt
 
 
@@ -45,10 +48,11 @@ def also_by(event: threading.Event) -> None:
 
 def wait(seconds: float) -> None:
     """Sleep, unless this process or this work is asked to end meanwhile; then raise KeyboardInterrupt."""
-    until, each = time.monotonic() + seconds, LOOK_SECONDS if _own.get(None) else seconds
-    while (left := until - time.monotonic()) > 0 and not _asked.wait(min(left, each)):
-        check()
+    until = time.monotonic() + seconds
     check()
+    while (left := until - time.monotonic()) > 0:
+        _asked.wait(min(left, LOOK_SECONDS))
+        check()
 
 
 def settle() -> None:
@@ -73,12 +77,13 @@ def deferred() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        _asked.clear()
+        _forget()
 
 
 def ask() -> None:
     """Make `check` raise from now on, as after a signal, until the block of `deferred` ends."""
-    _asked.set()
+    global _signalled
+    _signalled = True
 
 
 @contextlib.contextmanager
@@ -93,5 +98,10 @@ def asked() -> Iterator[None]:
             _asked.clear()
 
 
+def _forget() -> None:
+    global _signalled
+    _signalled = False
+
+
 def _note(number: int, frame: FrameType | None) -> None:
-    _asked.set()
+    ask()
