@@ -9,6 +9,8 @@ training    until it reports `ready`: its next step is one of its environment
 act         until it answers the judge that it is ready
 template    the imports ahead, which are paid once: their processor time, and the memory of the process afterwards
 own_mib     memory that the program, when it is ready, shares with nobody
+beside      environment steps per second of a training on one core, alone and while templates import on another, for
+            as long; and by how many per cent it is slower then, of the same round
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import os
 import random
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import psutil
@@ -40,9 +43,12 @@ from tasks.sandbox.warm.kind import ImportsAhead
 from tasks.sandbox.warm.templates import Templates
 from tasks.store import workspace
 from tasks.store.workspace import TrialDir
+from tasks.system.slot import NOWHERE, Slot
 from tasks.trial import Proposal
 
 SECONDS = 300.0
+BESIDE_SECONDS = 6.0
+"""Some twenty reports of a training, and the imports of two templates."""
 NOTHING = ImportsAhead()
 MIB = 2**20
 
@@ -57,14 +63,14 @@ class Place:
             (self.program / name).parent.mkdir(parents=True, exist_ok=True)
             (self.program / name).write_bytes(file.read_bytes())
 
-    def training(self, ahead: ImportsAhead) -> Program:
+    def training(self, ahead: ImportsAhead, slot: Slot = NOWHERE) -> Program:
         place, problem = self.trial, self.environment
         place.path.mkdir(exist_ok=True)
         workspace.prepare(place, self.program, problem, Proposal(problem.defaults), seed=1)
         confinement.give(place.out, self.level)
         return Program(
             ["python", "train.py"], cwd=place.workspace, log=place.log, marker="benchmark", level=self.level,
-            view=train.view_of(problem, place), limits=problem.limits, ahead=ahead,
+            view=train.view_of(problem, place), limits=problem.limits, slot=slot, ahead=ahead,
         )  # fmt: skip
 
     def acting(self, ahead: ImportsAhead) -> Program:
@@ -81,6 +87,16 @@ class Place:
             while not (self.trial.progress.is_file() and "ready" in self.trial.progress.read_text()):
                 assert program.poll(0.002) is None, program.tail()
             return measured(program, began)
+
+    def speed(self, ahead: ImportsAhead, core: int, meanwhile: Callable[[], None]) -> float:
+        """Environment steps per second of a training, from when it is ready until that has been done."""
+        with self.training(ahead, Slot("benchmark", cores=(core,))) as program:
+            while not (self.trial.progress.is_file() and "ready" in self.trial.progress.read_text()):
+                assert program.poll(0.002) is None, program.tail()
+            meanwhile()
+            program.terminate(SECONDS)
+        last = json.loads(self.trial.progress.read_text().splitlines()[-1])
+        return float(last["step"] / last["elapsed"])
 
     def ready_acting(self, ahead: ImportsAhead) -> dict[str, float]:
         hello = {
@@ -119,7 +135,7 @@ def main() -> None:
     options = parser.parse_args()
     levels = [f.level for f in findings() if f.works and options.level in (None, f.level)]
     environment = environments.named(options.environment)
-    figures = {}
+    figures: dict[str, dict[str, dict[str, float]]] = {}
     for level in levels:
         values = starts(environment, level, options.rounds)
         figures[level] = {name: spread(each) for name, each in values.items()}
@@ -148,8 +164,31 @@ def starts(environment: Environment, level: Level, rounds: int) -> dict[str, lis
                     for name_, imported in order:
                         for unit, value in start(imported).items():
                             values.setdefault(f"{what}/{unit}/{name_}", []).append(value)
+            if len(cores := sorted(os.sched_getaffinity(0))) > 1:
+                for _ in range(rounds):
+                    for name_, value in beside(learner, imports_ahead.for_training(environment), folder, cores).items():
+                        values.setdefault(f"beside/{name_}", []).append(value)
         assert not told, told
     return values
+
+
+def beside(learner: Place, ahead: ImportsAhead, folder: Path, cores: Sequence[int]) -> dict[str, float]:
+    """The speed of a training alone, and while templates import on another core."""
+    kind = training_kind(learner.environment)
+    assert kind
+
+    def imports() -> None:
+        began = time.monotonic()
+        while time.monotonic() - began < BESIDE_SECONDS:
+            others = Templates(folder / "others", "benchmark", print)
+            others._template(kind, (cores[1],)).wait()
+            others.close()
+
+    meanwhile = {"alone": lambda: time.sleep(BESIDE_SECONDS), "imports": imports}
+    order = random.sample(sorted(meanwhile), len(meanwhile))
+    speeds = {f"{name}/steps_per_second": learner.speed(ahead, cores[0], meanwhile[name]) for name in order}
+    alone, disturbed = (speeds[f"{name}/steps_per_second"] for name in meanwhile)
+    return speeds | {"slower_percent": 100 * (1 - disturbed / alone)}
 
 
 def made(environment: Environment, warm: Templates) -> dict[str, dict[str, float]]:
