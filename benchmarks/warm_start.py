@@ -48,7 +48,7 @@ from tasks.trial import Proposal
 
 SECONDS = 300.0
 BESIDE_SECONDS = 6.0
-"""Some twenty reports of a training, and the imports of two templates."""
+"""Long enough for the imports of two templates."""
 NOTHING = ImportsAhead()
 MIB = 2**20
 
