@@ -2,6 +2,7 @@
 
     python -m benchmarks.headline facts
     python -m benchmarks.headline repeat --config start|best|original --budget 720 --seeds 5 [--checkout FOLDER]
+    python -m benchmarks.headline repeat --config champion --campaign NAME --budget 720 --seeds 5
     python -m benchmarks.headline campaigns --budget 240 --trials 12 [--proposer tpe] [--seeds 1 2 3]
         [--problem walker|original]
     python -m benchmarks.headline transfer --campaign NAME [--robots hopper walker2d half_cheetah ant] [--budget 240]
@@ -12,7 +13,8 @@ times, with seeds of its own, judged by 100 episodes that are drawn anew. `facts
 that says so, and where our program differs.
 
 repeat      fresh runs of a published configuration: `start`; `best`, as far as it was published; `original`, the
-            published program itself, imported from a clone of the repository (nothing of it is kept here)
+            published program itself, imported from a clone of the repository (nothing of it is kept here); `champion`,
+            the parameters that a campaign found, at any budget
 campaigns   campaigns from the published start, each with a certificate at its end; `--proposer published` tries the
             published best alone and certifies it
 transfer    the champion of a campaign and its baseline on other robots, which start as that campaign's baseline did
@@ -32,7 +34,7 @@ from rich.console import Console
 from benchmarks.campaigns import HOMES, RESULTS, resumable
 from benchmarks.headline import measure, picture, problems, tables
 from benchmarks.headline.facts import BUDGET_SECONDS, EPISODES
-from benchmarks.headline.measure import PUBLISHED, Workplace
+from benchmarks.headline.measure import CHAMPION, PUBLISHED, Workplace
 
 WIDTH = 300
 """Columns that a table may have: a line of Markdown is not wrapped."""
@@ -58,7 +60,7 @@ def main() -> None:
 def perform(place: Workplace, options: argparse.Namespace) -> None:
     """Run what the command asks for and is not kept yet; `table` asks for nothing."""
     if options.command == "repeat":
-        measure.repeat(place, options.config, options.budget, options.seeds)
+        measure.repeat(place, options.config, options.campaign, options.budget, options.seeds)
     elif options.command == "campaigns":
         trials = 1 if options.proposer == PUBLISHED else options.trials
         for seed in options.seeds:
@@ -85,6 +87,7 @@ def parsed() -> argparse.Namespace:
     commands.add_parser("facts", help="what was published, and where our program differs")
     repeat = commands.add_parser("repeat", parents=[shared], help="fresh runs of a published configuration")
     repeat.add_argument("--config", choices=tables.CONFIGURATIONS, default="start")
+    repeat.add_argument("--campaign", default="", help="whose champion")
     repeat.add_argument("--seeds", type=int, default=5, help="runs, with the seeds from 1 on")
     search = commands.add_parser("campaigns", parents=[shared], help="campaigns from the published start")
     search.add_argument("--problem", choices=("walker", "original"), default="walker")
@@ -100,6 +103,8 @@ def parsed() -> argparse.Namespace:
     options = parser.parse_args()
     if options.command == "campaigns" and options.proposer == PUBLISHED and options.problem == "original":
         parser.error("--proposer published is an edit of our program, and cannot be made in the original")
+    if options.command == "repeat" and (options.config == CHAMPION) != bool(options.campaign):
+        parser.error("--config champion and --campaign NAME need each other")
     if "original" in (getattr(options, "config", ""), getattr(options, "problem", "")) and options.checkout is None:
         parser.error("the original program is imported from its repository: name a clone with --checkout")
     return options

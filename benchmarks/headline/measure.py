@@ -13,6 +13,7 @@ from benchmarks.headline import problems
 from benchmarks.headline.facts import EPISODES
 
 RUNS, CAMPAIGNS = "headline_runs.csv", "headline_campaigns.csv"
+CHAMPION = "champion"
 PUBLISHED = "published"
 """In the place of a proposer: the published best is tried, and nothing else."""
 
@@ -24,9 +25,9 @@ class RunRow:
     stage: str
     """`repeat`: by itself; `certificate`: of a campaign's; `transfer`: of its champion's in another environment."""
     configuration: str
-    """`start`, `best` or `original`; in a certificate `champion` or `baseline`."""
+    """`start`, `best`, `original` or `champion`; in a certificate `champion` or `baseline`."""
     campaign: str
-    """Empty for `repeat`."""
+    """Of the champion or certificate; else empty."""
     environment: str
     budget_seconds: float
     run: int
@@ -119,25 +120,43 @@ class Workplace:
         return "--set", f"budget_seconds={budget:g}", "--set", f"control.episodes={self.episodes}"
 
 
-def repeat(place: Workplace, configuration: str, budget: float, seeds: int) -> None:
-    """Train and judge a configuration with the seeds 1 to `seeds`, but those that are done."""
+def repeat(place: Workplace, configuration: str, campaign: str, budget: float, seeds: int) -> None:
+    """Train and judge a configuration with the seeds 1 to `seeds`, but those that are done.
+
+    Raises:
+        CommandFailed: the champion of a campaign is asked for that has none.
+    """
     problem = "original" if configuration == "original" else "walker"
     environment = place.problem(problem, budget)
     stated = problems.configuration(configuration, place.problems)
+    if configuration == CHAMPION:
+        stated = "--params", _champion(place, campaign)
     kept = place.runs
-    done = {(row.configuration, row.budget_seconds, row.run) for row in kept.rows if row.stage == "repeat"}
+    done = {
+        (row.configuration, row.campaign, row.budget_seconds, row.run) for row in kept.rows if row.stage == "repeat"
+    }
     for seed in range(1, seeds + 1):
-        if (configuration, budget, seed) in done:
+        if (configuration, campaign, budget, seed) in done:
             continue
         found = nightshift(
             place.home, "try", str(environment), *stated, "--seed", str(seed), "--trust", "--json",
             *place.limits(problem, budget),
         )  # fmt: skip
         row = RunRow(
-            "repeat", configuration, "", problem, budget, seed, _rounded(found["score"]), found["n"] or None,
+            "repeat", configuration, campaign, problem, budget, seed, _rounded(found["score"]), found["n"] or None,
             found["steps"], round(found["seconds"], 1), found["error"] or "", machine(), commit(), today(),
         )  # fmt: skip
         kept.add(row)
+
+
+def _champion(place: Workplace, campaign: str) -> str:
+    """The parameters of a campaign's champion, as JSON."""
+    for row in place.campaigns.rows:
+        if row.campaign == campaign and row.champion_trial:
+            if row.proposer == PUBLISHED:
+                raise CommandFailed(f"the champion of {campaign} is the published best: repeat --config best")
+            return row.params
+    raise CommandFailed(f"{campaign} is not among the campaigns of {CAMPAIGNS}, or has no champion")
 
 
 def campaign(place: Workplace, problem: str, budget: float, trials: int, hours: float, proposer: str, seed: int) -> str:

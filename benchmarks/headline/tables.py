@@ -16,7 +16,7 @@ from benchmarks.headline.measure import RunRow, SearchRow
 from tasks.certifying.aggregate import BootstrapEstimate, Runs, estimates
 from tasks.deciding.statistics import CONFIDENCE, pooled
 
-CONFIGURATIONS = ("start", "best", "original")
+CONFIGURATIONS = ("start", "best", "original", "champion")
 
 
 @dataclass(frozen=True)
@@ -67,17 +67,17 @@ def show(runs: Sequence[RunRow], campaigns: Sequence[SearchRow], console: Consol
 
 
 def repeats(runs: Sequence[RunRow]) -> Table:
-    """Fresh runs of the published configurations."""
+    """Fresh runs of the published configurations, and of champions."""
     table = Table(
         "configuration", "budget, s", "runs", "failed", "mean", "sd", "mean at least (95 %)", "lowest .. highest",
         "published", box=MARKDOWN, title="Repeated", caption="published: one run",
     )  # fmt: skip
     mine = [row for row in runs if row.stage == "repeat"]
-    for name, budget in sorted({(row.configuration, row.budget_seconds) for row in mine}, key=_order):
-        found = summary(row for row in mine if (row.configuration, row.budget_seconds) == (name, budget))
-        said = PUBLISHED["best" if name == "best" else "start"] if budget == BUDGET_SECONDS else None
+    for name, campaign, budget in sorted({_repeated(row) for row in mine}, key=_order):
+        found = summary(row for row in mine if _repeated(row) == (name, campaign, budget))
+        said = PUBLISHED["best" if name in ("best", "champion") else "start"] if budget == BUDGET_SECONDS else None
         table.add_row(
-            name,
+            f"{name} {campaign}".rstrip(),
             f"{budget:g}",
             str(len(found.scores)),
             str(found.failed),
@@ -187,5 +187,9 @@ def _sd(found: Summary) -> str:
     return "" if math.isnan(found.sd) else f"{found.sd:.3g}"
 
 
-def _order(key: tuple[str, float]) -> tuple[float, int]:
-    return key[1], CONFIGURATIONS.index(key[0])
+def _repeated(row: RunRow) -> tuple[str, str, float]:
+    return row.configuration, row.campaign, row.budget_seconds
+
+
+def _order(key: tuple[str, str, float]) -> tuple[float, int, str]:
+    return key[2], CONFIGURATIONS.index(key[0]), key[1]

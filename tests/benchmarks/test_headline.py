@@ -69,6 +69,11 @@ def test_a_campaign_that_was_cut_off_goes_on_and_one_that_has_ended_is_not_run_a
     assert (tmp_path / "home/walker-3s-tpe-2-1/events.jsonl").read_bytes() == before
     assert "exit code 2" in told(tmp_path, *asked[:-4], "--proposer", "nobody", code=1)
 
+    found = campaign["champion_trial"] != "0"  # by chance the baseline is the best of three
+    again = ("repeat", *SMALL, "--config", "champion", "--campaign", "walker-3s-tpe-2-1", "--seeds", "1")
+    assert ("champion walker-3s-tpe-2-1" if found else "has no champion") in told(tmp_path, *again, code=int(not found))
+    assert "has no champion" in told(tmp_path, *again[:-3], "another", "--seeds", "1", code=1)
+
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
