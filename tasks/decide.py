@@ -1,8 +1,8 @@
 """Decide: history and a judged trial -> Verdict. Pure.
 
 Here is what holds under every rule: a crash has no score, a guarded metric may not fall, a champion must have learned
-its score, a simpler program may stay although it is not better, and scores compare within one machine and one budget
-(tasks/deciding/comparable.py). What counts as better is up to the rule (tasks/rules).
+its score and may not report another, a simpler program may stay although it is not better, and scores compare within
+one machine and one budget (tasks/deciding/comparable.py). What counts as better is up to the rule (tasks/rules).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from tasks.cache_key import At, stored
 from tasks.deciding import halving
 from tasks.deciding.champion_estimate import champion_estimate, reference, utility
 from tasks.deciding.comparable import STRAYS, compared, strays, unmeasured
+from tasks.deciding.false_report import contradicted
 from tasks.deciding.guards import fallen
 from tasks.deciding.simplicity import is_simpler, kept_in_a_row
 from tasks.deciding.values import Again, JudgedTrial, Weighed
@@ -90,6 +91,8 @@ def _compare(history: History, tried: JudgedTrial, environment: Environment, rul
 
 
 def _kept(history: History, environment: Environment, tried: JudgedTrial, keep: Verdict) -> Verdict | Untrained:
+    if reason := contradicted(history, tried):
+        return Verdict("discard", reason, None, keep.evidence)
     if environment.allow_untrained:
         return keep
     if tried.control is None:

@@ -1,0 +1,65 @@
+"""Reports that the judge contradicts: which keep they cost, and which difference is an honest one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import environments
+from environments.score import Score
+from tasks.decide import weigh
+from tasks.deciding.false_report import contradicted
+from tasks.deciding.values import JudgedTrial
+from tasks.rules.greedy import Greedy
+from tasks.trial import History, Proposal, Run, Trial, Verdict
+
+RETURNS = (9.0, 120.0, 260.0)
+"""Of the baseline's episodes."""
+
+
+def baseline(reported: float | None) -> History:
+    run = Run("trials/0000", 0, 5.0, "finished", reported=reported)
+    verdict = Verdict("keep", "the baseline", "provisional")
+    return (Trial(0, 1, 0, Proposal({}), (run,), Score.of(RETURNS, True), verdict),)
+
+
+def judged(reported: float | None, *units: float) -> JudgedTrial:
+    run = Run("trials/0001", 1, 5.0, "finished", reported=reported)
+    return JudgedTrial(1, Proposal({}), (run,), Score.of(units, True))
+
+
+@pytest.mark.parametrize("reported", [1e6, -1e6, 6_000.0])
+def test_a_report_that_is_far_from_all_that_the_judge_saw_is_not_kept_and_the_reason_says_both(reported: float) -> None:
+    environment = environments.load(environments.find("cartpole"))
+    verdict = weigh(baseline(100.0), environment, Greedy(), judged(reported, 400.0, 500.0))
+    assert isinstance(verdict, Verdict) and verdict.kind == "discard"
+    assert f"reported {reported:.4g}" in verdict.reason and "was judged 450 (400 to 500)" in verdict.reason
+
+
+@pytest.mark.parametrize("reported", [None, 450.0, 20.0, 0.0, -300.0, 900.0])
+def test_a_report_of_other_episodes_with_drawn_actions_is_an_honest_one(reported: float | None) -> None:
+    assert contradicted(baseline(100.0), judged(reported, 400.0, 500.0)) is None
+
+
+@pytest.mark.parametrize(("reported", "units"), [(0.1, (0.0, 0.0)), (-1.0, (500.0, 500.0)), (200.0, (0.0, 0.01))])
+def test_where_the_judge_saw_hardly_any_difference_the_baselines_results_are_the_measure(
+    reported: float, units: tuple[float, ...]
+) -> None:
+    assert contradicted(baseline(100.0), judged(reported, *units)) is None
+
+
+def test_where_the_baseline_reports_something_else_under_that_name_so_may_a_trial() -> None:
+    assert contradicted(baseline(1e6), judged(1e6, 400.0, 500.0)) is None
+
+
+def test_one_run_that_misreports_is_enough() -> None:
+    honest, false = judged(450.0, 400.0, 500.0), judged(1e6, 400.0, 500.0)
+    both = replace(honest, runs=honest.runs + false.runs, score=Score.over([honest.score, false.score]))
+    assert contradicted(baseline(100.0), both) is not None
+
+
+def test_one_run_that_is_far_off_in_the_baseline_is_enough_to_believe_nothing() -> None:
+    usual, odd = baseline(100.0)[0], baseline(1e6)[0]
+    first = replace(usual, runs=usual.runs + odd.runs, score=Score.over([usual.score, odd.score]))
+    assert contradicted((first,), judged(1e6, 400.0, 500.0)) is None
