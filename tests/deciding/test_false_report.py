@@ -12,7 +12,7 @@ from tasks.decide import weigh
 from tasks.deciding.false_report import contradicted
 from tasks.deciding.values import JudgedTrial
 from tasks.rules.greedy import Greedy
-from tasks.trial import History, Proposal, Run, Trial, Verdict
+from tasks.trial import History, Proposal, Rerun, Run, Trial, Verdict
 
 RETURNS = (9.0, 120.0, 260.0)
 """Of the baseline's episodes."""
@@ -27,6 +27,12 @@ def baseline(reported: float | None) -> History:
 def judged(reported: float | None, *units: float) -> JudgedTrial:
     run = Run("trials/0001", 1, 5.0, "finished", reported=reported)
     return JudgedTrial(1, Proposal({}), (run,), Score.of(units, True))
+
+
+def several(*baselines: History) -> History:
+    """One baseline with the runs of several."""
+    runs = tuple(run for (first,) in baselines for run in first.runs)
+    return (replace(baselines[0][0], runs=runs, score=Score.over([first.score for (first,) in baselines])),)
 
 
 @pytest.mark.parametrize("reported", [1e6, -1e6, 6_000.0])
@@ -47,6 +53,13 @@ def test_where_the_judge_saw_hardly_any_difference_the_baselines_results_are_the
     reported: float, units: tuple[float, ...]
 ) -> None:
     assert contradicted(baseline(100.0), judged(reported, *units)) is None
+    assert contradicted(several(*[baseline(100.0)] * 3), judged(reported, *units)) is None
+
+
+def test_a_perfect_score_of_a_metric_that_is_to_fall_may_follow_a_report_of_a_little_more() -> None:
+    errors = Score.over([Score.of(units, False) for units in ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 1.0, 1.0))])
+    history = (replace(several(*[baseline(0.4)] * 3)[0], score=errors),)
+    assert contradicted(history, replace(judged(0.02, 0.0), score=Score.of((0.0, 0.0, 0.0), False))) is None
 
 
 def test_where_the_baseline_reports_something_else_under_that_name_so_may_a_trial() -> None:
@@ -60,6 +73,7 @@ def test_one_run_that_misreports_is_enough() -> None:
 
 
 def test_one_run_that_is_far_off_in_the_baseline_is_enough_to_believe_nothing() -> None:
-    usual, odd = baseline(100.0)[0], baseline(1e6)[0]
-    first = replace(usual, runs=usual.runs + odd.runs, score=Score.over([usual.score, odd.score]))
-    assert contradicted((first,), judged(1e6, 400.0, 500.0)) is None
+    usual, odd = baseline(100.0), baseline(1e6)
+    assert contradicted(several(usual, odd), judged(1e6, 400.0, 500.0)) is None
+    calibrated = Rerun(0, odd[0].runs[0], odd[0].score, calibrated=True)
+    assert contradicted((replace(usual[0], reruns=(calibrated,)),), judged(1e6, 400.0, 500.0)) is None
