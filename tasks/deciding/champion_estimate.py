@@ -14,6 +14,11 @@ from tasks.deciding.level_filter import Estimate, Observation, estimate
 from tasks.deciding.statistics import pooled
 from tasks.trial import History, Proposal, Trial, in_full, machine_of, measured, measured_each
 
+MISREPORTED = "reported"
+"""Evidence of a verdict that the judge contradicts what the trial reported."""
+NOT_LEARNED = {"untrained", MISREPORTED}
+"""Evidence of a discard for another reason than the score, which may be that of no training, and tells no effect."""
+
 
 def champion_estimate(history: History) -> Estimate | None:
     """The champion estimate; None without a score."""
@@ -64,7 +69,7 @@ def _seen(history: History, first: Trial) -> Iterator[Observation]:
         own = [rerun.score.utility for rerun in trial.reruns if rerun.of == trial.number]
         values = [score.utility for score in trial.score.each if score.value is not None] + own
         is_kept = trial.verdict.kind == "keep"
-        counts = trial.verdict.kind == "discard" and "untrained" not in trial.verdict.evidence
+        counts = trial.verdict.kind == "discard" and not NOT_LEARNED & trial.verdict.evidence.keys()
         if values and (is_kept or counts):
             yield _observed(values, is_kept and not trial.verdict.simpler, is_point(trial.proposal, program))
         if is_kept:

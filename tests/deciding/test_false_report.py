@@ -9,8 +9,10 @@ import pytest
 import environments
 from environments.score import Score
 from tasks.decide import weigh
+from tasks.deciding.champion_estimate import champion_estimate
 from tasks.deciding.false_report import contradicted
 from tasks.deciding.values import JudgedTrial
+from tasks.rules.certify import Certify
 from tasks.rules.greedy import Greedy
 from tasks.trial import History, Proposal, Rerun, Run, Trial, Verdict
 
@@ -41,6 +43,18 @@ def test_a_report_that_is_far_from_all_that_the_judge_saw_is_not_kept_and_the_re
     verdict = weigh(baseline(100.0), environment, Greedy(), judged(reported, 400.0, 500.0))
     assert isinstance(verdict, Verdict) and verdict.kind == "discard"
     assert f"reported {reported:.4g}" in verdict.reason and "was judged 450 (400 to 500)" in verdict.reason
+
+
+def test_the_score_of_a_trial_that_misreports_says_nothing_of_the_champion() -> None:
+    """It may be a controller written by hand; without the report its control would tell."""
+    environment = environments.load(environments.find("cartpole"))
+    before = several(*[baseline(100.0)] * 3)
+    before = (replace(before[0], score=Score.over([Score.of((value,), True) for value in (100.0, 110.0, 95.0)])),)
+    false = replace(judged(1e6, 400.0, 500.0), proposal=Proposal({}, edit="a diff"))
+    verdict = weigh(before, environment, Certify(), false)
+    assert isinstance(verdict, Verdict) and verdict.kind == "discard"
+    after = (*before, Trial(1, 1, 1, false.proposal, false.runs, false.score, verdict))
+    assert champion_estimate(after) == champion_estimate(before)
 
 
 @pytest.mark.parametrize("reported", [None, 450.0, 20.0, 0.0, -300.0, 900.0])
