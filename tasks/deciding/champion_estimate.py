@@ -23,7 +23,7 @@ NOT_LEARNED = {"untrained", MISREPORTED}
 def champion_estimate(history: History) -> Estimate | None:
     """The champion estimate; None without a score."""
     history = comparable(history, machine_of(history))
-    found = reference(history)
+    found = _scored(history)
     if found is None:
         return None
     return estimate(_first(found), _seen(history[history.index(found) + 1 :], found))
@@ -51,7 +51,11 @@ def run_sd(history: History) -> float:
 
 def reference(history: History) -> Trial | None:
     """The baseline, or the first trial with a score if the baseline has none."""
-    seen = comparable(history, machine_of(history))
+    return _scored(comparable(history, machine_of(history)))
+
+
+def _scored(seen: History) -> Trial | None:
+    """The first trial with a score. What is left of a history may have its newest score from another machine again."""
     return next((trial for trial in seen if trial.score.value is not None), None)
 
 
