@@ -70,8 +70,8 @@ def _seen(history: History, first: Trial) -> Iterator[Observation]:
         for rerun in trial.reruns:
             if rerun.of == champion and rerun.score.value is not None:
                 yield Observation("same", rerun.score.utility)
-        own = [rerun.score.utility for rerun in trial.reruns if rerun.of == trial.number]
-        values = [score.utility for score in trial.score.each if score.value is not None] + own
+        scores = (*trial.score.each, *(rerun.score for rerun in trial.reruns if rerun.of == trial.number))
+        values = [score.utility for score in scores if score.value is not None]
         is_kept = trial.verdict.kind == "keep"
         counts = trial.verdict.kind == "discard" and not NOT_LEARNED & trial.verdict.evidence.keys()
         if values and (is_kept or counts):

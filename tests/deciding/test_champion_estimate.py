@@ -274,3 +274,13 @@ def test_there_is_an_estimate_where_some_runs_tell_no_machine_as_in_campaigns_of
         runs = tuple(replace(run, machine=known) for run, known in zip(trial.runs, machines, strict=True))
         history += (replace(trial, runs=runs, proposal=replace(trial.proposal, share=share)),)
     assert champion_estimate(history) is not None
+
+
+def test_a_rerun_of_a_trial_that_crashed_tells_nothing_of_the_champion() -> None:
+    history: History = (tried((), *BASELINE),)
+    trial = tried(history, 120.0, kind="discard")
+    crash = replace(tried(history, 120.0, reruns=[(1, 0.0)]).reruns[0], score=scored(None))
+    edited = replace(trial, proposal=replace(trial.proposal, edit="a diff"))
+    for one in (trial, edited):
+        before, after = (champion_estimate((*history, replace(one, reruns=some))) for some in ((), (crash,)))
+        assert before == after and before is not None and np.isfinite(before.level)
