@@ -11,7 +11,7 @@ from environments import Environment
 from tasks import task_messages
 from tasks.cache_key import At, stored
 from tasks.deciding import halving
-from tasks.deciding.champion_estimate import champion_estimate, reference, utility
+from tasks.deciding.champion_estimate import MISREPORTED, champion_estimate, reference, utility
 from tasks.deciding.comparable import STRAYS, compared, strays, unmeasured
 from tasks.deciding.false_report import contradicted
 from tasks.deciding.guards import fallen
@@ -92,7 +92,7 @@ def _compare(history: History, tried: JudgedTrial, environment: Environment, rul
 
 def _kept(history: History, environment: Environment, tried: JudgedTrial, keep: Verdict) -> Verdict | Untrained:
     if reason := contradicted(history, tried):
-        return Verdict("discard", reason, None, keep.evidence)
+        return Verdict("discard", reason, None, keep.evidence | {MISREPORTED: tried.runs[-1].reported})
     if environment.allow_untrained:
         return keep
     if tried.control is None:

@@ -315,7 +315,15 @@ def _part(trial: Trial) -> float:
 def machine_of(history: History) -> str:
     """The machine of the newest score; empty if there is none or it is not recorded."""
     scored = (trial for trial in reversed(history) if trial.score.value is not None and trial.runs)
-    return next((trial.runs[-1].machine for trial in scored), "")
+    return next((scored_runs(trial)[-1].machine for trial in scored), "")
+
+
+def scored_runs(trial: Trial) -> tuple[Run, ...]:
+    """The runs of a trial that have a score; all of them where none has. Of a baseline some may have crashed."""
+    each = trial.score.each
+    if len(each) != len(trial.runs):
+        return trial.runs
+    return tuple(run for run, one in zip(trial.runs, each, strict=True) if one.value is not None) or trial.runs
 
 
 def is_from(machine: str, other: str) -> bool:

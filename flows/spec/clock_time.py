@@ -22,5 +22,5 @@ def next_time(text: str, now: datetime.datetime | None = None) -> datetime.datet
         return then.astimezone() if then.astimezone() > now else tomorrow.astimezone()
     try:
         return datetime.datetime.fromisoformat(text).astimezone()
-    except ValueError:
+    except (ValueError, OverflowError):  # beyond the first or the last year in this time zone
         raise ValueError("must be a time of day such as 07:30, or an ISO date and time") from None

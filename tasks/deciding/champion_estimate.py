@@ -14,11 +14,16 @@ from tasks.deciding.level_filter import Estimate, Observation, estimate
 from tasks.deciding.statistics import pooled
 from tasks.trial import History, Proposal, Trial, in_full, machine_of, measured, measured_each
 
+MISREPORTED = "reported"
+"""Evidence of a verdict that the judge contradicts what the trial reported."""
+NOT_LEARNED = {"untrained", MISREPORTED}
+"""Evidence of a discard for another reason than the score, which may be that of no training, and tells no effect."""
+
 
 def champion_estimate(history: History) -> Estimate | None:
     """The champion estimate; None without a score."""
     history = comparable(history, machine_of(history))
-    found = reference(history)
+    found = _scored(history)
     if found is None:
         return None
     return estimate(_first(found), _seen(history[history.index(found) + 1 :], found))
@@ -46,7 +51,11 @@ def run_sd(history: History) -> float:
 
 def reference(history: History) -> Trial | None:
     """The baseline, or the first trial with a score if the baseline has none."""
-    seen = comparable(history, machine_of(history))
+    return _scored(comparable(history, machine_of(history)))
+
+
+def _scored(seen: History) -> Trial | None:
+    """The first trial with a score. What is left of a history may have its newest score from another machine again."""
     return next((trial for trial in seen if trial.score.value is not None), None)
 
 
@@ -61,10 +70,10 @@ def _seen(history: History, first: Trial) -> Iterator[Observation]:
         for rerun in trial.reruns:
             if rerun.of == champion and rerun.score.value is not None:
                 yield Observation("same", rerun.score.utility)
-        own = [rerun.score.utility for rerun in trial.reruns if rerun.of == trial.number]
-        values = [score.utility for score in trial.score.each if score.value is not None] + own
+        scores = (*trial.score.each, *(rerun.score for rerun in trial.reruns if rerun.of == trial.number))
+        values = [score.utility for score in scores if score.value is not None]
         is_kept = trial.verdict.kind == "keep"
-        counts = trial.verdict.kind == "discard" and "untrained" not in trial.verdict.evidence
+        counts = trial.verdict.kind == "discard" and not NOT_LEARNED & trial.verdict.evidence.keys()
         if values and (is_kept or counts):
             yield _observed(values, is_kept and not trial.verdict.simpler, is_point(trial.proposal, program))
         if is_kept:

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from environments.score import Score
 from tasks.deciding.values import BASELINE_RUNS, JudgedTrial
-from tasks.trial import History, Rerun, Run, Trial, Verdict, best, in_full, is_from
+from tasks.trial import History, Rerun, Run, Trial, Verdict, best, in_full, is_from, scored_runs
 
 STRAYS = 3
 """Reruns of one trial that may land on other machines before it is given up."""
@@ -55,7 +55,7 @@ def strays(tried: JudgedTrial) -> int:
 
 def is_elsewhere(trial: Trial, machine: str) -> bool:
     """Whether a trial's own score does not compare with those of a machine."""
-    return bool(trial.runs) and not any(is_from(run.machine, machine) for run in trial.runs)
+    return bool(trial.runs) and not any(is_from(run.machine, machine) for run in scored_runs(trial))
 
 
 def _seen(history: History, machine: str, fresh: tuple[Rerun, ...]) -> tuple[History, tuple[Rerun, ...]]:

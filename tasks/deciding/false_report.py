@@ -7,6 +7,8 @@ honest report differs from the score too.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from environments.score import Score
 from tasks.deciding.champion_estimate import reference
 from tasks.deciding.values import JudgedTrial
@@ -20,10 +22,13 @@ def contradicted(history: History, tried: JudgedTrial) -> str | None:
     """Which report of a trial the judge contradicts; None if none, or if the baseline's own reports differ as much."""
     first = reference(history)
     assert first is not None, "there is a champion"
-    if any(_is_far(run, score, first.score) for run, score in zip(first.runs, first.score.each, strict=False)):
+    again = [(rerun.run, rerun.score) for rerun in first.reruns if rerun.of == first.number]  # such as a calibration
+    known = [*zip(first.runs, first.score.each, strict=False), *again]
+    units = [unit for _, score in known for unit in score.units]
+    if any(_is_far(run, score, units) for run, score in known):
         return None
     for run, score in zip(tried.runs, tried.score.each, strict=False):
-        if _is_far(run, score, first.score):
+        if _is_far(run, score, units):
             seen = f"{score.value:.4g} ({min(score.units):.4g} to {max(score.units):.4g})"
             return (
                 f"reported {run.reported:.4g} of the objective at the end of training, and was judged {seen}: "
@@ -32,8 +37,8 @@ def contradicted(history: History, tried: JudgedTrial) -> str | None:
     return None
 
 
-def _is_far(run: Run, score: Score, baseline: Score) -> bool:
+def _is_far(run: Run, score: Score, baseline: Sequence[float]) -> bool:
     if run.reported is None or score.value is None or not score.units:
         return False
-    seen = (0.0, *score.units, *baseline.units)
+    seen = (0.0, *score.units, *baseline)
     return abs(run.reported - score.value) > FAR * max(abs(one - score.value) for one in seen)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -62,21 +63,24 @@ def _table(rows: list[tuple[float, dict[str, float]]], metric: str) -> Table:
 
 def _done(report: dict[str, object]) -> float | None:
     """How far it had got: its steps, or else its seconds."""
-    for name in ("step", "elapsed"):
-        value = report.get(name)
-        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-            return float(value)
-    return None
+    known = (_number(report.get(name)) for name in ("step", "elapsed"))
+    return next((done for done in known if done is not None), None)
 
 
 def _metrics(report: dict[str, object]) -> dict[str, float]:
     given = report.get("metrics")
     return {
-        name: float(value)
+        name: number
         for name, value in (given.items() if isinstance(given, dict) else ())
-        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        and len(name) <= 60 and re.match(METRIC, name)
-    }  # fmt: skip
+        if (number := _number(value)) is not None and len(name) <= 60 and re.match(METRIC, name)
+    }
+
+
+def _number(value: object) -> float | None:
+    """A finite number; JSON has integers that no float holds."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if abs(value) <= sys.float_info.max else None  # NaN compares as false
 
 
 def worth_reading(history: History, newest: int, top: int) -> list[Trial]:

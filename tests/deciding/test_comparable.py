@@ -17,6 +17,7 @@ import pytest
 from environments import Environment
 from environments.metric_guards import Guard
 from environments.plugins import Refused
+from environments.score import Score
 from flows.rerun import check
 from flows.views.status import document
 from flows.views.tables import campaign_table
@@ -188,6 +189,19 @@ def test_a_crash_on_another_machine_asks_for_nothing() -> None:
     assert isinstance(verdict, Verdict) and verdict.kind == "crash"
     level = champion_estimate(decided(history, crashed, Certify()))
     assert level is not None and level.level > 100, "and where the campaign stands is still what is known of it"
+
+
+def test_a_run_of_the_baseline_that_crashed_on_a_machine_is_no_score_of_it_there() -> None:
+    """It was the last one, in a work pool with two kinds of machines."""
+    two = of(BEFORE, tried((), 99.0, 101.0, kind="keep"))
+    crash = Run("trials/0000-run-3", 3, 5.0, "crash", machine=NOW)
+    score = Score.over([*two.score.each, scored(None)], fewest=2)
+    history: History = (replace(two, runs=(*two.runs, crash), score=score),)
+    assert machine_of(history) == BEFORE and champion_estimate(history) is not None
+    one, questions = asked(history, came(history, 90.0), {0: (205.0, 200.0, 195.0)}, Certify())
+    assert questions == [0, 0, 0], "else the first trial there would be kept, whatever it scores"
+    verdict = weigh(history, PLAIN, Certify(), one)
+    assert isinstance(verdict, Verdict) and verdict.kind == "discard"
 
 
 def test_guards_compare_with_the_baseline_of_here() -> None:

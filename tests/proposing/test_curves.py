@@ -37,6 +37,12 @@ def test_what_is_no_report_is_passed_over_and_names_of_strangers_are_not_told(tm
     assert curves.of(tmp_path / "nowhere", "score") == {}
 
 
+def test_integers_that_no_float_holds_are_passed_over(tmp_path: Path) -> None:
+    huge = 10**400
+    lines = [{"elapsed": 1.0, "step": huge, "metrics": {"ok": 1.0}}, {"step": 2, "metrics": {"ok": 3, "huge": -huge}}]
+    assert curves.of(reports(tmp_path, lines), "score") == {"ok": (None, None, 1.0, 1.0, 3.0)}
+
+
 def test_a_link_in_place_of_the_reports_is_not_followed(tmp_path: Path) -> None:
     other = reports(tmp_path / "other", [{"step": 1, "metrics": {"ok": 1.0}}])
     (tmp_path / "out").mkdir()

@@ -248,7 +248,9 @@ def test_without_a_time_to_end_there_is_no_deadline() -> None:
     assert spec().deadline is None
 
 
-@pytest.mark.parametrize("text", ["24:00", "7", "7:3", "07:30 pm", "tomorrow", "-1:30", "07:30:99"])
+@pytest.mark.parametrize(
+    "text", ["24:00", "7", "7:3", "07:30 pm", "tomorrow", "-1:30", "07:30:99", "0001-01-01T00:00+14:00"]
+)
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"07:30"):
         next_time(text)
