@@ -28,6 +28,7 @@ def _briefly() -> Iterator[None]:
     try:
         yield
     finally:
+        gc.freeze()  # spares the end of the process a last search
         gc.enable()
         for name in new:
             del os.environ[name]
