@@ -143,6 +143,19 @@ def test_a_status_loads_nothing_that_trains_sends_or_tests() -> None:
     assert done.stdout == "set()\n", done.stderr
 
 
+def test_what_reads_a_certificate_is_made_with_the_first_one() -> None:
+    code = """if True:
+        import flows.cli.seeing.status
+        from tasks.store import ledger, workspace
+        deferred = (ledger.CERTIFICATE, ledger.ABLATION, ledger.RERUNS)
+        print([each.pydantic_complete for each in deferred], workspace.TRIAL.pydantic_complete)
+    """
+
+    done = run(sys.executable, "-c", code)
+
+    assert done.stdout == "[False, False, False] True\n", done.stderr
+
+
 def test_the_console_script_points_to_something_callable() -> None:
     module, _, name = PYPROJECT["project"]["scripts"]["nightshift"].partition(":")
 
