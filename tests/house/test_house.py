@@ -156,6 +156,19 @@ def test_what_reads_a_certificate_is_made_with_the_first_one() -> None:
     assert done.stdout == "[False, False, False] True\n", done.stderr
 
 
+def test_a_list_of_campaigns_looks_neither_for_emoji_nor_at_its_end_for_garbage(tmp_path: Path) -> None:
+    code = """if True:
+        import gc, sys
+        from flows.cli.seeing.verbs import list_
+        list_()
+        print("rich._emoji_codes" in sys.modules, gc.get_freeze_count() > 0)
+    """
+
+    done = run(sys.executable, "-c", code, NIGHTSHIFT_HOME=str(tmp_path))
+
+    assert done.stdout.splitlines()[-1] == "False True", done.stderr
+
+
 def test_the_console_script_points_to_something_callable() -> None:
     module, _, name = PYPROJECT["project"]["scripts"]["nightshift"].partition(":")
 
