@@ -77,7 +77,7 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
         "uncertified": None if own else _uncertified(ledger),
         "ablation": _ablation(ledger, own),
         "transfers": [of_certificate(one) for one in elsewhere],
-        "elsewhere": _elsewhere(ledger.certificates()),
+        "elsewhere": _elsewhere((*own, *elsewhere)),
         "cancelled": _cancelled(history),
         "imported": _imported(ledger),
         "trials": [_row(trial, own, here, in_full.get(trial.number)) for trial in history],

@@ -47,7 +47,7 @@ def console(quiet: bool = False) -> Console:
     """Standard output, in whatever encoding it has."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors=STAND_INS)
-    return Console(highlight=False, quiet=quiet)
+    return Console(highlight=False, emoji=False, quiet=quiet)
 
 
 def is_screen(console: Console) -> bool:

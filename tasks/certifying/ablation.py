@@ -15,6 +15,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from pydantic import ConfigDict
+
 from environments.score import Score
 from tasks.deciding.statistics import largest_t, pooled, quantile
 from tasks.numbers import number, probability
@@ -52,6 +54,8 @@ class ChangeFinding:
 
 @dataclass(frozen=True)
 class Ablation:
+    __pydantic_config__ = ConfigDict(defer_build=True)
+    """As in `Certificate`."""
     champion: int
     mean: float
     """Mean of the champion's runs, in utility."""

@@ -20,6 +20,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from pydantic import ConfigDict
+
 from environments.metric_guards import Guard
 from environments.score import Score
 from tasks.certifying.group_design import FEWEST, HOPELESS, Arm, Design
@@ -59,6 +61,8 @@ class Guarded:
 
 @dataclass(frozen=True)
 class Certificate:
+    __pydantic_config__ = ConfigDict(defer_build=True)
+    """Its reader, which takes milliseconds to make, is made with the first certificate."""
     look: int
     """Number of the certificate in its campaign, from 1."""
     alpha: float

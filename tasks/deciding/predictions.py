@@ -55,9 +55,10 @@ def predictions(history: History) -> tuple[PredictedEffect, ...]:
     """The predictions of full trials with a score, in the order in which these were decided."""
     found = []
     for trial in history:
-        expected, then = trial.proposal.expected, best(history[: trial.proposal.seen])
+        expected = trial.proposal.expected
         if expected is None or trial.score.value is None or trial.proposal.is_short:
             continue
+        then = best(history[: trial.proposal.seen])
         if then is not None and then.score.value is not None:
             found.append(PredictedEffect(trial.number, expected, trial.score.value - then.score.value))
     return tuple(found)

@@ -60,7 +60,7 @@ from tasks.trial import History, Proposal, Rerun, Trial
 FORMAT = 1
 CERTIFICATE = TypeAdapter(Certificate)
 ABLATION = TypeAdapter(Ablation)
-RERUNS = TypeAdapter(tuple[Rerun, ...])
+RERUNS = TypeAdapter(tuple[Rerun, ...], config=ConfigDict(defer_build=True))
 FIDELITY = TypeAdapter(Fidelity)
 SHORT = "fidelity.json"
 LATER: Mapping[str, object] = {"fidelity": "none"}

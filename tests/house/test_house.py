@@ -143,6 +143,32 @@ def test_a_status_loads_nothing_that_trains_sends_or_tests() -> None:
     assert done.stdout == "set()\n", done.stderr
 
 
+def test_what_reads_a_certificate_is_made_with_the_first_one() -> None:
+    code = """if True:
+        import flows.cli.seeing.status
+        from tasks.store import ledger, workspace
+        deferred = (ledger.CERTIFICATE, ledger.ABLATION, ledger.RERUNS)
+        print([each.pydantic_complete for each in deferred], workspace.TRIAL.pydantic_complete)
+    """
+
+    done = run(sys.executable, "-c", code)
+
+    assert done.stdout == "[False, False, False] True\n", done.stderr
+
+
+def test_a_list_of_campaigns_looks_neither_for_emoji_nor_at_its_end_for_garbage(tmp_path: Path) -> None:
+    code = """if True:
+        import gc, sys
+        from flows.cli.seeing.verbs import list_
+        list_()
+        print("rich._emoji_codes" in sys.modules, gc.get_freeze_count() > 0)
+    """
+
+    done = run(sys.executable, "-c", code, NIGHTSHIFT_HOME=str(tmp_path))
+
+    assert done.stdout.splitlines()[-1] == "False True", done.stderr
+
+
 def test_the_console_script_points_to_something_callable() -> None:
     module, _, name = PYPROJECT["project"]["scripts"]["nightshift"].partition(":")
 
