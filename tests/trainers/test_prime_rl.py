@@ -507,6 +507,8 @@ MEMORY = "ValueError: Free memory on device ({}/79.1 GiB) on startup is less tha
          "did not start: a GPU is gone: ", True),
         ("inference.log", "RuntimeError: The NVIDIA driver on your system is too old (found version 12020).",
          "did not start: the driver is too old: ", True),
+        ("inference.log", "(EngineCore pid=7) torch.AcceleratorError: CUDA error: the provided PTX was compiled with an unsupported "
+         "toolchain.", "did not start: the driver is too old: inference.log: torch.AcceleratorError", True),
         ("inference.log", "(EngineCore_DP0 pid=7) ERROR 08-21 22:40:01 [core.py:718] RuntimeError: Could not find nvcc and",
          "did not start: there is no CUDA compiler: inference.log: RuntimeError: Could not", True),
         ("trainer.log", "OSError: [Errno 28] No space left on device", "the disk is full: ", True),
