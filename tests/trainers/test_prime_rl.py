@@ -856,6 +856,7 @@ def test_kept_kernels_say_where_they_were_compiled_and_are_found_there_again(
     second = Run(run.config, run.settings)
     prime_rl.begin_with_kernels(second)
     assert (second.cache / "vllm").is_dir() and second.cache == first.cache
+    assert second.variables()["CUDA_CACHE_PATH"] == str(second.of_driver) and second.of_driver.parent == second.cache
 
 
 @pytest.mark.slow
