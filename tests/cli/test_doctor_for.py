@@ -208,6 +208,17 @@ def test_the_driver_is_compared_with_the_cuda_of_prime_rls_own_torch(tmp_path: P
     assert check.state == "bad" and "13.0" in check.fact and "580" in check.remedy
 
 
+@pytest.mark.parametrize(("capability", "state"), [("8.9", "bad"), ("12.0", "bad"), ("8.0", "note"), ("9.0", "note")])
+def test_a_driver_older_than_vllms_cuda_is_bad_where_it_compiles_vllms_attention(
+    capability: str, state: str, tmp_path: Path, home: Path
+) -> None:
+    environment = machine(tmp_path, driver="570.86.15", capability=capability)
+    packages = Path(str(environment.fixed["prime_rl"])) / ".venv/lib/python3.12/site-packages"
+    (packages / "vllm-0.26.0+cu129.dist-info").mkdir(parents=True)
+    check = found("driver", environment, home)
+    assert check.state == state and "vLLM 12.9" in check.fact and "575" in check.remedy, check
+
+
 def test_a_python_that_a_trial_cannot_see_is_bad(tmp_path: Path, home: Path) -> None:
     environment = machine(tmp_path)
     elsewhere = tmp_path / "elsewhere/bin/python3.12"

@@ -507,6 +507,8 @@ MEMORY = "ValueError: Free memory on device ({}/79.1 GiB) on startup is less tha
          "did not start: a GPU is gone: ", True),
         ("inference.log", "RuntimeError: The NVIDIA driver on your system is too old (found version 12020).",
          "did not start: the driver is too old: ", True),
+        ("inference.log", "(EngineCore pid=7) torch.AcceleratorError: CUDA error: the provided PTX was compiled with an unsupported "
+         "toolchain.", "did not start: the driver is too old: inference.log: torch.AcceleratorError", True),
         ("inference.log", "(EngineCore_DP0 pid=7) ERROR 08-21 22:40:01 [core.py:718] RuntimeError: Could not find nvcc and",
          "did not start: there is no CUDA compiler: inference.log: RuntimeError: Could not", True),
         ("trainer.log", "OSError: [Errno 28] No space left on device", "the disk is full: ", True),
@@ -854,6 +856,7 @@ def test_kept_kernels_say_where_they_were_compiled_and_are_found_there_again(
     second = Run(run.config, run.settings)
     prime_rl.begin_with_kernels(second)
     assert (second.cache / "vllm").is_dir() and second.cache == first.cache
+    assert second.variables()["CUDA_CACHE_PATH"] == str(second.of_driver) and second.of_driver.parent == second.cache
 
 
 @pytest.mark.slow

@@ -37,6 +37,8 @@ DRIVERS = {12: 525, 13: 580}
 OWN_DRIVERS = {(12, 6): 560, (12, 8): 570, (12, 9): 575, (13, 0): 580}
 """The driver of the same CUDA, which also loads what is compiled to PTX: release notes of the toolkit, table 3."""
 OF_GPUS = ("driver", "toolkit", "attention", "memory")
+WITH_ATTENTION = ((8, 0), (9, 0))
+"""That vLLM's own FlashAttention is compiled for: A100 and H100. For others the driver compiles version 2 from PTX."""
 LEAST_CAPABILITY = (8, 0)
 """That FlashAttention 2 and bfloat16 need: Ampere."""
 NEWEST, FOR_NEWEST = (12, 0), (12, 9)
@@ -159,12 +161,16 @@ def checkout(box: Box) -> Check:
 
 
 def driver(box: Box) -> Check:
-    """NVIDIA's driver against the CUDA that prime-rl's torch is built for."""
-    versions = sorted({row[1] for row in box.rows("driver_version")})
-    cuda = built_for(box.run.bin.parent)
-    details = {"driver": versions, "cuda": ".".join(map(str, cuda))}
+    """NVIDIA's driver against the CUDA that prime-rl's torch and vLLM are built for."""
+    rows = box.rows("driver_version,compute_cap")
+    versions = sorted({row[1] for row in rows})
+    built = {"torch": built_for(box.run.bin.parent), "vLLM": vllm_built_for(box.run.bin.parent)}
+    named = {name: _dotted(version) for name, version in built.items() if version}
+    cuda = max(version for version in built.values() if version)
+    details = {"driver": versions, "cuda": named["torch"], "vllm_cuda": named.get("vLLM")}
     told = re.match(r"\d+", versions[0])
-    fact = f"driver {', '.join(versions)}; prime-rl's torch is built for CUDA {details['cuda']}"
+    fact = f"driver {', '.join(versions)}; built for CUDA: prime-rl's "
+    fact += ", ".join(f"{name} {version}" for name, version in named.items())
     if told is None:
         return Check("driver", "bad", fact, f"install it anew: {PAGE.format(1)}", details)
     least = DRIVERS.get(cuda[0], max(DRIVERS.values()))
@@ -173,7 +179,9 @@ def driver(box: Box) -> Check:
         return Check("driver", "bad", fact, f"install driver {max(own, least)} or newer: {PAGE.format(1)}", details)
     if int(told[0]) < own:
         remedy = f"install driver {own} or newer: an older one does not load what is compiled on the way"
-        return Check("driver", "note", fact, remedy, details)
+        if all(_capability(row[2]) in WITH_ATTENTION for row in rows):
+            return Check("driver", "note", fact, remedy, details)
+        return Check("driver", "bad", fact, f"{remedy}, as vLLM's attention is on these GPUs", details)
     return Check("driver", "ok", fact, details=details)
 
 
@@ -183,6 +191,14 @@ def built_for(venv: Path) -> tuple[int, int]:
         if found := re.search(r"^cuda\b[^=]*=\s*['\"](\d+)\.(\d+)", file.read_text(errors="replace"), re.MULTILINE):
             return int(found[1]), int(found[2])
     return CUDA
+
+
+def vllm_built_for(venv: Path) -> tuple[int, int] | None:
+    """The CUDA that vLLM there is built for, by its version, such as 0.26.0+cu129; None where that does not say."""
+    for folder in venv.glob("lib/python*/site-packages/vllm-*.dist-info"):
+        if found := re.search(r"\+cu(\d+)(\d)\.dist-info$", folder.name):
+            return int(found[1]), int(found[2])
+    return None
 
 
 def toolkit(box: Box) -> Check:

@@ -20,7 +20,7 @@ CLASSES = (
      r"CUDA driver initialization failed|CUDA unknown error|No CUDA GPUs are available|NVML: Driver/library version|"
      r"Error 802: system not yet initialized"),
     ("did not start: the driver is too old", True, r"NVIDIA driver on your system is too old|"
-     r"CUDA driver version is insufficient|no kernel image is available"),
+     r"CUDA driver version is insufficient|no kernel image is available|compiled with an unsupported toolchain"),
     ("did not start: there is no CUDA compiler", True, r"Could not find nvcc|nvcc.*(not found|No such file)|"
      r"CUDA_HOME environment variable is not set"),
     ("the disk is full", True, r"No space left on device|Disk quota exceeded"),

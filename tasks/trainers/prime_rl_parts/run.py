@@ -104,6 +104,11 @@ class Run:
         self.kept = self.home / "cache"
         self.cache = Path(os.environ["TMPDIR"], "prime_rl_cache") if "TMPDIR" in os.environ else self.kept
 
+    @property
+    def of_driver(self) -> Path:
+        """Where the driver keeps what it compiles, such as vLLM's attention on most GPUs; it has to be there."""
+        return self.cache / "driver"
+
     def overlay(self, tuned: str) -> dict[str, Any]:
         """The keys that override train.toml."""
         stated = tomllib.loads(tuned)
@@ -213,6 +218,7 @@ class Run:
             "TRITON_CACHE_DIR": str(self.cache / "triton"),
             "TORCHINDUCTOR_CACHE_DIR": str(self.cache / "inductor"),
             "FLASHINFER_WORKSPACE_BASE": str(self.cache),
+            "CUDA_CACHE_PATH": str(self.of_driver),
             "HF_HUB_OFFLINE": "1",
             "HF_DATASETS_OFFLINE": "1",
             "WANDB_MODE": "disabled",
