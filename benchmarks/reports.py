@@ -50,7 +50,7 @@ def campaign(problem: Path, name: str, trials: int) -> Ledger:
         place = ledger.place(number)
         place.path.mkdir(parents=True)
         place.trial.write_bytes(TRIAL.dump_json(trial))
-        ledger.event("waiting", who="cpu-0")
+        ledger.event("waiting", number=number, who="cpu-0")
     return ledger
 
 

@@ -22,7 +22,12 @@ CHECKOUT = Path(__file__).parents[2]
 PARSER = {
     "prime_rl/__init__.py": "",
     "prime_rl/configs/__init__.py": "",
-    "prime_rl/configs/rl.py": "class RLConfig: pass\n",
+    "prime_rl/configs/rl.py": """\
+from pydantic import BaseModel, ConfigDict
+
+class RLConfig(BaseModel):
+    model_config = ConfigDict(extra="allow")
+""",
     "prime_rl/utils/__init__.py": "",
     "prime_rl/utils/config.py": """\
 import tomllib
@@ -34,17 +39,23 @@ def merge(into, table):
     return into
 
 def space(table):
-    return SimpleNamespace(**{k: space(v) if isinstance(v, dict) else v for k, v in table.items()})
+    read = {k: space(v) if isinstance(v, dict) else v for k, v in table.items()}
+    return SimpleNamespace(**{k: None if v == "None" else v for k, v in read.items()})
 
 def cli(config, args):
     table = {}
     for sign, file in zip(args[0::2], args[1::2]):
         assert sign == "@"
         merge(table, tomllib.load(open(file, "rb")))
+    if lora := table["trainer"]["model"].get("lora"):
+        served = {"enable_lora": True, "max_lora_rank": lora["rank"]}
+        shared = {"orchestrator": {"model": {"lora": lora}}, "inference": {"vllm": served}}
+        merge(table, shared | {"weight_broadcast": {"type": "filesystem"}})
     return space(table)
 """,
 }
-"""A stand-in for prime-rl's own parser: it reads the files in their order, and checks nothing."""
+"""A stand-in for prime-rl's own parser: it reads the files in their order, hands on what belongs to an adapter, and
+checks nothing."""
 
 
 def calibration(folder: Path) -> list[str]:
