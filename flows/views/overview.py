@@ -96,6 +96,9 @@ def _certificate(document: Document, proof: Document, width: int) -> Iterator[Te
         text = Text(f"on fresh runs: trial {trial}, {document['metric']} ").append(number(means[0]), "bold")
         text.append(" against the baseline's ").append(number(means[1]), "bold")
         yield text.append(" (its runs of the search included)" if proof["reused"] else "")
+    if proof["not_reused"] and not proof["passed"]:  # who compares both scores of the baseline would wonder
+        why = clean(proof["not_reused"])
+        yield Text(f"  of the baseline's runs of the search only the spread counts: {why}", "dim")
     params = next(row["params"] for row in document["trials"] if row["trial"] == trial)
     yield from _changes(params, document, width)
     if proof["passed"]:

@@ -115,6 +115,16 @@ def test_a_certificate_that_failed_is_not_called_real(tmp_path: Path, home: Path
     assert facts.gain == "-"
 
 
+def test_why_the_baselines_runs_of_the_search_do_not_count_is_said_where_nothing_was_shown(
+    tmp_path: Path, home: Path
+) -> None:
+    ledger = stored(created(tmp_path), search(6, cancels=False))
+    store(ledger, replace(certified(1, [80, 120, 40], [81, 79, 83]), not_reused="they are from several machines"))
+
+    answer = dict(Facts.of(ledger, FINISHED).answers)["Is it real?"]
+    assert answer.endswith("only the spread counts: they are from several machines.")
+
+
 @pytest.mark.parametrize("values", [(), (None,), (1.0,), (1.0, None, None), (1.0, 1.0)], ids=str)
 def test_a_campaign_with_little_or_no_score_has_a_report_too(
     tmp_path: Path, home: Path, values: tuple[float | None, ...]

@@ -289,6 +289,15 @@ def test_the_terminal_says_why_not_and_what_ships_instead(tmp_path: Path) -> Non
     assert "not certified, because" in text and "; trial 2, certified before, ships" in text
 
 
+def test_the_terminal_says_why_the_baselines_scores_of_the_search_do_not_count_where_nothing_was_shown(
+    tmp_path: Path,
+) -> None:
+    words, why = "of the baseline's runs of the search only the spread counts: ", "the baseline now scores better"
+    failed = replace(certified(2, [80, 120, 40], [81, 79, 83]), not_reused=why)
+    assert words + why in told(document(ended(tmp_path, up(), failed)))
+    assert words not in told(document(ended(tmp_path, up(), replace(PASSED, not_reused=why), name="m")))
+
+
 def test_a_guarded_metric_that_fell_is_the_reason(tmp_path: Path) -> None:
     guards = {"source/windy": (Guard(margin=1.0), 10.0, 40.0)}
     proof = certified(2, [190, 205, 182], [84, 70, 95], guards=guards)
