@@ -97,18 +97,15 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         (folder / "runs/stolen").symlink_to(folder / "outside")
         (folder / "outside/report.html").write_text(SECRET)
         os.mkfifo(ledger.path / "pipe.png")
-        process = start("report", "--serve")
-        try:
-            assert process.stdout is not None
-            assert select.select([process.stdout], [], [], SECONDS)[0], "it said nothing"
-            client = httpx.Client(timeout=60, trust_env=False)
-            lines = [process.stdout.readline().strip() for _ in range(3)]
-            yield Served(
-                folder / "runs", ledger, lines[0].removesuffix("/index.html"), "\n".join(lines), process, client
-            )
-        finally:
-            process.kill()
-            process.wait()
+        with start("report", "--serve") as process, httpx.Client(timeout=60, trust_env=False) as client:
+            try:
+                assert process.stdout is not None
+                assert select.select([process.stdout], [], [], SECONDS)[0], "it said nothing"
+                lines = [process.stdout.readline().strip() for _ in range(3)]
+                url = lines[0].removesuffix("/index.html")
+                yield Served(folder / "runs", ledger, url, "\n".join(lines), process, client)
+            finally:
+                process.kill()
 
 
 PAGES = (
