@@ -95,7 +95,8 @@ def explain(error: ValidationError, source: str, known: Iterable[str] = ()) -> R
 def _in_words(fault: ErrorDetails, known: tuple[str, ...]) -> str:
     kind, given = fault["type"], fault["input"]
     if kind == "extra_forbidden":
-        return "unknown key." + _near(str(fault["loc"][-1]), known)
+        every = f" Known: {', '.join(known)}." if known and len(fault["loc"]) == 1 else ""
+        return "unknown key." + (_near(str(fault["loc"][-1]), known) or every)
     if kind in ("missing", "union_tag_not_found"):
         return "is required"
     if kind == "union_tag_invalid":

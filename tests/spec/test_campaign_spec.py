@@ -69,7 +69,7 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
         ({"environment": "cartpol"}, "unknown environment 'cartpol'. Did you mean 'cartpole'?"),
         ({"proposer": "randomsearch"}, "unknown proposer 'randomsearch'. Did you mean 'random_search'?"),
         ({"proposer": "grid", "advanced": {"options": {"points": 0}}}, "proposer grid: points: Input should"),
-        ({"advanced": {"options": {"points": 3}}}, "proposer tpe: points: unknown key"),
+        ({"advanced": {"options": {"points": 3}}}, "proposer tpe: points: unknown key. Known: startup."),
         ({"rule": "greddy"}, "unknown rule 'greddy'. Did you mean 'greedy'?"),
         ({"rule": "race", "advanced": {"rule_options": {"most": 0}}}, "rule race: most: Input should be greater"),
         ({"advanced": {"rule_options": {"most": 2}}}, "rule certify: most: unknown key"),
