@@ -14,6 +14,7 @@ from tasks.numbers import number
 from tasks.trial import History, Trial, Value, baseline, best, measured
 
 UNPROVEN = "nothing is certified yet"
+SPREAD_ONLY = "of the baseline's runs of the search only the spread counts"
 ARMS: tuple[Arm, Arm] = ("champion", "baseline")
 UNITS: dict[Unit, str] = {"run sd": "run sds", "range": "of the range of scores"}
 """Units of normalised scores, in words."""

@@ -24,6 +24,7 @@ from flows.views.terminal import duration
 from tasks.certifying.aggregate import aggregates
 from tasks.certifying.certificate import Certificate, level
 from tasks.describe import (
+    SPREAD_ONLY,
     UNPROVEN,
     bound,
     caution,
@@ -163,8 +164,7 @@ class Facts:
         if one is None:
             return "Not known yet: " + self.proof + "."
         if not one.passed:
-            spread = "of the baseline's runs of the search only the spread counts"
-            return f"Not shown: {one.reason}{f'; {spread}: {one.not_reused}' if one.not_reused else ''}."
+            return f"Not shown: {one.reason}{f'; {SPREAD_ONLY}: {one.not_reused}' if one.not_reused else ''}."
         but_for = f", but for {len(one.reused)} of the baseline" if one.reused else ""
         seen = f"{counts(one)} of champion and baseline, which the search has not seen{but_for}"
         return f"Yes, by {seen}. {caution(one).capitalize()}."

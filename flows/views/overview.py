@@ -19,7 +19,7 @@ from flows.views import tables
 from flows.views.own_servers import OwnServer, login_steps
 from flows.views.status import SURE_SES
 from flows.views.terminal import binaries, changes, clean, duration, fold, put, room, say, short, whole
-from tasks.describe import UNPROVEN
+from tasks.describe import SPREAD_ONLY, UNPROVEN
 from tasks.machine.slot_use import in_words
 from tasks.numbers import number
 from tasks.plots.forest import Forest, ForestRow, text
@@ -97,8 +97,7 @@ def _certificate(document: Document, proof: Document, width: int) -> Iterator[Te
         text.append(" against the baseline's ").append(number(means[1]), "bold")
         yield text.append(" (its runs of the search included)" if proof["reused"] else "")
     if proof["not_reused"] and not proof["passed"]:  # who compares both scores of the baseline would wonder
-        why = clean(proof["not_reused"])
-        yield Text(f"  of the baseline's runs of the search only the spread counts: {why}", "dim")
+        yield Text(f"  {SPREAD_ONLY}: {clean(proof['not_reused'])}", "dim")
     params = next(row["params"] for row in document["trials"] if row["trial"] == trial)
     yield from _changes(params, document, width)
     if proof["passed"]:

@@ -113,6 +113,6 @@ def keep(
     trace = Trace(request.digest, request, attempts, answer, whole, error, usage, seconds)
     text = json.dumps(TRACE.dump_python(trace, mode="json"), indent=2, ensure_ascii=False)
     with _numbering:
-        taken = [int(path.stem) for path in (folder / FOLDER).glob("*.json") if path.stem.isdigit()]
+        taken = [int(path.stem) for path in (folder / FOLDER).glob("*.json") if path.stem.isdecimal()]
         path = folder / FOLDER / f"{max(taken, default=0) + 1:02d}.json"
         write_atomic(path, without_passwords(text) + "\n")

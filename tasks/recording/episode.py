@@ -240,7 +240,7 @@ def _work(path: Path) -> Iterator[Path]:
     """A folder in a campaign's directory for one recording; also removes those that a kill left."""
     for old in path.glob(f"{WORK}*"):
         pid = old.name.removeprefix(WORK)
-        if pid == str(os.getpid()) or not (pid.isdigit() and psutil.pid_exists(int(pid))):
+        if pid == str(os.getpid()) or not (pid.isdecimal() and psutil.pid_exists(int(pid))):
             file_trees.remove(old)
     folder = path / f"{WORK}{os.getpid()}"
     folder.mkdir(mode=0o755)

@@ -40,7 +40,7 @@ def add(folder: Path, idea: InboxProposal) -> str:
     """Add a proposal to the campaign in `folder`; returns its name in the inbox."""
     box = folder / "inbox"
     box.mkdir(exist_ok=True)
-    number = 1 + max((int(path.stem) for path in box.glob("*.json") if path.stem.isdigit()), default=0)
+    number = 1 + max((int(path.stem) for path in box.glob("*.json") if path.stem.isdecimal()), default=0)
     while True:
         path = box / f"{number:04d}.json"
         try:
@@ -65,7 +65,7 @@ def broken(folder: Path) -> dict[str, str]:
 
 def _left(folder: Path, taken: AbstractSet[str]) -> Iterator[tuple[str, InboxProposal | str]]:
     """What was neither taken nor refused, in order; for an invalid file the reason."""
-    files = [path for path in (folder / "inbox").glob("*.json") if path.stem.isdigit() and path.is_file()]
+    files = [path for path in (folder / "inbox").glob("*.json") if path.stem.isdecimal() and path.is_file()]
     for path in sorted(files, key=lambda path: int(path.stem)):
         if path.stem in taken or path.with_suffix(".refused").exists():
             continue

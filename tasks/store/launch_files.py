@@ -120,7 +120,7 @@ class Launches:
     def next(self) -> int:
         """Number of the next launch: the one after the last closed one."""
         closed = (path.stem for path in self.folder.glob("*.closed"))
-        return 1 + max((int(number) for number in closed if number.isdigit()), default=0)
+        return 1 + max((int(number) for number in closed if number.isdecimal()), default=0)
 
     def ask(self, number: int, asked: LaunchRequest) -> str:
         token = secrets.token_hex(8)

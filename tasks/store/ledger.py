@@ -143,7 +143,7 @@ def stem_of(name: str, most: int) -> str:
 def free_name(environment: str) -> str:
     """`<environment>-<n>` with the next free n, reserved by creating its directory."""
     stem = stem_of(environment, 56)
-    taken = [int(tail) for path in home().glob(f"{stem}-*") if (tail := path.name[len(stem) + 1 :]).isdigit()]
+    taken = [int(tail) for path in home().glob(f"{stem}-*") if (tail := path.name[len(stem) + 1 :]).isdecimal()]
     number = max(taken, default=0) + 1
     while True:
         try:
@@ -275,7 +275,7 @@ class Ledger:
     def proposals(self, history: History) -> tuple[Proposal, ...]:
         """Every proposal, whatever became of it, by number. Only those without a trial in `history` are read."""
         decided = {trial.number: trial.proposal for trial in history}
-        numbers = {int(path.name): path for path in self.trials.iterdir() if path.name.isdigit()}
+        numbers = {int(path.name): path for path in self.trials.iterdir() if path.name.isdecimal()}
         new = {number: path / "proposal.json" for number, path in numbers.items() if number not in decided}
         left = {number: path.read_bytes() for number, path in new.items() if path.is_file()}
         read = {number: workspace.PROPOSAL.validate_json(text) for number, text in left.items()}

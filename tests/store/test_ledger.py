@@ -105,6 +105,11 @@ def test_the_next_free_name_has_the_next_number(home: Path) -> None:
     assert free_name("quad") == "quad-10"
 
 
+def test_a_digit_that_is_no_number_is_passed_over(home: Path) -> None:
+    (home / "quad-²").mkdir(parents=True)
+    assert free_name("quad") == "quad-1"
+
+
 def test_names_of_one_environment_do_not_count_for_one_that_begins_alike(home: Path) -> None:
     (home / "quad-big-7").mkdir(parents=True)
     assert free_name("quad") == "quad-1"
