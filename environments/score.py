@@ -15,6 +15,8 @@ from environments.effort import Effort
 
 METRIC = r"^[A-Za-z0-9_\-. :/@]+$"
 """Pattern of a metric's name, `noun/detail`: the characters that MLflow accepts, and @."""
+LARGEST = 1e30
+"""Judges refuse larger numbers like NaN: something has diverged, and sums of their squares overflow in estimates."""
 
 
 def source_metric(source: str) -> str:

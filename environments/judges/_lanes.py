@@ -37,12 +37,10 @@ from environments.judges._leaves import (
     tree,
 )
 from environments.judges._making import EnvSource, in_words, made
+from environments.score import LARGEST
 
 if TYPE_CHECKING:
     from environments.judges._making import Env
-
-LARGEST = 1e100
-"""Larger rewards are refused like NaN: a diverged simulation, whose squares overflow a standard error."""
 
 
 class LaneFailed(Misbehaved):

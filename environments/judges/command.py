@@ -22,12 +22,10 @@ from pydantic import Field
 from environments import safe_open
 from environments.judges import BlockUnits, Candidate, Exam, Judge, Misbehaved
 from environments.safe_open import NotPlain
-from environments.score import METRIC, Score
+from environments.score import LARGEST, METRIC, Score
 
 RESULT_BYTES = 8 * 2**20
 """Largest result file in bytes: about 400,000 units."""
-LARGEST = 1e100
-"""Larger numbers are refused like NaN: their squares overflow a standard error."""
 MOST_NAMES = 50
 """Most sources of a result, and metrics beside its score."""
 LONGEST_NAME = 100

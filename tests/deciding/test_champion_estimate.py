@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 import pytest
 
+from environments.score import LARGEST
 from tasks.deciding.champion_estimate import champion_estimate, reference, utility
 from tasks.deciding.level_filter import EffectEstimate, Estimate, Observation, estimate
 from tasks.trial import History
@@ -44,6 +45,16 @@ def night(trials: int, seed: int, sd: float = 10.0, gain: float = 8.0, baseline:
         if kept:
             truth, own = truth + effect, score
     return Night(estimate(values, seen), truth, own)
+
+
+@pytest.mark.parametrize("kind", ["same", "kept", "left", "record"])
+@pytest.mark.parametrize("value", [LARGEST, -LARGEST])
+@pytest.mark.parametrize("first", [BASELINE, (1e-6, 1.1e-6, 0.9e-6), (0.0, 0.0, 0.0)])
+def test_the_largest_score_that_a_judge_accepts_leaves_an_estimate(
+    kind: Literal["same", "kept", "left", "record"], value: float, first: tuple[float, ...]
+) -> None:
+    found = estimate(first, (Observation(kind, value), Observation("left", 90.0), Observation("same", value)))
+    assert np.isfinite([found.level, found.error, found.sd, found.idea(90.0).effect]).all()
 
 
 def test_after_many_results_it_has_found_level_and_noise() -> None:
