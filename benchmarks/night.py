@@ -20,7 +20,7 @@ docs/operations.md does. At fixed shares of the night these faults come, each wi
     lost        trials that had ended before the fault and are not the same after it
 
 At the end there are the trials of the night, what ships, and the same three counts over all. A fault that the machine
-does not allow is left out and named. --report copies the campaign's report.
+does not allow is left out and named. --report copies the campaign's report; --folder keeps the home and the logs.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def main() -> None:
     parser.add_argument("--rule", choices=plugins.names("tasks.rules"), default="certify", help="as of a campaign")
     parser.add_argument("--report", type=Path, help="copy the report there")
     parser.add_argument("--store", type=Path, help="CSV file to which the faults are added")
-    parser.add_argument("--folder", type=Path, help="a new folder to run in, whose logs stay")
+    parser.add_argument("--folder", type=Path, help="a new folder to run in, where logs and home stay")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     options = parser.parse_args()
     try:
@@ -97,6 +97,8 @@ def main() -> None:
         no_disk = stack.enter_context(disk(folder.absolute() / "disk"))
         night = ScheduledNight(folder.absolute(), environment, options.hours, changes, options.rule)
         night.home.mkdir()
+        if options.folder:  # off the disk of the night, once its servers have ended
+            stack.callback(shutil.copytree, night.home, folder / "home", symlinks=True)
         stack.callback(night.end)
         try:
             night.start_mlflow()

@@ -93,7 +93,8 @@ def apart(folder: Path) -> list[str]:
 
 def quick_problem(folder: Path) -> list[str]:
     """One whose trials take four seconds and hardly any of a core."""
-    return ["--environment", str(lives.write_problem(folder / "quad", seconds=4, proposer="tpe", seed=1).parent)]
+    problem = lives.write_problem(folder / "quad", seconds=4, proposer="tpe", seed=1).parent
+    return ["--environment", str(problem), "--folder", str(folder / "night")]
 
 
 NEEDS = {
