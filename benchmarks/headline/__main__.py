@@ -1,6 +1,7 @@
 """A published headline, repeated: BipedalWalker from 135.6 to 296.6 in 30 trials, and its transfer to four robots.
 
     python -m benchmarks.headline facts
+    python -m benchmarks.headline problem --budget 120
     python -m benchmarks.headline repeat --config start|best|original --budget 720 --seeds 5 [--checkout FOLDER]
     python -m benchmarks.headline repeat --config champion --campaign NAME --budget 720 --seeds 5
     python -m benchmarks.headline campaigns --budget 240 --trials 12 [--proposer tpe] [--seeds 1 2 3]
@@ -12,6 +13,7 @@ zjianyi/autoRL reports one run of each configuration, with a fixed seed, of twel
 times, with seeds of its own, judged by 100 episodes that are drawn anew. `facts` lists what was published, the file
 that says so, and where our program differs.
 
+problem     write the environment of a campaign from the published start, for other commands, and print its folder
 repeat      fresh runs of a published configuration: `start`; `best`, as far as it was published; `original`, the
             published program itself, imported from a clone of the repository (nothing of it is kept here); `champion`,
             the parameters that a campaign found, at any budget
@@ -48,6 +50,9 @@ def main() -> None:
         return
     checkout = options.checkout.absolute() if options.checkout else None
     place = Workplace(options.home.absolute(), options.store.absolute(), options.episodes, checkout)
+    if options.command == "problem":
+        print(place.problem("walker", options.budget))
+        return
     with resumable():
         perform(place, options)
     runs = place.runs.rows
@@ -85,6 +90,7 @@ def parsed() -> argparse.Namespace:
     shared.add_argument("--plot", type=Path, help="draw the last transfer into this file")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("facts", help="what was published, and where our program differs")
+    commands.add_parser("problem", parents=[shared], help="write the environment of such a campaign")
     repeat = commands.add_parser("repeat", parents=[shared], help="fresh runs of a published configuration")
     repeat.add_argument("--config", choices=tables.CONFIGURATIONS, default="start")
     repeat.add_argument("--campaign", default="", help="whose champion")

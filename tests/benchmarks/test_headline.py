@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import environments
 from benchmarks.headline import problems
 from tests.support.toy import nightshift
 
@@ -46,6 +47,12 @@ def told(folder: Path, *arguments: str, code: int = 0) -> str:
 def rows(folder: Path, name: str) -> list[dict[str, str]]:
     with (folder / "results" / name).open(newline="") as file:
         return list(csv.DictReader(file))
+
+
+def test_the_problem_of_a_campaign_can_be_written_for_other_commands(tmp_path: Path) -> None:
+    written = Path(told(tmp_path, "problem", *SMALL).strip())
+
+    assert environments.load(written).budget_seconds == 3
 
 
 @pytest.mark.slow
