@@ -174,6 +174,7 @@ def _proposals(document: Document) -> Iterator[Text]:
 def what_next(document: Document, path: Path, console: Console) -> None:
     """Print what to open, and how to go on. (path: the campaign's directory)"""
     directory, here, urls, name = short(path), binaries(), document["urls"], document["campaign"]
+    servers = [OwnServer(**server) for server in document["servers"]]
     steps = {
         "report": shlex.quote(f"{directory}/report.html") if (path / "report.html").is_file() else "",
         "picture": shlex.quote(f"{directory}/progress.png") if (path / "progress.png").is_file() else "",
@@ -183,7 +184,7 @@ def what_next(document: Document, path: Path, console: Console) -> None:
         "its changes": f"git -C {shlex.quote(directory + '/lineage.git')} diff baseline champion",
         "prefect": urls.get("prefect", "") if document["state"] == "running" else "",
         **_mlflow(urls, here),
-        **login_steps([OwnServer(**server) for server in document["servers"]]),
+        **login_steps([server for server in servers if any(map(server.serves, urls.values()))]),
     }
     if document["state"] in ("stopped", "interrupted"):
         steps["go on"] = f"{here}nightshift resume {name}"

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from flows.views.terminal import short
 from tasks.system.daemon import Daemon
@@ -22,6 +23,10 @@ class OwnServer:
     """Its API, which in MLflow's case is the address of its pages too."""
     login: str | None
     """The private file with its `user:password`; None: it asks for no login."""
+
+    def serves(self, page: str) -> bool:
+        """Whether a page's address is one of its own."""
+        return urlsplit(page).netloc == urlsplit(self.url).netloc
 
     @property
     def environment(self) -> str:

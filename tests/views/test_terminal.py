@@ -474,6 +474,16 @@ def test_an_address_of_a_tracking_server_needs_no_command(tmp_path: Path) -> Non
     assert "mlflow       http://m/1\n    campaigns  http://m/2\n" in text
 
 
+def test_variables_are_told_only_for_servers_that_have_the_campaign(tmp_path: Path) -> None:
+    servers = [
+        {"name": name, "url": url, "login": None}
+        for name, url in (("prefect", "http://h:42/api"), ("mlflow", "http://h:50"))
+    ]
+    urls = {"prefect": "http://h:42/flow-runs/1", "mlflow_url": "http://h:5000/1"}
+    text = printed(lambda console: overview.what_next(document(urls=urls, servers=servers), tmp_path, console))
+    assert "PREFECT_API_URL=http://h:42/api" in text and "MLFLOW_TRACKING_URI" not in text
+
+
 def summary(name: str, **more: Any) -> dict[str, Any]:
     base = {"campaign": name, "environment": "lunar_lander", "state": "interrupted", "trials": 300}
     return base | {"baseline": {"score": -81.0}, "champion": None, "created": 2e9} | more
