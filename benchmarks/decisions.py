@@ -39,7 +39,7 @@ from environments.plugins import Refused
 from environments.score import Score
 from tasks.cancellers import Canceller
 from tasks.certifying.certificate import Certificate, Fresh, conclude, unpromising
-from tasks.certifying.group_design import ALPHA, EDIT_RUNS, RUNS, Design, design_of, in_groups
+from tasks.certifying.group_design import ALPHA, Design, design_of, in_groups
 from tasks.certifying.reuse import searched
 from tasks.decide import weigh
 from tasks.deciding import fidelity
@@ -105,7 +105,8 @@ class Campaign:
         self.keeps = self.false_keeps = 0
 
     def run(self) -> Outcome:
-        design = planned(round(self.left), self.world.edits) if self.rule.certifies else None
+        runs = round(self.left)
+        design = design_of(runs, edits=self.world.edits, runs=runs) if self.rule.certifies else None
         self.left -= design.runs if design else 0
         self._baseline()
         while self.left > 1 - EPSILON and self._trial():
@@ -234,12 +235,6 @@ class Campaign:
         return made
 
 
-def planned(runs: int, edits: bool) -> Design:
-    """The largest certificate whose share of so many runs in all leaves the trials that campaigns take it for."""
-    designs = ((least, design_of(least, edits=edits)) for least, _ in (EDIT_RUNS if edits else RUNS))
-    return next(design for least, design in designs if not least or runs - BASELINE_RUNS - design.runs >= least)
-
-
 def _value(score: Score) -> float:
     assert score.value is not None, "simulated runs always have a score"
     return score.value
@@ -362,7 +357,8 @@ def _nights(asked: argparse.Namespace) -> Iterator[tuple[Path, Night]]:
     for path in asked.landscape or bundled:
         landscape = read(path)
         for runs in asked.runs or RUNS_OF[landscape.kind]:
-            if runs < (least := BASELINE_RUNS + planned(runs, landscape.kind == "ideas").runs + 1):
+            design = design_of(runs, edits=landscape.kind == "ideas", runs=runs)
+            if runs < (least := BASELINE_RUNS + design.runs + 1):
                 raise Refused(f"--runs {runs} leaves none for a trial: give at least {least}")
             for rule in sorted(asked.rule or ["greedy", "certify"], key=lambda rule: rule != "greedy"):
                 # Greedy is as the seeds run it: every trial to its end.

@@ -9,12 +9,12 @@ docs/operations.md does. At fixed shares of the night these faults come, each wi
 
     engine      the process of the campaign
     worker      the worker that starts campaigns; the engine runs on
-    training    the program of a trial, which is that trial's own end: a crash with its reason
+    training    the program of a run, which is that run's own end: a trial's is a crash with its reason
     mlflow      the MLflow server that the campaign tracks to, gone for a twentieth of the night
     disk        the disk of the home is filled up, so that the campaign stops; needs root, for a disk of its own
 
     back        seconds from the fault until its effect was over: until the campaign runs again (engine), there is a
-                worker (worker), the next trial is decided (training), nothing waits for MLflow any more (mlflow), and
+                worker (worker), the next run begins (training), nothing waits for MLflow any more (mlflow), and
                 after the disk has room the campaign runs again (disk)
     hands       interventions: commands that somebody had to type. A full disk takes one, `nightshift resume`
     lost        trials that had ended before the fault and are not the same after it

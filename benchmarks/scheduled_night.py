@@ -225,21 +225,25 @@ class ScheduledNight:
         return back, 0, "started again by the timer"
 
     def _kill_training(self) -> tuple[float, int, str]:
-        """Kill the busiest process of the trial under way."""
+        """Kill the busiest process of the run under way, which may be one of the certificate."""
         marker = json.loads((self.place / "campaign.json").read_text())["campaign_id"]
-        self.until(lambda: _programs(marker), 600, "a trial under way")
+        self.until(lambda: _programs(marker), 600, "a run under way")
         processes = {process.pid: _busy(process) for process in _programs(marker)}
         if not processes:
-            return 0.0, 0, "the trial had just ended"
-        before = len(self._decided())
+            return 0.0, 0, "the run had just ended"
+        before = self._begun_runs()
         os.kill(max(processes, key=lambda pid: processes[pid]), signal.SIGKILL)
-        back = self.until(lambda: len(self._decided()) > before, 3600, "the next decided trial")
+        back = self.until(lambda: self._begun_runs() > before, 3600, "the next run")
         crashed = [row for row in self.status()["trials"] if row["verdict"] == "crash"]
         return (
             back,
             0,
             f"crash: {crashed[-1]['reason']}" if crashed else "no trial crashed: it was a run of another kind",
         )
+
+    def _begun_runs(self) -> int:
+        with (self.place / "events.jsonl").open() as events:
+            return sum(json.loads(line)["event"] == "slot" for line in events)
 
     def _stop_mlflow(self) -> tuple[float, int, str]:
         assert self.mlflow is not None, "it was started before the campaign"

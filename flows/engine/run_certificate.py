@@ -244,7 +244,10 @@ def planned(runner: Runner, alpha: float, runs: int | None = None) -> Design:
         return of_groups(equal_arms(runs), alpha)
     # Runs on a finite pool share its questions out: unequal arms would leave some to one arm alone.
     known = not runner.is_apart and not report_pool(environment) and bool(reuse(searched(runner.history), ()).spread)
-    return design_of(spec.trials, environment.deterministic, known, alpha, edits=has_edits(runner.history))
+    runs_in_time = spec.runs_in_time(runner.ledger.environment)
+    return design_of(
+        spec.trials, environment.deterministic, known, alpha, edits=has_edits(runner.history), runs=runs_in_time
+    )
 
 
 def _earlier(runner: Runner, champion: int) -> tuple[Fresh, ...]:

@@ -22,7 +22,7 @@ from environments import Environment, plugins
 from environments.plugins import Refused
 from environments.remote import RemoteSettings
 from flows.spec.advanced import Advanced
-from flows.spec.clock_time import next_time
+from flows.spec.clock_time import next_time, runs_in_time
 from flows.spec.environment import checked_environment, source
 from flows.spec.form import spread
 from flows.spec.options import FIXED, CampaignOptions
@@ -146,7 +146,13 @@ class CampaignSpec(CampaignOptions, BaseModel):
         """The certificate at the end, as it is planned now; None where the rule takes none."""
         if not self.loaded_rule.certifies or environment.scores_are_reported:
             return None
-        return design_of(self.trials, environment.deterministic, edits=has_edits(history))
+        runs = self.runs_in_time(environment)
+        return design_of(self.trials, environment.deterministic, edits=has_edits(history), runs=runs)
+
+    def runs_in_time(self, environment: Environment) -> float:
+        """Training runs that its time may hold in all, counted by those of a trial."""
+        begun = Ledger.open(self.name).campaign.created if self.until and Ledger.exists(self.name) else time.time()
+        return runs_in_time(self.hours, self.until, begun, self.parallel / self.replicates, environment.budget_seconds)
 
     def time_for_a_trial(self, environment: Environment, history: History) -> float:
         """Most seconds of the next trial: full training budgets, and the longest that any run took besides."""

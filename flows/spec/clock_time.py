@@ -1,4 +1,4 @@
-"""Times as people state them: a time of day, or an ISO date and time."""
+"""Times as people state them, a time of day or an ISO date and time; and what a campaign's time holds."""
 
 from __future__ import annotations
 
@@ -24,3 +24,17 @@ def next_time(text: str, now: datetime.datetime | None = None) -> datetime.datet
         return datetime.datetime.fromisoformat(text).astimezone()
     except (ValueError, OverflowError):  # beyond the first or the last year in this time zone
         raise ValueError("must be a time of day such as 07:30, or an ISO date and time") from None
+
+
+def runs_in_time(hours: float, until: str | None, begun: float, at_once: float, budget_seconds: float) -> float:
+    """Training runs that a campaign's time holds.
+
+    Args:
+        until: ISO date and time at which it ends; None: only its hours count.
+        begun: When it began, in Unix time.
+        at_once: Runs at a time.
+    """
+    seconds = hours * 3600
+    if until:
+        seconds = min(seconds, max(datetime.datetime.fromisoformat(until).timestamp() - begun, 0.0))
+    return seconds * at_once / budget_seconds

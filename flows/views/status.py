@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from environments import earlier_trials, plugins
 from environments.score import Score
+from flows.spec.clock_time import runs_in_time
 from flows.spending.summary import money
 from flows.views.own_servers import own_servers
 from tasks.certifying.aggregate import aggregates
@@ -118,7 +119,11 @@ def _reserved(ledger: Ledger) -> dict[str, Any] | None:
     """The runs that time is reserved for from the start, and the looks at them; None if the rule certifies nothing."""
     if not certifies(ledger.campaign.rule):
         return None
-    design = design_of(stored_spec(ledger)["trials"], ledger.environment.deterministic)
+    spec, environment = stored_spec(ledger), ledger.environment
+    at_once = spec.get("parallel", 1) / spec["replicates"]
+    begun, until = ledger.campaign.created, spec.get("until")
+    runs = runs_in_time(spec["hours"], until, begun, at_once, environment.budget_seconds)
+    design = design_of(spec["trials"], environment.deterministic, runs=runs)
     return {"champion": design.champion, "baseline": design.baseline, "looks": [list(one) for one in design.groups]}
 
 

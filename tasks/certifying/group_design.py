@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Literal
 
 from tasks.certifying.group_levels import LEVELS
+from tasks.deciding.values import BASELINE_RUNS
 
 ALPHA = 0.05
 Looks = Literal["one", "several"]
@@ -67,18 +68,29 @@ class Design:
 
 
 def design_of(
-    trials: int, deterministic: bool = False, searched: bool = True, alpha: float = ALPHA, *, edits: bool = False
+    trials: int,
+    deterministic: bool = False,
+    searched: bool = True,
+    alpha: float = ALPHA,
+    *,
+    edits: bool = False,
+    runs: float = math.inf,
 ) -> Design:
-    """The certificate after a search of `trials` trials.
+    """The certificate after a search of `trials` trials, or of fewer where time ends it before.
 
     Args:
         edits: Whether programs were edited.
+        runs: Training runs that there is time for in all, those of baseline and certificate included.
         searched: Whether several runs of the baseline are known from the search; without them both arms are equal.
         alpha: Error of all looks together.
     """
     if deterministic:
         return Design(((FEWEST, FEWEST),), (alpha,))
-    groups = next(groups for least, groups in (EDIT_RUNS if edits else RUNS) if trials >= least)
+    groups = next(
+        groups
+        for least, groups in (EDIT_RUNS if edits else RUNS)
+        if not least or min(trials, runs - BASELINE_RUNS - sum(groups[-1])) >= least
+    )
     return of_groups(groups if searched else equal_arms(sum(groups[-1]) // 2), alpha)
 
 

@@ -155,6 +155,21 @@ def test_the_certificate_takes_the_runs_of_both_arms_and_a_tenth_over(
     assert asked.time_for_the_certificate(drawing, past) == pytest.approx(1.1 * runs * (5.0 + 3.0))
 
 
+@pytest.mark.parametrize(
+    ("hours", "parallel", "runs"), [(58, 1, 25), (57, 1, 14), (29, 1, 14), (28, 1, 8), (14.5, 2, 14), (14, 2, 8)]
+)
+def test_a_search_that_its_time_ends_takes_the_certificate_of_the_trials_that_fit(
+    environment: Environment, hours: float, parallel: int, runs: int
+) -> None:
+    """An hour each: 30 trials, 3 runs of the baseline and 25 fresh ones; 12 trials, 3 and 14."""
+    drawing = environment.model_copy(update={"deterministic": False, "budget_seconds": HOUR})
+    later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=hours + 0.01)
+    limits: list[dict[str, object]] = [{"hours": hours}, {"hours": 100, "until": later.isoformat()}]
+    for limit in limits:
+        design = spec(rule="certify", trials=500, parallel=parallel, **limit).certificate_design(drawing, ())
+        assert design is not None and design.runs == runs
+
+
 @settings(derandomize=True, deadline=None, max_examples=70)
 @given(
     hours=st.floats(0.01, 8.0),

@@ -96,11 +96,11 @@ def test_what_cannot_be_run_is_refused_before_anything_starts(
     assert not (home / "n").exists()
 
 
-@pytest.mark.parametrize(("trials", "runs"), [(3, 8), (16, 14), (32, 25)])
-def test_a_night_too_short_to_prove_anything_is_refused(tmp_path: Path, trials: int, runs: int) -> None:
-    """The baseline's three runs and the certificate's, a tenth over, have to fit in, each with its start-up."""
+@pytest.mark.parametrize("trials", [3, 16, 500])
+def test_a_night_too_short_to_prove_anything_is_refused(tmp_path: Path, trials: int) -> None:
+    """The baseline's three runs and the smallest certificate's eight, a tenth over, have to fit in, with start-ups."""
     drawing = QUADRATIC.replace("deterministic = true", "deterministic = false")
-    folder, need = str(quadratic(tmp_path / "quad", toml=drawing)), (3 + 1.1 * runs) * (5 + 2)
+    folder, need = str(quadratic(tmp_path / "quad", toml=drawing)), (3 + 1.1 * 8) * (5 + 2)
     short = spec(environment=folder, trials=trials, hours=(need - 1) / 3600)
     why = rf"the baseline and the certificate may take \({need:g} s\): raise hours, or use rule = greedy"
     with pytest.raises(Refused, match=why):
