@@ -119,7 +119,8 @@ def campaign(
             if coming.state == "finished" and run_certificate.is_due(state.runner):
                 coming = stopping.without_a_certificate(money.for_the_certificate(state.history)) or coming
             if coming.state == "finished":
-                coming = coming if run_certificate.at_the_end(state.runner) else stopping.ASKED
+                done = run_certificate.at_the_end(state.runner)
+                coming = coming if done else stopping.full(ledger.path) or stopping.ASKED
             if coming.state == "finished":
                 record_at_the_end(ledger, spec.isolation.level, spec.advanced.allow_unsandboxed)
             artifacts.show(state.history, CampaignEnd(coming.state, coming.reason))

@@ -67,7 +67,7 @@ def certify(name: Name, on: On = [], runs: Runs = None, budget: Budget = "") -> 
                     certificate = run_certificate.certify(runner, runs)
                     artifacts.show(history)
                     if certificate is None or not run_certificate.also_ablate(runner, certificate):
-                        outcomes.append("asked to stop")
+                        outcomes.append(stopping.no_room(ledger.path) or "asked to stop")
                         break
                 outcome = "passed" if certificate.passed else certificate.reason
                 outcomes.append(f"{where(certificate)}: {outcome}")

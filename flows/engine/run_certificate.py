@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 from environments import Environment
 from environments.judges import ComparisonBlock
 from environments.plugins import Refused
+from flows.engine import stopping
 from flows.engine.preparation import report_pool
 from flows.engine.runner import Runner
 from flows.engine.worker_pool import run_in_parallel
@@ -49,7 +50,7 @@ LOOK = TypeAdapter(DeclaredAnalysis)
 
 
 def at_the_end(runner: Runner) -> bool:
-    """Certify the champion of a finished campaign if it is worthwhile; False if somebody asked to stop."""
+    """Certify the champion of a finished campaign if it is worthwhile; False if it was stopped before."""
     if not runner.spec.loaded_rule.certifies:
         return True
     made = known(runner)
@@ -67,7 +68,7 @@ def is_due(runner: Runner) -> bool:
 
 
 def also_ablate(runner: Runner, made: Certificate) -> bool:
-    """Run a certified champion without each of its changes, if asked for; False if somebody asked to stop."""
+    """Run a certified champion without each of its changes, if asked for; False if it was stopped before."""
     due = made.passed and not made.elsewhere and runner.spec.advanced.ablation
     if not due or runner.ledger.ablation(made.champion):
         return True
@@ -146,7 +147,7 @@ def is_of(runner: Runner, certificate: Certificate) -> bool:
 
 
 def certify(runner: Runner, runs: int | None = None) -> Certificate | None:
-    """Make the next certificate of the champion, group by group; None if somebody asked to stop.
+    """Make the next certificate of the champion, group by group; None if somebody asked to stop, or the disk is full.
 
     A certificate is declared before its first run, and an interrupted one continues as declared: no finished run is
     repeated. Runs of earlier certificates of this champion count. If the champion has changed since it was declared,
@@ -189,7 +190,7 @@ def certify(runner: Runner, runs: int | None = None) -> Certificate | None:
     blocks = max(design.champion, design.baseline)
 
     def one(arm: Arm, number: int) -> Fresh | None:
-        return None if _asked_to_stop(ledger) else runner.fresh(folder, champion, arm, number, blocks)
+        return None if _is_hindered(ledger) else runner.fresh(folder, champion, arm, number, blocks)
 
     # The search tells nothing of another environment or budget: neither noise nor runs of the baseline.
     history = () if is_apart else runner.history
@@ -264,20 +265,21 @@ def _same_units(environment: Environment, runs: Sequence[Fresh]) -> int:
     return max(run.score.n for run in runs)
 
 
-def _asked_to_stop(ledger: Ledger) -> bool:
+def _is_hindered(ledger: Ledger) -> bool:
+    """Whether no further run may begin: somebody asked to stop, or the disk is full."""
     interrupt.check()
-    return (ledger.path / "stop").exists()
+    return (ledger.path / "stop").exists() or bool(stopping.no_room(ledger.path))
 
 
 def ablate(runner: Runner, certificate: Certificate) -> Ablation | None:
-    """Run a certified champion afresh, and without each of its changes; None if somebody asked to stop."""
+    """Run a certified champion afresh, and without each of its changes; None if it was stopped before."""
     champion, level, ledger = best(runner.history), champion_estimate(runner.history), runner.ledger
     assert champion is not None and champion.number == certificate.champion and level is not None, "it was certified"
     arms = (("", champion.proposal), *parts(champion, runner.history[0]))
     blocks, each = ablation_runs(len(arms) - 1, runner.environment.deterministic)
 
     def one(arm: int, block: int) -> Removed | None:
-        if _asked_to_stop(ledger):
+        if _is_hindered(ledger):
             return None
         change, proposal = arms[arm]
         place = TrialDir(ledger.path / "ablations" / f"{champion.number:04d}-{arm}-{block}")

@@ -80,13 +80,16 @@ def crashed_baseline(history: History) -> Trial | None:
     return first if first and first.verdict.kind == "crash" else None
 
 
-def full(path: Path) -> Stop | None:
-    """Why no trial may start on the disk of `path`; None if there is room."""
+def no_room(path: Path) -> str:
+    """Why no run may start on the disk of `path`; empty if there is room."""
     free = shutil.disk_usage(path).free
-    if free >= ROOM:
-        return None
-    words = f"the disk of {path} has {free // MIB} MiB left, and a trial needs {ROOM // MIB}: free some (`nightshift"
-    return Stop("stopped", f"{words} prune`), then `nightshift resume`")
+    return "" if free >= ROOM else f"the disk of {path} has {free // MIB} MiB left, and a trial needs {ROOM // MIB}"
+
+
+def full(path: Path) -> Stop | None:
+    """The end of a campaign on a disk without room; None if there is room."""
+    words = no_room(path)
+    return Stop("stopped", f"{words}: free some (`nightshift prune`), then `nightshift resume`") if words else None
 
 
 def without_a_certificate(shortage: str) -> Stop | None:

@@ -17,7 +17,7 @@ from environments.effort import Effort
 from environments.plugins import Refused
 from environments.score import Score
 from flows.cli.deciding.certify import certify as certify_command
-from flows.engine import run_certificate
+from flows.engine import run_certificate, stopping
 from flows.engine.run_certificate import LOOK, DeclaredAnalysis, nothing_to_certify, path_of, store, why_not
 from flows.spec.campaign_spec import CampaignSpec
 from flows.views.status import document
@@ -129,6 +129,17 @@ def test_with_several_looks_the_next_one_has_half_of_what_the_first_had(tmp_path
     assert made.comparison.p < first.comparison.p
     assert path_of(ledger, made) == ledger.path / "certificates/2.json"
     assert [one.look for one in ledger.certificates()] == [1, 2]
+
+
+def test_no_run_of_a_certificate_begins_on_a_full_disk_and_it_stays_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = campaign(noisy(tmp_path / "noisy"))
+    monkeypatch.setattr(stopping, "ROOM", 2**62)
+    assert run_certificate.certify(bench(ledger, GOOD)) is None
+    assert not run_certificate.at_the_end(bench(ledger, GOOD))
+    assert not directories(ledger.path / "certificates") and not ledger.certificates()
+    assert [path.name for path in (ledger.path / "certificates").iterdir()] == ["1.begun"]
 
 
 # Whether it is worth a look
