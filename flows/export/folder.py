@@ -126,7 +126,7 @@ def prediction(ledger: Ledger, trial: Trial) -> Prediction | None:
 
 def interval_of(values: Sequence[float]) -> tuple[float, float]:
     """The interval that holds one more value with probability COVERS, by Student's t, from at least two values."""
-    count, middle = len(values), statistics.fmean(values)
+    count, middle = len(values), statistics.mean(values)
     half = quantile((1 + COVERS) / 2, count - 1) * statistics.stdev(values) * (1 + 1 / count) ** 0.5
     return middle - half, middle + half
 

@@ -17,7 +17,7 @@ from environments.plugins import Refused
 from flows.cli.taking import verbs
 from flows.engine.run_certificate import store
 from flows.export.branch import make_branch
-from flows.export.folder import export, prediction
+from flows.export.folder import export, interval_of, prediction
 from flows.spec.campaign_spec import CampaignSpec
 from flows.views.status import stored_spec
 from tasks.sandbox import outputs
@@ -215,6 +215,12 @@ def test_a_campaign_without_a_champion_has_nothing_to_export(ledger: Ledger, tmp
     with pytest.raises(Refused, match="no champion"):
         export(empty, tmp_path / "champion")
     assert not (tmp_path / "champion").exists()
+
+
+@pytest.mark.parametrize("runs", [2, 3, 5, 9])
+def test_a_new_run_that_scores_as_all_did_is_as_expected(runs: int) -> None:
+    for score in (0.35, 0.47, 0.9):
+        assert interval_of([score] * runs) == (score, score)
 
 
 def test_the_interval_for_a_new_run_needs_two_scores(ledger: Ledger) -> None:
