@@ -137,7 +137,8 @@ def _champion(document: Document, champion: Document, width: int) -> Iterator[Te
         rule = document["spec"]["rule"]
         yield Text(f"  it ships without a certificate: rule {rule} makes none", "dim")
     else:
-        yield Text(f"  {UNPROVEN}", "dim")
+        is_another = any(other["level"] == "certified" for other in document["trials"])
+        yield Text(f"  trial {champion['trial']} is not certified yet" if is_another else f"  {UNPROVEN}", "dim")
 
 
 def _changes(params: Mapping[str, Any], document: Document, width: int) -> list[Text]:

@@ -131,6 +131,18 @@ def test_before_a_certificate_no_number_is_called_proven() -> None:
     assert "trial 2 certified" in headline(later, "n", [PASSED]), "which still ships"
 
 
+def test_what_was_certified_before_is_not_denied_where_a_later_champion_has_no_certificate(tmp_path: Path) -> None:
+    failed = certified(3, [90, 85, 80], [84, 70, 95], look=2)
+    later = (*up(), tried(up(), 220.0))
+    later += (tried(later, 240.0),)
+    for proofs in ([PASSED], [PASSED, failed]):
+        ledger = ended(tmp_path, later, *proofs, name=f"n-{len(proofs)}")
+        said = headline(later, "n", proofs), told(document(ledger)), champion_page(ledger, later, proofs)
+        assert all(UNPROVEN not in one for one in said)
+    assert said[0].endswith("; trial 4 is not certified yet, and trial 2 ships")
+    assert all("trial 4 is not certified yet" in one for one in said)
+
+
 def test_a_later_look_that_fails_leaves_what_was_certified_before() -> None:
     second = certified(3, [90, 85, 80], [84, 70, 95], look=2)
     later = (*up(), tried(up(), 220.0))
