@@ -180,8 +180,10 @@ def headline(history: History, campaign: str, certificates: Sequence[Certificate
 
 
 def _result(newest: Certificate, certificates: Sequence[Certificate]) -> str:
-    mine, theirs = newest.mean("champion"), newest.mean("baseline")
+    mine, theirs, passed = newest.mean("champion"), newest.mean("baseline"), shipped(certificates)
     verdict = "certified" if newest.passed else f"not certified, {ships(certificates)}"
+    if passed and passed.champion == newest.champion and not newest.passed:
+        verdict = "ships, certified before but not again"
     if mine is None or theirs is None:
         return f"trial {newest.champion} {verdict}: {newest.reason}"
     which = "fresh runs and those of the search" if newest.reused else "fresh runs"

@@ -148,6 +148,8 @@ def test_a_later_look_that_fails_leaves_what_was_certified_before() -> None:
     later = (*up(), tried(up(), 220.0))
 
     assert "trial 3 not certified, trial 2 ships:" in headline(later, "n", [PASSED, second])
+    again = headline(up(), "n", [PASSED, replace(FAILED, look=2)])
+    assert again == "n: trial 2 ships, certified before but not again: 101.3 against the baseline's 83 on fresh runs"
 
 
 def test_the_mean_of_a_trial_is_over_all_of_its_runs() -> None:
