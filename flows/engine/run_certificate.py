@@ -145,6 +145,13 @@ def is_of(runner: Runner, certificate: Certificate) -> bool:
     return (certificate.elsewhere, certificate.environment, certificate.budget) == asked
 
 
+def is_answered(runner: Runner) -> bool:
+    """Whether the champion took the last certificate that the campaign declared for the runner's question."""
+    champion, made = best(runner.history), [one for one in runner.ledger.certificates() if is_of(runner, one)]
+    is_last = not alpha_of(1 + len(made), runner.ledger.campaign.looks)
+    return is_last and champion is not None and made[-1].champion == champion.number
+
+
 def certify(runner: Runner, runs: int | None = None) -> Certificate | None:
     """Make the next certificate of the champion, group by group; None if somebody asked to stop.
 

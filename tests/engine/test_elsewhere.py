@@ -125,6 +125,19 @@ def test_two_first_certificates_at_a_time_agree_and_what_a_killed_one_has_left_i
     assert [path.name for path in (ledger.path / "certificates").iterdir()] == ["on-harder"]
 
 
+def test_the_same_command_goes_on_with_the_environments_that_are_left(tmp_path: Path) -> None:
+    first, second = (str(noisy(tmp_path / name, toml=OTHER)) for name in ("first", "second"))
+    ledger = decided(tmp_path)
+    made = replace(certified(1, (39.0, 41.0), (7.0, 8.0), on="first"), conditions=Conditions(changed={"x": 40.0}))
+    store(ledger, made)
+    left = runners(ledger, [first, second])
+    assert [one.environment.name for one in left] == ["second"] and nothing_to_certify(left[0]) is None
+    assert nothing_to_certify(runners(ledger, [first])[0]) is not None, "nothing is left of it"
+    settled(ledger, {"x": 50.0})
+    another = runners(ledger, [first, second])
+    assert [one.environment.name for one in another] == ["first", "second"], "it is refused, not passed over"
+
+
 def test_parameters_alone_are_tried_in_another_program(tmp_path: Path) -> None:
     other = noisy(tmp_path / "other", DRAW.replace("bonus = 0.0", "bonus = 1.0"), OTHER)
     ledger = decided(tmp_path)
