@@ -101,12 +101,17 @@ def certificates(ledger: Ledger) -> tuple[tuple[Certificate, ...], tuple[Certifi
 
 
 def _shipped(ledger: Ledger, history: History, own: Sequence[Certificate], how: str) -> dict[str, Any]:
-    """What ships, once known: a certified trial, the champion under a rule without certificates, or the baseline."""
+    """What ships, once known: a certified trial, the baseline, or what a rule without certificates has kept.
+
+    Under such a rule a champion whose certificate did not pass does not ship either.
+    """
     which, trial = None, None
     champion, passed = best(history), shipped(own)
     if how != "running" and champion:
         if passed:
             which, trial = "champion", passed.champion
+        elif any(one.champion == champion.number for one in own):
+            which, trial = "baseline", 0
         elif how == "finished" and not certifies(ledger.campaign.rule):
             which, trial = "champion" if champion.number else "baseline", champion.number
         elif own or how in ("finished", "failed"):

@@ -329,6 +329,18 @@ def test_the_terminal_says_that_greedy_certifies_nothing(tmp_path: Path) -> None
     assert UNPROVEN not in text
 
 
+def test_what_greedy_kept_ships_unless_its_certificate_did_not_pass(tmp_path: Path) -> None:
+    ledger = ended(tmp_path, up(), FAILED, rule="greedy")
+    found, text = document(ledger), told(document(ledger))
+    assert (found["shipped"], found["shipped_trial"]) == ("baseline", 0)
+    assert "not certified, because" in text and "the baseline ships" in text and "certified before" not in text
+
+    later = (*up(), tried(up(), 220.0))
+    found, text = document(another := ended(tmp_path, later, FAILED, rule="greedy", name="m")), told(document(another))
+    assert (found["shipped"], found["shipped_trial"]) == ("champion", 3), "a later champion has no certificate"
+    assert "; trial 3 ships" in text and "certified before" not in text
+
+
 def test_the_terminal_says_that_nothing_is_proven_before_the_end(tmp_path: Path) -> None:
     text = told(document(ended(tmp_path, up(), state="stopped")))
 
