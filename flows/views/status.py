@@ -74,7 +74,7 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
         **_shipped(ledger, history, own, how),
         "certificate": of_certificate(own[-1]) if own else None,
         "reserved": _reserved(ledger),
-        "uncertified": None if own else _uncertified(ledger),
+        "uncertified": None if own or how == "running" else _uncertified(ledger),
         "ablation": _ablation(ledger, own),
         "transfers": [of_certificate(one) for one in elsewhere],
         "elsewhere": _elsewhere((*own, *elsewhere)),
@@ -128,8 +128,9 @@ def _reserved(ledger: Ledger) -> dict[str, Any] | None:
 
 
 def _uncertified(ledger: Ledger) -> str | None:
-    """Why the last life made no certificate; None if it gave no reason."""
-    events = [event for event in ledger.events() if event["event"] in ("life", "uncertified")]
+    """Why the last life that searched made no certificate; None if it gave no reason."""
+    told = ("life", "uncertified")
+    events = [event for event in ledger.events() if event["event"] in told and "certify" not in event]
     return str(events[-1]["reason"]) if events and events[-1]["event"] == "uncertified" else None
 
 
