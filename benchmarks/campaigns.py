@@ -100,7 +100,7 @@ class CampaignFigures:
     shipped: int | None
     """The trial that ships; 0 when it is the baseline, None when nothing was to be certified."""
     gain: float | None
-    """Of its certificate, corrected for having passed; positive if the champion is better."""
+    """Of its certificate, as measured; positive if the champion is better."""
     at_least: float | None
     """One-sided 95 % bound of it."""
     p: float | None

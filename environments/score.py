@@ -8,6 +8,7 @@ runs.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -123,7 +124,7 @@ class Score:
         errors = [score.se for score in known if score.se is not None]
         shared = [name for name in known[0].also if all(name in score.also for score in known)]
         return cls(
-            value=math.fsum(values) / len(values),
+            value=statistics.mean(values),  # exact: that of equal runs is theirs
             se=math.hypot(*errors) / len(values) if len(errors) == len(values) else None,
             n=sum(score.n for score in known),
             higher_is_better=scores[0].higher_is_better,

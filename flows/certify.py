@@ -26,7 +26,7 @@ from flows.views.status import CampaignEnd, stored_spec
 from tasks.describe import where
 from tasks.record import reconcile
 from tasks.store.campaign_lock import Life
-from tasks.store.ledger import Ledger, ended
+from tasks.store.ledger import Ledger
 from tasks.tracking.outbox import Outbox
 
 Name = Annotated[str, titled("Campaign", "Name of a campaign that has ended.")]
@@ -44,10 +44,10 @@ def certify(name: Name, on: On = [], runs: Runs = None, budget: Budget = "") -> 
     """Compare fresh runs of a campaign's champion with fresh runs of its baseline."""
     ledger, run = Ledger.open(name), runtime.flow_run
     spec = CampaignSpec.of(**stored_spec(ledger))
-    before = ended(ledger)
+    before = stopping.end_of_the_search(ledger)
     with (
-        reported(ledger), cancellable(), Life(ledger, flow_run_id=run.id, page=run.ui_url) as life, presence(run.id),
-        ExitStack() as lent,
+        reported(ledger), cancellable(), Life(ledger, flow_run_id=run.id, page=run.ui_url, certify=True) as life,
+        presence(run.id), ExitStack() as lent,
     ):  # fmt: skip
         crash_the_dead(ledger, run.id)
         ensure_prepared(ledger, spec.launch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import Annotated, Any
+from typing import Annotated
 
 from prefect import State, flow, runtime
 from prefect.states import Completed, Failed
@@ -117,12 +117,7 @@ def _begin(ledger: Ledger, finished: History, number: int, flow_run_id: str | No
 def _end(spec: CampaignSpec, ledger: Ledger, history: History, spent: float) -> stopping.Stop:
     """The campaign's end after the rerun: as before, unless it had failed or been cut off, or fails now."""
     due = stopping.stop(spec, ledger.environment, history, spent, asked=False)
-    before: dict[str, Any] = {}  # the last end before the reruns; empty where the campaign was cut off
-    for event in ledger.events():
-        if event["event"] == "life" and "rerun" not in event:
-            before = {}
-        elif event["event"] == "end":
-            before = event
+    before = stopping.end_of_the_search(ledger)
     if before.get("state") in ("finished", "stopped") and not (due and due.state == "failed"):
         return stopping.Stop(before["state"], before["reason"])
     return due or stopping.Stop("stopped", "a trial was run again before the others were done")

@@ -152,6 +152,13 @@ def ships(certificates: Sequence[Certificate]) -> str:
     return f"trial {passed.champion} ships" if passed else "the baseline ships"
 
 
+def unproven(champion: Trial, certificates: Sequence[Certificate]) -> str:
+    """That a champion has no certificate, and what ships if an earlier one has."""
+    if shipped(certificates) is None:
+        return UNPROVEN
+    return f"trial {champion.number} is not certified yet, and {ships(certificates)}"
+
+
 def headline(history: History, campaign: str, certificates: Sequence[Certificate] = ()) -> str:
     """The campaign's result so far, in a sentence: means of fresh runs with a certificate, before that the estimate.
 
@@ -169,12 +176,14 @@ def headline(history: History, campaign: str, certificates: Sequence[Certificate
         return f"{campaign}: baseline {before} stands {after}" if tried else f"{campaign}: baseline {before}"
     level = level_of(history)
     estimated = mean_of(history, champion.number) if level is None else level
-    return f"{campaign}: about {number(estimated)} {after}, baseline {before}; {UNPROVEN}"
+    return f"{campaign}: about {number(estimated)} {after}, baseline {before}; {unproven(champion, certificates)}"
 
 
 def _result(newest: Certificate, certificates: Sequence[Certificate]) -> str:
-    mine, theirs = newest.mean("champion"), newest.mean("baseline")
+    mine, theirs, passed = newest.mean("champion"), newest.mean("baseline"), shipped(certificates)
     verdict = "certified" if newest.passed else f"not certified, {ships(certificates)}"
+    if passed and passed.champion == newest.champion and not newest.passed:
+        verdict = "ships, certified before but not again"
     if mine is None or theirs is None:
         return f"trial {newest.champion} {verdict}: {newest.reason}"
     which = "fresh runs and those of the search" if newest.reused else "fresh runs"

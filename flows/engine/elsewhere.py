@@ -35,7 +35,7 @@ from tasks.trial import baseline, best
 def runners(ledger: Ledger, on: Sequence[str] = (), budget: str = "") -> list[Runner]:
     """The runners of a certificate: one for each environment in `on`, or one for the campaign's own.
 
-    Each other environment is frozen when it is first certified in.
+    Each other environment is frozen when it is first certified in. Of several, those that are answered are left out.
 
     Raises:
         Refused: the champion cannot run there, or the budget is beyond the limits.
@@ -49,7 +49,8 @@ def runners(ledger: Ledger, on: Sequence[str] = (), budget: str = "") -> list[Ru
         _check_budget(ledger.environment, times)
     found = [_elsewhere(own, checked_environment(reference, {})) for reference in on] or [own]
     ledger.event("slots", locks=found[0].slots.locks if spec.launch == "here" else {})
-    return found
+    # The same command, given again after a kill, goes on with those that are left.
+    return [one for one in found if not run_certificate.is_answered(one)] or found
 
 
 def multiple(budget: str) -> float:

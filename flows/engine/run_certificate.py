@@ -146,6 +146,13 @@ def is_of(runner: Runner, certificate: Certificate) -> bool:
     return (certificate.elsewhere, certificate.environment, certificate.budget) == asked
 
 
+def is_answered(runner: Runner) -> bool:
+    """Whether the champion took the last certificate that the campaign declared for the runner's question."""
+    champion, made = best(runner.history), [one for one in runner.ledger.certificates() if is_of(runner, one)]
+    is_last = not alpha_of(1 + len(made), runner.ledger.campaign.looks)
+    return is_last and champion is not None and made[-1].champion == champion.number
+
+
 def certify(runner: Runner, runs: int | None = None) -> Certificate | None:
     """Make the next certificate of the champion, group by group; None if somebody asked to stop, or the disk is full.
 
@@ -221,12 +228,19 @@ def certify(runner: Runner, runs: int | None = None) -> Certificate | None:
 
 def _declared(runner: Runner, folder: str, champion: int, alpha: float, runs: int | None) -> DeclaredAnalysis:
     """The certificate as it was declared; it is now, unless it was."""
+    if (known := _begun(runner)) is not None:
+        return known
+    asked = planned(runner, alpha, runs)
+    new = DeclaredAnalysis(champion, asked.champion, asked, runner.conditions.changed)
+    write_atomic(runner.ledger.path / "certificates" / f"{folder}.begun", LOOK.dump_json(new).decode() + "\n")
+    return new
+
+
+def _begun(runner: Runner) -> DeclaredAnalysis | None:
+    """The next certificate, if it was declared already."""
+    folder = name_of(next_look(runner), runner.environment.name, runner.is_apart, runner.conditions)
     declaration = runner.ledger.path / "certificates" / f"{folder}.begun"
-    if not declaration.is_file():
-        asked = planned(runner, alpha, runs)
-        new = DeclaredAnalysis(champion, asked.champion, asked, runner.conditions.changed)
-        write_atomic(declaration, LOOK.dump_json(new).decode() + "\n")
-    return LOOK.validate_json(declaration.read_bytes())
+    return LOOK.validate_json(declaration.read_bytes()) if declaration.is_file() else None
 
 
 def _given_up(declared: DeclaredAnalysis, champion: int, conditions: Conditions) -> str:
@@ -239,8 +253,10 @@ def _given_up(declared: DeclaredAnalysis, champion: int, conditions: Conditions)
 
 
 def planned(runner: Runner, alpha: float, runs: int | None = None) -> Design:
-    """The design of a certificate that is not declared yet, without the runs of earlier ones."""
-    environment, spec = runner.environment, runner.spec
+    """The design of the next certificate, without the runs of earlier ones: as declared, if it goes on."""
+    environment, spec, champion, begun = runner.environment, runner.spec, best(runner.history), _begun(runner)
+    if begun and champion and not _given_up(begun, champion.number, runner.conditions):
+        return begun.design or Design(((begun.runs, begun.runs),), (alpha,))
     if runs is not None:
         return of_groups(equal_arms(runs), alpha)
     # Runs on a finite pool share its questions out: unequal arms would leave some to one arm alone.

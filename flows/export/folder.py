@@ -110,14 +110,20 @@ def champion(ledger: Ledger) -> Trial:
 
 def _about(ledger: Ledger, trial: Trial) -> Facts:
     """The facts of a report without certificates of other trials, so that all that is said is about this one."""
-    facts = Facts.of(ledger)
-    return replace(facts, own=tuple(one for one in facts.own if one.champion == trial.number))
+    return replace(Facts.of(ledger), own=_certificates(ledger, trial))
+
+
+def _certificates(ledger: Ledger, trial: Trial) -> tuple[Certificate, ...]:
+    """Those of a trial in its own environment, without one that was given up before it had a result."""
+    return tuple(
+        one for one in ledger.certificates() if one.champion == trial.number and one.runs and not one.elsewhere
+    )
 
 
 def prediction(ledger: Ledger, trial: Trial) -> Prediction | None:
     """The interval for one new run; None with fewer than two scores."""
-    own = [one for one in ledger.certificates() if not one.elsewhere and one.champion == trial.number]
-    fresh = [score.value for one in own[-1:] for score in one.scores("champion") if score.value is not None]
+    own = _certificates(ledger, trial)[-1:]
+    fresh = [score.value for one in own for score in one.scores("champion") if score.value is not None]
     values = fresh or [score.value for score in measured(ledger.history(), trial.number) if score.value is not None]
     if len(values) < 2:
         return None
@@ -126,7 +132,7 @@ def prediction(ledger: Ledger, trial: Trial) -> Prediction | None:
 
 def interval_of(values: Sequence[float]) -> tuple[float, float]:
     """The interval that holds one more value with probability COVERS, by Student's t, from at least two values."""
-    count, middle = len(values), statistics.fmean(values)
+    count, middle = len(values), statistics.mean(values)
     half = quantile((1 + COVERS) / 2, count - 1) * statistics.stdev(values) * (1 + 1 / count) ** 0.5
     return middle - half, middle + half
 

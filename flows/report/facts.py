@@ -178,7 +178,8 @@ class Facts:
     @cached_property
     def costs(self) -> tuple[str, ...]:
         count, (took, *more) = self.document["spent"]["trials"], self.prices
-        proof = [f"{len(self.own[-1].runs)} runs for the certificate"] if self.own else []
+        fresh = sum(len(one.runs) - one.carried for one in self.own)
+        proof = [f"{fresh} runs for {'certificates' if len(self.own) > 1 else 'the certificate'}"] if self.own else []
         return (took, f"{count} trial{'s' * (count != 1)}", *proof, *more)
 
     @cached_property

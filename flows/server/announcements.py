@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
 from tasks.certifying.certificate import Certificate
-from tasks.describe import headline, outcome, where
+from tasks.describe import headline, outcome, unproven, where
 from tasks.store import approval
 from tasks.store.ledger import Ledger
 from tasks.trial import History, best
@@ -120,8 +120,10 @@ def _champion(ledger: Ledger, history: History, certificates: Sequence[Certifica
     champion, name = best(history), ledger.campaign.name
     if champion is not None and champion.number != history[0].number:
         own = [one for one in certificates if not one.elsewhere]
-        key = str(champion.number)
-        yield Announcement("champion", key, f"{name} has a new champion", headline(history, name, own))
+        key, text = str(champion.number), headline(history, name, own)
+        if own and own[-1].passed and own[-1].champion != champion.number:  # then the headline is about that one
+            text += f"; {unproven(champion, own)}"
+        yield Announcement("champion", key, f"{name} has a new champion", text)
 
 
 def _certified(ledger: Ledger, certificates: Sequence[Certificate]) -> Iterator[Announcement]:

@@ -38,7 +38,7 @@ from flows.views.follow import Follower
 from flows.views.markdown import code, in_markdown
 from flows.views.status import CampaignEnd, certificates, urls
 from tasks.certifying.certificate import Certificate, level
-from tasks.describe import UNPROVEN, caution, headline, level_of, mean_of, outcome, short_value, step_budget
+from tasks.describe import caution, headline, level_of, mean_of, outcome, short_value, step_budget, unproven
 from tasks.numbers import number
 from tasks.plots.forest import forest
 from tasks.plots.forest import png as forest_png
@@ -394,6 +394,6 @@ def _worth(history: History, champion: Trial, own: Sequence[Certificate]) -> str
     estimate = level_of(history)
     allowed = "" if estimate is None else f"; its estimated mean is {number(estimate)}"
     return (
-        f"**{word}**: {UNPROVEN}. Picking the best of several scores overestimates it{allowed}. The standard error is "
-        "that of this trained policy's score; another training run may score differently."
+        f"**{word}**: {unproven(champion, own)}. Picking the best of several scores overestimates it{allowed}. "
+        "The standard error is that of this trained policy's score; another training run may score differently."
     )

@@ -89,8 +89,9 @@ def _certificate(document: Document, proof: Document, width: int) -> Iterator[Te
     """The newest certificate, what it compared, and what ships."""
     words, trial = clean(proof["words"]), proof["trial"]
     if not proof["passed"] and document["shipped"]:
-        before = f"trial {document['shipped_trial']}, certified before,"
-        words += f"; {'the baseline' if document['shipped'] == 'baseline' else before} ships"
+        ships = next(row for row in document["trials"] if row["trial"] == document["shipped_trial"])
+        name = f"trial {ships['trial']}" + ", certified before," * (ships["level"] == "certified")
+        words += f"; {'the baseline' if document['shipped'] == 'baseline' else name} ships"
     yield Text(words, "bold green" if proof["passed"] else "yellow")
     if None not in (means := (proof["champion"]["mean"], proof["baseline"]["mean"])):
         text = Text(f"on fresh runs: trial {trial}, {document['metric']} ").append(number(means[0]), "bold")
@@ -137,7 +138,8 @@ def _champion(document: Document, champion: Document, width: int) -> Iterator[Te
         rule = document["spec"]["rule"]
         yield Text(f"  it ships without a certificate: rule {rule} makes none", "dim")
     else:
-        yield Text(f"  {UNPROVEN}", "dim")
+        is_another = any(other["level"] == "certified" for other in document["trials"])
+        yield Text(f"  trial {champion['trial']} is not certified yet" if is_another else f"  {UNPROVEN}", "dim")
 
 
 def _changes(params: Mapping[str, Any], document: Document, width: int) -> list[Text]:

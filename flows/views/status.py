@@ -75,7 +75,7 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
         **_shipped(ledger, history, own, how),
         "certificate": of_certificate(own[-1]) if own else None,
         "reserved": _reserved(ledger),
-        "uncertified": None if own else _uncertified(ledger),
+        "uncertified": None if own or how == "running" else _uncertified(ledger),
         "ablation": _ablation(ledger, own),
         "transfers": [of_certificate(one) for one in elsewhere],
         "elsewhere": _elsewhere((*own, *elsewhere)),
@@ -102,12 +102,17 @@ def certificates(ledger: Ledger) -> tuple[tuple[Certificate, ...], tuple[Certifi
 
 
 def _shipped(ledger: Ledger, history: History, own: Sequence[Certificate], how: str) -> dict[str, Any]:
-    """What ships, once known: a certified trial, the champion under a rule without certificates, or the baseline."""
+    """What ships, once known: a certified trial, the baseline, or what a rule without certificates has kept.
+
+    Under such a rule a champion whose certificate did not pass does not ship either.
+    """
     which, trial = None, None
     champion, passed = best(history), shipped(own)
     if how != "running" and champion:
         if passed:
             which, trial = "champion", passed.champion
+        elif any(one.champion == champion.number for one in own):
+            which, trial = "baseline", 0
         elif how == "finished" and not certifies(ledger.campaign.rule):
             which, trial = "champion" if champion.number else "baseline", champion.number
         elif own or how in ("finished", "failed"):
@@ -128,8 +133,9 @@ def _reserved(ledger: Ledger) -> dict[str, Any] | None:
 
 
 def _uncertified(ledger: Ledger) -> str | None:
-    """Why the last life made no certificate; None if it gave no reason."""
-    events = [event for event in ledger.events() if event["event"] in ("life", "uncertified")]
+    """Why the last life that searched made no certificate; None if it gave no reason."""
+    told = ("life", "uncertified")
+    events = [event for event in ledger.events() if event["event"] in told and "certify" not in event]
     return str(events[-1]["reason"]) if events and events[-1]["event"] == "uncertified" else None
 
 

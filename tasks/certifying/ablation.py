@@ -73,7 +73,7 @@ class Ablation:
         groups = [_utilities(kept), *(_utilities(runs) for runs in _by_change(removed).values())]
         own, scored = pooled(groups), _utilities(kept)
         spread = math.sqrt(max(own.sd**2 if own else 0.0, sd**2 / 2))
-        return cls(champion, statistics.fmean(scored or [0.0]), len(scored), spread, tuple(removed), tuple(kept))
+        return cls(champion, statistics.mean(scored or [0.0]), len(scored), spread, tuple(removed), tuple(kept))
 
     @property
     def findings(self) -> tuple[ChangeFinding, ...]:
@@ -81,7 +81,7 @@ class Ablation:
         if not self.kept or _crashed(self.kept):
             return ()
         arms = {change: _utilities(runs) for change, runs in _by_change(self.removed).items() if not _crashed(runs)}
-        loss = {change: self.mean - statistics.fmean(values) for change, values in arms.items()}
+        loss = {change: self.mean - statistics.mean(values) for change, values in arms.items()}
         counts, found = [len(values) for values in arms.values()], []
         for change, values in arms.items():
             if self.sd and self._df:

@@ -184,7 +184,7 @@ def unpromising(history: History, champion: Trial) -> str | None:
     """
     first = None if champion.proposal.promotes is not None else reference(history)
     means = [[score.utility for score in measured(history, one.number)] for one in (champion, first) if one]
-    if len(means) < 2 or not all(means) or statistics.fmean(means[0]) > statistics.fmean(means[1]):
+    if len(means) < 2 or not all(means) or statistics.mean(means[0]) > statistics.mean(means[1]):
         return None
     return "in the search it scored no better than the baseline"
 

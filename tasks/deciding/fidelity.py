@@ -68,10 +68,12 @@ def rank_correlation(pairs: Sequence[tuple[Score, Score]]) -> RankCorrelation | 
     if len({*first}) == 1 or len({*second}) == 1:
         return None
     value = max(-1.0, min(statistics.correlation(first, second), 1.0))
-    edge = 1 - 1e-9  # the interval of a perfect order ends at 1
+    # A perfect order is taken for one that lies half a step below: that few points happen to be in order proves little.
+    edge = 1 - 6 / (len(known) ** 3 - len(known))
     centre = math.atanh(max(-edge, min(value, edge)))
     reach = float(special.ndtri((1 + CONFIDENCE) / 2)) * math.sqrt((1 + value**2 / 2) / (len(known) - 3))
-    return RankCorrelation(value, math.tanh(centre - reach), math.tanh(centre + reach), len(known))
+    low, high = min(math.tanh(centre - reach), value), max(math.tanh(centre + reach), value)
+    return RankCorrelation(value, low, high, len(known))
 
 
 def _ranks(values: Sequence[float]) -> list[float]:

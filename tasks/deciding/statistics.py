@@ -89,8 +89,8 @@ def within(
         raise ValueError(f"a test needs two runs of each arm in one place, got {many[0]} and {many[1]} in all")
     weights = [len(arm) * len(against) / (len(arm) + len(against)) for arm, against in both]
     shares = [weight / math.fsum(weights) for weight in weights]
-    gain = math.fsum(
-        share * (statistics.fmean(arm) - statistics.fmean(against))
+    gain = math.fsum(  # exact means: those of equal runs are equal, however many there are
+        share * (statistics.mean(arm) - statistics.mean(against))
         for share, (arm, against) in zip(shares, both, strict=True)
     )
     least = floor if isinstance(floor, tuple) else (floor, floor)

@@ -11,6 +11,7 @@ decides.
 from __future__ import annotations
 
 import math
+import statistics
 
 from pydantic import Field
 
@@ -85,7 +86,7 @@ class Certify(Rule):
 def _record(history: History, champion: Trial, level: Estimate, tried: JudgedTrial) -> Weighed:
     """Whether a point has the best mean so far."""
     known = utility(history, champion.number)
-    bar = sum(known) / len(known)
+    bar = statistics.mean(known)  # exact: a tie with equal runs is no record
     better = tried.score.utility > bar
     spared = not better and _is_first_promotion(champion, tried) and tried.score.utility > bar - DOUBT * level.sd
     shown = bar if tried.score.higher_is_better else -bar

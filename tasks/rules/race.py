@@ -7,6 +7,7 @@ against the champion's runs without the one that it was kept for, in units of th
 from __future__ import annotations
 
 import math
+import statistics
 
 from pydantic import Field, model_validator
 
@@ -69,7 +70,7 @@ class Race(Rule):
         against = [*known[looked_at:], *fresh]
         if not against:
             return Again(champion.number)
-        gain = sum(own) / len(own) - sum(against) / len(against)
+        gain = statistics.mean(own) - statistics.mean(against)
         z = gain / (level.sd * math.sqrt(1 / len(own) + 1 / len(against)))
         evidence |= {"gain": gain, "z": z, "reruns": len(own)}
         words = (

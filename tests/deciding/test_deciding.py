@@ -228,6 +228,15 @@ def test_the_first_point_of_the_best_short_runs_may_miss_the_baseline_by_luck(
         assert second.kind == "discard", "from then on the record counts"
 
 
+@pytest.mark.parametrize("value", [0.1, 0.35, 0.7, 0.9])
+def test_a_point_that_scores_as_every_run_of_the_baseline_does_is_no_record(value: float) -> None:
+    history = (tried((), value, value, value),)
+    assert verdict_of(weigh(history, undemanding(), Certify(), of(history, value))).kind == "discard"
+    again = tried(history, value, value, value, kind="keep")
+    assert again.score.value == value
+    assert unpromising((*history, again), again) is not None, "nor is it worth a certificate"
+
+
 def test_certify_says_in_one_sentence_what_a_point_was_compared_with_and_how_sure_that_is() -> None:
     found = verdict_of(weigh(begun(), undemanding(), Certify(), of(begun(), 300.0)))
     said = "better than trial 0: 300 against its mean of 82 in 3 runs; runs of one program differ by about 16 by luck"

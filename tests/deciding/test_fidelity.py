@@ -61,8 +61,22 @@ def test_too_few_points_or_equal_ones_tell_nothing(pairs: tuple[list[Score], lis
 
 
 def test_a_perfect_order_has_an_interval_too() -> None:
-    seen = found(scores(1, 2, 3, 4, 5), scores(1, 2, 3, 4, 5))
-    assert seen.value == pytest.approx(1) and seen.low <= 1 >= seen.high > 0.99
+    for sign in (1, -1):
+        seen = found(scores(1, 2, 3, 4, 5), scores(*(sign * value for value in (1, 2, 3, 4, 5))))
+        assert seen.value == pytest.approx(sign)
+        assert seen.low < 0.2 < 0.99 < seen.high if sign > 0 else seen.low < -0.99 < -0.2 < seen.high
+
+
+@pytest.mark.parametrize("count", [4, 6])
+def test_the_interval_of_few_points_that_are_often_in_perfect_order_holds_the_truth(count: int) -> None:
+    draws, rho, held = np.random.default_rng(3), 0.9, 0
+    truth = 6 / np.pi * np.arcsin(rho / 2)
+    for _ in range(300):
+        first = draws.standard_normal(count)
+        second = rho * first + np.sqrt(1 - rho**2) * draws.standard_normal(count)
+        seen = found(scores(*first.tolist()), scores(*second.tolist()))
+        held += seen.low <= truth <= seen.high
+    assert held / 300 >= 0.93
 
 
 def test_the_least_share_that_pays_is_advised() -> None:

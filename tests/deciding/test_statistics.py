@@ -59,6 +59,12 @@ def test_where_nothing_is_random_what_is_seen_is_what_is(gain: float, p: float) 
     assert bound(found) == gain
 
 
+@pytest.mark.parametrize("value", [0.1, 0.35, 0.7, 0.9])
+def test_runs_that_all_score_the_same_are_no_gain_however_many_either_arm_has(value: float) -> None:
+    for mine in range(2, 12):
+        assert welch([value] * mine, [value] * 3) == Comparison(0.0, 0.0, 0.0, 1.0, None)
+
+
 def test_two_equal_arms_pass_as_often_as_the_test_says() -> None:
     """Three runs each of one and the same program: at 5 %, no more than about one in twenty passes."""
     draw = random.Random(1)

@@ -23,6 +23,7 @@ from tasks.certifying.group_design import ALPHA
 from tasks.certifying.transfer import Conditions
 from tasks.store.launch_files import LaunchRequest
 from tasks.store.ledger import Ledger, freeze, frozen_elsewhere
+from tasks.system.files import write_atomic
 from tests.support.histories import certified
 from tests.support.noisy import BETTER, DRAW, TOML, campaign, noisy, settled
 from tests.support.runners import bench, prefect_at
@@ -123,6 +124,30 @@ def test_two_first_certificates_at_a_time_agree_and_what_a_killed_one_has_left_i
     (runner,) = runners(ledger, on=[str(other)])
     assert runner.elsewhere is not None and runner.elsewhere.name == "harder"
     assert [path.name for path in (ledger.path / "certificates").iterdir()] == ["on-harder"]
+
+
+def test_what_a_certificate_costs_is_told_as_it_was_declared_if_it_goes_on(tmp_path: Path) -> None:
+    ledger = decided(tmp_path)
+    (runner,) = runners(ledger, (), "4x")
+    assert " at most 2 v 2 runs" in cost(runner, 2)
+    declared = run_certificate.DeclaredAnalysis(1, 5, run_certificate.planned(runner, ALPHA, 5))
+    write_atomic(ledger.path / "certificates/1-at-4x-on-noisy.begun", run_certificate.LOOK.dump_json(declared).decode())
+    assert " at most 5 v 5 runs" in cost(runner, 2)
+    settled(ledger, {"x": 50.0})
+    assert " at most 2 v 2 runs" in cost(runners(ledger, (), "4x")[0], 2), "another champion begins anew"
+
+
+def test_the_same_command_goes_on_with_the_environments_that_are_left(tmp_path: Path) -> None:
+    first, second = (str(noisy(tmp_path / name, toml=OTHER)) for name in ("first", "second"))
+    ledger = decided(tmp_path)
+    made = replace(certified(1, (39.0, 41.0), (7.0, 8.0), on="first"), conditions=Conditions(changed={"x": 40.0}))
+    store(ledger, made)
+    left = runners(ledger, [first, second])
+    assert [one.environment.name for one in left] == ["second"] and nothing_to_certify(left[0]) is None
+    assert nothing_to_certify(runners(ledger, [first])[0]) is not None, "nothing is left of it"
+    settled(ledger, {"x": 50.0})
+    another = runners(ledger, [first, second])
+    assert [one.environment.name for one in another] == ["first", "second"], "it is refused, not passed over"
 
 
 def test_parameters_alone_are_tried_in_another_program(tmp_path: Path) -> None:

@@ -155,6 +155,8 @@ def test_what_is_not_even_better_in_the_search_is_not_looked_at_and_the_status_s
     assert run_certificate.at_the_end(bench(ledger, history))
     assert not (ledger.path / "certificates").exists()
     assert status("night")["uncertified"] == reason
+    ledger.event("life", certify=True)
+    assert document(ledger)["uncertified"] == reason, "a certificate elsewhere, made later, takes nothing back"
     ledger.event("life")
     assert document(ledger)["uncertified"] is None, "it may yet be looked at"
 

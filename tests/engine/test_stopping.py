@@ -21,6 +21,7 @@ from flows.spec.advanced import Advanced
 from flows.spec.campaign_spec import CampaignSpec, besides_training
 from tasks.trial import History, Rerun
 from tests.support.histories import decided
+from tests.support.ledgers import created
 from tests.support.toy import QUADRATIC, quadratic
 
 HOUR = 3600.0
@@ -111,6 +112,20 @@ def test_a_campaign_ends_when_the_next_trial_would_not_fit_into_its_hours(enviro
     assert stop(spec(hours=hours), environment, trials, 91.9, asked=False) is None
     found = stop(spec(hours=hours), environment, trials, 92.1, asked=False)
     assert found == Stop("finished", "no time for another trial: 92 s of 100 s used, one may take 8 s")
+
+
+@pytest.mark.parametrize("facts", [{"certify": True}, {"rerun": 3}])
+def test_a_certificate_or_rerun_that_was_cut_off_leaves_the_end_of_the_search_as_it_was(
+    tmp_path: Path, facts: dict[str, int]
+) -> None:
+    ledger = created(tmp_path, "n")
+    assert stopping.end_of_the_search(ledger) == {}
+    ledger.event("life", pid=1)
+    ledger.event("end", state="finished", reason="the proposer has nothing left to try")
+    ledger.event("life", pid=2, **facts)
+    assert stopping.end_of_the_search(ledger)["reason"] == "the proposer has nothing left to try"
+    ledger.event("life", pid=3)
+    assert stopping.end_of_the_search(ledger) == {}, "a search that was cut off has no end"
 
 
 def test_the_time_of_the_certificate_is_kept_free(environment: Environment) -> None:

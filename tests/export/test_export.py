@@ -17,7 +17,7 @@ from environments.plugins import Refused
 from flows.cli.taking import verbs
 from flows.engine.run_certificate import store
 from flows.export.branch import make_branch
-from flows.export.folder import export, prediction
+from flows.export.folder import export, interval_of, prediction
 from flows.spec.campaign_spec import CampaignSpec
 from flows.views.status import stored_spec
 from tasks.sandbox import outputs
@@ -210,11 +210,32 @@ def test_a_certified_champion_is_exported_with_its_own_certificate_and_score(tmp
     assert "trial 1 certified" in card.lower() and "Trial 2" not in card
 
 
+def test_a_second_certificate_that_was_given_up_says_nothing_of_the_champion(tmp_path: Path, home: Path) -> None:
+    ledger = created(tmp_path)
+    stored(ledger, 3.0, 2.0, 1.0)
+    passed = certified(1, [10, 10.5, 11], [2, 2.5, 3])
+    store(ledger, passed)
+    given_up = replace(passed, look=2, passed=False, runs=(), comparison=None, reason="another trial became champion")
+    store(ledger, given_up)
+
+    folder = export(ledger, tmp_path / "champion")
+
+    result, card = json.loads((folder / "result.json").read_text()), (folder / "README.md").read_text()
+    assert result["certificate"]["look"] == 1 and result["expected"]["runs"] == 3
+    assert "trial 1 certified" in card.lower() and "given up" not in card and "another trial" not in card
+
+
 def test_a_campaign_without_a_champion_has_nothing_to_export(ledger: Ledger, tmp_path: Path) -> None:
     empty = CampaignSpec.of(environment=str(quadratic(tmp_path / "quad")), name="empty").open()
     with pytest.raises(Refused, match="no champion"):
         export(empty, tmp_path / "champion")
     assert not (tmp_path / "champion").exists()
+
+
+@pytest.mark.parametrize("runs", [2, 3, 5, 9])
+def test_a_new_run_that_scores_as_all_did_is_as_expected(runs: int) -> None:
+    for score in (0.35, 0.47, 0.9):
+        assert interval_of([score] * runs) == (score, score)
 
 
 def test_the_interval_for_a_new_run_needs_two_scores(ledger: Ledger) -> None:

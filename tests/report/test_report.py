@@ -115,6 +115,18 @@ def test_a_certificate_that_failed_is_not_called_real(tmp_path: Path, home: Path
     assert facts.gain == "-"
 
 
+def test_the_runs_of_all_certificates_are_told_and_each_run_once(tmp_path: Path, home: Path) -> None:
+    ledger = stored(created(tmp_path), search(6, cancels=False))
+    first = certified(1, [80, 120, 40], [81, 79, 83])
+    store(ledger, first)
+    assert "6 runs for the certificate" in dict(Facts.of(ledger, FINISHED).answers)["What did it cost?"]
+    more = certified(1, [80, 120, 40, 90, 95], [81, 79, 83, 80])
+    store(ledger, replace(more, look=2, carried=len(first.runs)))
+    store(ledger, replace(certified(2, [80, 120], [81, 79]), look=3))
+
+    assert "13 runs for certificates" in dict(Facts.of(ledger, FINISHED).answers)["What did it cost?"]
+
+
 def test_why_the_baselines_runs_of_the_search_do_not_count_is_said_where_nothing_was_shown(
     tmp_path: Path, home: Path
 ) -> None:

@@ -33,6 +33,13 @@ def test_a_champion_is_told_once_and_its_successor_again(tmp_path: Path) -> None
     assert second.key == "4"
 
 
+def test_a_new_champion_is_not_told_with_the_certificate_of_an_earlier_one_alone(tmp_path: Path) -> None:
+    passed = certified(1, (1.0, 1.1, 0.9, 1.0), (2.0, 2.1, 2.2, 2.1), higher_is_better=False, error=0.01)
+    history = night([2.25, 1.0, 0.5], up=False)
+    (champion, _) = announcements.due(created(tmp_path), history, (passed,))
+    assert champion.key == "2" and champion.text.endswith("; trial 2 is not certified yet, and trial 1 ships")
+
+
 def test_only_a_certificate_that_was_passed_is_told_each_once(tmp_path: Path) -> None:
     ledger, history = created(tmp_path), night([2.25], up=False)
     passed = certified(1, (1.0, 1.1, 0.9, 1.0), (2.0, 2.1, 2.2, 2.1), higher_is_better=False, error=0.01)

@@ -131,11 +131,25 @@ def test_before_a_certificate_no_number_is_called_proven() -> None:
     assert "trial 2 certified" in headline(later, "n", [PASSED]), "which still ships"
 
 
+def test_what_was_certified_before_is_not_denied_where_a_later_champion_has_no_certificate(tmp_path: Path) -> None:
+    failed = certified(3, [90, 85, 80], [84, 70, 95], look=2)
+    later = (*up(), tried(up(), 220.0))
+    later += (tried(later, 240.0),)
+    for proofs in ([PASSED], [PASSED, failed]):
+        ledger = ended(tmp_path, later, *proofs, name=f"n-{len(proofs)}")
+        said = headline(later, "n", proofs), told(document(ledger)), champion_page(ledger, later, proofs)
+        assert all(UNPROVEN not in one for one in said)
+    assert said[0].endswith("; trial 4 is not certified yet, and trial 2 ships")
+    assert all("trial 4 is not certified yet" in one for one in said)
+
+
 def test_a_later_look_that_fails_leaves_what_was_certified_before() -> None:
     second = certified(3, [90, 85, 80], [84, 70, 95], look=2)
     later = (*up(), tried(up(), 220.0))
 
     assert "trial 3 not certified, trial 2 ships:" in headline(later, "n", [PASSED, second])
+    again = headline(up(), "n", [PASSED, replace(FAILED, look=2)])
+    assert again == "n: trial 2 ships, certified before but not again: 101.3 against the baseline's 83 on fresh runs"
 
 
 def test_the_mean_of_a_trial_is_over_all_of_its_runs() -> None:
@@ -313,6 +327,18 @@ def test_the_terminal_says_that_greedy_certifies_nothing(tmp_path: Path) -> None
     assert "champion: trial 2, loss 200 against the baseline's 84 (+116, worse)" in text
     assert "ships without a certificate" in text and "greedy" in text
     assert UNPROVEN not in text
+
+
+def test_what_greedy_kept_ships_unless_its_certificate_did_not_pass(tmp_path: Path) -> None:
+    ledger = ended(tmp_path, up(), FAILED, rule="greedy")
+    found, text = document(ledger), told(document(ledger))
+    assert (found["shipped"], found["shipped_trial"]) == ("baseline", 0)
+    assert "not certified, because" in text and "the baseline ships" in text and "certified before" not in text
+
+    later = (*up(), tried(up(), 220.0))
+    found, text = document(another := ended(tmp_path, later, FAILED, rule="greedy", name="m")), told(document(another))
+    assert (found["shipped"], found["shipped_trial"]) == ("champion", 3), "a later champion has no certificate"
+    assert "; trial 3 ships" in text and "certified before" not in text
 
 
 def test_the_terminal_says_that_nothing_is_proven_before_the_end(tmp_path: Path) -> None:
