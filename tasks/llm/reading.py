@@ -14,6 +14,7 @@ ANSWER_LIMIT = 2**20
 STARTS = 50
 """Opening braces that are tried for the beginning of an object."""
 THOUGHT = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
+TAG = re.compile(r"<(/?)think(?:ing)?>([ \t]*$)?", re.MULTILINE)
 FENCED = re.compile(r"^[ \t]*```[\w-]*[ \t]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
 HEADER = re.compile(r"[\s*#_>-]*(RATIONALE|CATEGORY|EXPECTED|PARAMS)[\s*_]*:[*_]*[ \t]*", re.IGNORECASE)
 IN_FENCE = re.compile(r"\s*(?:```(?:json)?\s*)?(?=\{)")
@@ -31,7 +32,14 @@ def is_thought(text: str) -> bool:
 
 
 def without_thoughts(text: str) -> str:
-    """The answer without the thoughts before it."""
+    """The answer without the thoughts before it.
+
+    Some servers put the opening tag into the question. The thoughts then end with the first tag, if that ends a line
+    and the answer follows: a rationale is asked for, and an edit may have such a tag in its code.
+    """
+    first = TAG.search(text)
+    if first and first[1] and first[2] is not None and "rationale" in text[first.end() :].lower():
+        return text[first.end() :].strip()
     return THOUGHT.sub("", text).strip()
 
 
@@ -43,7 +51,6 @@ def proposals(text: str) -> Any:
     Raises:
         Misread: there is no JSON object in the answer.
     """
-    text = without_thoughts(text)
     for part in (text, *FENCED.findall(text)):
         found = plain(part)
         if isinstance(found, dict | list):
@@ -96,16 +103,15 @@ def header(text: str, editable: Sequence[str]) -> tuple[dict[str, str], Any, str
     Raises:
         Misread: PARAMS is no JSON object.
     """
-    answer = without_thoughts(text)
     stated: dict[str, str] = {}
     place, after, last = 0, 0, ""
-    while place < len(answer):
-        end = answer.find("\n", place) + 1 or len(answer)
-        line = answer[place:end]
+    while place < len(text):
+        end = text.find("\n", place) + 1 or len(text)
+        line = text[place:end]
         if header := HEADER.match(line):
             last = header[1].upper()
             if last == "PARAMS":
-                stated[last], end = _braces(answer, place + header.end(), end)
+                stated[last], end = _braces(text, place + header.end(), end)
             else:
                 stated[last] = line[header.end() :]
             after = end
@@ -118,7 +124,7 @@ def header(text: str, editable: Sequence[str]) -> tuple[dict[str, str], Any, str
     given = plain(params) if params.lower() not in NOTHING else {}
     if not isinstance(given, dict):
         raise Misread('PARAMS must be one JSON object, such as PARAMS: {"learning_rate": 0.001}')
-    return stated, given, "\n" * answer.count("\n", 0, after) + answer[after:]  # so that line numbers stay
+    return stated, given, "\n" * text.count("\n", 0, after) + text[after:]  # so that line numbers stay
 
 
 def _small(document: Any) -> Any:

@@ -111,6 +111,7 @@ def test_a_good_answer_is_a_suggestion_on_top_of_the_champion() -> None:
         fenced(json.dumps(GOOD)),
         f"Let me think {{aloud}}.\n{json.dumps(GOOD)}\nThat should do.",
         f"<think>\n{json.dumps(GOOD | {'params': {'lr': 0.09}})}\n</think>\n{json.dumps(GOOD)}",
+        f"Perhaps {json.dumps(GOOD | {'params': {'lr': 0.09}})}? No.\n</think>\n\n{json.dumps(GOOD)}",
         json.dumps({"rationale": "faster", "category": "learning rate", "lr": 0.02}),
         json.dumps(GOOD | {"params": {"lr": "2e-2", "layers": "3", "norm": "true", "act": None, "hidden": 64}}),
         json.dumps({"proposals": [GOOD]}),
@@ -361,6 +362,15 @@ def test_code_that_looks_like_a_header_or_a_thought_stays_code() -> None:
     idea, edit = headed(f"RATIONALE: yes\n{code}", ("train.py",), SPACE, {})
     assert edit.strip() == code
     assert idea.rationale == "yes"
+
+
+def test_a_tag_of_thoughts_in_the_code_of_an_edit_ends_no_thoughts() -> None:
+    code = 'prompt = """Think first.\n</think>\n"""\n'
+    whole = f"RATIONALE: it thinks first\nCATEGORY: prompt\n\ntrain.py\n```\n{code}```\n"
+    found = proposed(whole, "llm_diff")
+    assert (found.files, found.rationale) == ({"train.py": code}, "it thinks first")
+    after = proposed(f"RATIONALE: a draft\n{BLOCK}Yes.</think>\n\n{whole}", "llm_diff")
+    assert (after.files, after.rationale) == ({"train.py": code}, "it thinks first")
 
 
 def test_an_answer_without_reasons_says_so_and_one_with_hidden_characters_shows_them() -> None:
