@@ -115,6 +115,17 @@ def test_tokens_are_counted_here_where_the_server_does_not() -> None:
     assert usage.usd == pytest.approx((usage.input_tokens + 2 * usage.output_tokens) / 1e6)
 
 
+def test_thoughts_are_paid_for_where_a_server_counts_them_apart_or_not_at_all() -> None:
+    message = {"role": "assistant", "content": "yes", "reasoning_content": "hm " * 500}
+    apart = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 5120}
+    body = {"model": "test", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+    with FakeLLM([Reply(body=json.dumps({**body, "usage": apart})), Reply(body=json.dumps(body))]) as server:
+        said, counted = (ask(account(server), QUESTION, brief()).usage for _ in range(2))
+
+    assert said == Usage(1, 100, 5020, pytest.approx(0.01014))
+    assert 500 <= counted.output_tokens <= 1100
+
+
 def test_the_key_of_the_usual_variable_is_not_sent_to_an_endpoint_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     with FakeLLM(["yes"]) as server:
