@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 
+from environments.score import LARGEST
 from tasks.numbers import number
 from tasks.trial import History, best
 
@@ -52,11 +53,14 @@ class PredictionRecord:
 
 
 def predictions(history: History) -> tuple[PredictedEffect, ...]:
-    """The predictions of full trials with a score, in the order in which these were decided."""
+    """The predictions of full trials with a score, in the order in which these were decided.
+
+    One that no judge could confirm tells nothing, and sums of such overflow.
+    """
     found = []
     for trial in history:
         expected = trial.proposal.expected
-        if expected is None or trial.score.value is None or trial.proposal.is_short:
+        if expected is None or not abs(expected) <= LARGEST or trial.score.value is None or trial.proposal.is_short:
             continue
         then = best(history[: trial.proposal.seen])
         if then is not None and then.score.value is not None:

@@ -39,6 +39,14 @@ def test_a_prediction_is_measured_against_the_champion_that_was_known_then() -> 
     assert summary.words.startswith("2 of 3")
 
 
+def test_predictions_beyond_any_score_do_not_count() -> None:
+    history: History = (tried((), 10.0),)
+    for expected in (1e308, 1e308, -1e308, math.inf, math.nan, 1.0, 2.0, 3.0):
+        history += (told(history, 9.0, expected),)
+    summary = record(history)
+    assert summary is not None and (summary.count, summary.expected) == (3, pytest.approx(2.0))
+
+
 def test_a_proposal_without_a_prediction_is_decided_as_before_there_were_any() -> None:
     plain = tried((), 10.0)
     assert "expected" not in plain.decided
