@@ -17,6 +17,9 @@ THOUGHT = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
 TAG = re.compile(r"<(/?)think(?:ing)?>([ \t]*$)?", re.MULTILINE)
 FENCED = re.compile(r"^[ \t]*```[\w-]*[ \t]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
 HEADER = re.compile(r"[\s*#_>-]*(RATIONALE|CATEGORY|EXPECTED|PARAMS)[\s*_]*:[*_]*[ \t]*", re.IGNORECASE)
+WRAPPED = re.compile(r"^[ \t]*```[\w-]*[ \t]*\n(\s*[*_#]*RATIONALE)?", re.MULTILINE | re.IGNORECASE)
+LATE = re.compile(r"^[ \t*#_>-]*PARAMS[ \t*_]*:[*_]*\s*\{", re.MULTILINE)
+CLOSING = re.compile(r"^[ \t]*```[ \t]*$", re.MULTILINE)
 IN_FENCE = re.compile(r"\s*(?:```(?:json)?\s*)?(?=\{)")
 FENCE_END = re.compile(r"\s*```[ \t]*(?:\n|\Z)")
 NOTHING = frozenset({"", "none", "n/a", "-", "no change", "unchanged", "null"})
@@ -101,9 +104,9 @@ def header(text: str, editable: Sequence[str]) -> tuple[dict[str, str], Any, str
     """The headers of an answer that changes a program by name, PARAMS as JSON, and the answer with them emptied.
 
     Raises:
-        Misread: PARAMS is no JSON object.
+        Misread: PARAMS is no JSON object, or stands after the edit.
     """
-    stated: dict[str, str] = {}
+    text, stated = _unwrapped(text, editable), dict[str, str]()
     place, after, last = 0, 0, ""
     while place < len(text):
         end = text.find("\n", place) + 1 or len(text)
@@ -124,7 +127,23 @@ def header(text: str, editable: Sequence[str]) -> tuple[dict[str, str], Any, str
     given = plain(params) if params.lower() not in NOTHING else {}
     if not isinstance(given, dict):
         raise Misread('PARAMS must be one JSON object, such as PARAMS: {"learning_rate": 0.001}')
+    if "PARAMS" not in stated and LATE.search(text, after):
+        raise Misread("PARAMS stands after the edit: write it before the edit, and nothing after it")
     return stated, given, "\n" * text.count("\n", 0, after) + text[after:]  # so that line numbers stay
+
+
+def _unwrapped(text: str, editable: Sequence[str]) -> str:
+    """The answer without a fence around its headers, or around all of it; every line stays where it was."""
+    opening = WRAPPED.search(text)
+    if not opening or not opening[1]:
+        return text
+    text = text[: opening.start()] + "\n" + text[opening.start(1) :]
+    ends = list(CLOSING.finditer(text))
+    if text.count("```") % 2 and ends:
+        holds_edit = any(_begins_edit(line, editable) for line in text[: ends[0].start()].splitlines())
+        end = ends[-1] if holds_edit else ends[0]
+        text = text[: end.start()] + text[end.end() :]
+    return text
 
 
 def _small(document: Any) -> Any:

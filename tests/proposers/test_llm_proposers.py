@@ -21,7 +21,7 @@ from environments.space import Choice, Float, Int, Space
 from tasks import propose
 from tasks.editing.edits import diff_of, patched
 from tasks.llm import litellm_client
-from tasks.llm.answers import Misread, ParsedAnswer, headed, ideas
+from tasks.llm.answers import Misread, ParsedAnswer, changed, headed, ideas
 from tasks.proposers import Proposer
 from tasks.proposers.ensemble import order
 from tasks.proposers.llm import schema
@@ -302,6 +302,31 @@ def test_an_edit_may_come_with_parameters(params: str) -> None:
     suggestion = proposed(f"RATIONALE: x\n{params}{WHOLE}", "llm_diff")
     assert suggestion.params == CHAMPIONS | {"lr": 0.02}
     assert suggestion.files is not None and "rate = 0.2" in suggestion.files["train.py"]
+
+
+HEAD = 'RATIONALE: a higher rate\nCATEGORY: learning rate\nEXPECTED: +3\nPARAMS: {"lr": 0.02}\n'
+
+
+@pytest.mark.parametrize("edit", [BLOCK, f"{WHOLE}\n", DIFF])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "```\n{head}\n{edit}```",
+        "Here is `it`:\n\n```text\n{head}\n{edit}```\nGood luck!",
+        "```\n{head}```\n\n{edit}",
+        "```\n{head}\n{edit}",
+    ],
+)
+def test_headers_are_read_in_a_fence_too(answer: str, edit: str) -> None:
+    idea, rest = headed(answer.format(head=HEAD, edit=edit), ("train.py",), SPACE, {})
+    assert (idea.rationale, idea.category, idea.expected) == ("a higher rate", "learning rate", 3)
+    assert idea.params == {"lr": 0.02}
+    assert changed(rest, PROGRAM, ("train.py",)) == {"train.py": PROGRAM["train.py"].replace("0.1", "0.2")}
+
+
+def test_parameters_after_the_edit_are_turned_down_and_not_left_out() -> None:
+    refusal = turned_down(f'RATIONALE: faster\n\n{BLOCK}\n**PARAMS:** {{"lr": 0.02}}\n', "llm_diff")
+    assert "PARAMS stands after the edit" in refusal.reason
 
 
 def test_parameters_alone_leave_the_program_as_it_is() -> None:
