@@ -668,3 +668,8 @@ def test_a_prediction_is_a_finite_number_however_it_is_written_or_none(stated: A
 def test_an_answer_that_ends_within_its_thoughts_is_turned_down() -> None:
     refusal = turned_down(f"<think>\nI would take {json.dumps(GOOD)}")
     assert "ends within its thoughts" in refusal.reason and refusal.text == ""
+
+    with FakeLLM([json.dumps(GOOD)]) as server:
+        asking(server).propose(a_brief(refusal))
+    assert [message["role"] for message in server.requests[0].messages] == ["system", "user", "assistant", "user"]
+    assert "| the answer ends within its thoughts" in server.requests[0].last
