@@ -348,6 +348,9 @@ def test_claudes_words_are_found_with_or_without_the_events_before_them() -> Non
         assert (said.message, said.error, said.usage.usd) == ("done", "", 1.0)
     assert hear_claude("no JSON").usage.usd is None
     assert hear_claude('{"result": "", "is_error": true, "subtype": "error_max_turns"}').error == "error_max_turns"
+    failure = {"type": "result", "subtype": "error_max_turns", "is_error": False, "total_cost_usd": 0.4}
+    said = hear_claude(json.dumps({**failure, "usage": {"input_tokens": 10, "output_tokens": 5}}))
+    assert (said.error, said.usage) == ("error_max_turns", Usage(1, 10, 5, 0.4))
     for odd in ("true", '"1"', "-1", "NaN", "null"):
         assert hear_claude(f'{{"result": "x", "total_cost_usd": {odd}}}').usage.usd is None
 
