@@ -56,7 +56,8 @@ def conversation(prompt: str, brief: Brief, shown: Brief, **more: object) -> tup
     for refusal in brief.refusals:
         if refusal.text or refusal.usage.calls:  # else no model has said anything
             reason = data(refusal.reason, REASON_LINES, width=400)
-            messages.append(Message("assistant", refusal.text or NOT_REPEATED))
+            said = refusal.text.encode(errors="replace").decode()  # half a character cannot be sent
+            messages.append(Message("assistant", said or NOT_REPEATED))
             messages.append(Message("user", render("repair", folder, reason=reason, **parts)))
     return tuple(messages)
 

@@ -11,7 +11,7 @@ import math
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -165,6 +165,7 @@ class Agent(Proposer):
                     write_atomic(place / path.name, scrub_text(path.read_text(errors="replace")))
         try:
             said = self._setting.hear(ended.printed)
+            said = replace(said, message=scrub_text(said.message))  # with half a character it could not be stored
         except RecursionError as deep:
             raise Unavailable(f"{self._name} printed JSON that is nested too deeply") from deep
         if failure := said.error or ended.failure:
@@ -178,10 +179,10 @@ class Agent(Proposer):
     def _suggestion(self, brief: Brief, outcome: _Outcome) -> Suggestion:
         said, left = outcome.said, outcome.left
         if left is None:
-            raise Unusable(f"{self._name}: {outcome.spoiled}", scrub_text(said.message), said.usage)
+            raise Unusable(f"{self._name}: {outcome.spoiled}", said.message, said.usage)
         values, before = {**start(brief), **left.params}, start(brief)
         if not left.files and values == before:
-            raise Unusable(f"{self._name}: it changed nothing", scrub_text(said.message), said.usage)
+            raise Unusable(f"{self._name}: it changed nothing", said.message, said.usage)
         rationale, category, change = _why(left.rationale or said.message)
         return Suggestion(
             values,
@@ -211,4 +212,4 @@ def _quotable(brief: Brief, left: LeftBehind, said: AgentReport) -> str:
         edit = diff_of(brief.files, {**brief.files, **left.files})
     except EditFailed as wrong:
         edit = str(wrong)
-    return "\n\n".join(part for part in (scrub_text(said.message), edit) if part)
+    return "\n\n".join(part for part in (said.message, edit) if part)

@@ -261,6 +261,12 @@ def test_what_was_answered_in_an_earlier_life_is_not_asked_again(play: Play, tmp
     assert len(scripted_agent.asked(tmp_path / "bin")) == 2
 
 
+def test_half_a_character_in_its_last_words_is_stored_as_a_question_mark(play: Play, tmp_path: Path) -> None:
+    assert play("half").text.startswith("Done \N{SPARKLES}?")
+    (stored,) = (tmp_path / "desk/agent").glob("*/outcome.json")
+    assert json.loads(stored.read_text())["said"]["message"] == "Done \N{SPARKLES}?"
+
+
 def test_what_was_asked_and_printed_stays_with_the_trial(play: Play, tmp_path: Path) -> None:
     play("edit")
     (place,) = (tmp_path / "desk/agent").iterdir()
