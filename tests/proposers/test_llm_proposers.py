@@ -466,13 +466,15 @@ def test_best_of_n_sends_the_same_request_whatever_happened(edit: bool) -> None:
         hint=Suggestion(CHAMPIONS, "waits"),
         seed=77,
     )
-    with FakeLLM([EDIT if edit else json.dumps(GOOD)] * 2) as server:
+    answer = f"EXPECTED: +5\n{EDIT}" if edit else json.dumps(GOOD | {"expected": 5})
+    with FakeLLM([answer] * 2) as server:
         proposer = asking(server, "best_of_n", edit=edit)
         one, two = proposer.propose(first), proposer.propose(second)
 
     assert server.requests[0].body == server.requests[1].body
     assert one is not None and two is not None
     assert one.params == two.params == DEFAULTS | ({} if edit else {"lr": 0.02})
+    assert one.expected is two.expected is None  # the champion, with which it would be compared, was not told
     assert proposer.edits is edit
     assert [word for word in ("champion,", "Trial ", "waits", "crash", "150") if word in server.requests[1].last] == []
     if edit:  # the engine lays files over those of the champion
