@@ -193,6 +193,20 @@ def test_a_killed_campaign_does_not_take_back_what_others_promised_since(tmp_pat
             assert month(home).promised == RUN
 
 
+def test_what_a_killed_campaign_had_spent_is_promised_to_no_other(tmp_path: Path, home: Path) -> None:
+    stated(home, cap=10)
+    killed, other = (budget(spec(tmp_path, name)) for name in ("killed", "other"))
+    with Life(killed.ledger):
+        killed.__enter__()
+        assert killed.shortage(()) is None
+        ran(killed, 0, 5.0)  # and is killed before it writes that
+    with Life(other.ledger), other:
+        shortage = other.shortage(())
+        assert shortage and "5.00 USD are left" in shortage.reason
+    with Life(killed.ledger), killed:
+        assert month(home).usd == 5.0, "it counts once"
+
+
 def test_a_person_who_asks_for_more_than_the_month_has_is_refused(tmp_path: Path, home: Path) -> None:
     stated(home, cap=20)
     money = budget(spec(tmp_path))
