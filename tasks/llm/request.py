@@ -163,12 +163,15 @@ def _fault(error: Exception, with_schema: bool) -> Fault:
     """An error in the endpoint's own words, without the library's. What was not answered is not paid for."""
     status = getattr(error, "status_code", None) or 500
     kind = type(error).__name__
-    told = one_line(re.sub(r"^(?:litellm\.)?(?:\w+(?:Error|Timeout): )*(?:\w+Exception - )?", "", str(error)), SHOWN)
+    said, unread, _ = str(error).partition("Traceback (most recent call last)")  # LiteLLM's own, over the reply
+    told = one_line(re.sub(r"^(?:litellm\.)?(?:\w+(?:Error|Timeout): )*(?:\w+Exception - )?", "", said), SHOWN)
     permanent = status < 500 and status not in TEMPORARY
     if kind == "ContextWindowExceededError":
         name = "the request is longer than the model's context"
     elif kind == "ContentPolicyViolationError":
         name = "a content filter refused the request"
+    elif unread:
+        name = "LiteLLM cannot read the form of the reply"
     else:
         name = PERMANENT.get(status) or TEMPORARY.get(status) or f"outage ({status})"
     return Fault(

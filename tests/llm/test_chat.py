@@ -411,6 +411,15 @@ def test_an_error_shows_its_words_on_one_short_line_without_control_characters()
     assert str(caught.value).isprintable()
 
 
+@pytest.mark.filterwarnings("ignore:Pydantic serializer")
+def test_a_reply_of_an_unknown_form_is_no_outage_and_shows_no_traceback() -> None:
+    message = {"role": "assistant", "content": [{"type": "text", "text": "yes"}]}
+    reply = Reply(body=json.dumps({"model": "test", "choices": [{"index": 0, "message": message}]}))
+    with FakeLLM([reply] * 4) as server, pytest.raises(Unavailable, match="form of the reply: Invalid") as caught:
+        ask(account(server), QUESTION, brief(), patience=QUICK)
+    assert not [word for word in ("Traceback", "outage", ".py") if word in str(caught.value)]
+
+
 def test_thoughts_that_a_provider_tells_apart_are_kept_and_are_no_answer(tmp_path: Path) -> None:
     with FakeLLM([Reply("42", thoughts="six by nine")]) as server:
         answer = ask(account(server), QUESTION, brief(tmp_path))
