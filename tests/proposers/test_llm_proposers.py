@@ -661,7 +661,7 @@ def test_an_option_that_names_no_form_is_refused() -> None:
     ("stated", "read"),
     [
         (0.5, 0.5), ("-2", -2.0), ("about +0.03 (a guess)", 0.03), ("\N{MINUS SIGN}1e-3", -0.001), (3, 3.0),
-        ("+1,200", 1200.0), ("5 % more", None),
+        ("\N{EN DASH}0.5", -0.5), ("- 3", -3.0), ("5 - 10", 5.0), ("+1,200", 1200.0), ("5 % more", None),
         (None, None), ("more", None), (True, None), ([1], None), ("1e999", None), (10**400, None),
     ],
 )  # fmt: skip
