@@ -27,6 +27,7 @@ from tasks.llm.answers import expected
 from tasks.llm.prompt_parts import start, told
 from tasks.llm.prompts import render
 from tasks.llm.quotes import data, one_line
+from tasks.llm.reading import HEADER
 from tasks.proposers import Proposer
 from tasks.proposing.brief import Brief, RemainingBudget, Suggestion, Unavailable, Unusable
 from tasks.system import file_trees
@@ -198,12 +199,15 @@ class Agent(Proposer):
 
 def _why(text: str) -> tuple[str, str, float | None]:
     """A rationale, the category of a line `Category: ...`, and the number of a line `Expected: ...`."""
-    lines = [line.strip() for line in clean(text)]
-    kinds, changes = ([line for line in lines if line.casefold().startswith(f"{word}:")] for word in WORDS)
-    why = " ".join(line for line in lines if line and line not in (*kinds, *changes))
-    kind = one_line(kinds[-1].partition(":")[2], 60).strip() if kinds else ""
-    change = expected(changes[-1].partition(":")[2]) if changes else None
-    return one_line(why, RATIONALE_CHARACTERS), kind, change
+    why, stated = list[str](), dict[str, str]()
+    for line in clean(text):
+        header = HEADER.match(line)
+        if header and header[1].casefold() in WORDS:
+            stated[header[1].casefold()] = line[header.end() :]
+        else:
+            why.append(line)
+    kind = one_line(stated.get("category", ""), 60).strip(" *_`")
+    return one_line(" ".join(why), RATIONALE_CHARACTERS), kind, expected(stated.get("expected"))
 
 
 def _quotable(brief: Brief, left: LeftBehind, said: AgentReport) -> str:

@@ -261,6 +261,16 @@ def test_what_was_answered_in_an_earlier_life_is_not_asked_again(play: Play, tmp
     assert len(scripted_agent.asked(tmp_path / "bin")) == 2
 
 
+def test_its_category_and_its_prediction_may_be_in_bold(play: Play, tmp_path: Path) -> None:
+    words = "Steps are too long.\n\n- **Expected:** -0.5\n\n**Category**: `learning rate`\n"
+    write = (
+        f"import pathlib\npathlib.Path('rationale.md').write_text({words!r})\npathlib.Path('train.py').write_text('')"
+    )
+    found = agent(command=["python3", "-c", write]).propose(brief(tmp_path))
+    assert found is not None
+    assert (found.rationale, found.category, found.expected) == ("Steps are too long.", "learning rate", -0.5)
+
+
 def test_half_a_character_in_its_last_words_is_stored_as_a_question_mark(play: Play, tmp_path: Path) -> None:
     assert play("half").text.startswith("Done \N{SPARKLES}?")
     (stored,) = (tmp_path / "desk/agent").glob("*/outcome.json")
