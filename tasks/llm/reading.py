@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 DEPTH, ENTRIES = 32, 1_000
@@ -47,17 +47,33 @@ def without_thoughts(text: str) -> str:
 
 
 def proposals(text: str) -> Any:
-    """The answer's JSON: all of it, what stands in a fence, or the first object that is a proposal.
+    """The answer's JSON: all of it, what stands in a fence, or the object in a text that is a proposal.
 
     An object in the midst of a text may be a part of one that is broken, so it has to say what it is.
 
     Raises:
-        Misread: there is no JSON object in the answer.
+        Misread: there is no JSON object in the answer, or several proposals that differ.
     """
-    for part in (text, *FENCED.findall(text)):
-        found = plain(part)
-        if isinstance(found, dict | list):
-            return found
+    whole = plain(text)
+    if isinstance(whole, dict | list):
+        return whole
+    fenced = [found for part in FENCED.findall(text) if isinstance(found := plain(part), dict | list)]
+    stated = [*filter(_is_proposal, fenced)] or [*filter(_is_proposal, _objects(text))]
+    if any(other != stated[0] for other in stated):
+        raise Misread("there are several proposals in the answer: write one JSON object, and nothing else")
+    if found := stated or fenced:
+        return found[0]
+    raise Misread('there is no JSON object with "params" in the answer')
+
+
+def _is_proposal(document: Any) -> bool:
+    if isinstance(document, list):
+        return any(isinstance(one, dict) and "params" in one for one in document)
+    return bool({"params", "proposals"} & document.keys())
+
+
+def _objects(text: str) -> Iterator[dict[str, Any]]:
+    """The objects that stand in a text."""
     place = text.find("{")
     for _ in range(STARTS):
         if place < 0:
@@ -66,10 +82,8 @@ def proposals(text: str) -> Any:
             found, end = json.JSONDecoder().raw_decode(text, place)
         except (ValueError, RecursionError):
             found, end = {}, place + 1
-        if {"params", "proposals"} & found.keys():
-            return _small(found)
+        yield _small(found)
         place = text.find("{", end)
-    raise Misread('there is no JSON object with "params" in the answer')
 
 
 def plain(text: str) -> Any:

@@ -117,6 +117,8 @@ def test_a_good_answer_is_a_suggestion_on_top_of_the_champion() -> None:
         json.dumps({"proposals": [GOOD]}),
         json.dumps([GOOD]),
         f"{{}} or {json.dumps(GOOD)}",
+        f'The noise:\n```json\n{{"sd": 3}}\n```\nSo:\n```json\n{json.dumps(GOOD)}\n```',
+        f"{json.dumps(GOOD)}\n\nOnce more:\n{json.dumps(GOOD)}",
     ],
 )
 def test_an_answer_is_read_whatever_is_around_it(reply: Reply | str) -> None:
@@ -128,6 +130,8 @@ def test_an_answer_is_read_whatever_is_around_it(reply: Reply | str) -> None:
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
+        ('```json\n{"params": {"lr": 0.09}}\n```\nNo:\n```json\n{"params": {"lr": 0.02}}\n```', "several proposals"),
+        ('Perhaps {"params": {"lr": 0.09}}, or better {"params": {"lr": 0.02}}.', "several proposals"),
         ("I would raise the rate.", "there is no JSON object with \"params\" in the answer"),
         ('{"params": {"lr": 0.02}', "there is no JSON object with \"params\" in the answer"),
         ("[" * 100_000, "there is no JSON object with \"params\" in the answer"),
