@@ -148,6 +148,7 @@ def proposed(
     inbox_proposals = inbox.waiting(ledger.path, ledger.proposals(history))
     checks = ProposalChecks(ledger.environment, spec.isolation, ledger.program, place, at.marker, inbox_proposals)
     money = state.budget.left_for_models(history, under_way)
+    left = _when_begun(place.path / LEFT_FILE, budget_left(spec, ledger, history, spent, money))
     brief = Brief(
         ledger.environment.space,
         history,
@@ -157,7 +158,8 @@ def proposed(
         files=champions_files(ledger.environment, ledger.program, history),
         earlier=lessons(ledger.path),
         imported=_imported(ledger),
-        left=_when_begun(place.path / LEFT_FILE, budget_left(spec, ledger, history, spent, money)),
+        left=replace(left, usd=money.usd, tokens=money.tokens),
+        told_left=left,
         lost=state.budget.reader.lost,
         share=ledger.fidelity.share,
         rejected=rejected,
@@ -191,13 +193,10 @@ def _curves(ledger: Ledger, history: History) -> dict[int, curves.Table]:
 
 
 def _when_begun(path: Path, now: RemainingBudget) -> RemainingBudget:
-    """The budget left when the trial's turn first began, so that a resumed campaign repeats no paid request.
-
-    Money and tokens are as of now: their limits may have changed since.
-    """
+    """The budget left when the trial's turn first began."""
     if not path.is_file():
         write_atomic(path, LEFT.dump_json(now).decode() + "\n")
-    return replace(LEFT.validate_json(path.read_bytes()), usd=now.usd, tokens=now.tokens)
+    return LEFT.validate_json(path.read_bytes())
 
 
 def budget_left(

@@ -61,14 +61,15 @@ def hear_claude(printed: str) -> AgentReport:
         return AgentReport(printed.strip(), Usage(1, usd=None))
     events = document if isinstance(document, list) else [document]
     events = [event for event in events if isinstance(event, dict)]
-    result = next((event for event in reversed(events) if "result" in event), None)
+    # Of a failure it is called a result without having one, and says all the same what it took.
+    result = next((event for event in reversed(events) if "result" in event or event.get("type") == "result"), None)
     if result is None:
         errors = [_words(event["error"]) for event in events if event.get("error")]
         return AgentReport(printed.strip(), Usage(1, usd=None), errors[-1] if errors else "")
-    message, counts = str(result["result"]).strip(), result.get("usage")
+    message, counts = str(result.get("result", "")).strip(), result.get("usage")
     read = [_count(counts, f"{kind}input_tokens") for kind in ("", "cache_creation_", "cache_read_")]
     usage = Usage(1, sum(read), _count(counts, "output_tokens"), _price(result.get("total_cost_usd")))
-    failed = result.get("is_error") is True
+    failed = result.get("is_error") is True or "result" not in result
     return AgentReport(message, usage, (message or str(result.get("subtype"))) if failed else "")
 
 

@@ -27,7 +27,8 @@ from tasks.trial import Params
 
 RATIONALE, CATEGORY = 1_000, 40
 """Characters that are kept of each."""
-NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+NUMBER = re.compile(r"(?:[+-] ?)?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+DASH = re.compile("[\N{MINUS SIGN}\N{EN DASH}]")
 THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 NAME = 60
 """Characters of a parameter's name that are compared with those that there are, and shown."""
@@ -144,9 +145,10 @@ def expected(stated: object) -> float | None:
     Thousands may be set apart by commas. A percentage is none: of what, it does not say.
     """
     if isinstance(stated, str):
-        plain = THOUSANDS.sub("", stated.replace("\N{MINUS SIGN}", "-")[:NAME])
+        plain = THOUSANDS.sub("", DASH.sub("-", stated)[:NAME])
         first = NUMBER.search(plain)
-        stated = float(first[0]) if first and not plain[first.end() :].lstrip().startswith("%") else None
+        is_share = first is not None and plain[first.end() :].lstrip().startswith("%")
+        stated = float(first[0].replace(" ", "")) if first and not is_share else None
     if isinstance(stated, bool) or not isinstance(stated, int | float):
         return None
     try:

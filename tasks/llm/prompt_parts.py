@@ -69,7 +69,7 @@ def told(brief: Brief) -> SimpleNamespace:
             f"trial {taken}: {changes(brief.space, champion, one)}: {one_line(one.rationale, WIDTH)}"
             for taken, one in sorted(brief.pending.items())
         ),
-        left=_left(brief.left, history, len(brief.pending)),
+        left=_left(brief.told_left or brief.left, history, len(brief.pending)),
     )
 
 
@@ -192,9 +192,9 @@ def _untried(space: Space, history: History) -> str:
 
 def _pace(history: History, left: RemainingBudget) -> str:
     """How long a trial takes from its first training to its verdict, and how many fit into the time that is left."""
-    seconds = left.seconds
+    seconds, cut_short = left.seconds, ("cancelled", "crash")
     taken = [
-        trial.wall_seconds for trial in history[1:] if trial.wall_seconds > 0 and trial.verdict.kind != "cancelled"
+        trial.wall_seconds for trial in history[1:] if trial.wall_seconds > 0 and trial.verdict.kind not in cut_short
     ]
     if not taken:
         return ""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 OURS = Path(__file__).parent / "prompts"
 VALUES = frozenset({"problem", "told", "count", "form", "reason"})
 """The values of a prompt."""
+ENDLESS = "it includes itself; a file of yours replaces ours of its name: write into it what you need of ours"
 
 
 def render(name: str, folder: Path | None, **values: object) -> str:
@@ -40,6 +41,8 @@ def render(name: str, folder: Path | None, **values: object) -> str:
 
     try:
         return _environment(folder).get_template(f"{name}.md").render(values).strip() + "\n"
+    except RecursionError as endless:
+        raise _fault(f"{name}.md", folder, RecursionError(ENDLESS)) from endless
     except (jinja2.TemplateError, ArithmeticError, LookupError, TypeError, ValueError, OSError) as wrong:
         raise _fault(f"{name}.md", folder, wrong) from wrong
 
@@ -59,9 +62,12 @@ def check(folder: Path | None) -> None:
     for path in sorted(folder.glob("*.md")):
         plugins.require(path.stem, names(), "prompt", str(folder))
         try:
-            named = meta.find_undeclared_variables(environment.parse(path.read_text(), filename=str(path)))
+            parsed = environment.parse(path.read_text(), filename=str(path))
+            named = meta.find_undeclared_variables(parsed)
         except (jinja2.TemplateError, ValueError) as wrong:
             raise _fault(path.name, folder, wrong) from wrong
+        if path.name in meta.find_referenced_templates(parsed):
+            raise _fault(path.name, folder, RecursionError(ENDLESS))
         for value in sorted(named):
             plugins.require(value, sorted(VALUES), "value", str(path))
 

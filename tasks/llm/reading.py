@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 DEPTH, ENTRIES = 32, 1_000
@@ -14,8 +14,12 @@ ANSWER_LIMIT = 2**20
 STARTS = 50
 """Opening braces that are tried for the beginning of an object."""
 THOUGHT = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
+TAG = re.compile(r"<(/?)think(?:ing)?>([ \t]*$)?", re.MULTILINE)
 FENCED = re.compile(r"^[ \t]*```[\w-]*[ \t]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
 HEADER = re.compile(r"[\s*#_>-]*(RATIONALE|CATEGORY|EXPECTED|PARAMS)[\s*_]*:[*_]*[ \t]*", re.IGNORECASE)
+WRAPPED = re.compile(r"^[ \t]*```[\w-]*[ \t]*\n(\s*[*_#]*RATIONALE)?", re.MULTILINE | re.IGNORECASE)
+LATE = re.compile(r"^[ \t*#_>-]*PARAMS[ \t*_]*:[*_]*\s*\{", re.MULTILINE)
+CLOSING = re.compile(r"^[ \t]*```[ \t]*$", re.MULTILINE)
 IN_FENCE = re.compile(r"\s*(?:```(?:json)?\s*)?(?=\{)")
 FENCE_END = re.compile(r"\s*```[ \t]*(?:\n|\Z)")
 NOTHING = frozenset({"", "none", "n/a", "-", "no change", "unchanged", "null"})
@@ -31,23 +35,45 @@ def is_thought(text: str) -> bool:
 
 
 def without_thoughts(text: str) -> str:
-    """The answer without the thoughts before it."""
+    """The answer without the thoughts before it.
+
+    Some servers put the opening tag into the question. The thoughts then end with the first tag, if that ends a line
+    and the answer follows: a rationale is asked for, and an edit may have such a tag in its code.
+    """
+    first = TAG.search(text)
+    if first and first[1] and first[2] is not None and "rationale" in text[first.end() :].lower():
+        return text[first.end() :].strip()
     return THOUGHT.sub("", text).strip()
 
 
 def proposals(text: str) -> Any:
-    """The answer's JSON: all of it, what stands in a fence, or the first object that is a proposal.
+    """The answer's JSON: all of it, what stands in a fence, or the object in a text that is a proposal.
 
     An object in the midst of a text may be a part of one that is broken, so it has to say what it is.
 
     Raises:
-        Misread: there is no JSON object in the answer.
+        Misread: there is no JSON object in the answer, or several proposals that differ.
     """
-    text = without_thoughts(text)
-    for part in (text, *FENCED.findall(text)):
-        found = plain(part)
-        if isinstance(found, dict | list):
-            return found
+    whole = plain(text)
+    if isinstance(whole, dict | list):
+        return whole
+    fenced = [found for part in FENCED.findall(text) if isinstance(found := plain(part), dict | list)]
+    stated = [*filter(_is_proposal, fenced)] or [*filter(_is_proposal, _objects(text))]
+    if any(other != stated[0] for other in stated):
+        raise Misread("there are several proposals in the answer: write one JSON object, and nothing else")
+    if found := stated or fenced:
+        return found[0]
+    raise Misread('there is no JSON object with "params" in the answer')
+
+
+def _is_proposal(document: Any) -> bool:
+    if isinstance(document, list):
+        return any(isinstance(one, dict) and "params" in one for one in document)
+    return bool({"params", "proposals"} & document.keys())
+
+
+def _objects(text: str) -> Iterator[dict[str, Any]]:
+    """The objects that stand in a text."""
     place = text.find("{")
     for _ in range(STARTS):
         if place < 0:
@@ -56,10 +82,8 @@ def proposals(text: str) -> Any:
             found, end = json.JSONDecoder().raw_decode(text, place)
         except (ValueError, RecursionError):
             found, end = {}, place + 1
-        if {"params", "proposals"} & found.keys():
-            return _small(found)
+        yield _small(found)
         place = text.find("{", end)
-    raise Misread('there is no JSON object with "params" in the answer')
 
 
 def plain(text: str) -> Any:
@@ -94,18 +118,17 @@ def header(text: str, editable: Sequence[str]) -> tuple[dict[str, str], Any, str
     """The headers of an answer that changes a program by name, PARAMS as JSON, and the answer with them emptied.
 
     Raises:
-        Misread: PARAMS is no JSON object.
+        Misread: PARAMS is no JSON object, or stands after the edit.
     """
-    answer = without_thoughts(text)
-    stated: dict[str, str] = {}
+    text, stated = _unwrapped(text, editable), dict[str, str]()
     place, after, last = 0, 0, ""
-    while place < len(answer):
-        end = answer.find("\n", place) + 1 or len(answer)
-        line = answer[place:end]
+    while place < len(text):
+        end = text.find("\n", place) + 1 or len(text)
+        line = text[place:end]
         if header := HEADER.match(line):
             last = header[1].upper()
             if last == "PARAMS":
-                stated[last], end = _braces(answer, place + header.end(), end)
+                stated[last], end = _braces(text, place + header.end(), end)
             else:
                 stated[last] = line[header.end() :]
             after = end
@@ -118,7 +141,23 @@ def header(text: str, editable: Sequence[str]) -> tuple[dict[str, str], Any, str
     given = plain(params) if params.lower() not in NOTHING else {}
     if not isinstance(given, dict):
         raise Misread('PARAMS must be one JSON object, such as PARAMS: {"learning_rate": 0.001}')
-    return stated, given, "\n" * answer.count("\n", 0, after) + answer[after:]  # so that line numbers stay
+    if "PARAMS" not in stated and LATE.search(text, after):
+        raise Misread("PARAMS stands after the edit: write it before the edit, and nothing after it")
+    return stated, given, "\n" * text.count("\n", 0, after) + text[after:]  # so that line numbers stay
+
+
+def _unwrapped(text: str, editable: Sequence[str]) -> str:
+    """The answer without a fence around its headers, or around all of it; every line stays where it was."""
+    opening = WRAPPED.search(text)
+    if not opening or not opening[1]:
+        return text
+    text = text[: opening.start()] + "\n" + text[opening.start(1) :]
+    ends = list(CLOSING.finditer(text))
+    if text.count("```") % 2 and ends:
+        holds_edit = any(_begins_edit(line, editable) for line in text[: ends[0].start()].splitlines())
+        end = ends[-1] if holds_edit else ends[0]
+        text = text[: end.start()] + text[end.end() :]
+    return text
 
 
 def _small(document: Any) -> Any:

@@ -129,19 +129,24 @@ def _said(account: Account, messages: tuple[Message, ...], reply: Any) -> Comple
     text, finish = choice.message.content or "", choice.finish_reason or "stop"
     if finish == "content_filter":
         refusal = refusal or "a content filter held the answer back"
-    usage = _usage(account, messages, reply, text)
-    thoughts = getattr(choice.message, "reasoning_content", None) or extra.get("reasoning") or ""
+    thoughts = str(getattr(choice.message, "reasoning_content", None) or extra.get("reasoning") or "")
+    usage = _usage(account, messages, reply, thoughts + text)
     tools = [getattr(call.function, "name", None) or "" for call in getattr(choice.message, "tool_calls", None) or ()]
     model = str(reply.model or account.model)
     called = tuple(one_line(name, NAME) for name in tools)
-    return Completion(text, finish, one_line(refusal, SHOWN), usage, model, str(thoughts), called)
+    return Completion(text, finish, one_line(str(refusal), SHOWN), usage, model, thoughts, called)
 
 
 def _usage(account: Account, messages: tuple[Message, ...], reply: Any, text: str) -> Usage:
-    """As the reply says; counted here where it does not."""
+    """As the reply says; counted here where it does not.
+
+    Args:
+        text: All that the model wrote, its thoughts included.
+    """
     said = getattr(reply, "usage", None)
     given = max(said.prompt_tokens or 0, 0) if said else 0  # an endpoint may say anything
-    got = max(said.completion_tokens or 0, 0) if said else 0
+    # Some providers count a model's thoughts in the total alone.
+    got = max(said.completion_tokens or 0, (said.total_tokens or 0) - given, 0) if said else 0
     if not given and not got:
         given, got = tokens(account, messages), litellm_client.count(account.model, text)
     return Usage(1, given, got, account.usd(given, got))
@@ -158,12 +163,15 @@ def _fault(error: Exception, with_schema: bool) -> Fault:
     """An error in the endpoint's own words, without the library's. What was not answered is not paid for."""
     status = getattr(error, "status_code", None) or 500
     kind = type(error).__name__
-    told = one_line(re.sub(r"^(?:litellm\.)?(?:\w+(?:Error|Timeout): )*(?:\w+Exception - )?", "", str(error)), SHOWN)
+    said, unread, _ = str(error).partition("Traceback (most recent call last)")  # LiteLLM's own, over the reply
+    told = one_line(re.sub(r"^(?:litellm\.)?(?:\w+(?:Error|Timeout): )*(?:\w+Exception - )?", "", said), SHOWN)
     permanent = status < 500 and status not in TEMPORARY
     if kind == "ContextWindowExceededError":
         name = "the request is longer than the model's context"
     elif kind == "ContentPolicyViolationError":
         name = "a content filter refused the request"
+    elif unread:
+        name = "LiteLLM cannot read the form of the reply"
     else:
         name = PERMANENT.get(status) or TEMPORARY.get(status) or f"outage ({status})"
     return Fault(

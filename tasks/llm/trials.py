@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from environments.space import Space
+from tasks.deciding.predictions import effect
 from tasks.describe import mean_of
 from tasks.llm.quotes import WIDTH, data, one_line
 from tasks.numbers import number
@@ -92,9 +93,9 @@ def _in_full(space: Space, history: History, before: History, trial: Trial, with
         kind = " ".join(re.findall(r"\w+", one_line(proposal.category, 40))[:6])
         lines.append(f"- Kind of idea: {kind}")
     if trial.score.value is not None:
-        lines.append(f"- Score: {score_of(history, trial)}{_effect(trial, then)}")
+        lines.append(f"- Score: {score_of(history, trial)}{_effect(history, trial, then)}")
     if proposal.expected is not None:
-        lines.append(f"- Its proposer expected {number(proposal.expected, sign=True)} against the champion then")
+        lines.append(f"- Its proposer expected {number(proposal.expected, sign=True)} against the champion it knew")
     lines += _beside(trial) + _progress(trial, curves)
     if trial.verdict.kind == "crash":  # its reason is not in our own words alone
         errors = [run.error for run in trial.runs if run.error]
@@ -171,11 +172,11 @@ def size_of(changed: Sequence[str]) -> str:
     return f"program edited (+{counts['+']} -{counts['-']} lines{undone})"
 
 
-def _effect(trial: Trial, then: Trial | None) -> str:
-    if then is None or then.score.value is None or trial.score.value is None:
+def _effect(history: History, trial: Trial, then: Trial | None) -> str:
+    gain = effect(history, trial, then)
+    if gain is None:
         return ""
-    gain = trial.score.value - then.score.value
-    word = "better" if trial.score > then.score else "worse" if trial.score < then.score else "the same"
+    word = "the same" if not gain else "better" if (gain > 0) == trial.score.higher_is_better else "worse"
     return f", {number(gain, sign=True)} against the champion then ({word})"
 
 

@@ -23,6 +23,8 @@ from tasks.trial import Params, Usage
 REASON_LINES = 40
 """Lines of a refusal's reason, the end of a program's log included."""
 ONLY_THOUGHTS = "the answer ends within its thoughts: think less, and answer as a whole"
+NOT_REPEATED = "(not repeated here)"
+"""In place of an answer that is all thoughts, or too long to be sent back."""
 CUT_OFF = "the answer was cut off at the limit of output tokens: be brief, and answer as a whole"
 
 
@@ -52,9 +54,10 @@ def conversation(prompt: str, brief: Brief, shown: Brief, **more: object) -> tup
     messages = [Message("system", render("researcher", folder, **parts))]
     messages.append(Message("user", render(prompt, folder, **parts)))
     for refusal in brief.refusals:
-        if refusal.text:  # else there is no answer to continue from
+        if refusal.text or refusal.usage.calls:  # else no model has said anything
             reason = data(refusal.reason, REASON_LINES, width=400)
-            messages.append(Message("assistant", refusal.text))
+            said = refusal.text.encode(errors="replace").decode()  # half a character cannot be sent
+            messages.append(Message("assistant", said or NOT_REPEATED))
             messages.append(Message("user", render("repair", folder, reason=reason, **parts)))
     return tuple(messages)
 

@@ -11,7 +11,7 @@ import math
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -27,6 +27,7 @@ from tasks.llm.answers import expected
 from tasks.llm.prompt_parts import start, told
 from tasks.llm.prompts import render
 from tasks.llm.quotes import data, one_line
+from tasks.llm.reading import HEADER
 from tasks.proposers import Proposer
 from tasks.proposing.brief import Brief, RemainingBudget, Suggestion, Unavailable, Unusable
 from tasks.system import file_trees
@@ -165,6 +166,7 @@ class Agent(Proposer):
                     write_atomic(place / path.name, scrub_text(path.read_text(errors="replace")))
         try:
             said = self._setting.hear(ended.printed)
+            said = replace(said, message=scrub_text(said.message))  # with half a character it could not be stored
         except RecursionError as deep:
             raise Unavailable(f"{self._name} printed JSON that is nested too deeply") from deep
         if failure := said.error or ended.failure:
@@ -178,10 +180,10 @@ class Agent(Proposer):
     def _suggestion(self, brief: Brief, outcome: _Outcome) -> Suggestion:
         said, left = outcome.said, outcome.left
         if left is None:
-            raise Unusable(f"{self._name}: {outcome.spoiled}", scrub_text(said.message), said.usage)
+            raise Unusable(f"{self._name}: {outcome.spoiled}", said.message, said.usage)
         values, before = {**start(brief), **left.params}, start(brief)
         if not left.files and values == before:
-            raise Unusable(f"{self._name}: it changed nothing", scrub_text(said.message), said.usage)
+            raise Unusable(f"{self._name}: it changed nothing", said.message, said.usage)
         rationale, category, change = _why(left.rationale or said.message)
         return Suggestion(
             values,
@@ -197,12 +199,15 @@ class Agent(Proposer):
 
 def _why(text: str) -> tuple[str, str, float | None]:
     """A rationale, the category of a line `Category: ...`, and the number of a line `Expected: ...`."""
-    lines = [line.strip() for line in clean(text)]
-    kinds, changes = ([line for line in lines if line.casefold().startswith(f"{word}:")] for word in WORDS)
-    why = " ".join(line for line in lines if line and line not in (*kinds, *changes))
-    kind = one_line(kinds[-1].partition(":")[2], 60).strip() if kinds else ""
-    change = expected(changes[-1].partition(":")[2]) if changes else None
-    return one_line(why, RATIONALE_CHARACTERS), kind, change
+    why, stated = list[str](), dict[str, str]()
+    for line in clean(text):
+        header = HEADER.match(line)
+        if header and header[1].casefold() in WORDS:
+            stated[header[1].casefold()] = line[header.end() :]
+        else:
+            why.append(line)
+    kind = one_line(stated.get("category", ""), 60).strip(" *_`")
+    return one_line(" ".join(why), RATIONALE_CHARACTERS), kind, expected(stated.get("expected"))
 
 
 def _quotable(brief: Brief, left: LeftBehind, said: AgentReport) -> str:
@@ -211,4 +216,4 @@ def _quotable(brief: Brief, left: LeftBehind, said: AgentReport) -> str:
         edit = diff_of(brief.files, {**brief.files, **left.files})
     except EditFailed as wrong:
         edit = str(wrong)
-    return "\n\n".join(part for part in (scrub_text(said.message), edit) if part)
+    return "\n\n".join(part for part in (said.message, edit) if part)

@@ -40,12 +40,13 @@ class BestOfN(Researcher):
     def propose(self, brief: Brief) -> Suggestion:
         shown, account = unknowing(brief), self.accounts()[0]
         if not self.edit:
-            return llm.proposed(account, brief, shown)
+            # Predictions are compared with the champion, of which it knows nothing.
+            return replace(llm.proposed(account, brief, shown), expected=None)
         found = llm_diff.proposed(account, brief, shown, self.form)
         # The engine lays files over the champion's program, which is another sample.
         whole = {**shown.files, **(found.files or {})}
         other = {name: text for name, text in whole.items() if brief.files.get(name) != text}
-        return replace(found, files=other or None)
+        return replace(found, files=other or None, expected=None)
 
 
 def unknowing(brief: Brief) -> Brief:
@@ -62,6 +63,7 @@ def unknowing(brief: Brief) -> Brief:
         imported=(),
         hint=None,
         left=RemainingBudget(),
+        told_left=None,
         files=files,
         keep_rule="",
         curves={},

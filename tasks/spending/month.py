@@ -3,7 +3,8 @@
 Each line is the account of one campaign, or of one `try`, `duel` or `calibrate`, at a moment: what it has spent since
 it began, and what it has promised, which is the most that it may still spend before it writes again. A promise is made
 under a lock, before anything is started, and only while the cap allows it beside the promises of all campaigns that
-run. So two campaigns never spend the same dollar. The promise of a campaign that does not run is void.
+run. So two campaigns never spend the same dollar. The promise of a campaign that does not run is void, but for what a
+killed one had spent of it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter, ValidationError
 
+from environments.plugins import Refused
 from tasks.spending.prices import FILE, prices
+from tasks.spending.spent import spent
 from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger
 from tasks.system.files import append_line
@@ -108,6 +111,7 @@ def promise(ledger: Ledger, usd: float, more: float, unknown: bool = False) -> M
         if before and _is_covered(before, now):
             return None
         if more:  # else there is nothing that a cap could refuse
+            _close_killed(home, without=own)
             found = month(home, now.time, without=own)
             new = max(usd - (before.usd if before else 0.0), 0.0)
             if found.left is not None and more > found.left - new:
@@ -143,6 +147,27 @@ def short(found: Month, need: str, home: Path) -> str:
     """That the month's cap leaves too little, with what to do."""
     left = f"{found.left or 0.0:.2f} USD are left of the monthly cap: {found.words}"
     return f"{need}, and {left}. Raise usd_per_month in {home / FILE}, or wait for the next month"
+
+
+def _close_killed(home: Path, without: str) -> None:
+    """Write what killed campaigns spent of their promises, which are void: else others would spend it once more."""
+    last = {one.campaign_id: one for one in _accounts(home) if one.campaign_id != without}
+    for account in last.values():
+        if account.promised > 0 and not _runs(home, account):
+            _write(home, replace(_now(account), time=time.time(), promised=0.0))
+
+
+def _now(account: CampaignAccount) -> CampaignAccount:
+    """The account as of now; as it was last written where the campaign is deleted or damaged."""
+    try:
+        ledger = Ledger.open(account.campaign)
+        if ledger.campaign.campaign_id != account.campaign_id:
+            return account
+        found = spent(ledger, ledger.history())
+    except (Refused, OSError, ValueError, LookupError, TypeError):
+        return account
+    unknown = account.unknown or bool(found.unknown)
+    return replace(account, usd=max(round(found.known_usd, 6), account.usd), unknown=unknown)
 
 
 def _is_covered(before: CampaignAccount, now: CampaignAccount) -> bool:

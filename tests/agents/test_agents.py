@@ -261,6 +261,22 @@ def test_what_was_answered_in_an_earlier_life_is_not_asked_again(play: Play, tmp
     assert len(scripted_agent.asked(tmp_path / "bin")) == 2
 
 
+def test_its_category_and_its_prediction_may_be_in_bold(play: Play, tmp_path: Path) -> None:
+    words = "Steps are too long.\n\n- **Expected:** -0.5\n\n**Category**: `learning rate`\n"
+    write = (
+        f"import pathlib\npathlib.Path('rationale.md').write_text({words!r})\npathlib.Path('train.py').write_text('')"
+    )
+    found = agent(command=["python3", "-c", write]).propose(brief(tmp_path))
+    assert found is not None
+    assert (found.rationale, found.category, found.expected) == ("Steps are too long.", "learning rate", -0.5)
+
+
+def test_half_a_character_in_its_last_words_is_stored_as_a_question_mark(play: Play, tmp_path: Path) -> None:
+    assert play("half").text.startswith("Done \N{SPARKLES}?")
+    (stored,) = (tmp_path / "desk/agent").glob("*/outcome.json")
+    assert json.loads(stored.read_text())["said"]["message"] == "Done \N{SPARKLES}?"
+
+
 def test_what_was_asked_and_printed_stays_with_the_trial(play: Play, tmp_path: Path) -> None:
     play("edit")
     (place,) = (tmp_path / "desk/agent").iterdir()
@@ -348,6 +364,9 @@ def test_claudes_words_are_found_with_or_without_the_events_before_them() -> Non
         assert (said.message, said.error, said.usage.usd) == ("done", "", 1.0)
     assert hear_claude("no JSON").usage.usd is None
     assert hear_claude('{"result": "", "is_error": true, "subtype": "error_max_turns"}').error == "error_max_turns"
+    failure = {"type": "result", "subtype": "error_max_turns", "is_error": False, "total_cost_usd": 0.4}
+    said = hear_claude(json.dumps({**failure, "usage": {"input_tokens": 10, "output_tokens": 5}}))
+    assert (said.error, said.usage) == ("error_max_turns", Usage(1, 10, 5, 0.4))
     for odd in ("true", '"1"', "-1", "NaN", "null"):
         assert hear_claude(f'{{"result": "x", "total_cost_usd": {odd}}}').usage.usd is None
 

@@ -115,6 +115,17 @@ def test_tokens_are_counted_here_where_the_server_does_not() -> None:
     assert usage.usd == pytest.approx((usage.input_tokens + 2 * usage.output_tokens) / 1e6)
 
 
+def test_thoughts_are_paid_for_where_a_server_counts_them_apart_or_not_at_all() -> None:
+    message = {"role": "assistant", "content": "yes", "reasoning_content": "hm " * 500}
+    apart = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 5120}
+    body = {"model": "test", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+    with FakeLLM([Reply(body=json.dumps({**body, "usage": apart})), Reply(body=json.dumps(body))]) as server:
+        said, counted = (ask(account(server), QUESTION, brief()).usage for _ in range(2))
+
+    assert said == Usage(1, 100, 5020, pytest.approx(0.01014))
+    assert 500 <= counted.output_tokens <= 1100
+
+
 def test_the_key_of_the_usual_variable_is_not_sent_to_an_endpoint_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     with FakeLLM(["yes"]) as server:
@@ -398,6 +409,15 @@ def test_an_error_shows_its_words_on_one_short_line_without_control_characters()
 
     assert len(str(caught.value)) < 500
     assert str(caught.value).isprintable()
+
+
+@pytest.mark.filterwarnings("ignore:Pydantic serializer")
+def test_a_reply_of_an_unknown_form_is_no_outage_and_shows_no_traceback() -> None:
+    message = {"role": "assistant", "content": [{"type": "text", "text": "yes"}]}
+    reply = Reply(body=json.dumps({"model": "test", "choices": [{"index": 0, "message": message}]}))
+    with FakeLLM([reply] * 4) as server, pytest.raises(Unavailable, match="form of the reply: Invalid") as caught:
+        ask(account(server), QUESTION, brief(), patience=QUICK)
+    assert not [word for word in ("Traceback", "outage", ".py") if word in str(caught.value)]
 
 
 def test_thoughts_that_a_provider_tells_apart_are_kept_and_are_no_answer(tmp_path: Path) -> None:

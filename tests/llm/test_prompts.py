@@ -302,6 +302,7 @@ def test_a_prompt_of_the_environment_stands_before_ours_in_the_whole_or_in_a_par
         ("edit", "{{ problem.title / 2 }}", "unsupported operand"),
         ("edit", "{{ problem.__class__.__mro__ }}", "unsafe"),
         ("edit", '{% include "nothing.md" %}', "nothing.md"),
+        ("campaign", '{% include "edit.md" %}', "edit.md: it includes itself"),
     ],
 )
 def test_a_prompt_that_cannot_be_said_is_refused(tmp_path: Path, name: str, text: str, why: str) -> None:
@@ -317,6 +318,7 @@ def test_a_prompt_that_cannot_be_said_is_refused(tmp_path: Path, name: str, text
         ("edits", "", "unknown prompt 'edits'. Did you mean 'edit'?"),
         ("edit", "{{ tolld.history }}", "unknown value 'tolld'. Did you mean 'told'?"),
         ("edit", "{% for %}", "edit.md, line 1: "),
+        ("edit", '{% include "edit.md" %} Be brave.', "edit.md: it includes itself"),
     ],
 )
 def test_a_wrong_prompt_is_found_before_it_is_needed(tmp_path: Path, name: str, text: str, why: str) -> None:

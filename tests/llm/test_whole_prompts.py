@@ -115,6 +115,13 @@ def test_with_several_slots_more_trials_fit_and_those_under_way_are_not_left() -
     assert f"{9 - len(under_way)} trials, 2.0 hours" in said
 
 
+def test_crashes_within_seconds_do_not_tell_how_long_a_trial_takes() -> None:
+    asked, history = brief(), night()
+    for _ in range(4):
+        history += (replace(trial(history, None, "Too much."), wall_seconds=3.0),)
+    assert told(replace(asked, history=history)).left == told(asked).left
+
+
 @pytest.mark.parametrize(("steps", "part"), [(20, "ends after 20 steps"), (0, "is worth as much")])
 def test_speed_is_praised_only_where_time_is_the_budget(steps: int, part: str) -> None:
     asked = replace(brief(), problem=replace(PROBLEM, budget_steps=steps))

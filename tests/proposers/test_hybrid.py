@@ -91,6 +91,17 @@ def test_numbers_come_from_the_optimiser_and_ask_nobody(tmp_path: Path) -> None:
     assert server.requests == []
 
 
+def test_where_no_numbers_are_left_to_try_code_is_edited(tmp_path: Path) -> None:
+    edit = "RATIONALE: x\n\nfit.py\n<<<<<<< SEARCH\nargs = parser.parse_args()\n=======\nargs = None\n>>>>>>> REPLACE\n"
+    brief = brief_of(quad(tmp_path), night("discard", "keep"))
+    point = load("grid", {"points": 1}).propose(brief)
+    assert point is not None
+    brief = brief_of(quad(tmp_path), (*brief.history, decided(brief.history, 0.0, dict(point.params))))
+    with FakeLLM([edit]) as server:
+        found = hybrid(server, fraction=0.0, numeric="grid", numeric_options={"points": 1}).propose(brief)
+    assert found is not None and found.proposer == "llm_diff"
+
+
 def test_the_adviser_sees_what_the_optimiser_would_try(tmp_path: Path) -> None:
     answer = json.dumps({"rationale": "closer", "category": "x", "params": {"x": 1.25}})
     brief = brief_of(quad(tmp_path), night("discard"), seed=7)

@@ -21,7 +21,7 @@ from environments.space import Choice, Float, Int, Space
 from tasks import propose
 from tasks.editing.edits import diff_of, patched
 from tasks.llm import litellm_client
-from tasks.llm.answers import Misread, ParsedAnswer, headed, ideas
+from tasks.llm.answers import Misread, ParsedAnswer, changed, headed, ideas
 from tasks.proposers import Proposer
 from tasks.proposers.ensemble import order
 from tasks.proposers.llm import schema
@@ -111,11 +111,14 @@ def test_a_good_answer_is_a_suggestion_on_top_of_the_champion() -> None:
         fenced(json.dumps(GOOD)),
         f"Let me think {{aloud}}.\n{json.dumps(GOOD)}\nThat should do.",
         f"<think>\n{json.dumps(GOOD | {'params': {'lr': 0.09}})}\n</think>\n{json.dumps(GOOD)}",
+        f"Perhaps {json.dumps(GOOD | {'params': {'lr': 0.09}})}? No.\n</think>\n\n{json.dumps(GOOD)}",
         json.dumps({"rationale": "faster", "category": "learning rate", "lr": 0.02}),
         json.dumps(GOOD | {"params": {"lr": "2e-2", "layers": "3", "norm": "true", "act": None, "hidden": 64}}),
         json.dumps({"proposals": [GOOD]}),
         json.dumps([GOOD]),
         f"{{}} or {json.dumps(GOOD)}",
+        f'The noise:\n```json\n{{"sd": 3}}\n```\nSo:\n```json\n{json.dumps(GOOD)}\n```',
+        f"{json.dumps(GOOD)}\n\nOnce more:\n{json.dumps(GOOD)}",
     ],
 )
 def test_an_answer_is_read_whatever_is_around_it(reply: Reply | str) -> None:
@@ -127,6 +130,8 @@ def test_an_answer_is_read_whatever_is_around_it(reply: Reply | str) -> None:
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
+        ('```json\n{"params": {"lr": 0.09}}\n```\nNo:\n```json\n{"params": {"lr": 0.02}}\n```', "several proposals"),
+        ('Perhaps {"params": {"lr": 0.09}}, or better {"params": {"lr": 0.02}}.', "several proposals"),
         ("I would raise the rate.", "there is no JSON object with \"params\" in the answer"),
         ('{"params": {"lr": 0.02}', "there is no JSON object with \"params\" in the answer"),
         ("[" * 100_000, "there is no JSON object with \"params\" in the answer"),
@@ -177,6 +182,11 @@ def test_an_answer_outside_of_the_space_is_repaired_with_what_was_wrong() -> Non
     assert talk[2]["content"] == wrong
     assert "| lr must be a number in 0.0001..0.1, got 5" in talk[3]["content"]
     assert "the whole answer in the same form" in talk[3]["content"]
+
+
+def test_an_answer_with_half_a_character_is_repaired_like_any_other() -> None:
+    refusal = turned_down('{"rationale": "faster", "params": {"act": "\ud83d"}}')
+    assert proposed(json.dumps(GOOD), brief=a_brief(refusal)).params == CHAMPIONS | {"lr": 0.02}
 
 
 def test_the_log_of_a_smoke_run_is_quoted_in_the_repair_turn() -> None:
@@ -303,6 +313,31 @@ def test_an_edit_may_come_with_parameters(params: str) -> None:
     assert suggestion.files is not None and "rate = 0.2" in suggestion.files["train.py"]
 
 
+HEAD = 'RATIONALE: a higher rate\nCATEGORY: learning rate\nEXPECTED: +3\nPARAMS: {"lr": 0.02}\n'
+
+
+@pytest.mark.parametrize("edit", [BLOCK, f"{WHOLE}\n", DIFF])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "```\n{head}\n{edit}```",
+        "Here is `it`:\n\n```text\n{head}\n{edit}```\nGood luck!",
+        "```\n{head}```\n\n{edit}",
+        "```\n{head}\n{edit}",
+    ],
+)
+def test_headers_are_read_in_a_fence_too(answer: str, edit: str) -> None:
+    idea, rest = headed(answer.format(head=HEAD, edit=edit), ("train.py",), SPACE, {})
+    assert (idea.rationale, idea.category, idea.expected) == ("a higher rate", "learning rate", 3)
+    assert idea.params == {"lr": 0.02}
+    assert changed(rest, PROGRAM, ("train.py",)) == {"train.py": PROGRAM["train.py"].replace("0.1", "0.2")}
+
+
+def test_parameters_after_the_edit_are_turned_down_and_not_left_out() -> None:
+    refusal = turned_down(f'RATIONALE: faster\n\n{BLOCK}\n**PARAMS:** {{"lr": 0.02}}\n', "llm_diff")
+    assert "PARAMS stands after the edit" in refusal.reason
+
+
 def test_parameters_alone_leave_the_program_as_it_is() -> None:
     suggestion = proposed('RATIONALE: x\nPARAMS: {"lr": 0.02}\n', "llm_diff")
     assert (suggestion.params["lr"], suggestion.files) == (0.02, None)
@@ -361,6 +396,15 @@ def test_code_that_looks_like_a_header_or_a_thought_stays_code() -> None:
     idea, edit = headed(f"RATIONALE: yes\n{code}", ("train.py",), SPACE, {})
     assert edit.strip() == code
     assert idea.rationale == "yes"
+
+
+def test_a_tag_of_thoughts_in_the_code_of_an_edit_ends_no_thoughts() -> None:
+    code = 'prompt = """Think first.\n</think>\n"""\n'
+    whole = f"RATIONALE: it thinks first\nCATEGORY: prompt\n\ntrain.py\n```\n{code}```\n"
+    found = proposed(whole, "llm_diff")
+    assert (found.files, found.rationale) == ({"train.py": code}, "it thinks first")
+    after = proposed(f"RATIONALE: a draft\n{BLOCK}Yes.</think>\n\n{whole}", "llm_diff")
+    assert (after.files, after.rationale) == ({"train.py": code}, "it thinks first")
 
 
 def test_an_answer_without_reasons_says_so_and_one_with_hidden_characters_shows_them() -> None:
@@ -426,13 +470,15 @@ def test_best_of_n_sends_the_same_request_whatever_happened(edit: bool) -> None:
         hint=Suggestion(CHAMPIONS, "waits"),
         seed=77,
     )
-    with FakeLLM([EDIT if edit else json.dumps(GOOD)] * 2) as server:
+    answer = f"EXPECTED: +5\n{EDIT}" if edit else json.dumps(GOOD | {"expected": 5})
+    with FakeLLM([answer] * 2) as server:
         proposer = asking(server, "best_of_n", edit=edit)
         one, two = proposer.propose(first), proposer.propose(second)
 
     assert server.requests[0].body == server.requests[1].body
     assert one is not None and two is not None
     assert one.params == two.params == DEFAULTS | ({} if edit else {"lr": 0.02})
+    assert one.expected is two.expected is None  # the champion, with which it would be compared, was not told
     assert proposer.edits is edit
     assert [word for word in ("champion,", "Trial ", "waits", "crash", "150") if word in server.requests[1].last] == []
     if edit:  # the engine lays files over those of the champion
@@ -619,7 +665,7 @@ def test_an_option_that_names_no_form_is_refused() -> None:
     ("stated", "read"),
     [
         (0.5, 0.5), ("-2", -2.0), ("about +0.03 (a guess)", 0.03), ("\N{MINUS SIGN}1e-3", -0.001), (3, 3.0),
-        ("+1,200", 1200.0), ("5 % more", None),
+        ("\N{EN DASH}0.5", -0.5), ("- 3", -3.0), ("5 - 10", 5.0), ("+1,200", 1200.0), ("5 % more", None),
         (None, None), ("more", None), (True, None), ([1], None), ("1e999", None), (10**400, None),
     ],
 )  # fmt: skip
@@ -633,3 +679,8 @@ def test_a_prediction_is_a_finite_number_however_it_is_written_or_none(stated: A
 def test_an_answer_that_ends_within_its_thoughts_is_turned_down() -> None:
     refusal = turned_down(f"<think>\nI would take {json.dumps(GOOD)}")
     assert "ends within its thoughts" in refusal.reason and refusal.text == ""
+
+    with FakeLLM([json.dumps(GOOD)]) as server:
+        asking(server).propose(a_brief(refusal))
+    assert [message["role"] for message in server.requests[0].messages] == ["system", "user", "assistant", "user"]
+    assert "| the answer ends within its thoughts" in server.requests[0].last

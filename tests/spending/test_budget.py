@@ -10,6 +10,8 @@ import pytest
 
 import environments
 from environments.plugins import Refused
+from flows.engine import next_trial
+from flows.engine.campaign_state import CampaignState
 from flows.engine.redecide import hold_pending
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spending.budget import CampaignBudget, check_budget
@@ -17,12 +19,15 @@ from flows.spending.outside import OutsideAccount
 from flows.spending.summary import sentences
 from flows.views.status import document
 from tasks.cache_key import At
+from tasks.llm.prompt_parts import told
+from tasks.machine.slots import Slots
+from tasks.proposing.brief import Brief
 from tasks.spending.month import month
 from tasks.spending.prices import FILE
 from tasks.spending.spent import note_bought, note_rented
 from tasks.store import attempts
 from tasks.store.campaign_lock import Life
-from tasks.trial import History, Run, Usage
+from tasks.trial import History, Proposal, Run, Usage
 from tests.support.histories import decided
 from tests.support.toy import quadratic
 
@@ -134,6 +139,28 @@ def test_models_get_what_machines_leave(tmp_path: Path, home: Path) -> None:
         assert money.left_for_models(history(3.0)).usd == 0.0, "a limit that cannot be checked is not exceeded"
 
 
+def test_what_a_model_is_told_of_the_money_stays_after_a_kill_and_its_limit_does_not(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stated(home)
+    wanted, briefs = spec(tmp_path, max_usd=30.0), list[Brief]()
+
+    def heard(*asked: Any) -> Proposal:
+        briefs.append(asked[-1].unquote())
+        return Proposal({"x": 0.0})
+
+    monkeypatch.setattr(next_trial, "kept", lambda *_: heard)
+    for _ in range(2):
+        with budget(wanted) as money:
+            state = CampaignState(wanted, money.ledger, None, Slots(home), history(3.0), lambda _: None, money)  # type: ignore[arg-type]
+            next_trial.proposed(state, {}, (), 1, spent=0.0)
+            ran(money, 1, 2.0)  # the second life pays for what the first one has held
+
+    first, second = briefs
+    assert first.left.usd is not None and second.left.usd == pytest.approx(first.left.usd - 2)
+    assert told(first).left == told(second).left != ""
+
+
 def test_two_campaigns_share_the_month(tmp_path: Path, home: Path) -> None:
     stated(home, cap=20)
     one, other = (budget(spec(tmp_path, name)) for name in ("one", "other"))
@@ -164,6 +191,20 @@ def test_a_killed_campaign_does_not_take_back_what_others_promised_since(tmp_pat
             shortage = killed.shortage(())
             assert shortage and "3.00 USD are left" in shortage.reason
             assert month(home).promised == RUN
+
+
+def test_what_a_killed_campaign_had_spent_is_promised_to_no_other(tmp_path: Path, home: Path) -> None:
+    stated(home, cap=10)
+    killed, other = (budget(spec(tmp_path, name)) for name in ("killed", "other"))
+    with Life(killed.ledger):
+        killed.__enter__()
+        assert killed.shortage(()) is None
+        ran(killed, 0, 5.0)  # and is killed before it writes that
+    with Life(other.ledger), other:
+        shortage = other.shortage(())
+        assert shortage and "5.00 USD are left" in shortage.reason
+    with Life(killed.ledger), killed:
+        assert month(home).usd == 5.0, "it counts once"
 
 
 def test_a_person_who_asks_for_more_than_the_month_has_is_refused(tmp_path: Path, home: Path) -> None:

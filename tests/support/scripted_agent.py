@@ -163,7 +163,7 @@ def say(text: str, stream: TextIO = sys.stdout) -> None:
 
 
 ACTS: dict[str, Callable[[pathlib.Path, pathlib.Path, str], object]] = {
-    **dict.fromkeys(("edit", "repair", "wordy", "grumbling"), edit),
+    **dict.fromkeys(("edit", "repair", "wordy", "grumbling", "half"), edit),
     "params": params,
     "forbidden": forbidden,
     "key": give_a_key_away,
@@ -185,7 +185,8 @@ ACTS: dict[str, Callable[[pathlib.Path, pathlib.Path, str], object]] = {
 
 
 def speak(name: str, act: str) -> None:
-    message = {"is_error": "Credit balance is too low", "wordy": "I did it.\nCategory: luck"}.get(act, "I am done.")
+    said = {"is_error": "Credit balance is too low", "wordy": "I did it.\nCategory: luck", "half": "Done \u2728\ud83d"}
+    message = said.get(act, "I am done.")
     counts = {"input_tokens": 10, "output_tokens": 7}
     if name == "claude":
         counts |= {"cache_creation_input_tokens": 100, "cache_read_input_tokens": 1000}
