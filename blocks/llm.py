@@ -64,7 +64,9 @@ class LLM(Block):
         ge=1,
         description="Most tokens of one answer, thoughts included. Default: 8192, or 32768 for models known to reason.",
     )
-    timeout_seconds: float = Field(default=300, gt=0, description="Most seconds for one answer, retries included.")
+    timeout_seconds: float | None = Field(
+        default=None, gt=0, description="Most seconds for one answer, retries included; 300 or more if left out."
+    )
     usd_per_million_input: float | None = Field(
         default=None, ge=0, description="USD per million input tokens, where LiteLLM knows no price."
     )

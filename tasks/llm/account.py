@@ -23,6 +23,8 @@ NO_KEY = "none"
 """The key for an endpoint that needs none: the client requires one."""
 ANSWER_TOKENS, THINKING_TOKENS = 8_192, 32_768
 """Tokens of one answer where nothing else is stated."""
+ANSWER_SECONDS = 300.0
+"""For one answer where nothing else is stated; in proportion more for more than ANSWER_TOKENS."""
 PROBE_SECONDS = 10.0
 OPENAI_LIKE = (*("openai", "hosted_vllm", "lm_studio", "llamafile"), *("custom_openai", "openai_like", "litellm_proxy"))
 """Providers whose endpoints list their models at /models for the same key."""
@@ -73,14 +75,19 @@ class Account(_Terms):
     """None: the provider's usual variable; with `base_url`: no key."""
     max_output_tokens: int | None = Field(default=None, ge=1)
     """Of one answer, its thoughts included; None: `answer_tokens` says."""
-    timeout_seconds: float = Field(default=300.0, gt=0)
-    """For one answer, all tries together."""
+    timeout_seconds: float | None = Field(default=None, gt=0)
+    """For one answer, all tries together; None: `answer_seconds` says."""
 
     @property
     def answer_tokens(self) -> int:
         """Most tokens of one answer. Thoughts count, so a model that is known for them has more."""
         thinks = self.max_output_tokens is None and litellm_client.reasons(self.model)
         return self.max_output_tokens or (THINKING_TOKENS if thinks else ANSWER_TOKENS)
+
+    @property
+    def answer_seconds(self) -> float:
+        """Most seconds for one answer, all tries together."""
+        return self.timeout_seconds or ANSWER_SECONDS * max(1.0, self.answer_tokens / ANSWER_TOKENS)
 
     def usd(self, input_tokens: int, output_tokens: int) -> float | None:
         """The price of so many tokens in USD, by the stated prices or else the provider's; None when unknown.
@@ -115,7 +122,8 @@ class ModelOptions(_Terms):
     timeout_seconds: float | None = Field(
         default=None,
         gt=0,
-        description="Most seconds for one answer, all tries together; 300 when nothing says otherwise.",
+        description="Most seconds for one answer, all tries together; when nothing says otherwise 300, and in "
+        "proportion more where an answer may have more than 8192 tokens.",
     )
 
     @model_validator(mode="after")
@@ -299,7 +307,7 @@ def _get(account: Account, url: str) -> httpx.Response:
     import httpx
 
     key = account.key.get_secret_value() if account.key else NO_KEY
-    seconds = min(PROBE_SECONDS, account.timeout_seconds)
+    seconds = min(PROBE_SECONDS, account.answer_seconds)
     return httpx.get(url, headers={"Authorization": f"Bearer {key}"}, timeout=seconds)
 
 

@@ -106,7 +106,7 @@ class _Talk:
     _patience: Patience
 
     def __post_init__(self) -> None:
-        self._end = time.monotonic() + self._account.timeout_seconds
+        self._end = time.monotonic() + self._account.answer_seconds
         self.attempts: list[Attempt] = []
 
     @property
@@ -160,7 +160,7 @@ class _Talk:
         if pause > self._patience.longest:
             raise self._unavailable(f"{fault.reason} (it asks us to wait {pause:.0f} s)")
         if pause >= left:
-            raise self._unavailable(f"{fault.reason} (no time is left of {self._account.timeout_seconds:g} s)")
+            raise self._unavailable(f"{fault.reason} (no time is left of {self._account.answer_seconds:g} s)")
         interrupt.wait(pause)
 
     def _unavailable(self, reason: str) -> Unavailable:

@@ -156,7 +156,7 @@ def _unfinished(account: Account, messages: tuple[Message, ...], seconds: float)
     """The fault of a request that was cut off. Its input is paid for; how much was written is unknown."""
     given = tokens(account, messages)
     usage = Usage(1, given, 0, account.usd(given, 0))
-    return Fault(f"timeout: no answer within {seconds:.3g} s", usage, again=True)
+    return Fault(f"timeout: no answer within {seconds:.4g} s: raise timeout_seconds", usage, again=True)
 
 
 def _fault(error: Exception, with_schema: bool) -> Fault:

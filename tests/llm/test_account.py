@@ -79,6 +79,18 @@ def test_everything_that_is_stated_is_in_the_account(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
+    ("stated", "seconds"),
+    [
+        ({}, 300), ({"max_output_tokens": 100}, 300), ({"max_output_tokens": 32_768}, 1200),
+        ({"max_output_tokens": 32_768, "timeout_seconds": 60}, 60),
+    ],
+)  # fmt: skip
+def test_a_longer_answer_may_take_longer_unless_its_time_is_stated(stated: dict[str, int], seconds: float) -> None:
+    (account,) = accounts(ModelOptions(model="own", base_url="http://gpu:8000/v1", **stated))  # type: ignore[arg-type]
+    assert account.answer_seconds == seconds
+
+
+@pytest.mark.parametrize(
     ("model", "name"),
     [
         ("qwen3", "openai/qwen3"),
