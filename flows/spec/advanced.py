@@ -39,9 +39,7 @@ class Advanced(AdvancedOptions, BaseModel):
         except (TypeError, ValueError):
             share = math.nan
         if not LEAST <= share <= MOST:
-            raise ValueError(
-                f"must be none, auto, or a share of the budget from {LEAST:g} to {MOST:g} such as 0.3, got {value!r}"
-            )
+            raise ValueError(f"must be none, auto, or a share of the budget from {LEAST:g} to {MOST:g} such as 0.3")
         return f"{share:g}"
 
     @field_validator("options", "rule_options", "cancel_options", "slurm_options", "overrides", mode="before")

@@ -72,7 +72,7 @@ class CampaignSpec(CampaignOptions, BaseModel):
         try:
             return cls(**asked)
         except ValidationError as error:
-            raise plugins.explain(error, "campaign", (*cls.model_fields, *Advanced.model_fields)) from error
+            raise plugins.explain(error, "campaign", cls) from error
 
     @model_validator(mode="before")
     @classmethod

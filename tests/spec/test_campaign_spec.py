@@ -45,6 +45,8 @@ def spec(**parameters: Any) -> CampaignSpec:
         ({"until": "07:60"}, "campaign: until: is not a time of day: give HH:MM, such as 07:30, got '07:60'"),
         ({"until": "soon"}, "until: must be a time of day such as 07:30, or an ISO date and time, got 'soon'"),
         ({"trails": 3}, "campaign: trails: unknown key. Did you mean 'trials'?"),
+        ({"patience": 3}, "campaign: patience: unknown key here: it belongs in [advanced]."),
+        ({"advanced": {"fidelity": 1}}, "a share of the budget from 0.05 to 0.8 such as 0.3, got 1"),
         ({"advanced": {"patience": 0}}, "advanced.patience: Input should be greater than or equal to 1, got 0"),
         ({"advanced": {"crash_share": 2}}, "advanced.crash_share: Input should be less than or equal to 1, got 2"),
         ({"advanced": {"crash_share": 0}}, "campaign: advanced.crash_share: Input should be greater than 0, got 0"),
