@@ -250,8 +250,11 @@ class Environment(BaseModel):
             list(self.prepare.helper_files(self.folder))
         for key, path in own:
             _check_name(self.folder / FILE, key, path)
-            inside = (self.folder / path).resolve().is_relative_to(self.folder.resolve())
-            if not inside or ".." in Path(path).parts or not (self.folder / path).exists():
+            folder, place = self.folder.resolve(), (self.folder / path).resolve()
+            if place == folder:
+                fact = f"{path!r} is the environment's folder itself, with its judge"
+                raise Refused(f"{self.folder / FILE}: {key}: {fact}: list the files and folders that are meant")
+            if not place.is_relative_to(folder) or ".." in Path(path).parts or not (self.folder / path).exists():
                 raise Refused(f"{self.folder / FILE}: {key}: {path!r} is not in the environment's folder")
         self._check_readable()
 

@@ -23,7 +23,7 @@ from environments.plugins import Refused
 from environments.remote import RemoteSettings
 from flows.spec.advanced import Advanced
 from flows.spec.clock_time import next_time
-from flows.spec.environment import checked_environment, source
+from flows.spec.environment import CANCELLERS, checked_environment, source
 from flows.spec.form import spread
 from flows.spec.options import FIXED, CampaignOptions
 from flows.spec.slurm_options import SlurmOptions
@@ -53,7 +53,7 @@ from tasks.system.home import home
 from tasks.system.redact import URL_PASSWORD
 from tasks.trial import History
 
-RULES, CANCELLERS = "tasks.rules", "tasks.cancellers"
+RULES = "tasks.rules"
 SPARE = 1.1
 """Factor on the time of a certificate, so that it is not missed by seconds."""
 

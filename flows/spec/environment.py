@@ -5,10 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import environments
-from environments import Environment
+from environments import FILE, Environment, plugins
+from environments.plugins import Refused
 from environments.space import Value
 from flows.spec import trust
 from tasks import evaluate, train
+from tasks.cancellers import Canceller
+
+CANCELLERS = "tasks.cancellers"
 
 
 def checked_environment(reference: str, overrides: dict[str, Value]) -> Environment:
@@ -23,6 +27,11 @@ def checked_environment(reference: str, overrides: dict[str, Value]) -> Environm
     environment.check()
     train.check(environment)
     evaluate.check(environment)
+    for name, options in environment.cancel.items():
+        try:
+            plugins.make(CANCELLERS, name, Canceller, options)  # type: ignore[type-abstract]
+        except Refused as wrong:
+            raise Refused(f"{environment.folder / FILE}: cancel: {wrong}") from wrong
     return environment
 
 
