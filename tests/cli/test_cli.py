@@ -89,7 +89,17 @@ def signals() -> Iterator[None]:
 
 @pytest.mark.usefixtures("signals")
 @pytest.mark.parametrize(
-    "arguments", [("bogus",), ("run",), ("run", "cartpole", "--trials", "many"), ("stop", "n", "--no-such-option")]
+    "arguments",
+    [
+        ("bogus",),
+        ("run",),
+        ("run", "cartpole", "--trials", "many"),
+        ("stop", "n", "--no-such-option"),
+        ("status", "--last", "0"),
+        ("status", "--last", "-3"),
+        ("try", "cartpole", "--seed", "-1"),
+        ("duel", "baseline", "baseline", "--on", "cartpole", "--seed", "2147483648"),
+    ],
 )
 def test_what_is_no_command_is_refused_with_2_in_a_line(
     arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -79,7 +79,7 @@ def run(stated: dict[str, Any], server: str | None, as_json: bool, detach: bool 
     if detach:
         return detached.start(spec, api, as_json)
     console = terminal.console(as_json)
-    limits = f"{spec.trials} trials, {spec.hours:g} h at most, isolation {spec.isolation.level}"
+    limits = f"{spec.trials} trial{'s' * (spec.trials > 1)}, {spec.hours:g} h at most, isolation {spec.isolation.level}"
     console.print(f"[bold]{spec.name}[/]: {spec.proposer} in {spec.environment}, {limits}")
     if spec.isolation.level == "none":
         console.print("trials run as you, without a sandbox: `nightshift doctor` says why", style="yellow")

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Annotated
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from flows.cli.options import Json, switch
 
@@ -59,7 +60,9 @@ def list_(*, json: Json = False) -> int:
 def status(
     campaign: str | None = None,
     *,
-    last: Annotated[int | None, Parameter("--last", help="Show this many trials, the latest.")] = None,
+    last: Annotated[
+        int | None, Parameter("--last", help="Show this many trials, the latest.", validator=Number(gte=1))
+    ] = None,
     json: Json = False,
     csv: Annotated[bool, switch("--csv", "Print the trials as CSV.")] = False,
 ) -> int:
