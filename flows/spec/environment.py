@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import environments
@@ -33,6 +34,11 @@ def checked_environment(reference: str, overrides: dict[str, Value]) -> Environm
         except Refused as wrong:
             raise Refused(f"{environment.folder / FILE}: cancel: {wrong}") from wrong
     return environment
+
+
+def typed(environment: Environment) -> str:
+    """What names an environment in a shell: the name of a bundled one, else its folder."""
+    return environment.name if environments.is_bundled(environment.folder) else shlex.quote(str(environment.folder))
 
 
 def source(reference: str) -> str:

@@ -6,6 +6,7 @@ import importlib.metadata
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -343,7 +344,9 @@ def test_list_through_head_is_its_first_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["mine", "my problem", 'a "quoted" one', "back\\slash", "{braces}", "日本"])
 def test_a_new_environment_is_valid_whatever_it_is_called(tmp_path: Path, name: str) -> None:
     folder = tmp_path / name
-    assert str(folder) in write_environment(folder)
+    wrote, _, commands = write_environment(folder).partition("\nnext: ")
+    assert str(folder) in wrote
+    assert shlex.split(commands)[:5] == ["nightshift", "env", "validate", str(folder), "&&"]
     found = checked_environment(str(folder), {})
     assert (found.name, found.title) == (name, name)
     assert list(found.space) == ["lr", "steps"]
