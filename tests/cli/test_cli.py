@@ -120,6 +120,7 @@ def test_what_cannot_be_run_is_refused_with_2_before_anything_starts(tmp_path: P
     quad = str(quadratic(tmp_path / "quad"))
     cases = {
         ("run", "cartpol", "--trials", "3"): "unknown environment 'cartpol'. Did you mean 'cartpole'?",
+        ("run", ""): "unknown environment ''. Available: ",
         ("try", quad, "--params", '{"x": Infinity}'): "parameter 'x' must be a number in -3.0..3.0, got inf",
     }
     with pytest.raises(Refused, match="no campaign is unfinished"):
@@ -298,6 +299,7 @@ def test_what_there_is_not_is_refused(tmp_path: Path) -> None:
         ("logs", "young"): "campaign 'young' has no trial yet",
         ("status", "yuong"): "unknown campaign 'yuong'. Did you mean 'young'? Available: n, young.",
         ("stop", "n"): "campaign 'n' is not running (it is interrupted)",
+        ("propose", "n", "--params", '{"x": 1}', "--base", "1"): "--base 1: it names the trial that --diff applies to",
     }
     for arguments, why in cases.items():
         with pytest.raises(Refused, match=re.escape(why)):

@@ -34,7 +34,7 @@ def stated(environment: str | None, *, settings: list[str], trust: bool = False,
     if environment and environment.endswith((".toml", detached.STDIN)):
         base = _read_spec(Path(environment))
         consent.ask_about_spec(base, Path(environment), trust)
-    elif environment:
+    elif environment is not None:
         base = {"environment": _lasting(environment)}
     flat = {key: value for key, value in {**given, **set_.stated}.items() if value is not None}
     advanced = {key: flat.pop(key) for key in AdvancedOptions.__annotations__ if key in flat}
