@@ -188,6 +188,8 @@ def test_the_command_line_is_laid_over_the_file(tmp_path: Path) -> None:
         ("trials = ", "not TOML: Invalid value"),
         (b"\xff", "not TOML: "),
         ("trials = 3", "environment: is required"),
+        ("environment = 'a'\nadvanced = 7", "advanced: must be a table of keys, got 7"),
+        ("environment = 'a'\n[advanced]\noverrides = [1]", "advanced.overrides: must be a table of keys, got [1]"),
     ],
 )
 def test_a_file_that_is_no_specification_is_refused(tmp_path: Path, text: str | bytes | None, why: str) -> None:

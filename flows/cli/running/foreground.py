@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import secrets
 from pathlib import Path
 from typing import Any
@@ -118,7 +119,12 @@ def _read_spec(path: Path) -> dict[str, Any]:
     if "environment" not in spec:
         raise Refused(f"{path}: environment: is required")
     spec["environment"] = _lasting(str(spec["environment"]), path.parent)
-    return spread(spec)  # before anybody looks for what it asks for, or lays an option over it
+    spec = spread(spec)  # before anybody looks for what it asks for, or lays an option over it
+    for key in ("advanced", f"advanced.{OVERRIDES}"):
+        table = functools.reduce(lambda above, name: above.get(name, {}), key.split("."), spec)
+        if not isinstance(table, dict):
+            raise Refused(f"{path}: {key}: must be a table of keys, got {table!r}")
+    return spec
 
 
 def _lasting(reference: str, base: Path = Path()) -> str:
