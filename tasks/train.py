@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import string
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -109,31 +108,7 @@ def check(environment: Environment) -> None:
             workspace.fill(getattr(environment, key) or environment.train_cmd, values)
         except Refused as wrong:
             raise Refused(f"{source}: {key}: {wrong}") from wrong
-    _check_names(environment)
-    _check_least(environment)
     _check_calls(environment)
-
-
-def _check_names(environment: Environment) -> None:
-    """Refuse a parameter that a command line would get the engine's own value in place of."""
-    ours = placeholders(environment, {}, Path("out"), seed=0)
-    for key in ("train_cmd", "check_cmd"):
-        for _, name, _, _ in string.Formatter().parse(getattr(environment, key)):
-            if name in ours and name in environment.defaults:
-                raise Refused(
-                    f"{environment.folder / FILE}: {key}: {{{name}}} is filled in by the engine, so the parameter "
-                    f"{name!r} would never arrive: rename the parameter"
-                )
-
-
-def _check_least(environment: Environment) -> None:
-    """Refuse a shortest training that is longer than a training may be."""
-    longest, least = environment.startup_seconds + environment.budget_seconds, environment.limits.least_seconds or 0
-    if least > longest and not environment.budget_steps:
-        raise Refused(
-            f"{environment.folder / FILE}: limits.least_seconds = {least:g}, but a training ends after {longest:g} s "
-            "(startup_seconds and budget_seconds): lower it, or raise budget_seconds"
-        )
 
 
 def _check_calls(environment: Environment) -> None:

@@ -295,9 +295,9 @@ class CampaignSpec(CampaignOptions, BaseModel):
         digest = calibration.digest(ledger.path, ledger.environment)
         known = short_runs.advice(home(), digest, machine())
         if known is None:
-            stated = (f"{key}={tomlkit.item(value).as_string()}" for key, value in self.advanced.overrides.items())
+            settings = (f"{key}={tomlkit.item(value).as_string()}" for key, value in self.advanced.overrides.items())
             command = f"nightshift calibrate {shlex.quote(self.environment)} --fidelity 0.3"
-            command += "".join(f" --set {shlex.quote(setting)}" for setting in stated)
+            command += "".join(f" --set {shlex.quote(setting)}" for setting in settings)
             return Fidelity(1.0, f"{whole}, since no shorter one was tried on this machine; `{command}` does")
         if known.share == 1:
             return Fidelity(1.0, f"{whole}; {known.words}")
