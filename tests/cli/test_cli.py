@@ -243,6 +243,17 @@ def test_list_prints_one_json_document(tmp_path: Path, capsys: pytest.CaptureFix
     assert [(row["campaign"], row["trials"]) for row in found] == [("first", 2), ("second", 0)]
 
 
+def test_a_campaign_that_cannot_be_read_hides_no_other_from_the_list(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    created(tmp_path)
+    (created(tmp_path, "torn").path / "campaign.json").write_text("{")
+    assert call("list", "--json") == 1
+    shown = capsys.readouterr()
+    assert [one["campaign"] for one in json.loads(shown.out)] == ["n"]
+    assert "campaign 'torn' is left out: " in shown.err and "torn out of the home" in shown.err
+
+
 def test_an_empty_list_is_a_json_document_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert call("list", "--json") == 0
     assert document(capsys.readouterr().out) == []

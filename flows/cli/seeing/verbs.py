@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated
@@ -39,13 +40,21 @@ def _briefly() -> Iterator[None]:
 def list_(*, json: Json = False) -> int:
     from rich.text import Text
 
+    from environments.plugins import Refused
     from flows.spending.summary import this_month
     from flows.views import tables, terminal
     from flows.views.status import summary
     from tasks.store.ledger import Ledger, campaigns
     from tasks.system.home import home
 
-    summaries = [summary(Ledger.open(name)) for name in campaigns()]
+    summaries, damaged = [], False
+    for name in campaigns():
+        try:
+            summaries.append(summary(Ledger.open(name)))
+        except Refused as fault:  # of one, which must not hide the others
+            damaged = True
+            remedy = f"restore it, or move {home() / name} out of the home"
+            print(f"nightshift: campaign {name!r} is left out: {fault}: {remedy}", file=sys.stderr)
     if json:
         terminal.print_json(summaries)
     else:
@@ -53,7 +62,7 @@ def list_(*, json: Json = False) -> int:
         terminal.put(console, tables.campaigns_table(summaries, console))
         if words := this_month(home())["words"]:
             terminal.say(console, Text(f"all campaigns: {words}", "dim"))
-    return 0
+    return int(damaged)
 
 
 @_briefly()
