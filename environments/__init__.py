@@ -40,15 +40,17 @@ from environments.limits import Limits
 from environments.metric_guards import Guard
 from environments.plugins import Refused
 from environments.recipe import FROZEN, Recipe
-from environments.remote import SECTIONS, BasilicaDeployment, HttpEndpoint, ModalSandbox, RemoteSettings
+from environments.remote import BasilicaDeployment, HttpEndpoint, ModalSandbox, RemoteSettings
 from environments.score import METRIC
-from environments.space import Choice, Float, Space, Value, is_finite
+from environments.space import Space, Value, is_finite
 
 FILE = "environment.toml"
 VARIANTS = "variants"
 NOT_FROZEN = frozenset({"__pycache__", ".git", ".venv"})
 """Folders inside an environment that are not part of its content, and are not copied when it is frozen."""
 
+STATED_ELSEWHERE = frozenset({"name", "folder", "prepared"})
+"""What an environment knows of itself that its file does not state."""
 LONGEST = 14 * 86_400.0
 """Longest training of one run, in seconds."""
 MOST_READABLE = 100
@@ -162,7 +164,7 @@ class Environment(BaseModel):
     @classmethod
     def _ordered(cls, range: tuple[float, float] | None) -> tuple[float, float] | None:
         if range and not range[0] < range[1]:
-            raise ValueError(f"must be [least, largest], got {list(range)}")
+            raise ValueError("must be [least, largest]")
         return range
 
     @property
@@ -248,8 +250,11 @@ class Environment(BaseModel):
             list(self.prepare.helper_files(self.folder))
         for key, path in own:
             _check_name(self.folder / FILE, key, path)
-            inside = (self.folder / path).resolve().is_relative_to(self.folder.resolve())
-            if not inside or ".." in Path(path).parts or not (self.folder / path).exists():
+            folder, place = self.folder.resolve(), (self.folder / path).resolve()
+            if place == folder:
+                fact = f"{path!r} is the environment's folder itself, with its judge"
+                raise Refused(f"{self.folder / FILE}: {key}: {fact}: list the files and folders that are meant")
+            if not place.is_relative_to(folder) or ".." in Path(path).parts or not (self.folder / path).exists():
                 raise Refused(f"{self.folder / FILE}: {key}: {path!r} is not in the environment's folder")
         self._check_readable()
 
@@ -330,17 +335,15 @@ def load(folder: Path, overrides: Mapping[str, Value] | None = None, name: str =
     overrides. Refused with one line per error: file, key, value and remedy.
     """
     source, table = str(folder / FILE), table_of(folder, overrides, name)
-    for key in {"name", "folder", "prepared"} & set(table):
+    for key in STATED_ELSEWHERE & set(table):
         remedy = "state in [prepare] what is made beforehand" if key == "prepared" else "its folder's name counts"
         raise Refused(f"{source}: {key}: unknown key: {remedy}")
     judge = _judge(table, source)
     try:
         return Environment(**table, name=name or folder.name, folder=folder, judge=judge)
     except ValidationError as error:
-        known = [
-            field for model in (Environment, Float, Choice, Guard, Recipe, *SECTIONS) for field in model.model_fields
-        ]
-        raise plugins.explain(error, source, known) from error
+        known = [*(field for field in Environment.model_fields if field not in STATED_ELSEWHERE), judge_name(judge)]
+        raise plugins.explain(error, source, Environment, known) from error
 
 
 def table_of(folder: Path, overrides: Mapping[str, Value] | None = None, name: str = "") -> dict[str, Any]:
@@ -369,7 +372,7 @@ def _judge(table: dict[str, Any], source: str) -> Judge:
     try:
         return cls(**settings)
     except ValidationError as error:
-        raise plugins.explain(error, f"{source}: [{name}]", cls.model_fields) from error
+        raise plugins.explain(error, f"{source}: [{name}]", cls) from error
 
 
 def _lay_over(table: dict[str, Any], key: str, value: Value) -> None:

@@ -114,6 +114,3 @@ class ModalSandbox(Deployed):
         default="nightshift", pattern=r"^[A-Za-z0-9_.-]+$", max_length=60, description="App to which sandboxes belong."
     )
     command: tuple[str, ...] = Field(default=(), description="Command of the container; empty: the image's own.")
-
-
-SECTIONS = (HttpEndpoint, BasilicaDeployment, ModalSandbox)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeVar, get_origin
 
 from cyclopts import Group, Parameter
+from cyclopts.validators import Number
 
 from flows.spec import options
 from flows.spec.certify_options import CERTIFY
@@ -47,9 +48,9 @@ Trust = Annotated[bool, switch("--trust", PERSONAL["trust"].option.help)]
 Comment = Annotated[str, Parameter("--comment", help="Reason; the proposer reads it.")]
 
 
-def of_campaign(name: str) -> Parameter:
-    """An option of a campaign for another verb that takes it too."""
-    return Parameter(FLAGS[name].flag, help=FLAGS[name].option.help)
+def of_campaign(name: str, within: Number | None = None) -> Parameter:
+    """An option of a campaign for another verb that takes it too, which checks the number itself."""
+    return Parameter(FLAGS[name].flag, help=FLAGS[name].option.help, validator=within)
 
 
 def of_certify(name: str) -> Parameter:
@@ -59,7 +60,7 @@ def of_certify(name: str) -> Parameter:
     return Parameter(each.flag, help=each.option.help + commas, show_default=False)
 
 
-Seed = Annotated[int | None, of_campaign("seed")]
+Seed = Annotated[int | None, of_campaign("seed", Number(gte=0, lt=2**31))]
 Isolation = Annotated[Literal["auto", "bwrap", "landlock", "none"], of_campaign("isolation")]
 Unsandboxed = Annotated[bool, switch("--allow-unsandboxed", FLAGS["allow_unsandboxed"].option.help)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -85,10 +86,10 @@ def prepare(reference: str, overrides: dict[str, Value], as_json: bool) -> int:
 
     A missing GPU is reported, but is no failure: the training may run on another machine.
     """
-    environment = checked_environment(reference, overrides)
+    environment, typed = checked_environment(reference, overrides), shlex.quote(reference)
     place = preparing.place(environment, home())
     if place is None:
-        raise Refused(f"{environment.name} has no recipe, so there is nothing to prepare: nightshift try {reference}")
+        raise Refused(f"{environment.name} has no recipe, so there is nothing to prepare: nightshift try {typed}")
     known = output.read(place) is not None
     with interrupt.deferred():
         preparing.prepare(environment, home(), partial(print, file=sys.stderr))
@@ -117,5 +118,5 @@ def prepare(reference: str, overrides: dict[str, Value], as_json: bool) -> int:
         print(f"certificates that used its report questions: {len(seen)}; the next is tested at {level:.2g} at most")
     if lacking:
         print(f"lacking: {lacking}")
-    print(f"see {place}; next: nightshift try {reference}")
+    print(f"see {place}; next: nightshift try {typed}")
     return 0

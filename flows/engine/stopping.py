@@ -6,6 +6,7 @@ To add one: its option in flows/spec/options.py, and its test in `stop`.
 from __future__ import annotations
 
 import math
+import shlex
 import shutil
 import time
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Any, Literal
 
 from environments import Environment
 from flows.spec.campaign_spec import CampaignSpec
+from tasks.numbers import number
 from tasks.sandbox.program import DISK_RESERVE, MIB
 from tasks.store.ledger import Ledger
 from tasks.trial import History, Trial, baseline, best, tried
@@ -62,7 +64,8 @@ def stop(
     if spec.trials - tried(history) - under_way < WHOLE:
         return Stop("finished", _done(spec, history))
     if spec.advanced.patience and _without_improvement(history) > spec.advanced.patience - WHOLE_ERROR:
-        return Stop("finished", f"nothing better in the last {spec.advanced.patience} trial(s)")
+        last = f"{spec.advanced.patience} trials" if spec.advanced.patience > 1 else "trial"
+        return Stop("finished", f"nothing better in the last {last}")
     reserve = spec.time_for_the_certificate(environment, history)
     need = spec.time_for_a_trial(environment, history) + reserve
     kept = f", of which {_hours(reserve)} are for the certificate" if reserve else ""
@@ -117,18 +120,19 @@ def _done(spec: CampaignSpec, history: History) -> str:
     kinds = {"short": any(trial.proposal.is_short for trial in history)}
     kinds["cancelled"] = any(trial.verdict.kind == "cancelled" for trial in history)
     if not any(kinds.values()):
-        return f"all {spec.trials} trials done"
+        return f"all {spec.trials} trials done" if spec.trials > 1 else "1 trial done"
     many, part = len([trial for trial in history if trial.number > 0]), " and ".join(k for k in kinds if kinds[k])
-    return f"{many} trials done, worth {tried(history):.3g} of {spec.trials} whole ones: {part} ones count in part"
+    return f"{many} trials done, worth {number(tried(history))} of {spec.trials} whole ones: {part} ones count in part"
 
 
 def _crashed(spec: CampaignSpec, first: Trial) -> str:
     """That there is nothing to compare with, why, and what to do."""
     why, *log = [line.strip() for line in (first.score.error or "no score").splitlines() if line.strip()]
     ends = f"; its log ends: {' / '.join(log[-LOG_LINES:])}" if log else ""
+    once = f"nightshift try {shlex.quote(spec.environment)}"
     return (
         f"the baseline crashed, so there is nothing to compare with: {why}{ends}. If its program is at fault, correct "
-        f"it (`nightshift try {spec.environment}` runs it once) and begin a new campaign; if this machine was: "
+        f"it (`{once}` runs it once) and begin a new campaign; if this machine was: "
         f"`nightshift rerun {spec.name} 0`, then `nightshift resume {spec.name}`"
     )
 
@@ -138,7 +142,12 @@ def _too_many_crashes(spec: CampaignSpec, history: History) -> Stop | None:
     crashed = sum(trial.verdict.kind == "crash" for trial in recent)
     if len(recent) < CRASH_MINIMUM or crashed / len(recent) <= spec.advanced.crash_share:
         return None
-    return Stop("failed", f"{crashed} of the last {len(recent)} trials crashed")
+    newest = max(trial.number for trial in recent if trial.verdict.kind == "crash")
+    return Stop(
+        "failed",
+        f"{crashed} of the last {len(recent)} trials crashed: `nightshift logs {spec.name} {newest}` shows the newest; "
+        f"`nightshift resume {spec.name} --crash-share 1` goes on all the same",
+    )
 
 
 def _without_improvement(history: History) -> float:

@@ -118,7 +118,9 @@ class Facts:
             return outcome(self.own[-1])
         if self.document["uncertified"]:
             return f"not certified, because {self.document['uncertified']}; the baseline ships"
-        return f"{UNPROVEN}; scores of a search overestimate its best" if self.history else "no trial is decided yet"
+        if self.champion is None:
+            return "no trial has a score" if self.history else "no trial is decided yet"
+        return f"{UNPROVEN}; scores of a search overestimate its best"
 
     @cached_property
     def elsewhere(self) -> Forest | None:
@@ -171,7 +173,9 @@ class Facts:
 
     def _changed(self) -> str:
         champion, first = self.champion, baseline(self.history)
-        if champion is None or champion is first:
+        if champion is None:
+            return f"Nothing: {self.proof}."
+        if champion is first:
             return "Nothing: the baseline stands."
         return ", ".join(changes(champion, first, most=20)) or "Nothing: program and parameters are the baseline's."
 
@@ -207,13 +211,17 @@ class Facts:
         return "; ".join(parts) or "Nothing."
 
     def _next(self) -> str:
+        state, reason = self.document["state"], self.document["reason"]
         if self.is_running:
             return "It goes on."
+        if state == "failed" and reason:  # with its remedy
+            return f"{reason[0].upper()}{reason[1:]}."
+        if state in ("stopped", "interrupted"):
+            return f"nightshift resume {self.name} goes on."
         if self.ideas:
             return self.ideas[0].words
-        because = f": {self.document['reason']}" if self.document["reason"] else ""
         if not self.document["spent"]["trials"]:
-            return f"Run it again, since nothing was tried{because}."
+            return f"Run it again, since nothing was tried{f': {reason}' if reason else ''}."
         return "No suggestion."
 
     @cached_property
@@ -312,6 +320,8 @@ class Facts:
             facts = {
                 key: value for key, value in event.items() if key not in ("time", "event", "pid", "page", "flow_run_id")
             }
+            if "spent_before" in facts:
+                facts["spent_before"] = duration(facts["spent_before"])
             words = ", ".join(f"{key.replace('_', ' ')}: {value}" for key, value in facts.items())
             found.append((EVENTS[kind], " ".join(capped(line, 300) for line in clean(words))))
         proposals = [(f"trial {one['trial']}: {one['kind']}", one["words"]) for one in self.document["incidents"]]
@@ -336,7 +346,7 @@ class Facts:
     def origin(self) -> tuple[tuple[str, str], ...]:
         """Versions and settings that the result depends on."""
         campaign, spec = self.ledger.campaign, self.document["spec"]
-        reported = self.ledger.environment.scores_are_reported
+        reported, trials = self.ledger.environment.scores_are_reported, spec["trials"]
         return (
             ("campaign", f"{campaign.name} ({campaign.campaign_id})"),
             ("environment", f"{campaign.environment}, from {campaign.source}"),
@@ -349,7 +359,8 @@ class Facts:
             ("seed", str(campaign.seed)),
             (
                 "budget",
-                f"{self.ledger.environment.budget_seconds:g} s per run, {spec['trials']} trials, {spec['hours']} h",
+                f"{self.ledger.environment.budget_seconds:g} s per run, {trials} trial{'s' * (trials > 1)}, "
+                f"{spec['hours']:g} h",
             ),
             ("digest", campaign.digest),
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, field_validator
@@ -39,9 +40,7 @@ class Advanced(AdvancedOptions, BaseModel):
         except (TypeError, ValueError):
             share = math.nan
         if not LEAST <= share <= MOST:
-            raise ValueError(
-                f"must be none, auto, or a share of the budget from {LEAST:g} to {MOST:g} such as 0.3, got {value!r}"
-            )
+            raise ValueError(f"must be none, auto, or a share of the budget from {LEAST:g} to {MOST:g} such as 0.3")
         return f"{share:g}"
 
     @field_validator("options", "rule_options", "cancel_options", "slurm_options", "overrides", mode="before")
@@ -50,4 +49,15 @@ class Advanced(AdvancedOptions, BaseModel):
         value = parsed(value)
         if isinstance(value, dict) and None in value.values():
             raise ValueError(f"{next(key for key in value if value[key] is None)!r} is null: leave it out")
+        for key, each in value.items() if isinstance(value, dict) else ():
+            if not all(map(math.isfinite, _floats(each))):
+                raise ValueError(f"{key!r} must be finite, got {each!r}")
         return value
+
+
+def _floats(value: Any) -> Iterator[float]:
+    """The floats in a value that JSON may hold."""
+    if isinstance(value, float):
+        yield value
+    for below in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _floats(below)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import math
 import secrets
+import shlex
 import shutil
 import time
 import tomllib
@@ -23,7 +24,7 @@ from environments.plugins import Refused
 from environments.remote import RemoteSettings
 from flows.spec.advanced import Advanced
 from flows.spec.clock_time import next_time, runs_in_time
-from flows.spec.environment import checked_environment, source
+from flows.spec.environment import CANCELLERS, checked_environment, source
 from flows.spec.form import spread
 from flows.spec.options import FIXED, CampaignOptions
 from flows.spec.slurm_options import SlurmOptions
@@ -53,7 +54,7 @@ from tasks.system.home import home
 from tasks.system.redact import URL_PASSWORD
 from tasks.trial import History
 
-RULES, CANCELLERS = "tasks.rules", "tasks.cancellers"
+RULES = "tasks.rules"
 SPARE = 1.1
 """Factor on the time of a certificate, so that it is not missed by seconds."""
 
@@ -72,7 +73,7 @@ class CampaignSpec(CampaignOptions, BaseModel):
         try:
             return cls(**asked)
         except ValidationError as error:
-            raise plugins.explain(error, "campaign", (*cls.model_fields, *Advanced.model_fields)) from error
+            raise plugins.explain(error, "campaign", cls) from error
 
     @model_validator(mode="before")
     @classmethod
@@ -300,8 +301,9 @@ class CampaignSpec(CampaignOptions, BaseModel):
         digest = calibration.digest(ledger.path, ledger.environment)
         known = short_runs.advice(home(), digest, machine())
         if known is None:
-            settings = "".join(f" --set {key}={value}" for key, value in self.advanced.overrides.items())
-            command = f"nightshift calibrate {self.environment} --fidelity 0.3{settings}"
+            settings = (f"{key}={tomlkit.item(value).as_string()}" for key, value in self.advanced.overrides.items())
+            command = f"nightshift calibrate {shlex.quote(self.environment)} --fidelity 0.3"
+            command += "".join(f" --set {shlex.quote(setting)}" for setting in settings)
             return Fidelity(1.0, f"{whole}, since no shorter one was tried on this machine; `{command}` does")
         if known.share == 1:
             return Fidelity(1.0, f"{whole}; {known.words}")

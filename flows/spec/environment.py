@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
+import string
 from pathlib import Path
 
 import environments
-from environments import Environment
+from environments import FILE, Environment, plugins
+from environments.plugins import Refused
 from environments.space import Value
 from flows.spec import trust
 from tasks import evaluate, train
+from tasks.cancellers import Canceller
+
+CANCELLERS = "tasks.cancellers"
 
 
 def checked_environment(reference: str, overrides: dict[str, Value]) -> Environment:
@@ -23,7 +29,46 @@ def checked_environment(reference: str, overrides: dict[str, Value]) -> Environm
     environment.check()
     train.check(environment)
     evaluate.check(environment)
+    _check_names(environment)
+    _check_least(environment)
+    _check_cancel(environment)
     return environment
+
+
+def _check_names(environment: Environment) -> None:
+    """Refuse a parameter that a command line would get the engine's own value in place of."""
+    ours = train.placeholders(environment, {}, Path("out"), seed=0)
+    for key in ("train_cmd", "check_cmd"):
+        for _, name, _, _ in string.Formatter().parse(getattr(environment, key)):
+            if name in ours and name in environment.defaults:
+                raise Refused(
+                    f"{environment.folder / FILE}: {key}: {{{name}}} is filled in by the engine, so the parameter "
+                    f"{name!r} would never arrive: rename the parameter"
+                )
+
+
+def _check_least(environment: Environment) -> None:
+    """Refuse a shortest training that is longer than a training may be."""
+    longest, least = environment.startup_seconds + environment.budget_seconds, environment.limits.least_seconds or 0
+    if least > longest and not environment.budget_steps:
+        raise Refused(
+            f"{environment.folder / FILE}: limits.least_seconds = {least:g}, but a training ends after {longest:g} s "
+            "(startup_seconds and budget_seconds): lower it, or raise budget_seconds"
+        )
+
+
+def _check_cancel(environment: Environment) -> None:
+    """Refuse options of a canceller that there is not, or that it does not take: they would count for nothing."""
+    for name, options in environment.cancel.items():
+        try:
+            plugins.make(CANCELLERS, name, Canceller, options)  # type: ignore[type-abstract]
+        except Refused as wrong:
+            raise Refused(f"{environment.folder / FILE}: cancel: {wrong}") from wrong
+
+
+def typed(environment: Environment) -> str:
+    """What names an environment in a shell: the name of a bundled one, else its folder."""
+    return environment.name if environments.is_bundled(environment.folder) else shlex.quote(str(environment.folder))
 
 
 def source(reference: str) -> str:

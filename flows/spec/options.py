@@ -180,11 +180,11 @@ class AdvancedOptions:
     max_usd: Annotated[float | None, Option(
         help="Spending limit in USD for language models, agents and machines; a model that it does not pay for leaves "
         "the turn to the fallback, and no trial starts that could exceed it.",
-        group=LIMITS, title="Most USD", bounds={"ge": 0},
+        group=LIMITS, title="Most USD", bounds={"ge": 0, "le": 1e9},
     )] = None
     max_gpu_hours: Annotated[float | None, Option(
         help="Limit of GPU hours, the certificate included; no trial starts that could exceed it.",
-        group=LIMITS, title="Most GPU hours", bounds={"ge": 0},
+        group=LIMITS, title="Most GPU hours", bounds={"ge": 0, "le": 1e9},
     )] = None
     isolation: Annotated[Literal["auto", "bwrap", "landlock", "none"], Option(
         help="Sandbox level; auto takes the strongest that this machine offers.",

@@ -44,7 +44,7 @@ class SlurmOptions(BaseModel):
         try:
             return cls(**stated)
         except ValidationError as error:
-            raise plugins.explain(error, "slurm", tuple(cls.model_fields)) from error
+            raise plugins.explain(error, "slurm", cls) from error
 
     @field_validator("sbatch")
     @classmethod

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flows.views.curves import value_at
-from flows.views.live_model import Certifying, LiveModel, UnderWay
+from flows.views.live_model import CampaignProgress, Certifying, LiveModel, UnderWay
 from flows.views.terminal import changes, clean, duration, fold, lines_changed
 from tasks.describe import SELF_REPORTED, mean_of
 from tasks.numbers import number
@@ -230,7 +230,7 @@ def champion_words(model: LiveModel) -> str:
 def spent(model: LiveModel) -> str:
     """What is used up of each limit."""
     progress = model.progress
-    parts = [f"{min(progress.trials, progress.asked):.3g} of {progress.asked} trials"]
+    parts = [f"{number(min(progress.trials, progress.asked))} of {_trials(progress)}"]
     parts.append(f"{span(progress.spent)} of {span(progress.hours * 3600)}")
     if model.spent.anything or progress.max_usd is not None:
         usd = "unknown" if model.spent.usd is None else f"{model.spent.usd:.2f}"
@@ -301,7 +301,11 @@ def begins_line(model: LiveModel, trial: UnderWay) -> Text:
     end = f", done {moment(progress.ends, model.now)}" if progress.ends and progress.binds == "trials" else ""
     why = f"{trial.share}: {reason(trial)}" if trial.share else reason(trial)
     head = f" > {trial.number:>4}  {'begins':<9} {'':>8}  {why}  {what}"
-    return Text(f"{head}  [{progress.trials:.3g} of {progress.asked} trials{end}]")
+    return Text(f"{head}  [{number(progress.trials)} of {_trials(progress)}{end}]")
+
+
+def _trials(progress: CampaignProgress) -> str:
+    return f"{progress.asked} trial{'s' * (progress.asked > 1)}"
 
 
 def certificate_line(certifying: Certifying) -> Text:

@@ -176,14 +176,14 @@ def _proposals(document: Document) -> Iterator[Text]:
 def what_next(document: Document, path: Path, console: Console) -> None:
     """Print what to open, and how to go on. (path: the campaign's directory)"""
     directory, here, urls, name = short(path), binaries(), document["urls"], document["campaign"]
-    servers = [OwnServer(**server) for server in document["servers"]]
+    servers, champion = [OwnServer(**server) for server in document["servers"]], document["champion"]
     steps = {
         "report": shlex.quote(f"{directory}/report.html") if (path / "report.html").is_file() else "",
         "picture": shlex.quote(f"{directory}/progress.png") if (path / "progress.png").is_file() else "",
         "results": shlex.quote(f"{directory}/results.tsv"),
         "fresh runs": shlex.quote(f"{directory}/certificates") if document["certificate"] else "",
-        "a trial": f"{here}nightshift logs {name} {(document['champion'] or {}).get('trial', 0)}",
-        "its changes": f"git -C {shlex.quote(directory + '/lineage.git')} diff baseline champion",
+        "a trial": f"{here}nightshift logs {name} {champion['trial'] if champion else 0}" if document["trials"] else "",
+        "its changes": f"git -C {shlex.quote(directory + '/lineage.git')} diff baseline champion" if champion else "",
         "prefect": urls.get("prefect", "") if document["state"] == "running" else "",
         **_mlflow(urls, here),
         **login_steps([server for server in servers if any(map(server.serves, urls.values()))]),

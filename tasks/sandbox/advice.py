@@ -16,6 +16,7 @@ from pathlib import Path
 from environments import FILE, Environment
 from tasks.sandbox import confinement, usage
 from tasks.sandbox.confinement import Level
+from tasks.system.home import home_path
 
 MISSING = re.compile(r"No module named '([A-Za-z_][\w.]*)'")
 DENIED = re.compile(r"(?:No such file or directory|Permission denied|Read-only file system)\W+'([^'\n]+)'")
@@ -119,7 +120,7 @@ def _sandbox(level: Level, environment: Environment, words: str) -> str | None:
                 "sandbox landlock: sockets, also on this machine alone, need bubblewrap: install it; or network = true"
             )
         return f"sandbox {level}: with network = true there are no Unix sockets, without it no others than IP and Unix"
-    if any(path.startswith("/tmp/") and not path.startswith(f"{confinement.HOME}/") for path in paths):
+    if any(path.startswith("/tmp/") and not _is_ours(path) for path in paths):
         return _private(level)
     if shut or any(path.startswith("/") for path in paths):
         return (
@@ -127,6 +128,11 @@ def _sandbox(level: Level, environment: Environment, words: str) -> str | None:
             "files elsewhere are not there, or not open to it"
         )
     return None
+
+
+def _is_ours(path: str) -> bool:
+    """Whether it is in the home of programs, or in that of campaigns, which may be below /tmp."""
+    return path.startswith(f"{confinement.HOME}/") or Path(path).is_relative_to(home_path())
 
 
 def _private(level: Level) -> str:

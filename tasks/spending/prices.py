@@ -44,4 +44,4 @@ def prices(home: Path) -> Prices:
     except FileNotFoundError:
         return Prices()
     except ValidationError as wrong:
-        raise plugins.explain(wrong, str(path), Prices.model_fields) from wrong
+        raise plugins.explain(wrong, str(path), Prices) from wrong

@@ -105,7 +105,7 @@ def _of(proposal: Proposal) -> list[tuple[str, str]]:
     if proposal.instead_of:
         found += [("fallback", f"{proposal.proposer} took the turn, instead of {_line(proposal.instead_of)}")]
     if proposal.inbox:
-        found.append(("inbox", f"idea {proposal.inbox}: {_line(proposal.rationale)}"))
+        found.append(("inbox", ": ".join(filter(None, (f"idea {proposal.inbox}", _line(proposal.rationale))))))
     return found
 
 

@@ -171,6 +171,8 @@ def test_a_gain_beyond_a_certificate_is_told_with_what_it_needs() -> None:
     words = calibrate.in_words(findings(measured(1.0, 2.0, 3.0), gain=0.5), "reward")[-1]
     assert "A gain of 0.5 needs 51 runs of each arm" in words
     assert "that of a campaign has at most 5 v 3, 10 v 4 from 12 trials on, 17 v 8 from 30 trials on" in words
+    exact = calibrate.in_words(findings(measured(1.0, 1.0, 1.0)), "reward", deterministic=True)[-1]
+    assert exact.endswith("that of a campaign has at most 2 v 2")
     tiny = calibrate.in_words(findings(measured(1.0, 2.0, 3.0), gain=0.001), "reward")[-1]
     assert "needs more than 1000 runs of each arm" in tiny
     large = calibrate.in_words(findings(measured(1.0, 2.0, 3.0), gain=9.0), "reward")[-1]

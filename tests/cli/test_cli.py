@@ -6,6 +6,7 @@ import importlib.metadata
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -89,7 +90,17 @@ def signals() -> Iterator[None]:
 
 @pytest.mark.usefixtures("signals")
 @pytest.mark.parametrize(
-    "arguments", [("bogus",), ("run",), ("run", "cartpole", "--trials", "many"), ("stop", "n", "--no-such-option")]
+    "arguments",
+    [
+        ("bogus",),
+        ("run",),
+        ("run", "cartpole", "--trials", "many"),
+        ("stop", "n", "--no-such-option"),
+        ("status", "--last", "0"),
+        ("status", "--last", "-3"),
+        ("try", "cartpole", "--seed", "-1"),
+        ("duel", "baseline", "baseline", "--on", "cartpole", "--seed", "2147483648"),
+    ],
 )
 def test_what_is_no_command_is_refused_with_2_in_a_line(
     arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -109,6 +120,7 @@ def test_what_cannot_be_run_is_refused_with_2_before_anything_starts(tmp_path: P
     quad = str(quadratic(tmp_path / "quad"))
     cases = {
         ("run", "cartpol", "--trials", "3"): "unknown environment 'cartpol'. Did you mean 'cartpole'?",
+        ("run", ""): "unknown environment ''. Available: ",
         ("try", quad, "--params", '{"x": Infinity}'): "parameter 'x' must be a number in -3.0..3.0, got inf",
     }
     with pytest.raises(Refused, match="no campaign is unfinished"):
@@ -231,6 +243,17 @@ def test_list_prints_one_json_document(tmp_path: Path, capsys: pytest.CaptureFix
     assert [(row["campaign"], row["trials"]) for row in found] == [("first", 2), ("second", 0)]
 
 
+def test_a_campaign_that_cannot_be_read_hides_no_other_from_the_list(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    created(tmp_path)
+    (created(tmp_path, "torn").path / "campaign.json").write_text("{")
+    assert call("list", "--json") == 1
+    shown = capsys.readouterr()
+    assert [one["campaign"] for one in json.loads(shown.out)] == ["n"]
+    assert "campaign 'torn' is left out: " in shown.err and "torn out of the home" in shown.err
+
+
 def test_an_empty_list_is_a_json_document_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert call("list", "--json") == 0
     assert document(capsys.readouterr().out) == []
@@ -287,6 +310,7 @@ def test_what_there_is_not_is_refused(tmp_path: Path) -> None:
         ("logs", "young"): "campaign 'young' has no trial yet",
         ("status", "yuong"): "unknown campaign 'yuong'. Did you mean 'young'? Available: n, young.",
         ("stop", "n"): "campaign 'n' is not running (it is interrupted)",
+        ("propose", "n", "--params", '{"x": 1}', "--base", "1"): "--base 1: it names the trial that --diff applies to",
     }
     for arguments, why in cases.items():
         with pytest.raises(Refused, match=re.escape(why)):
@@ -333,7 +357,9 @@ def test_list_through_head_is_its_first_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["mine", "my problem", 'a "quoted" one', "back\\slash", "{braces}", "日本"])
 def test_a_new_environment_is_valid_whatever_it_is_called(tmp_path: Path, name: str) -> None:
     folder = tmp_path / name
-    assert str(folder) in write_environment(folder)
+    wrote, _, commands = write_environment(folder).partition("\nnext: ")
+    assert str(folder) in wrote
+    assert shlex.split(commands)[:5] == ["nightshift", "env", "validate", str(folder), "&&"]
     found = checked_environment(str(folder), {})
     assert (found.name, found.title) == (name, name)
     assert list(found.space) == ["lr", "steps"]

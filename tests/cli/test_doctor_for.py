@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import struct
 import sys
 from pathlib import Path
@@ -20,7 +21,7 @@ from flows.cli.doctor.model_memory import Model, answers_at_once, model_of, of_t
 from tests.support.fake_prime_rl.laying import Faults, base_model, lay
 from tests.support.prime_rl_problem import laid
 from tests.support.text_exam import TASKSET, stand_in
-from tests.support.toy import FIT, SANDBOX, nightshift, quadratic, told
+from tests.support.toy import FIT, QUADRATIC, SANDBOX, nightshift, quadratic, told
 
 needs_bwrap = pytest.mark.skipif(SANDBOX.level != "bwrap", reason="prime-rl's processes need bubblewrap")
 ORDER = ["files", "packages", "judge", "sandbox", "room", "data", "space"]
@@ -41,6 +42,12 @@ def states(checks: dict[str, Check], *names: str) -> dict[str, str]:
 
 
 # Any environment
+
+
+def test_data_that_is_not_prepared_is_so_by_a_command_that_finds_the_environment(tmp_path: Path, home: Path) -> None:
+    folder = quadratic(tmp_path / "my problem", toml=f'{QUADRATIC}\n[prepare]\nprogram = "fit.py"\ndisk_gb = 0.01\n')
+    remedy = environment_checks.data(environments.load(folder), home).remedy
+    assert shlex.split(remedy.split("`")[1]) == ["nightshift", "env", "prepare", str(folder)]
 
 
 def test_an_environment_on_the_cpu_is_in_order_from_its_files_to_its_room(tmp_path: Path, home: Path) -> None:

@@ -127,6 +127,11 @@ def test_the_words_name_who_is_ahead_and_whether_that_shows(
     assert in_words(compare(first, second), first, second).startswith(words)
 
 
+def test_where_runs_do_not_differ_no_probability_is_called_zero() -> None:
+    first, second = scores(1.0, 1.0), scores(2.0, 2.0)
+    assert "p < 0.0001 two-sided" in in_words(compare(first, second), first, second)
+
+
 def test_a_smaller_loss_is_better() -> None:
     a, b = scores(10.0, 10.2, higher_is_better=False), scores(1.0, 1.1, higher_is_better=False)
     found = compare(a, b)

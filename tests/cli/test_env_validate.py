@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 import environments
+from environments import FILE
+from environments.plugins import Refused
 from flows.cli.problems.env_template import write_environment
 from flows.cli.problems.warnings import warnings
+from flows.spec.environment import checked_environment
 from tests.support.toy import FIT, QUADRATIC, quadratic
 
 SPACE = QUADRATIC[QUADRATIC.index("[space.x]") :]
@@ -55,6 +58,29 @@ def test_a_likely_mistake_is_warned_of_with_its_remedy(
     assert toml != QUADRATIC
     found = warnings(environments.load(quadratic(tmp_path / "quad", toml=toml)))
     assert len([one for one in found if warning in one and remedy in one]) == 1, found
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ('program = ["fit.py"]', 'program = ["."]', "program: '.' is the environment's folder itself"),
+        ('program = ["fit.py"]', 'program = ["fit.py", ""]', "program: '' is the environment's folder itself"),
+        ("[space.x]", '[prepare]\nprogram = "."\n[space.x]', "prepare: '.' is the environment's folder itself"),
+        ("{x} --out", "{x} --seed {seed} --out", "train_cmd: {seed} is filled in by the engine"),
+        ("least_seconds = 0", "least_seconds = 8", "limits.least_seconds = 8, but a training ends after 7 s"),
+        ("[space.x]", "[cancel.curv]\nfraction = 0.5\n[space.x]", "cancel: unknown canceller 'curv'"),
+        ("[space.x]", "[cancel.curve]\nfraction = 2\n[space.x]", "cancel: canceller curve: fraction: Input should be"),
+    ],
+)
+def test_what_could_never_work_is_refused_before_anything_runs(tmp_path: Path, old: str, new: str, why: str) -> None:
+    toml = QUADRATIC.replace(old, new, 1) + "\n[fixed]\nseed = 3\n"
+    with pytest.raises(Refused, match=re.escape(f"{FILE}: {why}")):
+        checked_environment(str(quadratic(tmp_path / "quad", toml=toml)), {})
+
+
+def test_a_parameter_may_have_a_name_of_the_engines_where_the_program_reads_its_configuration(tmp_path: Path) -> None:
+    folder = quadratic(tmp_path / "quad", toml=f"{QUADRATIC}\n[fixed]\nseed = 3\n")
+    assert checked_environment(str(folder), {}).defaults["seed"] == 3
 
 
 def test_a_program_that_reads_its_configuration_needs_no_argument(tmp_path: Path) -> None:

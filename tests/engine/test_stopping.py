@@ -55,10 +55,10 @@ def test_a_campaign_that_has_just_begun_goes_on(environment: Environment) -> Non
     assert stop(spec(), environment, (), 0.0, asked=False) is None
 
 
-@pytest.mark.parametrize(("trials", "ends"), [(3, False), (2, True), (1, True)])
-def test_the_baseline_does_not_count_as_a_trial(environment: Environment, trials: int, ends: bool) -> None:
+@pytest.mark.parametrize(("trials", "ends"), [(3, None), (2, "all 2 trials done"), (1, "1 trial done")])
+def test_the_baseline_does_not_count_as_a_trial(environment: Environment, trials: int, ends: str | None) -> None:
     found = stop(spec(trials=trials), environment, history(3, 2, 1), 0.0, asked=False)
-    assert found == (Stop("finished", f"all {trials} trials done") if ends else None)
+    assert found == (Stop("finished", ends) if ends else None)
 
 
 def test_somebody_who_asks_stops_it_and_it_can_be_resumed(environment: Environment) -> None:
@@ -74,7 +74,7 @@ def test_patience_counts_the_trials_since_the_champion(
     environment: Environment, scores: tuple[float | None, ...], ends: bool
 ) -> None:
     found = stop(spec(advanced=Advanced(patience=2)), environment, history(*scores), 0.0, asked=False)
-    assert found == (Stop("finished", "nothing better in the last 2 trial(s)") if ends else None)
+    assert found == (Stop("finished", "nothing better in the last 2 trials") if ends else None)
 
 
 def test_without_patience_a_campaign_never_tires(environment: Environment) -> None:
@@ -96,14 +96,27 @@ def test_a_campaign_fails_when_too_many_of_its_last_ten_trials_crash(
     environment: Environment, scores: tuple[float | None, ...], ends: str | None
 ) -> None:
     found = stop(spec(trials=100), environment, history(*scores), 0.0, asked=False)
-    assert found == (Stop("failed", ends) if ends else None)
+    assert (found and found.state) == ("failed" if ends else None)
+    assert found is None or found.reason.startswith(f"{ends}: ")
+
+
+def test_who_reads_that_too_many_trials_crashed_hears_which_log_says_why_and_how_to_go_on(
+    environment: Environment,
+) -> None:
+    """A resume alone would end at once for the same reason."""
+    scores = (3, *(None,) * 5)
+    told = reason(stop(spec(trials=100), environment, history(*scores), 0.0, asked=False))
+    assert "`nightshift logs n 5`" in told and "`nightshift resume n --crash-share 1`" in told
+    assert (
+        stop(spec(trials=100, advanced=Advanced(crash_share=1)), environment, history(*scores), 0.0, asked=False)
+        is None
+    )
 
 
 def test_the_share_of_crashes_that_is_too_many_can_be_said(environment: Environment) -> None:
     scores = (3, 3, 3, None, None, None, None)
-    assert stop(spec(advanced=Advanced(crash_share=0.5)), environment, history(*scores), 0.0, asked=False) == Stop(
-        "failed", "4 of the last 7 trials crashed"
-    )
+    found = stop(spec(advanced=Advanced(crash_share=0.5)), environment, history(*scores), 0.0, asked=False)
+    assert reason(found).startswith("4 of the last 7 trials crashed: ")
     assert stop(spec(advanced=Advanced(crash_share=1.0)), environment, history(*scores), 0.0, asked=False) is None
 
 
@@ -290,9 +303,9 @@ def test_who_asks_comes_first_then_crashes_then_trials_then_patience_then_time(e
         return reason(stop(spec(**{**every, **parameters}), environment, trials, 60.0, asked=asked))
 
     assert first(asked=True, advanced=tired).startswith("asked to stop")
-    assert first(advanced=tired) == "5 of the last 6 trials crashed"
+    assert first(advanced=tired).startswith("5 of the last 6 trials crashed")
     assert first(advanced=both) == "all 5 trials done"
-    assert first(advanced=both, trials=9) == "nothing better in the last 1 trial(s)"
+    assert first(advanced=both, trials=9) == "nothing better in the last trial"
     assert first(advanced=calm, trials=9).startswith("no time for another trial: 60 s of 4 s used")
     assert first(advanced=calm, trials=9, hours=8.0).startswith("no time for another trial before 2001-01-01")
 

@@ -102,7 +102,12 @@ def test_an_environment_that_is_nowhere_is_refused(reference: str, why: str, tmp
     ("old", "new", "why"),
     [
         ('title = "Quad', 'titel = "Quad', "titel: unknown key. Did you mean 'title'?"),
-        ("[limits]", "zzz = 1\n[limits]", "[command]: zzz: unknown key."),
+        ("[limits]", "zzz = 1\n[limits]", "[command]: zzz: unknown key. Known: eval_cmd, total_seconds, "),
+        ("[space.x]", "zzz = 1\n[space.x]", "limits.zzz: unknown key. Known: memory_gb, processes, "),
+        ("[space.x]", "[comand]\na = 1\n[space.x]", "comand: unknown key. Did you mean 'command'?"),
+        ("[space.x]", "[space.y]\ntype = 'int'\nlow = 1\nhigh = 2\ndefault = 1\nvalues = [1]\n[space.x]",
+         "space.y.values: unknown key. Known: low, high, log, default, type."),
+        ('title = "', 'memory_gb = 3\ntitle = "', "memory_gb: unknown key here: it belongs in [limits]."),
         ("total_seconds", "totl_seconds", "[command]: totl_seconds: unknown key. Did you mean 'total_seconds'?"),
         ("budget_seconds = 5\n", "", "budget_seconds: is required"),
         ("budget_seconds = 5", "budget_seconds = 0", "budget_seconds: Input should be greater than 0, got 0"),
@@ -120,7 +125,7 @@ def test_an_environment_that_is_nowhere_is_refused(reference: str, why: str, tmp
         ('judge = "command"', 'judge = "control"', "[control]: id: is required"),
         ('judge = "command"', "judge = 3", "judge: is required"),
         ('eval_cmd = "python judge.py {out} {result}"\n', "", "[command]: eval_cmd: is required"),
-        ('program = ["fit.py"]', 'program = "fit.py"', "program: Input should be a valid tuple, got 'fit.py'"),
+        ('program = ["fit.py"]', 'program = "fit.py"', "program: must be a list, in brackets, got 'fit.py'"),
         ("[space.x]", "[fixed]\nx = 1\n[space.x]", "'x' stands in [space] and in [fixed]: keep one"),
         ("[space.x]", "[fixed]\ny = [1]\n[space.x]", "fixed: 'y' must be a finite number, a text or a boolean, got"),
         ("[space.x]", "[fixed]\ny = inf\n[space.x]", "fixed: 'y' must be a finite number, a text or a boolean, got"),
@@ -143,6 +148,14 @@ def test_everything_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
     with pytest.raises(Refused) as refused:
         environments.load(quadratic(tmp_path / "quad", toml=toml))
     assert [line.split(": ")[1] for line in str(refused.value).splitlines()] == ["direction", "budget_seconds"]
+
+
+def test_the_known_keys_are_those_of_the_table_that_an_unknown_one_stands_in(tmp_path: Path) -> None:
+    folder = quadratic(tmp_path / "quad", toml=f"zzz = 1\n{QUADRATIC}")
+    with pytest.raises(Refused, match=r"zzz: unknown key\. Known: title, metric, .*, guards, command\.$") as refused:
+        environments.load(folder)
+    listed = str(refused.value).partition("Known: ")[2].removesuffix(".").split(", ")
+    assert len(listed) == len(set(listed)) and not {"name", "folder", "prepared", "low", "url"} & set(listed)
 
 
 def test_a_judge_whose_settings_are_no_table_is_refused(tmp_path: Path) -> None:

@@ -87,6 +87,30 @@ def test_a_report_answers_the_five_questions_of_a_morning(tmp_path: Path, home: 
     assert all(answer in shown for answer in answers.values())
 
 
+def test_of_a_campaign_whose_baseline_crashed_nothing_is_said_that_only_scores_could_tell(
+    tmp_path: Path, home: Path
+) -> None:
+    ledger = stored(created(tmp_path), (tried((), None),))
+    ending = CampaignEnd("failed", "the baseline crashed: `nightshift rerun n 0`")
+
+    answers, shown = dict(Facts.of(ledger, ending).answers), page_of(ledger, ending).text
+
+    assert answers["Is it real?"] == "Not known yet: no trial has a score."
+    assert answers["What changed?"] == "Nothing: no trial has a score."
+    assert answers["What next?"] == "The baseline crashed: `nightshift rerun n 0`."
+    assert "baseline stands" not in shown and "too few" not in shown and "overestimate" not in shown
+
+
+@pytest.mark.parametrize("state", ["stopped", "interrupted"])
+def test_a_campaign_that_can_go_on_is_not_to_be_run_again(tmp_path: Path, home: Path, state: str) -> None:
+    ledger = stored(created(tmp_path), points(0))
+    for before in (0.0, 5400.0):
+        ledger.event("life", pid=1, host="night", spent_before=before)
+    answers = dict(Facts.of(ledger, CampaignEnd(state, "asked to stop")).answers)
+    assert answers["What next?"] == "nightshift resume n goes on."
+    assert "spent before: 90.0 min" in page_of(ledger).text
+
+
 def test_what_failed_names_the_error_that_a_traceback_ends_with(tmp_path: Path, home: Path) -> None:
     first, second, third = (*points(1), tried(points(1), None))
     reason = "exited with status 1\n| Traceback (most recent call last):\n|   raise\n| OSError: disk 7 is full"

@@ -11,6 +11,7 @@ import pytest
 
 import environments
 from tasks.evaluate import judge_run
+from tasks.sandbox.advice import advice
 from tasks.sandbox.confinement import Level
 from tasks.sandbox.isolation import Isolation, findings
 from tasks.store import workspace
@@ -83,6 +84,16 @@ def test_an_honest_program_is_told_the_line_to_change(
     if level == "landlock" and "/tmp/home" in program:  # there /tmp is closed, and the program hears of it
         told = ("/tmp/home/model.json", "sandbox landlock")
     assert all(word in run.error for word in told), run.error
+
+
+def test_a_file_of_the_campaign_in_a_home_below_tmp_is_not_taken_for_one_in_tmp(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NIGHTSHIFT_HOME", "/tmp/nights")
+    environment = environments.load(quadratic(tmp_path / "env"))
+    denied = "Permission denied: '/tmp/nights/n/environment/judge.py'"
+    assert "reads its workspace and what `readable` lists" in advice(SANDBOXED[0], environment, denied)
+    assert "to a program /tmp is" in advice(SANDBOXED[0], environment, denied.replace("/nights/", "/data/"))
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,13 @@ def spec(**parameters: Any) -> CampaignSpec:
         ({"until": "07:60"}, "campaign: until: is not a time of day: give HH:MM, such as 07:30, got '07:60'"),
         ({"until": "soon"}, "until: must be a time of day such as 07:30, or an ISO date and time, got 'soon'"),
         ({"trails": 3}, "campaign: trails: unknown key. Did you mean 'trials'?"),
+        ({"patience": 3}, "campaign: patience: unknown key here: it belongs in [advanced]."),
+        ({"advanced": {"max_usd": float("inf")}}, "campaign: advanced.max_usd: Input should be less than or equal to"),
+        ({"advanced": {"max_gpu_hours": float("nan")}}, "campaign: advanced.max_gpu_hours: Input should be"),
+        ({"advanced": {"overrides": {"control.kwargs": {"gravity": float("inf")}}}},
+         "campaign: advanced.overrides: 'control.kwargs' must be finite, got {'gravity': inf}"),
+        ({"advanced": {"options": {"proposals": [{"params": {"x": float("nan")}}]}}}, "'proposals' must be finite"),
+        ({"advanced": {"fidelity": 1}}, "a share of the budget from 0.05 to 0.8 such as 0.3, got 1"),
         ({"advanced": {"patience": 0}}, "advanced.patience: Input should be greater than or equal to 1, got 0"),
         ({"advanced": {"crash_share": 2}}, "advanced.crash_share: Input should be less than or equal to 1, got 2"),
         ({"advanced": {"crash_share": 0}}, "campaign: advanced.crash_share: Input should be greater than 0, got 0"),
@@ -181,6 +188,8 @@ def test_the_command_line_is_laid_over_the_file(tmp_path: Path) -> None:
         ("trials = ", "not TOML: Invalid value"),
         (b"\xff", "not TOML: "),
         ("trials = 3", "environment: is required"),
+        ("environment = 'a'\nadvanced = 7", "advanced: must be a table of keys, got 7"),
+        ("environment = 'a'\n[advanced]\noverrides = [1]", "advanced.overrides: must be a table of keys, got [1]"),
     ],
 )
 def test_a_file_that_is_no_specification_is_refused(tmp_path: Path, text: str | bytes | None, why: str) -> None:

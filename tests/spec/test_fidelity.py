@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from environments.plugins import Refused
 from environments.score import Score
+from flows.cli.set_option import parse_settings
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.store import calibration, short_runs
 from tasks.store.calibration import Measured
@@ -73,9 +75,12 @@ def test_a_stated_share_is_what_the_campaign_has_and_keeps(folder: Path) -> None
 
 
 def test_auto_without_a_calibration_names_the_command_that_measures(folder: Path) -> None:
-    found = spec(folder, "auto", advanced={"overrides": {"budget_seconds": 4}}).open().fidelity
+    overrides = {"budget_seconds": 4, "deterministic": False, "title": "a b"}
+    found = spec(folder, "auto", advanced={"overrides": overrides}).open().fidelity
     assert found.share == 1
-    assert f"nightshift calibrate {folder} --fidelity 0.3 --set budget_seconds=4" in found.words
+    typed = shlex.split(found.words.split("`")[1])
+    assert typed[:5] == ["nightshift", "calibrate", str(folder), "--fidelity", "0.3"]
+    assert parse_settings(typed[6::2]).overrides == overrides
 
 
 def test_auto_uses_a_share_that_ranks_as_whole_runs_do(folder: Path, home: Path) -> None:

@@ -62,6 +62,17 @@ def ended(
     return ledger
 
 
+@pytest.mark.parametrize(
+    ("history", "steps"),
+    [((), set()), ((tried((), None),), {"a trial"}), ((tried((), 80.0),), {"a trial", "its changes"})],
+)
+def test_only_commands_that_show_something_are_named(tmp_path: Path, history: History, steps: set[str]) -> None:
+    """Without a champion there is no such branch of the lineage, and git would say so."""
+    ledger = ended(tmp_path, history, state="failed")
+    shown = printed(partial(overview.what_next, document(ledger), ledger.path), 400)
+    assert {step for step in ("a trial", "its changes") if f"  {step} " in shown} == steps
+
+
 def test_a_certificate_that_passed_says_how_much_and_how_sure() -> None:
     assert outcome(PASSED) == (
         "certified: +109.3 (at least +88.22 with 95 % confidence; 3 v 3 fresh runs, one-sided p = 0.0002)"

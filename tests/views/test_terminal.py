@@ -93,6 +93,17 @@ def test_a_picture_says_what_is_tried_and_why_and_how_it_stands_against_the_cham
     assert "epochs" not in shown and "act" not in shown, "the champion has the same"
 
 
+@pytest.mark.parametrize(
+    ("trials", "asked", "words"),
+    [(1234.6, 2000, "1,235 of 2000 trials"), (5.4, 20, "5.4 of 20 trials"), (0, 1, "0 of 1 trial")],
+)
+def test_trials_are_counted_as_people_count(environment: Environment, trials: float, asked: int, words: str) -> None:
+    progress = dataclasses.replace(PROGRESS, trials=trials, asked=asked)
+    model = dataclasses.replace(scene(environment, under_way()), progress=progress)
+    assert live.spent(model).startswith(f"{words} · ")
+    assert f"[{words}, done about" in live.begins_line(model, under_way()).plain
+
+
 def test_a_picture_says_which_run_of_a_trial_it_is(environment: Environment) -> None:
     shown = lines(scene(environment, under_way(run="run 2 of 3")))
     assert shown[1] == " trial 4    training  run 2 of 3  6.1 s of 10 s, 3.9 s left"

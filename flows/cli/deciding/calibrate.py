@@ -13,6 +13,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from environments import Environment
 from environments.plugins import Refused
 from flows.cli import consent
 from flows.cli.running import single_run
@@ -20,6 +21,7 @@ from flows.cli.running.single_run import PlannedRun
 from flows.cli.set_option import overrides_only
 from flows.views import terminal
 from tasks.certifying.group_design import RUNS as CERTIFICATES
+from tasks.certifying.group_design import design_of
 from tasks.certifying.power import MOST, POWER, RATIO
 from tasks.deciding.statistics import CONFIDENCE
 from tasks.numbers import number
@@ -65,7 +67,7 @@ def calibrate(
     if as_json:
         terminal.print_json(document(whole, findings, session.stage))
     else:
-        _print(whole, findings, len(session.known), session.stage.environment.metric)
+        _print(whole, findings, len(session.known), session.stage.environment)
     return 0
 
 
@@ -152,19 +154,23 @@ def document(whole: Calibration, findings: Findings, stage: single_run.Stage) ->
     return {
         **vars(whole), "metric": problem.metric, "direction": problem.direction,
         "runs": [stage.facts(measured.run, measured.score) for measured in whole.runs],
-        "findings": asdict(findings), "words": in_words(findings, problem.metric),
+        "findings": asdict(findings), "words": in_words(findings, problem.metric, problem.deterministic),
         "path": str(calibration.path_of(home(), whole)),
     }  # fmt: skip
 
 
-def in_words(findings: Findings, metric: str) -> list[str]:
-    """The findings, a sentence each: the noise, the judge's share of it, and the settings that follow."""
+def in_words(findings: Findings, metric: str, deterministic: bool = False) -> list[str]:
+    """The findings, a sentence each: the noise, the judge's share of it, and the settings that follow.
+
+    Args:
+        deterministic: Whether the environment is, whose certificates are shorter.
+    """
     return [
         _noise(findings, metric),
         _units(findings),
         _cancel(findings),
         _replicates(findings),
-        _certificate(findings),
+        _certificate(findings, deterministic),
     ]
 
 
@@ -209,10 +215,11 @@ def _replicates(findings: Findings) -> str:
     return f"replicates = {findings.replicates}: one run is noisier than the gain that is worth finding"
 
 
-def _certificate(findings: Findings) -> str:
+def _certificate(findings: Findings, deterministic: bool) -> str:
+    every = ((0, design_of(0, deterministic=True).groups),) if deterministic else CERTIFICATES
     sizes = [
         f"{groups[-1][0]} v {groups[-1][1]}" + (f" from {least} trials on" if least else "")
-        for least, groups in reversed(CERTIFICATES)
+        for least, groups in reversed(every)
     ]
     length = f"that of a campaign has at most {', '.join(sizes)}"
     shows = next(detects for detects in findings.detects if detects.runs == findings.certificate)
@@ -228,7 +235,7 @@ def _certificate(findings: Findings) -> str:
     return f"{certificate}. A gain of {number(asked.gain)} needs {needs} of each arm: `nightshift duel` takes --runs"
 
 
-def _print(whole: Calibration, findings: Findings, known: int, metric: str) -> None:
+def _print(whole: Calibration, findings: Findings, known: int, environment: Environment) -> None:
     console = terminal.console()
     before = f", {known} of them from before" if known else ""
     where = f"{terminal.clean(whole.environment)} on {whole.machine}, {whole.budget_seconds:g} s a run"
@@ -261,7 +268,7 @@ def _print(whole: Calibration, findings: Findings, known: int, metric: str) -> N
             "either: they vary by chance alone, and much less than trials do"
         )
         terminal.say(console, Text(caution))
-    for sentence in in_words(findings, metric):
+    for sentence in in_words(findings, environment.metric, environment.deterministic):
         terminal.say(console, Text(sentence))
     print(f"see {calibration.path_of(home(), whole)}")
 

@@ -15,6 +15,7 @@ from flows.cli.running import single_run
 from flows.cli.running.single_run import PlannedRun
 from flows.cli.set_option import overrides_only
 from flows.views import terminal
+from flows.views.terminal import duration
 from tasks.deciding.fidelity import LEAST, MOST, found_words
 from tasks.proposing.axes import varied
 from tasks.store import short_runs
@@ -72,9 +73,9 @@ def cost(session: ShortSession, points: int) -> str:
     missing, problem = max(points - len(session.known.points), 0), session.stage.environment
     before = f", {len(session.known.points)} known from before" if session.known.points else ""
     share = session.known.share
-    minutes = missing * (1 + share) * problem.budget_seconds / 60
+    longest = duration(missing * (1 + share) * problem.budget_seconds)
     each = f"each for {share:.0%} of the budget and in full"
-    return f"{points} points of {problem.name}{before}; {missing} to run, {each}: up to {minutes:.3g} min of training"
+    return f"{points} points of {problem.name}{before}; {missing} to run, {each}: up to {longest} of training"
 
 
 @dataclass(frozen=True)

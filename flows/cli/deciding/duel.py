@@ -28,7 +28,7 @@ from flows.cli.set_option import overrides_only
 from flows.views import terminal
 from tasks.certifying.group_design import FEWEST, order
 from tasks.deciding.statistics import CONFIDENCE, Comparison, welch
-from tasks.numbers import number
+from tasks.numbers import number, probability
 from tasks.recipes import output
 from tasks.sandbox import outputs
 from tasks.store.seeds import derive
@@ -211,7 +211,7 @@ def in_words(comparison: Comparison | None, a: Sequence[Score], b: Sequence[Scor
         low, high = -high, -low
     counts = " v ".join(str(sum(score.value is not None for score in arm)) for arm in (a, b))
     interval = f"{100 * CONFIDENCE:.0f} % interval {number(low)}..{number(high)}"
-    facts = f"{interval}, {counts} fresh runs, p = {p:.2g} two-sided"
+    facts = f"{interval}, {counts} fresh runs, {probability(p)} two-sided"
     gain = number(abs(comparison.gain))
     if p <= LEVEL:
         return "\n".join([f"{ahead} is better by {gain} ({facts})", ABOUT[units], *biased])

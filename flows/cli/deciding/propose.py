@@ -32,6 +32,8 @@ def propose(campaign: str, params: str, diff: Path | None, base: int | None, rat
     values = parse_params(params, "--params")
     if not values and diff is None:
         raise Refused("a proposal needs --params, --diff or both: say what is to be different")
+    if base is not None and diff is None:
+        raise Refused(f"--base {base}: it names the trial that --diff applies to: give --diff too, or leave it out")
     start = champion.proposal.params if champion else ledger.environment.defaults
     tunable = {name: value for name, value in start.items() if name in ledger.environment.space}
     complete = ledger.environment.complete({**tunable, **values})

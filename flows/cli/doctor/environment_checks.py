@@ -153,6 +153,7 @@ def room(environment: Environment, home: Path) -> Check:
 
 def data(environment: Environment, home: Path) -> Check:
     """Whether what its recipe makes is there, or can be made."""
+    from flows.spec.environment import typed
     from tasks.recipes import output, preparing
 
     place = preparing.place(environment, home)
@@ -162,7 +163,7 @@ def data(environment: Environment, home: Path) -> Check:
     made = output.read(place)
     preparing.check_disk(environment, home)
     if made is None:
-        remedy = f"`nightshift env prepare {environment.name}`, which may need the network and minutes"
+        remedy = f"`nightshift env prepare {typed(environment)}`, which may need the network and minutes"
         return Check("data", "note", "its data is not prepared yet", remedy, details)
     return Check("data", "ok", f"prepared in {place}, content {made.content}", details=details)
 

@@ -22,6 +22,7 @@ from environments import Environment, plugins
 from environments.recipe import DATA
 from flows.cli.doctor.machine import Check, State, gib
 from flows.cli.doctor.model_memory import answers_at_once, model_of, of_training
+from flows.spec.environment import typed
 from tasks.sandbox.confinement import HOME
 from tasks.system.commands import Unanswered, ask
 from tasks.system.slot import VISIBLE
@@ -260,7 +261,7 @@ def memory(box: Box) -> Check:
         there = (box.run.base / "config.json").is_file()
         facts.append(str(unknown) if there else "there is no model yet to compare with")
         remedy = (
-            "compare with the model's sizes by hand" if there else f"`nightshift env prepare {box.environment.name}`"
+            "compare with the model's sizes by hand" if there else f"`nightshift env prepare {typed(box.environment)}`"
         )
         return Check("memory", "bad" if taken else "note", "; ".join(facts), others if taken else remedy)
     need, at_once = of_training(model, box.keys), answers_at_once(model, box.keys, vllm_total)

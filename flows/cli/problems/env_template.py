@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import tomlkit
@@ -107,6 +108,7 @@ def write_environment(folder: Path) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in contents.items():
         (folder / name).write_text(text)
-    here = folder if folder.is_absolute() or str(folder).startswith(".") else f"./{folder}"
+    here = str(folder) if folder.is_absolute() or str(folder).startswith(".") else f"./{folder}"
+    typed = shlex.quote(here)
     wrote = f"wrote {here}: {', '.join(contents)}"
-    return f"{wrote}\nnext: nightshift env validate {here} && nightshift run {here} --trials 5"
+    return f"{wrote}\nnext: nightshift env validate {typed} && nightshift run {typed} --trials 5"

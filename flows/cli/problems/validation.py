@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 from environments import Environment, earlier_trials
@@ -56,7 +57,7 @@ def shown(facts: dict[str, Any], environment: str) -> str:
     elif prepared["content"]:
         made = f"{prepared['folder']}, content {prepared['content']}"
     else:
-        made = f"not yet: nightshift env prepare {environment}"
+        made = f"not yet: nightshift env prepare {shlex.quote(environment)}"
     lines = {**facts, "prepared": made, "asks_for": asks_for or "nothing beyond its folder"}
     del lines["warnings"]
     del lines["earlier_trials"]
@@ -66,6 +67,6 @@ def shown(facts: dict[str, Any], environment: str) -> str:
         [
             *(f"{key:<16} {value}" for key, value in lines.items()),
             *(f"warning: {doubt}" for doubt in doubts),
-            f"valid{', with warnings' if doubts else ''}; next: nightshift try {environment}",
+            f"valid{', with warnings' if doubts else ''}; next: nightshift try {shlex.quote(environment)}",
         ]
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -95,7 +96,8 @@ def env_import(
     except Refused as lacking:
         if json:
             terminal.print_json({**account, "validated": None, "refused": str(lacking)})
-        again = f"{account['folder']} is written; when that is settled: nightshift env validate {account['folder']}"
+        again = f"{account['folder']} is written; when that is settled: "
+        again += shlex.join(["nightshift", "env", "validate", account["folder"]])
         raise Refused(f"{lacking}\n{again}") from lacking
     if json:
         terminal.print_json({**account, "validated": facts, "refused": None})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import secrets
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ def stated(environment: str | None, *, settings: list[str], trust: bool = False,
     if environment and environment.endswith((".toml", detached.STDIN)):
         base = _read_spec(Path(environment))
         consent.ask_about_spec(base, Path(environment), trust)
-    elif environment:
+    elif environment is not None:
         base = {"environment": _lasting(environment)}
     flat = {key: value for key, value in {**given, **set_.stated}.items() if value is not None}
     advanced = {key: flat.pop(key) for key in AdvancedOptions.__annotations__ if key in flat}
@@ -79,7 +80,7 @@ def run(stated: dict[str, Any], server: str | None, as_json: bool, detach: bool 
     if detach:
         return detached.start(spec, api, as_json)
     console = terminal.console(as_json)
-    limits = f"{spec.trials} trials, {spec.hours:g} h at most, isolation {spec.isolation.level}"
+    limits = f"{spec.trials} trial{'s' * (spec.trials > 1)}, {spec.hours:g} h at most, isolation {spec.isolation.level}"
     console.print(f"[bold]{spec.name}[/]: {spec.proposer} in {spec.environment}, {limits}")
     if spec.isolation.level == "none":
         console.print("trials run as you, without a sandbox: `nightshift doctor` says why", style="yellow")
@@ -118,7 +119,12 @@ def _read_spec(path: Path) -> dict[str, Any]:
     if "environment" not in spec:
         raise Refused(f"{path}: environment: is required")
     spec["environment"] = _lasting(str(spec["environment"]), path.parent)
-    return spread(spec)  # before anybody looks for what it asks for, or lays an option over it
+    spec = spread(spec)  # before anybody looks for what it asks for, or lays an option over it
+    for key in ("advanced", f"advanced.{OVERRIDES}"):
+        table = functools.reduce(lambda above, name: above.get(name, {}), key.split("."), spec)
+        if not isinstance(table, dict):
+            raise Refused(f"{path}: {key}: must be a table of keys, got {table!r}")
+    return spec
 
 
 def _lasting(reference: str, base: Path = Path()) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from flows.cli.options import Json, switch
 
@@ -38,13 +40,21 @@ def _briefly() -> Iterator[None]:
 def list_(*, json: Json = False) -> int:
     from rich.text import Text
 
+    from environments.plugins import Refused
     from flows.spending.summary import this_month
     from flows.views import tables, terminal
     from flows.views.status import summary
     from tasks.store.ledger import Ledger, campaigns
     from tasks.system.home import home
 
-    summaries = [summary(Ledger.open(name)) for name in campaigns()]
+    summaries, damaged = [], False
+    for name in campaigns():
+        try:
+            summaries.append(summary(Ledger.open(name)))
+        except Refused as fault:  # of one, which must not hide the others
+            damaged = True
+            remedy = f"restore it, or move {home() / name} out of the home"
+            print(f"nightshift: campaign {name!r} is left out: {fault}: {remedy}", file=sys.stderr)
     if json:
         terminal.print_json(summaries)
     else:
@@ -52,14 +62,16 @@ def list_(*, json: Json = False) -> int:
         terminal.put(console, tables.campaigns_table(summaries, console))
         if words := this_month(home())["words"]:
             terminal.say(console, Text(f"all campaigns: {words}", "dim"))
-    return 0
+    return int(damaged)
 
 
 @_briefly()
 def status(
     campaign: str | None = None,
     *,
-    last: Annotated[int | None, Parameter("--last", help="Show this many trials, the latest.")] = None,
+    last: Annotated[
+        int | None, Parameter("--last", help="Show this many trials, the latest.", validator=Number(gte=1))
+    ] = None,
     json: Json = False,
     csv: Annotated[bool, switch("--csv", "Print the trials as CSV.")] = False,
 ) -> int:
