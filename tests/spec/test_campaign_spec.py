@@ -116,6 +116,16 @@ def test_a_night_too_short_to_prove_anything_is_refused(tmp_path: Path, trials: 
     spec(environment=folder, trials=trials, hours=13 / 3600, rule="greedy").check()
 
 
+def test_a_proposer_of_edits_needs_a_file_of_the_program_that_it_may_edit(tmp_path: Path) -> None:
+    folder = quadratic(tmp_path / "quad", toml=QUADRATIC.replace('editable = ["fit.py"]\n', ""))
+    spec(environment=str(folder), rule="greedy").check()
+    mine = {"proposer": "agent", "advanced": {"options": {"command": ["true"]}, "allow_unsandboxed": True}}
+    with pytest.raises(
+        Refused, match=r"editable = \['train.py'\], and none of these is a file of program = \['fit.py'"
+    ):
+        spec(environment=str(folder), rule="greedy", **mine).check()
+
+
 def test_a_time_that_is_over_does_not_keep_a_campaign_from_being_resumed(tmp_path: Path) -> None:
     folder = str(quadratic(tmp_path / "quad"))
     spec(environment=folder).open()
