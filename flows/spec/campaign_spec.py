@@ -19,12 +19,12 @@ import tomlkit
 from filelock import FileLock
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 
-from environments import FILE, Environment, plugins
+from environments import Environment, plugins
 from environments.plugins import Refused
 from environments.remote import RemoteSettings
 from flows.spec.advanced import Advanced
 from flows.spec.clock_time import next_time, runs_in_time
-from flows.spec.environment import CANCELLERS, checked_environment, source
+from flows.spec.environment import CANCELLERS, check_editable, checked_environment, source
 from flows.spec.form import spread
 from flows.spec.options import FIXED, CampaignOptions
 from flows.spec.slurm_options import SlurmOptions
@@ -254,8 +254,8 @@ class CampaignSpec(CampaignOptions, BaseModel):
             raise Refused(f"fidelity = {self.advanced.fidelity}: {why}: name another, or leave it out")
         if self.loaded_proposer.asks:
             prompts.check(problem_of(environment).prompts)
-        if self.loaded_proposer.edits and environment.program:
-            _check_editable(environment)
+        if self.loaded_proposer.edits:
+            check_editable(environment)
         if self.loaded_proposer.edits and self.advanced.approval != "none" and self.isolation.level == "none":
             raise Refused(
                 f"approval = {self.advanced.approval!r} at isolation none: a new program runs for seconds before "
@@ -369,15 +369,6 @@ class CampaignSpec(CampaignOptions, BaseModel):
             )
         ledger.verify()
         return ledger
-
-
-def _check_editable(environment: Environment) -> None:
-    """Refuse a program of which no file may be edited: edits would make files that nothing runs."""
-    if not any((environment.folder / name).is_file() for name in environment.editable):
-        raise Refused(
-            f"{environment.folder / FILE}: editable = {list(environment.editable)}, and none of these is a file of "
-            f"program = {list(environment.program)}: list those that a proposer may change"
-        )
 
 
 def differences(ledger: Ledger, spec: CampaignSpec) -> list[tuple[str, object, object]]:

@@ -66,6 +66,15 @@ def _check_cancel(environment: Environment) -> None:
             raise Refused(f"{environment.folder / FILE}: cancel: {wrong}") from wrong
 
 
+def check_editable(environment: Environment) -> None:
+    """Refuse a program of which no file may be edited: edits would make files that nothing runs."""
+    if environment.program and not any((environment.folder / name).is_file() for name in environment.editable):
+        raise Refused(
+            f"{environment.folder / FILE}: editable = {list(environment.editable)}, and none of these is a file of "
+            f"program = {list(environment.program)}: list those that a proposer may change"
+        )
+
+
 def typed(environment: Environment) -> str:
     """What names an environment in a shell: the name of a bundled one, else its folder."""
     return environment.name if environments.is_bundled(environment.folder) else shlex.quote(str(environment.folder))

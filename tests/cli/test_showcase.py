@@ -23,6 +23,7 @@ from tasks.sandbox.isolation import Isolation
 from tasks.store.ledger import Ledger
 from tasks.trial import Verdict
 from tests.support.histories import decided, history_of
+from tests.support.levels import WORKING
 from tests.support.toy import command, environment, status
 
 SECONDS = 400
@@ -30,7 +31,8 @@ SECONDS = 400
 
 
 def test_its_campaign_is_one_that_runs() -> None:
-    spec = CampaignSpec.of(**tomllib.loads(showcase.spec_text("showcase-1", Isolation("bwrap"), edits=True)))
+    text = showcase.spec_text("showcase-1", Isolation(WORKING[0], allow_unsandboxed=True), edits=True)
+    spec = CampaignSpec.of(**tomllib.loads(text))
     assert (spec.name, spec.environment, spec.trials) == ("showcase-1", "showcase", 6)
     spec.check()
 
