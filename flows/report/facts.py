@@ -205,10 +205,16 @@ class Facts:
             parts[-1] += f" ({capped(crashes[0].reason, 140)})"
         if kinds["cancelled"]:
             parts.append(f"{kinds['cancelled']} stopped early, as they were behind")
+        if lost := self._crashed_fresh():
+            parts.append(f"{lost} fresh run{'s' * (lost > 1)} of the certificate crashed")
         away = any(subject == EVENTS["tracking"] for subject, _ in self.incidents)
         if away and (waiting := self.document["waiting_to_record"]):  # else the last one is just being sent
             parts.append(f"{waiting} record{'s wait' if waiting > 1 else ' waits'} for MLflow")
         return "; ".join(parts) or "Nothing."
+
+    def _crashed_fresh(self) -> int:
+        """Fresh runs of the newest certificate without a score."""
+        return sum(fresh.score.value is None for one in self.own[-1:] for fresh in one.runs)
 
     def _next(self) -> str:
         state, reason = self.document["state"], self.document["reason"]
@@ -218,6 +224,9 @@ class Facts:
             return f"{reason[0].upper()}{reason[1:]}."
         if state in ("stopped", "interrupted"):
             return f"nightshift resume {self.name} goes on."
+        if self._crashed_fresh() and not self.own[-1].passed:
+            sides = f"{self.name}/{self.own[-1].champion} {self.name}/baseline"
+            return f"nightshift duel {sides} compares them again, since a certificate takes no crash back."
         if self.ideas:
             return self.ideas[0].words
         if not self.document["spent"]["trials"]:

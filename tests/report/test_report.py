@@ -101,6 +101,14 @@ def test_of_a_campaign_whose_baseline_crashed_nothing_is_said_that_only_scores_c
     assert "baseline stands" not in shown and "too few" not in shown and "overestimate" not in shown
 
 
+def test_a_certificate_that_a_crash_has_cost_leads_to_a_duel(tmp_path: Path, home: Path) -> None:
+    ledger = stored(created(tmp_path), search(6, cancels=False))
+    store(ledger, certified(1, [210, None, 212], [80, 82, 79]))
+    answers = dict(Facts.of(ledger, FINISHED).answers)
+    assert answers["What failed?"].endswith("1 fresh run of the certificate crashed")
+    assert answers["What next?"].startswith("nightshift duel n/1 n/baseline compares them again")
+
+
 @pytest.mark.parametrize("state", ["stopped", "interrupted"])
 def test_a_campaign_that_can_go_on_is_not_to_be_run_again(tmp_path: Path, home: Path, state: str) -> None:
     ledger = stored(created(tmp_path), points(0))
