@@ -16,7 +16,7 @@ from flows.views.own_servers import own_servers
 from tasks.certifying.aggregate import aggregates
 from tasks.certifying.certificate import Certificate, level, shipped
 from tasks.certifying.group_design import Arm, design_of
-from tasks.deciding.champion_estimate import champion_estimate
+from tasks.deciding.champion_estimate import champion_estimate, run_sd
 from tasks.deciding.comparable import is_elsewhere
 from tasks.deciding.halving import promotions
 from tasks.deciding.predictions import record
@@ -226,9 +226,12 @@ def of_champion(history: History, champion: Trial | None, own: Sequence[Certific
 
 
 def estimate(history: History, champion: Trial) -> dict[str, float] | None:
-    """The estimate of the champion's mean, in the metric's own sign; None where it is beyond any number."""
+    """The estimate of the champion's mean, in the metric's own sign.
+
+    None where it is beyond any number, and where no program ran twice with different scores, so that noise is a guess.
+    """
     estimate = champion_estimate(history)
-    if estimate is None:
+    if estimate is None or not run_sd(history):
         return None
     sign = 1 if champion.score.higher_is_better else -1
     numbers = {"level": sign * estimate.level, "se": estimate.error, "run_sd": estimate.sd}
