@@ -270,7 +270,7 @@ def planned(runner: Runner, alpha: float, runs: int | None = None) -> Design:
 def _earlier(runner: Runner, champion: int) -> tuple[Fresh, ...]:
     """The runs of earlier certificates of a champion in the runner's environment, with the same arms."""
     every = [one for one in runner.ledger.certificates() if is_of(runner, one) and one.champion == champion]
-    made = [one for one in every if one.conditions.changed == runner.conditions.changed]
+    made = [one for one in every if one.runs and one.conditions.changed == runner.conditions.changed]
     return made[-1].runs if made else ()
 
 

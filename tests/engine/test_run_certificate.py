@@ -142,6 +142,13 @@ def test_no_run_of_a_certificate_begins_on_a_full_disk_and_it_stays_open(
     assert [path.name for path in (ledger.path / "certificates").iterdir()] == ["1.begun"]
 
 
+def test_a_certificate_that_was_given_up_hides_no_earlier_run_of_its_champion(tmp_path: Path) -> None:
+    ledger = night(noisy(tmp_path / "noisy"), advanced={"looks": "several"})
+    store(ledger, luck())
+    store(ledger, replace(luck(), look=2, runs=(), comparison=None))
+    assert run_certificate._earlier(bench(ledger, GOOD), 1) == luck().runs
+
+
 # Whether it is worth a look
 
 
