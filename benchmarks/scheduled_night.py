@@ -29,8 +29,8 @@ from flows.server.mlflow_process import LIGHT
 from tasks.system import orphans
 from tasks.system.daemon import HOST, Daemon, free_port
 
-FAULTS = {"engine": 0.15, "worker": 0.3, "training": 0.45, "mlflow": 0.55, "disk": 0.72}
-"""Shares of the night after which they come."""
+FAULTS = {"engine": 0.15, "worker": 0.25, "training": 0.35, "mlflow": 0.55, "disk": 0.72}
+"""Shares of the night after which they come; the program is killed before the half that a certificate may take."""
 OUTAGE = 0.05
 """Share of the night for which MLflow is gone."""
 DISK_GB = 2
@@ -81,6 +81,7 @@ class ScheduledNight:
     changes: dict[str, Value]
     """Keys of environment.toml."""
     rule: str = "certify"
+    proposer: str = "tpe"
     campaign: str = ""
     faults: list[FaultRow] = field(default_factory=list)
     mlflow: subprocess.Popen[bytes] | None = None
@@ -137,7 +138,8 @@ class ScheduledNight:
         every_day = {"cron": f"{due.minute} {due.hour} * * *", "timezone": "UTC"}
         parameters = {
             "environment": self.environment, "trials": WITHOUT_END, "hours": self.hours, "rule": self.rule,
-            "tracking": f"http://{HOST}:{self.mlflow_port}", "advanced": {"overrides": self.changes},
+            "proposer": self.proposer, "tracking": f"http://{HOST}:{self.mlflow_port}",
+            "advanced": {"overrides": self.changes},
         }  # fmt: skip
         with Api(note.url, server_process.credentials(note.url, self.home)) as api:
             flow = api.ask("POST", "/flows/", {"name": "campaign"})["id"]
