@@ -320,11 +320,8 @@ class Facts:
         for event in self.ledger.events():
             kind = event["event"]
             lives += kind == "life"
-            if (
-                kind not in EVENTS
-                or (kind == "life" and lives == 1)
-                or (kind == "launch" and event.get("what") == "begun")
-            ):
+            is_start = (kind == "life" and lives == 1) or (kind == "launch" and event.get("what") == "begun")
+            if kind not in EVENTS or is_start:
                 continue
             facts = {
                 key: value for key, value in event.items() if key not in ("time", "event", "pid", "page", "flow_run_id")
