@@ -159,7 +159,9 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=20, help="trials of each night (20)")
     rules = plugins.names("tasks.rules")
     parser.add_argument("--rules", nargs="+", choices=rules, default=["certify", "greedy"], help="(certify greedy)")
-    parser.add_argument("--at-once", type=int, default=os.cpu_count() or 1, help="programs or nights side by side")
+    parser.add_argument(
+        "--at-once", type=int, default=os.cpu_count() or 1, help="programs side by side, or nights, each on its core"
+    )
     parser.add_argument("--store", type=Path, help="file of the nights that have ended, a line of JSON each")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     options = parser.parse_args()
@@ -186,7 +188,8 @@ def main() -> None:
             return
         nights = Nights(problem, edits, options.trials, options.store)
         asked = [(rule, seed) for seed in range(1, options.nights + 1) for rule in options.rules]  # equal load for all
-        with ThreadPoolExecutor(options.at_once) as pool:
+        cores = itertools.cycle(sorted(os.sched_getaffinity(0)))  # homes of their own would all begin with the first
+        with ThreadPoolExecutor(options.at_once, initializer=lambda: os.sched_setaffinity(0, {next(cores)})) as pool:
             found = list(pool.map(lambda which: nights.one(*which), asked))
     by_rule = {rule: [each for each in found if each.rule == rule] for rule in options.rules}
     figures = {rule: summary(each, edits, effects) for rule, each in by_rule.items()}
