@@ -43,6 +43,7 @@ BENCHMARKS = {
     "pipe_judge": Benchmark("5 min", "--rounds 2 --lanes 4"),
     "postgres": Benchmark("1 h", "--trials 4 --workers 2"),
     "ppo_edits": Benchmark("5 min", "--seconds 1 --envs 4 --only ReLU"),
+    "ppo_learning": Benchmark("6 min", "--steps 2000 --seeds 2"),
     "ppo_throughput": Benchmark("10 min", "--rounds 1 --seconds 2"),
     "prediction_interval": Benchmark("2 min", "--draws 50"),
     "prime_rl_configs": Benchmark("1 min", "--draws 1"),

@@ -24,10 +24,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -111,21 +112,26 @@ def bundled(
     id: str, seconds: float, seed: int, layout: Layout, edited: Callable[[str], str] = str
 ) -> tuple[int, float]:
     """The trainer, edited, in a workspace of its own; the steps and the seconds of its last update."""
-    with tempfile.TemporaryDirectory(prefix="nightshift-benchmark-") as folder:
-        place = Path(folder)
-        for source, name in trainer_files("ppo"):
-            text = source.read_text()
-            (place / name).write_text(edited(text) if name == "train.py" else text)
-        problem: dict[str, object] = {"id": id, "kwargs": {}, "max_episode_steps": None}
-        params = {**NORMALIZED, "num_envs": layout.envs, "simulator": layout.simulator}
-        config = {"params": params, "seed": seed, "budget_seconds": seconds, "budget_steps": 0, "device": "cpu"}
-        config |= {"cores": layout.cores, "out": str(place / "out"), "problem": problem, "resume": None, "init": None}
-        (place / "config.json").write_text(json.dumps(config))
-        subprocess.run([sys.executable, "train.py"], cwd=place, env=environment(), check=True)
-        lines = [json.loads(line) for line in (place / "out/progress.jsonl").read_text().splitlines()[1:]]
+    programs = {name: source.read_text() for source, name in trainer_files("ppo")}
+    params = {**NORMALIZED, "num_envs": layout.envs, "simulator": layout.simulator}
+    config = {"params": params, "seed": seed, "budget_seconds": seconds, "budget_steps": 0, "cores": layout.cores}
+    lines = reported(programs | {"train.py": edited(programs["train.py"])}, id, config)
     # Whole rounds of rollout and update, as for the others: not the time of the rollout that the end cut off.
     last = next(line for line in lines if line["step"] == lines[-1]["step"])
     return last["step"], last["elapsed"]
+
+
+def reported(programs: Mapping[str, str], id: str, config: Mapping[str, object]) -> list[dict[str, Any]]:
+    """What a program, given as the texts of its files, reports of its training in a workspace of its own."""
+    with tempfile.TemporaryDirectory(prefix="nightshift-benchmark-") as folder:
+        place = Path(folder)
+        for name, text in programs.items():
+            (place / name).write_text(text)
+        problem: dict[str, object] = {"id": id, "kwargs": {}, "max_episode_steps": None}
+        fixed = {"device": "cpu", "out": str(place / "out"), "problem": problem, "resume": None, "init": None}
+        (place / "config.json").write_text(json.dumps({**config, **fixed}))
+        subprocess.run([sys.executable, "train.py"], cwd=place, env=environment(), check=True)
+        return [json.loads(line) for line in (place / "out/progress.jsonl").read_text().splitlines()[1:]]
 
 
 def other(name: str, id: str, seconds: float) -> tuple[int, float]:
