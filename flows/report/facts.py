@@ -52,9 +52,10 @@ REASON = 160
 """Characters of a reason in a table."""
 EVENTS = {
     "life": "resumed", "orphans": "leftovers", "prefect": "Prefect server", "tracking": "MLflow", "machine": "machine",
-    "showcase": "picture", "gave up": "gave up", "rerun": "rerun", "guards": "options changed", "launch": "launch",
+    "gave up": "gave up", "rerun": "rerun", "guards": "options changed", "launch": "launch",
+    **dict.fromkeys(("view", "showcase"), "view"),
 }  # fmt: skip
-"""Events that are incidents, and what they concern."""
+"""Events that are incidents, and what they concern. To version 0.6 a view that failed was called a showcase."""
 
 
 @dataclass(frozen=True)

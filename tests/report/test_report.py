@@ -151,6 +151,15 @@ def test_a_certificate_that_failed_is_not_called_real(tmp_path: Path, home: Path
     assert facts.gain == "-"
 
 
+def test_a_view_that_failed_is_an_incident_also_where_an_earlier_version_called_it_a_showcase(
+    tmp_path: Path, home: Path
+) -> None:
+    ledger = created(tmp_path)
+    for kind in ("showcase", "view"):
+        ledger.event(kind, failed="page", error="timeout")
+    assert Facts.of(ledger).incidents == (("view", "failed: page, error: timeout"),) * 2
+
+
 def test_the_runs_of_all_certificates_are_told_and_each_run_once(tmp_path: Path, home: Path) -> None:
     ledger = stored(created(tmp_path), search(6, cancels=False))
     first = certified(1, [80, 120, 40], [81, 79, 83])
