@@ -74,7 +74,7 @@ def _write_the_last(ledger: Ledger) -> None:
             write_report(ledger)
     except Exception as fault:  # noqa: BLE001 (see above)
         with suppress(OSError):  # a full disk has no room for that either
-            ledger.event("showcase", failed="report", error=f"{type(fault).__name__}: {fault}")
+            ledger.event("view", failed="report", error=f"{type(fault).__name__}: {fault}")
 
 
 def last_asked(client: SyncPrefectClient, flow_run_id: UUID) -> State[Any] | None:

@@ -52,9 +52,10 @@ REASON = 160
 """Characters of a reason in a table."""
 EVENTS = {
     "life": "resumed", "orphans": "leftovers", "prefect": "Prefect server", "tracking": "MLflow", "machine": "machine",
-    "showcase": "picture", "gave up": "gave up", "rerun": "rerun", "guards": "options changed", "launch": "launch",
+    "gave up": "gave up", "rerun": "rerun", "guards": "options changed", "launch": "launch",
+    **dict.fromkeys(("view", "showcase"), "view"),
 }  # fmt: skip
-"""Events that are incidents, and what they concern."""
+"""Events that are incidents, and what they concern. To version 0.6 a view that failed was called a showcase."""
 
 
 @dataclass(frozen=True)
@@ -182,8 +183,9 @@ class Facts:
     @cached_property
     def costs(self) -> tuple[str, ...]:
         count, (took, *more) = self.document["spent"]["trials"], self.prices
-        fresh = sum(len(one.runs) - one.carried for one in self.own)
-        proof = [f"{fresh} runs for {'certificates' if len(self.own) > 1 else 'the certificate'}"] if self.own else []
+        made = self.ledger.certificates()
+        fresh = sum(len(one.runs) - one.carried for one in made)
+        proof = [f"{fresh} runs for {'certificates' if len(made) > 1 else 'the certificate'}"] if made else []
         return (took, f"{count} trial{'s' * (count != 1)}", *proof, *more)
 
     @cached_property
@@ -224,7 +226,7 @@ class Facts:
             return f"{reason[0].upper()}{reason[1:]}."
         if state in ("stopped", "interrupted"):
             return f"nightshift resume {self.name} goes on."
-        if self._crashed_fresh() and not self.own[-1].passed:
+        if self._crashed_fresh() and self.own[-1].comparison is None:  # else no crash has cost it
             sides = f"{self.name}/{self.own[-1].champion} {self.name}/baseline"
             return f"nightshift duel {sides} compares them again, since a certificate takes no crash back."
         if self.ideas:
@@ -303,7 +305,7 @@ class Facts:
     @cached_property
     def time(self) -> tuple[time_split.TimePart, ...]:
         spent, parallel = self.document["spent"]["seconds"], self.document["spec"].get("parallel", 1)
-        return time_split.time_split(self.history, self.own, spent, parallel)
+        return time_split.time_split(self.history, self.ledger.certificates(), spent, parallel)
 
     @property
     def slot_use(self) -> str:

@@ -80,7 +80,7 @@ def record_at_the_end(ledger: Ledger, isolation: str, allow_unsandboxed: bool) -
     try:
         record(ledger, isolation, allow_unsandboxed)
     except Exception as fault:  # noqa: BLE001 (the result is known, and the report can do without)
-        ledger.event("showcase", failed="episode", error=f"{type(fault).__name__}: {fault}")
+        ledger.event("view", failed="episode", error=f"{type(fault).__name__}: {fault}")
 
 
 def episode_of(facts: Facts) -> EpisodeView | None:

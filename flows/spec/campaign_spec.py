@@ -151,9 +151,9 @@ class CampaignSpec(CampaignOptions, BaseModel):
         return design_of(self.trials, environment.deterministic, edits=has_edits(history), runs=runs)
 
     def runs_in_time(self, environment: Environment) -> float:
-        """Training runs that its time may hold in all, counted by those of a trial."""
+        """Training runs that its time may hold."""
         begun = Ledger.open(self.name).campaign.created if self.until and Ledger.exists(self.name) else time.time()
-        return runs_in_time(self.hours, self.until, begun, self.parallel / self.replicates, environment.budget_seconds)
+        return runs_in_time(vars(self), begun, environment.budget_seconds)
 
     def time_for_a_trial(self, environment: Environment, history: History) -> float:
         """Most seconds of the next trial: full training budgets, and the longest that any run took besides."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import re
+from collections.abc import Mapping
+from typing import Any
 
 TIME_OF_DAY = r"\d{1,2}:\d{2}"
 
@@ -26,15 +28,13 @@ def next_time(text: str, now: datetime.datetime | None = None) -> datetime.datet
         raise ValueError("must be a time of day such as 07:30, or an ISO date and time") from None
 
 
-def runs_in_time(hours: float, until: str | None, begun: float, at_once: float, budget_seconds: float) -> float:
-    """Training runs that a campaign's time holds.
+def runs_in_time(spec: Mapping[str, Any], begun: float, budget_seconds: float) -> float:
+    """Training runs that a campaign's time holds in all, counted by those of a trial.
 
     Args:
-        until: ISO date and time at which it ends; None: only its hours count.
         begun: When it began, in Unix time.
-        at_once: Runs at a time.
     """
-    seconds = hours * 3600
-    if until:
+    seconds = spec["hours"] * 3600
+    if until := spec.get("until"):
         seconds = min(seconds, max(datetime.datetime.fromisoformat(until).timestamp() - begun, 0.0))
-    return seconds * at_once / budget_seconds
+    return float(seconds * spec.get("parallel", 1) / spec.get("replicates", 1) / budget_seconds)

@@ -13,6 +13,8 @@ from environments.space import Value
 from flows.spec import trust
 from tasks import evaluate, train
 from tasks.cancellers import Canceller
+from tasks.store.workspace import baseline_files
+from tasks.system.redact import capped
 
 CANCELLERS = "tasks.cancellers"
 
@@ -68,10 +70,11 @@ def _check_cancel(environment: Environment) -> None:
 
 def check_editable(environment: Environment) -> None:
     """Refuse a program of which no file may be edited: edits would make files that nothing runs."""
-    if environment.program and not any((environment.folder / name).is_file() for name in environment.editable):
+    files = [name for _, name in baseline_files(environment)]  # none of one that is trained elsewhere
+    if files and not {*files} & {*environment.editable}:
         raise Refused(
-            f"{environment.folder / FILE}: editable = {list(environment.editable)}, and none of these is a file of "
-            f"program = {list(environment.program)}: list those that a proposer may change"
+            f"{environment.folder / FILE}: editable = {list(environment.editable)}, and none of these is a file of its "
+            f"program ({capped(', '.join(files), 200)}): list those that a proposer may change"
         )
 
 

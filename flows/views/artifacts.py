@@ -114,7 +114,7 @@ class Artifacts:
     def __enter__(self) -> Artifacts:
         # Prefect's settings, the server's address among them, are variables of the context.
         context = contextvars.copy_context()
-        self._thread = threading.Thread(target=context.run, args=(self._keep_up,), name="showcase", daemon=True)
+        self._thread = threading.Thread(target=context.run, args=(self._keep_up,), name="views", daemon=True)
         self._thread.start()
         return self
 
@@ -186,7 +186,7 @@ class Artifacts:
     def _is_noted(self, what: str, fault: Exception) -> bool:
         """Note a failed step as an event; False where the disk has no room for that either: tried at the next fault."""
         with contextlib.suppress(OSError):
-            self.ledger.event("showcase", failed=what, error=f"{type(fault).__name__}: {fault}")
+            self.ledger.event("view", failed=what, error=f"{type(fault).__name__}: {fault}")
             return True
         return False
 

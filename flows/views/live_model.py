@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from environments import Environment, plugins
+from flows.spec.clock_time import runs_in_time
 from flows.views.curves import Axis, CurvePoint, TrainingCurve
 from flows.views.status import RULES, certifies
 from tasks.certifying.group_design import design_of
@@ -184,12 +185,7 @@ def campaign_progress(
     proposing = statistics.median([trial.proposal.seconds for trial in history[-RECENT:]] or [0.0])
     each = ((measured or environment.budget_seconds) * replicates + proposing) / parallel
     each_run = (run_seconds(complete[-RECENT:]) or environment.budget_seconds) / parallel
-    time_left = max(spec["hours"] * 3600 - spent, 0.0)
-    deadline = datetime.datetime.fromisoformat(spec["until"]).timestamp() if spec.get("until") else None
-    clock: Literal["hours", "until"] = "hours"
-    if deadline is not None and deadline - now < time_left:
-        time_left, clock = max(deadline - now, 0.0), "until"
-    runs = (spent + time_left) * parallel / replicates / environment.budget_seconds
+    runs = runs_in_time(spec, now - spent, environment.budget_seconds)
     design = design_of(spec["trials"], environment.deterministic, edits=has_edits(history), runs=runs)
     fresh_runs = design.runs if certifies(spec["rule"]) else 0
     trials = tried(history)
@@ -198,6 +194,11 @@ def campaign_progress(
     else:
         to_do = max(spec["trials"] + 1 - trials - bool(history), 0)
         left = max(each * to_do - min(since, each), 0.0) + fresh_runs * each_run
+    time_left = max(spec["hours"] * 3600 - spent, 0.0)
+    deadline = datetime.datetime.fromisoformat(spec["until"]).timestamp() if spec.get("until") else None
+    clock: Literal["hours", "until"] = "hours"
+    if deadline is not None and deadline - now < time_left:
+        time_left, clock = max(deadline - now, 0.0), "until"
     binds: Literal["trials", "hours", "until"] = clock if time_left < left else "trials"
     left = min(left, time_left)
     share = spent / (spent + left) if left else 1.0

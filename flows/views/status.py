@@ -125,9 +125,7 @@ def _reserved(ledger: Ledger) -> dict[str, Any] | None:
     if not certifies(ledger.campaign.rule):
         return None
     spec, environment = stored_spec(ledger), ledger.environment
-    at_once = spec.get("parallel", 1) / spec["replicates"]
-    begun, until = ledger.campaign.created, spec.get("until")
-    runs = runs_in_time(spec["hours"], until, begun, at_once, environment.budget_seconds)
+    runs = runs_in_time(spec, ledger.campaign.created, environment.budget_seconds)
     design = design_of(spec["trials"], environment.deterministic, runs=runs)
     return {"champion": design.champion, "baseline": design.baseline, "looks": [list(one) for one in design.groups]}
 

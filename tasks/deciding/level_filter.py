@@ -109,11 +109,11 @@ class Estimate:
         reach = math.sqrt(self.weight @ (self.variance + self.noise**2 + (8 * self.unit) ** 2))
         values = self.level + np.linspace(-1.5, 1.5, 61) * reach
         look = _Look(self, values[:, None], 1)
-        joint = self.weight * np.exp(look.evidence)
+        joint = look.after(self.weight)
         chance = joint.sum(axis=1)
         promise = (joint * look.shares[0] * look.parts[0][2]).sum(axis=1) / np.maximum(chance, 1e-300)
         order = np.argsort(-promise)
-        share = chance[order] / chance.sum()
+        share = chance[order]
         rate = np.cumsum(share * promise[order]) / (fraction + (1 - fraction) * np.cumsum(share))
         return float((1 - fraction) * rate.max())
 

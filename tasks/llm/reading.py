@@ -57,12 +57,13 @@ def proposals(text: str) -> Any:
     whole = plain(text)
     if isinstance(whole, dict | list):
         return whole
-    fenced = [found for part in FENCED.findall(text) if isinstance(found := plain(part), dict | list)]
-    stated = [*filter(_is_proposal, fenced)] or [*filter(_is_proposal, _objects(text))]
-    if any(other != stated[0] for other in stated):
+    fenced = [found for part in FENCED.findall(text) if isinstance(found := _json(part), dict | list)]
+    found = [*filter(_is_proposal, fenced)] or [*filter(_is_proposal, _objects(text))] or fenced[:1]
+    small = [*map(_small, found)]
+    if any(other != small[0] for other in small):
         raise Misread("there are several proposals in the answer: write one JSON object, and nothing else")
-    if found := stated or fenced:
-        return found[0]
+    if small:
+        return small[0]
     raise Misread('there is no JSON object with "params" in the answer')
 
 
@@ -82,7 +83,7 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
             found, end = json.JSONDecoder().raw_decode(text, place)
         except (ValueError, RecursionError):
             found, end = {}, place + 1
-        yield _small(found)
+        yield found
         place = text.find("{", end)
 
 
@@ -92,10 +93,12 @@ def plain(text: str) -> Any:
     Raises:
         Misread: it has more levels or entries than it may.
     """
+    return _small(_json(text))
+
+
+def _json(text: str) -> Any:
     try:
-        return _small(json.loads(text.strip()))
-    except Misread:
-        raise
+        return json.loads(text.strip())
     except (ValueError, RecursionError):
         return None
 

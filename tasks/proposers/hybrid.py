@@ -71,8 +71,8 @@ class Hybrid(Researcher):
             found = _ask(self.adviser, self.loaded_adviser, replace(brief, hint=hint))
         else:
             found = _ask(self.numeric, self.loaded_numeric, brief)
-            # A grid that has been tried out is no end of the night.
-            found = found or _ask(self.writer, self.loaded_writer, brief)
+            if found is None:  # a grid that has been tried out is no end of the night
+                found, stand = _ask(self.writer, self.loaded_writer, brief), Stand()
         return found and replace(found, switch=stand.why)
 
     def stand(self, history: Sequence[Trial], rejected: Sequence[RejectedProposal] = ()) -> Stand:

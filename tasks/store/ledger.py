@@ -8,8 +8,7 @@
         attempts.json     {"7": 2}: trial 7 was run again, in trials/0007.2/ (tasks/store/attempts.py)
         calibration.json  earlier runs of the baseline, if there are any
         fidelity.json     the share of the budget at which points run first, if asked for
-        prepared.json     content of the prepared files at the start, if there is a recipe
-            (tasks/recipes/preparing.py)
+        prepared.json     content of the prepared files at the start (tasks/recipes/preparing.py)
         certificates/1.json   a certificate, with its runs beside it; 1-on-NAME.json: in another environment, which is
                           frozen in on-NAME/; 1-at-4x-on-NAME.json: with another training budget
         results.tsv       one line per finished trial            events.jsonl   events in order
@@ -41,7 +40,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 import environments
 from environments import Environment, plugins
-from environments.plugins import Refused
+from environments.plugins import Refused, T
 from tasks.cache_key import At, spec_digest
 from tasks.certifying.ablation import Ablation
 from tasks.certifying.certificate import Certificate
@@ -295,8 +294,7 @@ class Ledger:
 
     def certificates(self) -> tuple[Certificate, ...]:
         """Every certificate, in order; those of other environments and budgets last."""
-        found = (self.path / "certificates").glob("*.json")
-        read = [CERTIFICATE.validate_json(path.read_bytes()) for path in found]
+        read = [_read(CERTIFICATE, str(path)) for path in (self.path / "certificates").glob("*.json")]
         return tuple(sorted(read, key=lambda one: (one.elsewhere, one.environment, one.budget, one.look)))
 
     def ablation(self, champion: int) -> Ablation | None:
@@ -312,13 +310,18 @@ class Ledger:
 
 
 def _decided(folder: str) -> Trial | None:
-    """The trial of a folder, None if it is not decided; Refused if its file is damaged."""
+    """The trial of a folder; None if it is not decided."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return _read(workspace.TRIAL, f"{folder}/trial.json")
+    return None
+
+
+def _read(kind: TypeAdapter[T], path: str) -> T:
+    """What a file holds; Refused if it is damaged."""
     try:
-        return workspace.TRIAL.validate_json(read_small(f"{folder}/trial.json"))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+        return kind.validate_json(read_small(path))
     except ValidationError as error:
-        raise plugins.explain(error, f"{folder}/trial.json") from error
+        raise plugins.explain(error, path) from error
 
 
 def frozen_elsewhere(campaign: Path, environment: str) -> Path:

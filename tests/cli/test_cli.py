@@ -247,11 +247,15 @@ def test_a_campaign_that_cannot_be_read_hides_no_other_from_the_list(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     created(tmp_path)
-    (created(tmp_path, "torn").path / "campaign.json").write_text("{")
+    for name, file in (("torn", "campaign.json"), ("rent", "certificates/1.json")):
+        path = created(tmp_path, name).path / file
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("{")
     assert call("list", "--json") == 1
     shown = capsys.readouterr()
     assert [one["campaign"] for one in json.loads(shown.out)] == ["n"]
     assert "campaign 'torn' is left out: " in shown.err and "torn out of the home" in shown.err
+    assert "campaign 'rent' is left out: " in shown.err and "certificates/1.json: " in shown.err
 
 
 def test_an_empty_list_is_a_json_document_too(capsys: pytest.CaptureFixture[str]) -> None:

@@ -50,11 +50,12 @@ def night(trials: int, seed: int, sd: float = 10.0, gain: float = 8.0, baseline:
 @pytest.mark.parametrize("kind", ["same", "kept", "left", "record"])
 @pytest.mark.parametrize("value", [LARGEST, -LARGEST])
 @pytest.mark.parametrize("first", [BASELINE, (1e-6, 1.1e-6, 0.9e-6), (0.0, 0.0, 0.0)])
+@pytest.mark.parametrize("left", [90.0, 0.0])
 def test_the_largest_score_that_a_judge_accepts_leaves_an_estimate(
-    kind: Literal["same", "kept", "left", "record"], value: float, first: tuple[float, ...]
+    kind: Literal["same", "kept", "left", "record"], value: float, first: tuple[float, ...], left: float
 ) -> None:
-    found = estimate(first, (Observation(kind, value), Observation("left", 90.0), Observation("same", value)))
-    assert np.isfinite([found.level, found.error, found.sd, found.idea(90.0).effect]).all()
+    found = estimate(first, (Observation(kind, value), Observation("left", left), Observation("same", value)))
+    assert np.isfinite([found.level, found.error, found.sd, found.idea(90.0).effect, found.worth_going_on(0.3)]).all()
 
 
 def test_after_many_results_it_has_found_level_and_noise() -> None:

@@ -129,7 +129,7 @@ def test_no_fault_of_the_last_report_changes_how_a_run_ended(tmp_path: Path) -> 
     ledger.place(0).trial.write_text("damaged")
     with pytest.raises(KeyboardInterrupt), reported(ledger):
         raise KeyboardInterrupt
-    assert [event["failed"] for event in ledger.events() if event["event"] == "showcase"] == ["report"]
+    assert [event["failed"] for event in ledger.events() if event["event"] == "view"] == ["report"]
 
     (ledger.path / "events.jsonl").unlink()
     (ledger.path / "events.jsonl").mkdir()  # as unwritable as on a full disk

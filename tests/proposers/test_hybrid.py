@@ -91,15 +91,16 @@ def test_numbers_come_from_the_optimiser_and_ask_nobody(tmp_path: Path) -> None:
     assert server.requests == []
 
 
-def test_where_no_numbers_are_left_to_try_code_is_edited(tmp_path: Path) -> None:
-    edit = "RATIONALE: x\n\nfit.py\n<<<<<<< SEARCH\nargs = parser.parse_args()\n=======\nargs = None\n>>>>>>> REPLACE\n"
-    brief = brief_of(quad(tmp_path), night("discard", "keep"))
-    point = load("grid", {"points": 1}).propose(brief)
+def test_where_no_numbers_are_left_to_try_code_is_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    proposer = Hybrid(**WAYS, fraction=0.0, numeric="grid", numeric_options={"points": 1})
+    monkeypatch.setattr(Hybrid, "loaded_writer", load("random_search", {}))  # without a model
+    first, second, *more = night(*STALLED, "edit keep")
+    point = proposer.loaded_numeric.propose(brief_of(quad(tmp_path), (first,)))
     assert point is not None
-    brief = brief_of(quad(tmp_path), (*brief.history, decided(brief.history, 0.0, dict(point.params))))
-    with FakeLLM([edit]) as server:
-        found = hybrid(server, fraction=0.0, numeric="grid", numeric_options={"points": 1}).propose(brief)
-    assert found is not None and found.proposer == "llm_diff"
+    history = (first, replace(second, proposal=replace(second.proposal, params=dict(point.params))), *more)
+    assert proposer.stand(history).why.startswith("back to numbers")
+    found = proposer.propose(brief_of(quad(tmp_path), history))
+    assert found is not None and (found.proposer, found.switch) == ("llm_diff", ""), "it did not go back to numbers"
 
 
 def test_the_adviser_sees_what_the_optimiser_would_try(tmp_path: Path) -> None:

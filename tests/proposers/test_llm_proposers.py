@@ -119,6 +119,8 @@ def test_a_good_answer_is_a_suggestion_on_top_of_the_champion() -> None:
         f"{{}} or {json.dumps(GOOD)}",
         f'The noise:\n```json\n{{"sd": 3}}\n```\nSo:\n```json\n{json.dumps(GOOD)}\n```',
         f"{json.dumps(GOOD)}\n\nOnce more:\n{json.dumps(GOOD)}",
+        f"The curve: {json.dumps({'loss': [0] * 1001})}\n{json.dumps(GOOD)}",
+        f"The curve:\n```json\n{[0] * 1001}\n```\n```json\n{json.dumps(GOOD)}\n```",
     ],
 )
 def test_an_answer_is_read_whatever_is_around_it(reply: Reply | str) -> None:

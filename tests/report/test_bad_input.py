@@ -63,7 +63,7 @@ def test_no_page_holds_a_key_nor_half_of_one(
     history = told(search(12, cancels=False), f"my key is {key}")
     history = (*history, *told((replace(tried(history, None), verdict=Verdict("crash", key)),), key))
     ledger = stored(created(tmp_path), history)
-    ledger.event("showcase", failed="report", error=f"refused: {key}")
+    ledger.event("view", failed="report", error=f"refused: {key}")
 
     markdown = write_report(ledger, FINISHED)
     write_comparison([ledger])
@@ -196,7 +196,7 @@ def test_a_campaign_goes_on_without_its_pages_and_says_so_once(tmp_path: Path, h
 
 
 def faults(ledger: Ledger) -> list[dict[str, str]]:
-    return [event for event in ledger.events() if event["event"] == "showcase"]
+    return [event for event in ledger.events() if event["event"] == "view"]
 
 
 def until(holds: object) -> None:
@@ -226,7 +226,7 @@ def test_a_whole_night_on_a_disk_with_room_for_trials_only(tmp_path: Path, home:
 
     assert campaign.returncode == 0, said
     assert {event["failed"] for event in faults(Ledger.open("n"))} >= {"report"}
-    assert nightshift("report", "n").returncode == 0 and "showcase" not in said
+    assert nightshift("report", "n").returncode == 0 and "File too large" not in said
     assert "File too large" in (home / "n/report.html").read_text(), "the report of the morning says it"
 
 

@@ -107,6 +107,10 @@ def test_a_certificate_that_a_crash_has_cost_leads_to_a_duel(tmp_path: Path, hom
     answers = dict(Facts.of(ledger, FINISHED).answers)
     assert answers["What failed?"].endswith("1 fresh run of the certificate crashed")
     assert answers["What next?"].startswith("nightshift duel n/1 n/baseline compares them again")
+    store(ledger, certified(1, [80, 82, 79], [81, None, 80, 83]))
+    answers = dict(Facts.of(ledger, FINISHED).answers)
+    assert answers["What failed?"].endswith("1 fresh run of the certificate crashed")
+    assert "duel" not in answers["What next?"], "the crash of a run of the baseline has not cost it"
 
 
 @pytest.mark.parametrize("state", ["stopped", "interrupted"])
@@ -147,6 +151,15 @@ def test_a_certificate_that_failed_is_not_called_real(tmp_path: Path, home: Path
     assert facts.gain == "-"
 
 
+def test_a_view_that_failed_is_an_incident_also_where_an_earlier_version_called_it_a_showcase(
+    tmp_path: Path, home: Path
+) -> None:
+    ledger = created(tmp_path)
+    for kind in ("showcase", "view"):
+        ledger.event(kind, failed="page", error="timeout")
+    assert Facts.of(ledger).incidents == (("view", "failed: page, error: timeout"),) * 2
+
+
 def test_the_runs_of_all_certificates_are_told_and_each_run_once(tmp_path: Path, home: Path) -> None:
     ledger = stored(created(tmp_path), search(6, cancels=False))
     first = certified(1, [80, 120, 40], [81, 79, 83])
@@ -157,6 +170,10 @@ def test_the_runs_of_all_certificates_are_told_and_each_run_once(tmp_path: Path,
     store(ledger, replace(certified(2, [80, 120], [81, 79]), look=3))
 
     assert "13 runs for certificates" in dict(Facts.of(ledger, FINISHED).answers)["What did it cost?"]
+    store(ledger, certified(1, [80, 120], [81, 79], on="elsewhere"))
+    facts = Facts.of(ledger, FINISHED)
+    assert "17 runs for certificates" in dict(facts.answers)["What did it cost?"]
+    assert [part.seconds for part in facts.time if part.style == "certifying"] == [17 * 5.0]
 
 
 def test_why_the_baselines_runs_of_the_search_do_not_count_is_said_where_nothing_was_shown(

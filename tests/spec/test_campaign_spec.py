@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import re
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from flows.cli.set_option import SetOptions, overrides_only, parse_settings
 from flows.spec.advanced import Advanced
 from flows.spec.campaign_spec import CampaignSpec, differences
 from flows.spec.clock_time import next_time
+from flows.spec.environment import check_editable
 from flows.spec.options import TIME
 from tasks.cancellers.curve import ByCurve
 from tests.support.toy import QUADRATIC, quadratic
@@ -121,9 +123,20 @@ def test_a_proposer_of_edits_needs_a_file_of_the_program_that_it_may_edit(tmp_pa
     spec(environment=str(folder), rule="greedy").check()
     mine = {"proposer": "agent", "advanced": {"options": {"command": ["true"]}, "allow_unsandboxed": True}}
     with pytest.raises(
-        Refused, match=r"editable = \['train.py'\], and none of these is a file of program = \['fit.py'"
+        Refused, match=r"editable = \['train.py'\], and none of these is a file of its program \(fit.py"
     ):
         spec(environment=str(folder), rule="greedy", **mine).check()
+
+
+def test_a_trainers_own_program_may_be_edited_beside_files_of_the_environment(tmp_path: Path) -> None:
+    folder = tmp_path / "pole"
+    shutil.copytree(environments.find("cartpole"), folder)
+    text = (folder / "environment.toml").read_text()
+    (folder / "environment.toml").write_text(f'program = ["net.py"]\n{text}')
+    (folder / "net.py").touch()
+    check_editable(environments.load(folder))
+    with pytest.raises(Refused, match=r"none of these is a file of its program \(net.py, train.py"):
+        check_editable(environments.load(folder, {"editable": ["environment.toml"]}))
 
 
 def test_a_time_that_is_over_does_not_keep_a_campaign_from_being_resumed(tmp_path: Path) -> None:

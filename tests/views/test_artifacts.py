@@ -53,7 +53,7 @@ def runs(name: str) -> list[str]:
 
 
 def faults(ledger: Ledger) -> list[str]:
-    return [event["failed"] for event in ledger.events() if event["event"] == "showcase"]
+    return [event["failed"] for event in ledger.events() if event["event"] == "view"]
 
 
 def picture_of(ledger: Ledger, history: History) -> bytes:
