@@ -65,7 +65,7 @@ def picture_of(ledger: Ledger, history: History) -> bytes:
     return png(picture)
 
 
-def until(true: Callable[[], bool], seconds: float = 30.0) -> None:
+def until(true: Callable[[], bool], seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline, f"not within {seconds:g} s"
