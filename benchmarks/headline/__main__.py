@@ -1,17 +1,17 @@
 """A published headline, repeated: BipedalWalker from 135.6 to 296.6 in 30 trials, and its transfer to four robots.
 
     python -m benchmarks.headline facts
-    python -m benchmarks.headline problem --budget 120
+    python -m benchmarks.headline problem --budget 120 [--problem walker|envpool]
     python -m benchmarks.headline repeat --config start|best|original --budget 720 --seeds 5 [--checkout FOLDER]
     python -m benchmarks.headline repeat --config champion --campaign NAME --budget 720 --seeds 5
     python -m benchmarks.headline campaigns --budget 240 --trials 12 [--proposer tpe] [--seeds 1 2 3]
-        [--problem walker|original]
+        [--problem walker|envpool|original]
     python -m benchmarks.headline transfer --campaign NAME [--robots hopper walker2d half_cheetah ant] [--budget 240]
     python -m benchmarks.headline table [--plot FILE]
 
 zjianyi/autoRL reports one run of each configuration, with a fixed seed, of twelve minutes. Here each is run several
 times, with seeds of its own, judged by 100 episodes that are drawn anew. `facts` lists what was published, the file
-that says so, and where our program differs.
+that says so, and where our program differs. `--problem envpool` is the walker trained with EnvPool on one core.
 
 problem     write the environment of a campaign from the published start, for other commands, and print its folder
 repeat      fresh runs of a published configuration: `start`; `best`, as far as it was published; `original`, the
@@ -51,7 +51,7 @@ def main() -> None:
     checkout = options.checkout.absolute() if options.checkout else None
     place = Workplace(options.home.absolute(), options.store.absolute(), options.episodes, checkout)
     if options.command == "problem":
-        print(place.problem("walker", options.budget))
+        print(place.problem(options.problem, options.budget))
         return
     with resumable():
         perform(place, options)
@@ -65,7 +65,7 @@ def main() -> None:
 def perform(place: Workplace, options: argparse.Namespace) -> None:
     """Run what the command asks for and is not kept yet; `table` asks for nothing."""
     if options.command == "repeat":
-        measure.repeat(place, options.config, options.campaign, options.budget, options.seeds)
+        measure.repeat(place, options.problem, options.config, options.campaign, options.budget, options.seeds)
     elif options.command == "campaigns":
         trials = 1 if options.proposer == PUBLISHED else options.trials
         for seed in options.seeds:
@@ -90,13 +90,15 @@ def parsed() -> argparse.Namespace:
     shared.add_argument("--plot", type=Path, help="draw the last transfer into this file")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("facts", help="what was published, and where our program differs")
-    commands.add_parser("problem", parents=[shared], help="write the environment of such a campaign")
-    repeat = commands.add_parser("repeat", parents=[shared], help="fresh runs of a published configuration")
+    walkers = argparse.ArgumentParser(add_help=False)
+    walkers.add_argument("--problem", choices=tuple(problems.WALKERS), default="walker", help="of our program")
+    commands.add_parser("problem", parents=[shared, walkers], help="write the environment of such a campaign")
+    repeat = commands.add_parser("repeat", parents=[shared, walkers], help="fresh runs of a published configuration")
     repeat.add_argument("--config", choices=tables.CONFIGURATIONS, default="start")
     repeat.add_argument("--campaign", default="", help="whose champion")
     repeat.add_argument("--seeds", type=int, default=5, help="runs, with the seeds from 1 on")
     search = commands.add_parser("campaigns", parents=[shared], help="campaigns from the published start")
-    search.add_argument("--problem", choices=("walker", "original"), default="walker")
+    search.add_argument("--problem", choices=(*problems.WALKERS, "original"), default="walker")
     search.add_argument("--proposer", default="tpe", help=f"one of Nightshift's, or {PUBLISHED}")
     search.add_argument("--trials", type=int, default=12)
     search.add_argument("--hours", type=float, default=24.0, help="of each campaign at most")
@@ -109,6 +111,8 @@ def parsed() -> argparse.Namespace:
     options = parser.parse_args()
     if options.command == "campaigns" and options.proposer == PUBLISHED and options.problem == "original":
         parser.error("--proposer published is an edit of our program, and cannot be made in the original")
+    if options.command == "repeat" and options.config == "original" and options.problem != "walker":
+        parser.error(f"--problem {options.problem} is of our program, and cannot be made of the original")
     if options.command == "repeat" and (options.config == CHAMPION) != bool(options.campaign):
         parser.error("--config champion and --campaign NAME need each other")
     if "original" in (getattr(options, "config", ""), getattr(options, "problem", "")) and options.checkout is None:

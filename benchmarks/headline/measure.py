@@ -52,7 +52,7 @@ class SearchRow:
 
     campaign: str
     problem: str
-    """`walker`, our program from the published start; or `original`, the published program."""
+    """A name of problems.WALKERS, our program from the published start; or `original`, the published program."""
     proposer: str
     budget_seconds: float
     seed: int
@@ -106,9 +106,9 @@ class Workplace:
         return Rows(self.results / CAMPAIGNS, SearchRow)
 
     def problem(self, name: str, budget: float) -> Path:
-        """The folder of `walker` or `original`. Raises ValueError without the checkout that it is made of."""
+        """The folder of a walker or `original`. Raises ValueError without the checkout that it is made of."""
         if name != "original":
-            return problems.walker(self.problems, budget, self.episodes)
+            return problems.walker(self.problems, budget, self.episodes, name)
         if self.checkout is None:
             raise ValueError("the original program is imported from its repository: name a clone with --checkout")
         return problems.original(self.problems, self.checkout, self.home)
@@ -120,23 +120,26 @@ class Workplace:
         return "--set", f"budget_seconds={budget:g}", "--set", f"control.episodes={self.episodes}"
 
 
-def repeat(place: Workplace, configuration: str, campaign: str, budget: float, seeds: int) -> None:
+def repeat(place: Workplace, problem: str, configuration: str, campaign: str, budget: float, seeds: int) -> None:
     """Train and judge a configuration with the seeds 1 to `seeds`, but those that are done.
 
     Raises:
         CommandFailed: the champion of a campaign is asked for that has none.
     """
-    problem = "original" if configuration == "original" else "walker"
+    problem = "original" if configuration == "original" else problem
     environment = place.problem(problem, budget)
     stated = problems.configuration(configuration, place.problems)
     if configuration == CHAMPION:
         stated = "--params", _champion(place, campaign)
     kept = place.runs
+    asked = (problem, configuration, campaign, budget)
     done = {
-        (row.configuration, row.campaign, row.budget_seconds, row.run) for row in kept.rows if row.stage == "repeat"
+        row.run
+        for row in kept.rows
+        if row.stage == "repeat" and (row.environment, row.configuration, row.campaign, row.budget_seconds) == asked
     }
     for seed in range(1, seeds + 1):
-        if (configuration, campaign, budget, seed) in done:
+        if seed in done:
             continue
         found = nightshift(
             place.home, "try", str(environment), *stated, "--seed", str(seed), "--trust", "--json",
@@ -168,7 +171,7 @@ def campaign(place: Workplace, problem: str, budget: float, trials: int, hours: 
     folder = place.problem(problem, budget)
     asked: tuple[str, ...] = (str(folder), "--proposer", proposer, "--trials", str(trials))
     if proposer == PUBLISHED:
-        asked = (str(problems.published(place.problems, budget, place.episodes)),)
+        asked = (str(problems.published(folder)),)
     found = figures(
         nightshift(
             place.home, "run", *asked, "--name", name, "--seed", str(seed), "--hours", f"{hours:g}", "--trust",

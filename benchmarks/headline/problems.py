@@ -18,6 +18,8 @@ from environments.space import Value
 PROGRAM = CHECKOUT / "tasks/trainers/ppo.py"
 TITLES = {"hopper": "Hopper-v5", "walker2d": "Walker2d-v5", "half_cheetah": "HalfCheetah-v5", "ant": "Ant-v5"}
 ROBOTS = tuple(TRANSFER)
+WALKERS: dict[str, dict[str, Any]] = {"walker": {}, "envpool": {"cores": 1, "fixed": {"simulator": "envpool"}}}
+"""Changes of environment.toml: as it is, or trained with EnvPool on one core, so that two runs go on side by side."""
 SPACE: dict[str, dict[str, Any]] = {
     "learning_rate": {"type": "float", "low": 1e-4, "high": 3e-3, "log": True},
     "num_envs": {"type": "choice", "values": [4, 8, 16, 32, 64, 128, 256]},
@@ -43,9 +45,10 @@ STACK = (
 )
 
 
-def walker(folder: Path, budget: float, episodes: int = EPISODES) -> Path:
-    """The folder of BipedalWalker from the published start."""
-    return _written(folder / f"walker_{budget:g}", "bipedal_walker", "BipedalWalker-v3", budget, episodes)
+def walker(folder: Path, budget: float, episodes: int = EPISODES, name: str = "walker") -> Path:
+    """The folder of BipedalWalker from the published start, for a name of WALKERS."""
+    place = folder / f"{name}_{budget:g}"
+    return _written(place, "bipedal_walker", "BipedalWalker-v3", budget, episodes, **WALKERS[name])
 
 
 def robot(folder: Path, name: str, budget: float, episodes: int = EPISODES) -> Path:
@@ -62,14 +65,14 @@ def original(folder: Path, checkout: Path, home: Path) -> Path:
     return place
 
 
-def published(folder: Path, budget: float, episodes: int = EPISODES) -> Path:
-    """A spec.toml for a campaign that tries the published best, and then certifies it."""
+def published(walker: Path) -> Path:
+    """A spec.toml for a campaign that tries the published best in a folder of BipedalWalker, and then certifies it."""
     entry = {"rationale": "the published best", "params": dict(BEST), "edit": best_edit()}
     document = {
-        "environment": str(walker(folder, budget, episodes)), "proposer": "scripted", "trials": 1,
+        "environment": str(walker), "proposer": "scripted", "trials": 1,
         "advanced": {"options": {"proposals": [entry]}},
     }  # fmt: skip
-    path = folder / f"published_{budget:g}.toml"
+    path = walker.with_name(f"published_{walker.name}.toml")
     path.write_text(tomlkit.dumps(document))
     return path
 
@@ -100,14 +103,17 @@ def best_edit() -> str:
     return "".join(lines)
 
 
-def _written(place: Path, like: str, gym_id: str, budget: float, episodes: int) -> Path:
+def _written(
+    place: Path, like: str, gym_id: str, budget: float, episodes: int, fixed: Mapping[str, Value] = {}, **changes: Value
+) -> Path:
     """A folder made of a bundled environment, with the published start as its baseline."""
     found = environments.find(like)
     document = tomlkit.parse((found / "environment.toml").read_text()).unwrap()
     document.pop("variants", None)
     document["control"] = {"id": gym_id, "episodes": episodes, "other_episodes": 0, "deterministic": True}
     document |= {"title": f"{gym_id} from the published start", "budget_seconds": float(budget)}
-    document |= {"space": _space(START), "fixed": {key: value for key, value in START.items() if key not in SPACE}}
+    document |= {"space": _space(START), **changes}
+    document["fixed"] = {**{key: value for key, value in START.items() if key not in SPACE}, **fixed}
     place.mkdir(parents=True, exist_ok=True)
     (place / "environment.toml").write_text(tomlkit.dumps(document))
     (place / "program.md").write_text(

@@ -69,15 +69,16 @@ def show(runs: Sequence[RunRow], campaigns: Sequence[SearchRow], console: Consol
 def repeats(runs: Sequence[RunRow]) -> Table:
     """Fresh runs of the published configurations, and of champions."""
     table = Table(
-        "configuration", "budget, s", "runs", "failed", "mean", "sd", "mean at least (95 %)", "lowest .. highest",
-        "published", box=MARKDOWN, title="Repeated", caption="published: one run",
+        "configuration", "problem", "budget, s", "runs", "failed", "mean", "sd", "mean at least (95 %)",
+        "lowest .. highest", "published", box=MARKDOWN, title="Repeated", caption="published: one run",
     )  # fmt: skip
     mine = [row for row in runs if row.stage == "repeat"]
-    for name, campaign, budget in sorted({_repeated(row) for row in mine}, key=_order):
-        found = summary(row for row in mine if _repeated(row) == (name, campaign, budget))
+    for name, campaign, problem, budget in sorted({_repeated(row) for row in mine}, key=_order):
+        found = summary(row for row in mine if _repeated(row) == (name, campaign, problem, budget))
         said = PUBLISHED["best" if name in ("best", "champion") else "start"] if budget == BUDGET_SECONDS else None
         table.add_row(
             f"{name} {campaign}".rstrip(),
+            problem,
             f"{budget:g}",
             str(len(found.scores)),
             str(found.failed),
@@ -187,9 +188,9 @@ def _sd(found: Summary) -> str:
     return "" if math.isnan(found.sd) else f"{found.sd:.3g}"
 
 
-def _repeated(row: RunRow) -> tuple[str, str, float]:
-    return row.configuration, row.campaign, row.budget_seconds
+def _repeated(row: RunRow) -> tuple[str, str, str, float]:
+    return row.configuration, row.campaign, row.environment, row.budget_seconds
 
 
-def _order(key: tuple[str, str, float]) -> tuple[float, int, str]:
-    return key[2], CONFIGURATIONS.index(key[0]), key[1]
+def _order(key: tuple[str, str, str, float]) -> tuple[float, int, str, str]:
+    return key[3], CONFIGURATIONS.index(key[0]), key[1], key[2]

@@ -50,9 +50,14 @@ def rows(folder: Path, name: str) -> list[dict[str, str]]:
 
 
 def test_the_problem_of_a_campaign_can_be_written_for_other_commands(tmp_path: Path) -> None:
-    written = Path(told(tmp_path, "problem", *SMALL).strip())
+    plain, quick = (
+        environments.load(Path(told(tmp_path, "problem", *SMALL, "--problem", name).strip()))
+        for name in problems.WALKERS
+    )
 
-    assert environments.load(written).budget_seconds == 3
+    assert plain.budget_seconds == quick.budget_seconds == 3
+    assert (plain.cores, quick.cores) == (2, 1)
+    assert quick.fixed == {**plain.fixed, "simulator": "envpool"}
 
 
 @pytest.mark.slow
