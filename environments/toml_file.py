@@ -40,11 +40,12 @@ def read(path: Path) -> dict[str, Any]:
     """The tables of a TOML file.
 
     Raises:
-        Refused: it is not TOML.
-        OSError: it cannot be read.
+        Refused: it cannot be read, or is not TOML.
     """
     try:
         text = path.read_bytes().decode()
+    except OSError as wrong:
+        raise Refused(f"{path}: {wrong.strerror}") from wrong
     except UnicodeDecodeError as wrong:
         raise Refused(f"{path}: not TOML: it is not written in UTF-8 ({wrong.reason} at byte {wrong.start})") from wrong
     try:

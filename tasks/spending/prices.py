@@ -39,9 +39,9 @@ class Prices(BaseModel):
 def prices(home: Path) -> Prices:
     """What budget.toml states; nothing without the file. Refused if it is damaged."""
     path = home / FILE
+    if not path.exists():
+        return Prices()
     try:
         return Prices(**toml_file.read(path))
-    except FileNotFoundError:
-        return Prices()
     except ValidationError as wrong:
         raise plugins.explain(wrong, str(path), Prices) from wrong

@@ -130,7 +130,7 @@ def check_name(name: str) -> str:
 
 def campaigns() -> tuple[str, ...]:
     """Every campaign in this home, the newest last."""
-    found = home().glob("*/campaign.json")
+    found = filter(Path.is_file, home().glob("*/campaign.json"))
     return tuple(path.parent.name for path in sorted(found, key=lambda path: (path.stat().st_mtime, path)))
 
 

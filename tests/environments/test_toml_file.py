@@ -41,6 +41,12 @@ def test_a_mistake_is_quoted_with_what_to_write(tmp_path: Path, text: str, line:
     assert quoted.startswith(line) and remedy in advice
 
 
+def test_a_file_that_cannot_be_read_is_refused_by_its_path(tmp_path: Path) -> None:
+    for path in (tmp_path / "missing.toml", tmp_path):
+        with pytest.raises(Refused, match=f"{path}: (No such file|Is a directory)"):
+            toml_file.read(path)
+
+
 @pytest.mark.parametrize(
     "text", ["a = \x1b[2Jx", "a = 1" + "x" * 100_000, "x = " + "[" * 5000, "a = 1\x0bb = c\nd = e"]
 )

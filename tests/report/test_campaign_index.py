@@ -87,6 +87,7 @@ def test_a_campaign_that_cannot_be_read_says_so_and_hides_no_other(tmp_path: Pat
     write_report(stored(created(tmp_path, "good"), search(3, cancels=False)), FINISHED)
     (home / "bad").mkdir()
     (home / "bad/campaign.json").write_text(broken)
+    (home / "no campaign/campaign.json").mkdir(parents=True)
 
     states = {row.name: row.state for row in rows()}
 

@@ -110,10 +110,7 @@ def newest_unfinished() -> str:
 
 def _read_spec(path: Path) -> dict[str, Any]:
     """Read a spec.toml; an environment that is a path is relative to the file."""
-    try:
-        spec = toml_file.read(path)
-    except OSError as wrong:
-        raise Refused(f"{path}: {wrong.strerror}") from wrong
+    spec = toml_file.read(path)
     if path.name == FILE:
         raise Refused(f"{path} is an environment, not a spec: name its folder, {path.absolute().parent}")
     if "environment" not in spec:
