@@ -31,7 +31,7 @@ from rich.table import Table
 import environments
 from benchmarks.start import spread
 from environments import Environment
-from flows.engine.preparation import acting_kind, training_kind
+from flows.engine.preparation import judging_kind, training_kind
 from tasks import evaluate, imports_ahead, judged_start, train
 from tasks.evaluate import PipedCandidate
 from tasks.sandbox import confinement
@@ -135,6 +135,8 @@ def main() -> None:
     options = parser.parse_args()
     levels = [f.level for f in findings() if f.works and options.level in (None, f.level)]
     environment = environments.named(options.environment)
+    if environment.trainer not in ("ppo", "sac"):
+        parser.error(f"--environment {options.environment}: its trainer {environment.trainer} needs prepared files")
     figures: dict[str, dict[str, dict[str, float]]] = {}
     for level in levels:
         values = starts(environment, level, options.rounds)
@@ -150,7 +152,7 @@ def starts(environment: Environment, level: Level, rounds: int) -> dict[str, lis
         folder.chmod(0o755)
         learner, player = (Place(folder / name, environment, level) for name in ("learner", "player"))
         programs = {"training": (learner.ready_training, imports_ahead.for_training(environment))}
-        if ahead := imports_ahead.for_acting(environment):
+        if ahead := imports_ahead.for_judging(environment):
             programs["act"] = (player.ready_acting, ahead)
             player.leave_policy()
         shuffle = random.Random(0).shuffle
@@ -194,7 +196,7 @@ def beside(learner: Place, ahead: ImportsAhead, folder: Path, cores: Sequence[in
 def made(environment: Environment, warm: Templates) -> dict[str, dict[str, float]]:
     """Make the templates; what each has cost."""
     costs = {}
-    for what, kind in (("training", training_kind(environment)), ("act", acting_kind(environment))):
+    for what, kind in (("training", training_kind(environment)), ("act", judging_kind(environment))):
         if kind:
             template = warm._template(kind, ())
             template.wait()

@@ -80,7 +80,7 @@ def judge_run(
         with slot.use.timed("judge"), Program(
             command, cwd=directory, log=place.judge_log, marker=marker, level=isolation.level,
             view=view(environment, place), limits=environment.limits, pipes=True, slot=slot,
-            counted=judge.runs_in == "workspace", ahead=imports_ahead.for_acting(environment),
+            counted=judge.runs_in == "workspace", ahead=imports_ahead.for_judging(environment),
         ) as program:  # fmt: skip
             try:
                 candidate = PipedCandidate(program, place.result)

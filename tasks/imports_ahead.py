@@ -7,6 +7,7 @@ itself. Programs of trainers that are not listed, such as `command`, start cold.
 from __future__ import annotations
 
 from environments import Environment
+from environments.judges.text import Text
 from tasks.sandbox.warm.kind import ImportsAhead
 
 CONTROL = ("numpy", "gymnasium", "torch")
@@ -18,13 +19,16 @@ HUB = (
     "trl:GRPOConfig",
     "trl:GRPOTrainer",
 )
+GENERATOR = ("numpy", "torch", *HUB[:2], "transformers:GenerationMixin", "transformers.modeling_layers")
+"""Of environments/judges/_generate.py: all that it imports to load a model but the module of its kind of model."""
 ONE_THREAD = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
 """Keeps pyarrow from beginning a thread of its allocator, which no fork would have."""
 OFFLINE = {
     "HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "WANDB_MODE": "disabled",
     "DISABLE_MLFLOW_INTEGRATION": "true", "TOKENIZERS_PARALLELISM": "false",
 }  # fmt: skip
-"""As tasks/trainers/grpo.py sets them before it imports the packages of HUB, where the model is on the disk."""
+"""As tasks/trainers/grpo.py sets them before it imports the packages of HUB, where the model is on the disk, and as the
+generator does."""
 
 
 def for_training(environment: Environment) -> ImportsAhead:
@@ -38,9 +42,12 @@ def for_training(environment: Environment) -> ImportsAhead:
     return ImportsAhead()
 
 
-def for_acting(environment: Environment) -> ImportsAhead:
-    """What its trainer's program imports until it plays."""
-    acts = environment.trainer in ("ppo", "sac") and environment.judge.runs_in == "workspace"
+def for_judging(environment: Environment) -> ImportsAhead:
+    """What the program under judgement imports until it plays, or until it has loaded the model."""
+    judge = environment.judge
+    if isinstance(judge, Text) and judge.backend == "transformers":
+        return ImportsAhead(GENERATOR, ONE_THREAD | OFFLINE | {"HF_HUB_DISABLE_PROGRESS_BARS": "1"})
+    acts = environment.trainer in ("ppo", "sac") and judge.runs_in == "workspace"
     return ImportsAhead(CONTROL) if acts else ImportsAhead()
 
 

@@ -54,7 +54,7 @@ def warm_starts(spec: CampaignSpec, ledger: Ledger, environment: Environment) ->
     with templates.opened(
         ledger.path / TEMPLATES, ledger.campaign.campaign_id, lambda why: ledger.event("cold_start", why=why)
     ) as warm:
-        for kind in filter(None, (training_kind(environment), acting_kind(environment))):
+        for kind in filter(None, (training_kind(environment), judging_kind(environment))):
             warm.prepare(kind)
         yield
 
@@ -65,14 +65,14 @@ def training_kind(environment: Environment) -> Kind | None:
     return kind_of(workspace.fill(environment.train_cmd, values), imports_ahead.for_training(environment))
 
 
-def acting_kind(environment: Environment) -> Kind | None:
+def judging_kind(environment: Environment) -> Kind | None:
     """The kind of its programs under judgement; None if they start cold."""
     judge = environment.judge
-    if judge.runs_in != "workspace":
-        return None
     values = evaluate.judge_placeholders(environment, TrialDir(Path("trial")), seed=0)
-    command = judged_start.command(workspace.fill(judge.command(), values))
-    return kind_of(command, imports_ahead.for_acting(environment), pipes=True)
+    command = workspace.fill(judge.command(), values)
+    if judge.runs_in == "workspace":
+        command = judged_start.command(command)
+    return kind_of(command, imports_ahead.for_judging(environment), pipes=True)
 
 
 def report_pool(environment: Environment) -> Path | None:

@@ -226,7 +226,7 @@ def _policy(
     with Program(
         judged_start.command(command), cwd=side.place.workspace, log=folder / f"{side.name}.txt", marker=marker,
         level=isolation.level, view=view(environment, side.place), limits=environment.limits, pipes=True,
-        ahead=imports_ahead.for_acting(environment),
+        ahead=imports_ahead.for_judging(environment),
     ) as program:  # fmt: skip
         try:
             yield PipedCandidate(program, Path(os.devnull))

@@ -8,16 +8,17 @@ from pathlib import Path
 import pytest
 
 import environments
-from flows.engine.preparation import acting_kind, training_kind, warm_starts
+from flows.engine.preparation import judging_kind, training_kind, warm_starts
 from flows.spec.campaign_spec import CampaignSpec
 from tasks import imports_ahead
 from tasks.evaluate import judge_run
 from tasks.sandbox.isolation import Isolation
+from tasks.sandbox.outputs import checkpoint
 from tasks.sandbox.warm import templates
 from tasks.sandbox.warm.kind import Kind
-from tasks.store.workspace import TrialDir
+from tasks.store.workspace import TrialDir, program_digest
 from tasks.train import run_program
-from tasks.trial import Proposal
+from tasks.trial import Proposal, Run
 from tests.support.noisy import campaign, noisy
 
 TOML = """
@@ -66,7 +67,25 @@ def test_trainings_and_judgements_are_of_the_kinds_that_a_campaign_prepares(
     assert run.status == "finished", run.error
     judge_run("test-templates", environment, isolation, place, run, 1)  # it never answers: a crash
     nothing.close()
-    assert asked == [training_kind(environment), acting_kind(environment)]
+    assert asked == [training_kind(environment), judging_kind(environment)]
+
+
+def test_the_generator_of_a_text_judge_is_of_the_kind_that_a_campaign_prepares(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = environments.named("arithmetic")
+    place = TrialDir(tmp_path / "trials/0001")
+    place.out.mkdir(parents=True)
+    place.workspace.mkdir()
+    nothing = Recording(tmp_path / "templates", "test-templates", print)
+    monkeypatch.setattr(templates, "_open", nothing)
+    asked.clear()
+    run = Run("trials/0001", 1, 1.0, "finished", program=program_digest(place), checkpoint=checkpoint(place.out))
+    score = judge_run("test-templates", environment, Isolation("none"), place, run, 1)
+    assert score.error is not None and "there are no questions" in score.error
+    nothing.close()
+    assert asked == [judging_kind(environment)]
+    assert asked[0].ahead
 
 
 def test_a_certificate_elsewhere_has_the_packages_of_that_environment_imported_and_no_others(
@@ -84,7 +103,7 @@ def test_a_certificate_elsewhere_has_the_packages_of_that_environment_imported_a
     with warm_starts(spec, ledger, ledger.environment):
         assert prepared == [], "programs of the trainer `command` start cold"
     with warm_starts(spec, ledger, other):
-        assert prepared == [training_kind(other), acting_kind(other)]
+        assert prepared == [training_kind(other), judging_kind(other)]
 
 
 @pytest.mark.parametrize("name", ["cartpole", "lunar_lander", "pendulum", "arithmetic"])
@@ -93,7 +112,7 @@ def test_every_package_of_the_lists_can_be_imported_ahead(name: str) -> None:
     import importlib.util
 
     environment = environments.named(name)
-    for ahead in (imports_ahead.for_training(environment), imports_ahead.for_acting(environment)):
+    for ahead in (imports_ahead.for_training(environment), imports_ahead.for_judging(environment)):
         for entry in ahead.modules:
             assert importlib.util.find_spec(entry.partition(":")[0].partition(".")[0]), entry
     assert imports_ahead.for_training(environment)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -35,7 +35,10 @@ AHEAD = ImportsAhead(("json", "tempfile", "random"))
 WORLD = """
 \"\"\"What a program sees of itself.\"\"\"
 import json, os, random, resource, signal, socket, sys, tempfile, time
-import beside
+try:
+    import beside
+except ImportError:
+    beside = None
 
 def status(name):
     return [line.split()[1:] for line in open("/proc/self/status") if line.startswith(name)]
@@ -64,7 +67,7 @@ print(json.dumps({
         "Uid", "Gid", "Groups", "Cap", "NoNewPrivs", "Seccomp:", "SigPnd", "SigBlk", "SigIgn", "SigCgt", "ShdPnd", "Threads", "Cpus_allowed_list", "Umask")},
     "descriptors": {entry: os.readlink(f"/proc/self/fd/{entry}").partition(":")[0]
                     for entry in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{entry}")},
-    "beside": beside.__file__, "tempdir": tempfile.gettempdir(), "nice": os.nice(0), "session": os.getsid(0) == os.getpid(),
+    "beside": getattr(beside, "__file__", None), "tempdir": tempfile.gettempdir(), "nice": os.nice(0), "session": os.getsid(0) == os.getpid(),
     "oom": open("/proc/self/oom_score_adj").read(), "home": os.path.expanduser("~"),
     "files": {top: listed(top) for top in (folder, os.getcwd(), out, tempfile.gettempdir(), "/")},
     "modes": {top: oct(os.stat(top).st_mode) for top in (folder, os.getcwd(), out, "/")},
@@ -82,8 +85,8 @@ print(json.dumps({
 class Trial:
     """A trial's folder, with a program in it."""
 
-    def __init__(self, folder: Path, code: str, level: Level) -> None:
-        self.folder, self.level = folder, level
+    def __init__(self, folder: Path, code: str, level: Level, flags: Sequence[str] = ()) -> None:
+        self.folder, self.level, self.flags = folder, level, flags
         (folder / "workspace").mkdir(parents=True)
         (folder / "out").mkdir()
         (folder / "workspace/train.py").write_text(code)
@@ -94,7 +97,7 @@ class Trial:
 
     def start(self, *arguments: str, ahead: ImportsAhead = AHEAD, slot: Slot = NOWHERE, pipes: bool = False) -> Program:
         return Program(
-            ["python", "train.py", *arguments], cwd=self.folder / "workspace", log=self.folder / "log.txt",
+            ["python", *self.flags, "train.py", *arguments], cwd=self.folder / "workspace", log=self.folder / "log.txt",
             marker="test-warm/0001", level=self.level, view=self.view, limits=self.limits, slot=slot, pipes=pipes,
             ahead=ahead,
         )  # fmt: skip
@@ -116,7 +119,8 @@ def warm_starts(folder: Path) -> Iterator[tuple[Templates, list[str]]]:
 
 
 @pytest.mark.parametrize("level", WORKING)
-def test_a_program_sees_the_same_world_cold_and_warm(tmp_path: Path, level: Level) -> None:
+@pytest.mark.parametrize("flags", [(), ("-P",), ("-I", "-B")], ids=" ".join)
+def test_a_program_sees_the_same_world_cold_and_warm(tmp_path: Path, level: Level, flags: Sequence[str]) -> None:
     hear, say = os.pipe()
     fence = fcntl.fcntl(hear, fcntl.F_DUPFD, 40)  # a number that no program has by itself
     slot = Slot("cpu-0", fences=(fence,), cores=(max(os.sched_getaffinity(0)),))
@@ -126,7 +130,7 @@ def test_a_program_sees_the_same_world_cold_and_warm(tmp_path: Path, level: Leve
     )
     for number in range(2):
         place = tmp_path / "0007"
-        trial = Trial(place, WORLD, level)
+        trial = Trial(place, WORLD, level, flags)
         with warm_starts(tmp_path) as (_, told):
             status, printed = trial.run(level, spaces, slot=slot, ahead=AHEAD if number else ImportsAhead())
         assert (status, told) == (0, []), printed
@@ -136,6 +140,7 @@ def test_a_program_sees_the_same_world_cold_and_warm(tmp_path: Path, level: Leve
     for descriptor in (hear, say, fence):
         os.close(descriptor)
     cold, warm_ = seen
+    assert bool(cold["beside"]) == (not flags)
     assert warm_.pop("session") and (cold.pop("session") or level == "bwrap"), "there, bubblewrap leads the cold one's"
     for what in cold:
         assert warm_[what] == cold[what], what
@@ -338,6 +343,14 @@ def test_a_program_goes_on_when_its_template_is_killed(tmp_path: Path, level: Le
         warm._made[0].process.wait()
         wait_for(lambda: program.poll(0.02) is not None)
         assert (program.poll(0), program.left_over(), told) == (5, [], [])
+
+
+def test_a_program_that_imports_nothing_of_its_folder_may_have_any_names_there(tmp_path: Path) -> None:
+    trial = Trial(tmp_path / "0001", "import json\nprint(hasattr(json, 'loads'))", "none", ("-I", "-B"))
+    (trial.folder / "workspace/json.py").touch()
+    with warm_starts(tmp_path) as (warm, told):
+        assert trial.run() == (0, "True\n")
+        assert not told and warm._made
 
 
 DIFFERENT = {

@@ -27,7 +27,7 @@ def warm_starts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Templates]
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(Program.__init__.__kwdefaults__, "ahead", AHEAD)
         patch.setattr(imports_ahead, "for_training", lambda _: AHEAD)
-        patch.setattr(imports_ahead, "for_acting", lambda _: AHEAD)
+        patch.setattr(imports_ahead, "for_judging", lambda _: AHEAD)
         with templates.opened(tmp_path_factory.mktemp("warm") / "templates", "test-warm", told.append) as warm:
             yield warm
             assert warm._made, "every program started cold"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 
 @dataclass(frozen=True)
@@ -20,13 +21,17 @@ class ImportsAhead:
         return bool(self.modules)
 
 
+FLAGS = ("-P", "-I", "-B")
+"""Those of the interpreter that a template may have; one with others starts its programs cold."""
+
+
 @dataclass(frozen=True)
 class Kind:
     """Programs of one kind are forked from the same template, whatever their trial and their sandbox."""
 
     ahead: ImportsAhead
     flags: tuple[str, ...] = ()
-    """Those of the interpreter."""
+    """Some of FLAGS."""
     pipes: bool = False
     """Whether its standard input and output are pipes to the engine."""
 
@@ -35,7 +40,7 @@ def kind_of(command: Sequence[str], ahead: ImportsAhead, *, pipes: bool = False)
     """The kind of a program; None for one that is started cold: nothing is imported ahead for it, or it is no Python
     script of this interpreter."""
     name, *line = command
-    flags = ("-P",) if line[:1] == ["-P"] else ()
+    flags = tuple(takewhile(FLAGS.__contains__, line))
     first = line[len(flags)] if len(line) > len(flags) else ""
     is_script = first == "-c" or (first.endswith(".py") and not first.startswith("-"))
     return Kind(ahead, flags, pipes) if ahead and name in ("python", "python3") and is_script else None

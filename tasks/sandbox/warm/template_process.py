@@ -1,6 +1,6 @@
 """Imports packages, and forks: what a template runs. It never runs, reads or receives anything of a trial.
 
-    python [-P] -c SOURCE PLAN ROOM    # SOURCE is this file: nothing of the checkout is on its path
+    python [FLAGS] -c SOURCE PLAN ROOM    # SOURCE is this file: nothing of the checkout is on its path
 
 PLAN is marshalled, in hex: `modules`, `variables`, `home`, `cores` (to import on, and afterwards), `supervisor` (its
 code) and `channel`, a socket of the engine. There it says `ready`, or why it cannot be. Each message that it gets has
@@ -218,6 +218,8 @@ def check_imports(line: list[str], folder: str) -> None:
     Raises:
         ValueError: a file of it has the name of a module, or it may set variables that packages read.
     """
+    if sys.flags.isolated:  # it imports nothing from there
+        return
     files = list(os.scandir(folder))
     ahead = {name.partition(".")[0] for name in sys.modules.keys() - BARE}
     if named := sorted({entry.name.partition(".")[0] for entry in files} & ahead):
@@ -258,7 +260,7 @@ def without_template(kind: type[BaseException], error: BaseException, trace: typ
 
 def program(line: list[str]) -> tuple[Callable[[], types.CodeType], dict[str, Any]]:
     """How to compile the program of that command line, and the namespace of its __main__."""
-    words = line[1:] if line[0] == "-P" else line
+    words = line[next(at for at, word in enumerate(line) if word == "-c" or not word.startswith("-")) :]
     sys.orig_argv = [sys.executable, *line]
     sys.excepthook = without_template
     module = types.ModuleType("__main__")
