@@ -315,9 +315,10 @@ def test_an_edit_may_come_with_parameters(params: str) -> None:
     assert suggestion.files is not None and "rate = 0.2" in suggestion.files["train.py"]
 
 
-HEAD = 'RATIONALE: a higher rate\nCATEGORY: learning rate\nEXPECTED: +3\nPARAMS: {"lr": 0.02}\n'
+HEADS = ("RATIONALE: a higher rate", "CATEGORY: learning rate", "EXPECTED: +3", 'PARAMS: {"lr": 0.02}')
 
 
+@pytest.mark.parametrize("first", [0, 1, 2])
 @pytest.mark.parametrize("edit", [BLOCK, f"{WHOLE}\n", DIFF])
 @pytest.mark.parametrize(
     "answer",
@@ -328,8 +329,9 @@ HEAD = 'RATIONALE: a higher rate\nCATEGORY: learning rate\nEXPECTED: +3\nPARAMS:
         "```\n{head}\n{edit}",
     ],
 )
-def test_headers_are_read_in_a_fence_too(answer: str, edit: str) -> None:
-    idea, rest = headed(answer.format(head=HEAD, edit=edit), ("train.py",), SPACE, {})
+def test_headers_are_read_in_a_fence_too(answer: str, edit: str, first: int) -> None:
+    head = "\n".join(HEADS[first:] + HEADS[:first]) + "\n"
+    idea, rest = headed(answer.format(head=head, edit=edit), ("train.py",), SPACE, {})
     assert (idea.rationale, idea.category, idea.expected) == ("a higher rate", "learning rate", 3)
     assert idea.params == {"lr": 0.02}
     assert changed(rest, PROGRAM, ("train.py",)) == {"train.py": PROGRAM["train.py"].replace("0.1", "0.2")}
