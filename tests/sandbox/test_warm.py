@@ -353,16 +353,18 @@ def test_a_program_that_imports_nothing_of_its_folder_may_have_any_names_there(t
         assert not told and warm._made
 
 
+SETTING = "import os\nos.environ['OMP_NUM_THREADS'] = '2'\nprint('ran')"
 DIFFERENT = {
-    "a module of its own": ("import json\nprint(hasattr(json, 'loads'))", "json.py", "False\n"),
-    "a variable": ("import os\nos.environ['OMP_NUM_THREADS'] = '2'\nprint('ran')", "other.py", "ran\n"),
+    "a module of its own": ((), "import json\nprint(hasattr(json, 'loads'))", "json.py", "False\n"),
+    "a variable": ((), SETTING, "other.py", "ran\n"),
+    "a variable, isolated": (("-I", "-B"), SETTING, "json.py", "ran\n"),
 }
 
 
 @pytest.mark.parametrize("what", DIFFERENT)
 def test_a_program_that_would_import_something_else_starts_cold(tmp_path: Path, what: str) -> None:
-    code, other, printed = DIFFERENT[what]
-    trial = Trial(tmp_path / "0001", code, "none")
+    flags, code, other, printed = DIFFERENT[what]
+    trial = Trial(tmp_path / "0001", code, "none", flags)
     (trial.folder / "workspace" / other).touch()
     with warm_starts(tmp_path) as (warm, told):
         assert trial.run() == (0, printed)

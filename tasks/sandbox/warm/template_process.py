@@ -218,11 +218,10 @@ def check_imports(line: list[str], folder: str) -> None:
     Raises:
         ValueError: a file of it has the name of a module, or it may set variables that packages read.
     """
-    if sys.flags.isolated:  # it imports nothing from there
-        return
     files = list(os.scandir(folder))
     ahead = {name.partition(".")[0] for name in sys.modules.keys() - BARE}
-    if named := sorted({entry.name.partition(".")[0] for entry in files} & ahead):
+    named = sorted({entry.name.partition(".")[0] for entry in files} & ahead)
+    if named and not sys.flags.isolated:  # then it imports nothing from there
         raise ValueError(f"its {named[0]} has the name of a module that was imported ahead")
     if "-c" in line[:2] or VARIABLES:  # judged, when packages are loaded before it runs; or they are set already
         return
