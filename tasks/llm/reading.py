@@ -17,7 +17,9 @@ THOUGHT = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
 TAG = re.compile(r"<(/?)think(?:ing)?>([ \t]*$)?", re.MULTILINE)
 FENCED = re.compile(r"^[ \t]*```[\w-]*[ \t]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
 HEADER = re.compile(r"[\s*#_>-]*(RATIONALE|CATEGORY|EXPECTED|PARAMS)[\s*_]*:[*_]*[ \t]*", re.IGNORECASE)
-WRAPPED = re.compile(r"^[ \t]*```[\w-]*[ \t]*\n(\s*[*_#]*(?:RATIONALE|CATEGORY|EXPECTED))?", re.MULTILINE | re.IGNORECASE)
+WRAPPED = re.compile(
+    r"^[ \t]*```[\w-]*[ \t]*\n(\s*[*_#]*(?:RATIONALE|CATEGORY|EXPECTED))?", re.MULTILINE | re.IGNORECASE
+)
 LATE = re.compile(r"^[ \t*#_>-]*PARAMS[ \t*_]*:[*_]*\s*\{", re.MULTILINE)
 CLOSING = re.compile(r"^[ \t]*```[ \t]*$", re.MULTILINE)
 IN_FENCE = re.compile(r"\s*(?:```(?:json)?\s*)?(?=\{)")
