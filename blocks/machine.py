@@ -34,8 +34,8 @@ class Machine(Block):
 
     gpus: list[list[int]] = Field(
         default_factory=list,
-        description="Groups of GPUs, by nvidia-smi's numbers; one training uses a whole group. Default: each GPU is a "
-        "slot.",
+        description="Groups of GPUs, by nvidia-smi's numbers; one training uses a whole group. Default: groups "
+        "of as many as the environment asks for.",
         examples=[[[0, 1], [2, 3]]],
     )
     cpu_slots: int | None = Field(

@@ -77,14 +77,11 @@ def check_cores(environment: Environment, layout: Layout = Layout()) -> None:
 
 
 def saved_layout() -> Layout:
-    """The layout saved for this machine at the Prefect server, else an empty one.
+    """The layout saved for this machine at the Prefect server that this process uses, else an empty one.
 
     It is in the Machine block `nightshift-<host>`, for servers that several machines share, else in `nightshift`.
-    Raises ConnectionError when PREFECT_API_URL is set and no server answers there.
+    Raises ConnectionError when no server answers there.
     """
-    api = os.environ.get("PREFECT_API_URL")
-    if not api:
-        return Layout()
     import httpx
     from prefect.client.orchestration import get_client
     from prefect.exceptions import ObjectNotFound
@@ -92,6 +89,9 @@ def saved_layout() -> Layout:
 
     from blocks.machine import Machine
 
+    api = PREFECT_API_URL.value() or os.environ.get("PREFECT_API_URL")
+    if not api:
+        return Layout()
     try:
         # Prefect may have been imported before the address was set; it would start a server of its own.
         with temporary_settings({PREFECT_API_URL: api}), get_client(sync_client=True) as client:

@@ -520,6 +520,9 @@ def saved(lone_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setenv("PREFECT_API_URL", lone_server)
     with temporary_settings({PREFECT_API_URL: lone_server}):
         Machine(cpu_slots=1).save("nightshift", overwrite=True)
+        with monkeypatch.context() as without:  # a server that a command connects to sets no variable
+            without.delenv("PREFECT_API_URL")
+            assert saved_layout() == Layout(cpu_slots=1)
         yield lone_server
         Machine.delete("nightshift")
 
