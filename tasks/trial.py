@@ -251,7 +251,7 @@ class Trial:
     """Over all of its runs."""
     verdict: Verdict
     wall_seconds: float = 0.0
-    """Seconds from its first training to its verdict."""
+    """Seconds from its first training to its verdict, without waits for a slot or in a queue."""
     reruns: tuple[Rerun, ...] = ()
     """Reruns that its verdict needed: of itself, or of the champion."""
     was: tuple[Was, ...] = ()

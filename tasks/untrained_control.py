@@ -74,7 +74,7 @@ def untrained(
 
     Args:
         trained: The trial's first run. Its units were drawn from `trained_seed`.
-        baseline: The first run of the baseline, whose units were drawn from `baseline_seed`, and its score `lent`.
+        baseline: The baseline's first run with a score, `lent`; its units were drawn from `baseline_seed`.
         allowance: As for a search; None: nothing is bounded, so nothing is judged at half of it.
     """
     if known := _known(place, environment):
@@ -138,8 +138,8 @@ def _cut(environment: Environment, trained: Run) -> Cut:
 
 def _can_be_stopped(baseline: TrialDir) -> bool:
     """Whether the baseline trains long enough for any program to be stopped early."""
-    first = workspace.settled(baseline, "")
-    return first is None or first[0].seconds >= SHORTEST_SECONDS
+    known = workspace.settled(baseline, baseline.path.name.partition("-")[2])
+    return known is None or known[0].seconds >= SHORTEST_SECONDS
 
 
 def _without_luck(score: Score, lent: Score, another_seed: Callable[[], Score]) -> Score:

@@ -12,7 +12,7 @@ from environments.judges import Misbehaved
 from environments.judges._questions import Question
 from environments.judges._talk import Completed
 from environments.judges._taskset import Taskset
-from environments.score import Score
+from environments.score import LARGEST, Score
 
 FILE = "answers.jsonl"
 
@@ -21,13 +21,17 @@ def rewards(taskset: Taskset, drawn: Sequence[Question], made: Sequence[Complete
     """The reward of each completion, by question; empty where there are no completions.
 
     Raises:
-        Misbehaved: a reward cannot be computed.
+        Misbehaved: a reward cannot be computed, or averaged with others.
     """
-    pairs = [(question.place, text) for question, one in zip(drawn, made, strict=True) for text in one.texts]
+    asked = [(question, text) for question, one in zip(drawn, made, strict=True) for text in one.texts]
     try:
-        scored = iter(taskset.rewards(pairs))
+        earned = taskset.rewards([(question.place, text) for question, text in asked])
     except ValueError as wrong:
         raise Misbehaved(str(wrong)) from wrong
+    for (question, _), reward in zip(asked, earned, strict=True):
+        if abs(reward) > LARGEST:
+            raise Misbehaved(f"the reward of question {question.id} is {reward:g}, beyond {LARGEST:g}: bound it")
+    scored = iter(earned)
     return [[next(scored) for _ in one.texts] for one in made]
 
 

@@ -93,6 +93,8 @@ def draw(asked: Sequence[Question], many: int, seed: np.random.SeedSequence) -> 
     if many == 0:
         return shuffled
     sources = sorted({question.source for question in asked})
+    if many < len(sources):
+        raise ValueError(f"its pool has {len(sources)} sources, and questions = {many}: ask at least one of each")
     drawn: list[Question] = []
     for at, source in enumerate(sources):
         share = many // len(sources) + (at < many % len(sources))

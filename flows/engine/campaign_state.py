@@ -44,6 +44,8 @@ class CampaignState:
     """Every decided trial, in the order of the decisions."""
     show: Callable[[History], None]
     budget: CampaignBudget
+    nothing_for: tuple[object, ...] = ()
+    """What was known when there was last nothing to propose: nobody is asked again before it changes."""
     _settling: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     @property
@@ -67,7 +69,7 @@ class CampaignState:
                 runner = replace(runner, history=self.history)
                 wanted = weigh(runner.history, self.ledger.environment, self.spec.loaded_rule, tried)
                 if isinstance(wanted, Verdict):
-                    # Queues of other machines say nothing of how long a trial takes.
+                    # Waits for slots and other machines say nothing of how long a trial takes.
                     seconds = max(clock() - began - runner.queued_seconds, 0.0)
                     self._record(runner, tried, runner.decide(tried), seconds)
                     return
@@ -75,11 +77,12 @@ class CampaignState:
 
     def _beside_the_baseline(self, number: int, proposal: Proposal) -> float:
         """Train a trial while the baseline is under way, and wait for its decision; returns the seconds of waiting."""
-        self.runner.train_ahead(number, proposal)
+        runner = self.runner
+        runner.train_ahead(number, proposal)
         began = clock()
         while not self.history:
             interrupt.wait(LOOK_SECONDS)
-        return clock() - began
+        return clock() - began + runner.queued_seconds
 
     def _record(self, runner: Runner, tried: JudgedTrial, verdict: Verdict, seconds: float) -> None:
         at, is_new = self.ledger.at(tried.number), workspace.finished(self.ledger.place(tried.number)) is None

@@ -68,9 +68,12 @@ def hand_over(spec: CampaignSpec, ledger: Ledger, trials: int) -> State[str]:
     from prefect.client.orchestration import get_client
     from prefect.states import Completed
 
+    from flows.engine.recovery import wait_for_the_server
+
     if not has_handed_over(ledger, runtime.flow_run.id):
         ledger.event("continued", flow_run_id=runtime.flow_run.id, trials=trials)
     if runtime.deployment.id:
+        wait_for_the_server(ledger)
         key = f"{ledger.campaign.campaign_id}/after/{runtime.flow_run.id}"
         with get_client(sync_client=True) as client:
             client.create_flow_run_from_deployment(

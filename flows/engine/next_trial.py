@@ -116,8 +116,13 @@ def coming_proposal(state: CampaignState, under_way: Pending, spent: float) -> N
         held = _waiting(parked) and spec.advanced.approval == "all"
         if held and not any(one.number == number for one in parked):
             return WAITS
+        ideas = inbox.waiting(ledger.path, ledger.proposals(history))
+        known = len(history), *under_way, *((one.number, one.state) for one in parked), *(name for name, _ in ideas)
+        if known == state.nothing_for:
+            return WAITS
         found = proposed(state, under_way, parked, number, spent)
         if isinstance(found, Nothing):
+            state.nothing_for = known
             if _waiting(parked):
                 return WAITS
             asks_again = f"nothing to try without {found.because}; `nightshift resume` asks again"

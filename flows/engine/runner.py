@@ -31,6 +31,7 @@ from tasks.store import workspace
 from tasks.store.launch_files import RESULTS, LaunchRequest, Step
 from tasks.store.ledger import Ledger, frozen_elsewhere, machine
 from tasks.store.workspace import TrialDir
+from tasks.system.clock import clock
 from tasks.train import train
 from tasks.trial import History, Proposal, Rerun, Run, Trial, UntrainedControl, Verdict, baseline
 from tasks.untrained_control import untrained
@@ -58,7 +59,7 @@ class Runner:
     launched: bool = False
     """Whether it runs inside a deployment run (flows/trial.py), not in the campaign's process."""
     queued: list[tuple[float, float]] = field(default_factory=list)
-    """Begin and end of each wait of its runs in a queue of other machines, on the engine's clock."""
+    """Begin and end of each wait of its runs, for a slot or in a queue of other machines, on the engine's clock."""
 
     @property
     def environment(self) -> Environment:
@@ -83,7 +84,7 @@ class Runner:
 
     @property
     def queued_seconds(self) -> float:
-        """Time in which a run of it waited in a queue; waits at the same time count once."""
+        """Time in which a run of it waited; waits at the same time count once."""
         seconds, until = 0.0, float("-inf")
         for begin, end in sorted(self.queued):
             seconds += max(end - max(begin, until), 0.0)
@@ -172,14 +173,16 @@ class Runner:
 
     @property
     def _lender(self) -> tuple[TrialDir, int, Score]:
-        """The baseline's first run: its directory, the seed of its units, and its score; missing if not known here."""
+        """The baseline's first run with a score: its directory, the seed of its units, and the score; missing if not
+        known here."""
         known = baseline(self.history)  # on another machine, none while the baseline itself is run again
         attempt = known.attempt if known else None
-        score = known.score.each[0] if known else Score.missing("not known here", self.environment.higher_is_better)
+        each = known.score.each if known else (Score.missing("not known here", self.environment.higher_is_better),)
+        number = next((number for number, score in enumerate(each, 1) if score.value is not None), 1)
         return (
-            self.ledger.place(0, attempt=attempt),
-            self.ledger.seed("search", self.ledger.at(0, attempt=attempt)),
-            score,
+            self.ledger.place(0, _part(number), attempt),
+            self.ledger.seed("search", self.ledger.at(0, _part(number), attempt)),
+            each[number - 1],
         )
 
     def decide(self, tried: JudgedTrial) -> Verdict:
@@ -289,7 +292,9 @@ class Runner:
         if is_kept(self.ledger.results, at, last) or workspace.settled(place, at.part):
             yield NOWHERE
             return
+        began = clock()
         with self.slots.hold(lambda words: self.ledger.event("waiting", number=at.number, who=words)) as slot:
+            self.queued.append((began, clock()))
             where = {"number": at.number, "slot": slot.name} | ({"on": platform.node()} if self.launched else {})
             self.ledger.event("slot", **where)
             try:

@@ -16,7 +16,8 @@ from typing import Any, Literal
 from environments import Environment
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.numbers import number
-from tasks.sandbox.program import DISK_RESERVE, MIB
+from tasks.sandbox.outputs import DISK_RESERVE
+from tasks.sandbox.program import MIB
 from tasks.store.ledger import Ledger
 from tasks.trial import History, Trial, baseline, best, tried
 

@@ -6,7 +6,6 @@ import contextvars
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from functools import partial
 from types import TracebackType
 from typing import TypeVar
 
@@ -83,14 +82,19 @@ def run_in_parallel(work: Callable[..., T], each: Sequence[Sequence[object]], wo
     """
     if workers == 1:
         return [work(*arguments) for arguments in each]
+    called_off = threading.Event()  # of these calls alone: who waits for them is to meet the exception
     with ThreadPoolExecutor(workers, thread_name_prefix="slot") as pool:
-        calls = [partial(contextvars.copy_context().run, work, *arguments) for arguments in each]
-        futures = [pool.submit(call) for call in calls]
+        contexts = [contextvars.copy_context() for _ in each]
+        for context in contexts:
+            context.run(interrupt.also_by, called_off)
+        futures = [
+            pool.submit(context.run, work, *arguments) for context, arguments in zip(contexts, each, strict=True)
+        ]
         try:
             for ended in wait(futures, return_when=FIRST_EXCEPTION).done:
                 ended.result()  # the exception first, before waiting for the calls that still run
             return [future.result() for future in futures]
         except BaseException:
-            with interrupt.asked():
-                pool.shutdown(cancel_futures=True)
+            called_off.set()
+            pool.shutdown(cancel_futures=True)
             raise

@@ -18,7 +18,7 @@ TAG = re.compile(r"<(/?)think(?:ing)?>([ \t]*$)?", re.MULTILINE)
 FENCED = re.compile(r"^[ \t]*```[\w-]*[ \t]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
 HEADER = re.compile(r"[\s*#_>-]*(RATIONALE|CATEGORY|EXPECTED|PARAMS)[\s*_]*:[*_]*[ \t]*", re.IGNORECASE)
 WRAPPED = re.compile(
-    r"^[ \t]*```[\w-]*[ \t]*\n(\s*[*_#]*(?:RATIONALE|CATEGORY|EXPECTED))?", re.MULTILINE | re.IGNORECASE
+    r"^[ \t]*```[\w-]*[ \t]*\n(\s*[*_#]*(?:RATIONALE|CATEGORY|EXPECTED)[\s*_]*:)?", re.MULTILINE | re.IGNORECASE
 )
 LATE = re.compile(r"^[ \t*#_>-]*PARAMS[ \t*_]*:[*_]*\s*\{", re.MULTILINE)
 CLOSING = re.compile(r"^[ \t]*```[ \t]*$", re.MULTILINE)

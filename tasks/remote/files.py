@@ -17,7 +17,8 @@ from pathlib import Path
 from environments.limits import Limits
 from tasks.remote.endpoint import EndpointFault, RemoteEndpoint, RemoteFile
 from tasks.sandbox import outputs
-from tasks.sandbox.program import DISK_RESERVE, CannotStart
+from tasks.sandbox.outputs import DISK_RESERVE
+from tasks.sandbox.program import CannotStart
 from tasks.system import interrupt
 from tasks.system.redact import capped
 

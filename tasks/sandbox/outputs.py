@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import stat
 from collections.abc import Generator, Iterator
 from contextlib import closing
@@ -18,10 +19,12 @@ from pathlib import Path
 
 from environments import safe_open
 from environments.limits import Limits
-from tasks.system import interrupt
+from tasks.system import file_trees, interrupt
 
 PROGRESS = b"progress.jsonl"
 """The reports, at the top of out/: not part of the checkpoint."""
+DISK_RESERVE = 256 * 2**20
+"""Bytes of the disk that programs leave free."""
 DEPTH = 64
 """Deepest nesting of folders; each one that is being read holds two descriptors."""
 CHUNK = 2**20
@@ -76,6 +79,15 @@ def excess(out: Path, limits: Limits, besides: int = 0) -> str | None:
     if found.bytes > room:
         return f"left more than {limits.out_gb:g} GiB in out/: leave less, or raise out_gb in [limits]"
     return None
+
+
+def make_room(out: Path, limits: Limits) -> None:
+    """Remove what a crash left but its reports, if that is more than it may be, or the disk is short of room: nobody
+    reads it, and later trials need the room. Raises OSError."""
+    if out.is_dir() and not out.is_symlink() and (shutil.disk_usage(out).free < DISK_RESERVE or excess(out, limits)):
+        for entry in [*out.iterdir()]:
+            if entry.name != PROGRESS.decode():
+                file_trees.remove(entry)
 
 
 def fault(out: Path) -> str | None:

@@ -32,6 +32,7 @@ from tasks.sandbox import cgroup, confinement, outputs, usage
 from tasks.sandbox.capped_log import SAID, CappedLog
 from tasks.sandbox.child_environment import NotAProgram, child_environment, find_program
 from tasks.sandbox.confinement import Level, VisiblePaths
+from tasks.sandbox.outputs import DISK_RESERVE
 from tasks.sandbox.supervised import SUPERVISOR_SECONDS, Process, start
 from tasks.sandbox.warm import templates
 from tasks.sandbox.warm.kind import ImportsAhead, kind_of
@@ -48,8 +49,8 @@ FIRST_LOOK_SECONDS = 0.1
 NOTHING = ImportsAhead()
 
 GIB, MIB = 2**30, 2**20
-DISK_RESERVE = MEMORY_RESERVE = 256 * MIB
-"""Bytes that stay free on the trial's disk, and where no control group bounds it, of the machine's memory."""
+MEMORY_RESERVE = 256 * MIB
+"""Bytes of the machine's memory that stay free where no control group bounds a program's."""
 
 
 class Stopped(Misbehaved):
@@ -149,6 +150,7 @@ class Program:
         plan["cores"] = self.slot.cores
         if self._fork(command, plan, cwd, pipes, ahead):
             return
+        self.started = clock()  # a template may have imported for long before it was found to be of no use
         self._supervised = start(plan, marker=self.marker, cwd=cwd, pipes=pipes, passed=self.slot.fences)
         self.process = self._supervised.process
         told = self._supervised.hear()

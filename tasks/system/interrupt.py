@@ -26,7 +26,7 @@ _signalled = False
 """No Event: a handler runs between any two instructions, also of a thread that holds the Event's lock."""
 _asked = threading.Event()
 """Set while a block of `asked` runs."""
-_own: contextvars.ContextVar[threading.Event] = contextvars.ContextVar("own")
+_own: contextvars.ContextVar[tuple[threading.Event, ...]] = contextvars.ContextVar("own", default=())
 """What else ends the work of a context."""
 
 
@@ -36,14 +36,13 @@ class StoppedForGood(KeyboardInterrupt):
 
 def check() -> None:
     """Raise KeyboardInterrupt if a signal has asked this process to end, or `also_by` says so of this work."""
-    own = _own.get(None)
-    if _signalled or _asked.is_set() or (own is not None and own.is_set()):
+    if _signalled or _asked.is_set() or any(event.is_set() for event in _own.get()):
         raise KeyboardInterrupt
 
 
 def also_by(event: threading.Event) -> None:
-    """Make `check` raise in this context, and in copies of it, while an event is set."""
-    _own.set(event)
+    """Make `check` raise in this context, and in copies of it, also while an event is set."""
+    _own.set((*_own.get(), event))
 
 
 def wait(seconds: float) -> None:

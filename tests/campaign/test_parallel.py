@@ -135,6 +135,28 @@ def test_side_by_side_ends_with_what_goes_wrong() -> None:
     interrupt.check()
 
 
+def test_who_waits_for_a_trial_meets_what_went_wrong_in_one_of_its_runs() -> None:
+    both = threading.Barrier(2, timeout=10)
+
+    def run(number: int) -> None:
+        both.wait()
+        if number == 1:
+            raise OSError("the slot is taken")
+        try:
+            interrupt.wait(60)
+        finally:
+            time.sleep(0.3)  # a program takes a moment to end
+
+    def trial(number: int, proposal: Proposal) -> None:
+        run_in_parallel(run, [(1,), (2,)], 2)
+
+    with pytest.raises(OSError, match="the slot is taken"), WorkerPool(2) as crew:
+        crew.start(trial, 0, NOBODY)
+        while True:
+            crew.wait(0.02)
+    interrupt.check()
+
+
 @pytest.mark.slow
 def test_a_slow_trial_holds_nobody_up_and_proposals_know_what_is_under_way(
     tmp_path: Path, home: Path, server: str

@@ -245,6 +245,7 @@ def test_questions_that_failed_refuse_the_score_with_their_number_and_the_first_
     [
         (questions(3), {"questions": 4}, "for search: its pool has 3 questions, and 4 are to be asked"),
         (questions(9, ["a", "b", "a"]), {"questions": 8}, "has 3 questions of source 'b', and 4 are to be asked"),
+        (questions(4, ["a", "b"]), {"questions": 1}, "has 2 sources, and questions = 1: ask at least one of each"),
         (questions(4, ["a", "b"]), {"sources": {"a": 1, "c": 1}}, "has the sources a, b, the weights .* are for a, c"),
         (questions(4), {"sources": {"a": 1}}, "has the sources none, the weights"),
         ([*questions(2), {"id": "x", "question": "1", "answer": "1", "source": "a"}], {}, "with a source and without"),
@@ -271,6 +272,7 @@ def test_questions_that_cannot_be_asked_are_refused_with_the_numbers(
         ('.splitlines()', '.splitlines()[::-1]', "or in another order: it must make one of each line"),
         ('.splitlines()', '.splitlines()[1:]', "makes 1 tasks of the 2 questions"),
         ("return float(", "return float('nan') * float(", "the reward of question 0+. is nan, not a finite number"),
+        ("return float(", "return 1e200 + float(", r"the reward of question 0+. is 1e\+200, beyond 1e\+30: bound it"),
         ("return float(", "return 1 / float(", "the reward of question 0+. failed .*division by zero"),
         ("@vf.reward(weight=1.0)", "@vf.metric", "the reward of question 0+. is none"),
         ("trace: vf.Trace)", "trace: vf.Trace, runtime)", "reward 'correct' needs a runtime"),

@@ -304,6 +304,20 @@ def test_what_is_too_much_is_said_with_its_limit(limits: Limits, words: str | No
     assert found is None if words is None else re.search(words, found or "")
 
 
+@pytest.mark.parametrize(("limits", "left"), [(Limits(), 2), (Limits(out_files=2), 1)])
+def test_of_a_crash_that_left_too_much_only_its_reports_stay(limits: Limits, left: int, out: Path) -> None:
+    outputs.make_room(out, limits)
+    assert len([*out.iterdir()]) == left
+    assert (out / "progress.jsonl").read_text() == '{"ready": true}\n'
+
+
+def test_what_a_link_in_the_place_of_out_leads_to_stays(out: Path) -> None:
+    instead = out.with_name("instead")
+    instead.symlink_to(out)
+    outputs.make_room(instead, Limits(out_files=1))
+    assert (out / "weights/policy.pt").exists() and instead.is_symlink()
+
+
 def test_a_folder_that_cannot_be_read_hides_nothing_from_the_survey() -> None:
     with as_nobody() as folder:
         (folder / "out" / "shut").mkdir(parents=True)
