@@ -67,7 +67,7 @@ def judge_run(
     judge = environment.judge
     exam = Exam(
         seed, environment.higher_is_better, use, environment.prepared, environment.folder, allowance, block,
-        max(len(slot.cores), 1), several_are_held(),
+        max(len(slot.cores), 1), several_are_held(), interrupt.check,
     )  # fmt: skip
     file_trees.remove(place.judged)
     place.judged.mkdir()

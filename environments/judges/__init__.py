@@ -10,7 +10,8 @@ To add one: a file in this folder with one public subclass of `Judge`; the file'
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Literal, Protocol
 
@@ -54,6 +55,8 @@ class Exam:
     """Cores on which the judge may work. A score does not depend on it, nor on `beside`."""
     beside: bool = False
     """Whether other programs may train or be judged meanwhile by threads of the same process."""
+    check: Callable[[], None] = field(default=lambda: None)
+    """Raises where the judgement is to end, for a judge that waits for something else than the candidate."""
 
 
 class Misbehaved(Exception):

@@ -15,7 +15,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +32,19 @@ TOO_LATE = 1
 class Taskset:
     """The questions of one pool, and the rewards of their completions."""
 
-    def __init__(self, file: Path, pool: Path, ids: Sequence[str], seconds: float, ends: float) -> None:
+    def __init__(
+        self, file: Path, pool: Path, ids: Sequence[str], seconds: float, ends: float,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
         """Args:
         file: A module that exports one taskset, whose config has a `path`.
         pool: The file of questions, given to it as `path`.
         ids: The ids of the questions in that file, in order.
         seconds: Time limit of one reward.
         ends: The total deadline, on the monotonic clock.
+        check: Called while it waits; raises where it is to end.
         """
-        self._file, self._ids, self._seconds, self._ends = file, ids, seconds, ends
+        self._file, self._ids, self._seconds, self._limits = file, ids, seconds, _Limits(ends, check)
         self._about = {"taskset": str(file), "pool": str(pool), "ids": list(ids), "load_seconds": LOAD_SECONDS}
         self._known: dict[tuple[int, str], float] = {}
 
@@ -50,7 +55,7 @@ class Taskset:
             ValueError: the file has no taskset of these questions, or one of them is not made of text.
         """
         asked = {**self._about, "places": list(places)}
-        (told,) = _talk(asked, [f"loading {self._file.name}"], f"took more than {LOAD_SECONDS:g} s", self._ends)
+        (told,) = _talk(asked, [f"loading {self._file.name}"], f"took more than {LOAD_SECONDS:g} s", self._limits)
         prompts: list[list[dict[str, str]]] = told["prompts"]
         return prompts
 
@@ -66,9 +71,17 @@ class Taskset:
             what = [f"the reward of question {self._ids[place]}" for place, _ in new]
             asked = {**self._about, "answered": new, "seconds": self._seconds}
             late = f"took more than {self._seconds:g} s: raise [text] reward_seconds, or have it end"
-            told = _talk(asked, what, late, self._ends)
+            told = _talk(asked, what, late, self._limits)
             self._known |= {pair: float(one["reward"]) for pair, one in zip(new, told, strict=True)}
         return [self._known[pair] for pair in pairs]
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """How long an answer is waited for."""
+
+    ends: float
+    check: Callable[[], None]
 
 
 class _Ended(Exception):
@@ -100,7 +113,7 @@ class _Process:
             self._process.stdin.write(json.dumps(told).encode() + b"\n")
             self._process.stdin.flush()
 
-    def receive(self, ends: float) -> dict[str, Any]:
+    def receive(self, limits: _Limits) -> dict[str, Any]:
         """Its next reply.
 
         Raises:
@@ -110,6 +123,7 @@ class _Process:
         assert self._process.stdout is not None
         pipe = self._process.stdout.fileno()
         while b"\n" not in self._held:
+            limits.check()
             ended = not self.runs
             if select.select([pipe], [], [], 0.0 if ended else LOOK_SECONDS)[0]:
                 if not (more := os.read(pipe, 2**16)):
@@ -117,7 +131,7 @@ class _Process:
                 self._held += more
             elif ended:  # and a process that it has started keeps the pipe open
                 raise _Ended(self._process.wait())
-            elif time.monotonic() > ends:
+            elif time.monotonic() > limits.ends:
                 raise ValueError("out of time")
         line, _, self._held = self._held.partition(b"\n")
         reply: dict[str, Any] = json.loads(line)
@@ -136,15 +150,25 @@ _running: list[_Process] = []
 """The shared process, once it is started."""
 
 
-def _talk(request: dict[str, Any], what: Sequence[str], late: str, ends: float) -> list[dict[str, Any]]:
+@contextlib.contextmanager
+def _turn(limits: _Limits) -> Iterator[_Limits]:
+    """Wait for the shared process; the limits without that wait, which is the time of others' judgements."""
+    came = time.monotonic()
+    while not _one_at_a_time.acquire(timeout=LOOK_SECONDS):
+        limits.check()
+    try:
+        yield replace(limits, ends=limits.ends + time.monotonic() - came)
+    finally:
+        _one_at_a_time.release()
+
+
+def _talk(request: dict[str, Any], what: Sequence[str], late: str, limits: _Limits) -> list[dict[str, Any]]:
     """A reply for each of `what` (at least one); `late` is the message if one takes too long.
 
     Raises:
         ValueError: one failed, took too long, or ended the process.
     """
-    came = time.monotonic()
-    with _one_at_a_time:
-        ends += time.monotonic() - came  # the others' scoring is not this one's time
+    with _turn(limits) as own:
         if _running and not _running[0].runs:
             _running.pop().end()
         if not _running:
@@ -153,7 +177,7 @@ def _talk(request: dict[str, Any], what: Sequence[str], late: str, ends: float) 
         try:
             _running[0].send(request)
             for _ in what:
-                replies.append(_running[0].receive(ends))
+                replies.append(_running[0].receive(own))
                 if "wrong" in replies[-1]:
                     break
         except BaseException as fault:

@@ -155,7 +155,7 @@ class Text(Judge):
             asked = self.questions if exam.block is None else min(self.questions, _questions.evenly(share))
             drawn = _questions.draw(share, asked, for_draw)
             ids = [question.id for question in pool]
-            taskset = Taskset(exam.folder / self.taskset, file, ids, self.reward_seconds, ends)
+            taskset = Taskset(exam.folder / self.taskset, file, ids, self.reward_seconds, ends, exam.check)
             prompts = taskset.prompts([question.place for question in drawn])
         except ValueError as wrong:
             raise Misbehaved(f"the questions for {exam.use}: {wrong}") from wrong

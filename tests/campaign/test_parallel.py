@@ -150,10 +150,14 @@ def test_who_waits_for_a_trial_meets_what_went_wrong_in_one_of_its_runs() -> Non
     def trial(number: int, proposal: Proposal) -> None:
         run_in_parallel(run, [(1,), (2,)], 2)
 
-    with pytest.raises(OSError, match="the slot is taken"), WorkerPool(2) as crew:
-        crew.start(trial, 0, NOBODY)
-        while True:
-            crew.wait(0.02)
+    def waits() -> None:
+        with WorkerPool(2) as crew:
+            crew.start(trial, 0, NOBODY)
+            while True:
+                crew.wait(0.02)
+
+    with pytest.raises(OSError, match="the slot is taken"):
+        waits()
     interrupt.check()
 
 

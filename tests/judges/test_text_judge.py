@@ -7,10 +7,10 @@ import os
 import shlex
 import shutil
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -351,23 +351,33 @@ def test_what_a_taskset_prints_is_no_reward(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_look_that_is_broken_off_leaves_nothing_that_the_next_takes_for_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_look_that_is_broken_off_leaves_nothing_that_the_next_takes_for_its_own(tmp_path: Path) -> None:
     look = exam(tmp_path, questions(3))
     pool = _questions.pool_file(tmp_path / "prepared", "search")
     ids = [f"{at:016x}" for at in range(3)]
-    taskset = Taskset(tmp_path / "taskset.py", pool, ids, seconds=30, ends=time.monotonic() + 600)
+    stopped = threading.Event()
+
+    def check() -> None:
+        if stopped.is_set():
+            raise KeyboardInterrupt
+
+    taskset = Taskset(tmp_path / "taskset.py", pool, ids, seconds=30, ends=time.monotonic() + 600, check=check)
     assert taskset.rewards([(0, "x")]) == [0.0]
-
-    def broken_off(line: str) -> object:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(_taskset, "json", SimpleNamespace(dumps=json.dumps, loads=broken_off))
-        with pytest.raises(KeyboardInterrupt):
-            taskset.rewards([(at, "y") for at in range(3)])
+    stopped.set()
+    with pytest.raises(KeyboardInterrupt):
+        taskset.rewards([(at, "y") for at in range(3)])
+    with _taskset._one_at_a_time, pytest.raises(KeyboardInterrupt):
+        taskset.rewards([(at, "y") for at in range(3)])  # while another judgement scores
     assert judged(RIGHT, tmp_path, look).value == 1.0
+
+
+def test_the_scoring_of_others_is_no_time_of_a_judgement(tmp_path: Path) -> None:
+    exam(tmp_path, questions(1))
+    pool = _questions.pool_file(tmp_path / "prepared", "search")
+    Taskset(tmp_path / "taskset.py", pool, ["0" * 16], 30, time.monotonic() + 600).prompts([0])
+    _taskset._one_at_a_time.acquire()
+    threading.Timer(3.0, _taskset._one_at_a_time.release).start()
+    assert Taskset(tmp_path / "taskset.py", pool, ["0" * 16], 30, time.monotonic() + 2).rewards([(0, "x")]) == [0.0]
 
 
 @pytest.mark.slow
