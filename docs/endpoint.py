@@ -31,7 +31,7 @@ class Trial:
         self.folder, self.request, self.machines = folder, request, machines
         self.out, self.program, self.log = folder / "out", folder / "program", folder / "log.txt"
         self.state, self.seconds, self.error, self.asked = "queued", 0.0, "", time.monotonic()
-        self.stop, self.kill = threading.Event(), threading.Event()
+        self.stop, self.kill, self.retry = threading.Event(), threading.Event(), False
         self.out.mkdir(parents=True)
         for name, text in request["program"].items():
             file = self.program / name
@@ -74,7 +74,9 @@ class Trial:
                     stopped = now
                     process.terminate()  # it may save now
             late = stopped is not None and now - stopped > asked["grace_seconds"]
-            if self.kill.is_set() or late or now - self.asked > asked["lease_seconds"]:
+            forgotten = now - self.asked > asked["lease_seconds"]
+            if self.kill.is_set() or late or forgotten:
+                self.retry = forgotten and stopped is None  # not the program's doing
                 break
             time.sleep(0.02)
         with contextlib.suppress(ProcessLookupError):
@@ -84,6 +86,9 @@ class Trial:
         ended = code == 0 or (stopped is not None and code in (-signal.SIGTERM, 143))
         self.error = "" if ended else f"exited with status {code}"
         self.state = "finished" if ended else "failed"
+
+    def status(self) -> dict:
+        return {"state": self.state, "seconds": self.seconds, "error": self.error, "retry": self.retry}
 
     def files(self) -> list:
         found = [path for path in sorted(self.out.rglob("*")) if path.is_file() and not path.is_symlink()]
@@ -152,7 +157,7 @@ class Handler(BaseHTTPRequestHandler):
         if words[2:3] == ["files"]:
             begin = int(self.headers.get("Range", "bytes=0-")[6:-1])
             return 206 if begin else 200, (trial.out / words[3]).read_bytes()[begin:]
-        return 200, {"state": trial.state, "seconds": trial.seconds, "error": trial.error}
+        return 200, trial.status()
 
     def start(self, key: str, request: dict) -> tuple:
         with self.lock:

@@ -43,7 +43,7 @@ def settle(ledger: Ledger, history: History, trial: Trial) -> Trial:
     if trial.verdict.kind == "keep" and (champion := best((*history, trial))):
         lineage.crown(repository, champion.number)
     write_atomic(place.diff, lineage.patch(repository, trial.number))
-    write_atomic(place.trial, _text(trial))
+    write_atomic(place.trial, _text(trial), lasting=True)
     before, now = machine_of(history), machine_of((*history, trial))
     if is_from(before, now):
         with (ledger.path / "results.tsv").open("a") as file:

@@ -156,7 +156,7 @@ class RemoteSession:
         """Remove it there, and sum up what this run has cost."""
         if why := job.end(usd=self._said_usd):
             self._note(f"nightshift: {why}; it is removed later\n")
-        self.usd = jobs.cost(self.place.path / jobs.COSTS)
+        self.usd, _ = jobs.paid(self.place.path / jobs.COSTS)
 
     def _follow(self, endpoint: RemoteEndpoint, job: OpenJob, request: bytes) -> None:
         """Start it, and return when it is over; its reports are in out/ then."""

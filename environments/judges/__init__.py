@@ -123,6 +123,12 @@ class Judge(BaseModel, ABC):
         """
         return "fresh"
 
+    def most_blocks(self, prepared: Path, use: Use) -> int | None:
+        """Into how many blocks a prepared pool can be shared out, at least a unit of each source to each; None if only
+        the number of its units tells. Raises ValueError for a pool that cannot be read.
+        """
+        return None
+
     @abstractmethod
     def command(self) -> str:
         """The candidate's command line. The engine fills in `{out}`, `{result}`, `{seed}` and `{block}`."""

@@ -78,8 +78,12 @@ def share(asked: Sequence[Question], block: ComparisonBlock | None) -> tuple[Que
 
 def evenly(asked: Sequence[Question]) -> int:
     """The most questions that can be asked, equally many of each source."""
-    counts = Counter(question.source for question in asked)
-    return len(counts) * min(counts.values())
+    return len({question.source for question in asked}) * rarest(asked)
+
+
+def rarest(asked: Sequence[Question]) -> int:
+    """How many questions the source has that has the fewest."""
+    return min(Counter(question.source for question in asked).values())
 
 
 def draw(asked: Sequence[Question], many: int, seed: np.random.SeedSequence) -> list[Question]:

@@ -24,7 +24,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from environments.judges import BlockUnits, Candidate, Exam, Judge, Misbehaved, _answers, _questions
+from environments.judges import BlockUnits, Candidate, Exam, Judge, Misbehaved, Use, _answers, _questions
 from environments.judges._talk import Talk
 from environments.judges._taskset import Taskset
 from environments.recipe import DATA
@@ -94,6 +94,9 @@ class Text(Judge):
     @property
     def block_units(self) -> BlockUnits:
         return "disjoint"
+
+    def most_blocks(self, prepared: Path, use: Use) -> int | None:
+        return _questions.rarest(_questions.pool(_questions.pool_file(prepared, use)))
 
     def command(self) -> str:
         model = self.endpoint.model if self.backend == "openai" else MODEL

@@ -108,10 +108,13 @@ def _too_few_questions(runner: Runner, runs: int | None) -> str | None:
     made = output.read(pool) if pool and runner.environment.judge.block_units == "disjoint" else None
     if made is None:
         return None
-    design, has = planned(runner, ALPHA, runs), made.questions["report"]
+    assert pool is not None, "its result is there"
+    design, fewest = planned(runner, ALPHA, runs), runner.environment.judge.most_blocks(pool, "report")
+    has = made.questions["report"] if fewest is None else fewest
     if has >= (blocks := max(design.champion, design.baseline)):
         return None
-    return f"its report pool has {has} questions, and {blocks} runs need one each at least: make more of them"
+    of = "" if has == made.questions["report"] else " of one source"
+    return f"its report pool has {has} questions{of}, and {blocks} runs need one each at least: make more of them"
 
 
 def no_champion(history: History) -> str | None:

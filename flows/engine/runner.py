@@ -264,12 +264,15 @@ class Runner:
     def _train(self, at: At, place: TrialDir, proposal: Proposal, early: bool, slot: Slot) -> Run:
         environment, ledger = self.environment.at(proposal.share), self.ledger
         canceller = self.spec.loaded_canceller(self.environment) if early and self.history else None
-        run = kept(train, ledger.results)(
-            at, whole(environment), self.spec.isolation, self.program, place, proposal, ledger.seed("train", at),
-            whole(self.history), whole(canceller), ledger.seed("spare", at) % SPARED == 0,
-            whole(slot),
-        )  # fmt: skip
-        note_rented(ledger, at, run)
+        run = None
+        try:
+            run = kept(train, ledger.results)(
+                at, whole(environment), self.spec.isolation, self.program, place, proposal, ledger.seed("train", at),
+                whole(self.history), whole(canceller), ledger.seed("spare", at) % SPARED == 0,
+                whole(slot),
+            )  # fmt: skip
+        finally:
+            note_rented(ledger, at, place, run)
         return run
 
     def granted(self, purpose: Use, proposal: Proposal | None = None) -> Allowance | None:

@@ -39,6 +39,12 @@ def put(url: str, auth: tuple[str, str] | None, periods: Mapping[str, float] | N
     return write(wanted(periods), url, auth)
 
 
+def is_off(api: Api, name: str) -> bool:
+    """Whether an automation is stored, and was switched off."""
+    stored = api.ask("POST", "/automations/filter", {"automations": {"name": {"any_": [name]}}})
+    return bool(stored) and not stored[0]["enabled"]
+
+
 def write(automations: Sequence[Mapping[str, Any]], url: str, auth: tuple[str, str] | None) -> list[str]:
     """Create or update automations on a server; the names of those that were written.
 

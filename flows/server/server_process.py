@@ -50,6 +50,7 @@ PRODUCTION = {
 """Settings of a server on PostgreSQL."""
 LOOK_SECONDS = 1.0
 """Between two checks that the server is alive."""
+IN_POSTGRES = "its data are in PostgreSQL: run `nightshift up --database URL`"
 REVIVALS = 5
 """How often one command restarts a server that died."""
 
@@ -189,10 +190,13 @@ def _shared(directory: Path) -> Iterator[str]:
     """Our own server: started by its first user, stopped by its last, unless it stays."""
     with (directory / "users.lock").open("a") as users:
         with exclusively(directory / "start.lock"):
+            before = daemon(directory).noted()
             note = healthy(directory)
             if note and not note.auth and stop_unused(directory):  # an earlier version left it
-                note = None
-            url = note.url if note else start(directory, auth=make_login(directory.parent))
+                before = note = None
+            if note is None and before and before.database:  # its address is not stored
+                raise Refused(f"our server does not run, and {IN_POSTGRES}, or go without it: `nightshift down`")
+            url = note.url if note else _start_as(before, directory)
             fcntl.flock(users, fcntl.LOCK_SH)
         try:
             with _guarded(directory):
@@ -288,6 +292,13 @@ def _guarded(directory: Path) -> Iterator[None]:
         thread.join()
 
 
+def _start_as(before: Note | None, directory: Path) -> str:
+    """Start our own server; one of `nightshift up` that is gone as it was."""
+    stays = before is not None and before.stays
+    auth = None if before and stays and not before.auth else make_login(directory.parent)
+    return start(directory, auth=auth, stays=stays)
+
+
 def revive(directory: Path) -> None:
     """Start our own server as it was, if it is still dead."""
     with exclusively(directory / "start.lock"):
@@ -295,7 +306,7 @@ def revive(directory: Path) -> None:
         if note is None:
             return
         if note.database:  # its address is not stored
-            raise Refused("its data are in PostgreSQL: run `nightshift up --database URL`")
+            raise Refused(IN_POSTGRES)
         start(directory, auth=make_login(directory.parent) if note.auth else None, stays=note.stays)
 
 

@@ -16,10 +16,11 @@ from typing import Any
 
 import psutil
 
+from flows.server import automations
 from flows.server.api import Api
-from flows.server.automations import RESUMED_MESSAGES
 from tasks.store.campaign_lock import is_running
-from tasks.store.ledger import Ledger, campaigns, ended
+from tasks.store.ledger import ended, readable
+from tasks.system.commands import identity
 
 UNDER_WAY = ("RUNNING", "CANCELLING")
 BEGIN_SECONDS = 300.0
@@ -50,23 +51,24 @@ def sweep(url: str, auth: tuple[str, str] | None) -> list[str]:
 
 
 def resume_forgotten(url: str, auth: tuple[str, str] | None) -> list[str]:
-    """Resume crashed runs of this home's campaigns that the automations have missed; their names."""
+    """Resume crashed runs of this home's campaigns that the automation has missed, if it is on; their names."""
     with Api(url, auth) as api:
         tagged = {"state": {"type": {"any_": ["CRASHED"]}}, "tags": {"all_": [RESUMED]}}
         runs = api.ask("POST", "/flow_runs/filter", {"flow_runs": tagged})
+        if runs and automations.is_off(api, automations.RESUME):
+            return []
         lives = _unfinished() if runs else {}
         mine = [run for run in runs if run["id"] in lives]
         forgotten = [run for run in mine if RESUME_SECONDS < time.time() - _since(run) < FORGET_SECONDS]
         for run in forgotten:
-            state = {"type": "SCHEDULED", "name": "AwaitingRetry", "message": RESUMED_MESSAGES[1]}
+            state = {"type": "SCHEDULED", "name": "AwaitingRetry", "message": automations.RESUMED_MESSAGES[1]}
             api.ask("POST", f"/flow_runs/{run['id']}/set_state", {"state": state, "force": True})
     return [str(run["name"]) for run in forgotten]
 
 
 def _unfinished() -> set[str]:
     """The last flow runs of this home's campaigns that were cut off."""
-    ledgers = (Ledger.open(name) for name in campaigns())
-    cut_off = [ledger for ledger in ledgers if not is_running(ledger) and ended(ledger) == {}]
+    cut_off = [ledger for ledger in readable() if not is_running(ledger) and ended(ledger) == {}]
     lives = [[event for event in ledger.events() if event["event"] == "life"] for ledger in cut_off]
     return {str(events[-1].get("flow_run_id")) for events in lives if events}
 
@@ -79,14 +81,18 @@ def is_dead(life: Life, since: float) -> bool:
         return False
     try:
         process = psutil.Process(life["pid"])
-        return bool(process.create_time() > life["time"] or process.status() == psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return True
+        if "identity" in life:  # a clock that is set does not change it
+            return bool(identity(process.pid) != life["identity"])
+        return bool(process.create_time() > life["time"])
+    except (psutil.NoSuchProcess, ProcessLookupError, FileNotFoundError):
         return True
 
 
 def _lives() -> dict[str, Life]:
     """The last life of every flow run of this home's campaigns, by the run's id."""
-    events = itertools.chain.from_iterable(Ledger.open(name).events() for name in campaigns())
+    events = itertools.chain.from_iterable(ledger.events() for ledger in readable())
     lives = (event for event in events if event["event"] == "life" and event.get("flow_run_id"))
     return {life["flow_run_id"]: life for life in lives}
 

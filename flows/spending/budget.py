@@ -15,7 +15,7 @@ from types import TracebackType
 from environments import Environment
 from environments.plugins import Refused
 from flows.spec.campaign_spec import CampaignSpec
-from flows.spending.projection import Projection, projection
+from flows.spending.projection import Projection, projection, rented_rate
 from tasks.machine.slots import Slots
 from tasks.proposing.brief import RemainingBudget
 from tasks.spending import month
@@ -107,7 +107,7 @@ class CampaignBudget:
             Refused: the campaign's own limits, or the month, have too little left.
         """
         so_far, limits = self._spent(history), self.spec.advanced
-        need = self._rate(so_far).of(seconds) + so_far.rented_rate.of(seconds)
+        need = self._rate(so_far).of(seconds) + rented_rate(self.ledger.environment, so_far).of(seconds)
         if limits.max_usd is not None and need.usd and so_far.unknown:
             fact = f"max_usd = {limits.max_usd:g} cannot be kept, since {so_far.unknown} has no known price"
             raise Refused(f"{what} costs money, and {fact}: state the price, or resume without max_usd")
@@ -165,7 +165,7 @@ def check_budget(spec: CampaignSpec, home: Path) -> RemainingBudget:
     known = Ledger.open(spec.name) if Ledger.exists(spec.name) else None
     price = stated.of(spec.launch)
     is_limited = limits.max_usd is not None or found.left is not None
-    if known is None and (limits.max_gpu_hours is not None or (price and is_limited)):  # else it need not be loaded
+    if known is None and (limits.max_gpu_hours is not None or is_limited):  # else it need not be loaded
         environment, gpus = spec.new_environment(), 0
         if limits.max_gpu_hours is not None:
             gpus = gpus_of(spec, environment, spec.slots(environment))

@@ -39,14 +39,25 @@ def projection(
     """The most that the next trial, those under way and the certificate may cost.
 
     Args:
-        rate: What an hour of a slot costs; a rented machine comes besides, at the dearest price that was paid so far.
+        rate: What an hour of a slot costs; a rented machine comes besides.
         under_way: Numbers of the trials that are started and not decided.
     """
 
+    rented = rented_rate(environment, spent)
+
     def of(seconds: float) -> MachineCost:
-        return rate.of(seconds) + spent.rented_rate.of(seconds)
+        return rate.of(seconds) + rented.of(seconds)
 
     trial = of(spec.machine_time_for_a_trial(environment, history))
     going = (trial.beyond(spent.trials.get(number, MachineCost())) for number in under_way)
     certificate = of(spec.time_for_the_certificate(environment, history, parallel=1))
     return Projection(trial, sum(going, MachineCost()), certificate)
+
+
+def rented_rate(environment: Environment, spent: Spent) -> HourlyRate:
+    """What an hour of a machine costs that a trainer rents: as the environment states it, else the dearest so far."""
+    remote, seen = environment.remote, spent.rented_rate
+    if remote is None:
+        return seen
+    gpus = remote.rented_gpus or (environment.gpus if environment.device == "cuda" else 0)
+    return HourlyRate(3600 * remote.usd_per_second or seen.usd, max(gpus, seen.gpus))

@@ -26,7 +26,8 @@ class Grid(Proposer):
         axes = {name: parameter.grid(self.points) for name, parameter in brief.space.items()}
         if not axes:
             return None
-        proposals = [trial.proposal for trial in brief.history] + list(brief.pending.values())
+        proposals = [trial.proposal for trial in brief.history] + [*brief.pending.values()]
+        proposals += [one.proposal for one in brief.rejected]
         tried = {_key(axes, one.params) for one in proposals}
         total = math.prod(len(axis) for axis in axes.values())
         points = (dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values()))

@@ -28,7 +28,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from environments.plugins import Refused
 from environments.remote import RemoteSettings
 from tasks.remote import places
-from tasks.remote.endpoint import EndpointAway, EndpointFault
+from tasks.remote.endpoint import EndpointAway, EndpointFault, Gone, TrialRefused
 from tasks.system.clock import clock
 from tasks.system.files import append_line
 from tasks.system.home import home
@@ -71,6 +71,10 @@ class RemoteJob(BaseModel):
     def seconds(self) -> float:
         """Longest time that it may take."""
         return self.until - self.started
+
+    @property
+    def lease_seconds(self) -> float:
+        return float(self.settings["lease_seconds"])
 
     @property
     def usd_per_second(self) -> float:
@@ -124,9 +128,9 @@ class OpenJob:
         job = self.job
         try:
             job.place.tear_down(job.key, patience)
-        except (EndpointAway, EndpointFault, Refused, OSError) as fault:
+        except (EndpointAway, EndpointFault, TrialRefused, Gone, Refused, OSError) as fault:
             return f"{job.key} at {job.trainer} is not removed: {fault}"
-        ended = time.time()
+        ended = min(time.time(), job.until + job.lease_seconds)  # nobody has followed it for longer than it may run
         spent = job.usd_per_second * max(ended - job.started, 0.0) if usd is None else usd
         facts = {"key": job.key, "trainer": job.trainer, "started": job.started, "ended": ended, "usd": spent}
         costs = home() / job.costs
@@ -137,14 +141,15 @@ class OpenJob:
         return None
 
 
-def cost(path: Path) -> float:
-    """Cost in USD of a run's jobs so far."""
-    found = {}
+def paid(path: Path) -> tuple[float, float]:
+    """What a run's jobs have cost so far: USD, and seconds of the other machine."""
+    found: dict[str, tuple[float, float]] = {}
     for line in path.read_text().splitlines() if path.is_file() else ():
         with suppress(ValueError):  # a line that a full disk cut short
             fact = json.loads(line)
-            found[fact["key"]] = float(fact["usd"])  # a teardown that was repeated is noted twice
-    return round(sum(found.values()), 6)
+            seconds = float(fact["ended"]) - float(fact["started"])
+            found.setdefault(fact["key"], (float(fact["usd"]), seconds))  # a teardown that was repeated is noted twice
+    return round(sum(usd for usd, _ in found.values()), 6), sum(seconds for _, seconds in found.values())
 
 
 def begin(

@@ -19,7 +19,7 @@ from tasks.deciding.champion_estimate import champion_estimate, is_point, utilit
 from tasks.deciding.level_filter import Estimate
 from tasks.deciding.values import Again, JudgedTrial, Weighed
 from tasks.rules import Rule
-from tasks.trial import History, Trial, best
+from tasks.trial import History, Trial, best, record
 
 DOUBT = 2.0
 """Run sds that the first promoted point may score below the baseline's mean: more is hardly luck."""
@@ -36,27 +36,28 @@ class Certify(Rule):
     """Also keep an edit that is as good as the champion: another run to tell them apart would not pay."""
 
     def in_words(self, history: History) -> str:
-        champion, level = best(history), champion_estimate(history)
-        if champion is None or level is None or not (known := utility(history, champion.number)):
+        holder, level = record(history), champion_estimate(history)
+        if holder is None or level is None or not (known := utility(history, holder.number)):
             return ""
-        sign, side = (1, "above") if champion.score.higher_is_better else (-1, "below")
-        record = sign * sum(known) / len(known)
-        words = (
-            f"A trial that changes parameters alone is kept when it scores {side} {record:.4g}, the champion's mean."
-        )
+        sign, side = (1, "above") if holder.score.higher_is_better else (-1, "below")
+        bar, champion = sign * sum(known) / len(known), best(history)
+        whose = "the champion's mean" if champion == holder else f"the mean of trial {holder.number}, the record"
+        words = f"A trial that changes parameters alone is kept when it scores {side} {bar:.4g}, {whose}."
         if math.isfinite(level.sd) and level.sd > 0:
+            runs = max((len(trial.score.values) for trial in history[1:]), default=1)
+            edit = sign * self._bar(level, max(runs, 1))
             words += (
-                f" One that edits the program is kept when it scores {side} about {sign * self._bar(level):.4g}: most "
+                f" One that edits the program is kept when it scores {side} about {edit:.4g}: most "
                 "edits do not help, so a score a little better than the champion's is more likely luck."
             )
         return f"{words} What is kept at the end is proven on fresh runs."
 
-    def _bar(self, level: Estimate) -> float:
-        """The utility from which on a single run of an edit is kept."""
+    def _bar(self, level: Estimate, runs: int) -> float:
+        """The utility from which on an edit is kept whose score is the mean of so many runs."""
         low, high = level.level, level.level + FAR * level.sd
         for _ in range(HALVINGS):
             middle = (low + high) / 2
-            effect = level.idea(middle).effect
+            effect = level.idea(middle, runs).effect
             low, high = (low, middle) if effect > -self.grace * level.sd else (middle, high)
         return high
 
@@ -64,7 +65,7 @@ class Certify(Rule):
         champion, level = best(history), champion_estimate(history)
         assert champion is not None and level is not None and tried.score.value is not None
         if is_point(tried.proposal, champion.proposal.edit):
-            return _record(history, champion, level, tried)
+            return _record(history, level, tried)
         return self._edit(champion, level, tried)
 
     def _edit(self, champion: Trial, level: Estimate, tried: JudgedTrial) -> Weighed:
@@ -83,8 +84,10 @@ class Certify(Rule):
         return Weighed(better, f"{words}; {_luck(level, tried)}", evidence=evidence)
 
 
-def _record(history: History, champion: Trial, level: Estimate, tried: JudgedTrial) -> Weighed:
-    """Whether a point has the best mean so far."""
+def _record(history: History, level: Estimate, tried: JudgedTrial) -> Weighed:
+    """Whether a point has the best mean so far. A keep for being simpler is no record: its mean may be lower."""
+    champion = record(history)
+    assert champion is not None and tried.score.value is not None
     known = utility(history, champion.number)
     bar = statistics.mean(known)  # exact: a tie with equal runs is no record
     better = tried.score.utility > bar

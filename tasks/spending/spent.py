@@ -15,8 +15,10 @@ from itertools import islice
 from typing import Any
 
 from tasks.cache_key import At
+from tasks.remote import jobs
 from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger
+from tasks.store.workspace import TrialDir
 from tasks.trial import NOTHING_BOUGHT, History, Run, Usage
 
 HOUR = 3600.0
@@ -115,7 +117,7 @@ class _Events:
         self.by_rented: dict[int, MachineCost] = {}
         self.open: dict[tuple[str, str], _Hold] = {}
         self._ended: dict[tuple[str, str], tuple[_Hold, float]] = {}  # on other machines, which may still be at it
-        self._rented: set[str] = set()
+        self._rented: dict[str, MachineCost] = {}
         self._life: tuple[float, float] | None = None  # start, and seconds of all lives before
 
     def add(self, event: Mapping[str, Any]) -> None:
@@ -178,18 +180,17 @@ class _Events:
         self.by_slots[hold.number] = self.by_slots.get(hold.number, MachineCost()) + cost
 
     def _rent(self, event: Mapping[str, Any]) -> None:
-        if event["key"] in self._rented:
-            return
-        self._rented.add(event["key"])
         usd, hours, gpus = event["usd"], event["seconds"] / HOUR, int(event["gpus"])
         if usd is None:
             self.unpriced = f"the machine of trial {event['number']}"
         elif hours > 0:
             dearest = max(self.rented_rate.usd, usd / hours), max(self.rented_rate.gpus, gpus)
             self.rented_rate = HourlyRate(*dearest)
-        cost = MachineCost(usd or 0.0, hours * gpus)
-        self.rented += cost
-        self.by_rented[event["number"]] = self.by_rented.get(event["number"], MachineCost()) + cost
+        so_far = MachineCost(usd or 0.0, hours * gpus)  # of the run, which may have been cut off before
+        more = so_far.beyond(self._rented.get(event["key"], MachineCost()))
+        self._rented[event["key"]] = so_far
+        self.rented += more
+        self.by_rented[event["number"]] = self.by_rented.get(event["number"], MachineCost()) + more
 
     def held(self, now: float | None) -> dict[int, MachineCost]:
         """The slots of each trial, open holds included until `now`."""
@@ -263,11 +264,18 @@ def spent(ledger: Ledger, history: History, now: float | None = None) -> Spent:
     return SpendingReader(ledger).read(history, now)
 
 
-def note_rented(ledger: Ledger, at: At, run: Run) -> None:
-    """Note what a run paid for a rented machine. Counted once, however often it is noted."""
+def note_rented(ledger: Ledger, at: At, place: TrialDir, run: Run | None = None) -> None:
+    """Note what a run has paid so far for rented machines. Counted once, however often it is noted.
+
+    Args:
+        run: None where it was cut off.
+    """
+    usd, seconds = jobs.paid(place.path / jobs.COSTS)
+    if run is None:
+        run = Run("", 0, 0.0, "crash", usd=usd)
     if run.usd != 0 or run.rented_gpus:
         ledger.event(
-            RENTED, key=f"{at.number}/{at.attempt}/{at.part}", number=at.number, seconds=run.wall_seconds,
+            RENTED, key=f"{at.number}/{at.attempt}/{at.part}", number=at.number, seconds=seconds or run.wall_seconds,
             usd=run.usd, gpus=run.rented_gpus,
         )  # fmt: skip
 

@@ -22,6 +22,7 @@ from environments.plugins import Refused
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt, orphans
 from tasks.system.clock import clock
+from tasks.system.commands import identity
 
 LOCK = "lock"
 BEAT_SECONDS = 1.0
@@ -52,7 +53,8 @@ class Life:
         ended = orphans.end(self.ledger.campaign.campaign_id)
         self._note()
         before = round(self._before, 3)
-        self.ledger.event("life", pid=os.getpid(), host=platform.node(), spent_before=before, **self._facts)
+        whose = {"pid": os.getpid(), "identity": identity(os.getpid()), "host": platform.node()}
+        self.ledger.event("life", **whose, spent_before=before, **self._facts)
         if ended:
             self.ledger.event("orphans", killed=ended)
         self._sweep()

@@ -134,6 +134,13 @@ def campaigns() -> tuple[str, ...]:
     return tuple(path.parent.name for path in sorted(found, key=lambda path: (path.stat().st_mtime, path)))
 
 
+def readable() -> Iterator[Ledger]:
+    """Every campaign in this home that can be read; `list` names the others."""
+    for name in campaigns():
+        with suppress(Refused):
+            yield Ledger.open(name)
+
+
 def stem_of(name: str, most: int) -> str:
     """The beginning of campaigns' names that is made from another name, at most so many characters long."""
     return re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-._")[:most] or "campaign"
@@ -186,16 +193,9 @@ class Ledger:
 
     @classmethod
     def create(
-        cls,
-        name: str,
-        environment: Environment,
-        *,
-        source: str,
-        settings: Settings,
-        isolation: str,
-        spec: str,
+        cls, name: str, environment: Environment, *, source: str, settings: Settings, isolation: str, spec: str,
         more: Mapping[str, str] | None = None,
-    ) -> Ledger:
+    ) -> Ledger:  # fmt: skip
         """Freeze the environment and its program, and write the files of `more`; campaign.json is written last."""
         path = home() / check_name(name)
         _make_room(path)
@@ -215,7 +215,7 @@ class Ledger:
             commit=lineage.source_commit(environment.folder),
             **settings.model_dump(),
         )
-        write_atomic(path / "campaign.json", campaign.model_dump_json(indent=2) + "\n")
+        write_atomic(path / "campaign.json", campaign.model_dump_json(indent=2) + "\n", lasting=True)
         return cls(path, campaign)
 
     def verify(self) -> None:

@@ -73,12 +73,12 @@ class Daemon:
 
     def living(self) -> Note | None:
         """The record, if its process runs."""
-        note = self._read()
+        note = self.noted()
         return note if note and note.is_alive else None
 
     def died(self) -> Note | None:
         """The record, if its process died without being ended here: killed, or the machine went down."""
-        note = self._read()
+        note = self.noted()
         return note if note and not note.is_alive else None
 
     def launch(
@@ -111,7 +111,7 @@ class Daemon:
 
     def keep(self, stays: bool = True) -> None:
         """Let it run on when its last user has left, or no longer."""
-        if note := self._read():
+        if note := self.noted():
             self.write(replace(note, stays=stays))
 
     def end(self) -> bool:
@@ -149,7 +149,8 @@ class Daemon:
         said = f", which ends:\n{lines}" if lines else ", which is empty"
         return Refused(f"{self.name} ended with status {status} while starting; its log is {self.log}{said}")
 
-    def _read(self) -> Note | None:
+    def noted(self) -> Note | None:
+        """The record, whether its process runs or not."""
         try:
             noted = json.loads(self._note.read_text())
             return Note(**{field.name: noted[field.name] for field in fields(Note) if field.name in noted})

@@ -13,8 +13,11 @@ MARK = 256
 """Bytes before the end of what was read of a growing file that tell whether it is still the same file."""
 
 
-def write_atomic(path: Path, content: str | bytes) -> None:
+def write_atomic(path: Path, content: str | bytes, lasting: bool = False) -> None:
     """Replace a file as a whole: a reader sees the old content or the new one, even after kill -9.
+
+    Args:
+        lasting: Also after a power cut, for what cannot be made again.
 
     Raises:
         OSError: such as a full disk, with the file's name; the old content stays, and nothing is left beside it.
@@ -22,7 +25,11 @@ def write_atomic(path: Path, content: str | bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_native_id()}")
     try:
-        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+        with temporary.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            if lasting:
+                file.flush()
+                os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as fault:
         raise OSError(fault.errno, fault.strerror, str(path)) from fault

@@ -17,7 +17,7 @@ from tasks.certifying.certificate import unpromising
 from tasks.decide import SIMPLER_KEEPS, Untrained, Wanted, weigh
 from tasks.deciding.champion_estimate import champion_estimate, utility
 from tasks.deciding.simplicity import is_simpler, kept_in_a_row, size
-from tasks.deciding.values import Again, JudgedTrial
+from tasks.deciding.values import Again, JudgedTrial, Weighed
 from tasks.rules import Rule
 from tasks.rules.certify import Certify
 from tasks.rules.greedy import Greedy
@@ -458,6 +458,21 @@ def test_what_is_simpler_and_hardly_worse_is_kept_and_the_bar_stays(rule: Rule) 
     below, _ = in_the_end(rule, history, simpler(history, limit - 0.1), limit - 0.1, 120.0)
     plain, _ = in_the_end(rule, history, simpler(history, limit + 0.1, edit=GROWN), limit + 0.1, 120.0)
     assert below.kind == plain.kind == "discard"
+
+
+def test_parameters_have_to_beat_the_record_and_not_a_simpler_keep_below_it() -> None:
+    defaults = {"lr": 0.1, "gamma": 0.9, "layers": 2}
+    history: History = (tried((), 70.0, 74.0, 66.0, params=defaults),)
+    history += (tried(history, 94.0, params={**defaults, "lr": 0.3, "gamma": 0.99}, kind="keep"),)
+    below = tried(history, 92.0, params={**defaults, "lr": 0.3}, kind="keep")
+    history += (replace(below, verdict=replace(below.verdict, simpler=True)),)
+    again = of(history, 93.0, params={**defaults, "lr": 0.2, "gamma": 0.99})
+
+    found = Certify().weigh(history, again)
+
+    assert isinstance(found, Weighed) and not found.better
+    assert found.words.startswith("not better than trial 1: 93 against its 94")
+    assert "above 94, the mean of trial 1, the record" in Certify().in_words(history)
 
 
 def test_what_is_simpler_and_better_is_kept_for_being_better() -> None:

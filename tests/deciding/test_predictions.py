@@ -92,7 +92,7 @@ def test_the_threshold_of_an_edit_is_where_the_rule_begins_to_keep() -> None:
 
     level, rule = champion_estimate(search(12)), Certify()
     assert level is not None
-    bar = rule._bar(level)
+    bar = rule._bar(level, 1)
     slack = -rule.grace * level.sd
     assert level.idea(bar + 0.02 * level.sd).effect > slack > level.idea(bar - 0.02 * level.sd).effect
     assert math.isfinite(bar)

@@ -316,7 +316,7 @@ def test_a_server_without_a_login_that_an_earlier_version_left_is_replaced(
     process = left.launch(["sleep", "60"], os.environ, server)
     asked: list[str | None] = []
 
-    def start(_: Path, *, auth: str | None) -> str:
+    def start(_: Path, *, auth: str | None, stays: bool) -> str:
         asked.append(auth)
         return NOWHERE
 

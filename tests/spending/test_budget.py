@@ -28,8 +28,10 @@ from tasks.spending.spent import note_bought, note_rented
 from tasks.store import attempts
 from tasks.store.campaign_lock import Life
 from tasks.trial import History, Proposal, Run, Usage
+from tests.support.endpoints import remote_quadratic
 from tests.support.histories import decided
 from tests.support.toy import quadratic
+from tests.support.trusting import trusted
 
 RUN = 7.0
 """USD that a run of the quadratic environment may cost at most: 5 s of training and 2 s besides, at a dollar a second."""
@@ -119,13 +121,26 @@ def test_rented_machines_count_by_what_they_cost_before(tmp_path: Path, home: Pa
     with budget(spec(tmp_path, max_usd=10.0)) as money:
         assert money.shortage(()) is None
         run = Run("trials/0000", 1, 5.0, "finished", wall_seconds=6.0, usd=6.0)
-        note_rented(money.ledger, At("id", "digest", 0), run)
+        note_rented(money.ledger, At("id", "digest", 0), money.ledger.place(0), run)
         shortage = money.shortage(history(3.0))
         assert shortage and "6 USD used, and one may take 6" in shortage.reason
         run = Run("trials/0001", 1, 5.0, "finished", wall_seconds=6.0, usd=None)
-        note_rented(money.ledger, At("id", "digest", 1), run)
+        note_rented(money.ledger, At("id", "digest", 1), money.ledger.place(1), run)
         shortage = money.shortage(history(3.0))
         assert shortage and "no known price" in shortage.reason and not shortage.certifies
+
+
+def test_a_rented_machine_counts_by_its_stated_price_before_the_first_run(tmp_path: Path, home: Path) -> None:
+    folder = trusted(remote_quadratic(tmp_path / "far", "http://127.0.0.1:9", http="usd_per_second = 0.5"))
+    wanted = CampaignSpec.of(
+        environment=str(folder), name="far", rule="greedy", tracking="off", advanced={"max_usd": 1.0}
+    )
+    with pytest.raises(Refused, match=r"max_usd = 1\b.* may take"):
+        check_budget(wanted, home)
+    with budget(wanted) as money:
+        assert money.shortage(()) is not None
+        with pytest.raises(Refused, match="max_usd = 1"):
+            money.hold((), "a rerun", 10.0)
 
 
 def test_models_get_what_machines_leave(tmp_path: Path, home: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tasks.cache_key import At
+from tasks.remote import jobs
 from tasks.spending.spent import HourlyRate, MachineCost, SpendingReader, Spent, note_bought, note_rented, spent
 from tasks.store.ledger import Ledger
 from tasks.trial import Run, Trial, Usage
@@ -109,14 +110,32 @@ def test_a_machine_that_is_lost_costs_until_it_was_taken_for_lost(ledger: Ledger
 
 def test_a_rented_machine_is_counted_once(ledger: Ledger) -> None:
     at, run = At("id", "digest", 3), Run("trials/0003", 1, 50.0, "finished", wall_seconds=60.0, usd=1.5, rented_gpus=2)
+    place = ledger.place(3)
     for _ in range(2):
-        note_rented(ledger, at, run)
-    note_rented(ledger, at, Run("trials/0003", 1, 50.0, "finished", wall_seconds=60.0))
+        note_rented(ledger, at, place, run)
+    note_rented(ledger, at, place, Run("trials/0003", 1, 50.0, "finished", wall_seconds=60.0))
     found = spent(ledger, ())
     assert found.rented == MachineCost(1.5, 2 / 60) and found.usd == 1.5
     assert found.rented_rate == HourlyRate(90.0, 2), "an hour of it"
-    note_rented(ledger, replace(at, part="run-2"), replace(run, usd=None))
+    note_rented(ledger, replace(at, part="run-2"), place, replace(run, usd=None))
     assert spent(ledger, ()).usd is None and "trial 3" in spent(ledger, ()).unknown
+
+
+def test_what_was_paid_for_a_run_that_was_cut_off_counts_and_its_rest_later(ledger: Ledger) -> None:
+    at, place = At("id", "digest", 3), ledger.place(3)
+    place.path.mkdir(parents=True)
+    note_rented(ledger, at, place)
+    assert not spent(ledger, ()).anything, "nothing was rented yet"
+    with (place.path / jobs.COSTS).open("a") as costs:
+        costs.write('{"key": "a", "started": 0, "ended": 1800, "usd": 4}\n')
+        costs.flush()
+        note_rented(ledger, at, place)
+        assert spent(ledger, ()).usd == 4
+        costs.write('{"key": "a", "started": 0, "ended": 9000, "usd": 20}\n')  # it was removed twice
+        costs.write('{"key": "b", "started": 9000, "ended": 10800, "usd": 4}\n')
+    note_rented(ledger, at, place, Run("trials/0003", 1, 50.0, "finished", wall_seconds=60.0, usd=8.0))
+    assert spent(ledger, ()).usd == 8 and spent(ledger, ()).trials[3].usd == 8
+    assert spent(ledger, ()).rented_rate.usd == 8, "of an hour on two machines, not of the last minute"
 
 
 def test_model_calls_that_led_to_no_proposal_are_counted(ledger: Ledger) -> None:

@@ -23,7 +23,7 @@ from flows.views import terminal
 from tasks.remote import jobs
 from tasks.store import campaign_lock
 from tasks.store.campaign_lock import left_alone
-from tasks.store.ledger import Ledger, campaigns
+from tasks.store.ledger import Ledger, readable
 from tasks.store.workspace import TrialDir, settled
 from tasks.system import file_trees
 from tasks.system.home import home
@@ -70,7 +70,7 @@ def prune(name: str | None, keep: Keep, dry: bool, as_json: bool) -> int:
         Refused: the campaign is running.
     """
     _remove_jobs(name, dry, as_json)
-    ledgers = [Ledger.open(campaign) for campaign in ([name] if name else campaigns())]
+    ledgers = [Ledger.open(name)] if name else [*readable()]
     idle = [ledger for ledger in ledgers if name or not campaign_lock.is_running(ledger)]
     results = [free(ledger, keep, dry) for ledger in idle]
     if as_json:

@@ -12,7 +12,7 @@ from flows.server import server_process
 from flows.views import terminal
 from flows.views.status import state, stored_spec
 from tasks.store import campaign_lock
-from tasks.store.ledger import Ledger, campaigns
+from tasks.store.ledger import Ledger, readable
 from tasks.system.home import home
 from tasks.tracking.outbox import Outbox
 from tasks.tracking.receipts import waiting
@@ -43,7 +43,7 @@ def sync(name: str | None, as_json: bool) -> int:
     server_process.settle_in(home())
     if name is not None and campaign_lock.is_running(Ledger.open(name)):
         raise Refused(f"campaign {name!r} is running: it sends its records itself, after its next trial")
-    ledgers = [Ledger.open(campaign) for campaign in ([name] if name else campaigns())]
+    ledgers = [Ledger.open(name)] if name else [*readable()]
     idle = [ledger for ledger in ledgers if not campaign_lock.is_running(ledger)]
     results = [send(ledger) for ledger in idle if waiting(ledger, ledger.history())]
     if as_json:

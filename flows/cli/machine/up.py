@@ -34,7 +34,7 @@ from flows.views.own_servers import NO_LOGIN, login_steps, own_servers
 from flows.views.status import urls
 from tasks.remote import jobs
 from tasks.store import campaign_lock
-from tasks.store.ledger import Ledger, campaigns
+from tasks.store.ledger import readable
 from tasks.system import interrupt
 from tasks.system.daemon import Daemon, Note
 from tasks.system.home import home
@@ -191,10 +191,9 @@ def down(now: bool) -> int:
 def _clear(directory: Path, server: Note, now: bool) -> None:
     """Return when nobody uses the server; with `now`, interrupt the campaigns on it first."""
     busy = [
-        name
-        for name in campaigns()
-        if campaign_lock.is_running(ledger := Ledger.open(name))
-        and urls(ledger).get("prefect", "").startswith(_page(server))
+        ledger.campaign.name
+        for ledger in readable()
+        if campaign_lock.is_running(ledger) and urls(ledger).get("prefect", "").startswith(_page(server))
     ]
     if busy and not now:
         raise Refused(

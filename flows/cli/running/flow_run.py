@@ -50,7 +50,7 @@ def run_and_show(flow: Any, parameters: dict[str, Any], api: str | None, as_json
     except KeyboardInterrupt:
         print(f"\nnightshift: interrupted; {_how_to_go_on(name, again)}", file=sys.stderr)
         return 130
-    except (OSError, httpx.TransportError, CannotStart) as fault:  # the machine's: no space, no server
+    except (OSError, httpx.HTTPError, CannotStart) as fault:  # the machine's: no space, no server, or a busy one
         print(f"nightshift: {fault}\n{_how_to_go_on(name, again)}", file=sys.stderr)
         return 1
     if not as_json:

@@ -21,7 +21,7 @@ from flows.spec.options import AdvancedOptions
 from flows.views import terminal
 from flows.views.status import document, state, stored_spec
 from tasks.store import campaign_lock
-from tasks.store.ledger import Ledger, campaigns, free_name
+from tasks.store.ledger import Ledger, campaigns, free_name, readable
 from tasks.system.home import home
 from tasks.tracking.client import locate
 
@@ -100,7 +100,7 @@ def newest_unfinished() -> str:
     Raises:
         Refused: there is none.
     """
-    unfinished = [name for name in campaigns() if state(Ledger.open(name)) in ("interrupted", "stopped")]
+    unfinished = [ledger.campaign.name for ledger in readable() if state(ledger) in ("interrupted", "stopped")]
     if not unfinished:
         raise Refused(
             "no campaign is unfinished: name one to extend a finished campaign, for example with more --trials"
