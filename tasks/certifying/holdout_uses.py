@@ -1,4 +1,4 @@
-"""Uses of an environment's report questions, recorded beside its prepared files, across campaigns.
+"""Uses of report questions, recorded beside an environment's prepared files, across campaigns and recipes.
 
 Questions that are drawn anew for each use do not wear out. A finite pool does: repeated certificates on the same
 questions find what is lucky on them. So the certificates of all campaigns on a pool share one error rate, ALPHA, for
@@ -10,6 +10,7 @@ and one on which nothing is found is worn out after about ten uses: then new que
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from contextlib import suppress
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter, ValidationError
 
+from environments.recipe import JUDGE
 from tasks.system.files import append_line
 
 if TYPE_CHECKING:
@@ -50,14 +52,23 @@ USE = TypeAdapter(HoldoutUse)
 
 
 def path_of(prepared: Path) -> Path:
+    """The account of the prepared questions: by what they are, since another recipe may make the same."""
+    questions = prepared / JUDGE / "report.jsonl"
+    if not questions.is_file():
+        return _of_the_recipe(prepared)
+    return prepared.with_name(f"report-{hashlib.sha256(questions.read_bytes()).hexdigest()[:16]}.looks.jsonl")
+
+
+def _of_the_recipe(prepared: Path) -> Path:
+    """Where versions until 0.6.0 kept the account."""
     return prepared.with_name(f"{prepared.name}.looks.jsonl")
 
 
 def uses(prepared: Path) -> tuple[HoldoutUse, ...]:
     """Every use so far, in the order in which they began; a line cut short by a kill is left out."""
-    path = path_of(prepared)
+    paths = filter(Path.is_file, dict.fromkeys((_of_the_recipe(prepared), path_of(prepared))))
     found: dict[tuple[str, int], HoldoutUse] = {}
-    for line in path.read_bytes().splitlines() if path.is_file() else ():
+    for line in (line for path in paths for line in path.read_bytes().splitlines()):
         with suppress(ValidationError):
             use = USE.validate_json(line)
             found[use.key] = use  # a later line of the same use has its outcome
@@ -95,4 +106,4 @@ def _locked(prepared: Path) -> FileLock:
     """Taken by one process at a time, of whichever campaign; free once its holder is dead."""
     from filelock import FileLock
 
-    return FileLock(prepared.with_name(f"{prepared.name}.lock"))
+    return FileLock(path_of(prepared).with_suffix(".lock"))

@@ -579,9 +579,23 @@ def test_an_outcome_counts_once_and_is_not_changed(tmp_path: Path) -> None:
     assert [use.passed for use in holdout_uses.uses(tmp_path / "pool")] == [True]
 
 
+def asking(place: Path, text: str) -> Path:
+    """A prepared folder with these report questions."""
+    (place / "judge").mkdir(parents=True)
+    (place / "judge/report.jsonl").write_text(text)
+    return place
+
+
+def test_the_same_questions_have_one_account_whatever_made_them(tmp_path: Path) -> None:
+    one, same, other = (asking(tmp_path / f"pool-{n}", text) for n, text in enumerate(("1+2", "1+2", "1+3")))
+    assert charged(one, ("a", 1, False)) == [0.05 / 2]
+    assert charged(same, ("b", 1, False), ("a", 1, None)) == [0.05 / 6, 0.05 / 2]
+    assert charged(other, ("b", 1, None)) == [0.05 / 2]
+
+
 def test_uses_that_an_earlier_version_counted_are_counted(tmp_path: Path) -> None:
-    place = tmp_path / "pool"
-    holdout_uses.path_of(place).write_text('{"campaign": "a", "look": 1, "time": 1.0}\n')
+    place = asking(tmp_path / "pool", "1+2")
+    (tmp_path / "pool.looks.jsonl").write_text('{"campaign": "a", "look": 1, "time": 1.0}\n')
     assert holdout_uses.charge(place, "b", 1) == (1, 0.05 / 6)
     assert holdout_uses.charge(place, "a", 1) == (0, 0.05 / 2), "begun there and resumed here"
 
