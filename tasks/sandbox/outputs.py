@@ -82,9 +82,11 @@ def excess(out: Path, limits: Limits, besides: int = 0) -> str | None:
 
 
 def make_room(out: Path, limits: Limits) -> None:
-    """Remove what a crash left but its reports, if that is more than it may be, or the disk is short of room: nobody
-    reads it, and later trials need the room. Raises OSError."""
-    if out.is_dir() and not out.is_symlink() and (shutil.disk_usage(out).free < DISK_RESERVE or excess(out, limits)):
+    """Remove what a crash left but its reports, where the disk has no room for as much again: nobody reads it, and one
+    program must not end the night of all. Raises OSError."""
+    if out.is_symlink() or not out.is_dir():
+        return
+    if shutil.disk_usage(out).free < DISK_RESERVE + limits.out_gb * 2**30:
         for entry in [*out.iterdir()]:
             if entry.name != PROGRESS.decode():
                 file_trees.remove(entry)

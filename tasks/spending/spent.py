@@ -15,7 +15,6 @@ from itertools import islice
 from typing import Any
 
 from tasks.cache_key import At
-from tasks.remote import jobs
 from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TrialDir
@@ -270,6 +269,8 @@ def note_rented(ledger: Ledger, at: At, place: TrialDir, run: Run | None = None)
     Args:
         run: None where it was cut off.
     """
+    from tasks.remote import jobs  # whoever reads what was spent rents nothing
+
     usd, seconds = jobs.paid(place.path / jobs.COSTS)
     if run is None:
         run = Run("", 0, 0.0, "crash", usd=usd)

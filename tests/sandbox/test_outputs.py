@@ -304,8 +304,10 @@ def test_what_is_too_much_is_said_with_its_limit(limits: Limits, words: str | No
     assert found is None if words is None else re.search(words, found or "")
 
 
-@pytest.mark.parametrize(("limits", "left"), [(Limits(), 2), (Limits(out_files=2), 1)])
-def test_of_a_crash_that_left_too_much_only_its_reports_stay(limits: Limits, left: int, out: Path) -> None:
+@pytest.mark.parametrize(("limits", "left"), [(Limits(out_gb=1e-3), 2), (Limits(out_gb=1e6), 1)])
+def test_of_a_crash_only_its_reports_stay_where_the_disk_has_no_room_for_another(
+    limits: Limits, left: int, out: Path
+) -> None:
     outputs.make_room(out, limits)
     assert len([*out.iterdir()]) == left
     assert (out / "progress.jsonl").read_text() == '{"ready": true}\n'
@@ -314,7 +316,7 @@ def test_of_a_crash_that_left_too_much_only_its_reports_stay(limits: Limits, lef
 def test_what_a_link_in_the_place_of_out_leads_to_stays(out: Path) -> None:
     instead = out.with_name("instead")
     instead.symlink_to(out)
-    outputs.make_room(instead, Limits(out_files=1))
+    outputs.make_room(instead, Limits(out_gb=1e6))
     assert (out / "weights/policy.pt").exists() and instead.is_symlink()
 
 
