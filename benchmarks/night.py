@@ -1,7 +1,8 @@
 """One night begun by a schedule, with everything that may break breaking on the way; it ends with its report.
 
     python -m benchmarks.night [--hours 8] [--environment lunar_lander] [--set KEY=VALUE ...] [--rule certify]
-        [--proposer tpe] [--report FILE.html] [--store FILE.csv] [--folder NEW] [--json]
+        [--proposer tpe] [--parallel 1] [--fidelity none] [--report FILE.html] [--store FILE.csv] [--folder NEW]
+        [--json]
 
 `nightshift up` in a home of its own, a deployment of the flow `campaign` with a schedule whose next time is two minutes
 away, and nobody who starts the campaign. `nightshift up` is called again every minute, as the timer of
@@ -82,6 +83,8 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of environment.toml")
     parser.add_argument("--rule", choices=plugins.names("tasks.rules"), default="certify", help="as of a campaign")
     parser.add_argument("--proposer", choices=plugins.names("tasks.proposers"), default="tpe", help="as of a campaign")
+    parser.add_argument("--parallel", type=int, default=1, help="as of a campaign")
+    parser.add_argument("--fidelity", default="none", help="as of a campaign")
     parser.add_argument("--report", type=Path, help="copy the report there")
     parser.add_argument("--store", type=Path, help="CSV file to which the faults are added")
     parser.add_argument("--folder", type=Path, help="a new folder to run in, where logs and home stay")
@@ -97,7 +100,7 @@ def main() -> None:
         folder = options.folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nightshift-night-")))
         no_disk = stack.enter_context(disk(folder.absolute() / "disk"))
         asked = (environment, options.hours, changes, options.rule, options.proposer)
-        night = ScheduledNight(folder.absolute(), *asked)
+        night = ScheduledNight(folder.absolute(), *asked, options.parallel, options.fidelity)
         night.home.mkdir()
         if options.folder:  # off the disk of the night, once its servers have ended
             stack.callback(shutil.copytree, night.home, folder / "home", symlinks=True)

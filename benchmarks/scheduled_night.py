@@ -82,6 +82,8 @@ class ScheduledNight:
     """Keys of environment.toml."""
     rule: str = "certify"
     proposer: str = "tpe"
+    parallel: int = 1
+    fidelity: str = "none"
     campaign: str = ""
     faults: list[FaultRow] = field(default_factory=list)
     mlflow: subprocess.Popen[bytes] | None = None
@@ -138,8 +140,8 @@ class ScheduledNight:
         every_day = {"cron": f"{due.minute} {due.hour} * * *", "timezone": "UTC"}
         parameters = {
             "environment": self.environment, "trials": WITHOUT_END, "hours": self.hours, "rule": self.rule,
-            "proposer": self.proposer, "tracking": f"http://{HOST}:{self.mlflow_port}",
-            "advanced": {"overrides": self.changes},
+            "proposer": self.proposer, "parallel": self.parallel, "tracking": f"http://{HOST}:{self.mlflow_port}",
+            "advanced": {"overrides": self.changes, "fidelity": self.fidelity},
         }  # fmt: skip
         with Api(note.url, server_process.credentials(note.url, self.home)) as api:
             flow = api.ask("POST", "/flows/", {"name": "campaign"})["id"]
