@@ -349,7 +349,8 @@ class CampaignSpec(CampaignOptions, BaseModel):
         )
         digest = calibration.digest(ledger.path, ledger.environment)
         fits = self.loaded_rule.replicates_baseline and self.launch == "here"  # it is this machine's
-        if fits and (known := calibration.find(home(), digest, machine())):
+        known = calibration.find(home(), digest, machine()) if fits else None
+        if known and len(known.runs) >= calibration.FEWEST:  # one that was interrupted may have fewer
             write_atomic(
                 ledger.path / CALIBRATED, RERUNS.dump_json(calibration.reruns(known), indent=2).decode() + "\n"
             )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -288,6 +290,29 @@ def test_an_unknown_environment_is_refused_with_the_near_miss(home: Path) -> Non
     with pytest.raises(Refused, match=r"'cartpol'.*'cartpole'\?"):
         calibrate.prepare("cartpol", 3, [], None, "auto")
     assert not (home / ".calibrations").exists()
+
+
+def test_the_runs_before_an_interruption_are_stored_and_too_few_for_a_campaign(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = noisy(tmp_path / "noisy")
+    session = calibrate.prepare(str(folder), 3, [], None, "auto")
+    shown = iter(range(2))
+
+    def ask_to_end(score: Score) -> str:
+        if next(shown):
+            os.kill(os.getpid(), signal.SIGINT)
+        return ""
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(calibrate.single_run, "score_text", ask_to_end)
+        session.measure()
+    assert capsys.readouterr().err == "stored the 2 of 3 runs that had ended\n"
+    found = calibration.find(home, session.digest, machine())
+    assert found is not None and len(found.runs) == 2
+    assert campaign(folder).calibrated == (), "two runs tell no spread"
+    calibration.add(home, run(folder, 3)[0])
+    assert len(campaign(folder, "again").calibrated) == 5
 
 
 @pytest.mark.slow

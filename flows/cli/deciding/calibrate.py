@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -117,17 +118,30 @@ class Session:
     """Of the runs to come."""
 
     def measure(self, quiet: bool = False) -> Calibration:
-        """Run the baseline under each seed, until a run crashes; these runs as a calibration."""
+        """Run the baseline under each seed, until a run crashes; these runs as a calibration.
+
+        Raises:
+            KeyboardInterrupt: this process was asked to end; the runs that had ended are stored.
+        """
         done: list[Measured] = []
         earlier = [measured.run for measured in self.known]
-        for planned, run, score in self.stage.measure_all(self._plan(), earlier):
-            done.append(Measured(run, score))
-            if score.value is None:
-                break
-            if not quiet:
-                text = single_run.score_text(score)
-                head = f"run {planned.number} of {len(self.seeds)}  seed {run.seed:<10}"
-                print(f"{head}  {text}", flush=True)
+        try:
+            for planned, run, score in self.stage.measure_all(self._plan(), earlier):
+                done.append(Measured(run, score))
+                if score.value is None:
+                    break
+                if not quiet:
+                    text = single_run.score_text(score)
+                    head = f"run {planned.number} of {len(self.seeds)}  seed {run.seed:<10}"
+                    print(f"{head}  {text}", flush=True)
+        except KeyboardInterrupt:
+            if done:
+                calibration.add(home(), self._made(done))
+                print(f"stored the {len(done)} of {len(self.seeds)} runs that had ended", file=sys.stderr)
+            raise
+        return self._made(done)
+
+    def _made(self, runs: Sequence[Measured]) -> Calibration:
         problem = self.stage.environment
         return Calibration(
             environment=problem.name,
@@ -137,7 +151,7 @@ class Session:
             budget_steps=problem.budget_steps,
             device=problem.device,
             created=time.time(),
-            runs=tuple(done),
+            runs=tuple(runs),
         )
 
     def _plan(self) -> Iterator[PlannedRun]:
