@@ -113,7 +113,7 @@ def limits(certificate: Certificate) -> list[str]:
             "rare collapses may be missed"
         )
     if certificate.same_units:
-        found.append(f"all runs were judged on the same {certificate.same_units} questions, for which alone it holds")
+        found.append("all runs were judged on the same questions, for which alone it holds")
     if times:
         level = f"so this one was tested at {certificate.alpha:.2g}"
         found.append(f"its questions were used {times} time{'s' * (times > 1)} before, {level}")

@@ -279,9 +279,7 @@ def _earlier(runner: Runner, champion: int) -> tuple[Fresh, ...]:
 
 def _same_units(environment: Environment, runs: Sequence[Fresh]) -> int:
     """Units that every run was judged on; 0 where they are drawn anew."""
-    if not environment.prepared or environment.judge.block_units != "same":
-        return 0
-    return max(run.score.n for run in runs)
+    return max(run.score.n for run in runs) if environment.judge.block_units == "same" else 0
 
 
 def _is_hindered(ledger: Ledger) -> bool:

@@ -7,6 +7,7 @@ program or a model is escaped by the template engine, and secrets are redacted i
 from __future__ import annotations
 
 import base64
+import math
 import re
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -178,7 +179,7 @@ def _curves(facts: Facts) -> str:
     """The reported metric over the budget: champion, baseline, and the rest; empty if no program reported it."""
     first, champion, rest = baseline(facts.history), facts.champion, []
     others = [trial for trial in facts.history if trial not in (first, champion) and not trial.proposal.is_short]
-    for trial in others[:: max(len(others) // CURVES, 1)]:
+    for trial in others[:: max(math.ceil(len(others) / CURVES), 1)]:
         rest += [_line(run, f"other {trial.verdict.kind}", f"trial {trial.number}") for run in trial.runs]
     lead = [_line(run, "baseline", "baseline") for run in (first.runs if first else ())]
     if champion is not None and champion is not first:

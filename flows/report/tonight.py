@@ -58,12 +58,16 @@ def _longer(environment: Environment, history: History, command: str) -> Iterato
     sign = 1 if champion.score.higher_is_better else -1
     whole, last = sign * (curve[-1] - curve[0]), sign * (curve[-1] - curve[-4])
     if whole > 0 and last > RISING * whole:
-        seconds = environment.budget_seconds
+        seconds, steps = environment.budget_seconds, environment.budget_steps
+        longer, now, options = f"{2 * seconds:g} s", f"{seconds:g} s", f" --set budget_seconds={2 * seconds:g}"
+        if steps:
+            longer, now = f"{longer} and {2 * steps:,} steps", f"{now} and {steps:,} steps"
+            options += f" --set budget_steps={2 * steps}"
         yield Idea(
-            f"A longer budget: {2 * seconds:g} s instead of {seconds:g} s.",
-            f"Trial {champion.number} was still improving when its time was up: the last fifth of the budget brought "
+            f"A longer budget: {longer} instead of {now}.",
+            f"Trial {champion.number} was still improving when its budget was used up: the last fifth of it brought "
             f"{last / whole:.0%} of its whole rise.",
-            f"{re.sub(r' --set budget_seconds=[^ ]+', '', command)} --set budget_seconds={2 * seconds:g}",
+            re.sub(r" --set budget_(seconds|steps)=[^ ]+", "", command) + options,
         )
 
 

@@ -6,6 +6,7 @@ flows/views/follow.py reads it from the campaign's directory; flows/views/live_v
 from __future__ import annotations
 
 import datetime
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -107,7 +108,8 @@ class CampaignProgress:
     hours: float = 8.0
     until: float | None = None
     """Unix time, in seconds."""
-    patience: int | None = None
+    patience: float | None = None
+    """Trials in full that may still come without a new champion."""
     """Trials without a new champion that are left of the limit; None without one."""
     max_usd: float | None = None
     max_gpu_hours: float | None = None
@@ -187,7 +189,8 @@ def campaign_progress(
     each_run = (run_seconds(complete[-RECENT:]) or environment.budget_seconds) / parallel
     runs = runs_in_time(spec, now - spent, environment.budget_seconds)
     design = design_of(spec["trials"], environment.deterministic, edits=has_edits(history), runs=runs)
-    fresh_runs = design.runs if certifies(spec["rule"]) else 0
+    will_certify = certifies(spec["rule"]) and not environment.scores_are_reported
+    fresh_runs = design.runs if will_certify else 0
     trials = tried(history)
     if certifying:
         left = (certifying.runs - certifying.run + 1) * each_run - min(certifying.since, 0.95 * each_run)
@@ -207,10 +210,10 @@ def campaign_progress(
     patience = advanced.get("patience")
     if patience is not None:
         since_champion = [trial for trial in history if champion is None or trial.settle > champion.settle]
-        patience = max(patience - len(since_champion), 0)
+        patience = max(patience - math.fsum(trial.proposal.share for trial in since_champion), 0)
     return CampaignProgress(
         trials, spec["trials"], spent, share, binds, ends, spec["hours"], deadline, patience, advanced.get("max_usd"),
-        advanced.get("max_gpu_hours"), certifies(spec["rule"]),
+        advanced.get("max_gpu_hours"), will_certify,
     )  # fmt: skip
 
 

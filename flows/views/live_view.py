@@ -260,7 +260,7 @@ def ends(model: LiveModel) -> tuple[str, str]:
     first = {"trials": after, "hours": f"when {span(progress.hours * 3600)} are used", "until": until}[progress.binds]
     others = [f"{until} at the latest"] if until and progress.binds != "until" else []
     if progress.patience is not None and not model.certifying:
-        others.append(f"sooner after {progress.patience} more without a new champion")
+        others.append(f"sooner after {progress.patience:.2g} more without a new champion")
     return (f"{moment(progress.ends, model.now)}, {first}" if progress.ends else first), "; ".join(others)
 
 

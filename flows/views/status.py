@@ -122,9 +122,9 @@ def _shipped(ledger: Ledger, history: History, own: Sequence[Certificate], how: 
 
 def _reserved(ledger: Ledger) -> dict[str, Any] | None:
     """The runs that time is reserved for from the start, and the looks at them; None if the rule certifies nothing."""
-    if not certifies(ledger.campaign.rule):
-        return None
     spec, environment = stored_spec(ledger), ledger.environment
+    if not certifies(ledger.campaign.rule) or environment.scores_are_reported:
+        return None
     runs = runs_in_time(spec, ledger.campaign.created, environment.budget_seconds)
     design = design_of(spec["trials"], environment.deterministic, runs=runs)
     return {"champion": design.champion, "baseline": design.baseline, "looks": [list(one) for one in design.groups]}

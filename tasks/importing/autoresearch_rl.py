@@ -25,7 +25,7 @@ STEPS = 1000
 """Budget of steps where a program reports step and step_target: parts of its own target."""
 PROPOSERS = {
     "static": "random_search", "grid": "grid", "random": "random_search", "learned": "learned", "llm": "llm",
-    "llm_ensemble": "ensemble", "llm_diff": "llm_diff", "hybrid": "hybrid",
+    "llm_ensemble": "llm", "llm_diff": "llm_diff", "hybrid": "hybrid",
 }  # fmt: skip
 REASONS = {
     "target.basilica": "trials run on this machine, or where a work pool says: docs/work-pools.md",
@@ -270,6 +270,9 @@ def _left(table: Mapping[str, Any], files: _Files) -> list[Term]:
         terms.append(Term("no file reads AR_SEED", "deterministic = true: a seed changes nothing"))
     if files.config.target.type == "basilica":
         terms.append(Term("target.type basilica", "its commands run on this machine, in the folder of the file"))
+    if files.config.policy.type == "llm_ensemble":
+        words = "one model proposes; for several: --proposer ensemble --set proposer.models='[\"A\", \"B\"]'"
+        terms.append(Term("policy.type llm_ensemble", words))
     return terms
 
 

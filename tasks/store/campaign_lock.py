@@ -50,8 +50,8 @@ class Life:
         self._before = spent(self.ledger)
         self._started, self._since = clock(), time.time()
         (self.ledger.path / "stop").unlink(missing_ok=True)
+        self._note()  # before what takes time: whoever stops the campaign now must not signal the life before
         ended = orphans.end(self.ledger.campaign.campaign_id)
-        self._note()
         before = round(self._before, 3)
         whose = {"pid": os.getpid(), "identity": identity(os.getpid()), "host": platform.node()}
         self.ledger.event("life", **whose, spent_before=before, **self._facts)
@@ -93,7 +93,10 @@ class Life:
 
     def _note(self) -> None:
         """Write the holder and the time spent into the lock. Readers and kills see all or nothing."""
-        holder = {"pid": os.getpid(), "host": platform.node(), "started": self._since, "spent": self.spent}
+        holder = {
+            "pid": os.getpid(), "identity": identity(os.getpid()), "host": platform.node(), "started": self._since,
+            "spent": self.spent,
+        }  # fmt: skip
         os.pwrite(self._lock.fileno(), f"{json.dumps(holder):<{NOTE_BYTES - 1}}\n".encode(), 0)
 
     def _beats(self) -> None:
@@ -155,7 +158,10 @@ def _take(lock: IO[str], kind: int = fcntl.LOCK_EX, tries: int = 20) -> bool:
 
 
 def holder(ledger: Ledger) -> dict[str, Any]:
-    """pid, host, start (Unix time) and seconds `spent` by all lives, of the present or last holder; empty without."""
+    """pid, its identity, host, start (Unix time) and seconds `spent` by all lives, of the life now or the last one.
+
+    Empty without one. A process that only looks, such as `nightshift prune`, holds the lock without a note.
+    """
     try:
         return dict(json.loads(lock_path(ledger).read_text()))
     except (FileNotFoundError, ValueError):

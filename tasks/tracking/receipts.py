@@ -10,6 +10,7 @@ import json
 import tomllib
 from pathlib import Path
 
+from environments.plugins import Refused
 from tasks.store.attempts import directory
 from tasks.store.ledger import CERTIFICATE, Ledger
 from tasks.system.files import read_small, write_atomic
@@ -34,7 +35,11 @@ def is_unclosed(ledger: Ledger) -> bool:
 
 def wants_traces(ledger: Ledger) -> bool:
     """Whether the campaign, as last started, records requests to language models."""
-    spec = tomllib.loads((ledger.path / "spec.toml").read_text())
+    path = ledger.path / "spec.toml"
+    try:
+        spec = tomllib.loads(path.read_text())
+    except ValueError as broken:
+        raise Refused(f"{path}: not TOML: {broken}") from broken
     return bool(spec.get("advanced", {}).get("traces", False))
 
 
@@ -68,7 +73,7 @@ def is_signed(receipt: str, path: str) -> bool:
     """Whether a receipt is of a file as it is now. Paths are texts, since it is asked of every trial."""
     try:
         signed = json.loads(read_small(receipt))["of"]
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError, KeyError, TypeError):  # a power cut may leave an empty one
         return False
     return bool(signed == fingerprint(path))
 

@@ -82,6 +82,19 @@ def test_sync_sends_what_waits_and_the_end_of_the_campaign(
     assert capsys.readouterr().out == "nothing waits for MLflow\n"
 
 
+def test_sync_goes_on_after_a_campaign_that_cannot_be_read(
+    ledger: Ledger, shelf: Shelf, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    decided(ledger, 2)
+    broken = created(tmp_path, "broken")
+    decided(broken, 1)
+    (broken.path / "spec.toml").write_text("trials =")
+    shelf.down = False
+    assert sync.sync(None, as_json=False) == 1
+    told = capsys.readouterr()
+    assert told.out.startswith("n: 2 records sent") and "broken: left alone: " in told.err
+
+
 def test_sync_leaves_a_running_campaign_to_itself(ledger: Ledger, shelf: Shelf) -> None:
     decided(ledger, 1)
     with Life(ledger):

@@ -304,9 +304,10 @@ def test_the_runs_before_an_interruption_are_stored_and_too_few_for_a_campaign(
             os.kill(os.getpid(), signal.SIGINT)
         return ""
 
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patched:
         patched.setattr(calibrate.single_run, "score_text", ask_to_end)
-        session.measure()
+        with pytest.raises(KeyboardInterrupt):
+            session.measure()
     assert capsys.readouterr().err == "stored the 2 of 3 runs that had ended\n"
     found = calibration.find(home, session.digest, machine())
     assert found is not None and len(found.runs) == 2

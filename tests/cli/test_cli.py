@@ -25,6 +25,8 @@ from flows.cli.running import detached
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.environment import checked_environment
 from tasks.record import reconcile, settle
+from tasks.store import campaign_lock
+from tasks.store.campaign_lock import Life, left_alone
 from tasks.store.ledger import Ledger, free_name
 from tests.support.histories import decided
 from tests.support.ledgers import created
@@ -304,6 +306,45 @@ def test_logs_are_those_of_one_trial_in_training_and_under_judgement(
     assert call("logs", "n", *arguments) == 0
     shown = capsys.readouterr().out
     assert re.findall(r"^(?:training|judging) (\d)$", shown, re.MULTILINE) == [str(n) for n in numbers for _ in "tj"]
+
+
+def test_logs_are_those_of_every_run_of_a_trial(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ledger = with_trials(tmp_path)
+    for part in ("run-2", "run-10", "again-1"):
+        place = ledger.place(2, part)
+        place.path.mkdir()
+        place.log.write_text(f"training {part}\n")
+    ledger.place(1).log.unlink()
+    ledger.place(1).judge_log.write_text("")
+    assert call("logs", "n", "2") == call("logs", "n", "1") == 0
+    shown = capsys.readouterr().out
+    assert re.findall(r"^== (.*?):", shown, re.MULTILINE) == [
+        "trial 2, training", "trial 2, under judgement", "trial 2 (run 2), training", "trial 2 (run 10), training",
+        "trial 2 (again 1), training",
+    ]  # fmt: skip
+    assert shown.splitlines()[-1].startswith("trial 1 has printed nothing: ")
+
+
+def test_the_last_trials_are_those_of_the_document_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with_trials(tmp_path)
+    assert call("status", "n", "--last", "1", "--json") == 0
+    assert [row["trial"] for row in json.loads(capsys.readouterr().out)["trials"]] == [2]
+    with pytest.raises(Refused, match="--csv and --json exclude each other"):
+        call("status", "n", "--csv", "--json")
+
+
+def test_stop_now_signals_nobody_but_the_campaign(tmp_path: Path) -> None:
+    ledger = with_trials(tmp_path)
+    with left_alone(ledger), pytest.raises(Refused, match="about to begin, or is looked at"):
+        call("stop", "n", "--now")
+    with Life(ledger):
+        pass
+    note = campaign_lock.holder(ledger)
+    assert note["pid"] == os.getpid()
+    campaign_lock.lock_path(ledger).write_text(json.dumps(note | {"identity": "of a process before"}))
+    with left_alone(ledger), pytest.raises(Refused, match="is looked at by another command, such as prune"):
+        call("stop", "n", "--now")
+    assert not (ledger.path / "stop").exists()
 
 
 def test_what_there_is_not_is_refused(tmp_path: Path) -> None:

@@ -152,6 +152,19 @@ def test_every_campaign_that_is_not_running_is_pruned(tmp_path: Path, capsys: py
     assert [part["campaign"] for part in json.loads(capsys.readouterr().out)] == ["one", "two"]
 
 
+def test_a_campaign_that_cannot_be_read_leaves_the_others_to_be_pruned(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = created(tmp_path, "one"), created(tmp_path, "two")
+    night(one), night(two)
+    (one.path / "spec.toml").write_text("trials =")
+    assert prune(None, "champions", dry=False, as_json=False) == 1
+    told = capsys.readouterr()
+    assert "two: freed" in told.out and f"one: left alone: {one.path}/spec.toml: not TOML" in told.err
+    with pytest.raises(Refused, match="not TOML"):
+        prune("one", "champions", dry=False, as_json=False)
+
+
 def test_bytes_are_told_as_a_person_would() -> None:
     assert [size(count) for count in (0, 4096, 3 * 2**20, 5 * 2**30)] == ["0 KiB", "4 KiB", "3.0 MiB", "5.0 GiB"]
 

@@ -75,7 +75,10 @@ def script(tmp_path: Path) -> Path:
     package = tmp_path / "theirs/small_utils"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
-    (package / "returns.py").write_text("def scaled(value, rate):\n    return value * 0 + 1000 * rate\n")
+    (package / "returns.py").write_text(
+        "from factors import THOUSAND\n\n\ndef scaled(value, rate):\n    return value * 0 + THOUSAND * rate\n"
+    )
+    (tmp_path / "theirs/factors.py").write_text("THOUSAND = 1000\n")
     path = tmp_path / "theirs/algorithms/small.py"
     path.parent.mkdir()
     path.write_text(SCRIPT)
@@ -102,7 +105,8 @@ def test_a_script_with_a_dataclass_of_options_becomes_an_environment(script: Pat
     assert environment.budget_steps == 50 and environment.editable == ("repository/small.py",)
     assert set(environment.requires) == {"gymnasium"} and warnings(environment) == []
     assert (tmp_path / "here/repository/small.py").read_text() == SCRIPT
-    assert (tmp_path / "here/repository/small_utils/returns.py").is_file()
+    for module in ("small_utils/returns.py", "factors.py"):
+        assert (tmp_path / "here/repository" / module).is_file()
 
 
 def test_it_runs_unchanged_and_the_mean_of_what_it_logs_is_the_score(script: Path, tmp_path: Path) -> None:

@@ -223,6 +223,14 @@ def test_the_controller_of_a_configuration_becomes_options_and_the_rest_is_liste
     assert "policy.params" not in left and account["warnings"]
 
 
+def test_an_ensemble_is_carried_as_the_one_model_that_is_known_of_it(target: Path, tmp_path: Path) -> None:
+    config = target / "config.yaml"
+    config.write_text(config.read_text().replace("type: random", "type: llm_ensemble\n  llm_model: m"))
+    account = import_environment(str(config), tmp_path / "here", "")
+    assert "--proposer llm " in account["next"] and "--set proposer.model=m" in account["next"]
+    assert "policy.type llm_ensemble" in [term["theirs"] for term in account["left"]]
+
+
 def test_an_evaluation_by_a_file_that_is_not_edited_is_the_frozen_judge(target: Path, tmp_path: Path) -> None:
     config = CONFIG.replace(
         "policy:", "  eval_cmd: python3 measure.py\npolicy:\n  mutable_file: examples/tiny/train.py"

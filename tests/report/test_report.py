@@ -24,7 +24,7 @@ from flows.views.status import CampaignEnd
 from tasks.certifying.reuse import searched
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TRIAL
-from tasks.trial import History, Verdict
+from tasks.trial import TWENTIETHS, History, Verdict
 from tests.support.histories import certified, search, tried, undemanding
 from tests.support.ledgers import created
 
@@ -285,6 +285,20 @@ def test_a_suggested_campaign_has_the_settings_of_this_one_and_counts_whole_budg
     assert "8 instead of 4" in more.words
     asked = shlex.split(more.command)
     assert parse_settings([asked[at + 1] for at, word in enumerate(asked) if word == "--set"]).overrides == settings
+
+
+def test_a_longer_budget_is_longer_in_steps_too(tmp_path: Path, home: Path) -> None:
+    limits = {"budget_seconds": 7, "budget_steps": 500}
+    ledger, first = created(tmp_path, advanced={"overrides": limits}), tried((), 1.0)
+    rising = replace(first.runs[0], curve=tuple(float(at) for at in range(TWENTIETHS)))
+
+    facts = Facts.of(stored(ledger, (replace(first, runs=(rising,)),)), FINISHED)
+
+    longer = facts.ideas[0]
+    assert longer.words == "A longer budget: 14 s and 1,000 steps instead of 7 s and 500 steps."
+    asked = shlex.split(longer.command)
+    settings = parse_settings([asked[at + 1] for at, word in enumerate(asked) if word == "--set"])
+    assert settings.overrides == {"budget_seconds": 14, "budget_steps": 1000}
 
 
 @pytest.mark.parametrize(

@@ -204,6 +204,16 @@ def test_the_command_line_is_laid_over_the_file(tmp_path: Path) -> None:
     )
 
 
+def test_an_option_of_a_plug_in_leaves_the_others_of_its_table_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "night.toml").write_text(
+        'environment = "cartpole"\n[advanced.options]\npoints = 5\n[advanced.slurm_options]\npartition = "gpu"\n'
+    )
+    found = foreground.stated(str(tmp_path / "night.toml"), trust=True, settings=["slurm.minutes=60", "rule.most=3"])
+    assert found["advanced"] == {
+        "options": {"points": 5}, "slurm_options": {"partition": "gpu", "minutes": 60}, "rule_options": {"most": 3},
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -213,6 +223,7 @@ def test_the_command_line_is_laid_over_the_file(tmp_path: Path) -> None:
         ("trials = 3", "environment: is required"),
         ("environment = 'a'\nadvanced = 7", "advanced: must be a table of keys, got 7"),
         ("environment = 'a'\n[advanced]\noverrides = [1]", "advanced.overrides: must be a table of keys, got [1]"),
+        ("environment = 'a'\n[advanced]\noptions = 7", "advanced.options: must be a table of keys, got 7"),
     ],
 )
 def test_a_file_that_is_no_specification_is_refused(tmp_path: Path, text: str | bytes | None, why: str) -> None:

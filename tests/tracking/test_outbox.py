@@ -212,6 +212,14 @@ def test_who_is_asked_to_end_sends_no_further_trial_and_loses_none(ledger: Ledge
     assert shelf.sent == [0, 1]
 
 
+def test_a_receipt_that_a_power_cut_has_emptied_counts_for_nothing(ledger: Ledger) -> None:
+    shelf = Shelf()
+    history = night(ledger, outbox_of(ledger, shelf), shelf)
+    for left in ("", "{", "[]", "{}"):
+        (ledger.place(2).path / "tracked.json").write_text(left)
+        assert [is_tracked(ledger, trial) for trial in history] == [True, True, False, True]
+
+
 def test_a_receipt_says_which_run_took_which_trial(ledger: Ledger) -> None:
     shelf = Shelf()
     night(ledger, outbox_of(ledger, shelf), shelf)

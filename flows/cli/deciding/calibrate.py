@@ -121,7 +121,8 @@ class Session:
         """Run the baseline under each seed, until a run crashes; these runs as a calibration.
 
         Raises:
-            KeyboardInterrupt: this process was asked to end; the runs that had ended are stored.
+            KeyboardInterrupt: this process was asked to end.
+            Refused, OSError: the next run cannot begin. As for every error, the runs that had ended are stored.
         """
         done: list[Measured] = []
         earlier = [measured.run for measured in self.known]
@@ -134,7 +135,7 @@ class Session:
                     text = single_run.score_text(score)
                     head = f"run {planned.number} of {len(self.seeds)}  seed {run.seed:<10}"
                     print(f"{head}  {text}", flush=True)
-        except KeyboardInterrupt:
+        except BaseException:
             if done:
                 calibration.add(home(), self._made(done))
                 print(f"stored the {len(done)} of {len(self.seeds)} runs that had ended", file=sys.stderr)

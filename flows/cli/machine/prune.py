@@ -13,7 +13,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -61,7 +61,7 @@ class Pruned:
 
 
 def prune(name: str | None, keep: Keep, dry: bool, as_json: bool) -> int:
-    """Free the disk space of one campaign, or of all that are not running.
+    """Free the disk space of one campaign, or of all that are not running; 1 where one of all cannot be read, else 0.
 
     Args:
         keep: Which trials stay whole: the champions alone, or all that were kept.
@@ -72,20 +72,31 @@ def prune(name: str | None, keep: Keep, dry: bool, as_json: bool) -> int:
     _remove_jobs(name, dry, as_json)
     ledgers = [Ledger.open(name)] if name else [*readable()]
     idle = [ledger for ledger in ledgers if name or not campaign_lock.is_running(ledger)]
-    results = [free(ledger, keep, dry) for ledger in idle]
+    results: list[Pruned] = []
+    for ledger in idle:
+        try:
+            results.append(free(ledger, keep, dry))
+        except Refused as fault:
+            if name:
+                raise
+            print(f"{ledger.campaign.name}: left alone: {fault}", file=sys.stderr)
+        else:
+            if not as_json:
+                print(results[-1].words(dry))
     if as_json:
         terminal.print_json([asdict(pruned) for pruned in results])
-        return 0
-    for pruned in results:
-        print(pruned.words(dry))
+    else:
+        _print_sum(results, [ledger for ledger in ledgers if ledger not in idle], dry)
+    if not ledgers and not as_json:
+        raise Refused(f"there is no campaign in {home()} yet")
+    return int(len(results) < len(idle))
+
+
+def _print_sum(results: Sequence[Pruned], running: Sequence[Ledger], dry: bool) -> None:
     if len(results) > 1:
         print(f"{'would free' if dry else 'freed'} {size(sum(pruned.bytes for pruned in results))} in all")
-    for ledger in ledgers:
-        if ledger not in idle:
-            print(f"{ledger.campaign.name}: left alone, it is running")
-    if not ledgers:
-        raise Refused(f"there is no campaign in {home()} yet")
-    return 0
+    for ledger in running:
+        print(f"{ledger.campaign.name}: left alone, it is running")
 
 
 def _remove_jobs(name: str | None, dry: bool, as_json: bool) -> None:

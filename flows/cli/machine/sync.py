@@ -5,6 +5,7 @@ A running campaign sends its records itself, after each trial and at its end.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict, dataclass
 
 from environments.plugins import Refused
@@ -35,7 +36,7 @@ class Sent:
 
 
 def sync(name: str | None, as_json: bool) -> int:
-    """Send the waiting records of a campaign, or of all campaigns; 1 where some still wait afterwards, else 0.
+    """Send the waiting records of a campaign, or of all; 1 where some still wait or cannot be read, else 0.
 
     Raises:
         Refused: the campaign is running.
@@ -45,12 +46,21 @@ def sync(name: str | None, as_json: bool) -> int:
         raise Refused(f"campaign {name!r} is running: it sends its records itself, after its next trial")
     ledgers = [Ledger.open(name)] if name else [*readable()]
     idle = [ledger for ledger in ledgers if not campaign_lock.is_running(ledger)]
-    results = [send(ledger) for ledger in idle if waiting(ledger, ledger.history())]
+    results, refused = list[Sent](), False
+    for ledger in idle:
+        try:
+            if waiting(ledger, ledger.history()):
+                results.append(send(ledger))
+        except Refused as fault:
+            if name:
+                raise
+            refused = True
+            print(f"{ledger.campaign.name}: left alone: {fault}", file=sys.stderr)
     if as_json:
         terminal.print_json([asdict(result) for result in results])
     else:
         print("\n".join(terminal.clean(result.words) for result in results) or "nothing waits for MLflow")
-    return 1 if any(result.waiting for result in results) else 0
+    return int(refused or any(result.waiting for result in results))
 
 
 def send(ledger: Ledger) -> Sent:

@@ -14,7 +14,7 @@ from flows.cli import consent
 from flows.cli.running import detached
 from flows.cli.running.flow_run import run_and_show
 from flows.cli.seeing.status import print_status
-from flows.cli.set_option import parse_settings
+from flows.cli.set_option import SetOptions, parse_settings
 from flows.server import server_process
 from flows.spec.form import spread
 from flows.spec.options import AdvancedOptions
@@ -25,7 +25,8 @@ from tasks.store.ledger import Ledger, campaigns, free_name, readable
 from tasks.system.home import home
 from tasks.tracking.client import locate
 
-OVERRIDES = "overrides"
+TABLES = tuple(SetOptions.__annotations__)
+"""Options that are tables, which are laid over key by key."""
 
 
 def stated(environment: str | None, *, settings: list[str], trust: bool = False, **given: Any) -> dict[str, Any]:
@@ -117,7 +118,7 @@ def _read_spec(path: Path) -> dict[str, Any]:
         raise Refused(f"{path}: environment: is required")
     spec["environment"] = _lasting(str(spec["environment"]), path.parent)
     spec = spread(spec)  # before anybody looks for what it asks for, or lays an option over it
-    for key in ("advanced", f"advanced.{OVERRIDES}"):
+    for key in ("advanced", *(f"advanced.{table}" for table in TABLES)):
         table = functools.reduce(lambda above, name: above.get(name, {}), key.split("."), spec)
         if not isinstance(table, dict):
             raise Refused(f"{path}: {key}: must be a table of keys, got {table!r}")
@@ -132,9 +133,9 @@ def _lasting(reference: str, base: Path = Path()) -> str:
 
 
 def _laid_over(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Merge parameters: `advanced` key by key, and the overrides of the environment in it as well."""
+    """Merge parameters: `advanced` key by key, and the tables in it as well."""
     below, above = base.get("advanced", {}), over.get("advanced", {})
     advanced = {**below, **above}
-    if OVERRIDES in advanced:
-        advanced[OVERRIDES] = {**below.get(OVERRIDES, {}), **above.get(OVERRIDES, {})}
+    for table in TABLES & advanced.keys():
+        advanced[table] = {**below.get(table, {}), **above.get(table, {})}
     return {**base, **over, "advanced": advanced}

@@ -137,7 +137,11 @@ def end(console: Console, report: Path, diffs: Sequence[Path], home: Path | None
     here = binaries()
     steps = {"the report": short(report)}
     steps |= {"the diff": short(diffs[0])} if diffs else {}
-    steps |= {"the pages": f"{here}nightshift up", "the demo": _demo(here), "your own": f"{here}nightshift env new"}
+    steps |= {
+        "the pages": f"{here}nightshift up",
+        "the demo": _demo(here),
+        "your own": f"{here}nightshift env new ./my-problem",
+    }
     if home:
         steps["its home"] = f"export NIGHTSHIFT_HOME={shlex.quote(str(home))}"
     _print(console, Text(), Text("Look, and go on", "bold"))

@@ -74,7 +74,7 @@ def try_(
     environment: str | None = None,
     *,
     params: Annotated[str, Parameter("--params", help="JSON: values that replace the baseline's.")] = "{}",
-    diff: Annotated[Path | None, Parameter("--diff", help="Unified diff of the editable files.")] = None,
+    diff: Annotated[Path | None, Parameter("--diff", help="Unified diff of the baseline's editable files.")] = None,
     in_: Annotated[str | None, Parameter("--in", help="Use this campaign's frozen environment.")] = None,
     set_: Settings = None,
     trust: Trust = False,

@@ -30,7 +30,7 @@ def print_status(ledger: Ledger, as_json: bool, last: int | None = None) -> int:
     """
     status = document(ledger)
     if as_json:
-        terminal.print_json(status)
+        terminal.print_json(status | {"trials": status["trials"][-last:]} if last else status)
     else:
         console = terminal.console()
         overview.show(status, ledger.path, console, last)

@@ -78,6 +78,10 @@ def status(
     from flows.cli.seeing.status import newest, print_csv, print_status
     from tasks.store.ledger import Ledger
 
+    if csv and json:
+        from environments.plugins import Refused
+
+        raise Refused("--csv and --json exclude each other: leave one out")
     ledger = Ledger.open(campaign or newest())
     if csv:
         print_csv(ledger, last)

@@ -39,7 +39,9 @@ def local_modules(script: Path, tree: ast.Module) -> LocalModules:
             root = _root(script, name)
             if root is None:
                 found.installed.add(name.partition(".")[0])
-            elif (file := _file(root, name)) and file not in seen:
+                continue
+            found.files |= _files(root, name)
+            if (file := _file(root, name)) and file not in seen:
                 seen.add(file)
                 waiting.append(repository.parsed(file))
     found.installed -= set(sys.stdlib_module_names)
