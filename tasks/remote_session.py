@@ -133,6 +133,7 @@ class RemoteSession:
         return jobs.begin(
             run, self.environment.trainer, settings, hashlib.sha256(request).hexdigest(), longest,
             costs=self.place.path / jobs.COSTS, adopt=self.cut_seconds is None,
+            gpus=self.rented_gpus,
         )  # fmt: skip
 
     def _train(self, job: OpenJob, request: bytes) -> None:
@@ -156,7 +157,7 @@ class RemoteSession:
         """Remove it there, and sum up what this run has cost."""
         if why := job.end(usd=self._said_usd):
             self._note(f"nightshift: {why}; it is removed later\n")
-        self.usd, _ = jobs.paid(self.place.path / jobs.COSTS)
+        self.usd = jobs.paid(self.place.path / jobs.COSTS).usd
 
     def _follow(self, endpoint: RemoteEndpoint, job: OpenJob, request: bytes) -> None:
         """Start it, and return when it is over; its reports are in out/ then."""

@@ -191,6 +191,8 @@ class Rerun:
     """Whether it comes from a calibration before the campaign."""
 
 
+CONTROLS = ("untrained", "untrained-again", "untrained-unedited")
+"""Folders of the runs that are trained to control a would-be champion, in its trial's."""
 UNTOLD = "not controlled: the baseline trains for so short a time that no program can be stopped in it"
 """Why there is no score without training."""
 

@@ -33,7 +33,7 @@ from tasks.store.ledger import Ledger, frozen_elsewhere, machine
 from tasks.store.workspace import TrialDir
 from tasks.system.clock import clock
 from tasks.train import train
-from tasks.trial import History, Proposal, Rerun, Run, Trial, UntrainedControl, Verdict, baseline
+from tasks.trial import CONTROLS, History, Proposal, Rerun, Run, Trial, UntrainedControl, Verdict, baseline
 from tasks.untrained_control import untrained
 
 SPARED = 10
@@ -162,12 +162,16 @@ class Runner:
         if self._is_launched(at, place, "untrained"):
             asked = LaunchRequest(at, "untrained", proposal, self._name(place), *self._known, siblings=(trained,))
             self._run_elsewhere(asked, self.environment)
-        with self._slot(at, place, "untrained") as slot:
-            control = kept(untrained, self.ledger.results)(
-                at, whole(self.environment), self.spec.isolation, self.ledger.program, place, proposal, trained,
-                self.ledger.seed("control", at), self.ledger.seed("search", at), whole(slot), self.granted("control"),
-                *self._lender,
-            )  # fmt: skip
+        try:
+            with self._slot(at, place, "untrained") as slot:
+                control = kept(untrained, self.ledger.results)(
+                    at, whole(self.environment), self.spec.isolation, self.ledger.program, place, proposal, trained,
+                    self.ledger.seed("control", at), self.ledger.seed("search", at), whole(slot),
+                    self.granted("control"), *self._lender,
+                )  # fmt: skip
+        finally:
+            for name in CONTROLS:
+                note_rented(self.ledger, replace(at, part=name), TrialDir(place.path / name))
         self.ledger.verify()
         return control
 

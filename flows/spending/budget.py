@@ -20,7 +20,7 @@ from tasks.machine.slots import Slots
 from tasks.proposing.brief import RemainingBudget
 from tasks.spending import month
 from tasks.spending.prices import FILE, prices
-from tasks.spending.spent import NOTHING_SPENT, HourlyRate, SpendingReader, Spent
+from tasks.spending.spent import NOTHING_SPENT, HourlyRate, SpendingReader, Spent, note_removed_late
 from tasks.store.ledger import Ledger
 from tasks.trial import History
 
@@ -57,7 +57,8 @@ class CampaignBudget:
         self.reader = SpendingReader(self.ledger)
 
     def __enter__(self) -> CampaignBudget:
-        """Note the price, and take back what a killed process promised: others may have promised it since."""
+        """Note the price and what was paid since, and take back a killed process's promise: others may have it now."""
+        note_removed_late(self.ledger)
         self.reader.note_price(prices(self._home).of(self.spec.launch))
         self._promise(self._spent(self.ledger.history()), 0.0)
         return self

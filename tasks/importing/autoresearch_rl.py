@@ -271,7 +271,7 @@ def _left(table: Mapping[str, Any], files: _Files) -> list[Term]:
     if files.config.target.type == "basilica":
         terms.append(Term("target.type basilica", "its commands run on this machine, in the folder of the file"))
     if files.config.policy.type == "llm_ensemble":
-        words = "one model proposes; for several: --proposer ensemble --set proposer.models='[\"A\", \"B\"]'"
+        words = 'one model proposes; for several: --proposer ensemble --set proposer.models=\'["A", "B"]\''
         terms.append(Term("policy.type llm_ensemble", words))
     return terms
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import fcntl
 import json
 import logging
+import math
 import os
 import re
 import secrets
@@ -21,7 +22,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -66,6 +67,7 @@ class RemoteJob(BaseModel):
     """Unix time after which its result is of no use to anybody."""
     costs: Path
     """The file to which its cost is added, relative to the home, which may be moved; or absolute."""
+    gpus: int = 0
 
     @property
     def seconds(self) -> float:
@@ -120,7 +122,7 @@ class OpenJob:
     def end(self, patience: float = PATIENCE_SECONDS, usd: float | None = None) -> str | None:
         """Remove what was started, note its cost, and remove the file; why that failed, or None.
 
-        It never raises for what is wrong there: the file stays, and a later sweep tries again.
+        It never raises for what is wrong there: the file stays, its cost so far counts, and a later sweep tries again.
 
         Args:
             usd: Its cost, where the endpoint says it.
@@ -129,31 +131,63 @@ class OpenJob:
         try:
             job.place.tear_down(job.key, patience)
         except (EndpointAway, EndpointFault, TrialRefused, Gone, Refused, OSError) as fault:
+            self._note_cost(usd, removed=False)
             return f"{job.key} at {job.trainer} is not removed: {fault}"
-        ended = min(time.time(), job.until + job.lease_seconds)  # nobody has followed it for longer than it may run
-        spent = job.usd_per_second * max(ended - job.started, 0.0) if usd is None else usd
-        facts = {"key": job.key, "trainer": job.trainer, "started": job.started, "ended": ended, "usd": spent}
-        costs = home() / job.costs
-        if costs.parent.is_dir():
-            append_line(costs, json.dumps(facts))
+        self._note_cost(usd, removed=True)
         self.path.unlink(missing_ok=True)
         self.given_up.unlink(missing_ok=True)
         return None
 
+    def _note_cost(self, usd: float | None, removed: bool) -> None:
+        job = self.job
+        ended = min(time.time(), job.until + job.lease_seconds)  # nobody has followed it for longer than it may run
+        spent = job.usd_per_second * max(ended - job.started, 0.0) if usd is None else usd
+        facts = {
+            "key": job.key, "run": job.run, "trainer": job.trainer, "started": job.started, "ended": ended,
+            "usd": spent, "gpus": job.gpus, "removed": removed,
+        }  # fmt: skip
+        costs = home() / job.costs
+        if costs.parent.is_dir():
+            append_line(costs, json.dumps(facts))
 
-def paid(path: Path) -> tuple[float, float]:
-    """What a run's jobs have cost so far: USD, and seconds of the other machine."""
-    found: dict[str, tuple[float, float]] = {}
+
+class Paid(NamedTuple):
+    """What the jobs of a run have cost so far."""
+
+    usd: float
+    seconds: float
+    """Of the other machine."""
+    gpus: int
+    """The most that a job had."""
+    run: str
+    """As in `RemoteJob`; empty without a job."""
+
+
+def paid(path: Path) -> Paid:
+    """What a run's jobs have cost so far, by its file of costs."""
+    found: dict[str, dict[str, Any]] = {}
     for line in path.read_text().splitlines() if path.is_file() else ():
         with suppress(ValueError):  # a line that a full disk cut short
             fact = json.loads(line)
-            seconds = float(fact["ended"]) - float(fact["started"])
-            found.setdefault(fact["key"], (float(fact["usd"]), seconds))  # a teardown that was repeated is noted twice
-    return round(sum(usd for usd, _ in found.values()), 6), sum(seconds for _, seconds in found.values())
+            if not found.get(fact["key"], {"removed": False}).get("removed", True):
+                found[fact["key"]] = fact  # the first teardown that succeeded counts, which may have been repeated
+    jobs = found.values()
+    return Paid(
+        round(math.fsum(job["usd"] for job in jobs), 6),
+        math.fsum(job["ended"] - job["started"] for job in jobs),
+        max((job.get("gpus", 0) for job in jobs), default=0),
+        next((job.get("run", "") for job in jobs), ""),
+    )
+
+
+def are_left(home: Path, campaign_id: str) -> bool:
+    """Whether a job of a campaign's runs is not removed yet, so that it may still cost money."""
+    return any((home / FOLDER).glob(f"*{campaign_id}.*.json"))
 
 
 def begin(
-    run: str, trainer: str, settings: RemoteSettings, request: str, seconds: float, costs: Path, adopt: bool
+    run: str, trainer: str, settings: RemoteSettings, request: str, seconds: float, costs: Path, adopt: bool,
+    gpus: int = 0,
 ) -> OpenJob:  # fmt: skip
     """The job of a run: one that a dead process has left, or a new one, of which nothing is started yet.
 
@@ -178,7 +212,7 @@ def begin(
     key = f"{WHOLE.sub('-', run.replace('/', '.'))[:150]}.{secrets.token_hex(4)}"
     job = RemoteJob(
         key=key, run=run, request=request, trainer=trainer, settings=stated, started=now,
-        until=now + seconds, costs=_below_home(costs.absolute()),
+        until=now + seconds, costs=_below_home(costs.absolute()), gpus=gpus,
     )  # fmt: skip
     folder = home() / FOLDER
     folder.mkdir(mode=0o700, exist_ok=True)

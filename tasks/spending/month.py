@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING
 from pydantic import TypeAdapter, ValidationError
 
 from environments.plugins import Refused
+from tasks.remote import jobs
 from tasks.spending.prices import FILE, prices
-from tasks.spending.spent import spent
+from tasks.spending.spent import note_removed_late, spent
 from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger
 from tasks.system.files import append_line
@@ -163,6 +164,7 @@ def _now(account: CampaignAccount) -> CampaignAccount:
         ledger = Ledger.open(account.campaign)
         if ledger.campaign.campaign_id != account.campaign_id:
             return account
+        note_removed_late(ledger)
         found = spent(ledger, ledger.history())
     except (Refused, OSError, ValueError, LookupError, TypeError):
         return account
@@ -188,7 +190,9 @@ def _accounts(home: Path) -> Iterator[CampaignAccount]:
 
 
 def _runs(home: Path, account: CampaignAccount) -> bool:
-    """Whether the campaign of an account runs now."""
+    """Whether the campaign of an account runs now, or a machine that it rented is not removed yet."""
+    if jobs.are_left(home, account.campaign_id):
+        return True
     path = home / account.campaign
     try:
         is_it = json.loads((path / "campaign.json").read_text()).get("campaign_id") == account.campaign_id

@@ -18,7 +18,7 @@ from tasks.cache_key import At
 from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TrialDir
-from tasks.trial import NOTHING_BOUGHT, History, Run, Usage
+from tasks.trial import CONTROLS, NOTHING_BOUGHT, History, Run, Usage
 
 HOUR = 3600.0
 PRICE, RENTED, BOUGHT = "price", "rented", "bought"
@@ -271,14 +271,26 @@ def note_rented(ledger: Ledger, at: At, place: TrialDir, run: Run | None = None)
     """
     from tasks.remote import jobs  # whoever reads what was spent rents nothing
 
-    usd, seconds = jobs.paid(place.path / jobs.COSTS)
+    paid = jobs.paid(place.path / jobs.COSTS)
     if run is None:
-        run = Run("", 0, 0.0, "crash", usd=usd)
+        run = Run("", 0, 0.0, "crash", usd=paid.usd, rented_gpus=paid.gpus)
     if run.usd != 0 or run.rented_gpus:
         ledger.event(
-            RENTED, key=f"{at.number}/{at.attempt}/{at.part}", number=at.number, seconds=seconds or run.wall_seconds,
-            usd=run.usd, gpus=run.rented_gpus,
+            RENTED, key=f"{at.number}/{at.attempt}/{at.part}", number=at.number,
+            seconds=paid.seconds or run.wall_seconds, usd=run.usd, gpus=run.rented_gpus,
         )  # fmt: skip
+
+
+def note_removed_late(ledger: Ledger) -> None:
+    """Note what was paid for machines that were removed after their run had been noted, or cut off."""
+    from tasks.remote import jobs
+
+    for costs in sorted(ledger.path.rglob(jobs.COSTS)) if ledger.environment.remote else ():
+        _, own, run = jobs.paid(costs).run.partition(f"{ledger.campaign.campaign_id}/")
+        if own:
+            number, attempt, part, folder = run.split("/")  # At.marker, and the run's folder
+            part = folder if folder in CONTROLS else "" if part == "run-1" else part
+            note_rented(ledger, At("", "", int(number), int(attempt), part), TrialDir(costs.parent))
 
 
 def note_bought(ledger: Ledger, usage: Usage) -> None:

@@ -200,6 +200,8 @@ def test_what_cannot_be_removed_now_stays_to_be_removed_later(tmp_path: Path, ho
     assert "is not removed" in str(job.end(patience=0.1))
     job.close()
 
+    (noted,) = map(json.loads, (tmp_path / "costs").read_text().splitlines())
+    assert not noted["removed"] and jobs.are_left(home, "a") and not jobs.are_left(home, "b")
     assert [jobs.is_over(job) for job in jobs.unfollowed()] == [True]
 
 

@@ -9,13 +9,25 @@ from typing import Any
 
 import pytest
 
+from flows.spec.campaign_spec import CampaignSpec
 from tasks.cache_key import At
 from tasks.remote import jobs
-from tasks.spending.spent import HourlyRate, MachineCost, SpendingReader, Spent, note_bought, note_rented, spent
+from tasks.spending.spent import (
+    HourlyRate,
+    MachineCost,
+    SpendingReader,
+    Spent,
+    note_bought,
+    note_removed_late,
+    note_rented,
+    spent,
+)
 from tasks.store.ledger import Ledger
 from tasks.trial import Run, Trial, Usage
+from tests.support.endpoints import remote_quadratic
 from tests.support.histories import tried
 from tests.support.ledgers import created
+from tests.support.trusting import trusted
 
 
 @pytest.fixture
@@ -119,6 +131,36 @@ def test_a_rented_machine_is_counted_once(ledger: Ledger) -> None:
     assert found.rented_rate == HourlyRate(90.0, 2), "an hour of it"
     note_rented(ledger, replace(at, part="run-2"), place, replace(run, usd=None))
     assert spent(ledger, ()).usd is None and "trial 3" in spent(ledger, ()).unknown
+
+
+def test_what_a_machine_costs_that_is_removed_late_is_noted_later(tmp_path: Path) -> None:
+    remote = remote_quadratic(tmp_path / "remote", "http://127.0.0.1:9")
+    ledger = CampaignSpec.of(environment=str(trusted(remote)), name="n", tracking="off").open()
+
+    def note(folder: str, run: str, ended: float, dollars: float, removed: bool = False) -> None:
+        (ledger.trials / folder).mkdir(parents=True, exist_ok=True)
+        fact = {
+            "key": folder, "run": f"{ledger.campaign.campaign_id}/{run}", "started": 0, "ended": ended, "usd": dollars,
+            "gpus": 2, "removed": removed,
+        }  # fmt: skip
+        with (ledger.trials / folder / jobs.COSTS).open("a") as costs:
+            costs.write(json.dumps(fact) + "\n")
+
+    runs = {
+        "0003": "0003/1/run-1/0003",
+        "0003/untrained": "0003/1/run-1/untrained",
+        "0004-run-2": "0004/1/run-2/0004-run-2",
+    }
+    for folder, run in runs.items():
+        note(folder, run, 1800, 1)
+        note(folder, run, 3600, 2)
+    note_removed_late(ledger)
+    assert spent(ledger, ()).rented == MachineCost(6.0, 6.0)
+    for ended in (7200, 9000):  # it was removed twice
+        note("0003", runs["0003"], ended, ended / 1800, removed=True)
+        note_removed_late(ledger)
+    assert spent(ledger, ()).rented == MachineCost(8.0, 8.0)
+    assert spent(ledger, ()).trials[3].usd == 6.0
 
 
 def test_what_was_paid_for_a_run_that_was_cut_off_counts_and_its_rest_later(ledger: Ledger) -> None:

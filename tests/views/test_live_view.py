@@ -502,7 +502,10 @@ def test_patience_is_counted_from_the_champion(tmp_path: Path) -> None:
     found = campaign_progress(spec, environment, history, 80.0, 5.0, 2e9)
     assert (found.patience, found.max_usd, found.certifies) == (2, 2.0, False)
     assert campaign_progress(spec, environment, history[:1], 80.0, 5.0, 2e9).patience == 5
-    short = (*history[:2], *(dataclasses.replace(one, proposal=dataclasses.replace(one.proposal, share=0.25)) for one in history[2:]))
+    short = (
+        *history[:2],
+        *(dataclasses.replace(one, proposal=dataclasses.replace(one.proposal, share=0.25)) for one in history[2:]),
+    )
     assert campaign_progress(spec, environment, short, 80.0, 5.0, 2e9).patience == pytest.approx(2 + 0.75 * 3, abs=1)
 
 
