@@ -11,7 +11,7 @@ from environments import Environment
 from tasks import task_messages
 from tasks.cache_key import At, stored
 from tasks.deciding import halving
-from tasks.deciding.champion_estimate import MISREPORTED, champion_estimate, reference, utility
+from tasks.deciding.champion_estimate import FELL, MISREPORTED, champion_estimate, reference, utility
 from tasks.deciding.comparable import STRAYS, compared, strays, unmeasured
 from tasks.deciding.false_report import contradicted
 from tasks.deciding.guards import fallen
@@ -80,7 +80,7 @@ def _compare(history: History, tried: JudgedTrial, environment: Environment, rul
         "champion_trial": champion.number,
     }
     if fall := fallen(environment.guards, history, tried):
-        return Verdict("discard", fall, None, seen)
+        return Verdict("discard", fall, None, seen | {FELL: 1})
     weighed = rule.weigh(history, tried)
     if isinstance(weighed, Again):
         return weighed

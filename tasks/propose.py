@@ -22,7 +22,7 @@ from tasks.store.seeds import derive
 from tasks.system.clock import clock
 from tasks.system.files import write_atomic
 from tasks.task_messages import TaskMessage
-from tasks.trial import NOTHING_BOUGHT, Proposal, Trial, Usage
+from tasks.trial import NOTHING_BOUGHT, Proposal, Trial, Usage, best
 
 PROPOSERS = "tasks.proposers"
 TURNS = 3
@@ -113,9 +113,13 @@ def _new(checks: ProposalChecks, proposer: Proposer, fallback: Proposer, brief: 
 
 def from_inbox(checks: ProposalChecks, brief: Brief) -> Proposal | None:
     """The first valid proposal of the inbox; invalid ones before it are refused with their reasons."""
+    champion = best(brief.history)
+    current = champion.proposal.params if champion else {}
+    tunable = {name: value for name, value in current.items() if name in checks.environment.space}
     for name, idea in checks.inbox_proposals if brief.history else ():
-        suggestion = Suggestion(idea.params, idea.rationale, idea.files, proposer=INBOX)
-        found = _checked(checks, brief, suggestion)
+        suggestion = Suggestion({**tunable, **idea.params}, idea.rationale, idea.files, proposer=INBOX)
+        start = next((trial for trial in brief.history if trial.number == idea.base), champion)
+        found = _checked(checks, brief, suggestion, start)
         if isinstance(found, Proposal):
             return replace(found, inbox=name)
         inbox.refuse(checks.place.path.parents[1], name, found.reason)
@@ -151,27 +155,29 @@ def ask(checks: ProposalChecks, proposer: Proposer, brief: Brief) -> Proposal | 
         named = replace(suggestion, proposer=suggestion.proposer or name_of(proposer))
         if not proposer.asks:
             checks.environment.complete(named.params)  # a numeric proposer takes the space from us
-        found = _checked(checks, told, named)
+        found = _checked(checks, told, named, best(brief.history))
         if isinstance(found, Proposal):
             return found
         refusals += (found,)
     return GivenUp(f"turned down {len(refusals)} times, the last time: {refusals[-1].reason}", refusals)
 
 
-def _checked(checks: ProposalChecks, brief: Brief, suggestion: Suggestion) -> Proposal | Refusal:
-    """The suggestion as a proposal, or why it cannot be tried."""
+def _checked(
+    checks: ProposalChecks, brief: Brief, suggestion: Suggestion, start: Trial | None
+) -> Proposal | Refusal:  # fmt: skip
+    """The suggestion as a proposal, or why it cannot be tried. (start: the trial whose program it changes)"""
     said = suggestion.text, suggestion.proposer, suggestion.usage
     try:
-        proposal = proposal_of(checks, brief, suggestion)
+        proposal = proposal_of(checks, brief, suggestion, start)
         reason = checks.fault(brief, proposal)
     except (Refused, EditFailed) as wrong:
         return Refusal(str(wrong), *said)
     return Refusal(reason, *said) if reason else proposal
 
 
-def proposal_of(checks: ProposalChecks, brief: Brief, suggestion: Suggestion) -> Proposal:
+def proposal_of(checks: ProposalChecks, brief: Brief, suggestion: Suggestion, start: Trial | None) -> Proposal:
     """The suggestion with everything that a trial needs to know; Refused if a parameter or file is invalid."""
-    edit, parent = checks.program_of(brief, suggestion)
+    edit, parent = checks.program_of(suggestion, start)
     return Proposal(
         params=checks.environment.complete(suggestion.params),
         edit=edit,

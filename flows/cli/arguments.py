@@ -6,7 +6,7 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -46,6 +46,22 @@ def read_diff(path: Path, what: str) -> str:
     except EditFailed as wrong:
         raise Refused(f"{what} {path}: {wrong}") from wrong
     return text
+
+
+def placed(diff: str, what: str, program: Mapping[str, str], editable: Sequence[str]) -> str:
+    """A diff with the line numbers that its context has in the program.
+
+    Raises:
+        Refused: a hunk fits nowhere, or in several places, or it changes another file; `what` names it.
+    """
+    from tasks.editing.edits import diff_of
+    from tasks.formats import NoEdit
+    from tasks.llm.answers import changed
+
+    try:
+        return diff_of(program, {**program, **changed(diff, program, editable)})
+    except (NoEdit, EditFailed) as wrong:
+        raise Refused(f"{what}: {str(wrong).replace(' of the answer', '')}") from wrong  # a diff is one whole answer
 
 
 @contextmanager

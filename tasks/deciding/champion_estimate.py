@@ -18,6 +18,8 @@ MISREPORTED = "reported"
 """Evidence of a verdict that the judge contradicts what the trial reported."""
 NOT_LEARNED = {"untrained", MISREPORTED}
 """Evidence of a discard for another reason than the score, which may be that of no training, and tells no effect."""
+FELL = "guard_fell"
+"""Evidence of a discard because a guarded metric fell."""
 
 
 def champion_estimate(history: History) -> Estimate | None:
@@ -92,6 +94,11 @@ def _observed(values: Sequence[float], is_champion: bool, is_point: bool) -> Obs
 def has_edits(history: History) -> bool:
     """Whether a trial edited the program; if none did, it is a search of parameters alone."""
     return any(trial.proposal.edit is not None for trial in history)
+
+
+def is_barred(trial: Trial) -> bool:
+    """Whether a trial was refused whatever its score: nobody is to search beside it."""
+    return trial.verdict.kind == "discard" and bool((NOT_LEARNED | {FELL}) & trial.verdict.evidence.keys())
 
 
 def is_point(proposal: Proposal, program: str | None) -> bool:

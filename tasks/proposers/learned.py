@@ -22,7 +22,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from tasks.deciding.champion_estimate import champion_estimate, utility
+from tasks.deciding.champion_estimate import champion_estimate, is_barred, utility
 from tasks.proposers._numeric import Numeric
 from tasks.proposing.axes import Axis, Point, params_of, point_of, varied
 from tasks.proposing.brief import Brief, Suggestion
@@ -119,8 +119,10 @@ def rewards(history: History) -> tuple[float, ...]:
 
 
 def _reward(trial: Trial, effect: float | None, scale: float) -> float:
-    if trial.verdict.kind in ("crash", "cancelled"):
-        return CRASH if trial.verdict.kind == "crash" else CANCELLED
+    if trial.verdict.kind == "crash" or is_barred(trial):
+        return CRASH
+    if trial.verdict.kind == "cancelled":
+        return CANCELLED
     return 0.0 if effect is None else math.tanh(effect / scale)
 
 

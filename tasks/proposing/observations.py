@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from environments.earlier_trials import EarlierTrial
+from environments.score import Score
 from environments.space import Space
+from tasks.deciding.champion_estimate import is_barred
 from tasks.proposing.axes import Axis, Point, point_of, varied
 from tasks.proposing.brief import Pending
 from tasks.proposing.imported import is_imported, observed
@@ -21,7 +23,8 @@ ASKS = 8
 class Observations:
     """The trials so far, as points of the space; what lies outside of it counts only in `made`.
 
-    A trial counts whoever proposed it and whatever its program was: its score says something of its point. Scores of
+    A trial counts whoever proposed it and whatever its program was: its score says something of its point. One that was
+    refused whatever its score, such as for a guarded metric that fell, counts as one without a score. Scores of
     two budgets are not mixed: once there are short trials, these are what a search learns from. Every point that it
     proposed has one; a promotion repeats one of them in full, and adds nothing.
     """
@@ -42,7 +45,7 @@ class Observations:
         cls, space: Space, history: History, pending: Pending, imported: Sequence[EarlierTrial] = ()
     ) -> Observations:
         axes, champion = varied(space), best(history)
-        points = ((trial, point_of(axes, trial.proposal.params)) for trial in history)
+        points = ((_without(trial), point_of(axes, trial.proposal.params)) for trial in history)
         decided = observed(axes, imported, history) + [(trial, point) for trial, point in points if point is not None]
         is_short = any(trial.proposal.is_short for trial, _ in decided)
         new = {number: proposal for number, proposal in pending.items() if proposal.promotes is None}
@@ -71,3 +74,10 @@ class Observations:
     def imported(self) -> list[tuple[Trial, Point]]:
         """Those of another tool that have a score, and that a search learns from."""
         return [(trial, point) for trial, point in self.decided if is_imported(trial) and trial.score.value is not None]
+
+
+def _without(trial: Trial) -> Trial:
+    """The trial, without its score where it was refused whatever that was."""
+    if not is_barred(trial):
+        return trial
+    return replace(trial, score=Score.missing(trial.verdict.reason, trial.score.higher_is_better))

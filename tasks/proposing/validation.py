@@ -63,14 +63,16 @@ class ProposalChecks:
             return self._smoke(proposal, brief.seed)
         return None
 
-    def program_of(self, brief: Brief, suggestion: Suggestion) -> tuple[str | None, int]:
+    def program_of(self, suggestion: Suggestion, start: Trial | None) -> tuple[str | None, int]:
         """The edit of a suggestion against the baseline's program, and its parent trial's number.
+
+        Args:
+            start: The trial whose program it changes, which is the champion but for people; None: the baseline's.
 
         Raises:
             Refused: a file is not editable.
         """
-        champion = best(brief.history)
-        kept, number = (champion.proposal.edit, champion.number) if champion else (None, 0)
+        kept, number = (start.proposal.edit, start.number) if start else (None, 0)
         if suggestion.files is None:
             return kept, number if kept else 0
         for name in suggestion.files:

@@ -24,11 +24,13 @@ from tasks.trial import Params, Proposal
 @dataclass(frozen=True)
 class InboxProposal:
     params: Params
-    """A value for every parameter of the environment."""
+    """Those that are to differ from the champion's when it is tried."""
     files: Mapping[str, str] | None = None
     """The whole new text of every editable file that changes; None keeps the champion's program."""
     rationale: str = ""
     queued: float = field(default_factory=time.time)
+    base: int | None = None
+    """The trial whose program the files change; None: the champion's when it is tried."""
 
 
 IDEA = TypeAdapter(InboxProposal)

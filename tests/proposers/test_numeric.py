@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 from environments import plugins
 from environments.plugins import Refused
+from environments.score import Score
 from environments.space import Choice, Float, Int, Space
+from tasks.deciding.champion_estimate import FELL
 from tasks.proposers import Proposer
 from tasks.proposers._numeric import Numeric
 from tasks.proposers.cmaes import Cmaes
@@ -24,7 +26,7 @@ from tasks.proposers.tpe import Tpe
 from tasks.proposing import axes
 from tasks.proposing.brief import Brief, Refusal
 from tasks.store.seeds import derive
-from tasks.trial import History, Params, Proposal
+from tasks.trial import History, Params, Proposal, Verdict
 from tests.support.histories import decided
 from tests.support.lazy import LazyModule
 from tests.support.spaces import PLANE, SWITCHES, cancelled, check, defaults, distance, scores, spaces, started
@@ -138,6 +140,27 @@ def test_whoever_proposed_a_trial_and_whatever_its_program_was_it_counts() -> No
     asked = propose(Cmaes(), PLANE, history)
     assert propose(Cmaes(), PLANE, edited) == asked
     assert propose(Cmaes(), PLANE, (*history[:5], *history[6:])) != asked
+
+
+@every_search
+def test_a_score_that_was_refused_for_something_else_counts_as_none(search: type[Numeric]) -> None:
+    history = walked(RandomSearch(), PLANE, 14, seed=4)
+    for evidence in (FELL, "untrained"):
+        refused, crashed = (
+            tuple(
+                dataclasses.replace(trial, verdict=verdict, score=score or trial.score)
+                if trial.number % 3 == 2
+                else trial
+                for trial in history
+            )
+            for verdict, score in (
+                (Verdict("discard", "for another reason", None, {evidence: 1}), None),
+                (Verdict("crash", "for another reason"), Score.missing("for another reason", True)),
+            )
+        )
+        assert (
+            propose(search(), PLANE, refused) == propose(search(), PLANE, crashed) != propose(search(), PLANE, history)
+        )
 
 
 def test_cma_es_learns_generation_by_generation_in_the_order_of_decisions() -> None:

@@ -13,6 +13,7 @@ import environments
 from environments import Environment
 from environments.plugins import Refused
 from tasks import propose
+from tasks.editing.edits import diff_of
 from tasks.propose import Nothing
 from tasks.proposers import Proposer
 from tasks.proposers.tpe import Tpe
@@ -276,6 +277,20 @@ def test_an_idea_that_cannot_be_tried_is_refused_with_its_reason_and_the_next_is
     proposal = asked(tmp_path, says(1.0), ideas=ideas)
     assert proposal is not None and proposal.inbox == "0002" and proposal.edit is not None
     assert inbox.refused(tmp_path / "night")["0001"].startswith("the same as trial 0")
+
+
+def test_an_idea_lies_over_the_champion_of_its_turn_and_its_edit_over_the_program_that_it_names(tmp_path: Path) -> None:
+    history = started(problem(tmp_path))
+    edit = diff_of({"fit.py": FIT}, {"fit.py": EDITED})
+    better = decided(history, 1.0, {"x": 1.0}, higher_is_better=False)
+    history += (replace(better, proposal=replace(better.proposal, edit=edit)),)
+    assert best(history) is history[1]
+    (tmp_path / "night/inbox").mkdir(parents=True)
+    another = {"fit.py": FIT.replace('{"x": args.x}', '{"x": max(args.x, 0.1)}')}
+    files = asked(tmp_path, history=history, ideas=(("0001", InboxProposal({}, another, base=0)),))
+    assert (files.params["x"], files.parent) == (1.0, 0) and files.edit and "min(" not in files.edit
+    point = asked(tmp_path, history=history, ideas=(("0001", InboxProposal({"x": 0.5})),))
+    assert (point.params["x"], point.parent, point.edit) == (0.5, 1, edit)
 
 
 def test_a_proposal_once_stored_is_never_made_again(tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from environments import Environment, plugins
 from environments.plugins import Refused
-from flows.cli.arguments import parse_params, read_diff, read_text
+from flows.cli.arguments import parse_params, placed, read_diff, read_text
 from flows.cli.set_option import overrides_only
 from tasks.editing.edits import EditFailed, apply_edit
+from tasks.proposing.validation import originals
 from tasks.sandbox import outputs
 from tasks.store import calibration
 from tasks.store.ledger import Ledger, campaigns
@@ -126,7 +127,8 @@ def lay_out(side: Side, environment: Environment, baseline: Path, target: Path) 
         for path in target.rglob("*"):
             path.chmod(path.stat().st_mode | 0o200)  # frozen files are read-only
         try:
-            apply_edit(target, side.edit, environment)
+            edit = placed(side.edit, side.text, originals(environment, target), environment.editable)
+            apply_edit(target, edit, environment)
         except EditFailed as failed:
             raise Refused(f"{side.text}: {failed}") from failed
     return outputs.digest(target) != outputs.digest(source)

@@ -6,15 +6,14 @@ import time
 from pathlib import Path
 
 from environments.plugins import Refused
-from flows.cli.arguments import parse_params, read_diff
+from flows.cli.arguments import parse_params, placed, read_diff
 from flows.views import terminal
-from tasks.editing.edits import EditFailed, patched
+from tasks.editing.edits import patched
 from tasks.proposing.validation import originals
 from tasks.store import approval, campaign_lock, inbox
 from tasks.store.approval import ApprovalAnswer, Parked
 from tasks.store.inbox import InboxProposal
 from tasks.store.ledger import Ledger
-from tasks.system.redact import clean
 from tasks.trial import best
 
 
@@ -37,8 +36,10 @@ def propose(campaign: str, params: str, diff: Path | None, base: int | None, rat
     start = champion.proposal.params if champion else ledger.environment.defaults
     tunable = {name: value for name, value in start.items() if name in ledger.environment.space}
     complete = ledger.environment.complete({**tunable, **values})
+    if diff and base is None and champion:
+        base = champion.number  # it may be another one when the proposal is tried
     files = _files(ledger, diff, base) if diff else None
-    name = inbox.add(ledger.path, InboxProposal(complete, files, rationale))
+    name = inbox.add(ledger.path, InboxProposal(values, files, rationale, base=base))
     ledger.event("idea", inbox=name, rationale=rationale)
     if as_json:
         terminal.print_json({"campaign": campaign, "inbox": name, "params": complete})
@@ -96,15 +97,5 @@ def _files(ledger: Ledger, diff: Path, base: int | None) -> dict[str, str]:
     program = originals(ledger.environment, ledger.program)
     if start and start.proposal.edit:
         program = patched(program, start.proposal.edit)
-    try:
-        after = patched(program, text)
-    except EditFailed as wrong:
-        of = f"trial {start.number}'s program" if start else "the baseline"
-        raise Refused(f"--diff {diff}, applied to {of}: {' '.join(clean(str(wrong)))}") from wrong
-    for name in sorted(program.keys() - after.keys()):
-        raise Refused(f"--diff {diff} removes {name!r}: an edit may change and add files, nothing else")
-    for name in after:
-        if name not in ledger.environment.editable:
-            editable = ", ".join(ledger.environment.editable)
-            raise Refused(f"--diff {diff} touches {name!r}; editable: {editable}")
-    return after
+    of = f"trial {start.number}'s program" if start else "the baseline"
+    return patched(program, placed(text, f"--diff {diff}, applied to {of}", program, ledger.environment.editable))

@@ -7,11 +7,12 @@ from pathlib import Path
 
 from environments.plugins import Refused
 from flows.cli import consent
-from flows.cli.arguments import parse_params, read_diff
+from flows.cli.arguments import parse_params, placed, read_diff
 from flows.cli.running import single_run
 from flows.cli.set_option import overrides_only
 from flows.views import terminal
 from tasks.numbers import number
+from tasks.proposing.validation import originals
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TrialDir
 from tasks.system.home import home
@@ -49,6 +50,8 @@ def attempt(
         current = checked_environment(str(environment), overrides)
         folder = single_run.next_in(home() / ".tries" / current.name)
         problem, program = single_run.frozen(current, folder), folder / "program"
+    if edit:
+        edit = placed(edit, f"--diff {diff}", originals(problem, program), problem.editable)
     proposal = Proposal(problem.complete(values), edit, rationale="tried by hand", proposer="try")
     seed = secrets.randbelow(2**31) if seed is None else seed
     stage = single_run.stage(problem, isolation, allow_unsandboxed, edit is not None, folder.parent, "try")
