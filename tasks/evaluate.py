@@ -50,12 +50,14 @@ def evaluate(
 def judge_run(
     marker: str, environment: Environment, isolation: Isolation, place: TrialDir, run: Run, seed: int,
     slot: Slot = NOWHERE, use: Use = "search", allowance: Allowance | None = None, block: ComparisonBlock | None = None,
+    log: Path | None = None,
 ) -> Score:  # fmt: skip
     """Judge one run on units drawn from `seed`, within its allowance. Only a fault of the machine raises
     (CannotStart).
 
     Args:
         block: The block of a comparison, whose units a finite pool gives to no other block; None: no comparison.
+        log: For the output of the program; None: the run's own.
     """
     if run.status != "finished":
         return Score.missing(run.error or run.status, environment.higher_is_better)
@@ -78,7 +80,7 @@ def judge_run(
         command, directory = judged_start.command(command), place.workspace
     try:
         with slot.use.timed("judge"), Program(
-            command, cwd=directory, log=place.judge_log, marker=marker, level=isolation.level,
+            command, cwd=directory, log=log or place.judge_log, marker=marker, level=isolation.level,
             view=view(environment, place), limits=environment.limits, pipes=True, slot=slot,
             counted=judge.runs_in == "workspace", ahead=imports_ahead.for_judging(environment),
         ) as program:  # fmt: skip

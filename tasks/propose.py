@@ -25,10 +25,6 @@ from tasks.task_messages import TaskMessage
 from tasks.trial import NOTHING_BOUGHT, Proposal, Trial, Usage, best
 
 PROPOSERS = "tasks.proposers"
-TURNS = 3
-"""Suggestions that a proposer may make for one trial: one, and two corrections."""
-DRAWS = 8
-"""The same for a numeric proposer, which only has to sample again."""
 INBOX = "inbox"
 """The proposer's name of a trial that came from the inbox."""
 
@@ -136,7 +132,7 @@ class GivenUp:
 def ask(checks: ProposalChecks, proposer: Proposer, brief: Brief) -> Proposal | GivenUp | Nothing:
     """One proposer's proposal for one trial; Nothing if it has nothing left to try."""
     refusals: tuple[Refusal, ...] = ()
-    for turn in range(TURNS if proposer.asks else DRAWS):
+    for turn in range(proposer.turns):
         seed = derive(brief.seed, "propose", turn, 1) if turn else brief.seed
         told = replace(brief, seed=seed, refusals=refusals)
         try:

@@ -105,7 +105,10 @@ def untrained(
     if allowance and outputs.checkpoint(place.out) == trained.checkpoint:  # it may be pruned from the disk
         own = [score.effort] if score.effort else []
         half = (Allowance.of(own, allowance.budget_seconds, OWN_ANSWER_TIMES) if own else allowance).halved()
-        halved = judge_run(at.marker, environment, isolation, place, trained, trained_seed, slot, allowance=half)
+        log = place.path / "halved.txt"  # the log of the judgement that counts stays
+        halved = judge_run(
+            at.marker, environment, isolation, place, trained, trained_seed, slot, allowance=half, log=log
+        )
     aside = TrialDir(place.path / "borrowed")
     borrowed = None
     borrowing = borrowed_run(aside, environment, isolation, program, proposal, trained, baseline)

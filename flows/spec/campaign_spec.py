@@ -168,9 +168,9 @@ class CampaignSpec(CampaignOptions, BaseModel):
             runs = rule.baseline_runs(self.replicates, environment.deterministic)
             return math.ceil(runs / parallel) * a_run
         reruns = rule.most_reruns + (kept_in_a_row(history) >= SIMPLER_KEEPS)
-        # A trial that would be champion runs once more without training; an edit is judged twice more besides.
+        # A trial that would be champion starts without training, under two seeds; an edit is judged twice more besides.
         edits = self.loaded_proposer.edits or has_edits(history)
-        controls = 3 if edits and environment.judge.runs_in == "workspace" else 1
+        controls = 4 if edits and environment.judge.runs_in == "workspace" else 2
         controls = 0 if environment.allow_untrained else controls
         return (math.ceil(self.replicates / parallel) + reruns) * a_run + besides * controls
 

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     import jinja2
 
 OURS = Path(__file__).parent / "prompts"
-VALUES = frozenset({"problem", "told", "count", "form", "reason"})
+ELSEWHERE: dict[str, object] = {"count": 1, "form": "search_replace", "reason": ""}
+"""Values that only some prompts are given, as the others have them: a part may be in any prompt."""
+VALUES = frozenset({"problem", "told", *ELSEWHERE})
 """The values of a prompt."""
 ENDLESS = "it includes itself; a file of yours replaces ours of its name: write into it what you need of ours"
 
@@ -40,7 +42,7 @@ def render(name: str, folder: Path | None, **values: object) -> str:
     import jinja2
 
     try:
-        return _environment(folder).get_template(f"{name}.md").render(values).strip() + "\n"
+        return _environment(folder).get_template(f"{name}.md").render(ELSEWHERE | values).strip() + "\n"
     except RecursionError as endless:
         raise _fault(f"{name}.md", folder, RecursionError(ENDLESS)) from endless
     except (jinja2.TemplateError, ArithmeticError, LookupError, TypeError, ValueError, OSError) as wrong:

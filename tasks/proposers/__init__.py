@@ -28,6 +28,11 @@ from pydantic import BaseModel, ConfigDict
 
 from tasks.proposing.brief import Brief, RemainingBudget, Suggestion
 
+TURNS = 3
+"""Suggestions that a proposer may make for one trial: one, and two corrections."""
+DRAWS = 8
+"""The same for a numeric proposer, which only has to sample again."""
+
 
 class Proposer(BaseModel, ABC):
     """Decides what to try next."""
@@ -49,6 +54,11 @@ class Proposer(BaseModel, ABC):
     """Whether it can propose before any score is known, such as the points of a design: its first trials then train
     beside the baseline's last runs, where a slot is free.
     """
+
+    @property
+    def turns(self) -> int:
+        """Suggestions that it may make for one trial, as long as each is turned down."""
+        return TURNS if self.asks else DRAWS
 
     @abstractmethod
     def propose(self, brief: Brief) -> Suggestion | None:

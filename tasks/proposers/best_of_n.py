@@ -41,9 +41,10 @@ class BestOfN(Researcher):
         shown, account = unknowing(brief), self.accounts()[0]
         if not self.edit:
             # Predictions are compared with the champion, of which it knows nothing.
-            return replace(llm.proposed(account, brief, shown), expected=None)
-        found = llm_diff.proposed(account, brief, shown, self.form)
-        # The engine lays files over the champion's program, which is another sample.
+            found = llm.proposed(account, brief, shown)
+        else:
+            found = llm_diff.proposed(account, brief, shown, self.form)
+        # The engine lays files over the champion's program, which may be another sample, or a person's.
         whole = {**shown.files, **(found.files or {})}
         other = {name: text for name, text in whole.items() if brief.files.get(name) != text}
         return replace(found, files=other or None, expected=None)

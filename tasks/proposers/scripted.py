@@ -43,6 +43,10 @@ class Scripted(Proposer):
     def edits(self) -> bool:  # type: ignore[override]
         return any(entry.edit for entry in self.proposals)
 
+    @property
+    def turns(self) -> int:
+        return len(self.proposals) + 1  # the last finds nothing left
+
     def propose(self, brief: Brief) -> Suggestion | None:
         used = len(brief.refusals)
         for earlier in _earlier(brief):

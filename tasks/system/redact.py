@@ -78,7 +78,8 @@ def is_secret(name: str, value: str) -> bool:
     """Whether a variable holds a secret, by its name, and not the path of a file with one."""
     words = name.upper().split("_")
     # A key may begin with a slash too.
-    is_named = bool(SECRET_WORDS & set(words)) and words[-1] not in PLACE_WORDS
+    is_named = bool(SECRET_WORDS & set(words)) or words[-1].endswith(("PASSWORD", "PASSWD"))  # such as PGPASSWORD
+    is_named = is_named and words[-1] not in PLACE_WORDS
     return is_named and not (value.startswith("/") and os.path.lexists(value))
 
 

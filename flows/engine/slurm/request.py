@@ -14,7 +14,7 @@ from environments import Environment
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.slurm_options import SLURM, SlurmOptions
 from tasks.store.launch_files import Step
-from tasks.system.redact import is_secret
+from tasks.system.redact import URL_PASSWORD, is_secret
 from tasks.system.slot import VISIBLE
 from tasks.system.variables import variables
 
@@ -64,8 +64,8 @@ class JobRequest:
         # Every judge states its longest evaluation, one with a model its start besides.
         judged = sum(getattr(judge, name, 0.0) for name in ("start_seconds", "total_seconds"))
         trained = environment.startup_seconds + environment.budget_seconds + environment.grace_seconds
-        if step == "untrained":  # a start, and an edit's three judgements
-            trained, judged = environment.startup_seconds + environment.grace_seconds, 3 * judged
+        if step == "untrained":  # under two training seeds, and an edit's two judgements besides
+            trained, judged = 2 * (environment.startup_seconds + environment.grace_seconds), 4 * judged
         return math.ceil((trained + judged + ENGINE_SECONDS) / 60)
 
 
@@ -101,6 +101,7 @@ def environment_of_a_job() -> dict[str, str]:
         name: value
         for name, value in variables().items()
         if not is_secret(name, value)
+        and not URL_PASSWORD.search(value)
         and name != VISIBLE
         and (name == "SLURM_CONF" or not name.startswith(("SLURM_", "PREFECT__")))
     }

@@ -225,9 +225,9 @@ def check_imports(line: list[str], folder: str) -> None:
         raise ValueError(f"its {named[0]} has the name of a module that was imported ahead")
     if "-c" in line[:2] or VARIABLES:  # judged, when packages are loaded before it runs; or they are set already
         return
-    for entry in files:
-        if entry.name.endswith(".py") and entry.is_file() and SETTINGS.search(pathlib.Path(entry.path).read_bytes()):
-            raise ValueError(f"its {entry.name} may set variables that packages read when they are imported")
+    for path in pathlib.Path(folder).rglob("*.py"):
+        if path.is_file() and SETTINGS.search(path.read_bytes()):
+            raise ValueError(f"its {path.name} may set variables that packages read when they are imported")
 
 
 def aside(descriptors: list[int], numbers: list[int]) -> list[int]:

@@ -98,16 +98,18 @@ class Templates:
         try:
             template.wait()
         except TemplateFailed as failed:
-            self._discard(template)
-            self._faults.append((template.kind, str(failed)))
+            if self._discard(template):  # else another thread has waited for it too, and has counted the fault
+                self._faults.append((template.kind, str(failed)))
             raise TemplateFailed(str(failed), is_over=False) from failed
         self._faults = [fault for fault in self._faults if fault[0] != template.kind]
 
-    def _discard(self, template: Template) -> None:
+    def _discard(self, template: Template) -> bool:
+        """End a template; whether it was not discarded before."""
         with self._lock:
-            if template in self._made:
+            if is_first := template in self._made:
                 self._made.remove(template)
         template.end()
+        return is_first
 
 
 _open: Templates | None = None
