@@ -108,6 +108,32 @@ def test_where_no_layers_are_named_adapters_are_beside_those_of_dense_models(
     assert run.overlay(tuned(text, {}))["trainer"]["model"].get("lora") == asked
 
 
+@pytest.mark.parametrize(
+    ("text", "steps", "phases"),
+    [
+        ("", 6, None),
+        ("trainer.scheduler.type = 'constant'", 6, None),
+        ("trainer.scheduler.type = 'linear'", 20, None),
+        ("trainer.scheduler.type = 'linear'", 0, None),
+        ("trainer.scheduler.type = 'linear'", 6, {"warmup_steps": 3, "decay_steps": 3}),
+        ("trainer.scheduler.type = 'cosine'", 7, {"warmup_steps": 3}),
+        ("trainer.scheduler = {type = 'linear', warmup_steps = 9}", 6, None),
+    ],
+)
+def test_a_part_of_the_budget_has_shorter_phases_of_the_learning_rate(
+    run: Run, text: str, steps: int, phases: dict[str, int] | None
+) -> None:
+    run.config["budget_steps"] = steps
+    assert run.overlay(tuned(text, {}))["trainer"].get("scheduler") == phases
+
+
+def test_settings_may_be_off_and_the_temperature_of_the_curve_zero() -> None:
+    given = {"prime_rl": "/opt/prime-rl", "keep_cache": False, "curve_temperature": 0.0}
+    assert Settings.split(given)[0] == Settings("/opt/prime-rl", keep_cache=False, curve_temperature=0.0)
+    with pytest.raises(Failed, match=r"start_deadline must be finite and from 0\.1"):
+        Settings.split(given | {"start_deadline": 0.0})
+
+
 def test_activations_that_are_not_computed_again_are_not_offloaded_either(run: Run) -> None:
     """prime-rl offloads them by default, and then switches `ac` on again."""
     for text, params in (("", {"trainer.model.ac": "None"}), ("trainer.model.ac = 'None'\n", {})):

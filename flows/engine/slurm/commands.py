@@ -86,9 +86,14 @@ def submit(arguments: Sequence[str], script: str, environment: Mapping[str, str]
 
 
 def check(arguments: Sequence[str], script: str, environment: Mapping[str, str]) -> None:
-    """Refuse a job that Slurm would not take: an unknown partition or account, resources that no node has."""
+    """Refuse a job that Slurm would not take: an unknown partition or account, resources that no node has.
+
+    A limit of how many jobs a user may have passes: the campaign waits at it.
+    """
     try:
         _ask(["sbatch", "--test-only", *arguments, script], environment)
+    except AtLimit:
+        pass
     except SlurmAway as silent:
         raise Refused(f"launch = 'slurm': {silent}: see `sinfo`") from silent
     except Refused as no:

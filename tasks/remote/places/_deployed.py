@@ -71,14 +71,15 @@ class DeployedPlace(Deployed, RemotePlace):
     def reach(self, key: str, seconds: float) -> Address:
         name, until, last = name_of(key), clock() + self.ready_seconds, "nothing"
         variables = {"ENDPOINT_TOKEN": token_of(key), "NIGHTSHIFT_KEY": key}
-        deployed, seen = math.inf, False
+        deployed, asked, seen = math.inf, -math.inf, False
         while clock() < until:
             try:
                 url = self.look_up(name)
                 seen = seen or url is not None
                 if url is None and clock() > deployed + (0.0 if seen else LISTED_SECONDS):
                     raise NotReady(f"the deployment {name} has ended before it served the protocol")
-                if url is None and math.isinf(deployed):
+                if url is None and math.isinf(deployed) and clock() > asked + LISTED_SECONDS:
+                    asked = clock()  # where the answer is lost, it may be there, and is found once it is listed
                     self.deploy(name, variables, seconds)
                     deployed = clock()
                 address = Address(url, {"Authorization": f"Bearer {token_of(key)}"}) if url else None

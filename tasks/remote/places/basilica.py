@@ -5,7 +5,8 @@ The login is the SDK's own: BASILICA_API_TOKEN, or that of its command line. `BA
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TypeVar
 
 import basilica
@@ -36,12 +37,16 @@ class Basilica(BasilicaDeployment, DeployedPlace):
         )  # fmt: skip
 
     def remove(self, name: str, patience: float) -> None:
-        if (found := self._find(name)) is not None:
-            _asked(lambda: _client().delete_deployment(found.instance_name))
+        for instance in [one.instance_name for one in self._all(name)]:
+            _asked(partial(_client().delete_deployment, instance))
 
     def _find(self, name: str) -> basilica.DeploymentSummary | None:
+        return next(self._all(name), None)
+
+    def _all(self, name: str) -> Iterator[basilica.DeploymentSummary]:
+        """Those of that name: several where the answer to a request was lost, and it was made again."""
         every = _asked(lambda: _client().list_deployments().deployments)
-        return next((one for one in every or () if name in (one.friendly_name, one.instance_name)), None)
+        return (one for one in every or () if name in (one.friendly_name, one.instance_name))
 
 
 def _client() -> basilica.BasilicaClient:

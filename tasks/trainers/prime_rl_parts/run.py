@@ -26,6 +26,10 @@ CUSTOM = frozenset(
 MADE_AT = "made_at"
 """The file in a folder of compiled kernels that says where they were compiled: vLLM notes the paths of its own, and an
 engine that does not find them there ends. In bubblewrap that is the same path in every trial."""
+PHASES = {"linear": ("warmup_steps", "decay_steps"), "cosine": ("warmup_steps",)}
+"""The phases of prime-rl's schedulers of the learning rate, by their types."""
+PHASE_STEPS = 10
+"""Steps of each phase, where nothing is said."""
 OURS = "nightshift-"
 """Prefix of a training's marker, PRL_RUN_ID, which all of its processes inherit."""
 
@@ -74,7 +78,7 @@ class Settings:
         known: dict[str, Any] = {one.name: one.default for one in fields(cls)} | {"prime_rl": ""}
         own = {name: value for name, value in params.items() if name in known}
         for name, value in own.items():
-            if wrong := Key(type(known[name]), low=0.1).fault(value):
+            if wrong := Key(type(known[name]), low=0.0 if name == "curve_temperature" else 0.1).fault(value):
                 raise Failed(f"refused: {name} {wrong}")
         if not own.get("prime_rl"):
             raise Failed("refused: the fixed parameter prime_rl, the path of a prime-rl checkout, is needed")
@@ -123,7 +127,7 @@ class Run:
             sampling = {"temperature": settings.curve_temperature, "max_completion_tokens": settings.curve_tokens}
             often = {"interval": settings.curve_interval, "skip_first_step": True}
             orchestrator["eval"] = {**often, "sampling": sampling, "source": [self._source("curve", curve)]}
-        steps = self.config["budget_steps"]
+        steps = self.config["budget_steps"] or 0
         return {
             "output_dir": str(self.home),
             **({"max_steps": steps} if steps else {}),
@@ -133,7 +137,10 @@ class Run:
             "weight_broadcast": {"type": "filesystem"},
             "monitors": {"file": {"path": "metrics.jsonl"}},
             "rollout_transport": {"type": "zmq", "port": self.port + 2},
-            "trainer": {"model": {"conversion_dir": str(self.home / "converted"), **self._model(stated)}},
+            "trainer": {
+                "model": {"conversion_dir": str(self.home / "converted"), **self._model(stated)},
+                **self._scheduler(stated, steps),
+            },
             "inference": {
                 "backend_port": self.port + 1,
                 "server": {"port": self.port},
@@ -142,6 +149,14 @@ class Run:
             },
             "orchestrator": orchestrator,
         }
+
+    def _scheduler(self, stated: dict[str, Any], steps: int) -> dict[str, Any]:
+        """Shorter phases for the few steps of a part of the budget, where nothing is said: prime-rl's take ten each."""
+        scheduler = stated.get("trainer", {}).get("scheduler", {})
+        phases = PHASES.get(scheduler.get("type", ""), ())
+        if not 1 < steps < 2 * PHASE_STEPS or scheduler.keys() & {*phases}:
+            return {}
+        return {"scheduler": dict.fromkeys(phases, steps // 2)} if phases else {}
 
     def _model(self, stated: dict[str, Any]) -> dict[str, Any]:
         """Of the model that trains: an attention that works, and what adapters are beside, where nothing is said.
