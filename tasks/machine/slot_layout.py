@@ -42,7 +42,8 @@ def here(home: Path, environment: Environment, layout: Layout = Layout()) -> Slo
         Refused: the layout names a missing GPU, a run needs more GPUs than a slot has or more cores than are here, or
             device is cuda and the driver does not answer.
     """
-    if environment.remote:  # trials wait for another machine, beside those that train here
+    judged_on_gpus = environment.device != "cpu" and getattr(environment.judge, "backend", "openai") != "openai"
+    if environment.remote and not judged_on_gpus:  # trials wait for another machine, beside those that train here
         return Slots(home / REMOTE, cpu_slots=layout.cpu_slots or REMOTE_SLOTS)
     check_cores(environment, layout)
     on_cpu = Slots(home, cpu_slots=layout.cpu_slots, cores=environment.cores)

@@ -514,6 +514,8 @@ def train(config: Config, progress: ProgressFile) -> None:
         model = adapted(model, params)
         reporter = Reporter(progress, Rewards())
         args = settings(params, budget, config["seed"], cuda, scratch)
+        if cuda:  # one process on one GPU, although others may be visible: TRL refuses to share a model out
+            args._n_gpu = 1
         trainer = learner(model, words, rows, params, args, budget, reporter)
     progress.ready()
     learn(trainer, budget, reporter)

@@ -23,6 +23,7 @@ from blocks.machine import Machine
 from environments import Environment
 from environments.limits import Limits
 from environments.plugins import Refused
+from environments.remote import HttpEndpoint
 from flows.cli.doctor.gpus import slots as doctors_slots
 from tasks.machine import slot_locks
 from tasks.machine.gpus import Gpu, visible
@@ -470,6 +471,15 @@ def test_a_run_that_needs_two_gpus_gets_pairs(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv(VISIBLE, "3")
     with pytest.raises(Refused, match="cartpole needs 2 GPUs"):
         here(tmp_path, pair)
+
+
+@pytest.mark.usefixtures("quiet_driver")
+def test_what_another_machine_trains_holds_a_gpu_here_only_where_that_answers_the_judge(tmp_path: Path) -> None:
+    away = {"trainer": "http", "http": HttpEndpoint(url="http://127.0.0.1:9")}
+    judged_by_a_model = environments.load(environments.find("arithmetic")).model_copy(update={**away, "device": "auto"})
+    assert [part.name for part in here(tmp_path, judged_by_a_model).parts] == ["gpu-0", "gpu-1", "gpu-2", "gpu-3"]
+    for other in (on("auto").model_copy(update=away), judged_by_a_model.model_copy(update={"device": "cpu"})):
+        assert here(tmp_path, other).groups == () and len(here(tmp_path, other).parts) == 64
 
 
 def test_a_driver_that_fails_is_refused_where_a_gpu_is_asked_for(
