@@ -31,7 +31,7 @@ class ProposingAhead:
         """Make and store it, where it is due; returns at once where it is not. (most: as in `next_trial`)"""
         state, under_way = self._state, pool.under_way
         seen = len(state.history), *under_way
-        if not (pool.is_full and state.history and self._is_wanted) or seen == self._asked_for:
+        if not (pool.is_full() and state.history and self._is_wanted) or seen == self._asked_for:
             return
         self._asked_for = seen  # whatever comes of it: where nobody answers, the trial itself asks again
         if hindrance(state, under_way, life, most) is None:

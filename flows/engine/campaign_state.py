@@ -46,6 +46,7 @@ class CampaignState:
     budget: CampaignBudget
     nothing_for: tuple[object, ...] = ()
     """What was known when there was last nothing to propose: nobody is asked again before it changes."""
+    _trained_ahead: set[int] = field(default_factory=set, init=False)
     _settling: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     @property
@@ -80,9 +81,15 @@ class CampaignState:
         runner = self.runner
         runner.train_ahead(number, proposal)
         began = clock()
+        self._trained_ahead.add(number)
         while not self.history:
             interrupt.wait(LOOK_SECONDS)
         return clock() - began + runner.queued_seconds
+
+    @property
+    def resting(self) -> frozenset[int]:
+        """Trials that have trained beside the baseline and wait for its decision, without a slot."""
+        return frozenset() if self.history else frozenset(self._trained_ahead)
 
     def _record(self, runner: Runner, tried: JudgedTrial, verdict: Verdict, seconds: float) -> None:
         at, is_new = self.ledger.at(tried.number), workspace.finished(self.ledger.place(tried.number)) is None

@@ -23,7 +23,7 @@ from flows import approval as forms
 from flows.engine import stopping
 from flows.engine.campaign_state import CampaignState
 from flows.engine.stopping import NOTHING_LEFT, Stop
-from flows.engine.worker_pool import WorkerPool
+from flows.engine.worker_pool import AHEAD, WorkerPool
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.cache_key import kept, whole
 from tasks.llm.trials import BEST, NEWEST
@@ -76,7 +76,9 @@ def next_trial(state: CampaignState, pool: WorkerPool, life: Life, most: int) ->
     if stopping.crashed_baseline(state.history):
         pool.call_off()  # nothing beside it can be compared
     under_way = pool.under_way
-    if pool.is_full or (under_way and not state.history and not may_begin_beside_the_baseline(state, under_way)):
+    if pool.is_full(len(state.resting)) or (
+        under_way and not state.history and not may_begin_beside_the_baseline(state, under_way)
+    ):
         return WAITS
     coming = hindrance(state, under_way, life, most) or coming_proposal(state, under_way, life.spent)
     return WAITS if under_way and (coming == FULL or isinstance(coming, Stop)) else coming
@@ -91,8 +93,9 @@ def may_begin_beside_the_baseline(state: CampaignState, under_way: Pending) -> b
     spec, learns_from = state.spec, state.ledger.campaign.learn_from
     if not spec.loaded_proposer.unscored or spec.launch != "here" or learns_from or _imported(state.ledger):
         return False
-    left, others = state.runner.baseline_runs_left, len(under_way) - 1
-    return 0 < left < spec.parallel - others
+    resting = state.resting
+    left, others = state.runner.baseline_runs_left, len(under_way) - 1 - len(resting)
+    return 0 < left < spec.parallel - others and len(resting) < AHEAD
 
 
 def hindrance(state: CampaignState, under_way: Pending, life: Life, most: int) -> Stop | Literal["full"] | None:

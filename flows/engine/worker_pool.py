@@ -13,6 +13,9 @@ from tasks.system import interrupt
 from tasks.trial import Proposal
 
 T = TypeVar("T")
+AHEAD = 4
+"""Trials that may wait for the decision on the baseline, besides those at work: a search's first points, which no score
+tells, are as many."""
 
 
 class WorkerPool:
@@ -20,7 +23,7 @@ class WorkerPool:
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="slot")
+        self._pool = ThreadPoolExecutor(workers + AHEAD, thread_name_prefix="slot")
         self._busy: dict[Future[None], tuple[int, Proposal]] = {}
         self._called_off = threading.Event()
 
@@ -39,9 +42,9 @@ class WorkerPool:
         """The running trials, by number."""
         return dict(self._busy.values())
 
-    @property
-    def is_full(self) -> bool:
-        return len(self._busy) >= self._workers
+    def is_full(self, resting: int = 0) -> bool:
+        """Whether no further trial may begin. (resting: trials that only wait, at most AHEAD)"""
+        return len(self._busy) - resting >= self._workers
 
     def start(self, work: Callable[[int, Proposal], None], number: int, proposal: Proposal) -> None:
         """Run a trial in a free worker."""

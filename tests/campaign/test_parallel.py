@@ -32,9 +32,9 @@ def test_a_crew_does_as_many_at_once_as_it_has_hands() -> None:
 
     with WorkerPool(2) as crew:
         crew.start(work, 1, NOBODY)
-        assert not crew.is_full
+        assert not crew.is_full()
         crew.start(work, 2, NOBODY)
-        assert crew.is_full and set(crew.under_way) == {1, 2}
+        assert crew.is_full() and not crew.is_full(resting=1) and set(crew.under_way) == {1, 2}
         while crew.under_way:
             crew.wait(10)
     assert sorted(done) == [1, 2]

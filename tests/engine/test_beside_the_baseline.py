@@ -10,6 +10,7 @@ import pytest
 from environments.earlier_trials import FILE
 from flows.engine.campaign_state import CampaignState
 from flows.engine.next_trial import may_begin_beside_the_baseline
+from flows.engine.worker_pool import AHEAD
 from flows.spec.advanced import Advanced
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spending.budget import CampaignBudget
@@ -45,6 +46,17 @@ def test_a_trial_begins_in_a_slot_that_no_run_of_the_baseline_needs(
     state = begun(noisy(tmp_path / "noisy"), judged, parallel=parallel)
     under_way = {0: BASELINE, **dict.fromkeys(range(1, 1 + others), OTHER)}
     assert may_begin_beside_the_baseline(state, under_way) is may
+
+
+def test_trials_that_have_trained_beside_it_leave_their_slot_to_others_up_to_a_few(tmp_path: Path) -> None:
+    state, under_way = begun(noisy(tmp_path / "noisy"), 2), {0: BASELINE}
+    for number in range(1, AHEAD + 1):
+        assert may_begin_beside_the_baseline(state, under_way)
+        under_way[number] = OTHER
+        assert not may_begin_beside_the_baseline(state, under_way), "it trains"
+        state._trained_ahead.add(number)
+    assert state.resting == {*range(1, AHEAD + 1)}
+    assert not may_begin_beside_the_baseline(state, under_way)
 
 
 @pytest.mark.parametrize(

@@ -38,8 +38,9 @@ class Key:
             return None if value in self.words else wrong
         if type(value) is not self.kind and not (self.kind is float and type(value) is int):
             return f"must be of type {self.kind.__name__}, got {str(value)[:60]!r}"
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if is_number and not (self.low <= value <= self.high and abs(value) <= sys.float_info.max):
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return None
+        if not (self.low <= value <= self.high and abs(value) <= sys.float_info.max):
             return f"must be finite and from {self.low:g} to {self.high:g}, got {value!r}"
         return None
 
