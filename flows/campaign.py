@@ -91,7 +91,7 @@ def campaign(
         launching.end_left(ledger, spec.launch)
         ensure_prepared(ledger, spec.launch)
         slots = spec.slots(ledger.environment)
-        ledger.event("slots", locks=slots.locks if spec.launch == "here" else {})
+        ledger.event("slots", parallel=spec.parallel, locks=slots.locks if spec.launch == "here" else {})
         money = lent.enter_context(CampaignBudget(spec, ledger, gpus_of(spec, ledger.environment, slots)))
         hold_pending(spec, ledger, finished := reconcile(ledger), money)
         finished = finish_pending(spec, ledger, slots, finished)

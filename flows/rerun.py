@@ -63,7 +63,7 @@ def rerun(name: Name, trial: Number) -> State[str]:
         money.hold(finished, f"trial {trial}", longest + spec.time_for_the_certificate(ledger.environment, finished, 1))
         _begin(ledger, finished, trial, run.id)
         run_log.begin(ledger, finished)
-        ledger.event("slots", locks=slots.locks if spec.launch == "here" else {})
+        ledger.event("slots", parallel=spec.parallel, locks=slots.locks if spec.launch == "here" else {})
         history = finish_pending(spec, ledger, slots, finished)
         outbox = Outbox(ledger, spec.tracking, run.id, history)
         with Artifacts(ledger, run.id, write_report) as artifacts:

@@ -24,7 +24,7 @@ from tasks.record import record
 from tasks.store import workspace
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt
-from tasks.system.clock import clock
+from tasks.system.clock import clock, covered
 from tasks.tracking.sender import Sender
 from tasks.trial import History, Proposal, Trial, Verdict
 
@@ -55,7 +55,7 @@ class CampaignState:
 
     def trial(self, number: int, proposal: Proposal) -> None:
         """Train, judge, decide and record one trial. Beside a baseline that crashes it stays undecided."""
-        began = clock()
+        began, begun = clock(), time.time()
         if number and not self.history:
             began += self._beside_the_baseline(number, proposal)
             if stopping.crashed_baseline(self.history):
@@ -71,7 +71,7 @@ class CampaignState:
                 wanted = weigh(runner.history, self.ledger.environment, self.spec.loaded_rule, tried)
                 if isinstance(wanted, Verdict):
                     # Waits for slots and other machines say nothing of how long a trial takes.
-                    seconds = max(clock() - began - runner.queued_seconds, 0.0)
+                    seconds = max(clock() - began - runner.queued_seconds, 0.0) + _trained_before(tried, begun)
                     self._record(runner, tried, runner.decide(tried), seconds)
                     return
             tried = runner.more(tried, wanted)
@@ -111,3 +111,9 @@ class CampaignState:
         decisions = self.ledger.results.glob(f"{self.ledger.campaign.campaign_id}/*/*/*/decide-{digest}")
         numbers = (int(path.parts[-3]) for path in decisions)
         return next((n for n in numbers if not workspace.finished(self.ledger.place(n))), None)
+
+
+def _trained_before(tried: JudgedTrial, begun: float) -> float:
+    """Seconds that runs of a trial took in earlier processes; this one took it up at `begun`, in Unix time."""
+    runs = [*tried.runs, *(rerun.run for rerun in tried.reruns if not rerun.calibrated)]
+    return covered((run.started, run.started + run.wall_seconds) for run in runs if run.started < begun)

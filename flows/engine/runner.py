@@ -31,7 +31,7 @@ from tasks.store import workspace
 from tasks.store.launch_files import RESULTS, LaunchRequest, Step
 from tasks.store.ledger import Ledger, frozen_elsewhere, machine
 from tasks.store.workspace import TrialDir
-from tasks.system.clock import clock
+from tasks.system.clock import clock, covered
 from tasks.train import train
 from tasks.trial import CONTROLS, History, Proposal, Rerun, Run, Trial, UntrainedControl, Verdict, baseline
 from tasks.untrained_control import untrained
@@ -85,11 +85,7 @@ class Runner:
     @property
     def queued_seconds(self) -> float:
         """Time in which a run of it waited; waits at the same time count once."""
-        seconds, until = 0.0, float("-inf")
-        for begin, end in sorted(self.queued):
-            seconds += max(end - max(begin, until), 0.0)
-            until = max(until, end)
-        return seconds
+        return covered(self.queued)
 
     def trial(self, number: int, proposal: Proposal) -> JudgedTrial:
         """Train and judge a proposal under each of its training seeds; a failed run is the last one."""

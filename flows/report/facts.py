@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import shlex
 import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping
@@ -13,10 +12,9 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-import tomlkit
-
-from flows.report import mattered, time_split, timeline, tonight
-from flows.report.shareable import typed, without_secrets
+from flows.report import incidents, mattered, time_split, timeline, tonight
+from flows.report.run_again import run_again
+from flows.report.shareable import without_secrets
 from flows.report.shown_diff import DiffLine, diff_lines
 from flows.spending.summary import parts, sentences
 from flows.views import status
@@ -40,7 +38,7 @@ from tasks.describe import (
     short_value,
     where,
 )
-from tasks.machine.slot_use import in_words
+from tasks.machine.slot_use import slot_use
 from tasks.numbers import number
 from tasks.plots.forest import Forest, forest
 from tasks.store.ledger import Ledger
@@ -50,12 +48,6 @@ from tasks.trial import History, Trial, baseline, best, measured
 
 REASON = 160
 """Characters of a reason in a table."""
-EVENTS = {
-    "life": "resumed", "orphans": "leftovers", "prefect": "Prefect server", "tracking": "MLflow", "machine": "machine",
-    "gave up": "gave up", "rerun": "rerun", "guards": "options changed", "launch": "launch",
-    **dict.fromkeys(("view", "showcase"), "view"),
-}  # fmt: skip
-"""Events that are incidents, and what they concern. To version 0.6 a view that failed was called a showcase."""
 
 
 @dataclass(frozen=True)
@@ -209,7 +201,7 @@ class Facts:
             parts.append(f"{kinds['cancelled']} stopped early, as they were behind")
         if lost := self._crashed_fresh():
             parts.append(f"{lost} fresh run{'s' * (lost > 1)} of the certificate crashed")
-        away = any(subject == EVENTS["tracking"] for subject, _ in self.incidents)
+        away = any(subject == incidents.SUBJECTS["tracking"] for subject, _ in self.incidents)
         if away and (waiting := self.document["waiting_to_record"]):  # else the last one is just being sent
             parts.append(f"{waiting} record{'s wait' if waiting > 1 else ' waits'} for MLflow")
         return "; ".join(parts) or "Nothing."
@@ -293,7 +285,7 @@ class Facts:
         """None while it runs: making them would take time from the trials."""
         if self.is_running:
             return ()
-        return tonight.ideas(self.ledger.environment, self.history, self._run, self.name)
+        return tonight.ideas(self.ledger.environment, self.history, self._run, self.document)
 
     @cached_property
     def importances(self) -> tuple[mattered.Importance, ...] | str:
@@ -304,12 +296,8 @@ class Facts:
 
     @cached_property
     def time(self) -> tuple[time_split.TimePart, ...]:
-        spent, parallel = self.document["spent"]["seconds"], self.document["spec"].get("parallel", 1)
-        return time_split.time_split(self.history, self.ledger.certificates(), spent, parallel)
-
-    @property
-    def slot_use(self) -> str:
-        return in_words(self.document["spent"]["slots"])
+        used = slot_use(self.ledger.events(), self.document["spent"]["seconds"])
+        return time_split.time_split(used, self.ledger.certificates())
 
     @cached_property
     def timeline(self) -> timeline.Tracks:
@@ -318,20 +306,7 @@ class Facts:
     @cached_property
     def incidents(self) -> tuple[tuple[str, str], ...]:
         """(subject, what happened), in order: restarts, outages, fallbacks, refused proposals."""
-        found, lives = [], 0
-        for event in self.ledger.events():
-            kind = event["event"]
-            lives += kind == "life"
-            is_start = (kind == "life" and lives == 1) or (kind == "launch" and event.get("what") == "begun")
-            if kind not in EVENTS or is_start:
-                continue
-            facts = {
-                key: value for key, value in event.items() if key not in ("time", "event", "pid", "page", "flow_run_id")
-            }
-            if "spent_before" in facts:
-                facts["spent_before"] = duration(facts["spent_before"])
-            words = ", ".join(f"{key.replace('_', ' ')}: {value}" for key, value in facts.items())
-            found.append((EVENTS[kind], " ".join(capped(line, 300) for line in clean(words))))
+        found = incidents.incidents(self.ledger.events())
         proposals = [(f"trial {one['trial']}: {one['kind']}", one["words"]) for one in self.document["incidents"]]
         return (*found, *proposals)
 
@@ -345,10 +320,7 @@ class Facts:
 
     @property
     def _run(self) -> str:
-        """The command that runs the same environment again."""
-        campaign = self.ledger.campaign
-        settings = [f"--set {shlex.quote(f'{key}={_toml(value)}')}" for key, value in campaign.overrides.items()]
-        return " ".join(["nightshift run", typed(campaign.source), *settings])
+        return run_again(self.ledger.campaign, self.document["spec"])
 
     @cached_property
     def origin(self) -> tuple[tuple[str, str], ...]:
@@ -384,10 +356,6 @@ class Facts:
         """The end of that gain's interval that counts, with its confidence; empty without one."""
         one = self.own[-1] if self.own else None
         return f"{bound(one)} ({confidence(one)})" if one and one.passed and one.bounds else ""
-
-
-def _toml(value: object) -> str:
-    return tomlkit.item(value).as_string()
 
 
 def in_a_line(reason: str) -> str:

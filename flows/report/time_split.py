@@ -1,12 +1,12 @@
-"""Where the time of a campaign went: training, start-up, judging, proposing, and the rest."""
+"""What the time of a campaign's slots went to, and its classes in the style sheet."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tasks.certifying.certificate import Certificate
-from tasks.trial import History, Run
+from tasks.machine.slot_use import SlotUse
 
 
 @dataclass(frozen=True)
@@ -17,34 +17,15 @@ class TimePart:
     """A class of the style sheet."""
 
 
-def time_split(
-    history: History, certificates: Sequence[Certificate], spent: float, parallel: int
-) -> tuple[TimePart, ...]:
-    """The parts of `spent` seconds on `parallel` slots, each in seconds of a slot.
-
-    Judging includes the untrained controls and what the engine does between the training of a trial and its verdict.
-    The rest is what no trial accounts for: waiting for slots, judging in certificates, start and end of the campaign.
-    """
-    search, proof = list(_search(history)), [fresh.run for one in certificates for fresh in one.runs[one.carried :]]
-    trained = sum(run.seconds for run in search)
-    starting = sum(_starting(run) for run in [*search, *proof])
-    judged = sum(max(trial.wall_seconds - sum(run.wall_seconds for run in trial.runs), 0.0) for trial in history)
+def time_split(use: SlotUse, certificates: Sequence[Certificate]) -> tuple[TimePart, ...]:
+    """The parts of the slots' time that are not empty."""
+    certified = min(sum(fresh.run.seconds for one in certificates for fresh in one.runs[one.carried :]), use.train)
     parts = (
-        TimePart("training in the search", trained, "training"),
-        TimePart("training for the certificate", sum(run.seconds for run in proof), "certifying"),
-        TimePart("start-up of the programs: interpreter and imports", starting, "starting"),
-        TimePart("judging and controls of the search", judged, "judging"),
-        TimePart("proposing", sum(trial.proposal.seconds for trial in history), "proposing"),
+        TimePart("training in the search", use.train - certified, "training"),
+        TimePart("training for certificates", certified, "certifying"),
+        TimePart("start-up of the programs: interpreter and imports", use.start, "starting"),
+        TimePart("judging and controls", use.judge, "judging"),
+        TimePart("runs that ended with the campaign's process", use.cut_off, "proposing"),
+        TimePart("no program ran", use.idle, "rest"),
     )
-    rest = max(spent * parallel - sum(part.seconds for part in parts), 0.0)
-    return tuple(part for part in (*parts, TimePart("the rest", rest, "rest")) if part.seconds > 0)
-
-
-def _search(history: History) -> Iterator[Run]:
-    for trial in history:
-        yield from trial.runs
-        yield from (rerun.run for rerun in trial.reruns if not rerun.calibrated)
-
-
-def _starting(run: Run) -> float:
-    return max(run.wall_seconds - run.seconds, 0.0) if run.wall_seconds else run.startup or 0.0
+    return tuple(part for part in parts if part.seconds > 0)

@@ -56,7 +56,11 @@ Tracks = dict[str, list[Span]]
 
 def tracks(history: History, certificates: Sequence[Certificate], events: Iterable[Mapping[str, Any]]) -> Tracks:
     """Spans by track: as many slots as ever were busy at once, and one track for proposers and for waiting."""
-    jobs = [job for trial in history if (job := _of_trial(trial))]
+    events = list(events)
+    frees = [(event["number"], event["time"]) for event in events if event["event"] == "slot free"]
+    jobs = [
+        job for trial in history for job in _of_trial(trial, [time for number, time in frees if number == trial.number])
+    ]
     jobs += [job for one in certificates for job in _of_certificate(one)]
     found: Tracks = {}
     slots: list[list[Span]] = []
@@ -98,20 +102,37 @@ def chrome(tracks: Tracks, slot_use: Mapping[str, float]) -> dict[str, Any]:
     }
 
 
-def _of_trial(trial: Trial) -> Job | None:
-    """Its trainings in their order, and after each the judging, with controls and the decision, until the next."""
+def _of_trial(trial: Trial, frees: Sequence[float]) -> list[Job]:
+    """Its trainings in their order, and after each the judging, with controls and the decision.
+
+    Trainings side by side are jobs of their own; what follows the last one is the judging of all.
+
+    Args:
+        frees: When it gave a slot back, in order, which ends a judging; else that ends where the next training begins.
+    """
     runs = [*trial.runs, *(rerun.run for rerun in trial.reruns if not rerun.calibrated)]
     runs = sorted((run for run in runs if run.started), key=lambda run: run.started)
     if not runs:
-        return None
-    name, over = f"trial {trial.number}", runs[0].started + trial.wall_seconds
-    facts = {"verdict": trial.verdict.kind, "score": trial.score.value}
-    spans: list[Span] = []
-    for run, until in zip(runs, [*(run.started for run in runs[1:]), over], strict=True):
-        spans += _of_run(run, name, until)
-        if until - spans[-1].end > SHORTEST:
-            spans.append(Span("judge", name, spans[-1].end, until, facts))
-    return Job(tuple(spans))
+        return []
+    name, facts = f"trial {trial.number}", {"verdict": trial.verdict.kind, "score": trial.score.value}
+    jobs: list[list[Span]] = []
+    for run in runs:
+        free = next((job for job in jobs if job[-1].end <= run.started), None)
+        if free is None:
+            jobs.append(free := [])
+        elif (until := _first(frees, free[-1].end, run.started)) - free[-1].end > SHORTEST:
+            free.append(Span("judge", name, free[-1].end, until, facts))
+        free += _of_run(run, name)
+    last, over = max(jobs, key=lambda job: job[-1].end), runs[0].started + trial.wall_seconds
+    if over - last[-1].end > SHORTEST:
+        last.append(Span("judge", name, last[-1].end, over, facts))
+    return [Job(tuple(job)) for job in jobs]
+
+
+def _first(times: Sequence[float], after: float, before: float) -> float:
+    """The first of these times in order between two others; else the later one."""
+    place = bisect_left(times, after)
+    return min(times[place], before) if place < len(times) else before
 
 
 def _proposing(trial: Trial) -> Span:
@@ -126,13 +147,12 @@ def _of_certificate(certificate: Certificate) -> Iterator[Job]:
         (one for one in certificate.runs[certificate.carried :] if one.run.started), key=lambda one: one.run.started
     )
     for one in fresh:
-        spans = list(_of_run(one.run, f"{one.arm}, certificate {certificate.look}", float("inf")))
-        yield Job(tuple(spans))
+        yield Job(tuple(_of_run(one.run, f"{one.arm}, certificate {certificate.look}")))
 
 
-def _of_run(run: Run, name: str, until: float) -> Iterator[Span]:
+def _of_run(run: Run, name: str) -> Iterator[Span]:
     """Start and training; a program that was never ready has only a training."""
-    end = min(run.started + max(run.wall_seconds, run.seconds), until)
+    end = run.started + max(run.wall_seconds, run.seconds)
     ready = min(run.started + (run.startup or 0.0), end)
     facts = {"seed": run.seed, "status": run.status, "steps": run.steps, "peak memory": run.peak_memory}
     if ready - run.started > SHORTEST:

@@ -8,8 +8,9 @@ import math
 import re
 import shlex
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -40,12 +41,17 @@ class Idea:
     command: str = ""
 
 
-def ideas(environment: Environment, history: History, command: str, campaign: str) -> tuple[Idea, ...]:
-    """At most a handful, the most promising first. (command: `nightshift run` with the environment)"""
+def ideas(environment: Environment, history: History, command: str, document: Mapping[str, Any]) -> tuple[Idea, ...]:
+    """At most a handful, the most promising first.
+
+    Args:
+        command: `nightshift run` with the environment and the options of the search.
+        document: The campaign, as `status --json` has it.
+    """
     return (
         *_longer(environment, history, command),
-        *_more(history, command),
-        *_points(environment, history, campaign),
+        *_more(history, command, document),
+        *_points(environment, history, document["campaign"]),
         *_edits(history),
     )
 
@@ -71,17 +77,17 @@ def _longer(environment: Environment, history: History, command: str) -> Iterato
         )
 
 
-def _more(history: History, command: str) -> Iterator[Idea]:
-    champion = best(history)
+def _more(history: History, command: str, document: Mapping[str, Any]) -> Iterator[Idea]:
+    """Twice the limit that ended the search, if one did."""
+    champion, trials, hours = best(history), document["spec"]["trials"], document["spec"]["hours"]
     if champion is None or champion.number == 0 or champion.settle < 0.7 * len(history):
         return
-    budgets = math.ceil(tried(history))  # `--trials` counts in whole budgets
-    yield Idea(
-        f"More trials: {2 * budgets} instead of {budgets}.",
-        f"The search was still finding better when it ended: its champion is trial {champion.number} of "
-        f"{len(history) - 1}.",
-        f"{command} --trials {2 * budgets}",
-    )
+    why = f"The search was still finding better when it ended: its champion is trial {champion.number} of "
+    why += f"{len(history) - 1}."
+    if trials - math.ceil(tried(history)) < 1:  # `--trials` counts in whole budgets
+        yield Idea(f"More trials: {2 * trials} instead of {trials}.", why, f"{command} --trials {2 * trials}")
+    elif (document["reason"] or "").startswith("no time"):
+        yield Idea(f"More time: {2 * hours:g} hours instead of {hours:g}.", why, f"{command} --hours {2 * hours:g}")
 
 
 def _points(environment: Environment, history: History, campaign: str) -> Iterator[Idea]:

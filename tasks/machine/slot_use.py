@@ -1,7 +1,7 @@
 """Slot use: what a campaign's slots were used for, derived from its events.
 
-Time is counted while the campaign holds a slot, and from when it gives one back until it takes the next, without the
-time for which others held all, and without the time between two processes of the campaign.
+A campaign has its slots from the event `slots` of a process until that process ends, less the time for which others
+held them. A process that was killed ended with its last heartbeat, which the next one states as `spent_before`.
 """
 
 from __future__ import annotations
@@ -21,17 +21,26 @@ class SlotUse:
     """Programs that were not ready yet, or were ending."""
     judge: float = 0.0
     """Programs under judgement, and controls."""
+    cut_off: float = 0.0
+    """Runs that ended with their process, and left nothing."""
 
     @property
     def idle(self) -> float:
-        """No program ran: proposing, deciding, recording, and what the engine does around a program."""
-        return max(self.seconds - self.train - self.start - self.judge, 0.0)
+        """No program ran: nothing to run beside the others, proposing, deciding, recording."""
+        return max(self.seconds - self.train - self.start - self.judge - self.cut_off, 0.0)
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """Seconds by name."""
+        cut_off = {"cut off": self.cut_off} if self.cut_off else {}
+        return {"training": self.train, "start-up": self.start, "judging": self.judge, **cut_off, "idle": self.idle}
 
     @property
     def shares(self) -> dict[str, float]:
-        """The parts by name; empty where nothing was counted."""
-        parts = {"training": self.train, "start-up": self.start, "judging": self.judge, "idle": self.idle}
-        return {name: round(seconds / self.seconds, 4) for name, seconds in parts.items()} if self.seconds else {}
+        """Shares by name; empty before a run has ended."""
+        if not self.train + self.start + self.judge:
+            return {}
+        return {name: round(seconds / self.seconds, 4) for name, seconds in self.parts.items()}
 
 
 def in_words(shares: Mapping[str, float]) -> str:
@@ -39,25 +48,67 @@ def in_words(shares: Mapping[str, float]) -> str:
     return f"slots: {', '.join(f'{share:.1%} {name}' for name, share in shares.items())}" if shares else ""
 
 
-def slot_use(events: Iterable[Mapping[str, Any]]) -> SlotUse:
-    """The use of a campaign's slots; nothing of a campaign that an earlier version ran."""
-    taken: dict[tuple[str, str], float] = {}  # by machine and slot, since when
-    free: list[float] = []  # since when the campaign has not used a slot that it had, whichever it gets next
-    waits: dict[int, float] = {}  # by trial, since when it waits for a slot that others hold
-    parts = {"seconds": 0.0, "train": 0.0, "start": 0.0, "judge": 0.0}
+def slot_use(events: Iterable[Mapping[str, Any]], spent: float) -> SlotUse:
+    """The use of a campaign's slots; nothing of a campaign that an earlier version ran.
+
+    Args:
+        events: In their order.
+        spent: Seconds that its processes have run, until now.
+    """
+    lives: list[_Life] = []
     for event in events:
-        slot = event.get("on", ""), event.get("slot", "")
         if event["event"] == "life":
-            taken, free, waits = {}, [], {}
-        elif event["event"] == "waiting":
-            waits[event["number"]] = event["time"]
-        elif event["event"] == "slot":
-            until = waits.pop(event["number"], event["time"])
-            parts["seconds"] += max(until - free.pop(), 0.0) if free else 0.0
-            taken[slot] = event["time"]
-        elif event["event"] == "slot free" and slot in taken:
-            free.append(event["time"])
-            parts["seconds"] += event["time"] - taken.pop(slot)
-            for work in ("train", "start", "judge"):
-                parts[work] += event.get(work, 0.0)
-    return SlotUse(**parts)
+            if lives:
+                lives[-1].close(event.get("spent_before", 0.0), killed=True)
+            lives.append(_Life(event["time"], event.get("spent_before", 0.0)))
+        elif lives:
+            lives[-1].add(event)
+    if lives:
+        lives[-1].close(spent, killed=False)
+    sums = (sum(values) for values in zip(*((x.seconds, *x.used.values(), x.cut_off) for x in lives), strict=True))
+    return SlotUse(*sums)
+
+
+class _Life:
+    """The slots of one process of the campaign."""
+
+    def __init__(self, begun: float, before: float) -> None:
+        self.seconds = self.cut_off = 0.0
+        self.used = {"train": 0.0, "start": 0.0, "judge": 0.0}
+        self._begun, self._before = begun, before
+        self._since, self._slots = begun, 0
+        self._ended: float | None = None
+        self._taken: dict[tuple[str, str], float] = {}  # by machine and slot, since when
+        self._waits: dict[int, float] = {}  # by trial, since when it waits for a slot that others hold
+
+    def add(self, event: Mapping[str, Any]) -> None:
+        slot = event.get("on", ""), event.get("slot", "")
+        match event["event"]:
+            case "slots":
+                self._since, self._slots = event["time"], event.get("parallel", len(event["locks"]))
+            case "waiting":
+                self._waits.setdefault(event["number"], event["time"])
+            case "slot":
+                self.seconds -= event["time"] - self._waits.pop(event["number"], event["time"])
+                self._taken[slot] = event["time"]
+            case "slot free" if slot in self._taken:
+                since = self._taken.pop(slot)
+                for work in self.used:
+                    self.used[work] += event.get(work, 0.0)
+                if not any(event.get(work) for work in self.used):
+                    self.cut_off += event["time"] - since
+            case "end":
+                self._ended = event["time"]
+
+    def close(self, spent: float, *, killed: bool) -> None:
+        """Count until its end, `spent` being the seconds of the campaign until then."""
+        if not self._slots:
+            return
+        end = self._ended or max(self._begun + spent - self._before, self._since, *self._taken.values())
+        open_runs = sum(end - since for since in self._taken.values())
+        self.seconds += self._slots * (end - self._since) - sum(end - since for since in self._waits.values())
+        if killed or self._ended:
+            self.cut_off += open_runs
+        else:  # under way: what of it is training is not known yet
+            self.seconds -= open_runs
+        self.seconds = max(self.seconds, sum(self.used.values()) + self.cut_off)

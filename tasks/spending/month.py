@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 from pydantic import TypeAdapter, ValidationError
 
 from environments.plugins import Refused
-from tasks.remote import jobs
 from tasks.spending.prices import FILE, prices
 from tasks.spending.spent import note_removed_late, spent
 from tasks.store import campaign_lock
@@ -191,6 +190,8 @@ def _accounts(home: Path) -> Iterator[CampaignAccount]:
 
 def _runs(home: Path, account: CampaignAccount) -> bool:
     """Whether the campaign of an account runs now, or a machine that it rented is not removed yet."""
+    from tasks.remote import jobs  # whoever reads what was spent rents nothing
+
     if jobs.are_left(home, account.campaign_id):
         return True
     path = home / account.campaign

@@ -79,7 +79,7 @@ def test_no_page_names_the_users_own_folder(tmp_path: Path, home: Path, monkeypa
     own = tmp_path / "alice"
     monkeypatch.setenv("HOME", str(own))
     history = told(search(3, cancels=False), f'File "{own}/lib/x.py", and file://{own}: {own}s is another')
-    ledger = stored(created(own / "my problem"), history)
+    ledger = stored(created(own / "my problem", trials=3), history)
 
     write_report(ledger, FINISHED)
 

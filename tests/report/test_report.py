@@ -14,6 +14,7 @@ import pytest
 
 from flows.cli.set_option import parse_settings
 from flows.engine.run_certificate import store
+from flows.engine.stopping import NOTHING_LEFT
 from flows.report import page
 from flows.report.charts import Scale
 from flows.report.facts import Facts
@@ -120,7 +121,7 @@ def test_a_campaign_that_can_go_on_is_not_to_be_run_again(tmp_path: Path, home: 
         ledger.event("life", pid=1, host="night", spent_before=before)
     answers = dict(Facts.of(ledger, CampaignEnd(state, "asked to stop")).answers)
     assert answers["What next?"] == "nightshift resume n goes on."
-    assert "spent before: 90.0 min" in page_of(ledger).text
+    assert "90.0 min in, its process was killed or interrupted" in page_of(ledger).text
 
 
 def test_what_failed_names_the_error_that_a_traceback_ends_with(tmp_path: Path, home: Path) -> None:
@@ -171,6 +172,10 @@ def test_the_runs_of_all_certificates_are_told_and_each_run_once(tmp_path: Path,
 
     assert "13 runs for certificates" in dict(Facts.of(ledger, FINISHED).answers)["What did it cost?"]
     store(ledger, certified(1, [80, 120], [81, 79], on="elsewhere"))
+    ledger.event("life")
+    ledger.event("slots", parallel=1, locks={})
+    ledger.event("slot", number=1, slot="cpu-0")
+    ledger.event("slot free", number=1, slot="cpu-0", train=500.0)
     facts = Facts.of(ledger, FINISHED)
     assert "17 runs for certificates" in dict(facts.answers)["What did it cost?"]
     assert [part.seconds for part in facts.time if part.style == "certifying"] == [17 * 5.0]
@@ -261,6 +266,23 @@ def test_the_parameter_that_decides_the_score_matters_most() -> None:
     assert isinstance(importances(environment, history[: FEWEST - 1]), str)
 
 
+def test_what_befell_a_campaign_is_told_in_words(tmp_path: Path, home: Path) -> None:
+    ledger = stored(created(tmp_path), points(2))
+    ledger.event("life", spent_before=0.0, identity="6b5d014a 43739", host="vm")
+    ledger.event("life", spent_before=1136.4, identity="6b5d014a 43740", host="vm")
+    ledger.event("end", state="stopped", reason="the disk has 299 MiB left")
+    ledger.event("life", spent_before=6112.9)
+    ledger.event("continued", trials=250)
+    ledger.event("life", spent_before=7000.0)
+    ledger.event("end", state="finished", reason="20 trials done")
+    ledger.event("life", spent_before=7200.0, certify=True)
+
+    assert Facts.of(ledger, FINISHED).incidents == (
+        ("resumed", "18.9 min in, its process was killed or interrupted"),
+        ("resumed", "1.7 h in, it stopped: the disk has 299 MiB left"),
+    )
+
+
 def test_ideas_for_the_next_night_lie_near_the_optimum_and_can_be_run(tmp_path: Path, home: Path) -> None:
     ledger = stored(created(tmp_path), points(9))
 
@@ -273,7 +295,9 @@ def test_ideas_for_the_next_night_lie_near_the_optimum_and_can_be_run(tmp_path: 
 
 def test_a_suggested_campaign_has_the_settings_of_this_one_and_counts_whole_budgets(tmp_path: Path, home: Path) -> None:
     settings = {"budget_seconds": 7, "title": "two words"}
-    ledger = created(tmp_path, advanced={"overrides": settings})
+    ledger = created(
+        tmp_path, trials=4, proposer="cmaes", parallel=2, advanced={"overrides": settings, "fidelity": "0.3"}
+    )
     history: History = (tried((), 1.0, params={"x": 0.0}),)
     for number in range(1, 9):  # six short trials, then two whole ones
         trial = tried(history, 1.0 + number, params={"x": number / 4}, kind="discard" if number < 7 else "keep")
@@ -285,6 +309,24 @@ def test_a_suggested_campaign_has_the_settings_of_this_one_and_counts_whole_budg
     assert "8 instead of 4" in more.words
     asked = shlex.split(more.command)
     assert parse_settings([asked[at + 1] for at, word in enumerate(asked) if word == "--set"]).overrides == settings
+    for flag, value in (("--proposer", "cmaes"), ("--parallel", "2"), ("--fidelity", "0.3"), ("--trials", "8")):
+        assert asked[asked.index(flag) + 1] == value
+    assert not {"--rule", "--seed", "--name", "--hours"} & set(asked)
+
+
+def test_a_search_that_its_clock_ended_is_given_more_time_and_one_with_nothing_left_no_more_of_anything(
+    tmp_path: Path, home: Path
+) -> None:
+    history: History = (tried((), 1.0, params={"x": 0.0}),)
+    for number in range(1, 6):
+        history += (tried(history, 1.0 + number, params={"x": number / 4}),)
+    ledger = stored(created(tmp_path, trials=40, hours=1.5), history)
+
+    late = Facts.of(ledger, CampaignEnd("finished", "no time for another trial: 1.5 h of 1.5 h used"))
+    words = [idea.words for idea in late.ideas if "More" in idea.words]
+    assert words == ["More time: 3 hours instead of 1.5."]
+    exhausted = Facts.of(ledger, CampaignEnd("finished", NOTHING_LEFT.reason))
+    assert not [idea for idea in exhausted.ideas if "More" in idea.words]
 
 
 def test_a_longer_budget_is_longer_in_steps_too(tmp_path: Path, home: Path) -> None:

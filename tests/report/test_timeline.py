@@ -55,6 +55,22 @@ def test_trials_that_ran_side_by_side_are_on_as_many_tracks() -> None:
     assert [name for name in in_pairs if "slot" in name] == ["slot 1", "slot 2"]
 
 
+def test_runs_of_one_trial_that_ran_side_by_side_are_whole() -> None:
+    (first,) = search(0, 1)
+    starts = (0.0, 0.2, 21.0)
+    runs = tuple(
+        replace(first.runs[0], started=1e9 + at, seconds=19.0, wall_seconds=20.0, startup=1.0) for at in starts
+    )
+    trial = replace(first, runs=runs, wall_seconds=45.0)
+
+    found = tracks((trial,), (), [{"event": "slot free", "number": 0, "slot": "cpu-0", "time": 1e9 + 20.4}])
+
+    trained = sorted(round(span.seconds, 3) for spans in found.values() for span in spans if span.kind == "train")
+    assert trained == [19.0, 19.0, 19.0] and set(found) == {"slot 1", "slot 2"}
+    judged = [span for spans in found.values() for span in spans if span.kind == "judge"]
+    assert [round(span.end - 1e9, 1) for span in judged] == [20.4, 45.0]
+
+
 def test_waiting_for_a_slot_ends_when_the_next_program_starts() -> None:
     events = [{"event": "waiting", "time": 1e9 + at, "who": "cpu-0"} for at in (50.0, 350.0, 9000.0)]
 

@@ -1,0 +1,42 @@
+"""What befell a campaign besides its trials: interruptions, outages, failures of its views."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from flows.views.terminal import duration
+from tasks.system.redact import capped, clean
+
+SUBJECTS = {
+    "orphans": "leftovers", "prefect": "Prefect server", "tracking": "MLflow", "machine": "machine",
+    "gave up": "gave up", "rerun": "rerun", "guards": "options changed", "launch": "launch",
+    **dict.fromkeys(("view", "showcase"), "view"),
+}  # fmt: skip
+"""Events that are told as they are, and what they concern. To version 0.6 a view that failed was called a showcase."""
+UNTOLD = ("time", "event", "pid", "page", "flow_run_id")
+LONGEST = 300
+
+
+def incidents(events: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """(subject, what happened), in the order of the events."""
+    ended: Mapping[str, Any] = {"state": "finished"}  # how the process before ended; empty: it did not say
+    for event in events:
+        kind = event["event"]
+        if kind == "life":
+            if ended.get("state") != "finished":
+                what = f"it stopped: {ended['reason']}" if ended else "its process was killed or interrupted"
+                yield "resumed", _in_a_line(f"{duration(event['spent_before'])} in, {what}")
+            ended = {}
+        elif kind == "end":
+            ended = event
+        elif kind == "continued":  # by the next flow run
+            ended = {"state": "finished"}
+        elif kind in SUBJECTS and not (kind == "launch" and event.get("what") == "begun"):
+            told = {key: value for key, value in event.items() if key not in UNTOLD}
+            words = ", ".join(f"{key.replace('_', ' ')}: {value}" for key, value in told.items())
+            yield SUBJECTS[kind], _in_a_line(words)
+
+
+def _in_a_line(words: str) -> str:
+    return " ".join(capped(line, LONGEST) for line in clean(words))

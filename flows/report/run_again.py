@@ -1,0 +1,42 @@
+"""The command that runs a campaign's search again."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import tomlkit
+
+from flows.report.shareable import typed
+from flows.spec.options import AdvancedOptions, CampaignOptions, declared
+from tasks.store.ledger import Campaign
+
+LEFT_TO_ITS_USER = ("environment", "name", "trials", "hours", "until", "tracking")
+PREFIXES = {"options": "proposer.", "rule_options": "rule.", "cancel_options": "cancel.", "slurm_options": "slurm."}
+"""Of plug-ins' options in --set, by where a campaign keeps them."""
+
+
+def run_again(campaign: Campaign, spec: Mapping[str, Any]) -> str:
+    """`nightshift run` with all that decides what is searched and how, as far as it is not the default.
+
+    Args:
+        spec: The campaign's options, as `status --json` has them.
+    """
+    return " ".join(["nightshift run", typed(campaign.source), *_flags(spec), *_settings(campaign, spec["advanced"])])
+
+
+def _flags(spec: Mapping[str, Any]) -> Iterator[str]:
+    for one in (*declared(CampaignOptions), *declared(AdvancedOptions)):
+        value = (spec | spec["advanced"]).get(one.name, one.default)
+        decides = one.option.fixed or one.name in ("parallel", "launch")
+        if decides and one.name not in LEFT_TO_ITS_USER and value != one.default and isinstance(value, str | int):
+            yield f"{one.flag} {shlex.quote(str(value))}"
+
+
+def _settings(campaign: Campaign, advanced: Mapping[str, Any]) -> Iterator[str]:
+    changed = dict(campaign.overrides)
+    for kept, prefix in PREFIXES.items():
+        changed |= {f"{prefix}{key}": value for key, value in advanced.get(kept, {}).items()}
+    for key, value in changed.items():
+        yield f"--set {shlex.quote(f'{key}={tomlkit.item(value).as_string()}')}"
