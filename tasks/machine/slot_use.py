@@ -6,6 +6,7 @@ held them. A process that was killed ended with its last heartbeat, which the ne
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -79,7 +80,7 @@ class _Life:
         self._since, self._slots = begun, 0
         self._ended: float | None = None
         self._taken: dict[tuple[str, str], float] = {}  # by machine and slot, since when
-        self._waits: dict[int, float] = {}  # by trial, since when it waits for a slot that others hold
+        self._waits = defaultdict[int, list[float]](list)  # by trial, since when its runs wait for slots of others
 
     def add(self, event: Mapping[str, Any]) -> None:
         slot = event.get("on", ""), event.get("slot", "")
@@ -87,9 +88,10 @@ class _Life:
             case "slots":
                 self._since, self._slots = event["time"], event.get("parallel", len(event["locks"]))
             case "waiting":
-                self._waits.setdefault(event["number"], event["time"])
+                self._waits[event["number"]].append(event["time"])
             case "slot":
-                self.seconds -= event["time"] - self._waits.pop(event["number"], event["time"])
+                if waits := self._waits[event["number"]]:
+                    self.seconds -= event["time"] - waits.pop(0)
                 self._taken[slot] = event["time"]
             case "slot free" if slot in self._taken:
                 since = self._taken.pop(slot)
@@ -106,7 +108,8 @@ class _Life:
             return
         end = self._ended or max(self._begun + spent - self._before, self._since, *self._taken.values())
         open_runs = sum(end - since for since in self._taken.values())
-        self.seconds += self._slots * (end - self._since) - sum(end - since for since in self._waits.values())
+        waiting = sum(end - since for waits in self._waits.values() for since in waits)
+        self.seconds += self._slots * (end - self._since) - waiting
         if killed or self._ended:
             self.cut_off += open_runs
         else:  # under way: what of it is training is not known yet

@@ -61,6 +61,14 @@ def test_time_for_which_others_hold_a_slot_is_not_the_campaigns() -> None:
     assert slot_use([*first, ended(500)], 500).seconds == 12, "it waited until its end"
 
 
+def test_two_runs_of_one_trial_wait_for_two_slots() -> None:
+    waits = {"time": 0, "event": "waiting", "number": 3, "who": "another"}
+    runs = [
+        taken(50, 3), taken(60, 3, "cpu-1"), given_back(80, 3, train=30), given_back(80, 3, "cpu-1", train=20),
+    ]  # fmt: skip
+    assert slot_use([*begun(0, slots=2), waits, waits, *runs, ended(80)], 80).idle == 0
+
+
 def test_a_run_that_a_kill_cut_off_is_named_and_the_time_until_the_next_process_is_nobodys() -> None:
     events = [
         *begun(0), taken(1, 1), given_back(5, 1, train=4), taken(6, 2),
