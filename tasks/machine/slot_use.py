@@ -80,7 +80,7 @@ class _Life:
         self._since, self._slots = begun, 0
         self._ended: float | None = None
         self._taken: dict[tuple[str, str], float] = {}  # by machine and slot, since when
-        self._waits = defaultdict[int, list[float]](list)  # by trial, since when its runs wait for slots of others
+        self._waits = defaultdict[int, dict[object, float]](dict)  # by trial, since when its runs wait for slots
 
     def add(self, event: Mapping[str, Any]) -> None:
         slot = event.get("on", ""), event.get("slot", "")
@@ -88,10 +88,11 @@ class _Life:
             case "slots":
                 self._since, self._slots = event["time"], event.get("parallel", len(event["locks"]))
             case "waiting":
-                self._waits[event["number"]].append(event["time"])
+                run = event.get("job", object())  # a job of Slurm tells every new reason why it waits
+                self._waits[event["number"]].setdefault(run, event["time"])
             case "slot":
                 if waits := self._waits[event["number"]]:
-                    self.seconds -= event["time"] - waits.pop(0)
+                    self.seconds -= event["time"] - waits.pop(next(iter(waits)))
                 self._taken[slot] = event["time"]
             case "slot free" if slot in self._taken:
                 since = self._taken.pop(slot)
@@ -108,7 +109,7 @@ class _Life:
             return
         end = self._ended or max(self._begun + spent - self._before, self._since, *self._taken.values())
         open_runs = sum(end - since for since in self._taken.values())
-        waiting = sum(end - since for waits in self._waits.values() for since in waits)
+        waiting = sum(end - since for waits in self._waits.values() for since in waits.values())
         self.seconds += self._slots * (end - self._since) - waiting
         if killed or self._ended:
             self.cut_off += open_runs

@@ -167,7 +167,7 @@ class SlurmJob(Child):
         if state.reason != self._told:
             self._told = state.reason
             who = f"Slurm's queue: {state.words.removeprefix('Slurm ')}"
-            self.server.ledger.event("waiting", number=self.asked.at.number, who=who)
+            self.server.ledger.event("waiting", number=self.asked.at.number, job=self.job, who=who)
 
     def _dead(self, run: FlowRun | None, why: str) -> str:
         """End what may be left of the job, and say so in Prefect, where a killed run seems to run for ever."""
