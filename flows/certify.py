@@ -22,7 +22,7 @@ from flows.spec.naming import tag_existing
 from flows.spec.refusal import fails_when_refused
 from flows.spending.budget import CampaignBudget, gpus_of
 from flows.views.artifacts import Artifacts
-from flows.views.status import CampaignEnd, stored_spec
+from flows.views.status import CampaignEnd, end_of_the_search, stored_spec
 from tasks.describe import where
 from tasks.record import reconcile
 from tasks.store.campaign_lock import Life
@@ -44,7 +44,7 @@ def certify(name: Name, on: On = [], runs: Runs = None, budget: Budget = "") -> 
     """Compare fresh runs of a campaign's champion with fresh runs of its baseline."""
     ledger, run = Ledger.open(name), runtime.flow_run
     spec = CampaignSpec.of(**stored_spec(ledger))
-    before = stopping.end_of_the_search(ledger)
+    before = end_of_the_search(ledger, ("certify", "rerun"))
     with (
         reported(ledger), cancellable(), Life(ledger, flow_run_id=run.id, page=run.ui_url, certify=True) as life,
         presence(run.id), ExitStack() as lent,
@@ -57,8 +57,11 @@ def certify(name: Name, on: On = [], runs: Runs = None, budget: Budget = "") -> 
         history = finish_pending(spec, ledger, slots, history)
         outbox = Outbox(ledger, spec.tracking, run.id, history)
         outcomes = []
+        every = runners(ledger, on, budget)
+        held = every[0].slots.locks if spec.launch == "here" else {}
+        ledger.event("slots", parallel=spec.parallel, locks=held)
         with Artifacts(ledger, run.id, write_report) as artifacts:
-            for runner in runners(ledger, on, budget):
+            for runner in every:
                 if runner.is_apart:
                     ledger.event("cost", words=cost(runner, runs))
                 ensure_prepared(ledger, spec.launch, runner.elsewhere)

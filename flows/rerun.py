@@ -23,7 +23,7 @@ from flows.spec.refusal import fails_when_refused
 from flows.spending.budget import CampaignBudget, gpus_of
 from flows.views import run_log
 from flows.views.artifacts import Artifacts
-from flows.views.status import CampaignEnd, stored_spec
+from flows.views.status import CampaignEnd, end_of_the_search, stored_spec
 from tasks.record import reconcile
 from tasks.store import attempts
 from tasks.store.campaign_lock import Life
@@ -117,7 +117,7 @@ def _begin(ledger: Ledger, finished: History, number: int, flow_run_id: str | No
 def _end(spec: CampaignSpec, ledger: Ledger, history: History, spent: float) -> stopping.Stop:
     """The campaign's end after the rerun: as before, unless it had failed or been cut off, or fails now."""
     due = stopping.stop(spec, ledger.environment, history, spent, asked=False)
-    before = stopping.end_of_the_search(ledger)
+    before = end_of_the_search(ledger, ("certify", "rerun"))
     if before.get("state") in ("finished", "stopped") and not (due and due.state == "failed"):
         return stopping.Stop(before["state"], before["reason"])
     return due or stopping.Stop("stopped", "a trial was run again before the others were done")

@@ -66,10 +66,17 @@ def setting(environment: str, budget: float) -> str:
 
 def counts(certificate: Certificate) -> str:
     """The runs that were compared, and how many there might have been."""
-    used = len(certificate.scores("champion")), len(certificate.scores("baseline"))
+    made = len(certificate.scores("champion")), len(certificate.scores("baseline"))
+    used = _counted(certificate, "champion"), _counted(certificate, "baseline")
     again = f" + {len(certificate.reused)}" if certificate.reused else ""
-    most = "" if used == certificate.planned else f" of at most {certificate.planned[0]} v {certificate.planned[1]}"
-    return f"{used[0]} v {used[1]}{again} {'' if again else 'fresh '}runs{most}"
+    most = "" if made == certificate.planned else f" of at most {certificate.planned[0]} v {certificate.planned[1]}"
+    crashed = f", and {lost} that crashed" if (lost := sum(made) - sum(used)) else ""
+    return f"{used[0]} v {used[1]}{again} {'' if again else 'fresh '}runs{most}{crashed}"
+
+
+def _counted(certificate: Certificate, arm: Arm) -> int:
+    """The fresh runs of an arm that have a score."""
+    return sum(score.value is not None for score in certificate.scores(arm))
 
 
 def interval(certificate: Certificate) -> tuple[float, float] | None:
@@ -105,7 +112,7 @@ def over_environments(one: Aggregate) -> str:
 
 def limits(certificate: Certificate) -> list[str]:
     """Facts that limit a certificate, one phrase each."""
-    mine, theirs = (len(certificate.scores(arm)) for arm in ARMS)
+    mine, theirs = (_counted(certificate, arm) for arm in ARMS)
     fallen, times, found = certificate.collapsed, certificate.looked_before, []
     if fallen[0] * theirs > fallen[1] * mine and 2 * fallen[0] <= mine:  # else it is just worse
         found.append(

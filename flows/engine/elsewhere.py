@@ -48,7 +48,6 @@ def runners(ledger: Ledger, on: Sequence[str] = (), budget: str = "") -> list[Ru
     if not on:
         _check_budget(ledger.environment, times)
     found = [_elsewhere(own, checked_environment(reference, {})) for reference in on] or [own]
-    ledger.event("slots", parallel=spec.parallel, locks=found[0].slots.locks if spec.launch == "here" else {})
     # The same command, given again after a kill, goes on with those that are left.
     return [one for one in found if not run_certificate.is_answered(one)] or found
 

@@ -303,7 +303,8 @@ class Runner:
             try:
                 yield slot
             finally:
-                self.ledger.event("slot free", **where, **slot.use.rounded)
+                proof = {} if place.path.is_relative_to(self.ledger.trials) else {"proof": True}
+                self.ledger.event("slot free", **where, **proof, **slot.use.rounded)
 
     def _run_elsewhere(self, asked: LaunchRequest, environment: Environment) -> None:
         run_elsewhere(self.spec.launch, self.ledger, asked, request_of(self.spec, environment), self.queued)

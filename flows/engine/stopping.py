@@ -11,14 +11,13 @@ import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from environments import Environment
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.numbers import number
 from tasks.sandbox.outputs import DISK_RESERVE
 from tasks.sandbox.program import MIB
-from tasks.store.ledger import Ledger
 from tasks.trial import History, Trial, baseline, best, tried
 
 WHOLE_ERROR = 1e-6
@@ -95,20 +94,6 @@ def full(path: Path) -> Stop | None:
     """The end of a campaign on a disk without room; None if there is room."""
     words = no_room(path)
     return Stop("stopped", f"{words}: free some (`nightshift prune`), then `nightshift resume`") if words else None
-
-
-def end_of_the_search(ledger: Ledger) -> dict[str, Any]:
-    """The last end of the campaign; empty if a process that searched was killed since.
-
-    A rerun or a later certificate that was cut off takes nothing back of how the search ended.
-    """
-    last: dict[str, Any] = {}
-    for event in ledger.events():
-        if event["event"] == "life" and not {"rerun", "certify"} & event.keys():
-            last = {}
-        elif event["event"] == "end":
-            last = event
-    return last
 
 
 def without_a_certificate(shortage: str) -> Stop | None:

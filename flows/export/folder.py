@@ -29,6 +29,7 @@ from environments.plugins import Refused
 from flows.report.facts import Facts
 from flows.report.shareable import shareable
 from flows.views import status
+from flows.views.certificate import of_certificate
 from tasks.certifying.certificate import Certificate, shipped
 from tasks.deciding.statistics import quantile
 from tasks.recording import episode
@@ -212,13 +213,14 @@ def _write_environment(ledger: Ledger, trial: Trial, program: Sequence[str], fol
 def _result(facts: Facts, trial: Trial, expected: Prediction | None) -> dict[str, Any]:
     run, own = trial.runs[0], facts.own
     scored = status.of_champion(facts.history, trial, own)
+    proof = next((one for one in reversed(own) if one.champion == trial.number), None)
     if scored and trial != best(facts.history):
         scored["estimate"] = None  # the estimate is of the search's champion
     return {
         "campaign": facts.name, "campaign_id": facts.ledger.campaign.campaign_id, "trial": trial.number,
         "environment": facts.ledger.campaign.environment, "metric": facts.document["metric"],
         "direction": facts.document["direction"], "verdict": facts.verdict,
-        "certificate": status.of_certificate(own[-1]) if own else None,
+        "certificate": of_certificate(proof) if proof else None,
         "champion": scored, "baseline": facts.document["baseline"], "params": trial.proposal.params,
         "expected": expected and {"low": expected.low, "high": expected.high, "runs": expected.runs, "share": COVERS},
         "version": facts.ledger.campaign.version, "machine": run.machine, "cores": facts.ledger.environment.cores,

@@ -14,13 +14,13 @@ from typing import Any
 
 from flows.report import incidents, mattered, time_split, timeline, tonight
 from flows.report.run_again import run_again
-from flows.report.shareable import without_secrets
+from flows.report.shareable import typed, without_secrets
 from flows.report.shown_diff import DiffLine, diff_lines
 from flows.spending.summary import parts, sentences
 from flows.views import status
 from flows.views.terminal import duration
 from tasks.certifying.aggregate import aggregates
-from tasks.certifying.certificate import Certificate, level
+from tasks.certifying.certificate import Certificate, level, shipped
 from tasks.describe import (
     SPREAD_ONLY,
     UNPROVEN,
@@ -55,6 +55,8 @@ class Kept:
     """A trial that replaced the champion."""
 
     trial: Trial
+    score: float | None
+    """The mean of its runs, reruns included."""
     level: str
     effect: str
     """Gain over the champion before it, with its 95 % interval by the noise of the search."""
@@ -102,13 +104,16 @@ class Facts:
     def verdict(self) -> str:
         """The result in a sentence, without the campaign's name."""
         words = headline(self.history, self.name, self.own).removeprefix(f"{self.name}: ")
+        words = words.replace(UNPROVEN, "it ships without a certificate") if self._needs_none else words
         return words[0].upper() + words[1:]
 
     @cached_property
     def proof(self) -> str:
         """How far the verdict can be believed, with its interval."""
-        if self.own:
-            return outcome(self.own[-1])
+        if self.certificate:
+            return outcome(self.certificate)
+        if self._needs_none:
+            return f"it ships without a certificate: rule {self.ledger.campaign.rule} makes none"
         if self.document["uncertified"]:
             return f"not certified, because {self.document['uncertified']}; the baseline ships"
         if self.champion is None:
@@ -131,16 +136,28 @@ class Facts:
         every = [one for one in self.ledger.certificates() if one.conditions.left_out]
         return tuple((_visible(where(one)), _visible("; ".join(one.conditions.left_out))) for one in every)
 
+    @cached_property
+    def certificate(self) -> Certificate | None:
+        """The newest, if it is of the present champion or passed; else the one by which an earlier champion ships."""
+        newest, champion = self.own[-1] if self.own else None, best(self.history)
+        is_its = newest is not None and champion is not None and newest.champion == champion.number
+        return newest if newest is not None and (newest.passed or is_its) else shipped(self.own)
+
+    @property
+    def _needs_none(self) -> bool:
+        """Whether a trial ships under a rule that makes no certificates."""
+        return bool(self.document["shipped_trial"]) and not self.own
+
     @property
     def tone(self) -> str:
-        if self.own:
-            return "good" if self.own[-1].passed else "caution"
+        if self.certificate:
+            return "good" if self.certificate.passed else "caution"
         return "bad" if self.document["state"] == "failed" else "plain"
 
     @cached_property
     def champion(self) -> Trial | None:
-        """The champion; the trial of the newest certificate, where there is one."""
-        number = self.own[-1].champion if self.own else None
+        """The champion; the trial of the certificate, where there is one."""
+        number = self.certificate.champion if self.certificate else None
         return next((trial for trial in self.history if trial.number == number), None) or best(self.history)
 
     @cached_property
@@ -155,9 +172,9 @@ class Facts:
         )
 
     def _real(self) -> str:
-        one = self.own[-1] if self.own else None
+        one = self.certificate
         if one is None:
-            return "Not known yet: " + self.proof + "."
+            return f"Not known{' yet' * (not self._needs_none)}: {self.proof}."
         if not one.passed:
             return f"Not shown: {one.reason}{f'; {SPREAD_ONLY}: {one.not_reused}' if one.not_reused else ''}."
         but_for = f", but for {len(one.reused)} of the baseline" if one.reused else ""
@@ -199,6 +216,10 @@ class Facts:
             parts[-1] += f" ({capped(crashes[0].reason, 140)})"
         if kinds["cancelled"]:
             parts.append(f"{kinds['cancelled']} stopped early, as they were behind")
+        scored = [trial for trial in self.history if trial.verdict.kind != "crash"]
+        every = [score for trial in scored for score in (*trial.score.each, *(rerun.score for rerun in trial.reruns))]
+        if lost := sum(score.value is None for score in every):
+            parts.append(f"{lost} of several runs of a trial crashed")
         if lost := self._crashed_fresh():
             parts.append(f"{lost} fresh run{'s' * (lost > 1)} of the certificate crashed")
         away = any(subject == incidents.SUBJECTS["tracking"] for subject, _ in self.incidents)
@@ -208,7 +229,7 @@ class Facts:
 
     def _crashed_fresh(self) -> int:
         """Fresh runs of the newest certificate without a score."""
-        return sum(fresh.score.value is None for one in self.own[-1:] for fresh in one.runs)
+        return sum(fresh.score.value is None for fresh in (self.certificate.runs if self.certificate else ()))
 
     def _next(self) -> str:
         state, reason = self.document["state"], self.document["reason"]
@@ -218,8 +239,8 @@ class Facts:
             return f"{reason[0].upper()}{reason[1:]}."
         if state in ("stopped", "interrupted"):
             return f"nightshift resume {self.name} goes on."
-        if self._crashed_fresh() and self.own[-1].comparison is None:  # else no crash has cost it
-            sides = f"{self.name}/{self.own[-1].champion} {self.name}/baseline"
+        if self.certificate and self._crashed_fresh() and self.certificate.comparison is None:  # a crash has cost it
+            sides = f"{self.name}/{self.certificate.champion} {self.name}/baseline"
             return f"nightshift duel {sides} compares them again, since a certificate takes no crash back."
         if self.ideas:
             return self.ideas[0].words
@@ -247,7 +268,7 @@ class Facts:
         kept = [trial for trial in self.history if trial.verdict.kind == "keep"]
         return tuple(
             Kept(
-                trial, level(trial, self.own) or "", self._effect(trial, before), tuple(changes(trial, before, 6)),
+                trial, mean_of(self.history, trial.number), level(trial, self.own) or "", self._effect(trial, before), tuple(changes(trial, before, 6)),
                 diff_lines(trial.proposal.edit) if trial.proposal.edit != before.proposal.edit else (),
             )
             for before, trial in pairwise(kept)
@@ -285,7 +306,7 @@ class Facts:
         """None while it runs: making them would take time from the trials."""
         if self.is_running:
             return ()
-        return tonight.ideas(self.ledger.environment, self.history, self._run, self.document)
+        return tonight.ideas(self.ledger.environment, self.history, self._run, self.document, self._program)
 
     @cached_property
     def importances(self) -> tuple[mattered.Importance, ...] | str:
@@ -296,8 +317,7 @@ class Facts:
 
     @cached_property
     def time(self) -> tuple[time_split.TimePart, ...]:
-        used = slot_use(self.ledger.events(), self.document["spent"]["seconds"])
-        return time_split.time_split(used, self.ledger.certificates())
+        return time_split.time_split(slot_use(self.ledger.events(), self.document["spent"]["seconds"]))
 
     @cached_property
     def timeline(self) -> timeline.Tracks:
@@ -305,18 +325,27 @@ class Facts:
 
     @cached_property
     def incidents(self) -> tuple[tuple[str, str], ...]:
-        """(subject, what happened), in order: restarts, outages, fallbacks, refused proposals."""
-        found = incidents.incidents(self.ledger.events())
+        """(subject, what happened), in order: interruptions and outages, then fallbacks and refused proposals."""
+        befallen = tuple(incidents.incidents(self.ledger.events()))
         proposals = [(f"trial {one['trial']}: {one['kind']}", one["words"]) for one in self.document["incidents"]]
-        return (*found, *proposals)
+        return (*incidents.newest(befallen), *incidents.newest(proposals))
 
     @cached_property
     def reproduce(self) -> str:
         """The command that repeats the comparison."""
         if self.champion is None or self.champion.number == 0:
             return self._run
-        runs = max(len(self.own[-1].scores("champion")), 2) if self.own else 3
-        return f"nightshift duel {self.name}/{self.champion.number} {self.name}/baseline --runs {runs}"
+        runs = max(len(self.certificate.scores("champion")), 2) if self.certificate else 3
+        free = " --allow-unsandboxed" * bool(self.document["spec"]["advanced"].get("allow_unsandboxed"))
+        return f"nightshift duel {self.name}/{self.champion.number} {self.name}/baseline --runs {runs}{free}"
+
+    @property
+    def _program(self) -> str:
+        """The option of `nightshift try` for the champion's program, after a space; empty for the baseline's."""
+        champion = best(self.history)
+        if champion is None or not champion.proposal.edit:
+            return ""
+        return f" --diff {typed(str(self.ledger.place_of(champion).diff))}"
 
     @property
     def _run(self) -> str:
@@ -347,14 +376,14 @@ class Facts:
 
     @property
     def gain(self) -> str:
-        """The gain of the newest certificate; a dash without a passed one."""
-        one = self.own[-1] if self.own else None
+        """The gain of what ships, by its certificate; a dash without one."""
+        one = shipped(self.own)
         return difference(one, one.comparison.gain) if one and one.passed and one.comparison else "-"
 
     @property
     def least(self) -> str:
         """The end of that gain's interval that counts, with its confidence; empty without one."""
-        one = self.own[-1] if self.own else None
+        one = shipped(self.own)
         return f"{bound(one)} ({confidence(one)})" if one and one.passed and one.bounds else ""
 
 

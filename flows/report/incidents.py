@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from flows.views.terminal import duration
@@ -15,7 +15,7 @@ SUBJECTS = {
 }  # fmt: skip
 """Events that are told as they are, and what they concern. To version 0.6 a view that failed was called a showcase."""
 UNTOLD = ("time", "event", "pid", "page", "flow_run_id")
-LONGEST = 300
+LONGEST, SHOWN = 300, 60
 
 
 def incidents(events: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
@@ -36,6 +36,12 @@ def incidents(events: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
             told = {key: value for key, value in event.items() if key not in UNTOLD}
             words = ", ".join(f"{key.replace('_', ' ')}: {value}" for key, value in told.items())
             yield SUBJECTS[kind], _in_a_line(words)
+
+
+def newest(every: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """Those that a page shows, and how many it leaves out."""
+    left = len(every) - SHOWN
+    return ((f"{left} earlier", "left out here"), *every[left:]) if left > 0 else tuple(every)
 
 
 def _in_a_line(words: str) -> str:

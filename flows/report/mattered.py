@@ -52,7 +52,8 @@ def importances(environment: Environment, history: History) -> tuple[Importance,
     if len(seen.axes) < 2:
         return "Fewer than two parameters were varied."
     if len(scored) < FEWEST:
-        have = "trial has" if len(scored) == 1 else "trials have"
+        short = "short " if any(trial.proposal.is_short for trial, _ in scored) else ""
+        have = f"{short}trial has" if len(scored) == 1 else f"{short}trials have"
         return f"{len(scored)} {have} a score: too few to tell parameters apart (from {FEWEST} on)."
     chosen = [scored[place] for place in np.unique(np.linspace(0, len(scored) - 1, MOST_TRIALS).astype(int))]
     values = np.array([trial.score.utility for trial, _ in chosen])

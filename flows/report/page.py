@@ -137,6 +137,8 @@ def _charts(facts: Facts) -> dict[str, Any]:
         ),
         "slices": [_slice(facts, one) for one in found[:SLICES]],
         "timeline": _timeline(facts),
+        "short": any(trial.proposal.is_short for one in found[:1] for trial in one.trials),
+        "cut": any(len(spans) > SPANS for spans in facts.timeline.values()),
         "elsewhere": _elsewhere(facts),
         "time": charts.share_bar([(part.name, part.seconds, part.style) for part in facts.time]),
     }
@@ -155,8 +157,10 @@ def _elsewhere(facts: Facts) -> str:
 
 
 def _timeline(facts: Facts) -> str:
-    """What ran when; empty while nothing has. Of a long night only the newest spans of each track."""
-    shown = {name: spans[-SPANS:] for name, spans in facts.timeline.items()}
+    """What ran when; empty while nothing has. Of a long night its end, as long as no track has too many spans."""
+    cut = max((spans[-SPANS].begin for spans in facts.timeline.values() if len(spans) > SPANS), default=0.0)
+    late = {name: [span for span in spans if span.begin >= cut] for name, spans in facts.timeline.items()}
+    shown = {name: spans for name, spans in late.items() if spans}
     if not shown:
         return ""
     start = min(span.begin for spans in shown.values() for span in spans)

@@ -29,9 +29,12 @@ def run_again(campaign: Campaign, spec: Mapping[str, Any]) -> str:
 def _flags(spec: Mapping[str, Any]) -> Iterator[str]:
     for one in (*declared(CampaignOptions), *declared(AdvancedOptions)):
         value = (spec | spec["advanced"]).get(one.name, one.default)
-        decides = one.option.fixed or one.name in ("parallel", "launch")
-        if decides and one.name not in LEFT_TO_ITS_USER and value != one.default and isinstance(value, str | int):
-            yield f"{one.flag} {shlex.quote(str(value))}"
+        decides = one.option.fixed or one.name in ("parallel", "launch", "allow_unsandboxed")
+        if not decides or one.name in LEFT_TO_ITS_USER or value in (one.default, None, []):
+            continue
+        shown = ",".join(value) if isinstance(value, list) else str(value)
+        if not isinstance(value, dict):  # a plug-in's options, below
+            yield one.flag if value is True else f"{one.flag} {shlex.quote(shown)}"
 
 
 def _settings(campaign: Campaign, advanced: Mapping[str, Any]) -> Iterator[str]:
@@ -39,4 +42,12 @@ def _settings(campaign: Campaign, advanced: Mapping[str, Any]) -> Iterator[str]:
     for kept, prefix in PREFIXES.items():
         changed |= {f"{prefix}{key}": value for key, value in advanced.get(kept, {}).items()}
     for key, value in changed.items():
-        yield f"--set {shlex.quote(f'{key}={tomlkit.item(value).as_string()}')}"
+        yield f"--set {shlex.quote(f'{key}={_toml(value)}')}"
+
+
+def _toml(value: Any) -> str:
+    if not isinstance(value, dict):
+        return str(tomlkit.item(value).as_string())
+    table = tomlkit.inline_table()
+    table.update(value)
+    return str(table.as_string())

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tasks.certifying.certificate import Certificate
 from tasks.machine.slot_use import SlotUse
 
 
@@ -17,12 +15,11 @@ class TimePart:
     """A class of the style sheet."""
 
 
-def time_split(use: SlotUse, certificates: Sequence[Certificate]) -> tuple[TimePart, ...]:
+def time_split(use: SlotUse) -> tuple[TimePart, ...]:
     """The parts of the slots' time that are not empty."""
-    certified = min(sum(fresh.run.seconds for one in certificates for fresh in one.runs[one.carried :]), use.train)
     parts = (
-        TimePart("training in the search", use.train - certified, "training"),
-        TimePart("training for certificates", certified, "certifying"),
+        TimePart("training in the search", use.train - use.proof, "training"),
+        TimePart("training for certificates and ablations", use.proof, "certifying"),
         TimePart("start-up of the programs: interpreter and imports", use.start, "starting"),
         TimePart("judging and controls", use.judge, "judging"),
         TimePart("runs that ended with the campaign's process", use.cut_off, "proposing"),

@@ -1,14 +1,15 @@
 """A campaign's timeline: what ran when, derived from the times of its trials, certificates and events.
 
-As timeline.json it opens in Perfetto (ui.perfetto.dev) or chrome://tracing. Nothing is recorded for it: it is complete
-for campaigns of earlier versions too, and valid at any moment of a running one. Slices of one track never overlap.
+As timeline.json it opens in Perfetto (ui.perfetto.dev) or chrome://tracing. Nothing is recorded for it, and it is
+valid at any moment of a running campaign. Slices of one track never overlap.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -17,8 +18,8 @@ from tasks.trial import History, Run, Trial
 
 ROLES = {"start": "starting", "train": "training", "judge": "judging", "propose": "proposing", "wait": "rest"}
 """Kinds of slices, with their class of the style sheet."""
-SHORTEST = 1e-3
-"""Seconds: a shorter slice is left out."""
+SHORTEST, CLOSE = 1e-3, 0.5
+"""Seconds: a shorter slice is left out; and by how much one may begin before the last one of its slot has ended."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,10 @@ class Job:
     def begin(self) -> float:
         return self.spans[0].begin
 
-    @property
-    def end(self) -> float:
-        return self.spans[-1].end
+    def after(self, begin: float) -> list[Span]:
+        """Its spans, as far as they come after a time: two clocks that are rounded may overlap a little."""
+        cut = [replace(span, begin=max(span.begin, begin)) for span in self.spans]
+        return [span for span in cut if span.seconds > 0]
 
 
 Tracks = dict[str, list[Span]]
@@ -57,24 +59,17 @@ Tracks = dict[str, list[Span]]
 def tracks(history: History, certificates: Sequence[Certificate], events: Iterable[Mapping[str, Any]]) -> Tracks:
     """Spans by track: as many slots as ever were busy at once, and one track for proposers and for waiting."""
     events = list(events)
-    frees = [(event["number"], event["time"]) for event in events if event["event"] == "slot free"]
-    jobs = [
-        job for trial in history for job in _of_trial(trial, [time for number, time in frees if number == trial.number])
-    ]
-    jobs += [job for one in certificates for job in _of_certificate(one)]
+    jobs = sorted([*_runs(history, certificates), *_judgements(history, events)], key=lambda job: job.begin)
     found: Tracks = {}
     slots: list[list[Span]] = []
-    for job in sorted(jobs, key=lambda job: job.begin):
-        free = next((slot for slot in slots if slot[-1].end <= job.begin), None)
+    for job in jobs:
+        free = max((slot for slot in slots if slot[-1].end <= job.begin + CLOSE), key=_end, default=None)
         if free is None:
             slots.append(free := [])
-        free += job.spans
+        free += job.after(_end(free))
     found |= {f"slot {number}": slot for number, slot in enumerate(slots, 1)}
     proposals = [_proposing(trial) for trial in history if trial.runs and trial.proposal.seconds > SHORTEST]
-    waits = [(event["time"], str(event.get("who", ""))) for event in events if event["event"] == "waiting"]
-    starts = sorted(span.begin for slot in slots for span in slot if span.kind == "start")
-    ends = [(at, starts[place], who) for at, who in waits if (place := bisect_left(starts, at)) < len(starts)]
-    waiting = [Span("wait", "for a slot", at, until, {"held by": who}) for at, until, who in ends]
+    waiting = list(_waits(events))
     return found | {name: _apart(spans) for name, spans in (("proposer", proposals), ("waiting", waiting)) if spans}
 
 
@@ -102,37 +97,47 @@ def chrome(tracks: Tracks, slot_use: Mapping[str, float]) -> dict[str, Any]:
     }
 
 
-def _of_trial(trial: Trial, frees: Sequence[float]) -> list[Job]:
-    """Its trainings in their order, and after each the judging, with controls and the decision.
-
-    Trainings side by side are jobs of their own; what follows the last one is the judging of all.
-
-    Args:
-        frees: When it gave a slot back, in order, which ends a judging; else that ends where the next training begins.
-    """
-    runs = [*trial.runs, *(rerun.run for rerun in trial.reruns if not rerun.calibrated)]
-    runs = sorted((run for run in runs if run.started), key=lambda run: run.started)
-    if not runs:
-        return []
-    name, facts = f"trial {trial.number}", {"verdict": trial.verdict.kind, "score": trial.score.value}
-    jobs: list[list[Span]] = []
-    for run in runs:
-        free = next((job for job in jobs if job[-1].end <= run.started), None)
-        if free is None:
-            jobs.append(free := [])
-        elif (until := _first(frees, free[-1].end, run.started)) - free[-1].end > SHORTEST:
-            free.append(Span("judge", name, free[-1].end, until, facts))
-        free += _of_run(run, name)
-    last, over = max(jobs, key=lambda job: job[-1].end), runs[0].started + trial.wall_seconds
-    if over - last[-1].end > SHORTEST:
-        last.append(Span("judge", name, last[-1].end, over, facts))
-    return [Job(tuple(job)) for job in jobs]
+def _waits(events: Iterable[Mapping[str, Any]]) -> Iterator[Span]:
+    """From when a trial waits for a slot until it has one; what waits at the end is left out."""
+    waits: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
+    for event in events:
+        if event["event"] == "life":
+            waits.clear()
+        elif event["event"] == "waiting":
+            mine = waits[event["number"]]
+            if not any(
+                "job" in one and one["job"] == event.get("job") for one in mine
+            ):  # told again, for another reason
+                mine.append(event)
+        elif event["event"] == "slot" and waits[event["number"]]:
+            first = waits[event["number"]].pop(0)
+            name, facts = f"trial {event['number']}, for a slot", {"held by": str(first.get("who", ""))}
+            yield Span("wait", name, first["time"], event["time"], facts)
 
 
-def _first(times: Sequence[float], after: float, before: float) -> float:
-    """The first of these times in order between two others; else the later one."""
-    place = bisect_left(times, after)
-    return min(times[place], before) if place < len(times) else before
+def _end(slot: Sequence[Span]) -> float:
+    return slot[-1].end if slot else -math.inf
+
+
+def _runs(history: History, certificates: Sequence[Certificate]) -> Iterator[Job]:
+    """A job for each training run; runs of an earlier certificate are shown there."""
+    for trial in history:
+        for run in (*trial.runs, *(rerun.run for rerun in trial.reruns if not rerun.calibrated)):
+            if run.started:
+                yield _of_run(run, f"trial {trial.number}")
+    for one in certificates:
+        for fresh in one.runs[one.carried :]:
+            if fresh.run.started:
+                yield _of_run(fresh.run, f"{fresh.arm}, certificate {one.look}")
+
+
+def _judgements(history: History, events: Iterable[Mapping[str, Any]]) -> Iterator[Job]:
+    """A job for each judgement: it ends when its trial gives the slot back. Older campaigns did not note it."""
+    facts = {trial.number: {"verdict": trial.verdict.kind, "score": trial.score.value} for trial in history}
+    for event in events:
+        if event["event"] == "slot free" and event.get("judge", 0.0) > SHORTEST:
+            number, end = event["number"], event["time"]
+            yield Job((Span("judge", f"trial {number}", end - event["judge"], end, facts.get(number, {})),))
 
 
 def _proposing(trial: Trial) -> Span:
@@ -141,23 +146,14 @@ def _proposing(trial: Trial) -> Span:
     return Span("propose", f"trial {trial.number}", begin - made.seconds, begin, facts)
 
 
-def _of_certificate(certificate: Certificate) -> Iterator[Job]:
-    """A job for each fresh run; runs of an earlier certificate are shown there."""
-    fresh = sorted(
-        (one for one in certificate.runs[certificate.carried :] if one.run.started), key=lambda one: one.run.started
-    )
-    for one in fresh:
-        yield Job(tuple(_of_run(one.run, f"{one.arm}, certificate {certificate.look}")))
-
-
-def _of_run(run: Run, name: str) -> Iterator[Span]:
+def _of_run(run: Run, name: str) -> Job:
     """Start and training; a program that was never ready has only a training."""
     end = run.started + max(run.wall_seconds, run.seconds)
     ready = min(run.started + (run.startup or 0.0), end)
     facts = {"seed": run.seed, "status": run.status, "steps": run.steps, "peak memory": run.peak_memory}
-    if ready - run.started > SHORTEST:
-        yield Span("start", name, run.started, ready, {"isolation": run.isolation})
-    yield Span("train", name, ready, max(end, ready + SHORTEST), facts)
+    start = Span("start", name, run.started, ready, {"isolation": run.isolation})
+    train = Span("train", name, ready, max(end, ready + SHORTEST), facts)
+    return Job((start, train) if start.seconds > SHORTEST else (train,))
 
 
 def _apart(spans: Iterable[Span]) -> list[Span]:

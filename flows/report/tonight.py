@@ -8,17 +8,19 @@ import math
 import re
 import shlex
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from environments import Environment
-from tasks.deciding.champion_estimate import champion_estimate
+from tasks.deciding.champion_estimate import champion_estimate, is_barred
+from tasks.deciding.comparable import is_elsewhere
 from tasks.describe import mean_of, short_value
 from tasks.numbers import number
-from tasks.proposing.axes import params_of
+from tasks.proposing.axes import Point, params_of
 from tasks.proposing.observations import Observations
 from tasks.trial import History, Trial, best, tried
 
@@ -41,28 +43,31 @@ class Idea:
     command: str = ""
 
 
-def ideas(environment: Environment, history: History, command: str, document: Mapping[str, Any]) -> tuple[Idea, ...]:
+def ideas(
+    environment: Environment, history: History, command: str, document: Mapping[str, Any], program: str
+) -> tuple[Idea, ...]:
     """At most a handful, the most promising first.
 
     Args:
         command: `nightshift run` with the environment and the options of the search.
         document: The campaign, as `status --json` has it.
+        program: Options of `nightshift try` that run the champion's program; empty for the baseline's.
     """
     return (
-        *_longer(environment, history, command),
+        *_longer(environment, history, command, document["spec"]),
         *_more(history, command, document),
-        *_points(environment, history, document["campaign"]),
-        *_edits(history),
+        *_points(environment, history, f"nightshift try --in {document['campaign']}{program}"),
+        *_edits(history, document["machine"]),
     )
 
 
-def _longer(environment: Environment, history: History, command: str) -> Iterator[Idea]:
+def _longer(environment: Environment, history: History, command: str, spec: Mapping[str, Any]) -> Iterator[Idea]:
     champion = best(history)
     curve = [value for value in (champion.runs[-1].curve if champion and champion.runs else ()) if value is not None]
     if champion is None or len(curve) < 15:
         return
     sign = 1 if champion.score.higher_is_better else -1
-    whole, last = sign * (curve[-1] - curve[0]), sign * (curve[-1] - curve[-4])
+    whole, last = sign * (curve[-1] - curve[0]), sign * (curve[-1] - curve[-5])
     if whole > 0 and last > RISING * whole:
         seconds, steps = environment.budget_seconds, environment.budget_steps
         longer, now, options = f"{2 * seconds:g} s", f"{seconds:g} s", f" --set budget_seconds={2 * seconds:g}"
@@ -73,25 +78,30 @@ def _longer(environment: Environment, history: History, command: str) -> Iterato
             f"A longer budget: {longer} instead of {now}.",
             f"Trial {champion.number} was still improving when its budget was used up: the last fifth of it brought "
             f"{last / whole:.0%} of its whole rise.",
-            re.sub(r" --set budget_(seconds|steps)=[^ ]+", "", command) + options,
+            re.sub(r" --set budget_(seconds|steps)=[^ ]+", "", command)
+            + f"{options} --trials {spec['trials']} --hours {2 * spec['hours']:g}",
         )
 
 
 def _more(history: History, command: str, document: Mapping[str, Any]) -> Iterator[Idea]:
     """Twice the limit that ended the search, if one did."""
-    champion, trials, hours = best(history), document["spec"]["trials"], document["spec"]["hours"]
+    champion, spec, spent = best(history), document["spec"], document["spent"]["seconds"] / 3600
+    trials, hours = spec["trials"], spec["hours"]
     if champion is None or champion.number == 0 or champion.settle < 0.7 * len(history):
         return
     why = f"The search was still finding better when it ended: its champion is trial {champion.number} of "
     why += f"{len(history) - 1}."
     if trials - math.ceil(tried(history)) < 1:  # `--trials` counts in whole budgets
-        yield Idea(f"More trials: {2 * trials} instead of {trials}.", why, f"{command} --trials {2 * trials}")
+        limits = f"--trials {2 * trials} --hours {max(hours, round(2 * spent, 1)):g}"
+        yield Idea(f"More trials: {2 * trials} instead of {trials}.", why, f"{command} {limits}")
     elif (document["reason"] or "").startswith("no time"):
-        yield Idea(f"More time: {2 * hours:g} hours instead of {hours:g}.", why, f"{command} --hours {2 * hours:g}")
+        had = round(spent, 1) if spec.get("until") else hours  # whichever of the two ended it
+        limits = f"--trials {trials} --hours {2 * had:g}"
+        yield Idea(f"More time: {2 * had:g} hours instead of {had:g}.", why, f"{command} {limits}")
 
 
-def _points(environment: Environment, history: History, campaign: str) -> Iterator[Idea]:
-    """The best untested points by the posterior mean of a Gaussian process."""
+def _points(environment: Environment, history: History, command: str) -> Iterator[Idea]:
+    """The best untested points by the posterior mean of a Gaussian process. (command: `nightshift try` without them)"""
     seen = Observations.of(environment.space, history, {})
     scored = [(trial, point) for trial, point in seen.decided if trial.score.value is not None]
     scored = [scored[place] for place in np.unique(np.linspace(0, len(scored) - 1, MOST).astype(int))] if scored else []
@@ -105,7 +115,8 @@ def _points(environment: Environment, history: History, campaign: str) -> Iterat
 
     quarter, three = np.quantile(values, [0.25, 0.75])
     values = np.maximum(values, quarter - 3 * (three - quarter))
-    known = np.array([[axis.fraction(n) for axis, n in zip(seen.axes, point, strict=True)] for _, point in scored])
+    known = _places(seen, [point for _, point in scored])
+    tried = _places(seen, [point for _, point in (*seen.decided, *seen.others)])
     model = GaussianProcessRegressor(
         Matern(np.full(known.shape[1], 0.5), (0.1, 10), nu=2.5) + WhiteKernel(0.2, (1e-3, 1)), normalize_y=True
     )
@@ -120,7 +131,7 @@ def _points(environment: Environment, history: History, campaign: str) -> Iterat
     sign = 1 if all(trial.score.higher_is_better for trial, _ in scored) else -1
     chosen: list[int] = []
     for index in np.argsort(-means).tolist():
-        others = np.vstack([known, places[chosen]])
+        others = np.vstack([tried, places[chosen]])
         if np.linalg.norm(places[index] - others, axis=1).min() < APART:
             continue
         chosen.append(index)
@@ -132,12 +143,20 @@ def _points(environment: Environment, history: History, campaign: str) -> Iterat
             ", ".join(f"{name} = {short_value(value)}" for name, value in params.items()),
             f"Not tried yet. A Gaussian process of {len(scored)} scores{of} expects "
             f"{number(sign * float(means[index]))} ± {number(float(errors[index]))} there.",
-            f"nightshift try --in {campaign} --params {shlex.quote(json.dumps(params))}",
+            f"{command} --params {shlex.quote(json.dumps(params))}",
         )
 
 
-def _edits(history: History) -> Iterator[Idea]:
-    """Edits that were not kept and still scored better than the baseline by more than the luck of a run."""
+def _places(seen: Observations, points: Sequence[Point]) -> npt.NDArray[np.float64]:
+    """Points on axes of length 1, a row each."""
+    return np.array([[axis.fraction(n) for axis, n in zip(seen.axes, point, strict=True)] for point in points])
+
+
+def _edits(history: History, machine: str) -> Iterator[Idea]:
+    """Edits that were not kept and still scored better than the baseline by more than the luck of a run.
+
+    Not those of the champion's own program, which have been measured on top of it, and were worse.
+    """
     champion, first, estimate = best(history), mean_of(history, 0), champion_estimate(history)
     if champion is None or first is None or estimate is None:
         return
@@ -151,6 +170,7 @@ def _edits(history: History) -> Iterator[Idea]:
         for trial in history
         if trial.verdict.kind == "discard" and trial.proposal.edit and trial.score.value is not None
         if gain(trial) > estimate.sd and trial.proposal.edit != champion.proposal.edit
+        if trial.proposal.parent != champion.number and not is_barred(trial) and not is_elsewhere(trial, machine)
     ]
     for trial in sorted(missed, key=gain, reverse=True)[:POINTS]:
         yield Idea(

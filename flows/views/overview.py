@@ -170,7 +170,7 @@ def _proposals(document: Document) -> Iterator[Text]:
     for waiting in document["waiting"]:
         trial, name = waiting["trial"], document["campaign"]
         words = f"trial {trial} by {waiting['proposer']} waits for approval"
-        yield Text(f"{words}: nightshift approve | reject {name} {trial}", "yellow")
+        yield Text(f"{words}: nightshift approve {name} {trial}, or nightshift reject {name} {trial}", "yellow")
 
 
 def what_next(document: Document, path: Path, console: Console) -> None:

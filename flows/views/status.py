@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -12,22 +12,21 @@ from environments import earlier_trials, plugins
 from environments.score import Score
 from flows.spec.clock_time import runs_in_time
 from flows.spending.summary import money
+from flows.views.certificate import of_certificate, of_settings
 from flows.views.own_servers import own_servers
-from tasks.certifying.aggregate import aggregates
 from tasks.certifying.certificate import Certificate, level, shipped
-from tasks.certifying.group_design import Arm, design_of
+from tasks.certifying.group_design import design_of
 from tasks.deciding.champion_estimate import champion_estimate, run_sd
 from tasks.deciding.comparable import is_elsewhere
 from tasks.deciding.halving import promotions
 from tasks.deciding.predictions import record
-from tasks.describe import ARMS, caution, outcome, over_environments, step_budget, where
+from tasks.describe import step_budget
 from tasks.machine.slot_use import slot_use
 from tasks.numbers import number
-from tasks.plots.forest import forest
 from tasks.rules import Rule
 from tasks.spending.spent import spent
 from tasks.store import approval, campaign_lock, inbox
-from tasks.store.ledger import Ledger, ended
+from tasks.store.ledger import Ledger
 from tasks.store.provenance import fallbacks, incidents, sources
 from tasks.system.daemon import page_of
 from tasks.system.redact import clean
@@ -63,7 +62,7 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
         "direction": ledger.environment.direction,
         "step_budget": step_budget(ledger.environment),
         "state": how,
-        "reason": ending.reason if ending else ended(ledger).get("reason"),
+        "reason": ending.reason if ending else end_of_the_search(ledger).get("reason"),
         "spec": spec,
         "seed": campaign.seed,
         "isolation": campaign.isolation,
@@ -75,10 +74,10 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
         **_shipped(ledger, history, own, how),
         "certificate": of_certificate(own[-1]) if own else None,
         "reserved": _reserved(ledger),
-        "uncertified": None if own or how == "running" else _uncertified(ledger),
+        "uncertified": None if how == "running" or _is_certified(own, best(history)) else _uncertified(ledger),
         "ablation": _ablation(ledger, own),
         "transfers": [of_certificate(one) for one in elsewhere],
-        "elsewhere": _elsewhere((*own, *elsewhere)),
+        "elsewhere": of_settings((*own, *elsewhere)),
         "cancelled": _cancelled(history),
         "imported": _imported(ledger),
         "trials": [_row(trial, own, here, in_full.get(trial.number)) for trial in history],
@@ -137,6 +136,11 @@ def _uncertified(ledger: Ledger) -> str | None:
     return str(events[-1]["reason"]) if events and events[-1]["event"] == "uncertified" else None
 
 
+def _is_certified(own: Sequence[Certificate], champion: Trial | None) -> bool:
+    """Whether the newest certificate is of the present champion, whatever came of it."""
+    return bool(own) and (champion is None or own[-1].champion == champion.number)
+
+
 def _ablation(ledger: Ledger, own: Sequence[Certificate]) -> list[str]:
     """The worth of each change of the newest certified champion, in words, where an ablation was asked for."""
     passed = shipped(own)
@@ -151,7 +155,22 @@ def certifies(rule: str) -> bool:
 
 def state(ledger: Ledger) -> str:
     """running, finished, failed, stopped, or interrupted (its last life was cut off)."""
-    return "running" if campaign_lock.is_running(ledger) else str(ended(ledger).get("state", "interrupted"))
+    return "running" if campaign_lock.is_running(ledger) else str(end_of_the_search(ledger).get("state", "interrupted"))
+
+
+def end_of_the_search(ledger: Ledger, besides: Collection[str] = ("certify",)) -> dict[str, Any]:
+    """The event that ended the last process that searched; empty while it runs, or if it was killed.
+
+    Args:
+        besides: What takes nothing back of how the search ended where it was cut off: `certify`, `rerun`.
+    """
+    last: dict[str, Any] = {}
+    for event in ledger.events():
+        if event["event"] == "life" and not any(what in event for what in besides):
+            last = {}
+        elif event["event"] == "end":
+            last = event
+    return last
 
 
 def urls(ledger: Ledger) -> dict[str, str]:
@@ -236,63 +255,6 @@ def estimate(history: History, champion: Trial) -> dict[str, float] | None:
     return numbers if all(map(math.isfinite, numbers.values())) else None
 
 
-def of_certificate(one: Certificate) -> dict[str, Any]:
-    """A certificate as the status shows it."""
-    test = one.comparison
-    return {
-        "environment": one.environment,
-        "budget": one.budget,
-        "where": where(one),
-        "changed": one.conditions.changed,
-        "left_out": list(one.conditions.left_out),
-        "look": one.look,
-        "alpha": one.alpha,
-        "trial": one.champion,
-        "passed": one.passed,
-        "reason": one.reason,
-        "level": one.tested_at,
-        "gain": test and _finite(test.gain),
-        # The interval that belongs to the test: of a passed one, `low` is above 0.
-        "low": _finite(one.bounds[0]) if one.bounds else None,
-        "high": _finite(one.bounds[1]) if one.bounds else None,
-        "p": test and _finite(test.p),
-        "expected": one.expected,
-        "runs": len(one.scores("champion")),
-        "planned": dict(zip(ARMS, one.planned, strict=True)),
-        "looks": [list(group) for group in one.design.groups] if one.design else [list(one.planned)],
-        "reused": [run.score.value for run in one.reused],
-        "not_reused": one.not_reused,
-        "collapsed": dict(zip(ARMS, one.collapsed, strict=True)),
-        "same_units": one.same_units,
-        "machines": list(one.machines),
-        "champion": _arm(one, "champion"),
-        "baseline": _arm(one, "baseline"),
-        "guards": [
-            asdict(guard) | {"loss": _finite(guard.loss), "bound": _finite(guard.bound), "holds": guard.holds}
-            for guard in one.guards
-        ],
-        "looked_before": one.looked_before,
-        "words": outcome(one),
-        "caution": caution(one),
-    }
-
-
-def _elsewhere(every: Sequence[Certificate]) -> dict[str, Any] | None:
-    """All environments and budgets side by side, and over several of them; None without a certificate elsewhere."""
-    shown = forest(every)
-    over = [asdict(one) | {"words": over_environments(one)} for one in aggregates(every)]
-    return asdict(shown) | {"aggregates": over} if shown else None
-
-
-def _arm(one: Certificate, arm: Arm) -> dict[str, Any]:
-    mean = one.mean(arm)
-    return {"mean": mean and _finite(mean), "values": [score.value for score in one.scores(arm)]}
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
 def _imported(ledger: Ledger) -> dict[str, Any] | None:
     """The trials of another tool that proposers know, the best ones in full; None without any."""
     every = earlier_trials.read(ledger.environment.folder)
@@ -371,7 +333,8 @@ def _proposals(ledger: Ledger, history: History) -> dict[str, Any]:
     return {
         "sources": [
             {
-                "proposer": one.name, "model": one.model, "trials": one.trials, "kept": one.kept,
+                "proposer": one.name, "model": one.model, "trials": one.trials, "in_full": one.in_full,
+                "kept": one.kept,
                 "calls": one.usage.calls, "tokens": one.usage.tokens, "usd": one.usage.usd if one.usage.calls else None,
                 "words": one.words,
             }

@@ -6,6 +6,7 @@ held them. A process that was killed ended with its last heartbeat, which the ne
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ class SlotUse:
     """Programs under judgement, and controls."""
     cut_off: float = 0.0
     """Runs that ended with their process, and left nothing."""
+    proof: float = 0.0
+    """Of `train`: the fresh runs of certificates, and runs for an ablation."""
 
     @property
     def idle(self) -> float:
@@ -66,18 +69,18 @@ def slot_use(events: Iterable[Mapping[str, Any]], spent: float) -> SlotUse:
             lives[-1].add(event)
     if lives:
         lives[-1].close(spent, killed=False)
-    sums = (sum(values) for values in zip(*((x.seconds, *x.used.values(), x.cut_off) for x in lives), strict=True))
-    return SlotUse(*sums)
+    every = [(life.seconds, *life.used.values(), life.cut_off, life.proof) for life in lives]
+    return SlotUse(*(sum(values) for values in zip(*every, strict=True)))
 
 
 class _Life:
     """The slots of one process of the campaign."""
 
     def __init__(self, begun: float, before: float) -> None:
-        self.seconds = self.cut_off = 0.0
+        self.seconds = self.cut_off = self.proof = 0.0
         self.used = {"train": 0.0, "start": 0.0, "judge": 0.0}
         self._begun, self._before = begun, before
-        self._since, self._slots = begun, 0
+        self._since, self._slots = begun, 0.0
         self._ended: float | None = None
         self._taken: dict[tuple[str, str], float] = {}  # by machine and slot, since when
         self._waits = defaultdict[int, dict[object, float]](dict)  # by trial, since when its runs wait for slots
@@ -85,8 +88,9 @@ class _Life:
     def add(self, event: Mapping[str, Any]) -> None:
         slot = event.get("on", ""), event.get("slot", "")
         match event["event"]:
-            case "slots":
-                self._since, self._slots = event["time"], event.get("parallel", len(event["locks"]))
+            case "slots" if self._ended is None:  # versions until 0.6 wrote one before a certificate's process began
+                here = len(event["locks"])  # none where trials run on other machines
+                self._since, self._slots = event["time"], min(event.get("parallel", here), here or math.inf)
             case "waiting":
                 run = event.get("job", object())  # a job of Slurm tells every new reason why it waits
                 self._waits[event["number"]].setdefault(run, event["time"])
@@ -98,6 +102,7 @@ class _Life:
                 since = self._taken.pop(slot)
                 for work in self.used:
                     self.used[work] += event.get(work, 0.0)
+                self.proof += event.get("train", 0.0) if event.get("proof") else 0.0
                 if not any(event.get(work) for work in self.used):
                     self.cut_off += event["time"] - since
             case "end":

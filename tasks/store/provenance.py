@@ -23,6 +23,8 @@ class ProposerSummary:
     model: str
     """The language model or coding agent behind it; empty without one."""
     trials: int
+    in_full: int
+    """Those that ran for the whole budget: no other can be kept."""
     kept: int
     usage: Usage
 
@@ -45,16 +47,17 @@ def sources(history: History, parked: Sequence[Parked] = ()) -> tuple[ProposerSu
     decided = {trial.number: trial.verdict.kind == "keep" for trial in history}
     proposals = {trial.number: trial.proposal for trial in history if trial.number > 0}
     proposals |= {one.number: one.proposal for one in parked}
-    found: dict[tuple[str, str], tuple[int, int, Usage]] = {}
+    found: dict[tuple[str, str], tuple[int, int, int, Usage]] = {}
     for number, proposal in proposals.items():
         by = proposal.proposer, proposal.model
         asked = (proposal.instead_of.partition(":")[0], "") if proposal.instead_of else by
         tried, kept = number in decided, decided.get(number, False)
-        for who, trials, keeps, usage in ((by, tried, kept, NOTHING_BOUGHT), (asked, 0, 0, proposal.usage)):
-            before = found.get(who, (0, 0, NOTHING_BOUGHT))
-            spent = before[2] + usage if usage != NOTHING_BOUGHT else before[2]
-            found[who] = before[0] + trials, before[1] + keeps, spent
-    every = (ProposerSummary(*who, tried, kept, usage) for who, (tried, kept, usage) in found.items())
+        whole = tried and not proposal.is_short
+        for who, one, usage in ((by, (tried, whole, kept), NOTHING_BOUGHT), (asked, (0, 0, 0), proposal.usage)):
+            trials, in_full, keeps, spent = found.get(who, (0, 0, 0, NOTHING_BOUGHT))
+            spent = spent + usage if usage != NOTHING_BOUGHT else spent
+            found[who] = trials + one[0], in_full + one[1], keeps + one[2], spent
+    every = (ProposerSummary(*who, *counts[:3], usage=counts[3]) for who, counts in found.items())
     return tuple(sorted(every, key=lambda one: -one.trials))
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 
 from tasks.certifying.certificate import Certificate
+from tasks.describe import mean_of
+from tasks.system.clock import covered
 from tasks.tracking.certificates import certificate_tags, own, proof
 from tasks.tracking.trial_run import NOTE_CHARACTERS, CampaignRecord, MetricPoint, milliseconds, point, shown
 from tasks.trial import History, Trial, baseline, best
@@ -20,13 +21,29 @@ def decided(campaign: CampaignRecord, trial: Trial) -> int:
 
 def progress_points(campaign: CampaignRecord, trial: Trial, history: History) -> list[MetricPoint]:
     """The best score after `trial` was decided: one point of a curve over trial numbers."""
-    champion = best(tuple(other for other in history if other.settle <= trial.settle))
+    known = tuple(other for other in history if other.settle <= trial.settle)
+    champion = best(known)
     moment = decided(campaign, trial)
-    points = [] if champion is None else point("champion/score", champion.score.value, moment, trial.number)
+    points = []
+    if champion is not None:
+        points = point("champion/score", mean_of(known, champion.number), moment, trial.number)
     return points + (point("baseline/score", trial.score.value, moment) if trial.number == 0 else [])
 
 
-def summary_points(campaign: CampaignRecord, history: History) -> list[MetricPoint]:
+def _searched(history: History) -> list[tuple[float, float]]:
+    """Begin and end of each trial, in Unix time."""
+    begun = [(trial.runs[0].started, trial.wall_seconds) for trial in history if trial.runs]
+    return [(began, began + seconds) for began, seconds in begun]
+
+
+def _certified(certificates: Sequence[Certificate]) -> list[tuple[float, float]]:
+    fresh = [one.run for certificate in certificates for one in certificate.runs[certificate.carried :]]
+    return [(run.started, run.started + run.wall_seconds) for run in fresh]
+
+
+def summary_points(
+    campaign: CampaignRecord, history: History, certificates: Sequence[Certificate] = ()
+) -> list[MetricPoint]:
     """Metrics that compare campaigns. `gain` is positive if the champion is better, whichever way the metric points."""
     if not history:
         return []
@@ -40,10 +57,11 @@ def summary_points(campaign: CampaignRecord, history: History) -> list[MetricPoi
         "cancelled": kinds["cancelled"],
         "spared": len(spared),
         "spared/kept": sum(trial.verdict.kind == "keep" for trial in spared),
-        "hours": round(math.fsum(trial.wall_seconds for trial in history) / 3600, 4),
+        "hours": round(covered([*_searched(history), *_certified(certificates)]) / 3600, 4),
     }
-    if first and champion and first.score.value is not None:
-        values["gain"] = float(f"{champion.score.utility - first.score.utility:.9g}")
+    if champion and (means := _means(history)):
+        gain = means[1] - means[0] if champion.score.higher_is_better else means[0] - means[1]
+        values["gain"] = float(f"{gain:.9g}")
     start = progress_points(campaign, first, history) if first else []
     return [*start, *(found for key, value in values.items() for found in point(key, value, moment))]
 
@@ -71,19 +89,25 @@ def campaign_note(
 
 
 def _outcome(campaign: CampaignRecord, history: History, certificates: Sequence[Certificate]) -> str:
-    first, champion = baseline(history), best(history)
-    if champion is None or champion.score.value is None:
+    champion = best(history)
+    if champion is None or (value := mean_of(history, champion.number)) is None:
         return "**No trial has a score yet.**"
     direction = "higher" if campaign.higher_is_better else "lower"
-    score = f"{campaign.metric} {champion.score.value:.6g}"
+    score = f"{campaign.metric} {value:.6g}"
     if champion.number == 0:
         return f"**The baseline stands**: {score} ({direction} is better); nothing that was tried was kept."
     against = ""
-    if first and first.score.value is not None:
-        change = champion.score.value - first.score.value
-        against = f" against the baseline's {first.score.value:.6g} ({change:+.4g})"
+    if means := _means(history):
+        against = f" against the baseline's {means[0]:.6g} ({means[1] - means[0]:+.4g})"
     told = _worth(champion, own(campaign, certificates))
     return f"**Champion: trial {champion.number}**, {score}{against}; {direction} is better.{told}"
+
+
+def _means(history: History) -> tuple[float, float] | None:
+    """The mean scores of baseline and champion, reruns included; None where one has none."""
+    champion = best(history)
+    before, now = mean_of(history, 0), mean_of(history, champion.number) if champion else None
+    return None if before is None or now is None else (before, now)
 
 
 def _worth(champion: Trial, certificates: Sequence[Certificate]) -> str:

@@ -149,7 +149,7 @@ class Mlflow(Tracker):
         self, campaign: CampaignRecord, status: Ending, history: History, certificates: Certificates, folder: Path
     ) -> None:
         with self._reach() as client:
-            points = [*summary_points(campaign, history), *certificate_points(campaign, certificates)]
+            points = [*summary_points(campaign, history, certificates), *certificate_points(campaign, certificates)]
             parent = self._summarise(client, campaign, history, certificates, points, status)
             with self._store.uploading(), safe_read.parcel(folder) as parcel:
                 if folder.is_dir():

@@ -19,6 +19,7 @@ from flows.engine.next_trial import budget_left
 from flows.engine.stopping import Stop, stop
 from flows.spec.advanced import Advanced
 from flows.spec.campaign_spec import CampaignSpec, besides_training
+from flows.views.status import end_of_the_search
 from tasks.trial import History, Rerun
 from tests.support.histories import decided
 from tests.support.ledgers import created
@@ -132,13 +133,13 @@ def test_a_certificate_or_rerun_that_was_cut_off_leaves_the_end_of_the_search_as
     tmp_path: Path, facts: dict[str, int]
 ) -> None:
     ledger = created(tmp_path, "n")
-    assert stopping.end_of_the_search(ledger) == {}
+    assert end_of_the_search(ledger, ("certify", "rerun")) == {}
     ledger.event("life", pid=1)
     ledger.event("end", state="finished", reason="the proposer has nothing left to try")
     ledger.event("life", pid=2, **facts)
-    assert stopping.end_of_the_search(ledger)["reason"] == "the proposer has nothing left to try"
+    assert end_of_the_search(ledger, ("certify", "rerun"))["reason"] == "the proposer has nothing left to try"
     ledger.event("life", pid=3)
-    assert stopping.end_of_the_search(ledger) == {}, "a search that was cut off has no end"
+    assert end_of_the_search(ledger, ("certify", "rerun")) == {}, "a search that was cut off has no end"
 
 
 def test_the_time_of_the_certificate_is_kept_free(environment: Environment) -> None:

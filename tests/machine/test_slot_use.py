@@ -92,6 +92,11 @@ def test_a_run_that_was_ended_with_its_campaign_and_used_nothing_is_cut_off() ->
     assert slot_use([*events, ended(60)], 60).cut_off == 20
 
 
+def test_slots_that_are_named_after_the_end_of_a_process_are_not_its_own() -> None:
+    events = [*begun(0), taken(0, 1), given_back(10, 1, train=8), ended(12), begun(500)[1]]
+    assert (slot_use(events, 12).seconds, slot_use(events, 12).idle) == (12, 4)
+
+
 def test_a_run_under_way_counts_nowhere() -> None:
     use = slot_use([*begun(0), taken(0, 1), given_back(10, 1, train=10), taken(12, 2)], 500)
     assert (use.seconds, use.train, use.idle) == (12, 10, 2)

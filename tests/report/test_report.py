@@ -25,7 +25,7 @@ from flows.views.status import CampaignEnd
 from tasks.certifying.reuse import searched
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TRIAL
-from tasks.trial import TWENTIETHS, History, Verdict
+from tasks.trial import TWENTIETHS, History, Verdict, best
 from tests.support.histories import certified, search, tried, undemanding
 from tests.support.ledgers import created
 
@@ -104,11 +104,12 @@ def test_of_a_campaign_whose_baseline_crashed_nothing_is_said_that_only_scores_c
 
 def test_a_certificate_that_a_crash_has_cost_leads_to_a_duel(tmp_path: Path, home: Path) -> None:
     ledger = stored(created(tmp_path), search(6, cancels=False))
-    store(ledger, certified(1, [210, None, 212], [80, 82, 79]))
+    champion = best(ledger.history()).number
+    store(ledger, certified(champion, [210, None, 212], [80, 82, 79]))
     answers = dict(Facts.of(ledger, FINISHED).answers)
     assert answers["What failed?"].endswith("1 fresh run of the certificate crashed")
-    assert answers["What next?"].startswith("nightshift duel n/1 n/baseline compares them again")
-    store(ledger, certified(1, [80, 82, 79], [81, None, 80, 83]))
+    assert answers["What next?"].startswith(f"nightshift duel n/{champion} n/baseline compares them again")
+    store(ledger, certified(champion, [80, 82, 79], [81, None, 80, 83]))
     answers = dict(Facts.of(ledger, FINISHED).answers)
     assert answers["What failed?"].endswith("1 fresh run of the certificate crashed")
     assert "duel" not in answers["What next?"], "the crash of a run of the baseline has not cost it"
@@ -144,7 +145,8 @@ def test_runs_of_the_search_that_a_certificate_counts_are_not_called_unseen(tmp_
 
 def test_a_certificate_that_failed_is_not_called_real(tmp_path: Path, home: Path) -> None:
     ledger = stored(created(tmp_path), search(6, cancels=False))
-    store(ledger, certified(1, [80, 120, 40], [81, 79, 83]))
+    champion = best(ledger.history()).number
+    store(ledger, certified(champion, [80, 120, 40], [81, 79, 83]))
 
     facts = Facts.of(ledger, FINISHED)
 
@@ -172,20 +174,31 @@ def test_the_runs_of_all_certificates_are_told_and_each_run_once(tmp_path: Path,
 
     assert "13 runs for certificates" in dict(Facts.of(ledger, FINISHED).answers)["What did it cost?"]
     store(ledger, certified(1, [80, 120], [81, 79], on="elsewhere"))
-    ledger.event("life")
-    ledger.event("slots", parallel=1, locks={})
-    ledger.event("slot", number=1, slot="cpu-0")
-    ledger.event("slot free", number=1, slot="cpu-0", train=500.0)
     facts = Facts.of(ledger, FINISHED)
     assert "17 runs for certificates" in dict(facts.answers)["What did it cost?"]
-    assert [part.seconds for part in facts.time if part.style == "certifying"] == [17 * 5.0]
+
+
+def test_the_time_of_fresh_runs_is_told_apart_also_while_no_certificate_is_made(tmp_path: Path, home: Path) -> None:
+    ledger = stored(created(tmp_path), search(6, cancels=False))
+    ledger.event("life", spent_before=0.0)
+    ledger.event("slots", parallel=1, locks={})
+    for proof in ({}, {"proof": True}, {"proof": True}):
+        ledger.event("slot", number=1, slot="cpu-0")
+        ledger.event("slot free", number=1, slot="cpu-0", train=50.0, **proof)
+    ledger.event("end", state="finished", reason="")
+
+    found = {part.style: part.seconds for part in Facts.of(ledger).time}
+    assert (found["training"], found["certifying"]) == (50.0, 100.0)
 
 
 def test_why_the_baselines_runs_of_the_search_do_not_count_is_said_where_nothing_was_shown(
     tmp_path: Path, home: Path
 ) -> None:
     ledger = stored(created(tmp_path), search(6, cancels=False))
-    store(ledger, replace(certified(1, [80, 120, 40], [81, 79, 83]), not_reused="they are from several machines"))
+    champion = best(ledger.history()).number
+    store(
+        ledger, replace(certified(champion, [80, 120, 40], [81, 79, 83]), not_reused="they are from several machines")
+    )
 
     answer = dict(Facts.of(ledger, FINISHED).answers)["Is it real?"]
     assert answer.endswith("only the spread counts: they are from several machines.")
@@ -311,7 +324,7 @@ def test_a_suggested_campaign_has_the_settings_of_this_one_and_counts_whole_budg
     assert parse_settings([asked[at + 1] for at, word in enumerate(asked) if word == "--set"]).overrides == settings
     for flag, value in (("--proposer", "cmaes"), ("--parallel", "2"), ("--fidelity", "0.3"), ("--trials", "8")):
         assert asked[asked.index(flag) + 1] == value
-    assert not {"--rule", "--seed", "--name", "--hours"} & set(asked)
+    assert not {"--rule", "--seed", "--name"} & set(asked)
 
 
 def test_a_search_that_its_clock_ended_is_given_more_time_and_one_with_nothing_left_no_more_of_anything(

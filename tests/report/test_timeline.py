@@ -38,7 +38,9 @@ def side_by_side(count: int, starts: list[float], seed: int = 1) -> History:
 @given(st.lists(st.floats(0, 100), min_size=8, max_size=8), st.lists(st.floats(0, 100), max_size=5))
 @settings(max_examples=40, deadline=None)
 def test_no_two_slices_of_a_track_overlap(starts: list[float], waits: list[float]) -> None:
-    events = [{"event": "waiting", "time": 1e9 + at, "who": "cpu-0"} for at in waits]
+    events = [{"event": "waiting", "number": 3, "time": 1e9 + at, "who": "cpu-0"} for at in waits]
+    events += [{"event": "slot", "number": 3, "time": 1e9 + 100.0}] * len(waits)
+    events += [{"event": "slot free", "number": 3, "time": 1e9 + 20.0 + at, "judge": 0.3} for at in starts]
 
     found = tracks(side_by_side(7, starts), (certified(1, [1, 2], [1, 2]),), events)
 
@@ -63,16 +65,24 @@ def test_runs_of_one_trial_that_ran_side_by_side_are_whole() -> None:
     )
     trial = replace(first, runs=runs, wall_seconds=45.0)
 
-    found = tracks((trial,), (), [{"event": "slot free", "number": 0, "slot": "cpu-0", "time": 1e9 + 20.4}])
+    judgements = ((20.4, 0.4), (20.6, 0.3), (43.0, 2.0))
+    freed = [{"event": "slot free", "number": 0, "time": 1e9 + time, "judge": judge} for time, judge in judgements]
+    found = tracks((trial,), (), freed)
 
     trained = sorted(round(span.seconds, 3) for spans in found.values() for span in spans if span.kind == "train")
     assert trained == [19.0, 19.0, 19.0] and set(found) == {"slot 1", "slot 2"}
-    judged = [span for spans in found.values() for span in spans if span.kind == "judge"]
-    assert [round(span.end - 1e9, 1) for span in judged] == [20.4, 45.0]
+    judged = sorted(span.end for spans in found.values() for span in spans if span.kind == "judge")
+    assert [round(end - 1e9, 1) for end in judged] == [20.4, 20.6, 43.0]
 
 
-def test_waiting_for_a_slot_ends_when_the_next_program_starts() -> None:
-    events = [{"event": "waiting", "time": 1e9 + at, "who": "cpu-0"} for at in (50.0, 350.0, 9000.0)]
+def test_waiting_for_a_slot_ends_when_its_own_trial_has_one() -> None:
+    events = [
+        {"event": event, "number": number, "time": 1e9 + at, "who": "cpu-0"}
+        for at, event, number in (
+            (50.0, "waiting", 1), (60.0, "slot", 2), (100.0, "slot", 1), (350.0, "waiting", 4), (400.0, "slot", 4),
+            (9000.0, "waiting", 5),
+        )
+    ]  # fmt: skip
 
     (first, second) = tracks(side_by_side(4, [0, 100, 200, 300, 400]), (), events)["waiting"]
 
@@ -82,6 +92,7 @@ def test_waiting_for_a_slot_ends_when_the_next_program_starts() -> None:
 
 def test_the_file_is_written_with_the_report_and_holds_what_was_done(tmp_path: Path, home: Path) -> None:
     ledger = stored(created(tmp_path), side_by_side(4, [0, 100, 200, 300, 400]))
+    ledger.event("slot free", number=1, slot="cpu-0", train=18.0, judge=1.0)
     write_report(ledger)
 
     read: dict[str, Any] = json.loads((ledger.path / TIMELINE).read_text())

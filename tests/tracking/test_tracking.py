@@ -366,7 +366,7 @@ def test_a_closed_campaign_can_be_compared_with_others(store: Mlflow, campaign: 
         "cancelled": [(0, 0)],
         "spared": [(0, 0)],
         "spared/kept": [(0, 0)],
-        "hours": [(0, 0.0158)],
+        "hours": [(0, 0.0056)],
     }
     assert run.data.metrics["champion/score"] == 150.0
     assert "finished: 2 trials" in run.data.tags["mlflow.note.content"]
