@@ -268,7 +268,8 @@ class Facts:
         kept = [trial for trial in self.history if trial.verdict.kind == "keep"]
         return tuple(
             Kept(
-                trial, mean_of(self.history, trial.number), level(trial, self.own) or "", self._effect(trial, before), tuple(changes(trial, before, 6)),
+                trial, mean_of(self.history, trial.number), level(trial, self.own) or "", self._effect(trial, before),
+                tuple(changes(trial, before, 6)),
                 diff_lines(trial.proposal.edit) if trial.proposal.edit != before.proposal.edit else (),
             )
             for before, trial in pairwise(kept)
