@@ -22,10 +22,10 @@ from flows.spec.naming import tag_existing
 from flows.spec.refusal import fails_when_refused
 from flows.spending.budget import CampaignBudget, gpus_of
 from flows.views.artifacts import Artifacts
-from flows.views.status import CampaignEnd, end_of_the_search, stored_spec
+from flows.views.status import CampaignEnd, stored_spec
 from tasks.describe import where
 from tasks.record import reconcile
-from tasks.store.campaign_lock import Life
+from tasks.store.campaign_lock import Life, end_of_the_search
 from tasks.store.ledger import Ledger
 from tasks.tracking.outbox import Outbox
 

@@ -23,10 +23,10 @@ from flows.spec.refusal import fails_when_refused
 from flows.spending.budget import CampaignBudget, gpus_of
 from flows.views import run_log
 from flows.views.artifacts import Artifacts
-from flows.views.status import CampaignEnd, end_of_the_search, stored_spec
+from flows.views.status import CampaignEnd, stored_spec
 from tasks.record import reconcile
 from tasks.store import attempts
-from tasks.store.campaign_lock import Life
+from tasks.store.campaign_lock import Life, end_of_the_search
 from tasks.store.ledger import Ledger, machine
 from tasks.task_messages import plain, verdict_of
 from tasks.tracking.outbox import Outbox

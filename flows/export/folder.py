@@ -29,7 +29,6 @@ from environments.plugins import Refused
 from flows.report.facts import Facts
 from flows.report.shareable import shareable
 from flows.views import status
-from flows.views.certificate import of_certificate
 from tasks.certifying.certificate import Certificate, shipped
 from tasks.deciding.statistics import quantile
 from tasks.recording import episode
@@ -220,7 +219,7 @@ def _result(facts: Facts, trial: Trial, expected: Prediction | None) -> dict[str
         "campaign": facts.name, "campaign_id": facts.ledger.campaign.campaign_id, "trial": trial.number,
         "environment": facts.ledger.campaign.environment, "metric": facts.document["metric"],
         "direction": facts.document["direction"], "verdict": facts.verdict,
-        "certificate": of_certificate(proof) if proof else None,
+        "certificate": status.of_certificate(proof) if proof else None,
         "champion": scored, "baseline": facts.document["baseline"], "params": trial.proposal.params,
         "expected": expected and {"low": expected.low, "high": expected.high, "runs": expected.runs, "share": COVERS},
         "version": facts.ledger.campaign.version, "machine": run.machine, "cores": facts.ledger.environment.cores,

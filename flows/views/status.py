@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -12,17 +12,18 @@ from environments import earlier_trials, plugins
 from environments.score import Score
 from flows.spec.clock_time import runs_in_time
 from flows.spending.summary import money
-from flows.views.certificate import of_certificate, of_settings
 from flows.views.own_servers import own_servers
+from tasks.certifying.aggregate import aggregates
 from tasks.certifying.certificate import Certificate, level, shipped
-from tasks.certifying.group_design import design_of
+from tasks.certifying.group_design import Arm, design_of
 from tasks.deciding.champion_estimate import champion_estimate, run_sd
 from tasks.deciding.comparable import is_elsewhere
 from tasks.deciding.halving import promotions
 from tasks.deciding.predictions import record
-from tasks.describe import step_budget
+from tasks.describe import ARMS, caution, outcome, over_environments, step_budget, where
 from tasks.machine.slot_use import slot_use
 from tasks.numbers import number
+from tasks.plots.forest import forest
 from tasks.rules import Rule
 from tasks.spending.spent import spent
 from tasks.store import approval, campaign_lock, inbox
@@ -62,7 +63,7 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
         "direction": ledger.environment.direction,
         "step_budget": step_budget(ledger.environment),
         "state": how,
-        "reason": ending.reason if ending else end_of_the_search(ledger).get("reason"),
+        "reason": ending.reason if ending else campaign_lock.end_of_the_search(ledger).get("reason"),
         "spec": spec,
         "seed": campaign.seed,
         "isolation": campaign.isolation,
@@ -77,7 +78,7 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
         "uncertified": None if how == "running" or _is_certified(own, best(history)) else _uncertified(ledger),
         "ablation": _ablation(ledger, own),
         "transfers": [of_certificate(one) for one in elsewhere],
-        "elsewhere": of_settings((*own, *elsewhere)),
+        "elsewhere": _elsewhere((*own, *elsewhere)),
         "cancelled": _cancelled(history),
         "imported": _imported(ledger),
         "trials": [_row(trial, own, here, in_full.get(trial.number)) for trial in history],
@@ -155,22 +156,8 @@ def certifies(rule: str) -> bool:
 
 def state(ledger: Ledger) -> str:
     """running, finished, failed, stopped, or interrupted (its last life was cut off)."""
-    return "running" if campaign_lock.is_running(ledger) else str(end_of_the_search(ledger).get("state", "interrupted"))
-
-
-def end_of_the_search(ledger: Ledger, besides: Collection[str] = ("certify",)) -> dict[str, Any]:
-    """The event that ended the last process that searched; empty while it runs, or if it was killed.
-
-    Args:
-        besides: What takes nothing back of how the search ended where it was cut off: `certify`, `rerun`.
-    """
-    last: dict[str, Any] = {}
-    for event in ledger.events():
-        if event["event"] == "life" and not any(what in event for what in besides):
-            last = {}
-        elif event["event"] == "end":
-            last = event
-    return last
+    end = {"state": "running"} if campaign_lock.is_running(ledger) else campaign_lock.end_of_the_search(ledger)
+    return str(end.get("state", "interrupted"))
 
 
 def urls(ledger: Ledger) -> dict[str, str]:
@@ -253,6 +240,63 @@ def estimate(history: History, champion: Trial) -> dict[str, float] | None:
     sign = 1 if champion.score.higher_is_better else -1
     numbers = {"level": sign * estimate.level, "se": estimate.error, "run_sd": estimate.sd}
     return numbers if all(map(math.isfinite, numbers.values())) else None
+
+
+def of_certificate(one: Certificate) -> dict[str, Any]:
+    """One certificate."""
+    test = one.comparison
+    return {
+        "environment": one.environment,
+        "budget": one.budget,
+        "where": where(one),
+        "changed": one.conditions.changed,
+        "left_out": list(one.conditions.left_out),
+        "look": one.look,
+        "alpha": one.alpha,
+        "trial": one.champion,
+        "passed": one.passed,
+        "reason": one.reason,
+        "level": one.tested_at,
+        "gain": test and _finite(test.gain),
+        # The interval that belongs to the test: of a passed one, `low` is above 0.
+        "low": _finite(one.bounds[0]) if one.bounds else None,
+        "high": _finite(one.bounds[1]) if one.bounds else None,
+        "p": test and _finite(test.p),
+        "expected": one.expected,
+        "runs": len(one.scores("champion")),
+        "planned": dict(zip(ARMS, one.planned, strict=True)),
+        "looks": [list(group) for group in one.design.groups] if one.design else [list(one.planned)],
+        "reused": [run.score.value for run in one.reused],
+        "not_reused": one.not_reused,
+        "collapsed": dict(zip(ARMS, one.collapsed, strict=True)),
+        "same_units": one.same_units,
+        "machines": list(one.machines),
+        "champion": _arm(one, "champion"),
+        "baseline": _arm(one, "baseline"),
+        "guards": [
+            asdict(guard) | {"loss": _finite(guard.loss), "bound": _finite(guard.bound), "holds": guard.holds}
+            for guard in one.guards
+        ],
+        "looked_before": one.looked_before,
+        "words": outcome(one),
+        "caution": caution(one),
+    }
+
+
+def _elsewhere(every: Sequence[Certificate]) -> dict[str, Any] | None:
+    """All environments and budgets side by side, and over several of them; None without a certificate elsewhere."""
+    shown = forest(every)
+    over = [asdict(one) | {"words": over_environments(one)} for one in aggregates(every)]
+    return asdict(shown) | {"aggregates": over} if shown else None
+
+
+def _arm(one: Certificate, arm: Arm) -> dict[str, Any]:
+    mean = one.mean(arm)
+    return {"mean": mean and _finite(mean), "values": [score.value for score in one.scores(arm)]}
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _imported(ledger: Ledger) -> dict[str, Any] | None:

@@ -12,7 +12,7 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -111,6 +111,21 @@ def lock_path(ledger: Ledger) -> Path:
 def is_running(ledger: Ledger) -> bool:
     """Whether a process holds the campaign now."""
     return is_held(lock_path(ledger))
+
+
+def end_of_the_search(ledger: Ledger, besides: Collection[str] = ("certify",)) -> dict[str, Any]:
+    """The event that ended the last process that searched; empty while it runs, or if it was killed.
+
+    Args:
+        besides: What takes nothing back of how the search ended where it was cut off: `certify`, `rerun`.
+    """
+    last: dict[str, Any] = {}
+    for event in ledger.events():
+        if event["event"] == "life" and not any(what in event for what in besides):
+            last = {}
+        elif event["event"] == "end":
+            last = event
+    return last
 
 
 def is_held(path: Path) -> bool:

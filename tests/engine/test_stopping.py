@@ -19,7 +19,7 @@ from flows.engine.next_trial import budget_left
 from flows.engine.stopping import Stop, stop
 from flows.spec.advanced import Advanced
 from flows.spec.campaign_spec import CampaignSpec, besides_training
-from flows.views.status import end_of_the_search
+from tasks.store.campaign_lock import end_of_the_search
 from tasks.trial import History, Rerun
 from tests.support.histories import decided
 from tests.support.ledgers import created
