@@ -26,7 +26,7 @@ def incidents(events: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
         if kind == "life":
             if ended.get("state") != "finished":
                 what = f"it stopped: {ended['reason']}" if ended else "its process was killed or interrupted"
-                yield "resumed", _in_a_line(f"{duration(event['spent_before'])} in, {what}")
+                yield "resumed", _in_a_line(f"{duration(event.get('spent_before', 0.0))} in, {what}")
             ended = {}
         elif kind == "end":
             ended = event

@@ -7,13 +7,13 @@ valid at any moment of a running campaign. Slices of one track never overlap.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 from tasks.certifying.certificate import Certificate
+from tasks.machine.slot_use import Waits
 from tasks.trial import History, Run, Trial
 
 ROLES = {"start": "starting", "train": "training", "judge": "judging", "propose": "proposing", "wait": "rest"}
@@ -99,20 +99,15 @@ def chrome(tracks: Tracks, slot_use: Mapping[str, float]) -> dict[str, Any]:
 
 def _waits(events: Iterable[Mapping[str, Any]]) -> Iterator[Span]:
     """From when a trial waits for a slot until it has one; what waits at the end is left out."""
-    waits: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
+    waits = Waits()
     for event in events:
         if event["event"] == "life":
-            waits.clear()
+            waits = Waits()
         elif event["event"] == "waiting":
-            mine = waits[event["number"]]
-            if not any(
-                "job" in one and one["job"] == event.get("job") for one in mine
-            ):  # told again, for another reason
-                mine.append(event)
-        elif event["event"] == "slot" and waits[event["number"]]:
-            first = waits[event["number"]].pop(0)
-            name, facts = f"trial {event['number']}, for a slot", {"held by": str(first.get("who", ""))}
-            yield Span("wait", name, first["time"], event["time"], facts)
+            waits.begin(event)
+        elif event["event"] == "slot" and (began := waits.end(event)):
+            name, facts = f"trial {event['number']}, for a slot", {"held by": str(began.get("who", ""))}
+            yield Span("wait", name, began["time"], event["time"], facts)
 
 
 def _end(slot: Sequence[Span]) -> float:

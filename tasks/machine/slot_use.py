@@ -52,6 +52,27 @@ def in_words(shares: Mapping[str, float]) -> str:
     return f"slots: {', '.join(f'{share:.1%} {name}' for name, share in shares.items())}" if shares else ""
 
 
+class Waits:
+    """The runs that wait for a slot: of a trial's, the first to wait gets its first slot."""
+
+    def __init__(self) -> None:
+        self._runs = defaultdict[int, dict[object, Mapping[str, Any]]](dict)  # by trial, then by run
+
+    def begin(self, event: Mapping[str, Any]) -> None:
+        """An event `waiting`; a job of Slurm tells every new reason why it waits."""
+        self._runs[event["number"]].setdefault(event.get("job", object()), event)
+
+    def end(self, event: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """The event with which the wait began that an event `slot` ends; None if the run did not wait."""
+        runs = self._runs[event["number"]]
+        return runs.pop(next(iter(runs))) if runs else None
+
+    @property
+    def left(self) -> list[Mapping[str, Any]]:
+        """The events of those that still wait."""
+        return [event for runs in self._runs.values() for event in runs.values()]
+
+
 def slot_use(events: Iterable[Mapping[str, Any]], spent: float) -> SlotUse:
     """The use of a campaign's slots; nothing of a campaign that an earlier version ran.
 
@@ -83,7 +104,7 @@ class _Life:
         self._since, self._slots = begun, 0.0
         self._ended: float | None = None
         self._taken: dict[tuple[str, str], float] = {}  # by machine and slot, since when
-        self._waits = defaultdict[int, dict[object, float]](dict)  # by trial, since when its runs wait for slots
+        self._waits = Waits()
 
     def add(self, event: Mapping[str, Any]) -> None:
         slot = event.get("on", ""), event.get("slot", "")
@@ -92,11 +113,10 @@ class _Life:
                 here = len(event["locks"])  # none where trials run on other machines
                 self._since, self._slots = event["time"], min(event.get("parallel", here), here or math.inf)
             case "waiting":
-                run = event.get("job", object())  # a job of Slurm tells every new reason why it waits
-                self._waits[event["number"]].setdefault(run, event["time"])
+                self._waits.begin(event)
             case "slot":
-                if waits := self._waits[event["number"]]:
-                    self.seconds -= event["time"] - waits.pop(next(iter(waits)))
+                if began := self._waits.end(event):
+                    self.seconds -= event["time"] - began["time"]
                 self._taken[slot] = event["time"]
             case "slot free" if slot in self._taken:
                 since = self._taken.pop(slot)
@@ -114,7 +134,7 @@ class _Life:
             return
         end = self._ended or max(self._begun + spent - self._before, self._since, *self._taken.values())
         open_runs = sum(end - since for since in self._taken.values())
-        waiting = sum(end - since for waits in self._waits.values() for since in waits.values())
+        waiting = sum(end - began["time"] for began in self._waits.left)
         self.seconds += self._slots * (end - self._since) - waiting
         if killed or self._ended:
             self.cut_off += open_runs
