@@ -25,7 +25,7 @@ from flows.engine.campaign_state import CampaignState
 from flows.engine.stopping import NOTHING_LEFT, Stop
 from flows.engine.worker_pool import AHEAD, WorkerPool
 from flows.spec.campaign_spec import CampaignSpec
-from tasks.cache_key import kept, whole
+from tasks.cache_key import is_kept, kept, whole
 from tasks.llm.trials import BEST, NEWEST
 from tasks.propose import Nothing, propose
 from tasks.proposing import curves
@@ -176,12 +176,15 @@ def proposed(
         traces=place.path,
         baseline_seed=ledger.seed("train", ledger.at(0)),
     )
+    is_left = is_kept(ledger.results, at, "propose")
     found = kept(propose, ledger.results)(at, whole(checks), whole(proposer), whole(fallback), whole(brief))
     if isinstance(found, Nothing):  # not stored: a resumed campaign may find a proposal or get an answer
         (ledger.results / f"{at}/propose").unlink(missing_ok=True)
         (place.path / LEFT_FILE).unlink()
         provenance.note_turned_down(ledger, number, found.turned_down)
         note_bought(ledger, found.usage)
+        if is_left:  # a killed process stored it
+            return proposed(state, under_way, parked, number, spent)
     return found
 
 

@@ -130,7 +130,7 @@ def follow_state(own: str | None, over: threading.Event) -> None:
             elif run.state.is_crashed() or run.state.name == "AwaitingRetry":
                 alive: State[Any] = Running(message="its process lives; the server had not heard of it for a while")
                 client.set_flow_run_state(run.id, alive, force=True)
-    except (httpx.HTTPError, ObjectNotFound, PrefectHTTPStatusError):
+    except (httpx.HTTPError, ObjectNotFound, PrefectHTTPStatusError, ValueError):  # the last: a proxy's page, no JSON
         return
 
 

@@ -105,9 +105,10 @@ def _done(spec: CampaignSpec, history: History) -> str:
     """That the budget of trials is used up, in words."""
     kinds = {"short": any(trial.proposal.is_short for trial in history)}
     kinds["cancelled"] = any(trial.verdict.kind == "cancelled" for trial in history)
+    many = len([trial for trial in history if trial.number > 0])
     if not any(kinds.values()):
-        return f"all {spec.trials} trials done" if spec.trials > 1 else "1 trial done"
-    many, part = len([trial for trial in history if trial.number > 0]), " and ".join(k for k in kinds if kinds[k])
+        return f"all {many} trials done" if many > 1 else "1 trial done"
+    part = " and ".join(k for k in kinds if kinds[k])
     return f"{many} trials done, worth {number(tried(history))} of {spec.trials} whole ones: {part} ones count in part"
 
 

@@ -49,6 +49,7 @@ from tasks.sandbox.isolation import Isolation, check_given, choose
 from tasks.store import calibration, short_runs
 from tasks.store.earlier_campaigns import LEARNED, learned_from, lessons_json
 from tasks.store.ledger import CALIBRATED, FIDELITY, RERUNS, SHORT, Ledger, Settings, check_name, machine
+from tasks.system.clock import merged
 from tasks.system.files import write_atomic
 from tasks.system.home import home
 from tasks.system.redact import URL_PASSWORD
@@ -172,7 +173,8 @@ class CampaignSpec(CampaignOptions, BaseModel):
         edits = self.loaded_proposer.edits or has_edits(history)
         controls = 4 if edits and environment.judge.runs_in == "workspace" else 2
         controls = 0 if environment.allow_untrained else controls
-        return (math.ceil(self.replicates / parallel) + reruns) * a_run + besides * controls
+        # Each of its runs in a turn of its own: it shares the slots with as many trials as there are slots.
+        return (self.replicates + reruns) * a_run + besides * controls
 
     def time_for_the_certificate(
         self, environment: Environment, history: History, parallel: int | None = None
@@ -387,8 +389,10 @@ def besides_training(environment: Environment, history: History) -> float:
     for trial in history:
         if "untrained" in trial.verdict.evidence:  # it holds a second start and judgement (tasks/untrained_control.py)
             continue
-        runs = [*trial.runs, *(rerun.run for rerun in trial.reruns)]
+        runs = [*trial.runs, *(rerun.run for rerun in trial.reruns if not rerun.calibrated)]
+        # Of runs side by side, which are judged side by side, the last is judged while none trains.
+        turns = merged((run.started, run.started + max(run.wall_seconds, run.seconds)) for run in runs)
         # After a resume, less wall time may have been measured than training took.
-        wall = max(trial.wall_seconds, sum(run.wall_seconds for run in runs))
-        longest.append((wall - sum(run.seconds for run in runs)) / len(runs))
+        judged = max(trial.wall_seconds - sum(end - begin for begin, end in turns), 0.0) / len(turns)
+        longest.append(judged + sum(max(run.wall_seconds - run.seconds, 0.0) for run in runs) / len(runs))
     return max(longest, default=environment.startup_seconds)

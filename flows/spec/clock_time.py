@@ -17,11 +17,12 @@ def next_time(text: str, now: datetime.datetime | None = None) -> datetime.datet
         hour, minute = map(int, text.split(":"))
         try:
             # No time zone until the end: the clocks may change meanwhile.
-            then = now.replace(hour=hour, minute=minute, second=0, microsecond=0, tzinfo=None)
+            then = now.replace(hour=hour, minute=minute, second=0, microsecond=0, tzinfo=None, fold=0)
         except ValueError:
             raise ValueError("is not a time of day: give HH:MM, such as 07:30") from None
-        tomorrow = then + datetime.timedelta(days=1)
-        return then.astimezone() if then.astimezone() > now else tomorrow.astimezone()
+        # Where the clocks are put back, a time comes twice (PEP 495), and the second may be the next.
+        moments = then, then.replace(fold=1), then + datetime.timedelta(days=1)
+        return next(moment.astimezone() for moment in moments if moment.astimezone() > now)
     try:
         return datetime.datetime.fromisoformat(text).astimezone()
     except (ValueError, OverflowError):  # beyond the first or the last year in this time zone

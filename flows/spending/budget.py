@@ -126,14 +126,14 @@ class CampaignBudget:
             words = f"usd_per_month = {cap:g} cannot be kept, since {so_far.unknown} has no known price"
             return Shortage(f"{words}: state the price, or remove the cap from {self._home / FILE}", False)
         if cap is not None and asks:
-            left = month.month(self._home, without=self.ledger.campaign.campaign_id).left or 0.0
-            spare = max(left - machines, 0.0)
+            spare = max((month.left_to(self.ledger, so_far.known_usd) or 0.0) - machines, 0.0)
             largest = max((trial.proposal.usage.usd or 0.0 for trial in history), default=0.0)
             self._granted = min(spare, LARGEST * largest or FIRST_SHARE * spare)
-        if (found := self._promise(so_far, machines + (self._granted or 0.0))) is None:
+        need = machines + (self._granted or 0.0)
+        if (found := self._promise(so_far, need)) is None:
             return None
         certifies = self._promise(so_far, planned.under_way.usd + planned.certificate.usd) is None
-        return Shortage(month.short(found, f"another trial may cost {machines:.2f} USD", self._home), certifies)
+        return Shortage(month.short(found, f"another trial may cost {need:.2f} USD", self._home), certifies)
 
     def _spent(self, history: History) -> Spent:
         return self.reader.read(history, time.time())

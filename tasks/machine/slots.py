@@ -30,6 +30,8 @@ __all__ = ["NOWHERE", "Slot", "SlotHeld", "Slots"]
 POLL_SECONDS = 0.2
 PATIENCE_SECONDS = 10.0
 """How long others may still use a slot whose lock we hold: a driver needs some seconds to forget a process."""
+SILENT = 60
+"""How many times as long a driver may say nothing."""
 
 
 _held: list[Slot] = []
@@ -65,6 +67,8 @@ class Hindrance:
     words: str
     is_foreign: bool = False
     """Whether waiting is of no use: no engine holds it, so none will give it back."""
+    is_silent: bool = False
+    """Whether the driver did not say so, which it may do after minutes."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,7 @@ class Slots:
         The first to wait gets the next slot; the order of those behind it is not kept.
 
         Raises:
-            SlotHeld: a process that is not Nightshift's uses a slot, and no other is free.
+            SlotHeld: processes that are not Nightshift's use every slot.
             KeyboardInterrupt: this process was asked to end.
         """
         slot_locks.prepare(self.folder)
@@ -131,7 +135,8 @@ class Slots:
         foreign_since: float | None = None
         while isinstance(found := self._first_free(held), Hindrance):
             foreign_since = (foreign_since or clock()) if found.is_foreign else None
-            if foreign_since and clock() - foreign_since >= self.patience:
+            patience = self.patience * (SILENT if found.is_silent else 1)
+            if foreign_since and clock() - foreign_since >= patience:
                 raise SlotHeld(found.words)
             tell(found.words)
             interrupt.wait(POLL_SECONDS)
@@ -146,8 +151,11 @@ class Slots:
                     held.push(mine.pop_all())
                     return found
                 hindrances.append(found)
-        foreign = (hindrance for hindrance in hindrances if hindrance.is_foreign)
-        return next(foreign, None) or Hindrance("; ".join(hindrance.words for hindrance in hindrances))
+        return Hindrance(
+            "; ".join(dict.fromkeys(hindrance.words for hindrance in hindrances)),
+            is_foreign=all(hindrance.is_foreign for hindrance in hindrances),
+            is_silent=any(hindrance.is_silent for hindrance in hindrances),
+        )
 
     def _look(self, part: Part, mine: ExitStack) -> Slot | Hindrance:
         """Take all locks of a part, or say why that is not possible; they go to `mine`."""
@@ -234,7 +242,8 @@ def _computing(part: Part) -> Hindrance | None:
     try:
         holders, _ = gpus.ask_holders()
     except (Unanswered, OSError) as silent:
-        return Hindrance(f"the processes on {part.name} cannot be listed: {silent}", is_foreign=True)
+        words = f"the processes on {part.name} cannot be listed: {silent}"
+        return Hindrance(words, is_foreign=True, is_silent=True)
     for holder in (holder for holder in holders if holder.gpu in part.gpus):
         process = None
         with suppress(psutil.NoSuchProcess):  # it has just ended, or is a container's

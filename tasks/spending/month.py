@@ -95,6 +95,13 @@ def month(home: Path, now: float | None = None, without: str = "") -> Month:
     return Month(name, usd, promised, prices(home).usd_per_month, unknown)
 
 
+def left_to(ledger: Ledger, usd: float, now: float | None = None) -> float | None:
+    """USD that may be promised to a campaign that has spent `usd`, written or not; None without a cap."""
+    home, own = ledger.path.parent, ledger.campaign.campaign_id
+    left, before = month(home, now, without=own).left, _last(home, own)
+    return None if left is None else max(left - max(usd - (before.usd if before else 0.0), 0.0), 0.0)
+
+
 def promise(ledger: Ledger, usd: float, more: float, unknown: bool = False) -> Month | None:
     """Write what a campaign has spent, and promise it that much more, if the cap allows that.
 
@@ -106,15 +113,14 @@ def promise(ledger: Ledger, usd: float, more: float, unknown: bool = False) -> M
     if not (usd or more or unknown or (home / ACCOUNTS).exists()):
         return None
     with _lock(home):
-        before = next((one for one in reversed([*_accounts(home)]) if one.campaign_id == own), None)
+        before = _last(home, own)
         now = CampaignAccount(time.time(), ledger.campaign.name, own, usd, more, unknown)
         if before and _is_covered(before, now):
             return None
         if more:  # else there is nothing that a cap could refuse
             _close_killed(home, without=own)
-            found = month(home, now.time, without=own)
-            new = max(usd - (before.usd if before else 0.0), 0.0)
-            if found.left is not None and more > found.left - new:
+            left = left_to(ledger, usd, now.time)
+            if left is not None and more > left:
                 _write(home, replace(now, promised=before.promised if before else 0.0))
                 return month(home, now.time, without=own)
         if before or usd or more or unknown:
@@ -137,7 +143,7 @@ def note(home: Path, what: str, key: str, usd: float, unknown: bool = False) -> 
     if not (usd or unknown):
         return
     with _lock(home):
-        before = next((one for one in reversed([*_accounts(home)]) if one.campaign_id == key), None)
+        before = _last(home, key)
         unknown |= before.unknown if before else False
         total = round(usd + (before.usd if before else 0.0), 6)
         _write(home, CampaignAccount(time.time(), what, key, total, 0.0, unknown))
@@ -186,6 +192,11 @@ def _accounts(home: Path) -> Iterator[CampaignAccount]:
     for line in path.read_text().splitlines() if path.is_file() else ():
         with suppress(ValidationError):  # cut short by a kill
             yield CAMPAIGN_ACCOUNT.validate_json(line)
+
+
+def _last(home: Path, key: str) -> CampaignAccount | None:
+    """The newest account of a campaign, or of a `try`, `duel` or `calibrate`."""
+    return next((one for one in reversed([*_accounts(home)]) if one.campaign_id == key), None)
 
 
 def _runs(home: Path, account: CampaignAccount) -> bool:

@@ -49,7 +49,8 @@ class Life:
             raise Refused(f"campaign {self.ledger.campaign.name!r} is already running ({describe(self.ledger)})")
         self._before = spent(self.ledger)
         self._started, self._since = clock(), time.time()
-        (self.ledger.path / "stop").unlink(missing_ok=True)
+        if not self._goes_on():
+            self._stop_file.unlink(missing_ok=True)
         self._note()  # before what takes time: whoever stops the campaign now must not signal the life before
         ended = orphans.end(self.ledger.campaign.campaign_id)
         before = round(self._before, 3)
@@ -65,6 +66,8 @@ class Life:
 
     def __exit__(self, kind: type[BaseException] | None, *_: BaseException | TracebackType | None) -> None:
         stopped = kind is KeyboardInterrupt and self.asked_to_stop
+        if stopped:
+            self._stop_file.unlink()
         self._signals.__exit__(None, None, None)
         self._sweep(own=True)
         self._over.set()
@@ -89,7 +92,25 @@ class Life:
 
     @property
     def asked_to_stop(self) -> bool:
-        return (self.ledger.path / "stop").exists()
+        return self._stop_file.exists()
+
+    @property
+    def _stop_file(self) -> Path:
+        return self.ledger.path / "stop"
+
+    def _goes_on(self) -> bool:
+        """Whether no person began this life: its flow run was killed and is resumed, or the one before handed over.
+
+        Then a request to stop that the last life did not come to still holds.
+        """
+        last: dict[str, Any] = {}
+        for event in self.ledger.events():
+            if event["event"] in ("life", "continued"):
+                last = event
+            elif event["event"] == "end":
+                last = {}
+        own = self._facts.get("flow_run_id")
+        return last.get("event") == "continued" or (own is not None and last.get("flow_run_id") == own)
 
     def _note(self) -> None:
         """Write the holder and the time spent into the lock. Readers and kills see all or nothing."""

@@ -11,10 +11,16 @@ def clock() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
-def covered(spans: Iterable[tuple[float, float]]) -> float:
-    """Seconds that at least one of the spans covers, each from a begin to an end."""
-    seconds, until = 0.0, float("-inf")
+def merged(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The spans, each from a begin to an end, in their order; those that overlap as one."""
+    apart: list[tuple[float, float]] = []
     for begin, end in sorted(spans):
-        seconds += max(end - max(begin, until), 0.0)
-        until = max(until, end)
-    return seconds
+        if apart and begin < apart[-1][1]:
+            begin, end = apart[-1][0], max(apart.pop()[1], end)
+        apart.append((begin, end))
+    return apart
+
+
+def covered(spans: Iterable[tuple[float, float]]) -> float:
+    """Seconds that at least one of the spans covers."""
+    return sum(end - begin for begin, end in merged(spans))

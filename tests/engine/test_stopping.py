@@ -56,7 +56,7 @@ def test_a_campaign_that_has_just_begun_goes_on(environment: Environment) -> Non
     assert stop(spec(), environment, (), 0.0, asked=False) is None
 
 
-@pytest.mark.parametrize(("trials", "ends"), [(3, None), (2, "all 2 trials done"), (1, "1 trial done")])
+@pytest.mark.parametrize(("trials", "ends"), [(3, None), (2, "all 2 trials done"), (1, "all 2 trials done")])
 def test_the_baseline_does_not_count_as_a_trial(environment: Environment, trials: int, ends: str | None) -> None:
     found = stop(spec(trials=trials), environment, history(3, 2, 1), 0.0, asked=False)
     assert found == (Stop("finished", ends) if ends else None)
@@ -242,6 +242,12 @@ def test_the_baseline_is_given_the_time_of_all_its_runs(environment: Environment
     assert spec(rule="certify").time_for_a_trial(drawing, history(3)) == 5.0 + 1.0
 
 
+def test_a_trial_of_several_runs_shares_the_slots_with_other_trials(environment: Environment) -> None:
+    drawing = environment.model_copy(update={"deterministic": False})
+    assert spec(rule="certify", replicates=4, parallel=4).time_for_a_trial(drawing, ()) == 5.0 + 2.0
+    assert spec(rule="certify", replicates=4, parallel=4).time_for_a_trial(drawing, history(3)) == 4 * (5.0 + 1.0)
+
+
 def test_a_trial_needs_its_whole_budget_and_the_most_that_any_took_besides(environment: Environment) -> None:
     trials = (*history(3, wall=6.0), *history(3, 3, seconds=1.0, wall=4.5)[1:])
     assert spec().time_for_a_trial(environment, trials) == 5.0 + 3.5
@@ -249,10 +255,24 @@ def test_a_trial_needs_its_whole_budget_and_the_most_that_any_took_besides(envir
 
 def test_what_a_run_took_besides_its_training_is_counted_per_run(environment: Environment) -> None:
     (first,) = history(3, seconds=5.0, wall=24.0)
-    three = replace(first, runs=3 * first.runs)
-    again = replace(first, reruns=(Rerun(0, first.runs[0], first.score),))
+    runs = tuple(replace(run, started=run.started + 8.0 * turn) for run in first.runs for turn in range(3))
+    three = replace(first, runs=runs)
+    again = replace(first, reruns=(Rerun(0, runs[1], first.score),))
+    calibrated = replace(first, reruns=(Rerun(0, runs[1], first.score, calibrated=True),))
     assert besides_training(environment, (three,)) == (24.0 - 15.0) / 3
     assert besides_training(environment, (again,)) == (24.0 - 10.0) / 2
+    assert besides_training(environment, (calibrated,)) == 24.0 - 5.0
+
+
+def test_what_a_run_took_besides_its_training_is_the_same_side_by_side(environment: Environment) -> None:
+    """Each run trains for 5 s, takes 1 s more to start, and is judged for 2 s."""
+    (first,) = history(3, seconds=5.0)
+
+    def took(*starts: float, wall: float) -> float:
+        runs = tuple(replace(run, started=start, wall_seconds=6.0) for run in first.runs for start in starts)
+        return besides_training(environment, (replace(first, runs=runs, wall_seconds=wall),))
+
+    assert took(0, 8, 16, wall=24.0) == took(0, 0, 0, wall=8.0) == took(0, 0, 8, wall=16.0) == 3.0
 
 
 def test_a_trial_that_was_resumed_after_its_training_does_not_make_the_next_look_short(

@@ -423,8 +423,25 @@ def test_a_gpu_that_somebody_else_uses_is_passed_over_while_another_is_free(
     slots = Slots(tmp_path, ((FOUR[0],), (FOUR[1],)), folder=tmp_path / "slots", patience=0.3)
     with slots.hold(give_up) as slot:
         assert slot.name == "gpu-1"
-        with pytest.raises(SlotHeld, match=f"gpu-0 .*{os.getpid()}"), slots.hold():
-            pass
+        with pytest.raises(Waited, match=f"gpu-0 .*{os.getpid()}.*gpu-1 is held by"), slots.hold(give_up):
+            pass  # what we hold will be given back
+
+
+def test_a_driver_that_is_silent_for_a_while_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = tmp_path / "answers"
+    script = f"case $1 in --query-gpu=*) echo '{LIST}';; *) [ -e {answers} ] || exit 9;; esac"
+    monkeypatch.setenv("PATH", nvidia_smi(tmp_path / "bin", script))
+    slots = Slots(tmp_path, (tuple(FOUR[:1]),), folder=tmp_path / "slots", patience=0.02)
+
+    def told(words: str) -> None:
+        assert "cannot be listed" in words
+        threading.Timer(0.3, answers.touch).start()
+
+    with slots.hold(told) as slot:
+        assert slot.name == "gpu-0"
+    answers.unlink()
+    with pytest.raises(SlotHeld, match="cannot be listed"), slots.hold():
+        pass
 
 
 def on(device: str, gpus: int = 1) -> Environment:

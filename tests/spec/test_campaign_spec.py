@@ -287,6 +287,12 @@ def test_a_time_of_day_is_what_the_clock_will_show_though_clocks_may_change_that
     assert next_time("07:30", datetime.datetime.fromisoformat(now)).isoformat() == then
 
 
+@pytest.mark.usefixtures("berlin")
+@pytest.mark.parametrize("now", ["2031-10-26T02:10:00+01:00", "2031-10-26T02:45:00+02:00"])
+def test_a_time_that_the_clock_shows_twice_is_the_next_of_the_two(now: str) -> None:
+    assert next_time("02:30", datetime.datetime.fromisoformat(now)).isoformat() == "2031-10-26T02:30:00+01:00"
+
+
 def test_without_a_time_to_end_there_is_no_deadline() -> None:
     assert spec().deadline is None
 

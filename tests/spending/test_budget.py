@@ -229,6 +229,16 @@ def test_a_person_who_asks_for_more_than_the_month_has_is_refused(tmp_path: Path
         money.hold(history(3.0), "the certificate", seconds=21.0)
 
 
+def test_a_model_has_of_the_month_what_its_newest_answers_leave(tmp_path: Path, home: Path) -> None:
+    stated(home, cap=3, usd_per_hour=0)
+    wanted = spec(tmp_path).model_copy(update={"proposer": "llm"})
+    money = budget(wanted)
+    with Life(money.ledger), money:
+        note_bought(money.ledger, Usage(1, 0, 0, 2.6))
+        assert money.shortage(()) is None
+        assert money.left_for_models(()).usd == pytest.approx(0.4 / 4)
+
+
 def test_a_model_is_refused_once_the_month_is_spent(tmp_path: Path, home: Path) -> None:
     stated(home, cap=0, usd_per_hour=0)
     wanted = spec(tmp_path).model_copy(update={"proposer": "llm"})

@@ -23,6 +23,7 @@ from tasks.store import campaign_lock
 from tasks.store.campaign_lock import Life
 from tasks.store.ledger import Ledger
 from tasks.system import orphans
+from tasks.system.interrupt import StoppedForGood
 from tests.support.ledgers import created
 
 HOLD = """\
@@ -152,6 +153,30 @@ def test_a_wish_to_stop_is_for_one_life_only(ledger: Ledger) -> None:
     (ledger.path / "stop").touch()
     with Life(ledger) as running:
         assert not running.asked_to_stop
+
+
+@pytest.mark.parametrize("then", ["nothing", "end", "another", "handed over"])
+def test_a_wish_to_stop_holds_until_a_process_has_come_to_it(ledger: Ledger, then: str) -> None:
+    with Life(ledger, flow_run_id="f-1"):
+        (ledger.path / "stop").touch()  # and it is killed
+    if then == "end":
+        ledger.event("end", state="stopped")
+    if then == "handed over":
+        ledger.event("continued", flow_run_id="f-1")
+    with Life(ledger, flow_run_id="f-1" if then in ("nothing", "end") else "f-2") as resumed:
+        assert resumed.asked_to_stop == (then in ("nothing", "handed over"))
+
+
+def test_who_is_interrupted_after_a_wish_to_stop_has_come_to_it(ledger: Ledger) -> None:
+    def interrupted() -> None:
+        with Life(ledger, flow_run_id="f-1"):
+            (ledger.path / "stop").touch()
+            raise KeyboardInterrupt
+
+    with pytest.raises(StoppedForGood):
+        interrupted()
+    with Life(ledger, flow_run_id="f-1") as resumed:
+        assert not resumed.asked_to_stop
 
 
 def test_who_looks_whether_a_campaign_runs_does_not_keep_it_from_starting(ledger: Ledger) -> None:
