@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import math
 import os
 import re
 import shutil
@@ -22,6 +23,7 @@ from flows.spec.campaign_spec import CampaignSpec, besides_training
 from flows.spec.certify_options import MULTIPLE
 from flows.spec.environment import checked_environment
 from flows.views.status import stored_spec
+from tasks.certifying.ablation import ablation_runs, parts
 from tasks.certifying.group_design import ALPHA
 from tasks.certifying.transfer import arms_there
 from tasks.describe import setting
@@ -91,9 +93,13 @@ def cost(runner: Runner, runs: int | None = None) -> str:
 
 
 def longest(runner: Runner, runs: int | None, parallel: int) -> float:
-    """The most seconds that a certificate may take on so many slots. (runs: as in `cost`)"""
+    """The most seconds that a certificate and its ablation may take on so many slots. (runs: as in `cost`)"""
     environment, known = runner.environment, () if runner.elsewhere else runner.history
     in_turn = run_certificate.planned(runner, ALPHA, runs).in_turn(parallel)
+    if (champion := best(runner.history)) and runner.spec.advanced.ablation and not runner.is_apart:
+        changes = len(parts(champion, runner.history[0]))
+        mine, each = ablation_runs(changes, environment.deterministic)
+        in_turn += math.ceil((mine + changes * each) / parallel)
     return in_turn * (environment.budget_seconds + besides_training(environment, known))
 
 

@@ -13,12 +13,13 @@ import pytest
 from environments import LONGEST, Environment
 from environments.plugins import Refused
 from flows.engine import elsewhere, run_certificate
-from flows.engine.elsewhere import cost, multiple, runners
+from flows.engine.elsewhere import cost, longest, multiple, runners
 from flows.engine.run_certificate import next_look, nothing_to_certify, path_of, store
 from flows.engine.runner import Runner
 from flows.server.announcements import due
 from flows.views.status import document
 from tasks.certifying import holdout_uses
+from tasks.certifying.ablation import ablation_runs
 from tasks.certifying.group_design import ALPHA
 from tasks.certifying.transfer import Conditions
 from tasks.store.launch_files import LaunchRequest
@@ -148,6 +149,15 @@ def test_the_same_command_goes_on_with_the_environments_that_are_left(tmp_path: 
     settled(ledger, {"x": 50.0})
     another = runners(ledger, [first, second])
     assert [one.environment.name for one in another] == ["first", "second"], "it is refused, not passed over"
+
+
+def test_the_time_of_a_certificate_holds_that_of_the_ablation_after_it(tmp_path: Path) -> None:
+    (alone,) = runners(decided(tmp_path))
+    advanced = alone.spec.advanced.model_copy(update={"ablation": True})
+    both = replace(alone, spec=alone.spec.model_copy(update={"advanced": advanced}))
+    runs, more = run_certificate.planned(alone, ALPHA, 2).in_turn(1), sum(ablation_runs(changes=1))
+    assert longest(both, 2, 1) == pytest.approx(longest(alone, 2, 1) * (runs + more) / runs)
+    assert longest(replace(both, budget=4.0), 2, 1) == longest(replace(alone, budget=4.0), 2, 1), "none follows there"
 
 
 def test_parameters_alone_are_tried_in_another_program(tmp_path: Path) -> None:
