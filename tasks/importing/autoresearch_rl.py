@@ -103,6 +103,7 @@ class AutoresearchRL(Importer):
                 f"{path}: target.type {target.type!r} with train_cmd {target.train_cmd!r} trains nothing on this "
                 f"machine: give it type: command and a train_cmd"
             )
+        _check_paths(files)
         mutable = files.inside(policy.mutable_file)
         if policy.mutable_file and not mutable:
             raise Refused(f"{path}: policy.mutable_file: {policy.mutable_file!r} is no file below {files.workdir}")
@@ -133,6 +134,16 @@ def _root(path: Path, config: TargetConfig) -> Path:
         raise Refused(f"{path}: target.workdir: no folder above has {config.target.workdir!r}: correct it")
     names = (config.policy.mutable_file, config.policy.program_file, config.program_path)
     return next((folder for folder in above if all((folder / name).is_file() for name in names if name)), above[0])
+
+
+def _check_paths(files: _Files) -> None:
+    """Refuse what lies outside of the folder that paths are relative to: it would be copied."""
+    config = files.config
+    named = {"policy.program_file": config.policy.program_file, "program_path": config.program_path}
+    named |= {"target.workdir": config.target.workdir} if config.target.type == "command" else {}
+    for key, name in named.items():
+        if name and not (files.root / name).resolve().is_relative_to(files.root.resolve()):
+            raise Refused(f"{files.path}: {key}: {name!r} leads out of {files.root}: keep it below that folder")
 
 
 def _is_judged_apart(files: _Files, mutable: str) -> bool:

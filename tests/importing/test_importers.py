@@ -354,6 +354,8 @@ def test_a_repository_that_cannot_be_read_is_refused(
     [
         ("direction: min", "direction: down", "objective.direction"),
         ("workdir: examples/tiny", "workdir: examples/none", "target.workdir"),
+        ("workdir: examples/tiny", "workdir: /etc", "target.workdir: '/etc' leads out of"),
+        ("program_path: examples/tiny/program.md", "program_path: /etc/hostname", "program_path: .* leads out of"),
         ("type: command", "type: http", "trains nothing on this machine"),
         ("timeout_s: 20", "timeout_s: -1", "target.timeout_s"),
         ("  type: random", "  mutable_file: examples/tiny/none.py", "policy.mutable_file"),

@@ -318,4 +318,10 @@ def test_a_file_at_a_commit_is_read_without_running_the_repositorys_programs(tmp
     commit = git(tmp_path, "rev-parse", "HEAD")
     assert results_tsv.at_commit(tmp_path, commit, "train.toml") == "lr = 1\n"
     assert results_tsv.at_commit(tmp_path, "HEAD", "train.toml") is None
+    for key, value in {
+        "core.repositoryformatversion": "1", "extensions.partialClone": "origin", "remote.origin.promisor": "true",
+        "remote.origin.url": "ssh://nobody@127.0.0.1/x", "core.sshCommand": f"touch {ran}; false",
+    }.items():  # fmt: skip
+        git(tmp_path, "config", key, value)
+    assert results_tsv.at_commit(tmp_path, "1" * 40, "train.toml") is None, "it is not fetched"
     assert not ran.exists()

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from environments.plugins import Refused
+from flows.cli.problems.env_import import import_environment
 from tasks.importing import Imported, imported
 from tasks.importing.reading.sweep_parameters import converted
 
@@ -76,6 +77,11 @@ def read(place: Path) -> tuple[Imported, dict[str, Any]]:
             {"distribution": "q_uniform", "min": 0, "max": 1, "q": 0.25},
             {"type": "choice", "values": [0, 0.25, 0.5, 0.75, 1]},
         ),
+        ({"distribution": "q_uniform", "min": 1, "max": 10, "q": 2}, {"type": "choice", "values": [0, 2, 4, 6, 8, 10]}),
+        (
+            {"distribution": "q_log_uniform_values", "min": 32, "max": 64, "q": 8},
+            {"type": "choice", "values": [32, 40, 48, 56, 64]},
+        ),
         ({"distribution": "normal", "mu": 5, "sigma": 1}, {"type": "float", "low": 2.0, "high": 8.0}),
         ({"distribution": "beta", "a": 1, "b": 2}, {"type": "float", "low": 0.0, "high": 1.0}),
         ({"values": ["1e-3", 1e-3, 0.1, True]}, {"type": "choice", "values": [1e-3, 0.1, True]}),
@@ -87,6 +93,9 @@ def test_a_distribution_becomes_a_range(stated: dict[str, Any], table: dict[str,
         {key: made[key] for key in table} == pytest.approx(table)
         if "low" in table
         else made["values"] == table["values"]
+    )
+    assert {type(value) for value in made.get("values", ())} <= (
+        {int} if stated.get("q", 1) in (2, 8) else {int, float, bool}
     )
     assert bool(made.get("log")) == str(stated.get("distribution")).startswith("log")
 
@@ -157,6 +166,36 @@ def test_a_metric_that_ends_as_nan_is_no_score(tmp_path: Path) -> None:
     command = [sys.executable, "judge.py", ".", "result.json", "loss"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode and "is nan" in done.stderr and not (tmp_path / "result.json").exists()
+
+
+def test_a_folder_with_a_link_out_of_it_is_not_copied(tmp_path: Path) -> None:
+    folder = sweep(tmp_path / "mine")
+    (folder / "assets").mkdir()
+    (tmp_path / "private").write_text("a key")
+    (folder / "assets" / "key").symlink_to("../../private")
+    with pytest.raises(Refused, match=r"assets/key is a link out of .*assets.* readable"):
+        import_environment(str(folder / "sweep.yaml"), tmp_path / "here", "")
+    assert not (tmp_path / "here").exists()
+
+
+@pytest.mark.parametrize(
+    ("ends", "score"), [("", 2.31), ("val_loss: nan\n", None), ("step 2 | val_loss: -inf\n", None)]
+)
+def test_the_score_of_a_run_that_diverged_is_not_what_it_was_before(
+    tmp_path: Path, ends: str, score: float | None
+) -> None:
+    (tmp_path / "run.log").write_text(f"step 1 | val_loss: 2.31 | loss: info\n{ends}")
+    command = [
+        sys.executable,
+        "-m",
+        "tasks.importing.programs.metric_line",
+        str(tmp_path),
+        str(tmp_path / "r"),
+        "val_loss",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode == 0) == (score is not None), done.stderr
+    assert score is None or json.loads((tmp_path / "r").read_text())["score"] == score
 
 
 def test_a_program_above_the_yaml_is_found_and_one_elsewhere_is_not(tmp_path: Path) -> None:

@@ -97,9 +97,20 @@ def _put(root: Path, name: str, content: str | Path) -> None:
     if isinstance(content, str):
         path.write_text(content, "utf-8")
     elif content.is_dir():
+        _check_links(content)
         shutil.copytree(content, path, ignore=shutil.ignore_patterns(*NOT_FROZEN), dirs_exist_ok=True)
     else:
         shutil.copy(content, path)
+
+
+def _check_links(folder: Path) -> None:
+    """Refuse a folder with a link that leads out of it: what is there, such as a key, would be copied."""
+    for path in folder.rglob("*"):
+        if path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()):
+            raise Refused(
+                f"{path} is a link out of {folder}, and what it leads to would be copied: remove it from a copy of the "
+                f"folder, and list {path.resolve()} under readable afterwards if the program needs it"
+            )
 
 
 def _account(made: Imported) -> str:

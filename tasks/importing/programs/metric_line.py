@@ -16,7 +16,7 @@ import re
 import sys
 from pathlib import Path
 
-NUMBER = r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
+NUMBER = r"([-+]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|(?i:nan|inf(?:inity)?)))"
 LINE = re.compile(rf"^\s*([A-Za-z][\w./-]{{0,60}})\s*[:=]\s*{NUMBER}\s*$")
 SAME = 1e-4
 TAIL_BYTES, MOST_FIGURES = 2**20, 40
@@ -61,6 +61,8 @@ def main() -> None:
     if not named and not reports:
         raise SystemExit(f"training printed no line {metric}: NUMBER; it printed {', '.join(numbers) or 'no number'}")
     score = (named or reports)[-1]
+    if not math.isfinite(score):  # what it was before the training diverged is no score
+        raise SystemExit(f"training ended with {metric} = {score}")
     if reports and math.isclose(score, reports[-1], rel_tol=SAME, abs_tol=SAME):
         score = reports[-1]  # the printed number is the reported one, rounded
     result.write_text(json.dumps({"score": score, "also": dict(list(numbers.items())[-MOST_FIGURES:])}))

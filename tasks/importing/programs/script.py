@@ -87,7 +87,7 @@ def train(config: dict[str, Any], out: Path) -> None:
         program.__dict__["__file__"] = str(script)
         sys.modules["__main__"], sys.argv = program, [str(script)]
         try:
-            exec(compile(tree, str(script), "exec"), program.__dict__)
+            exec(compile(tree, str(script), "exec", dont_inherit=True), program.__dict__)
         finally:
             sys.stdout = terminal
 

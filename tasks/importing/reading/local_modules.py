@@ -16,6 +16,10 @@ UP = 2
 UNREAD = frozenset({"__pycache__", ".git", ".venv", "node_modules"})
 
 
+OURS = frozenset({"blocks", "environments", "flows", "tasks"})
+"""Packages that are installed here alone: a repository that imports one of these names has its own."""
+
+
 @dataclass
 class LocalModules:
     """What a script imports from its repository, and what it needs besides."""
@@ -67,7 +71,8 @@ def _root(script: Path, name: str) -> Path | None:
     own, *above = [script.resolve().parent, *script.resolve().parents[1 : UP + 1]]
     if _has(own, top):
         return own
-    return next((folder for folder in above if _has(folder, top) and find_spec(top) is None), None)
+    is_installed = top not in OURS and find_spec(top) is not None
+    return None if is_installed else next((folder for folder in above if _has(folder, top)), None)
 
 
 def _has(folder: Path, top: str) -> bool:
@@ -85,5 +90,6 @@ def _files(root: Path, name: str) -> dict[str, Path]:
     top = name.partition(".")[0]
     if (package := root / top).is_dir():
         every = (path for path in sorted(package.rglob("*.py")) if not UNREAD & {*path.relative_to(root).parts})
-        return {path.relative_to(root).as_posix(): path for path in every if path.is_file()}
+        own = (path for path in every if path.is_file() and path.resolve().is_relative_to(root.resolve()))
+        return {path.relative_to(root).as_posix(): path for path in own}
     return {f"{top}.py": root / f"{top}.py"}

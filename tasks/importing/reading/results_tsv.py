@@ -65,10 +65,12 @@ def at_commit(folder: Path, commit: str, name: str) -> str | None:
     """A file of a repository as it was at a commit; None where it is not known. Nothing of the repository is run."""
     if not COMMIT.fullmatch(commit):
         return None
-    # cat-file neither filters nor converts, so no program that the repository's settings name is started.
+    # cat-file neither filters nor converts. A commit that is not there would be fetched, by a program that the
+    # repository's settings name.
+    alone = git_environment(GIT_NO_LAZY_FETCH="1", GIT_ALLOW_PROTOCOL="none")
     command = ["git", "--no-optional-locks", "-c", "safe.directory=*", "cat-file", "blob", f"{commit}:./{name}"]
     try:
-        done = subprocess.run(command, cwd=folder, env=git_environment(), capture_output=True, check=False, timeout=30)
+        done = subprocess.run(command, cwd=folder, env=alone, capture_output=True, check=False, timeout=30)
     except subprocess.TimeoutExpired:
         return None
     if done.returncode or len(done.stdout) > BLOB_BYTES:

@@ -143,7 +143,9 @@ def _range(name: str, stated: Mapping[str, Any], default: object) -> ConvertedPa
     if low > high or (base in LOG and low <= 0):
         raise Refused(f"parameters.{name}: {kind} from {low:g} to {high:g} is no range")
     lost = f"{kind}: on a log scale, not on its inverse" if base.startswith("inv") else ""
-    whole = base == "int_uniform"
+    whole = base == "int_uniform" or (step is not None and isinstance(stated.get("q", 1), int))
+    if step is not None:  # W&B rounds to multiples of q
+        low, high = round(low / step) * step, round(high / step) * step
     return number(low, high, whole=whole, log=base in LOG, step=step, default=default, lost=lost)
 
 
