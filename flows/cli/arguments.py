@@ -57,7 +57,10 @@ def placed(diff: str, what: str, program: Mapping[str, str], editable: Sequence[
     from tasks.editing.edits import diff_of
     from tasks.formats import NoEdit
     from tasks.llm.answers import changed
+    from tasks.store.lineage import PARAMS, without_parameters
 
+    if PARAMS not in program and not (diff := without_parameters(diff)).strip():
+        raise Refused(f"{what}: it changes nothing but {PARAMS}, which the lineage alone has: give parameters as such")
     try:
         return diff_of(program, {**program, **changed(diff, program, editable)})
     except (NoEdit, EditFailed) as wrong:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -24,6 +25,10 @@ from tasks.system.home import CODE, is_checkout
 from tasks.system.redact import Secret, known_secrets, scrub
 from tasks.trial import Trial
 
+PARAMS = "params.json"
+PARAMS_PART = re.compile(
+    rf"^diff --git a/{re.escape(PARAMS)} b/{re.escape(PARAMS)}\n(?:(?!diff --git ).*\n?)*", re.MULTILINE
+)
 WHO = "Nightshift <nightshift@localhost>"
 LOOSE = 200
 """Objects in files of their own from which on they are packed: some fifty trials."""
@@ -82,6 +87,11 @@ def patch(repository: Path, number: int) -> str:
     return _git(repository, "diff", "--no-color", "baseline", _ref(number)).decode(errors="replace")
 
 
+def without_parameters(diff: str) -> str:
+    """A diff of the lineage without what it says of PARAMS, which no program has."""
+    return PARAMS_PART.sub("", diff)
+
+
 def source_commit(folder: Path) -> str:
     """The commit of the user's repository in which a folder is; empty outside of one, or before its first commit.
 
@@ -109,7 +119,7 @@ def _stream(place: TrialDir, trial: Trial, program: tuple[str, ...], parent: str
             with file:
                 yield _file(name, file.read(), secrets)
     params = json.dumps(trial.proposal.params, indent=2, sort_keys=True) + "\n"
-    yield _file("params.json", params.encode(), secrets)
+    yield _file(PARAMS, params.encode(), secrets)
     if trial.number == 0:
         yield b"reset refs/heads/baseline\nfrom :1\n"
     yield b"get-mark :1\n"  # git answers with the hash

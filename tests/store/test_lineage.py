@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from environments.plugins import Refused
+from flows.cli.arguments import placed
+from tasks.editing.edits import patched
 from tasks.store import lineage
 from tasks.store.workspace import TrialDir
 from tasks.trial import History, Trial
@@ -110,6 +113,21 @@ def test_the_patch_of_a_trial_is_what_differs_from_the_baseline(tmp_path: Path, 
     assert "-version 0\n+version 1\n" in patch and '-  "x": 1.0\n+  "x": 2.0\n' in patch
     assert "net.py" not in patch
     assert lineage.patch(repository, 0) == ""
+
+
+def test_the_patch_of_a_trial_is_an_edit_of_the_program_without_its_parameters(
+    tmp_path: Path, repository: Path
+) -> None:
+    for trial in two_trials():
+        lineage.commit(repository, place_of(tmp_path, trial.number), trial, PROGRAM)
+    program, patch = {"train.py": "version 0\n", "lib/net.py": "net\n"}, lineage.patch(repository, 1)
+    edit = placed(patch, "--diff", program, ["train.py"])
+    assert patched(program, edit) == {**program, "train.py": "version 1\n"}
+    parameters = patch[: patch.index("diff --git a/train.py")]
+    with pytest.raises(Refused, match=r"nothing but params\.json"):
+        placed(parameters, "--diff", program, ["train.py"])
+    own = program | {"params.json": '{\n  "a": "\\u00e9",\n  "x": 1.0\n}\n'}
+    assert "params.json" in placed(parameters, "--diff", own, ["params.json"]), "a program that has such a file"
 
 
 def test_without_a_repository_there_are_no_commits(repository: Path) -> None:
