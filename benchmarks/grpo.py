@@ -139,10 +139,15 @@ class Training:
     """One training, as seen from outside: at each step its seconds since the start, and those of the processor."""
 
     marks: dict[int, tuple[float, float]]
-    """By steps done; 0 is ready."""
+    """By steps done, those that were reported; 0 is ready."""
     cpu_seconds: float
     peak_memory: int
     """In bytes."""
+
+    @property
+    def first(self) -> int:
+        """The first step that was reported: the trainer does so five times a second at most."""
+        return min(step for step in self.marks if step)
 
 
 def train(program: dict[str, str], config: Figures, place: Path) -> Training:
@@ -167,7 +172,7 @@ def train(program: dict[str, str], config: Figures, place: Path) -> Training:
                     marks[step] = (time.perf_counter() - began, used.user + used.system)
             time.sleep(0.02)
             ended, status, usage = os.wait4(running.pid, os.WNOHANG)
-    if status or not {0, 1, config["budget_steps"]} <= marks.keys():
+    if status or len(marks) < 3 or not {0, config["budget_steps"]} <= marks.keys():
         raise RuntimeError(f"a training failed: {(place / 'log').read_text()[-2000:]}")
     return Training(marks, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
 
@@ -184,13 +189,13 @@ def summary(rounds: Sequence[dict[str, Training]], batch: int) -> Figures:
 
     def speed(one: Training) -> float:
         """Without the first step, in which the libraries load what they had put off."""
-        last = max(one.marks)
-        return batch * (last - 1) / (one.marks[last][1] - one.marks[1][1])
+        first, last = one.first, max(one.marks)
+        return batch * (last - first) / (one.marks[last][1] - one.marks[first][1])
 
     of: dict[str, Callable[[Training], float]] = {
         "rollouts_per_cpu_second": speed,
-        "first_step_s": lambda one: one.marks[1][0],
-        "first_step_cpu_s": lambda one: one.marks[1][1],
+        "first_step_s": lambda one: one.marks[one.first][0],
+        "first_step_cpu_s": lambda one: one.marks[one.first][1],
         "process_cpu_s": lambda one: one.cpu_seconds,
         "peak_memory_mb": lambda one: one.peak_memory / 2**20,
     }

@@ -129,7 +129,7 @@ def reported(programs: Mapping[str, str], id: str, config: Mapping[str, object])
             (place / name).write_text(text)
         problem: dict[str, object] = {"id": id, "kwargs": {}, "max_episode_steps": None}
         fixed = {"device": "cpu", "out": str(place / "out"), "problem": problem, "resume": None, "init": None}
-        (place / "config.json").write_text(json.dumps({**config, **fixed}))
+        (place / "config.json").write_text(json.dumps({**fixed, **config}))
         subprocess.run([sys.executable, "train.py"], cwd=place, env=environment(), check=True)
         return [json.loads(line) for line in (place / "out/progress.jsonl").read_text().splitlines()[1:]]
 

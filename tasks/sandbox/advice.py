@@ -23,6 +23,7 @@ DENIED = re.compile(r"(?:No such file or directory|Permission denied|Read-only f
 """The operating system's words, with the path that Python puts behind them."""
 PROCESSES = ("Resource temporarily unavailable", "can't start new thread", "Thread creation failed", "pthread_create")
 MEMORY = ("MemoryError", "Cannot allocate memory", "bad_alloc", "can't allocate memory")
+NO_CUDA = ("Error 304", "cudaErrorOperatingSystem", "CUDA_ERROR_OPERATING_SYSTEM")
 NO_NETWORK = ("name resolution", "Network is unreachable", "No route to host", "Connection refused")
 OFFLINE = ("connect", "offline", "resolve")
 SHUT = ("Permission denied", "PermissionError", "Read-only file system", "Operation not permitted")
@@ -111,6 +112,9 @@ def _sandbox(level: Level, environment: Environment, words: str) -> str | None:
         )
     if any(sign in words for sign in NO_NETWORK) and not environment.network:
         return f"sandbox {level}: programs have no network: list data in `readable`, or set network = true"
+    if any(sign in words for sign in NO_CUDA) and (level == "landlock" or environment.network):
+        how = "network = true" if level == "bwrap" else f"sandbox {level}"
+        return f"{how}: NVIDIA's driver opens a Unix socket, which takes bubblewrap, and a program without a network"
     shut, paths = any(sign in words for sign in SHUT), DENIED.findall(words)[-1:]
     if level == "landlock" and ("SemLock" in words or "/dev/shm" in words):
         return "sandbox landlock: shared memory and multiprocessing's locks and queues need bubblewrap: install it"

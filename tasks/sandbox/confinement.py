@@ -108,9 +108,8 @@ def bwrap(view: VisiblePaths, *, cwd: Path, scratch_bytes: int) -> list[str]:
     if not root:
         command += ["--unshare-user", "--uid", str(NOBODY), "--gid", str(NOBODY)]
     command += ["--proc", "/proc", "--dev", "/dev", *_memory("/dev/shm", scratch_bytes)]
-    if view.gpu:
-        command += _folders_above(_gpu_devices())
-        command += _bind("--dev-bind", _gpu_devices())
+    gpu = _gpu_devices() if view.gpu else []
+    command += [*_folders_above(gpu), *_bind("--dev-bind", gpu)]
     command += ["--remount-ro", "/dev", *_memory("/tmp", scratch_bytes), "--perms", "0777", "--dir", HOME]
     seen = _seen(view)
     command += _folders_above((*seen, *view.writable))
@@ -124,8 +123,9 @@ def bwrap(view: VisiblePaths, *, cwd: Path, scratch_bytes: int) -> list[str]:
             command += _covered(package, view)
             covered += ["--remount-ro", str(package)]
     command += _bind("--bind", view.writable)
-    # In /proc a process may raise its own standing when memory is short.
-    command += [*covered, "--remount-ro", "/proc", "--remount-ro", "/"]
+    # In /proc a process may raise its own standing when memory is short. With a GPU it may do so: NVIDIA's driver, from
+    # 570 on, writes the names of its threads there, and gives up where it may not (error 304).
+    command += [*covered, *([] if gpu else ["--remount-ro", "/proc"]), "--remount-ro", "/"]
     command += ["--chdir", str(cwd), "--seccomp", str(FILTER_DESCRIPTOR), "--cap-drop", "ALL"]
     if not root:
         return [*command, "--"]

@@ -96,6 +96,17 @@ def test_a_file_of_the_campaign_in_a_home_below_tmp_is_not_taken_for_one_in_tmp(
     assert "to a program /tmp is" in advice(SANDBOXED[0], environment, denied.replace("/nights/", "/data/"))
 
 
+def test_who_finds_no_gpu_for_want_of_unix_sockets_is_told_what_has_them(tmp_path: Path) -> None:
+    closed = environments.load(quadratic(tmp_path / "env"))
+    online = closed.model_copy(update={"network": True})
+    words = (
+        "Unexpected error from cudaGetDeviceCount(). Error 304: OS call failed or operation not supported on this OS"
+    )
+    assert "sandbox landlock: NVIDIA's driver opens a Unix socket" in str(advice("landlock", closed, words))
+    assert "network = true: NVIDIA's driver opens a Unix socket" in str(advice("bwrap", online, words))
+    assert not advice("bwrap", closed, words)
+
+
 @pytest.mark.parametrize(
     "words", ["No module named 'evil'", "No such file or directory: 'x'", "Permission denied: '/tmp/x'"]
 )

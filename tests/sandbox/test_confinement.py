@@ -289,6 +289,28 @@ def test_a_gpu_is_there_in_a_sandbox_only_when_it_is_given(
     assert there == [gpu] * len(SYSTEM_GPU)
 
 
+@pytest.mark.skipif(not SYSTEM_GPU, reason="this machine's /dev holds only what every program gets")
+@pytest.mark.skipif("bwrap" not in SANDBOXED, reason="bubblewrap does not work here")
+@pytest.mark.parametrize(("asked", "there"), [(False, True), (True, False), (True, True)])
+def test_a_program_may_name_its_threads_in_proc_only_with_a_gpu_whose_driver_does_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: bool, there: bool
+) -> None:
+    monkeypatch.setattr(confinement, "GPU_DEVICES", tuple(path.name for path in SYSTEM_GPU if there))
+    code = (
+        "import json, threading\n"
+        "def name():\n"
+        "    try: open(f'/proc/self/task/{threading.get_native_id()}/comm', 'w').write('cuda')\n"
+        "    except OSError: named.append(False)\n"
+        "    else: named.append(True)\n"
+        "named = []\n"
+        "thread = threading.Thread(target=name)\n"
+        "thread.start()\n"
+        "thread.join()\n"
+        "print(json.dumps(named))\n"
+    )
+    assert answers(tmp_path, "bwrap", code, view=VisiblePaths((), (), gpu=asked)) == [asked and there]
+
+
 @pytest.mark.parametrize("level", SANDBOXED)
 def test_a_plan_carries_the_filter_of_its_level_and_the_depth_of_the_program(level: Level) -> None:
     argv = ["/bin/true"]
