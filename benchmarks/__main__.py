@@ -34,6 +34,7 @@ BENCHMARKS = {
     "decisions": Benchmark("25 min", "--campaigns 4 --nulls 4 --runs 20 --jobs 1"),
     "demos": Benchmark("2 h", "--demos 1 --fresh 1 --trials 2 --environment cartpole"),
     "edits": Benchmark("20 s", "--each 1"),
+    "gpu": Benchmark("10 min", "--devices cpu --only judge --models tiny"),
     "grpo": Benchmark("5 min", "--rounds 1 --steps 2"),
     "headline": Benchmark("a week", "repeat --budget 2 --seeds 2 --episodes 2"),
     "known_edits": Benchmark("15 min", "measure --runs 2 --only ReLU"),
