@@ -22,6 +22,7 @@ import contextlib
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -43,6 +44,9 @@ from tasks.store.workspace import trainer_files
 
 Figures = dict[str, Any]
 SAMPLING = 0.1
+"""Seconds between two looks at the GPU."""
+UNMOVED = 20
+"""Steps after which a training without any reward is given up: a random model earns none (tasks/trainers/grpo.py)."""
 HALF = {
     "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14,
     "num_key_value_heads": 2, "max_position_embeddings": 2048, "tie_word_embeddings": True, "rope_theta": 1e6,
@@ -110,6 +114,8 @@ def main() -> None:
     parser.add_argument("--devices", nargs="+", default=["cpu", "cuda"], choices=["cpu", "cuda"])
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     options = parser.parse_args()
+    if not 2 <= options.steps < UNMOVED:
+        parser.error(f"--steps must be from 2 to {UNMOVED - 1}, got {options.steps}")
     gpu = Gpu.first()
     devices = [device for device in options.devices if device == "cpu" or gpu]
     rows: list[Figures] = []
@@ -271,7 +277,7 @@ def _length(place: Path) -> float:
     """Tokens of an answer, on average, as the training reported it."""
     lines = map(json.loads, (place / "out" / "progress.jsonl").read_text().splitlines())
     lengths = [line["metrics"]["length/mean"] for line in lines if "length/mean" in line.get("metrics", {})]
-    return sum(lengths) / len(lengths) if lengths else 0.0
+    return statistics.fmean(lengths)
 
 
 def judge(bench: Bench) -> Iterator[Figures]:
@@ -299,8 +305,7 @@ def _generated(model: Path, device: str, asked: Sequence[str], longest: int) -> 
     }  # fmt: skip
     began = time.perf_counter()
     command = [sys.executable, "-I", "-B", str(GENERATOR), "transformers", str(model), device]
-    pipe = subprocess.PIPE
-    quiet = subprocess.DEVNULL
+    pipe, quiet = subprocess.PIPE, subprocess.DEVNULL
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=quiet, text=True, env=variables()) as running:
         assert running.stdin is not None
         assert running.stdout is not None

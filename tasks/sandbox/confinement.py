@@ -50,6 +50,9 @@ HOME = "/tmp/home"
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 GPU_DEVICES = ("nvidia*", "nvidia-caps/*", "dri/*", "kfd", "dxg")
 """GPU devices below /dev: NVIDIA's (as its container toolkit binds them), AMD's DRI and KFD, WSL's DXG."""
+NAMES_THREADS = "/dev/nvidia*"
+"""Devices whose driver, from 570 on, writes the names of its threads to /proc/self/task, and gives up where it may not
+(CUDA error 304)."""
 COVER_BYTES = 4096
 """Most of a folder that covers one of our packages: it is to be empty, and 0 would mean any size."""
 GPU_FACTS = ("/sys", "/proc/driver/nvidia", "/etc/nvidia", "/etc/OpenCL", "/etc/vulkan")
@@ -123,9 +126,9 @@ def bwrap(view: VisiblePaths, *, cwd: Path, scratch_bytes: int) -> list[str]:
             command += _covered(package, view)
             covered += ["--remount-ro", str(package)]
     command += _bind("--bind", view.writable)
-    # In /proc a process may raise its own standing when memory is short. With a GPU it may do so: NVIDIA's driver, from
-    # 570 on, writes the names of its threads there, and gives up where it may not (error 304).
-    command += [*covered, *([] if gpu else ["--remount-ro", "/proc"]), "--remount-ro", "/"]
+    # In /proc a process may raise its own standing when memory is short.
+    closed = [] if any(device.match(NAMES_THREADS) for device in gpu) else ["--remount-ro", "/proc"]
+    command += [*covered, *closed, "--remount-ro", "/"]
     command += ["--chdir", str(cwd), "--seccomp", str(FILTER_DESCRIPTOR), "--cap-drop", "ALL"]
     if not root:
         return [*command, "--"]

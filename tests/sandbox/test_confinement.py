@@ -291,24 +291,28 @@ def test_a_gpu_is_there_in_a_sandbox_only_when_it_is_given(
 
 @pytest.mark.skipif(not SYSTEM_GPU, reason="this machine's /dev holds only what every program gets")
 @pytest.mark.skipif("bwrap" not in SANDBOXED, reason="bubblewrap does not work here")
-@pytest.mark.parametrize(("asked", "there"), [(False, True), (True, False), (True, True)])
-def test_a_program_may_name_its_threads_in_proc_only_with_a_gpu_whose_driver_does_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: bool, there: bool
+@pytest.mark.parametrize(("asked", "driver"), [(False, True), (True, False), (True, True)])
+def test_proc_is_open_to_a_program_only_with_a_gpu_whose_driver_names_threads_there_and_only_its_own_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: bool, driver: bool
 ) -> None:
-    monkeypatch.setattr(confinement, "GPU_DEVICES", tuple(path.name for path in SYSTEM_GPU if there))
+    monkeypatch.setattr(confinement, "GPU_DEVICES", tuple(path.name for path in SYSTEM_GPU))
+    monkeypatch.setattr(confinement, "NAMES_THREADS", str(SYSTEM_GPU[0]) if driver else "/dev/nvidia*")
     code = (
         "import json, threading\n"
-        "def name():\n"
-        "    try: open(f'/proc/self/task/{threading.get_native_id()}/comm', 'w').write('cuda')\n"
-        "    except OSError: named.append(False)\n"
-        "    else: named.append(True)\n"
-        "named = []\n"
-        "thread = threading.Thread(target=name)\n"
+        "def write():\n"
+        "    for path in (f'/proc/self/task/{threading.get_native_id()}/comm', '/proc/1/comm', '/proc/1/oom_score_adj',\n"
+        "                 '/proc/sys/kernel/core_pattern', '/proc/sysrq-trigger'):\n"
+        "        try: open(path, 'w').write('0')\n"
+        "        except OSError: written.append(False)\n"
+        "        else: written.append(True)\n"
+        "written = []\n"
+        "thread = threading.Thread(target=write)\n"
         "thread.start()\n"
         "thread.join()\n"
-        "print(json.dumps(named))\n"
+        "print(json.dumps(written))\n"
     )
-    assert answers(tmp_path, "bwrap", code, view=VisiblePaths((), (), gpu=asked)) == [asked and there]
+    written = answers(tmp_path, "bwrap", code, view=VisiblePaths((), (), gpu=asked))
+    assert written == [asked and driver, False, False, False, False]
 
 
 @pytest.mark.parametrize("level", SANDBOXED)
