@@ -47,7 +47,8 @@ def summary_points(
     """Metrics that compare campaigns. `gain` is positive if the champion is better, whichever way the metric points."""
     if not history:
         return []
-    moment = decided(campaign, history[-1])
+    # MLflow shows the newest value, and a trial that was run again was decided after those that follow it.
+    moment = max(decided(campaign, trial) for trial in history)
     first, champion = baseline(history), best(history)
     spared = [trial for trial in history if any(run.due and run.due.spared for run in trial.runs)]
     kinds = Counter(trial.verdict.kind for trial in history)
@@ -62,8 +63,11 @@ def summary_points(
     if champion and (means := _means(history)):
         gain = means[1] - means[0] if champion.score.higher_is_better else means[0] - means[1]
         values["gain"] = float(f"{gain:.9g}")
-    start = progress_points(campaign, first, history) if first else []
-    return [*start, *(found for key, value in values.items() for found in point(key, value, moment))]
+    points = progress_points(campaign, first, history) if first else []
+    if champion and any(trial.attempt > 1 for trial in history):
+        last = max(trial.number for trial in history)
+        points += point("champion/score", mean_of(history, champion.number), moment, last)
+    return [*points, *(found for key, value in values.items() for found in point(key, value, moment))]
 
 
 def state_tags(

@@ -21,7 +21,7 @@ from environments.plugins import Refused
 from tasks.certifying.certificate import Certificate
 from tasks.store import safe_read
 from tasks.store.workspace import TrialDir
-from tasks.system.daemon import running_at
+from tasks.system.daemon import Daemon, running_at
 from tasks.system.login import stored_login
 from tasks.system.redact import without_passwords
 from tasks.tracking import datasets, registry, schema
@@ -59,8 +59,12 @@ if TYPE_CHECKING:
 
 ENDED = {"finished": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}
 SCHEMES = ("sqlite", "http", "https", "postgresql", "mysql", "mssql", "databricks")
+DRIVERS = {"postgresql": "psycopg2", "mysql": "MySQLdb", "mssql": "pyodbc"}
+"""The modules that SQLAlchemy takes where the address names none."""
 Certificates = Sequence[Certificate]
 
+OWN = "mlflow.db"
+"""A home's own database."""
 MARK = "*"
 """Value of the tag `champion` on the run of the best trial."""
 LIGHT = "MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false"
@@ -72,6 +76,7 @@ class Mlflow(Tracker):
     def __init__(self, uri: str, home: Path, secrets: Mapping[str, str] | None = None) -> None:
         self.uri = uri
         self._store = Store(uri, home, secrets or {})
+        self.store = OWN if uri == _own(home) else str(self._store)
         self._experiments: dict[str, str] = {}
         self._parents: dict[str, str] = {}
         self._champions: dict[str, int] = {}
@@ -151,15 +156,15 @@ class Mlflow(Tracker):
         with self._reach() as client:
             points = [*summary_points(campaign, history, certificates), *certificate_points(campaign, certificates)]
             parent = self._summarise(client, campaign, history, certificates, points, status)
+            if client.get_run(parent).info.status != ENDED[status]:
+                ends = [decided(campaign, trial) for trial in history]
+                ends += [ended(campaign, one) for one in certificates]
+                end = max(ends, default=milliseconds(campaign.created))
+                client.set_terminated(parent, ENDED[status], end_time=end)
             with self._store.uploading(), safe_read.parcel(folder) as parcel:
                 if folder.is_dir():
                     safe_read.pack_campaign(folder, parcel)
                     client.log_artifacts(parent, str(parcel))
-            if client.get_run(parent).info.status != ENDED[status]:
-                ends = [decided(campaign, trial) for trial in history[-1:]]
-                ends += [ended(campaign, one) for one in certificates]
-                end = max(ends, default=milliseconds(campaign.created))
-                client.set_terminated(parent, ENDED[status], end_time=end)
 
     def urls(self, campaign: CampaignRecord) -> dict[str, str]:
         with self._reach() as client:
@@ -282,15 +287,18 @@ class Mlflow(Tracker):
 def locate(stated: str | None, home: Path) -> Tracker:
     """Where to record: as stated, else the Block "nightshift", MLFLOW_TRACKING_URI, or sqlite in `home`.
 
-    Raises Refused if MLflow cannot record there or the store is of another version, ConnectionError if nothing answers
-    at PREFECT_API_URL.
+    Raises Refused if MLflow cannot record there or the store is of another version, ConnectionError if the Prefect
+    server that may have the Block does not answer.
     """
     if stated:
         return _tracker(stated, home)
     if saved := _saved_block(home):
         return _tracker(saved[0], home, saved[1])
-    default = f"sqlite:///{home.absolute() / 'mlflow.db'}"
-    return _tracker(os.environ.get("MLFLOW_TRACKING_URI") or default, home)
+    return _tracker(os.environ.get("MLFLOW_TRACKING_URI") or _own(home), home)
+
+
+def _own(home: Path) -> str:
+    return f"sqlite:///{home.absolute() / OWN}"
 
 
 def _tracker(uri: str, home: Path, secrets: Mapping[str, str] | None = None) -> Tracker:
@@ -300,7 +308,7 @@ def _tracker(uri: str, home: Path, secrets: Mapping[str, str] | None = None) -> 
     if not separator or scheme.partition("+")[0] not in SCHEMES:
         raise Refused(
             f"tracking cannot go to {without_passwords(uri)!r}: MLflow keeps nothing in plain folders any more. Give "
-            f"sqlite:///{home.absolute() / 'mlflow.db'}, the http(s) address of a server, or off"
+            f"{_own(home)}, the http(s) address of a server, or off"
         )
     if scheme.partition("+")[0] == "sqlite":
         if rest in ("", "/", "/:memory:"):
@@ -309,18 +317,29 @@ def _tracker(uri: str, home: Path, secrets: Mapping[str, str] | None = None) -> 
         path = Path(rest[1:]).absolute()
         schema.check(path)
         uri = f"sqlite:///{path}"
-    if scheme.partition("+")[0] == "postgresql" and find_spec(driver := scheme.partition("+")[2] or "psycopg2") is None:
-        raise Refused(
-            f"tracking cannot go to {without_passwords(uri)!r}: the driver {driver} is not installed: "
+    kind, _, driver = scheme.partition("+")
+    if kind in DRIVERS and find_spec(driver := driver or DRIVERS[kind]) is None:
+        remedy = (
             "pip install 'psycopg[binary]>=3.2,<4', the extra `postgres`, and write postgresql+psycopg://"
+            if kind == "postgresql"
+            else f"install it, or name another that SQLAlchemy knows, as in {kind}+DRIVER://"
         )
+        raise Refused(f"tracking cannot go to {without_passwords(uri)!r}: the driver {driver} is not installed: {remedy}")
     return Mlflow(uri.rstrip("/"), home, secrets)
+
+
+def api_with_blocks(home: Path) -> str | None:
+    """The Prefect API that may have the Block: the stated one, else that of the home's own server while it runs."""
+    if stated := os.environ.get("PREFECT_API_URL"):
+        return stated
+    note = Daemon(home / ".prefect", "server").living()
+    return note.url if note else None
 
 
 def _saved_block(home: Path) -> tuple[str, dict[str, str]] | None:
     """Address and credentials in the Tracking Block; None without a Prefect server or Block."""
-    api = os.environ.get("PREFECT_API_URL")
-    if not api:
+    api = api_with_blocks(home)
+    if api is None:
         return None
     import httpx
     from prefect.client.orchestration import get_client
@@ -339,7 +358,9 @@ def _saved_block(home: Path) -> tuple[str, dict[str, str]] | None:
     except ObjectNotFound:
         return None
     except httpx.TransportError as error:
-        raise ConnectionError(f"no Prefect server answers at PREFECT_API_URL={api}: start it, or unset it") from error
+        stated = "PREFECT_API_URL" in os.environ
+        where = f"PREFECT_API_URL={api}: start it, or unset it" if stated else f"{api}: `nightshift down` ends it"
+        raise ConnectionError(f"no Prefect server answers at {where}") from error
     block = Tracking.model_validate(saved.data)
     secrets = {
         "MLFLOW_TRACKING_USERNAME": block.username,

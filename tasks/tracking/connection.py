@@ -11,6 +11,7 @@ import http.client
 import logging
 import os
 import re
+import socket
 import sqlite3
 import ssl
 import threading
@@ -37,6 +38,8 @@ PROBE_SECONDS = 3.0
 TEMPORARY = (401, 403, 408, 429)
 """HTTP client errors that are no fault of the record."""
 _ENVIRONMENT = threading.RLock()
+DATABASE_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
+"""The usual ones, by kind of database."""
 ADDRESSES = (
     ("experiments", "artifact_location"), ("runs", "artifact_uri"), ("logged_models", "artifact_location"),
     ("model_versions", "source"), ("model_versions", "storage_location"), ("trace_tags", "value"),
@@ -67,7 +70,7 @@ class Store:
     def __init__(self, uri: str, home: Path, secrets: Mapping[str, str]) -> None:
         self.uri = uri
         self.home = home
-        self.served = not re.match(r"(sqlite|postgresql|mysql|mssql)\b", uri)
+        self.served = not re.match(rf"(sqlite|{'|'.join(DATABASE_PORTS)})\b", uri)
         """Whether a server stands before the data, and knows the artifact root."""
         self._secrets = secrets
         self._database = Path(uri.removeprefix("sqlite:///")) if uri.startswith("sqlite:") else None
@@ -96,11 +99,15 @@ class Store:
 
     @contextmanager
     def uploading(self) -> Iterator[None]:
-        """Turn any failure into Unreachable: the artifact store is a plug-in of MLflow, and may raise anything."""
+        """Turn any failure into Unreachable: the artifact store is a plug-in of MLflow, and may raise anything.
+
+        Where MLflow itself still answers, other records may go through: RecordRejected.
+        """
         try:
             yield
         except Exception as error:
-            raise Unreachable(self.problem(error)) from error
+            self._probe()
+            raise RecordRejected(self.problem(error)) from error
 
     def lock(self, seconds: float = 10) -> BaseFileLock:
         """A lock for looking up and creating in one step, shared by all processes of this home or database."""
@@ -131,6 +138,8 @@ class Store:
         elif self._database is not None and self._client is not None:
             # mlflow would keep writing into the deleted file without an error.
             raise Unreachable(f"{self} was deleted while it was in use: start again to make a new one")
+        elif not self.served and self._database is None:
+            probe_port(self.uri)
 
     def _open(self) -> MlflowClient:
         if self._client is None:
@@ -163,6 +172,23 @@ def probe_server(uri: str) -> None:
         reason = error
     if reason is not None:
         raise Unreachable(f"no MLflow server answers at {uri}: {reason}")
+
+
+def probe_port(uri: str) -> None:
+    """Return if something listens where a database server is said to be, within PROBE_SECONDS; else Unreachable.
+
+    Its driver would try for minutes. A local socket is left to the driver.
+    """
+    scheme, _, rest = uri.partition("://")
+    _, at, behind = rest.partition("@")  # a password may hold any other character
+    host, _, port = re.split(r"[/?]", behind if at else rest, maxsplit=1)[0].partition(":")
+    if not host:
+        return
+    try:
+        with socket.create_connection((host, int(port or DATABASE_PORTS[scheme.partition("+")[0]])), PROBE_SECONDS):
+            return
+    except (OSError, ValueError) as silent:
+        raise Unreachable(f"no database answers there: {silent}") from silent
 
 
 def probe_database(path: Path) -> None:

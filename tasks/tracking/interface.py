@@ -20,6 +20,9 @@ class Tracker:
     `certificates` are all that the campaign has, those of other environments included.
     """
 
+    store = ""
+    """The address, without a login; that of the home's own database is its name alone, since a home may be moved."""
+
     def open_campaign(self, campaign: CampaignRecord) -> str:
         """Record the campaign as running; returns the id of its run."""
         return ""

@@ -26,7 +26,7 @@ from tasks.tracking.client import locate
 from tasks.tracking.connection import RecordRejected, Unreachable
 from tasks.tracking.interface import Ending
 from tasks.tracking.logged_model import Champion
-from tasks.tracking.receipts import RECEIPT, is_traced, is_tracked, is_unclosed, unsent, wants_traces
+from tasks.tracking.receipts import RECEIPT, is_traced, is_left_open, is_tracked, is_unclosed, unsent, wants_traces
 from tasks.tracking.trial_run import CampaignRecord, TrialFiles
 from tasks.trial import History, Trial
 
@@ -85,7 +85,7 @@ class Outbox:
         certificates, looks = self.ledger.certificates(), unsent(self.ledger)
         if (self.waiting or looks) and not self._opened:
             self.tracker.open_campaign(self._campaign)
-            self.ledger.event("tracked", urls=self.tracker.urls(self._campaign))
+            self.ledger.event("tracked", urls=self.tracker.urls(self._campaign), store=self.tracker.store)
             self._opened = True
         for trial in list(self.waiting):
             interrupt.check()  # a slow server may have many to take, and the next process finds the rest
@@ -136,7 +136,7 @@ class Outbox:
             if not is_unclosed(self.ledger):
                 self._note(down, end=status)
         else:
-            if is_unclosed(self.ledger):
+            if is_unclosed(self.ledger) or is_left_open(self.ledger):
                 self.ledger.event("closed", state=status)
 
     def _refused(self, rejected: Unreachable, **which: int | str) -> None:

@@ -33,6 +33,19 @@ def is_unclosed(ledger: Ledger) -> bool:
     return bool(said) and said[-1]["event"] == "tracking"
 
 
+def is_left_open(ledger: Ledger) -> bool:
+    """Whether a campaign that is not running still runs in MLflow, since its process was cut off."""
+    events = ledger.events()
+    said = [event["event"] for event in events if event["event"] in ("tracked", "closed", "end") or "end" in event]
+    return bool(said) and said[-1] == "tracked"
+
+
+def store_of(ledger: Ledger) -> str | None:
+    """Where the campaign's last life recorded; None if nowhere, or before that was noted."""
+    said = [event.get("store") for event in ledger.events() if event["event"] == "tracked"]
+    return said[-1] if said else None
+
+
 def wants_traces(ledger: Ledger) -> bool:
     """Whether the campaign, as last started, records requests to language models."""
     path = ledger.path / "spec.toml"

@@ -193,7 +193,7 @@ def milliseconds(seconds: float) -> int:
 
 def trial_times(campaign: CampaignRecord, trial: Trial) -> tuple[int, int]:
     """Start of its first run and end of its last, in milliseconds; equal if nothing ran."""
-    every = (*trial.runs, *(rerun.run for rerun in trial.reruns))
+    every = (*trial.runs, *(rerun.run for rerun in trial.reruns if not rerun.calibrated))
     runs = [run for run in every if run.started > 0]
     start = min((run.started for run in runs), default=campaign.created)
     end = max((run.started + run.wall_seconds for run in runs), default=start)

@@ -116,6 +116,32 @@ def test_what_only_the_end_waits_for_is_sent_too(ledger: Ledger, shelf: Shelf) -
     assert (shelf.sent, shelf.ended) == ([0, 1], ["stopped"])
 
 
+def test_the_run_of_a_campaign_that_was_cut_off_is_ended_once(
+    ledger: Ledger, shelf: Shelf, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shelf.down = False
+    Outbox(ledger, None, None, decided(ledger, 2)).drain()
+    assert sync.sync(None, as_json=False) == 0
+    assert (capsys.readouterr().out, shelf.ended) == ("n: 1 record sent\n", ["stopped"])
+    assert sync.sync(None, as_json=False) == 0
+    assert (capsys.readouterr().out, shelf.ended) == ("nothing waits for MLflow\n", ["stopped"])
+
+
+def test_what_waits_is_not_sent_elsewhere_than_what_was_sent(ledger: Ledger, shelf: Shelf) -> None:
+    shelf.down, shelf.store = False, "https://team.example.org"
+    history = decided(ledger, 2)
+    outbox = Outbox(ledger, None, None, history)
+    outbox.drain()
+    shelf.down, shelf.store = True, "mlflow.db"
+    outbox.close("finished")
+    shelf.down = False
+    with pytest.raises(Refused, match=r"recorded in https://team\.example\.org.*would go to mlflow\.db.*--tracking"):
+        sync.sync("n", as_json=False)
+    assert shelf.ended == []
+    shelf.store = "https://team.example.org"
+    assert sync.send(ledger) == sync.Sent("n", 1, 0, "")
+
+
 def test_a_disk_that_is_nearly_full_stops_the_campaign_before_its_next_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

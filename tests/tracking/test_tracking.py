@@ -20,7 +20,17 @@ import pytest
 from pydantic import SecretStr
 
 from environments.plugins import Refused
-from tasks.tracking.client import LIGHT, CampaignRecord, Mlflow, Tracker, TrialFiles, Unreachable, locate
+from tasks.system.daemon import Daemon, Note, identity
+from tasks.tracking.client import (
+    LIGHT,
+    CampaignRecord,
+    Mlflow,
+    Tracker,
+    TrialFiles,
+    Unreachable,
+    api_with_blocks,
+    locate,
+)
 from tasks.tracking.connection import RecordRejected
 from tasks.tracking.trial_run import trial_tags
 from tasks.tracking.views import trials_view
@@ -381,6 +391,23 @@ def test_a_campaign_that_goes_on_is_summed_up_anew(store: Mlflow, campaign: Camp
     assert run.info.status == "FINISHED"
 
 
+def test_files_that_cannot_be_uploaded_hold_back_neither_other_trials_nor_the_end(
+    store: Mlflow, campaign: CampaignRecord, tmp_path: Path
+) -> None:
+    here = replace(campaign, environment="blocked")
+    store.open_campaign(here)
+    (store._store.home / "artifacts").mkdir(exist_ok=True)
+    (store._store.home / "artifacts/blocked").touch()
+    with pytest.raises(RecordRejected, match="Not a directory"):
+        store.log_trial(here, make_trial(), make_files(tmp_path))
+    (run,) = runs_of(store, here)
+    assert run.data.metrics["score"] == 312.5
+    with pytest.raises(RecordRejected, match="Not a directory"):
+        store.close_campaign(here, "finished", (), (), tmp_path)
+    (run,) = runs_of(store, here, "campaign")
+    assert run.info.status == "FINISHED"
+
+
 def test_a_campaign_without_a_single_trial_can_be_closed(
     store: Mlflow, campaign: CampaignRecord, tmp_path: Path
 ) -> None:
@@ -477,6 +504,28 @@ def test_a_plain_folder_is_refused_with_the_remedy(stated: str, tmp_path: Path) 
 def test_a_database_needs_a_file(stated: str, tmp_path: Path) -> None:
     with pytest.raises(Refused, match="name a file"):
         locate(stated, tmp_path)
+
+
+@pytest.mark.parametrize("uri", ["mysql://me@host/db", "mssql+nonesuch://host/db", "postgresql+nonesuch://host/db"])
+def test_a_database_needs_its_driver(uri: str, tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="the driver (MySQLdb|nonesuch) is not installed: "):
+        locate(uri, tmp_path)
+
+
+def test_the_block_may_be_in_the_homes_own_server_while_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    assert api_with_blocks(tmp_path) is None
+    own = Daemon(tmp_path / ".prefect", "server")
+    own.write(Note("http://127.0.0.1:4200/api", os.getpid(), 0.0, identity(os.getpid())))
+    assert api_with_blocks(tmp_path) == "http://127.0.0.1:4200/api"
+    monkeypatch.setenv("PREFECT_API_URL", "http://team/api")
+    assert api_with_blocks(tmp_path) == "http://team/api"
+
+
+def test_a_store_is_known_by_its_address_without_a_login_and_the_homes_own_by_its_name(tmp_path: Path) -> None:
+    assert locate(f"sqlite:///{tmp_path}/mlflow.db", tmp_path).store == "mlflow.db"
+    assert locate(f"sqlite:///{tmp_path}/other.db", tmp_path).store == f"sqlite:///{tmp_path}/other.db"
+    assert locate("https://me:secret@host/x", tmp_path).store == "https://host/x"
 
 
 def test_what_is_stated_goes_before_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

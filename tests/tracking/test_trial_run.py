@@ -26,9 +26,10 @@ from tasks.tracking.trial_run import (
     system_points,
     trial_note,
     trial_scalars,
+    trial_times,
 )
 from tasks.tracking.views import RunsPage, experiments_page, nights_view, trials_view
-from tasks.trial import History, Params, Proposal, ResourceSample, Run, Trial, Verdict, VerdictKind, best
+from tasks.trial import History, Params, Proposal, Rerun, ResourceSample, Run, Trial, Verdict, VerdictKind, best
 from tests.support.mlflow_records import BEGIN, make_trial
 
 NIGHT = CampaignRecord("night", "abc", "cartpole", "return/mean", True, None, 1.7e9, {}, ("lr", "gamma"))
@@ -162,6 +163,26 @@ def test_a_night_is_summed_up_in_single_points() -> None:
         "hours": 0.04,
     }
     assert {point.step for point in points} == {0}
+
+
+def test_after_a_trial_ran_again_the_newest_figures_are_those_without_its_luck() -> None:
+    before = night(100.0, 150.0, 120.0)
+    unlucky = replace(before[1], attempt=2, score=Score.of([90.0], True), verdict=Verdict("discard", "because"))
+    again = replace(unlucky, runs=(replace(before[1].runs[0], started=1.7e9 + 900),))
+    kept = replace(before[2], verdict=Verdict("keep", "because", "provisional"))
+    old, new = summary_points(NIGHT, before), summary_points(NIGHT, (before[0], again, kept))
+    assert [point for point in new if point.key == "gain"] == [("gain", 20.0, 1_700_000_936_000, 0)]
+    assert max(point.timestamp for point in old) < 1_700_000_936_000
+    assert [point for point in new if point.step == 2] == [("champion/score", 120.0, 1_700_000_936_000, 2)]
+
+
+def test_a_calibrated_run_does_not_make_a_trial_begin_before_its_campaign() -> None:
+    (first,) = night(100.0)
+    own, earlier = replace(first.runs[0], started=1.7e9 + 50), replace(first.runs[0], started=1.6e9)
+    calibrated = Rerun(0, earlier, first.score, calibrated=True)
+    assert trial_times(NIGHT, replace(first, reruns=(Rerun(0, own, first.score), calibrated))) == (
+        1_700_000_000_000, 1_700_000_065_000,
+    )  # fmt: skip
 
 
 def test_a_gain_is_positive_when_a_lower_score_is_better() -> None:

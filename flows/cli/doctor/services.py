@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 from pathlib import Path
 
 import httpx
@@ -21,14 +20,20 @@ from flows.views.own_servers import NO_LOGIN
 from tasks.system.commands import command_of
 from tasks.system.daemon import Daemon, answers, free_port, is_encrypted, page_of
 from tasks.tracking import schema
-from tasks.tracking.client import SCHEMES
-from tasks.tracking.connection import Unreachable, probe_database, probe_server, without_credentials
+from tasks.tracking.client import SCHEMES, api_with_blocks
+from tasks.tracking.connection import (
+    DATABASE_PORTS,
+    Unreachable,
+    probe_database,
+    probe_port,
+    probe_server,
+    without_credentials,
+)
 
 ASK_SECONDS = 3.0
 BLOCK = "/block_types/slug/nightshift-tracking/block_documents/name/nightshift"
 """Path of the saved block of blocks/tracking.py in Prefect's API. The answer holds no secrets."""
 SERVICES = (("server", "Prefect", server_process.FIRST_PORT), ("mlflow", "MLflow", mlflow_process.FIRST_PORT))
-DATABASE_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 
 
 def ports(home: Path) -> Check:
@@ -168,7 +173,8 @@ def where_recorded(home: Path) -> tuple[str, str]:
     Raises:
         ConnectionError: the Prefect server that may hold the block does not answer.
     """
-    if api := os.environ.get("PREFECT_API_URL", "").rstrip("/"):
+    if stated := api_with_blocks(home):
+        api = stated.rstrip("/")
         answer = _get(api, BLOCK, home)
         if answer is None or answer.status_code not in (200, 404):
             raise ConnectionError(f"the Prefect server at {public(api)} does not answer")
@@ -191,7 +197,7 @@ def problem(uri: str, home: Path) -> str:
         elif kind == "sqlite":
             return _problem_of_a_file(rest)
         elif kind in DATABASE_PORTS:
-            return _problem_of_a_database(rest, DATABASE_PORTS[kind])
+            probe_port(uri)
     except Unreachable as silent:
         return str(silent).replace(without_credentials(uri).rstrip("/"), public(uri))
     return ""
@@ -206,18 +212,6 @@ def _problem_of_a_file(rest: str) -> str:
         return ""
     above = next(folder for folder in path.parents if folder.exists())
     return "" if os.access(above, os.W_OK | os.X_OK) else f"it cannot be created: {above} is not writable"
-
-
-def _problem_of_a_database(rest: str, usual_port: int) -> str:
-    _, at, behind = rest.partition("@")  # a password may hold any other character
-    host, _, port = re.split(r"[/?]", behind if at else rest, maxsplit=1)[0].partition(":")
-    if not host:  # a local socket, which only its driver can open
-        return ""
-    try:
-        with socket.create_connection((host, int(port or usual_port)), timeout=ASK_SECONDS):
-            return ""
-    except (OSError, ValueError) as silent:
-        return f"no database answers there: {silent}"
 
 
 def public(uri: str) -> str:

@@ -16,7 +16,8 @@ from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger, readable
 from tasks.system.home import home
 from tasks.tracking.outbox import Outbox
-from tasks.tracking.receipts import waiting
+from tasks.tracking.receipts import is_left_open, store_of, waiting
+from tasks.trial import History
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def sync(name: str | None, as_json: bool) -> int:
     results, refused = list[Sent](), False
     for ledger in idle:
         try:
-            if waiting(ledger, ledger.history()):
+            if due(ledger, ledger.history()):
                 results.append(send(ledger))
         except Refused as fault:
             if name:
@@ -63,13 +64,29 @@ def sync(name: str | None, as_json: bool) -> int:
     return int(refused or any(result.waiting for result in results))
 
 
+def due(ledger: Ledger, history: History) -> int:
+    """Number of records that wait, with the end of a campaign that was cut off."""
+    return waiting(ledger, history) + is_left_open(ledger)
+
+
 def send(ledger: Ledger) -> Sent:
-    """Send the waiting records of a campaign that is not running."""
-    history = ledger.history()
-    before = waiting(ledger, history)
+    """Send the waiting records of a campaign that is not running.
+
+    Raises:
+        Refused: they would go elsewhere than the campaign's earlier ones.
+    """
+    history, tracking = ledger.history(), stored_spec(ledger).get("tracking")
+    before = due(ledger, history)
     flow_runs = [event.get("flow_run_id") for event in ledger.events() if event["event"] == "life"]
-    outbox = Outbox(ledger, stored_spec(ledger).get("tracking"), flow_runs[-1] if flow_runs else None, history)
+    outbox = Outbox(ledger, tracking, flow_runs[-1] if flow_runs else None, history)
+    recorded = store_of(ledger)
+    if not tracking and recorded and recorded != outbox.tracker.store:
+        raise Refused(
+            f"campaign {ledger.campaign.name!r} is recorded in {recorded}, and from here its records would go to "
+            f"{outbox.tracker.store or 'nowhere'}: set PREFECT_API_URL or MLFLOW_TRACKING_URI as where it ran, or "
+            f"`nightshift resume {ledger.campaign.name} --tracking ADDRESS`"
+        )
     end = state(ledger)
     outbox.close("finished" if end == "finished" else "failed" if end == "failed" else "stopped")
-    left = waiting(ledger, history)
+    left = due(ledger, history)
     return Sent(ledger.campaign.name, before - left, left, outbox.problem)
