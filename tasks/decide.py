@@ -115,7 +115,7 @@ def _simpler(
     known = utility(history, champion.number)
     fresh = tuple(rerun.score.utility for rerun in tried.again(champion.number))
     mean = sum(known + fresh) / len(known + fresh)
-    if tried.score.utility < mean - SIMPLER_SDS * level.sd:
+    if tried.score.utility < mean - SIMPLER_SDS * level.sd or _is_dominated(history, tried):
         return discard
     if kept_in_a_row(history) >= SIMPLER_KEEPS and not fresh:
         if any(rerun.of == champion.number for rerun in tried.reruns):
@@ -123,6 +123,14 @@ def _simpler(
         return Again(champion.number)
     words = f"simpler, and within {SIMPLER_SDS:g} run sd of trial {champion.number}'s mean; {weighed.words}"
     return _kept(history, environment, tried, Verdict("keep", words, weighed.level, seen, simpler=True))
+
+
+def _is_dominated(history: History, tried: JudgedTrial) -> bool:
+    """Whether the baseline scores no less, and is no less simple."""
+    first = reference(history)
+    assert first is not None, "a champion estimate begins with it"
+    before = utility(history, first.number)
+    return tried.score.utility <= sum(before) / len(before) and not is_simpler(history, tried.proposal, first)
 
 
 def _not_learned(history: History, tried: JudgedTrial) -> str | None:

@@ -305,26 +305,25 @@ def _tracker(uri: str, home: Path, secrets: Mapping[str, str] | None = None) -> 
     if uri == "off":
         return Tracker()
     scheme, separator, rest = uri.partition("://")
-    if not separator or scheme.partition("+")[0] not in SCHEMES:
+    kind, _, driver = scheme.partition("+")
+    if not separator or kind not in SCHEMES:
         raise Refused(
             f"tracking cannot go to {without_passwords(uri)!r}: MLflow keeps nothing in plain folders any more. Give "
             f"{_own(home)}, the http(s) address of a server, or off"
         )
-    if scheme.partition("+")[0] == "sqlite":
+    if kind == "sqlite":
         if rest in ("", "/", "/:memory:"):
             raise Refused(f"tracking cannot go to {uri!r}: name a file, as in sqlite:////tmp/mlflow.db")
         # A relative path would change with the working directory.
         path = Path(rest[1:]).absolute()
         schema.check(path)
         uri = f"sqlite:///{path}"
-    kind, _, driver = scheme.partition("+")
     if kind in DRIVERS and find_spec(driver := driver or DRIVERS[kind]) is None:
-        remedy = (
-            "pip install 'psycopg[binary]>=3.2,<4', the extra `postgres`, and write postgresql+psycopg://"
-            if kind == "postgresql"
-            else f"install it, or name another that SQLAlchemy knows, as in {kind}+DRIVER://"
-        )
-        raise Refused(f"tracking cannot go to {without_passwords(uri)!r}: the driver {driver} is not installed: {remedy}")
+        remedy = f"install it, or name another that SQLAlchemy knows, as in {kind}+DRIVER://"
+        if kind == "postgresql":
+            remedy = "pip install 'psycopg[binary]>=3.2,<4', the extra `postgres`, and write postgresql+psycopg://"
+        where = f"tracking cannot go to {without_passwords(uri)!r}"
+        raise Refused(f"{where}: the driver {driver} is not installed: {remedy}")
     return Mlflow(uri.rstrip("/"), home, secrets)
 
 

@@ -26,7 +26,7 @@ from tasks.tracking.client import locate
 from tasks.tracking.connection import RecordRejected, Unreachable
 from tasks.tracking.interface import Ending
 from tasks.tracking.logged_model import Champion
-from tasks.tracking.receipts import RECEIPT, is_traced, is_left_open, is_tracked, is_unclosed, unsent, wants_traces
+from tasks.tracking.receipts import RECEIPT, is_left_open, is_traced, is_tracked, is_unclosed, unsent, wants_traces
 from tasks.tracking.trial_run import CampaignRecord, TrialFiles
 from tasks.trial import History, Trial
 

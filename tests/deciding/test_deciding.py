@@ -460,6 +460,27 @@ def test_what_is_simpler_and_hardly_worse_is_kept_and_the_bar_stays(rule: Rule) 
     assert below.kind == plain.kind == "discard"
 
 
+@pytest.mark.parametrize(
+    ("value", "edit", "kind"),
+    [
+        (101.0, diff(FILE, FILE + FILE[:5]), "keep"),
+        (99.0, diff(FILE, FILE + FILE[:5]), "discard"),
+        (99.0, diff(FILE, FILE[:-1]), "keep"),
+    ],
+    ids=["above the baseline", "below it", "below it, with fewer lines than the baseline"],
+)
+def test_what_is_kept_for_being_simpler_is_better_or_simpler_than_the_baseline_too(
+    value: float, edit: str, kind: str
+) -> None:
+    """Runs differ by so much that all of these are within half a standard deviation of the champion's 120."""
+    history: History = (tried((), 100.0, 160.0, 40.0, params={"lr": 0.1}),)
+    longer = tried(history, 120.0, params={"lr": 0.1})
+    history += (replace(longer, proposal=replace(longer.proposal, edit=GROWN, parent=0)),)
+    one = simpler(history, value, params={"lr": 0.1}, edit=edit)
+    found = verdict_of(weigh(history, undemanding(), Greedy(), one))
+    assert (found.kind, found.simpler) == (kind, kind == "keep"), found
+
+
 def test_parameters_have_to_beat_the_record_and_not_a_simpler_keep_below_it() -> None:
     defaults = {"lr": 0.1, "gamma": 0.9, "layers": 2}
     history: History = (tried((), 70.0, 74.0, 66.0, params=defaults),)

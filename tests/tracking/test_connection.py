@@ -77,7 +77,7 @@ def test_a_server_in_trouble_is_not_there() -> None:
 def test_a_database_server_that_is_not_there_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tasks.tracking.client.find_spec", lambda _: True)  # its driver is never loaded
     before = time.monotonic()
-    with pytest.raises(Unreachable, match="no database answers there: .*refused"):
+    with pytest.raises(Unreachable, match=r"no database answers there: .*refused"):
         locate(f"postgresql+psycopg://me@127.0.0.1:{closed_port()}/db", tmp_path).open_campaign(CAMPAIGN)
     assert time.monotonic() - before < 1
 

@@ -508,11 +508,13 @@ def test_a_database_needs_a_file(stated: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("uri", ["mysql://me@host/db", "mssql+nonesuch://host/db", "postgresql+nonesuch://host/db"])
 def test_a_database_needs_its_driver(uri: str, tmp_path: Path) -> None:
-    with pytest.raises(Refused, match="the driver (MySQLdb|nonesuch) is not installed: "):
+    with pytest.raises(Refused, match=r"the driver (MySQLdb|nonesuch) is not installed: "):
         locate(uri, tmp_path)
 
 
-def test_the_block_may_be_in_the_homes_own_server_while_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_block_may_be_in_the_homes_own_server_while_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
     assert api_with_blocks(tmp_path) is None
     own = Daemon(tmp_path / ".prefect", "server")
