@@ -157,7 +157,7 @@ class CampaignOptions:
         group=EXECUTION, schema={"minLength": 1},
     )] = "here"
     seed: Annotated[int | None, Option(
-        help="Seed of every random draw. Default: drawn at random.",
+        help="Seed of proposals and trainings; the judge's draws are secret. Default: drawn at random.",
         group=SEARCH, fixed=True, bounds={"ge": 0, "lt": 2**31},
     )] = None
     tracking: Annotated[str | None, Option(
