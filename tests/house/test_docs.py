@@ -15,6 +15,7 @@ import pytest
 import environments
 from environments import plugins
 from tasks.evaluate import judge_run
+from tasks.llm.answers import changed
 from tasks.proposers import Proposer
 from tasks.store.workspace import TrialDir
 from tasks.train import run_program
@@ -230,3 +231,14 @@ def test_the_catalogue_of_deployments_parses_and_names_real_parameters() -> None
         flow, stated = getattr(importlib.import_module(module), name), deployment.get("parameters", {})
         assert set(stated) <= set(inspect.signature(flow.fn).parameters)
         assert stated.get("environment", "lunar_lander") in environments.bundled()
+
+
+def test_the_list_of_proposals_on_the_page_of_proposers_can_be_tried() -> None:
+    spec = tomllib.loads(block("docs/proposers.md", "toml", 'proposer = "scripted"'))
+    problem = environments.load(environments.find(spec["environment"]))
+    for entry in spec["advanced"]["options"]["proposals"]:
+        for name, value in entry.get("params", {}).items():
+            problem.space[name].check(value)
+        if "edit" in entry:
+            files = {"train.py": (CHECKOUT / "tasks/trainers/ppo.py").read_text()}  # the trainer's program
+            assert changed(entry["edit"], files, problem.editable) != files
