@@ -1,4 +1,4 @@
-"""The rules of the house: what stands where, who may import whom, and what the command line costs."""
+"""The rules of the house: how much there is of it, what stands where, who may import whom."""
 
 from __future__ import annotations
 
@@ -18,25 +18,12 @@ from environments import plugins
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PACKAGES = ("flows", "tasks", "blocks", "environments")
-HEAVY = (
-    "prefect",
-    "mlflow",
-    "torch",
-    "gymnasium",
-    "litellm",
-    "pandas",
-    "numpy",
-    "scipy",
-    "optuna",
-    "pydantic",
-    "httpx",
-)
 HEAVY_FOR_TESTS = re.compile(
     r"datasets|huggingface_hub|litellm|matplotlib|mlflow|optuna|peft|safetensors|sklearn|torch|transformers|trl|verifiers"
 )
 PYPROJECT = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
-MAX_LINES = 400
-MAX_LINES_OF_A_TRAINER = 600  # a trainer is one program, read from top to bottom; its parts are files
+SOURCE_LINES = 61_366
+"""Only ever lowered."""
 
 
 def run(*command: str, cwd: Path = CHECKOUT, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -95,78 +82,10 @@ def importable(path: Path) -> bool:
     return path.suffix == ".py" or (path / "__init__.py").is_file()
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_no_source_file_is_longer_than_the_limit(package: str) -> None:
-    too_long = [path for path in (CHECKOUT / package).rglob("*.py") if lines_of(path) > limit_of(path)]
+def test_the_source_has_no_more_lines_than_before() -> None:
+    files = [path for package in PACKAGES for path in (CHECKOUT / package).rglob("*.py")]
 
-    assert not too_long
-
-
-def lines_of(path: Path) -> int:
-    return len(path.read_text().splitlines())
-
-
-def limit_of(path: Path) -> int:
-    return MAX_LINES_OF_A_TRAINER if path.parent.name == "trainers" else MAX_LINES
-
-
-@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["env", "--help"], ["--version"]])
-def test_the_command_line_loads_nothing_heavy(arguments: list[str]) -> None:
-    code = f"import sys; from flows.cli.app import app; app({arguments!r}, result_action='return_value')"
-
-    done = run(sys.executable, "-c", f"{code}; print('heavy:', *sorted(set({HEAVY!r}) & set(sys.modules)))")
-
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "heavy:"
-
-
-def test_checks_of_a_campaign_and_single_runs_load_neither_prefect_nor_scipy() -> None:
-    modules = "flows.spec.campaign_spec, flows.cli.running.foreground, flows.cli.running.single_run, tasks.record"
-
-    done = run(sys.executable, "-c", f"import sys, {modules}; print({{'prefect', 'scipy'}} & set(sys.modules))")
-
-    assert done.stdout == "set()\n", done.stderr
-
-
-def test_a_status_loads_nothing_that_trains_sends_or_tests() -> None:
-    code = """if True:
-        import sys
-        import flows.cli.seeing.status
-        from tasks.deciding.level_filter import Observation, estimate
-        estimate((1.0, 2.0, 4.0), [Observation("point", 1.5), Observation("record", 5.0), Observation("point", 2, 2, 1)])
-        heavy = {"scipy", "prefect", "mlflow", "optuna", "flows.spec.campaign_spec", "tasks.tracking.client"}
-        print((heavy | {"tasks.sandbox.program", "tasks.remote.jobs"}) & set(sys.modules))
-    """
-
-    done = run(sys.executable, "-c", code)
-
-    assert done.stdout == "set()\n", done.stderr
-
-
-def test_what_reads_a_certificate_is_made_with_the_first_one() -> None:
-    code = """if True:
-        import flows.cli.seeing.status
-        from tasks.store import ledger, workspace
-        deferred = (ledger.CERTIFICATE, ledger.ABLATION, ledger.RERUNS)
-        print([each.pydantic_complete for each in deferred], workspace.TRIAL.pydantic_complete)
-    """
-
-    done = run(sys.executable, "-c", code)
-
-    assert done.stdout == "[False, False, False] True\n", done.stderr
-
-
-def test_a_list_of_campaigns_looks_neither_for_emoji_nor_at_its_end_for_garbage(tmp_path: Path) -> None:
-    code = """if True:
-        import gc, sys
-        from flows.cli.seeing.verbs import list_
-        list_()
-        print("rich._emoji_codes" in sys.modules, gc.get_freeze_count() > 0)
-    """
-
-    done = run(sys.executable, "-c", code, NIGHTSHIFT_HOME=str(tmp_path))
-
-    assert done.stdout.splitlines()[-1] == "False True", done.stderr
+    assert sum(len(path.read_text().splitlines()) for path in files) <= SOURCE_LINES
 
 
 def test_the_console_script_points_to_something_callable() -> None:
