@@ -1,49 +1,34 @@
-"""The campaign: propose, train, evaluate, decide, record, until a stopping criterion applies; then certify the
-champion.
+"""The campaign: propose, train, evaluate, decide, record, until a stop rule applies; then certify the champion.
 
-Every step but the record is a task whose result is a file in the campaign's directory (tasks/cache_key.py). So this
-function can be killed at any moment and called again: finished steps are read from their files, unfinished ones are
-done again. The only memory is `history`.
+Each step but the record is a Prefect task whose result is a file in the campaign's directory (tasks/checkpoint.py). So
+this can be killed at any moment and called again: finished steps are read from their files, and only what was under way
+is done again. The only memory is `night.history`: the trials in the order in which they were decided.
 """
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from prefect import State, allow_failure, flow
+from prefect.utilities.annotations import quote  # Prefect passes it on as it is
 
-from prefect import State, flow, runtime
-from prefect.states import Completed, Failed
-
-from flows.engine import chaining, launching, run_certificate, stopping
-from flows.engine.ahead import ProposingAhead
-from flows.engine.campaign_state import CampaignState
-from flows.engine.cancelling import cancellable, reported
-from flows.engine.next_trial import FULL, WAITS, next_trial, undone
-from flows.engine.preparation import ensure_prepared, warm_starts
-from flows.engine.recovery import check_progress, crash_the_dead, presence, wait_for_the_other, wait_for_the_server
-from flows.engine.redecide import finish_pending, hold_pending
-from flows.engine.slurm.request import request_of
-from flows.engine.worker_pool import WorkerPool
-from flows.report.seeing import record_at_the_end
-from flows.report.write import write_report
+from flows.engine.attempt import Attempt, Control, Measurement, Step
+from flows.engine.certifying import certify_at_the_end
+from flows.engine.launching import launch, request_of
+from flows.engine.night import Night, Terms, opened
+from flows.engine.proposing import next_turn
+from flows.engine.stopping import Stop, reached
 from flows.spec.advanced import Advanced
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.form import form
 from flows.spec.naming import campaign_name, first_after_start, flow_run_name, tag
 from flows.spec.refusal import fails_when_refused
-from flows.spending.budget import CampaignBudget, check_budget, gpus_of
-from flows.views import run_log
-from flows.views.artifacts import Artifacts
-from flows.views.status import CampaignEnd
-from tasks.record import reconcile
-from tasks.store.campaign_lock import Life
-from tasks.system.home import home
-from tasks.tracking.outbox import Outbox
-from tasks.tracking.sender import Sender
-
-LOOK_SECONDS = 2.0
-"""Interval of checks for an approval."""
-FIRST_LOOK_SECONDS = 0.25
-"""The same for a slot that the baseline needs no longer."""
+from tasks.bench import Bench
+from tasks.checkpoint import result_in, result_of
+from tasks.control import control
+from tasks.decide import decide
+from tasks.evaluate import evaluate
+from tasks.propose import Nothing, propose
+from tasks.record import record
+from tasks.train import train
 
 
 @form
@@ -68,65 +53,79 @@ def campaign(
     tracking: str | None = None,
     advanced: Advanced = Advanced(),
 ) -> State[str]:
-    """Improve an environment's program: propose, train, evaluate, decide, until a stopping criterion applies."""
+    """Improve an environment's program: propose, train, evaluate, decide, until a stop rule applies."""
     spec = CampaignSpec.of(
         environment=environment, name=campaign_name(name, environment), proposer=proposer, rule=rule,
         cancel=cancel, replicates=replicates, trials=trials, hours=hours, until=first_after_start(until),
         parallel=parallel, launch=launch, seed=seed, tracking=tracking, advanced=advanced,
     )  # fmt: skip
-    spec.check()
-    spec.loaded_proposer.preflight(check_budget(spec, home()))
-    launching.check(spec.launch, request_of(spec))
-    ledger, run = spec.open(), runtime.flow_run
-    if chaining.has_handed_over(ledger, run.id):
-        return chaining.hand_over(spec, ledger, len(ledger.history()))
-    wait_for_the_other(ledger, run.id)
-    with (
-        reported(ledger), cancellable(), Life(ledger, flow_run_id=run.id, page=run.ui_url) as life, presence(run.id),
-        ExitStack() as lent,
-    ):  # fmt: skip
-        check_progress(ledger, run.id)
-        spec.store(ledger)
-        crash_the_dead(ledger, run.id)
-        launching.end_left(ledger, spec.launch)
-        ensure_prepared(ledger, spec.launch)
-        slots = spec.slots(ledger.environment)
-        ledger.event("slots", parallel=spec.parallel, locks=slots.locks if spec.launch == "here" else {})
-        money = lent.enter_context(CampaignBudget(spec, ledger, gpus_of(spec, ledger.environment, slots)))
-        hold_pending(spec, ledger, finished := reconcile(ledger), money)
-        finished = finish_pending(spec, ledger, slots, finished)
-        outbox = Outbox(ledger, spec.tracking, run.id, finished)
-        with warm_starts(spec, ledger, ledger.environment), Artifacts(ledger, run.id, write_report) as artifacts:
-            artifacts.show(finished)
-            run_log.begin(ledger, finished)
-            chunk = len(finished), spec.parallel
-            before, full = chaining.shown_before(*chunk), chaining.full(*chunk)
-            with Sender(outbox) as sender, WorkerPool(spec.parallel) as pool:
-                state = CampaignState(spec, ledger, sender, slots, finished[:before], artifacts.show, money)
-                for number, proposal in undone(state, finished):
-                    state.trial(number, proposal)
-                ahead = ProposingAhead(state)
-                while not isinstance(coming := next_trial(state, pool, life, full), stopping.Stop):
-                    if coming == FULL:
-                        break
-                    if coming == WAITS:
-                        ahead.propose(pool, life, full)
-                        pool.wait(LOOK_SECONDS if state.history else FIRST_LOOK_SECONDS)
-                    else:
-                        pool.start(state.trial, *coming)
-            if not isinstance(coming, stopping.Stop):  # after the last trial was sent, and the sender met no fault
-                return chaining.hand_over(spec, ledger, len(state.history))
-            if coming.state == "finished" and run_certificate.is_due(state.runner):
-                coming = stopping.without_a_certificate(money.for_the_certificate(state.history)) or coming
-            if coming.state == "finished":
-                done = run_certificate.at_the_end(state.runner)
-                coming = coming if done else stopping.full(ledger.path) or stopping.ASKED
-            if coming.state == "finished":
-                record_at_the_end(ledger, spec.isolation.level, spec.advanced.allow_unsandboxed)
-            artifacts.show(state.history, CampaignEnd(coming.state, coming.reason))
-            run_log.end(ledger, state.history, coming.reason)
-        outbox.close(coming.state)  # with the certificate and the final picture
-        ledger.event("end", state=coming.state, reason=coming.reason)
-    wait_for_the_server(ledger)
-    message = f"{spec.name}: {coming.reason}"
-    return Failed(message=message) if coming.state == "failed" else Completed(message=message, data=spec.name)
+    with opened(spec) as night:
+        stop = search(night)
+        night.close(certify_at_the_end(night, stop, measure))
+    return night.state
+
+
+def search(night: Night, only: int | None = None) -> Stop:
+    """Try proposals, `parallel` at a time, until a stop rule applies. (only: run this trial again, and try no other)"""
+    under_way: list[Attempt] = []
+    while True:
+        stop = reached(night, under_way, only)
+        while stop is None and len(under_way) < night.spec.parallel:
+            coming = next_attempt(night, under_way)
+            if coming is None:
+                break  # a person, or a trial under way, has to end first
+            if isinstance(coming, Stop):
+                stop = coming
+            else:
+                under_way.append(coming)
+        if stop and not under_way:
+            return stop
+        night.wait(under_way)
+        for attempt in [one for one in under_way if one.is_idle]:
+            steps = attempt.next_steps(night)  # its training seeds, then the rerun or the control that a verdict needs
+            for step in steps:
+                attempt.add(step, measure(night, step, attempt))
+            if not steps:
+                settle(night, attempt)
+                under_way.remove(attempt)
+
+
+def next_attempt(night: Night, under_way: list[Attempt]) -> Attempt | Stop | None:
+    """The trial to begin: one to run again, the baseline, the inbox's next, one that was approved, or a proposer's."""
+    if again := night.rerun_due(under_way):
+        return again
+    while turn := next_turn(night, under_way):
+        asked = quote(turn.checks), quote(turn.proposer), quote(turn.fallback), quote(turn.brief)
+        proposed = propose.submit(turn.key, *asked, return_state=False)
+        proposal = result_of(proposed)
+        if isinstance(proposal, Nothing):
+            return turn.without(proposal)
+        if not turn.waits_for_approval(proposal):
+            return Attempt(night, turn.key, proposal, proposed)
+    return None
+
+
+def measure(night: Terms, step: Step, attempt: Attempt | None = None, bench: Bench | None = None) -> Measurement:
+    """Train once and judge the result: in a slot of this machine, or as a run of the deployment `trial`."""
+    bench, after = bench or night.bench, [attempt.proposed] if attempt and attempt.proposed else []
+    plan, allowance = quote(step.plan), night.allowance(step.plan, bench)
+    if night.spec.launch != "here":  # then the tasks below find their results
+        request = quote(request_of(night, step, bench))
+        after = [launch.submit(step.plan.key, bench, request, night.spec.launch, wait_for=after, return_state=False)]
+    if isinstance(step, Control):
+        rest = quote(step.trained), allowance, quote(night.reference)
+        return Measurement(
+            step.plan, control.submit(step.plan.key, bench, plan, *rest, wait_for=after, return_state=False)
+        )
+    early = night.early_stop(step.plan)
+    trained = train.submit(step.plan.key, bench, plan, early, wait_for=after, return_state=False)
+    judged = evaluate.submit(step.plan.key, bench, plan, trained, allowance, return_state=False)
+    return Measurement(step.plan, trained, judged)
+
+
+def settle(night: Night, attempt: Attempt) -> None:
+    """Decide a trial whose runs are complete, and record it."""
+    seen, problem, rule = quote(night.history), quote(night.environment), quote(night.rule)
+    runs = [allow_failure(future) for future in attempt.last_tasks]
+    verdict = decide(attempt.key, seen, problem, rule, quote(attempt.tried(night)), wait_for=runs, return_state=True)
+    night.remember(record(night.ledger, night.history, attempt.trial(night, result_in(verdict))))

@@ -19,22 +19,25 @@ from prefect.states import Completed, Failed
 
 import environments
 from environments.plugins import Refused
-from flows.engine.cancelling import cancellable
+from flows import campaign
+from flows.engine.attempt import Control, Train
 from flows.engine.deployment_run import NOT_SHARED
-from flows.engine.runner import Runner
+from flows.engine.night import Terms
+from flows.engine.recovery import cancellable
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.refusal import fails_when_refused
 from flows.views.status import stored_spec
-from tasks.cache_key import history_digest
+from tasks.bench import Bench, RunPlan
+from tasks.checkpoint import results_in
 from tasks.recipes import output, preparing
 from tasks.sandbox.confinement import outside
 from tasks.sandbox.isolation import check_given
 from tasks.store.launch_files import POLL_SECONDS, VISIBLE_SECONDS, Launches, LaunchRequest, NotShared
 from tasks.store.ledger import FORMAT, Campaign, Ledger, frozen_elsewhere
-from tasks.store.workspace import TrialDir
 from tasks.system import interrupt, orphans
 from tasks.system.clock import clock
 from tasks.system.home import home
+from tasks.task_key import history_digest
 
 if TYPE_CHECKING:
     from environments import Environment
@@ -73,22 +76,21 @@ def measure(path: Path, asked: LaunchRequest) -> None:
     ledger = open_at(path)
     ledger.verify()
     spec = CampaignSpec.of(**{**stored_spec(ledger), "launch": "here", "parallel": 1})
-    history, elsewhere = _history(ledger, asked), None
+    history, transfer = _history(ledger, asked), None
     if name := asked.elsewhere:
         frozen = environments.load(frozen_elsewhere(path, name) / "environment", {}, name)
-        elsewhere = preparing.laid(frozen, path.parent)
-    problem = elsewhere or ledger.environment
+        transfer = preparing.laid(frozen, path.parent)
+    problem = transfer or ledger.environment
     see_prepared(problem)
     check_given(spec.isolation.level, home(), outside(problem))
-    slots = spec.slots(problem)
-    runner = Runner(spec, ledger, history, slots, elsewhere, asked.budget, launched=True)
-    if asked.step == "untrained":
-        runner.control(asked.at.number, asked.proposal, asked.siblings[0])
-    else:
-        runner.measure(
-            asked.at.number, asked.proposal, asked.at.part, asked.purpose, asked.siblings, asked.early,
-            TrialDir(path / asked.place), asked.judged, asked.block,
-        )  # fmt: skip
+    bench = Bench(ledger, spec.isolation, spec.slots(problem), 1, transfer, asked.budget, launched=True)
+    plan = RunPlan(asked.at, asked.proposal, asked.place, asked.purpose, asked.early, asked.judged, asked.block)
+    step = Control(plan, asked.siblings[0]) if asked.step == "untrained" else Train(plan)
+    with results_in(ledger.results):
+        made = campaign.measure(Terms(spec, ledger, history, bench), step)
+        while not made.waited_for.done():
+            interrupt.wait(POLL_SECONDS)
+        made.last_task.result(raise_on_failure=False)
 
 
 def open_at(path: Path) -> Ledger:
@@ -107,7 +109,7 @@ def _history(ledger: Ledger, asked: LaunchRequest) -> History:
     deadline = clock() + VISIBLE_SECONDS
     while True:
         history = ledger.history()[: asked.seen]
-        if (ledger.at(asked.at.number, asked.at.part), history_digest(history)) == (asked.at, asked.history):
+        if (ledger.key(asked.at.number, asked.at.part), history_digest(history)) == (asked.at, asked.history):
             return history
         if clock() > deadline:
             raise Refused(

@@ -7,9 +7,11 @@ one machine and one budget (tasks/deciding/comparable.py). What counts as better
 
 from __future__ import annotations
 
+from prefect import State, task
+
 from environments import Environment
 from tasks import task_messages
-from tasks.cache_key import At, stored
+from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, machine_failed, run_name
 from tasks.deciding import halving
 from tasks.deciding.champion_estimate import FELL, MISREPORTED, champion_estimate, reference, utility
 from tasks.deciding.comparable import STRAYS, compared, strays, unmeasured
@@ -18,6 +20,7 @@ from tasks.deciding.guards import fallen
 from tasks.deciding.simplicity import is_simpler, kept_in_a_row
 from tasks.deciding.values import Again, JudgedTrial, Weighed
 from tasks.rules import Rule
+from tasks.task_key import TaskKey, history_digest
 from tasks.trial import UNTOLD, History, Trial, Verdict, best
 
 UNTRAINED_SHARE = 0.5
@@ -35,12 +38,16 @@ class Untrained:
 Wanted = Verdict | Again | Untrained
 
 
-@stored("decide", task_messages.of_verdict)
-def decide(at: At, history: History, environment: Environment, rule: Rule, tried: JudgedTrial) -> Verdict:
+@task(
+    task_run_name=run_name, retries=RETRIES, retry_delay_seconds=RETRY_SECONDS, retry_condition_fn=machine_failed,
+    persist_result=True, result_serializer="json",
+    cache_key_fn=lambda _, given: f"{given['key']}/decide-{history_digest(given['history'])}",
+)  # fmt: skip
+def decide(key: TaskKey, history: History, environment: Environment, rule: Rule, tried: JudgedTrial) -> State[Verdict]:
     """The verdict on a trial whose runs are complete, given everything decided before it."""
     verdict = weigh(history, environment, rule, tried)
     assert isinstance(verdict, Verdict), f"{verdict} is still wanted"
-    return verdict
+    return ended(verdict, task_messages.of_verdict(verdict, tried.score))
 
 
 def weigh(history: History, environment: Environment, rule: Rule, tried: JudgedTrial) -> Wanted:

@@ -10,8 +10,11 @@ import math
 import os
 import selectors
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+
+from prefect import State, task
 
 from environments import FILE, Environment, judge_name
 from environments.effort import Allowance
@@ -19,7 +22,8 @@ from environments.judges import ComparisonBlock, Exam, Misbehaved, Use
 from environments.plugins import Refused
 from environments.score import Score
 from tasks import imports_ahead, judged_start, task_messages
-from tasks.cache_key import At, stored
+from tasks.bench import Bench, RunPlan
+from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, machine_failed, run_name
 from tasks.machine.slots import several_are_held
 from tasks.sandbox import confinement, outputs
 from tasks.sandbox.advice import advice, saves_elsewhere
@@ -32,19 +36,25 @@ from tasks.store.workspace import TrialDir
 from tasks.system import file_trees, interrupt
 from tasks.system.clock import clock
 from tasks.system.slot import NOWHERE, Slot
+from tasks.task_key import TaskKey
 from tasks.train import placeholders
 from tasks.trial import Run
 
 
-@stored("evaluate", task_messages.of_score)
-def evaluate(
-    at: At, environment: Environment, isolation: Isolation, place: TrialDir, run: Run, seed: int, use: Use,
-    slot: Slot, allowance: Allowance | None, block: ComparisonBlock | None = None,
-) -> Score:  # fmt: skip
-    """The judged score of a run; missing for a crashed one. A finished trial is never judged again."""
-    if settled := workspace.settled(place, at.part):
-        return settled[1]
-    return judge_run(at.marker, environment, isolation, place, run, seed, slot, use, allowance, block)
+@task(
+    task_run_name=run_name, retries=RETRIES, retry_delay_seconds=RETRY_SECONDS, retry_condition_fn=machine_failed,
+    persist_result=True, result_serializer="json", cache_key_fn=lambda _, given: f"{given['key']}/evaluate",
+)  # fmt: skip
+def evaluate(key: TaskKey, bench: Bench, plan: RunPlan, run: Run, allowance: Allowance | None) -> State[Score]:
+    """The judged score of a run; missing for a crashed one."""
+    bench.ledger.verify()  # the judge is the frozen one
+    environment, seed = bench.environment.at(plan.proposal.share), bench.seed(plan.use, plan.units or key)
+    with bench.slot(key) if run.status == "finished" else nullcontext(NOWHERE) as slot:
+        score = judge_run(
+            bench.own(key).marker, environment, bench.isolation, bench.dir(plan), run, seed, slot, plan.use, allowance,
+            plan.block,
+        )  # fmt: skip
+    return ended(score, task_messages.of_score(score, run))
 
 
 def judge_run(

@@ -6,10 +6,12 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+from prefect import State, task
+
 from environments import plugins
 from environments.plugins import Refused
 from tasks import task_messages
-from tasks.cache_key import At, stored
+from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, machine_failed, run_name
 from tasks.deciding.halving import next_rung, unpromoted
 from tasks.editing.edits import EditFailed
 from tasks.numbers import number
@@ -21,7 +23,7 @@ from tasks.store import inbox, workspace
 from tasks.store.seeds import derive
 from tasks.system.clock import clock
 from tasks.system.files import write_atomic
-from tasks.task_messages import TaskMessage
+from tasks.task_key import TaskKey
 from tasks.trial import NOTHING_BOUGHT, Proposal, Trial, Usage, best
 
 PROPOSERS = "tasks.proposers"
@@ -29,24 +31,22 @@ INBOX = "inbox"
 """The proposer's name of a trial that came from the inbox."""
 
 
-def _message(proposal: Proposal | Nothing, _: object) -> TaskMessage:
-    if isinstance(proposal, Proposal):
-        return task_messages.of_proposal(proposal)
-    return task_messages.plain(f"nothing to try: {proposal.because or 'everything has been tried'}")
-
-
-@stored("propose", _message)
-def propose(at: At, checks: ProposalChecks, proposer: Proposer, fallback: Proposer, brief: Brief) -> Proposal | Nothing:
-    """The next proposal, or why there is none. A stored proposal is never remade."""
-    stored_at = checks.place.proposal
-    if stored_at.is_file():
-        return workspace.PROPOSAL.validate_json(stored_at.read_bytes())
+@task(
+    task_run_name=run_name, retries=RETRIES, retry_delay_seconds=RETRY_SECONDS, retry_condition_fn=machine_failed,
+    persist_result=True, result_serializer="json", cache_key_fn=lambda _, given: f"{given['key']}/propose",
+)  # fmt: skip
+def propose(
+    key: TaskKey, checks: ProposalChecks, proposer: Proposer, fallback: Proposer, brief: Brief
+) -> State[Proposal | Nothing]:
+    """The next proposal, or why there is none. It is also written as proposal.json, for people and other commands."""
     began = clock()
     proposal = from_inbox(checks, brief) or next_proposal(checks, proposer, fallback, brief)
-    if isinstance(proposal, Proposal):
-        proposal = replace(proposal, seconds=round(clock() - began, 3))
-        write_atomic(stored_at, workspace.PROPOSAL.dump_json(proposal, indent=2).decode() + "\n")
-    return proposal
+    if isinstance(proposal, Nothing):
+        reason = f"nothing to try: {proposal.because or 'everything has been tried'}"
+        return ended(proposal, task_messages.plain(reason))
+    proposal = replace(proposal, seconds=round(clock() - began, 3))
+    write_atomic(checks.place.proposal, workspace.PROPOSAL.dump_json(proposal, indent=2).decode() + "\n")
+    return ended(proposal, task_messages.of_proposal(proposal))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Record: a decided trial goes to the ledger, and from there to MLflow. Idempotent.
+"""Record: a decided trial goes into the campaign's files, from where MLflow gets it. Idempotent.
 
 It is no task of Prefect: it takes milliseconds, what it writes is its result, and `decide` has told the verdict. A task
 would be three events to the server for every trial, and a row that repeats another.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 
 import environments
 from environments import Environment, judge_name
@@ -17,8 +16,7 @@ from tasks.deciding.comparable import is_elsewhere
 from tasks.store import lineage, workspace
 from tasks.store.ledger import Ledger
 from tasks.system.files import write_atomic
-from tasks.tracking.sender import Sender
-from tasks.trial import History, Level, Trial, best, is_from, machine_of
+from tasks.trial import History, Level, Trial, best, machine_of
 
 COLUMNS = (
     "trial", "attempt", "commit", "score", "se", "n", "verdict", "level", "seconds", "steps", "peak_memory_gb",
@@ -26,75 +24,29 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def record(ledger: Ledger, sender: Sender, history: History, trial: Trial) -> Trial:
-    """Store a decided trial, and hand it to the sender; returns the trial as stored."""
-    settled = settle(ledger, history, trial)
-    sender.send(settled)
-    return settled
+def record(ledger: Ledger, history: History, trial: Trial) -> History:
+    """Write a decided trial into the ledger; returns the history with it.
 
-
-def settle(ledger: Ledger, history: History, trial: Trial) -> Trial:
-    """Write a decided trial into the ledger, unless it is there; returns the trial as stored."""
-    place = ledger.place(trial.number)
-    if known := workspace.finished(place):
-        return known
-    repository = ledger.path / "lineage.git"
+    trial.json comes last but for the table, which `reconcile` completes: a trial without one is decided again, by the
+    results of its tasks, and recorded under the same commit.
+    """
+    repository, place = ledger.path / "lineage.git", ledger.place_of(trial)
+    now = (*(one for one in history if one.number != trial.number), trial)
+    if trial.attempt > 1:
+        lineage.keep(repository, trial.number, trial.attempt - 1)
     commit = lineage.commit(repository, place, trial, program_files(ledger))
-    if trial.verdict.kind == "keep" and (champion := best((*history, trial))):
+    if (champion := best(now)) and (trial.attempt > 1 or champion is trial):
         lineage.crown(repository, champion.number)
     write_atomic(place.diff, lineage.patch(repository, trial.number))
     write_atomic(place.trial, _text(trial), lasting=True)
-    before, now = machine_of(history), machine_of((*history, trial))
-    if is_from(before, now):
-        with (ledger.path / "results.tsv").open("a") as file:
-            file.write(row(ledger.environment, trial, commit, trial.verdict.level, now))
-    else:
+    if trial.attempt > 1:
         rewrite(ledger)
-        left = sum(is_elsewhere(one, now) for one in history)
-        ledger.event("machine", trial=trial.number, now=now, before=before, not_comparable=left)
-    ledger.event("settled", trial=trial.number, verdict=trial.verdict.kind, score=trial.score.value)
-    return trial
-
-
-def resettle(ledger: Ledger, before: History, now: History) -> None:
-    """Store recomputed verdicts and mark the changed ones. A call completes what a kill cut off.
-
-    The record of the new attempt is written last. Until then the attempt is pending (tasks/store/attempts.py), and
-    the next process that takes the campaign recomputes everything.
-    """
-    repository, old = ledger.path / "lineage.git", {trial.number: trial for trial in before}
-    again = [trial for trial in now if trial.attempt != old[trial.number].attempt]
-    for trial in now:
-        if trial not in again and trial != old[trial.number]:
-            write_atomic(ledger.place_of(trial).trial, _text(trial))
-    for trial in again:
-        lineage.keep(repository, trial.number, old[trial.number].attempt)
-        place = ledger.place_of(trial)
-        lineage.commit(repository, place, trial, program_files(ledger))
-        write_atomic(place.diff, lineage.patch(repository, trial.number))
-    if champion := best(now):
-        lineage.crown(repository, champion.number)
-    _tell(ledger, now, again)
-    for trial in again:
-        write_atomic(ledger.place_of(trial).trial, _text(trial))
-    rewrite(ledger)
-
-
-def _tell(ledger: Ledger, now: History, again: Sequence[Trial]) -> None:
-    told = [{**event, "time": 0} for event in ledger.events()]
-
-    def once(kind: str, **facts: object) -> None:
-        if {"time": 0, "event": kind, **facts} not in told:
-            ledger.event(kind, **facts)
-
-    for trial in again:
-        verdict, score = trial.verdict.kind, trial.score.value
-        once("settled", trial=trial.number, verdict=verdict, score=score, attempt=trial.attempt)
-    for trial in now:
-        kinds = [*(was.kind for was in trial.was), trial.verdict.kind]
-        for was, kind in zip(trial.was, kinds[1:], strict=True):
-            facts = {"rerun": was.rerun, "attempt": was.attempt}
-            once("verdict", trial=trial.number, before=was.kind, now=kind, **facts)
+    else:
+        with (ledger.path / "results.tsv").open("a") as file:
+            file.write(row(ledger.environment, trial, commit, trial.verdict.level, machine_of(now)))
+    again = {"attempt": trial.attempt} if trial.attempt > 1 else {}
+    ledger.event("settled", trial=trial.number, verdict=trial.verdict.kind, score=trial.score.value, **again)
+    return now
 
 
 def _text(trial: Trial) -> str:

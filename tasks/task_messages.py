@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from environments.score import Score
 from tasks.system.redact import capped
 from tasks.trial import Proposal, Run, UntrainedControl, Verdict
 
-Arguments = Mapping[str, Any]
-"""Arguments of the task, by name."""
 LENGTH = 240
 """Characters of a message; the whole text is in the campaign's directory."""
 LOG_LENGTH = 4000
@@ -29,7 +25,7 @@ def of_proposal(proposal: Proposal) -> TaskMessage:
     return plain(f"{proposal.proposer or 'baseline'}: {proposal.rationale or 'no rationale'}")
 
 
-def of_run(run: Run, _: Arguments) -> TaskMessage:
+def of_run(run: Run) -> TaskMessage:
     if run.status == "crash":
         return _crash(run.error or "crash")
     how = f"stopped early: {run.due.reason}; " if run.status == "cancelled" and run.due else ""
@@ -39,8 +35,7 @@ def of_run(run: Run, _: Arguments) -> TaskMessage:
     return plain(f"{how}trained {run.seconds:.4g} s{steps}{reported}{note}")
 
 
-def of_score(score: Score, asked: Arguments) -> TaskMessage:
-    run: Run = asked["run"]
+def of_score(score: Score, run: Run) -> TaskMessage:
     if run.status != "finished":
         return plain(f"not judged: {in_short(run.error) if run.error else 'the run was stopped early'}")
     if score.value is None:
@@ -49,15 +44,15 @@ def of_score(score: Score, asked: Arguments) -> TaskMessage:
     return plain(f"score {score.value:.4g}{error}, {score.n} unit{'s' * (score.n != 1)}")
 
 
-def of_control(control: UntrainedControl, _: Arguments) -> TaskMessage:
+def of_control(control: UntrainedControl) -> TaskMessage:
     score = control.score
     if score.value is None:
         return plain(f"no score without training: {score.error}")
     return plain(f"score {score.value:.4g} without training")
 
 
-def of_verdict(verdict: Verdict, asked: Arguments) -> TaskMessage:
-    return plain(verdict_of(verdict, asked["tried"].score))
+def of_verdict(verdict: Verdict, score: Score) -> TaskMessage:
+    return _crash(verdict.reason) if verdict.kind == "crash" else plain(verdict_of(verdict, score))
 
 
 def verdict_of(verdict: Verdict, score: Score) -> str:

@@ -11,17 +11,18 @@ import signal
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import ClassVar, Literal
+
+from prefect import State, task
 
 from environments import FILE, Environment, plugins
 from environments.plugins import Refused
 from tasks import imports_ahead, remote_session, task_messages
-from tasks.cache_key import At, is_last_attempt, stored
-from tasks.cancellers import Canceller
+from tasks.bench import Bench, RunPlan
 from tasks.cancellers._early_stop import EarlyStop, Look
-from tasks.deciding.comparable import comparable
+from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, is_last_attempt, machine_failed, run_name
+from tasks.deciding.run_checks import plausible
 from tasks.editing.edits import EditFailed
 from tasks.editing.required_calls import missing_calls
 from tasks.machine.gpu_memory import Sampler
@@ -35,18 +36,22 @@ from tasks.sandbox.isolation import Isolation
 from tasks.sandbox.program import CannotStart, Program, Stopped
 from tasks.sandbox.progress import BadProgress, Failure, Progress
 from tasks.sandbox.reading.reader import Unreadable, read
+from tasks.spending.spent import note_rented
 from tasks.store import workspace
 from tasks.store.ledger import machine
 from tasks.store.workspace import TRAINERS, TrialDir
 from tasks.system.clock import clock
 from tasks.system.redact import clean
 from tasks.system.slot import NOWHERE, Slot
-from tasks.trial import TWENTIETHS, History, Params, Proposal, ResourceSample, Run
+from tasks.task_key import TaskKey
+from tasks.trial import TWENTIETHS, Params, Proposal, ResourceSample, Run
 
 UNSANDBOXED = (
     "the edit is refused: isolation is none, so it would run without a sandbox; `nightshift doctor` shows what this "
     "machine offers, --allow-unsandboxed runs it anyway"
 )
+SPARED = 10
+"""One in this many early stops is not carried out, as a check of the pruner."""
 NAMED = 3  # left-over processes that the log names; the rest are counted
 POLL_SECONDS, FINEST_POLL_SECONDS = 0.05, 0.005
 RAISED = "raised an exception"
@@ -68,26 +73,28 @@ class Cut:
     """Whether it is to show that the program works: one that has raised is a crash, even before it has ended."""
 
 
-@stored("train", task_messages.of_run)
-def train(
-    at: At,
-    environment: Environment,
-    isolation: Isolation,
-    program: Path,
-    place: TrialDir,
-    proposal: Proposal,
-    seed: int,
-    history: History,
-    canceller: Canceller | None,
-    spare: bool,
-    slot: Slot,
-) -> Run:
-    """One training run of a proposal in `place`. With `spare` it runs to its end, and an early stop is only noted."""
-    if settled := workspace.settled(place, at.part):
-        return settled[0]
-    seen, higher = comparable(history, machine()), environment.higher_is_better
-    look = None if canceller is None or proposal.is_short else partial(canceller.look, seen, higher_is_better=higher)
-    return run_program(at.marker, environment, isolation, program, place, proposal, seed, None, look, spare, slot)
+@task(
+    task_run_name=run_name, retries=RETRIES, retry_delay_seconds=RETRY_SECONDS, retry_condition_fn=machine_failed,
+    persist_result=True, result_serializer="json", cache_key_fn=lambda _, given: f"{given['key']}/train",
+)  # fmt: skip
+def train(key: TaskKey, bench: Bench, plan: RunPlan, look: Look | None = None) -> State[Run]:
+    """One training run of a proposal.
+
+    Args:
+        look: Why a run with this progress should end early. One run in SPARED goes on all the same, to measure what
+            early stopping costs.
+    """
+    environment, run = bench.environment.at(plan.proposal.share), None
+    try:
+        with bench.slot(key) as slot:
+            run = run_program(
+                bench.own(key).marker, environment, bench.isolation, bench.program, bench.dir(plan), plan.proposal,
+                bench.seed("train", key), None, look, bench.seed("spare", key) % SPARED == 0, slot,
+            )  # fmt: skip
+            run = plausible(environment, run, bench.ledger.path)
+    finally:
+        note_rented(bench.ledger, key, bench.dir(plan), run)
+    return ended(run, task_messages.of_run(run))
 
 
 def check(environment: Environment) -> None:

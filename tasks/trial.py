@@ -10,7 +10,9 @@ import json
 import math
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import AliasChoices, Field
 
 from environments.score import Score
 
@@ -199,7 +201,7 @@ UNTOLD = "not controlled: the baseline trains for so short a time that no progra
 
 @dataclass(frozen=True)
 class UntrainedControl:
-    """What a trial's program scores without training (tasks/untrained_control.py)."""
+    """What a trial's program scores without training (tasks/control.py)."""
 
     score: Score
     """Score of the trial's own program; missing if it left nothing to judge."""
@@ -244,8 +246,8 @@ class Trial:
     number: int
     """0 is the baseline."""
     attempt: int
-    settle: int
-    """Its place in the order of the decisions."""
+    order: Annotated[int, Field(validation_alias=AliasChoices("order", "settle"))]
+    """Its place in the order of the decisions, which only grows; `settle` in campaigns of version 0.6."""
     proposal: Proposal
     runs: tuple[Run, ...]
     """One per training seed."""
@@ -281,7 +283,7 @@ class Trial:
         own = {key: value for key, value in asdict(self.proposal).items() if key not in TIMES}
         proposal = {key: value for key, value in own.items() if key not in LATER or value != LATER[key]}
         reruns = ((rerun.of, rerun.score.value) for rerun in self.reruns)
-        seen = (self.number, self.attempt, self.settle, proposal, self.score.value, self.verdict.kind, *reruns)
+        seen = (self.number, self.attempt, self.order, proposal, self.score.value, self.verdict.kind, *reruns)
         return json.dumps(seen, sort_keys=True)
 
 
@@ -291,6 +293,11 @@ History = tuple[Trial, ...]
 def baseline(history: History) -> Trial | None:
     """The first trial, with the environment's own program and parameters; None before it is decided."""
     return next((trial for trial in history if trial.number == 0), None)
+
+
+def before(history: History, trial: Trial) -> History:
+    """What was decided before a trial."""
+    return tuple(other for other in history if other.order < trial.order)
 
 
 def best(history: History) -> Trial | None:

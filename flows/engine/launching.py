@@ -11,10 +11,13 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING
 
+from prefect import task
+from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.filters import FlowFilter, FlowFilterName
 from prefect.exceptions import ObjectNotFound
 
 from environments.plugins import Refused
+from flows.engine.attempt import Control, Step
 from flows.engine.deployment_run import FLOW, CannotLaunch, Child, DeploymentRun, Server, full_name
 from flows.engine.slurm import slurm_check, slurm_job
 from flows.engine.slurm.commands import SlurmAway, check_installed
@@ -22,14 +25,19 @@ from flows.engine.slurm.request import JobRequest
 from flows.engine.slurm.slurm_job import SlurmJob
 from flows.server.api import impatient_client
 from flows.spec.slurm_options import SLURM
+from tasks.bench import Bench
+from tasks.checkpoint import run_name
 from tasks.store.launch_files import Launches, LaunchRequest
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt
 from tasks.system.clock import clock
+from tasks.task_key import TaskKey, history_digest
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.responses import DeploymentResponse
+
+    from flows.engine.night import Terms
 
 MOST_DEATHS = 3
 """Launches of one run that may die of their machines, per process of the campaign."""
@@ -37,6 +45,23 @@ PAUSE_SECONDS = 30.0
 """Pause after a launch that died before it began: a Docker daemon or a node that restarts would refuse the next too."""
 ANSWER_SECONDS = 10.0
 """Time-out of one request to the server."""
+
+
+@task(task_run_name=run_name, cache_policy=NO_CACHE, persist_result=False, retries=0)
+def launch(key: TaskKey, bench: Bench, request: LaunchRequest, deployment: str) -> None:
+    """Have a run of a deployment make a training and its judgement, and return when their results are there."""
+    run_elsewhere(deployment, bench.ledger, request)
+
+
+def request_of(night: Terms, step: Step, bench: Bench) -> LaunchRequest:
+    """A step as it is sent to another machine."""
+    plan, other = step.plan, bench.environment.name != night.environment.name
+    return LaunchRequest(
+        plan.key, "untrained" if isinstance(step, Control) else "measure", plan.proposal, plan.folder,
+        len(night.history), history_digest(night.history), plan.use,
+        (step.trained,) if isinstance(step, Control) else (), plan.stops_early, plan.units, plan.block,
+        bench.environment.name if other else "",
+    )  # fmt: skip
 
 
 def check(launch: str, request: JobRequest | None = None) -> None:

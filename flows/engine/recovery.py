@@ -1,155 +1,93 @@
-"""Recovery of a campaign's flow run after a kill, and after an outage of the Prefect server.
+"""What a flow run says to the Prefect server of its own end, and of runs that were killed.
 
-A killed run is resumed by the server (automations.yaml), as the same flow run. After an outage the server may resume
-a run that is still alive: then the second process waits for the first, and the first reports that it is alive. A run
-that dies repeatedly without progress ends as Failed. During an outage a campaign goes on: tasks and results are
-local, and records are sent later. Only the final state of the flow run has to reach the server.
+A killed run is resumed by the server (automations.yaml), as the same flow run. During an outage of the server a
+campaign goes on: tasks and results are local.
 """
 
 from __future__ import annotations
 
-import contextvars
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from uuid import UUID
 
 import httpx
-from prefect import State
-from prefect.client.orchestration import get_client
-from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
-from prefect.settings import PREFECT_API_URL
-from prefect.states import Cancelled, Crashed, Running
+from prefect import State, runtime
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.exceptions import Abort, ObjectNotFound, Pause, PrefectHTTPStatusError, TerminationSignal
+from prefect.states import Cancelled, Crashed
 
-from environments.plugins import Refused
-from flows.engine.cancelling import last_asked
+from flows.report.write import write_report
 from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger
-from tasks.system import interrupt
-from tasks.system.clock import clock
-from tasks.system.daemon import answers
+from tasks.system.interrupt import StoppedForGood
 
-DEATHS = 10
-"""Consecutive processes of one flow run that may end without judging a single run."""
-LOOK_SECONDS = 2.0
-"""Interval of checks whether the other process has ended, or the server is back."""
-END_SECONDS = 300.0
-"""How long the end of a flow run waits for an absent server."""
-LEAVE_SECONDS = 2.0
-ASSERT_SECONDS = 5.0
-"""Interval of checks of this run's state at the server."""
-
-
-def crash_the_dead(ledger: Ledger, own: str | None) -> None:
-    """Mark the flow runs of earlier processes Crashed where the server still shows them as running.
-
-    The caller holds the campaign's lock, so they are dead. Runs that this server does not know are skipped.
-    """
-    with get_client(sync_client=True) as client:
-        for flow_run_id in {*_flow_runs(ledger)} - {own}:
-            try:
-                run = client.read_flow_run(UUID(flow_run_id))
-            except ObjectNotFound:
-                continue
-            if run.state is not None and not run.state.is_final():
-                as_asked = Cancelled if run.state.is_cancelling() else Crashed
-                ended: State[Any] = as_asked(message="its process was killed; the campaign goes on in another run")
-                client.set_flow_run_state(run.id, ended, force=True)
-
-
-def wait_for_the_other(ledger: Ledger, own: str | None) -> None:
-    """Wait until no other process of the same flow run holds the campaign."""
-    while own and campaign_lock.is_running(ledger) and _flow_runs(ledger)[-1:] == [own]:
-        interrupt.wait(LOOK_SECONDS)
-
-
-def check_progress(ledger: Ledger, own: str | None) -> None:
-    """Refuse to resume a flow run whose last DEATHS processes made no progress.
-
-    The flow run then fails, and a failed run is not resumed automatically. A manual Retry resets the count.
-    """
-    since: list[float] = []
-    for event in ledger.events():
-        if event["event"] == "life" and event.get("flow_run_id") == own:
-            since.append(event["time"])
-        elif event["event"] == "gave up":
-            since.clear()
-    before = since[:-1]  # without this process
-    if len(before) < DEATHS:
-        return
-    judged = (ledger.results / ledger.campaign.campaign_id).rglob("evaluate*")
-    if any(path.stat().st_mtime > before[-DEATHS] for path in judged):
-        return
-    ledger.event("gave up", flow_run_id=own, deaths=DEATHS)
-    raise Refused(
-        f"campaign {ledger.campaign.name!r} died {DEATHS} times in a row without finishing a run, and is not "
-        f"resumed any more: see its last trial (`nightshift logs {ledger.campaign.name}`) and the worker's log, mend "
-        f"that, then press Retry, or `nightshift resume {ledger.campaign.name}`"
-    )
+AWAY = (httpx.HTTPError, ObjectNotFound, PrefectHTTPStatusError)
+SECONDS = 10
+"""Time-out of a request."""
+ENDED = "ended by a person; Retry, or `nightshift resume`, goes on, and trains again only what was under way"
 
 
 @contextmanager
-def presence(own: str | None) -> Iterator[None]:
-    """Within the block, follow the state of this run at the Prefect server.
+def cancellable() -> Iterator[None]:
+    """Let a flow that a person cancels or stops within the block end as Cancelled, and not as Crashed, which is resumed.
 
-    A run that a person cancelled or paused is interrupted, also where no worker watches it. One that the server took
-    for dead is reported alive.
+    A worker ends the process by SIGTERM, and writes Cancelled itself once that has ended. A run without one, such as of
+    a terminal, writes it here.
+
+    Raises:
+        Abort: which ends the flow without another state.
     """
-    over = threading.Event()
-
-    def look_on() -> None:
-        while not over.wait(ASSERT_SECONDS):
-            follow_state(own, over)
-
-    # Prefect's settings, such as the server's address, are context variables.
-    context = contextvars.copy_context()
-    thread = threading.Thread(target=context.run, args=(look_on,), name="presence", daemon=True)
-    if own:
-        thread.start()
     try:
         yield
-    finally:
-        over.set()
-        if own:
-            thread.join(LEAVE_SECONDS)  # while the server is away its client retries for a minute
+    except (KeyboardInterrupt, TerminationSignal) as ending:
+        with suppress(*AWAY), _client() as client:
+            run = client.read_flow_run(UUID(str(runtime.flow_run.id)))
+            is_cancelled = run.state is not None and (run.state.is_cancelling() or run.state.is_cancelled())
+            if isinstance(ending, StoppedForGood) or (is_cancelled and runtime.deployment.id is None):
+                cancelled: State[Any] = Cancelled(message=ENDED)
+                client.set_flow_run_state(run.id, cancelled, force=True)
+                raise Abort(ENDED) from ending
+            if is_cancelled:
+                raise Abort(ENDED) from ending
+            if run.state is not None and run.state.is_paused():
+                raise Pause(state=run.state) from ending
+        raise
 
 
-def follow_state(own: str | None, over: threading.Event) -> None:
-    """Interrupt this process if a person cancelled or paused its run; set the run to Running if it was taken for dead.
+@contextmanager
+def reported(ledger: Ledger) -> Iterator[None]:
+    """Write the report once more if the block is cut off: the last one was written while the campaign ran.
 
-    The latter can happen after an outage. An absent server is asked again later.
+    Where another process runs the campaign, that one writes it.
     """
     try:
-        with get_client(sync_client=True, httpx_settings={"timeout": 10}) as client:
-            run = client.read_flow_run(UUID(str(own)))
-            if run.state is None or run.state.is_running() or over.is_set():
-                return
-            if last_asked(client, run.id):
-                interrupt.ask()
-            elif run.state.is_crashed() or run.state.name == "AwaitingRetry":
-                alive: State[Any] = Running(message="its process lives; the server had not heard of it for a while")
-                client.set_flow_run_state(run.id, alive, force=True)
-    except (httpx.HTTPError, ObjectNotFound, PrefectHTTPStatusError, ValueError):  # the last: a proxy's page, no JSON
-        return
+        yield
+    except BaseException:
+        try:
+            if ledger.history() and not campaign_lock.is_running(ledger):
+                write_report(ledger)
+        except Exception as fault:  # noqa: BLE001 (no fault of the report changes how the run ended)
+            with suppress(OSError):  # a full disk has no room for that either
+                ledger.event("view", failed="report", error=f"{type(fault).__name__}: {fault}")
+        raise
 
 
-def wait_for_the_server(ledger: Ledger) -> None:
-    """Return when the Prefect server answers, or after END_SECONDS. Called at the end of a campaign.
+def crash_earlier_runs(ledger: Ledger, own: str | None) -> None:
+    """Mark flow runs of earlier lives Crashed where the server still shows them as running.
 
-    Prefect's engine retries for about a minute to report the final state. If it fails, it takes that for a failure of
-    the flow run, and a finished campaign is shown as Failed, or as Running forever.
+    The caller holds the campaign's lock, so they are dead. Runs that this server does not know are skipped.
     """
-    url, began = PREFECT_API_URL.value(), clock()
-    if url is None or answers(url):
-        return
-    ledger.event("prefect", away="at the end", url=url)
-    while not (back := answers(url)) and clock() - began < END_SECONDS:
-        interrupt.wait(LOOK_SECONDS)
-    ledger.event("prefect", back=back, seconds=round(clock() - began, 1))
+    lives = [event for event in ledger.events() if event["event"] == "life" and event.get("flow_run_id")]
+    with _client() as client:
+        for flow_run_id in {event["flow_run_id"] for event in lives} - {own}:
+            with suppress(ObjectNotFound):
+                run = client.read_flow_run(UUID(flow_run_id))
+                if run.state is not None and not run.state.is_final():
+                    end = Cancelled if run.state.is_cancelling() else Crashed
+                    ended: State[Any] = end(message="its process was killed; the campaign goes on in another run")
+                    client.set_flow_run_state(run.id, ended, force=True)
 
 
-def _flow_runs(ledger: Ledger) -> list[str]:
-    """The flow run of each process of the campaign, in order."""
-    lives = (event for event in ledger.events() if event["event"] == "life")
-    return [event["flow_run_id"] for event in lives if event.get("flow_run_id")]
+def _client() -> SyncPrefectClient:
+    return get_client(sync_client=True, httpx_settings={"timeout": SECONDS})

@@ -9,16 +9,23 @@ import math
 import shlex
 import shutil
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from environments import Environment
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.numbers import number
 from tasks.sandbox.outputs import DISK_RESERVE
 from tasks.sandbox.program import MIB
+from tasks.store import attempts
+from tasks.store.ledger import ended_search
 from tasks.trial import History, Trial, baseline, best, tried
+
+if TYPE_CHECKING:
+    from flows.engine.attempt import Attempt
+    from flows.engine.night import Night
 
 WHOLE_ERROR = 1e-6
 """Of sums of shares of the budget."""
@@ -43,6 +50,39 @@ class Stop:
 
 ASKED = Stop("stopped", "asked to stop; `nightshift resume` goes on")
 NOTHING_LEFT = Stop("finished", "the proposer has nothing left to try")
+
+
+def reached(night: Night, under_way: Sequence[Attempt], only: int | None = None) -> Stop | None:
+    """Why no trial may follow those under way; None if one may.
+
+    Args:
+        only: The trial that is run again, after which the campaign ends as it had ended before.
+    """
+    spec, ledger, history = night.spec, night.ledger, night.history
+    asked = night.lock.asked_to_stop
+    if not asked and attempts.pending(ledger.trials).keys() - {one.number for one in under_way}:
+        return full(ledger.path)
+    budgets = math.fsum(one.proposal.share for one in under_way if one.number)
+    found = stop(spec, ledger.environment, history, night.lock.spent, asked, budgets)
+    if found is None and (shortage := night.money.shortage(history, {one.number: one.proposal for one in under_way})):
+        found = Stop("finished" if shortage.certifies else "stopped", shortage.reason)
+    if found is None or (found.state == "finished" and night.rule.certifies):
+        found = full(ledger.path) or found  # for a trial, or for the runs of a certificate
+    if only is None or asked or (found and found.state == "failed"):
+        return found
+    return as_before(night, ended_search(ledger), "a trial was run again before the others were done")
+
+
+def as_before(night: Night, before: Mapping[str, Any], otherwise: str) -> Stop:
+    """How a campaign ends that has done something after its search: as that had ended; otherwise, if it was cut off.
+
+    Args:
+        before: The event that ended the search; empty if it was cut off, or had failed.
+    """
+    if before.get("state") in ("finished", "stopped"):
+        return Stop(before["state"], before["reason"])
+    due = stop(night.spec, night.environment, night.history, night.lock.spent, asked=False)
+    return due or Stop("stopped", otherwise)
 
 
 def stop(
@@ -140,7 +180,7 @@ def _too_many_crashes(spec: CampaignSpec, history: History) -> Stop | None:
 def _without_improvement(history: History) -> float:
     """Trials since the champion, short ones by their share of the budget."""
     champion = best(history)
-    return math.fsum(trial.proposal.share for trial in history if champion is None or trial.settle > champion.settle)
+    return math.fsum(trial.proposal.share for trial in history if champion is None or trial.order > champion.order)
 
 
 def _hours(seconds: float) -> str:

@@ -87,7 +87,7 @@ def _more(history: History, command: str, document: Mapping[str, Any]) -> Iterat
     """Twice the limit that ended the search, if one did."""
     champion, spec, spent = best(history), document["spec"], document["spent"]["seconds"] / 3600
     trials, hours = spec["trials"], spec["hours"]
-    if champion is None or champion.number == 0 or champion.settle < 0.7 * len(history):
+    if champion is None or champion.number == 0 or champion.order < 0.7 * len(history):
         return
     why = f"The search was still finding better when it ended: its champion is trial {champion.number} of "
     why += f"{len(history) - 1}."

@@ -387,7 +387,7 @@ def besides_training(environment: Environment, history: History) -> float:
     """The longest time in seconds that a run took besides training."""
     longest = []
     for trial in history:
-        if "untrained" in trial.verdict.evidence:  # it holds a second start and judgement (tasks/untrained_control.py)
+        if "untrained" in trial.verdict.evidence:  # it holds a second start and judgement (tasks/control.py)
             continue
         runs = [*trial.runs, *(rerun.run for rerun in trial.reruns if not rerun.calibrated)]
         # Of runs side by side, which are judged side by side, the last is judged while none trains.

@@ -27,7 +27,7 @@ from flows.views.terminal import HEADING, before_line, clean, is_screen, put, tr
 from tasks.machine import slot_locks
 from tasks.spending.spent import SpendingReader
 from tasks.store import approval, campaign_lock, workspace
-from tasks.store.ledger import Ledger
+from tasks.store.ledger import Ledger, decided_trial
 from tasks.store.workspace import TrialDir
 from tasks.tracking.receipts import waiting as waiting_records
 from tasks.trial import History, Trial, best
@@ -263,9 +263,9 @@ class Follower:
             self._next += 1
         decided = {trial.number for trial in self.history} if self._open else set()
         for number in list(self._open):
-            trial = None if number in decided else workspace.finished(self.ledger.place(number))
+            trial = None if number in decided else decided_trial(self.ledger.place(number).path)
             if trial is not None:
-                self.history = tuple(sorted((*self.history, trial), key=lambda trial: trial.settle))
+                self.history = tuple(sorted((*self.history, trial), key=lambda trial: trial.order))
             if trial is not None or number in decided:
                 self._open.remove(number)
                 self._curves.clear()  # there may be another champion, and nobody looks at this one again

@@ -209,7 +209,7 @@ def campaign_progress(
     advanced, champion = spec.get("advanced", {}), best(history)
     patience = advanced.get("patience")
     if patience is not None:
-        since_champion = [trial for trial in history if champion is None or trial.settle > champion.settle]
+        since_champion = [trial for trial in history if champion is None or trial.order > champion.order]
         patience = max(patience - math.fsum(trial.proposal.share for trial in since_champion), 0)
     return CampaignProgress(
         trials, spec["trials"], spent, share, binds, ends, spec["hours"], deadline, patience, advanced.get("max_usd"),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from prefect import get_run_logger
 
 from flows.views.terminal import trial_line
-from tasks.cache_key import CRASH, is_kept
+from tasks.checkpoint import CRASH, has_result
 from tasks.describe import headline
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TrialDir
@@ -36,7 +36,7 @@ def resumed(ledger: Ledger, history: History) -> str:
     proposed = [path.parent for path in sorted(ledger.trials.glob("[0-9]*/proposal.json"))]
     begun = [TrialDir(path) for path in proposed if (path / "log.txt").exists()]
     cut_off = [int(place.path.name[:4]) for place in begun if not place.trial.exists()]
-    trained = [number for number in cut_off if is_kept(ledger.results, ledger.at(number), "train")]
+    trained = [number for number in cut_off if has_result(ledger.results, ledger.key(number), "train")]
     again = [number for number in cut_off if number not in trained]
     parts = [f"{len(history)} trial{'s' * (len(history) != 1)} read from files"] * bool(history)
     parts += [f"{_trials(trained)} trained already and judged now"] * bool(trained)

@@ -27,7 +27,7 @@ from tasks.plots.forest import forest
 from tasks.rules import Rule
 from tasks.spending.spent import spent
 from tasks.store import approval, campaign_lock, inbox
-from tasks.store.ledger import Ledger
+from tasks.store.ledger import Ledger, ended_search
 from tasks.store.provenance import fallbacks, incidents, sources
 from tasks.system.daemon import page_of
 from tasks.system.redact import clean
@@ -63,7 +63,7 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
         "direction": ledger.environment.direction,
         "step_budget": step_budget(ledger.environment),
         "state": how,
-        "reason": ending.reason if ending else campaign_lock.end_of_the_search(ledger).get("reason"),
+        "reason": ending.reason if ending else ended_search(ledger).get("reason"),
         "spec": spec,
         "seed": campaign.seed,
         "isolation": campaign.isolation,
@@ -156,7 +156,7 @@ def certifies(rule: str) -> bool:
 
 def state(ledger: Ledger) -> str:
     """running, finished, failed, stopped, or interrupted (its last life was cut off)."""
-    end = {"state": "running"} if campaign_lock.is_running(ledger) else campaign_lock.end_of_the_search(ledger)
+    end = {"state": "running"} if campaign_lock.is_running(ledger) else ended_search(ledger)
     return str(end.get("state", "interrupted"))
 
 

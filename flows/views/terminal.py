@@ -23,7 +23,7 @@ from environments.space import Value
 from tasks.describe import mean_of
 from tasks.numbers import number
 from tasks.task_messages import ReasonParts
-from tasks.trial import History, Proposal, Trial, baseline, best, is_from, machine_of
+from tasks.trial import History, Proposal, Trial, baseline, before, best, is_from, machine_of
 from tasks.verdict_styles import VERDICTS
 
 ASCII = str.maketrans("▁▂▃▄▅▆▇█·→…━─╸╺●┊", "_.,-=+*#.>~=-==o|")
@@ -133,8 +133,8 @@ def trial_line(trial: Trial, history: History) -> Text:
 
     What matters most comes first, since a screen cuts the line at its edge.
     """
-    kind, before = trial.verdict.kind, history[: trial.settle]
-    gain = _gain(trial, before)
+    kind, earlier = trial.verdict.kind, before(history, trial)
+    gain = _gain(trial, earlier)
     line = Text(f" {VERDICTS[kind].mark} {trial.number:>4}  ")
     believed = "confirmed" if trial.verdict.level == "confirmed" else kind
     line.append(f"{believed:<9}", VERDICTS[kind].style)
@@ -152,13 +152,13 @@ def trial_line(trial: Trial, history: History) -> Text:
         f"{known} more from a calibration" if known else "",
         f"{reruns} rerun{'s' * (reruns > 1)}" if reruns else "",
     ]
-    what = "the baseline" if trial.number == 0 else what_was_tried(trial.proposal, best(before))
+    what = "the baseline" if trial.number == 0 else what_was_tried(trial.proposal, best(earlier))
     parts = [
         (what, ""),
         (f"({', '.join(filter(None, notes))})" if any(notes) else "", "dim"),
         ("" if reason == what else reason, "red" if kind == "crash" else "dim"),
     ]
-    if kind in ("crash", "cancelled") or (before and better != (kind == "keep")):  # the numbers do not say why
+    if kind in ("crash", "cancelled") or (earlier and better != (kind == "keep")):  # the numbers do not say why
         parts = [parts[2], *parts[:2]]
     for words, style in parts:
         line.append(f"  {words}" if words else "", style)

@@ -17,7 +17,7 @@ def allowance(history: History, machine: str, budget_seconds: float, number: int
 
     Args:
         number: The trial that is run again. A champion with a control has been judged within half of what it needs
-            without training (tasks/untrained_control.py), so its own need counts, within what the search has granted.
+            without training (tasks/control.py), so its own need counts, within what the search has granted.
     """
     needs = _needs(history, machine, 0)
     granted = Allowance.of(needs, budget_seconds) if needs else None

@@ -51,23 +51,32 @@ class Earlier:
     run: Run
 
 
-def believed(
+def plausible(environment: Environment, run: Run, folder: Path) -> Run:
+    """The run, or the same run as a crash with the reason if it is implausible by itself. (folder: the campaign's)"""
+    if run.status != "finished":
+        return run
+    out = folder / run.dir
+    reason = of_one(environment, run, OutputTimes(outputs.newest(out / "out"), _elapsed(_reports(out))))
+    return replace(run, status="crash", error=reason) if reason else run
+
+
+def plausible_beside(
     environment: Environment, history: History, proposal: Proposal, run: Run, folder: Path, siblings: Sequence[Run] = ()
 ) -> Run:
-    """The run, or the same run as a crash with the reason if it is implausible.
+    """The run, or the same run as a crash with the reason if it is implausible beside others.
 
-    `folder` is the campaign's; `siblings` are other runs of the same proposal that are not in the history yet.
+    Args:
+        folder: The campaign's.
+        siblings: Other runs of the same proposal that are not in the history yet.
     """
     if run.status != "finished":
         return run
-    place = folder / run.dir
-    left = OutputTimes(outputs.newest(place / "out"), _elapsed(_reports(place)))
     proposals = {trial.number: trial.proposal for trial in history}
     earlier = [Earlier(f"trial {t.number}", t.proposal, other) for t in history for other in t.runs]
-    again = [rerun for t in history for rerun in t.reruns]
+    again = [rerun for t in history for rerun in t.reruns if rerun.of in proposals]
     earlier += [Earlier(f"a rerun of trial {one.of}", proposals[one.of], one.run) for one in again]
     earlier += [Earlier("another run of it", proposal, sibling) for sibling in siblings]
-    reason = of_one(environment, run, left) or against_others(environment, run, proposal, earlier, folder)
+    reason = against_others(environment, run, proposal, earlier, folder)
     return replace(run, status="crash", error=reason) if reason else run
 
 

@@ -194,7 +194,7 @@ def _recorded(
     ledger: Ledger, sides: list[_Side], judge: dict[str, Any], isolation: Isolation
 ) -> tuple[list[PlayedEpisode], dict[str, bytes]]:
     """Every side's episode, and the files that show them."""
-    environment, seed = ledger.environment, ledger.seed("recording", ledger.at(0))
+    environment, seed = ledger.environment, ledger.seed("recording", ledger.key(0))
     marker = f"{ledger.campaign.campaign_id}/recording-{os.getpid()}"
     readable = tuple(environment.folder / path for path in environment.readable)
     with _work(ledger.path) as folder, EpisodeStage(folder, isolation.level, readable, marker, SECONDS) as stage:

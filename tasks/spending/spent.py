@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any
 
-from tasks.cache_key import At
 from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TrialDir
+from tasks.task_key import TaskKey
 from tasks.trial import CONTROLS, NOTHING_BOUGHT, History, Run, Usage
 
 HOUR = 3600.0
@@ -263,7 +263,7 @@ def spent(ledger: Ledger, history: History, now: float | None = None) -> Spent:
     return SpendingReader(ledger).read(history, now)
 
 
-def note_rented(ledger: Ledger, at: At, place: TrialDir, run: Run | None = None) -> None:
+def note_rented(ledger: Ledger, key: TaskKey, place: TrialDir, run: Run | None = None) -> None:
     """Note what a run has paid so far for rented machines. Counted once, however often it is noted.
 
     Args:
@@ -276,7 +276,7 @@ def note_rented(ledger: Ledger, at: At, place: TrialDir, run: Run | None = None)
         run = Run("", 0, 0.0, "crash", usd=paid.usd, rented_gpus=paid.gpus)
     if run.usd != 0 or run.rented_gpus:
         ledger.event(
-            RENTED, key=f"{at.number}/{at.attempt}/{at.part}", number=at.number,
+            RENTED, key=f"{key.number}/{key.attempt}/{key.part}", number=key.number,
             seconds=paid.seconds or run.wall_seconds, usd=run.usd, gpus=run.rented_gpus,
         )  # fmt: skip
 
@@ -288,9 +288,9 @@ def note_removed_late(ledger: Ledger) -> None:
     for costs in sorted(ledger.path.rglob(jobs.COSTS)) if ledger.environment.remote else ():
         _, own, run = jobs.paid(costs).run.partition(f"{ledger.campaign.campaign_id}/")
         if own:
-            number, attempt, part, folder = run.split("/")  # At.marker, and the run's folder
+            number, attempt, part, folder = run.split("/")  # TaskKey.marker, and the run's folder
             part = folder if folder in CONTROLS else "" if part == "run-1" else part
-            note_rented(ledger, At("", "", int(number), int(attempt), part), TrialDir(costs.parent))
+            note_rented(ledger, TaskKey("", "", int(number), int(attempt), part), TrialDir(costs.parent))
 
 
 def note_bought(ledger: Ledger, usage: Usage) -> None:

@@ -1,43 +1,38 @@
-"""Attempts: trials that were run again, and which of their attempts is current.
+"""Attempts: a trial that is run again has another directory, beside the first.
 
-    runs/<campaign>/attempts.json   {"7": 2}; a trial that is not listed has one attempt
+    trials/0007/      its first attempt      trials/0007.2/   its second (0007.2-run-2/ and so on: further runs of it)
 
-The second attempt at trial 7 is in trials/0007.2/ (0007.2-run-2/ and so on), beside the first. Nothing is moved or
-removed, so a kill leaves nothing half done. The attempt's number is part of keys and seeds, so its results are new;
-the proposal stays with the first attempt. An attempt counts once it has a trial.json. Until then it is *pending*, and
-the attempt before it counts.
+The number of the attempt is part of keys and seeds, so its results are new; the proposal stays the same. An attempt
+whose directory has no trial.json is *pending*: the next process that takes the campaign runs it first.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-from pydantic import TypeAdapter
-
-from tasks.store.workspace import TrialDir
-from tasks.system.files import write_atomic
-
-FILE = "attempts.json"
-ATTEMPTS = TypeAdapter(dict[int, int])
+ATTEMPT = re.compile(r"(\d+)\.(\d+)")
 
 
-def current(campaign: Path) -> dict[int, int]:
-    """The current attempt at each trial that has several, by trial."""
-    try:
-        return ATTEMPTS.validate_json((campaign / FILE).read_bytes())
-    except FileNotFoundError:
-        return {}
+def current(trials: Path, number: int) -> int:
+    """The newest attempt at a trial, from 1."""
+    attempt = 1
+    while (trials / directory(number, attempt + 1)).is_dir():
+        attempt += 1
+    return attempt
 
 
-def pending(campaign: Path) -> dict[int, int]:
-    every = current(campaign).items()
-    places = {which: TrialDir(campaign / "trials" / directory(*which)) for which in every}
-    return dict(which for which, place in places.items() if not place.trial.is_file())
+def pending(trials: Path) -> dict[int, int]:
+    """The trials that are to be run again, with the number of the attempt, in order."""
+    again = (ATTEMPT.fullmatch(path.name) for path in trials.iterdir() if not (path / "trial.json").is_file())
+    return dict(sorted((int(one[1]), int(one[2])) for one in again if one))
 
 
-def begin(campaign: Path, number: int, attempt: int) -> None:
-    changed = current(campaign) | {number: attempt}
-    write_atomic(campaign / FILE, ATTEMPTS.dump_json(dict(sorted(changed.items()))).decode() + "\n")
+def begin(trials: Path, number: int) -> int:
+    """Begin another attempt at a trial; returns its number."""
+    attempt = current(trials, number) + 1
+    (trials / directory(number, attempt)).mkdir()
+    return attempt
 
 
 def directory(number: int, attempt: int, part: str = "") -> str:

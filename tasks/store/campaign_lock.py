@@ -1,63 +1,71 @@
-"""The process that runs a campaign, from taking its lock to releasing it; called a life.
+"""The lock of a campaign, and the process that holds it: a life.
 
-A campaign has one life at a time. A killed life frees its lock. It leaves its heartbeat, so that its hours count, and
-maybe processes, which the next life ends before it starts anything, and trials on other machines, which it adopts.
+A campaign has one life at a time. The kernel frees the lock of a killed one. What it left are the trainings that it
+had started, which the next life finds by their marker and ends before it starts anything, and `holder.json`, which
+says who it was and, by the time of its last change, until when its hours count.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import platform
 import threading
 import time
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import Any
+
+from filelock import FileLock, Timeout
 
 from environments.plugins import Refused
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt, orphans
 from tasks.system.clock import clock
 from tasks.system.commands import identity
+from tasks.system.files import write_atomic
 
-LOCK = "lock"
+LOCK, HOLDER, STOP = "lock", "holder.json", "stop"
 BEAT_SECONDS = 1.0
+PATIENCE_SECONDS = 1.0
+"""Whoever looks whether a campaign runs holds its lock for an instant."""
 SWEEP_SECONDS = 5.0
 """How long the removal of a trial on another machine may take; after that it is left to the next sweep."""
-NOTE_BYTES = 512
-"""Fixed length of the note in the lock file, so that one write replaces it."""
+DEATHS = 10
+"""Lives in a row that may end without a decided trial or a fresh run; then nobody resumes the campaign by itself."""
 
 
-class Life:
-    """Hold a campaign while running it; Refused if another process does."""
+class CampaignLock:
+    """Hold a campaign while running it. Refused if another process does.
 
-    def __init__(self, ledger: Ledger, **facts: object) -> None:
+    A process of the same flow run waits for its end instead: after an outage the Prefect server may resume a run whose
+    process is alive.
+    """
+
+    def __init__(self, ledger: Ledger, flow_run_id: str | None = None, **facts: object) -> None:
         self.ledger = ledger
-        self._facts = facts
+        self._facts = {"flow_run_id": flow_run_id, **facts}
         self._over = threading.Event()
         self._before = self._started = 0.0
 
-    def __enter__(self) -> Life:
+    def __enter__(self) -> CampaignLock:
         self._signals = interrupt.deferred()
-        self._lock = _open(lock_path(self.ledger))
-        if not _take(self._lock):
-            self._lock.close()
-            raise Refused(f"campaign {self.ledger.campaign.name!r} is already running ({describe(self.ledger)})")
-        self._before = spent(self.ledger)
-        self._started, self._since = clock(), time.time()
-        if not self._goes_on():
+        self._lock = FileLock(self.ledger.path / LOCK)
+        self._acquire()
+        self._before, self._started = spent(self.ledger), clock()
+        lives = [event for event in self.ledger.events() if event["event"] in ("life", "end")]
+        own = self._facts["flow_run_id"]
+        is_resumed = own is not None and bool(lives) and lives[-1].get("flow_run_id") == own
+        if not is_resumed:  # a person began this life, so that a request to stop the one before no longer holds
             self._stop_file.unlink(missing_ok=True)
-        self._note()  # before what takes time: whoever stops the campaign now must not signal the life before
-        ended = orphans.end(self.ledger.campaign.campaign_id)
-        before = round(self._before, 3)
         whose = {"pid": os.getpid(), "identity": identity(os.getpid()), "host": platform.node()}
-        self.ledger.event("life", **whose, spent_before=before, **self._facts)
-        if ended:
-            self.ledger.event("orphans", killed=ended)
+        write_atomic(self.ledger.path / HOLDER, json.dumps({**whose, "started": time.time()}) + "\n")
+        killed = orphans.end(self.ledger.campaign.campaign_id)
+        self.ledger.event("life", **whose, spent_before=round(self._before, 3), **self._facts)
+        if killed:
+            self.ledger.event("orphans", killed=killed)
         self._sweep()
         self._beat = threading.Thread(target=self._beats, name="beat", daemon=True)
         self._beat.start()
@@ -72,18 +80,10 @@ class Life:
         self._sweep(own=True)
         self._over.set()
         self._beat.join()
-        self._note()
-        self._lock.close()
+        os.utime(self.ledger.path / HOLDER)
+        self._lock.release()
         if stopped:
             raise interrupt.StoppedForGood
-
-    def _sweep(self, own: bool = False) -> None:
-        """Remove trials on other machines that nobody follows any more. (own: those of this campaign, which ends)"""
-        from tasks.remote import jobs
-
-        wanted = jobs.is_of(self.ledger.campaign.campaign_id) if own else jobs.is_over
-        if swept := jobs.sweep(wanted, SWEEP_SECONDS, given_up=False):
-            self.ledger.event("remote", swept=swept)
 
     @property
     def spent(self) -> float:
@@ -94,77 +94,82 @@ class Life:
     def asked_to_stop(self) -> bool:
         return self._stop_file.exists()
 
+    def check_progress(self) -> None:
+        """Refuse to go on where the last DEATHS lives decided no trial: nobody has to resume that for ever.
+
+        A person's Retry, or `nightshift resume`, counts anew.
+        """
+        deaths = -1  # without this life
+        for event in self.ledger.events():
+            if event["event"] in ("settled", "slot free", "gave up"):
+                deaths = -1
+            elif event["event"] == "life":
+                deaths += 1
+        if deaths >= DEATHS:
+            self.ledger.event("gave up", deaths=deaths)
+            name = self.ledger.campaign.name
+            raise Refused(
+                f"campaign {name!r} died {deaths} times in a row without finishing a run, and is not resumed any more: "
+                f"see its last trial (`nightshift logs {name}`) and the worker's log, mend that, then press Retry, or "
+                f"`nightshift resume {name}`"
+            )
+
+    def _acquire(self) -> None:
+        holder, own = self.ledger, self._facts["flow_run_id"]
+        while True:
+            try:
+                self._lock.acquire(timeout=PATIENCE_SECONDS, poll_interval=0.02)
+                return
+            except Timeout:
+                last = [event.get("flow_run_id") for event in holder.events() if event["event"] == "life"][-1:]
+                if own is None or last != [own]:
+                    raise Refused(
+                        f"campaign {holder.campaign.name!r} is already running ({describe(holder)})"
+                    ) from None
+                interrupt.check()
+
+    def _sweep(self, own: bool = False) -> None:
+        """Remove trials on other machines that nobody follows any more. (own: those of this campaign, which ends)"""
+        from tasks.remote import jobs
+
+        wanted = jobs.is_of(self.ledger.campaign.campaign_id) if own else jobs.is_over
+        if swept := jobs.sweep(wanted, SWEEP_SECONDS, given_up=False):
+            self.ledger.event("remote", swept=swept)
+
     @property
     def _stop_file(self) -> Path:
-        return self.ledger.path / "stop"
-
-    def _goes_on(self) -> bool:
-        """Whether no person began this life: its flow run was killed and is resumed, or the one before handed over.
-
-        Then a request to stop that the last life did not come to still holds.
-        """
-        last: dict[str, Any] = {}
-        for event in self.ledger.events():
-            if event["event"] in ("life", "continued"):
-                last = event
-            elif event["event"] == "end":
-                last = {}
-        own = self._facts.get("flow_run_id")
-        return last.get("event") == "continued" or (own is not None and last.get("flow_run_id") == own)
-
-    def _note(self) -> None:
-        """Write the holder and the time spent into the lock. Readers and kills see all or nothing."""
-        holder = {
-            "pid": os.getpid(), "identity": identity(os.getpid()), "host": platform.node(), "started": self._since,
-            "spent": self.spent,
-        }  # fmt: skip
-        os.pwrite(self._lock.fileno(), f"{json.dumps(holder):<{NOTE_BYTES - 1}}\n".encode(), 0)
+        return self.ledger.path / STOP
 
     def _beats(self) -> None:
         while not self._over.wait(BEAT_SECONDS):
-            self._note()
-
-
-def lock_path(ledger: Ledger) -> Path:
-    return ledger.path / LOCK
+            with suppress(OSError):  # a full disk, whose next trial will tell
+                os.utime(self.ledger.path / HOLDER)
 
 
 def is_running(ledger: Ledger) -> bool:
     """Whether a process holds the campaign now."""
-    return is_held(lock_path(ledger))
-
-
-def end_of_the_search(ledger: Ledger, besides: Collection[str] = ("certify",)) -> dict[str, Any]:
-    """The event that ended the last process that searched; empty while it runs, or if it was killed.
-
-    Args:
-        besides: What takes nothing back of how the search ended where it was cut off: `certify`, `rerun`.
-    """
-    last: dict[str, Any] = {}
-    for event in ledger.events():
-        if event["event"] == "life" and not any(what in event for what in besides):
-            last = {}
-        elif event["event"] == "end":
-            last = event
-    return last
+    return is_held(ledger.path / LOCK)
 
 
 def is_held(path: Path) -> bool:
     """Whether a process holds the campaign with this lock file now."""
-    try:
-        with path.open() as lock:  # for reading, since who only looks may not be allowed to write
-            return not _take(lock, fcntl.LOCK_SH, tries=1)
-    except FileNotFoundError:
+    if not path.is_file():
         return False
+    try:
+        with FileLock(path, timeout=0):
+            return False
+    except Timeout:
+        return True
 
 
 @contextmanager
 def left_alone(ledger: Ledger) -> Iterator[None]:
     """Keep a campaign from being run within the block; Refused if it is running."""
-    with _open(lock_path(ledger)) as lock:
-        if not _take(lock):
-            raise _running(ledger)
-        yield
+    try:
+        with FileLock(ledger.path / LOCK, timeout=PATIENCE_SECONDS):
+            yield
+    except Timeout:
+        raise _running(ledger) from None
 
 
 def check_idle(ledger: Ledger) -> None:
@@ -178,28 +183,10 @@ def _running(ledger: Ledger) -> Refused:
     return Refused(f"campaign {name!r} is running ({describe(ledger)}): wait for its end, or `nightshift stop {name}`")
 
 
-def _open(path: Path) -> IO[str]:
-    return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
-
-
-def _take(lock: IO[str], kind: int = fcntl.LOCK_EX, tries: int = 20) -> bool:
-    """Take the lock, with a moment's patience: `is_running` holds it for an instant."""
-    for _ in range(tries):
-        try:
-            fcntl.flock(lock, kind | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            time.sleep(0.02)
-    return False
-
-
 def holder(ledger: Ledger) -> dict[str, Any]:
-    """pid, its identity, host, start (Unix time) and seconds `spent` by all lives, of the life now or the last one.
-
-    Empty without one. A process that only looks, such as `nightshift prune`, holds the lock without a note.
-    """
+    """pid, its identity, host and start (Unix time) of the life now or the last one; empty without one."""
     try:
-        return dict(json.loads(lock_path(ledger).read_text()))
+        return dict(json.loads((ledger.path / HOLDER).read_text()))
     except (FileNotFoundError, ValueError):
         return {}
 
@@ -212,4 +199,18 @@ def describe(ledger: Ledger) -> str:
 
 def spent(ledger: Ledger) -> float:
     """Seconds that all lives have run; a killed one counts up to its last heartbeat."""
-    return float(holder(ledger).get("spent", 0.0))
+    lives = [event for event in ledger.events() if event["event"] == "life"]
+    if not lives:
+        return 0.0
+    with suppress(FileNotFoundError):
+        end: float = (ledger.path / HOLDER).stat().st_mtime
+        return float(lives[-1].get("spent_before", 0.0)) + max(end - float(lives[-1]["time"]), 0.0)
+    return _spent_before(ledger)
+
+
+def _spent_before(ledger: Ledger) -> float:
+    """The same of a campaign of version 0.6, whose lock holds it."""
+    try:
+        return float(json.loads((ledger.path / LOCK).read_text())["spent"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0.0

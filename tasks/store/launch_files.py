@@ -26,10 +26,11 @@ from typing import Literal
 from pydantic import TypeAdapter
 
 from environments.judges import ComparisonBlock, Use
-from tasks.cache_key import At, is_kept
+from tasks.checkpoint import has_result
 from tasks.system import interrupt
 from tasks.system.clock import clock
 from tasks.system.files import write_atomic
+from tasks.task_key import TaskKey
 from tasks.trial import Proposal, Run
 
 BEAT_SECONDS = 1.0
@@ -40,7 +41,7 @@ VISIBLE_SECONDS = 90.0
 POLL_SECONDS = 0.5
 
 Step = Literal["measure", "untrained"]
-RESULTS: dict[Step, tuple[str, ...]] = {"measure": ("train", "evaluate"), "untrained": ("untrained",)}
+RESULTS: dict[Step, tuple[str, ...]] = {"measure": ("train", "evaluate"), "untrained": ("control",)}
 """The tasks whose stored results complete each step."""
 
 
@@ -52,7 +53,7 @@ class NotShared(Exception):
 class LaunchRequest:
     """One run to be done elsewhere: the arguments of `Runner.measure` or `Runner.control` as plain values."""
 
-    at: At
+    at: TaskKey
     step: Step
     proposal: Proposal
     place: str
@@ -65,7 +66,7 @@ class LaunchRequest:
     siblings: tuple[Run, ...] = ()
     """Other runs of the proposal that are not in the history yet; for `untrained`: the trained run."""
     early: bool = False
-    judged: At | None = None
+    judged: TaskKey | None = None
     block: ComparisonBlock | None = None
     elsewhere: str = ""
     """Another environment than the campaign's own, one of those frozen with its certificates."""
@@ -73,7 +74,7 @@ class LaunchRequest:
     """Training budget, in that of the environment."""
 
     def is_done(self, results: Path) -> bool:
-        return all(is_kept(results, self.at, name) for name in RESULTS[self.step])
+        return all(has_result(results, self.at, name) for name in RESULTS[self.step])
 
 
 @dataclass(frozen=True)

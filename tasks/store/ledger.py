@@ -3,9 +3,9 @@
     runs/<campaign>/
         campaign.json     identity and fixed settings; written once, as the last step of the creation
         environment/      the frozen environment                 program/   the frozen baseline program
-        trials/0007/      see tasks/store/workspace.py           results/   task results (tasks/cache_key.py)
+        trials/0007/      see tasks/store/workspace.py           results/   task results (tasks/checkpoint.py)
         trials/0007-run-2/   its second training seed; 0007-again-1-of-0003/: a rerun of trial 3 for it
-        attempts.json     {"7": 2}: trial 7 was run again, in trials/0007.2/ (tasks/store/attempts.py)
+        trials/0007.2/    trial 7, run again (tasks/store/attempts.py)
         calibration.json  earlier runs of the baseline, if there are any
         fidelity.json     the share of the budget at which points run first, if asked for
         prepared.json     content of the prepared files at the start (tasks/recipes/preparing.py)
@@ -14,7 +14,7 @@
         results.tsv       one line per finished trial            events.jsonl   events in order
         report.html, timeline.json, summary.json   the report, and its line in the page of all campaigns (flows/report)
         ablations/0012.json   a champion without each of its changes, if asked for
-        lineage.git       one commit per trial (tasks/store/lineage.py)   lock   held by the running process
+        lineage.git       one commit per trial (tasks/store/lineage.py)   lock, holder.json   of the running process
 
 All state is derived from these files. The campaign's memory is `history()`.
 """
@@ -41,7 +41,6 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 import environments
 from environments import Environment, plugins
 from environments.plugins import Refused, T
-from tasks.cache_key import At, spec_digest
 from tasks.certifying.ablation import Ablation
 from tasks.certifying.certificate import Certificate
 from tasks.certifying.group_design import Looks
@@ -54,9 +53,11 @@ from tasks.store.seeds import JUDGED, Purpose, derive
 from tasks.store.workspace import TrialDir
 from tasks.system.files import GrowingFile, append_line, read_small, write_atomic
 from tasks.system.home import home
+from tasks.task_key import TaskKey, spec_digest
 from tasks.trial import History, Proposal, Rerun, Trial
 
-FORMAT = 1
+FORMAT = 2
+"""Campaigns of format 1, of version 0.6 and before, can be read and not resumed."""
 CERTIFICATE = TypeAdapter(Certificate)
 ABLATION = TypeAdapter(Ablation)
 RERUNS = TypeAdapter(tuple[Rerun, ...], config=ConfigDict(defer_build=True))
@@ -111,7 +112,7 @@ class Campaign(Settings):
     judge_key: str = ""
     """Secret from which the judge's draws are derived, so that no program can compute them. Empty in old campaigns."""
     digest: str
-    """Digest of everything that changes a score (tasks.cache_key.spec_digest), at the start."""
+    """Digest of everything that changes a score (tasks.task_key.spec_digest), at the start."""
     isolation: str
     """Isolation level at the start (tasks/sandbox/confinement.py); each run records its own."""
     version: str
@@ -221,6 +222,12 @@ class Ledger:
     def verify(self) -> None:
         """Refuse to continue if new scores would not compare with the old ones."""
         campaign = self.campaign
+        if campaign.format < FORMAT:
+            raise Refused(
+                f"campaign {campaign.name!r} was begun by Nightshift {campaign.version}, whose trials this version shows "
+                f"and exports, and does not go on with: use that version, or begin a new campaign with "
+                f"`--learn-from {campaign.name}`"
+            )
         settings = campaign.model_dump(include=set(Settings.model_fields))
         if measure(self.path, self.environment, settings) != campaign.digest:
             raise Refused(f"campaign {campaign.name!r} cannot go on: {self._difference(settings)}")
@@ -245,7 +252,7 @@ class Ledger:
 
     def attempt(self, number: int) -> int:
         """The current attempt at a trial, from 1."""
-        return attempts.current(self.path).get(number, 1)
+        return attempts.current(self.trials, number)
 
     def place(self, number: int, part: str = "", attempt: int | None = None) -> TrialDir:
         """Directory of a trial, or of another of its runs; in the current attempt by default."""
@@ -256,20 +263,20 @@ class Ledger:
         """Directory of a decided trial, in its own attempt."""
         return self.place(trial.number, attempt=trial.attempt)
 
-    def at(self, number: int, part: str = "", attempt: int | None = None) -> At:
+    def key(self, number: int, part: str = "", attempt: int | None = None) -> TaskKey:
         """Key of a trial's results; in the current attempt by default. Runs of certificates count to the first."""
         which = (self.attempt(number) if workspace.is_own(part) else 1) if attempt is None else attempt
-        return At(self.campaign.campaign_id, self.campaign.digest, number, which, part)
+        return TaskKey(self.campaign.campaign_id, self.campaign.digest, number, which, part)
 
-    def seed(self, purpose: Purpose, at: At) -> int:
+    def seed(self, purpose: Purpose, key: TaskKey) -> int:
         judged = purpose in JUDGED and self.campaign.judge_key
-        return derive(judged or self.campaign.seed, purpose, at.number, at.attempt, at.part)
+        return derive(judged or self.campaign.seed, purpose, key.number, key.attempt, key.part)
 
     def history(self) -> History:
-        """Every finished trial in its last finished attempt, in the order of the decisions."""
-        read = [trial for folder in self.trials.iterdir() if (trial := _decided(str(folder))) is not None]
+        """Every decided trial, in the order of the decisions. Of one that was run again its last decided attempt."""
+        read = [trial for folder in self.trials.iterdir() if (trial := decided_trial(folder)) is not None]
         newest = {trial.number: trial for trial in sorted(read, key=lambda trial: trial.attempt)}
-        return tuple(sorted(newest.values(), key=lambda trial: trial.settle))
+        return tuple(sorted(newest.values(), key=lambda trial: trial.order))
 
     def proposals(self, history: History) -> tuple[Proposal, ...]:
         """Every proposal, whatever became of it, by number. Only those without a trial in `history` are read."""
@@ -309,7 +316,7 @@ class Ledger:
         return (event for event in self._events.read() if "event" in event)
 
 
-def _decided(folder: str) -> Trial | None:
+def decided_trial(folder: Path) -> Trial | None:
     """The trial of a folder; None if it is not decided."""
     with suppress(FileNotFoundError, NotADirectoryError):
         return _read(workspace.TRIAL, f"{folder}/trial.json")
@@ -333,6 +340,20 @@ def ended(ledger: Ledger) -> dict[str, Any]:
     """The event that ended the last process of a campaign; empty while it runs, or if it was killed."""
     events = [event for event in ledger.events() if event["event"] in ("life", "end")]
     return events[-1] if events and events[-1]["event"] == "end" else {}
+
+
+def ended_search(ledger: Ledger) -> dict[str, Any]:
+    """The event that ended the last process that searched; empty while it runs, or if it was killed.
+
+    A certificate or a rerun that is cut off takes nothing back of how the search had ended.
+    """
+    last: dict[str, Any] = {}
+    for event in ledger.events():
+        if event["event"] == "life" and "certify" not in event and "rerun" not in event:
+            last = {}
+        elif event["event"] == "end":
+            last = event
+    return last
 
 
 def _make_room(path: Path) -> None:

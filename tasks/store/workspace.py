@@ -1,14 +1,14 @@
 """A trial's directory: its program, its configuration and its output.
 
 trials/0007/
-    proposal.json   the proposal, stored before anything runs; never remade
+    proposal.json   the proposal
     workspace/      the program (a copy, with the edit applied) and config.json
     out/            the program's output: progress.jsonl and its checkpoint
     log.txt         its printed output in training; judge.txt: under judgement
     judged/         result.json: the result of an evaluation command
-    untrained/      the untrained control of a would-be champion (tasks/untrained_control.py)
+    untrained/      the untrained control of a would-be champion (tasks/control.py)
     diff.patch      its difference from the baseline
-    trial.json      the decided trial; its presence makes the trial finished
+    trial.json      the decided trial
 """
 
 from __future__ import annotations
@@ -29,11 +29,10 @@ from environments import Environment, plugins
 from environments.plugins import Refused
 from environments.recipe import DATA
 from environments.safe_open import open_file
-from environments.score import Score
 from tasks.sandbox import outputs
 from tasks.system import file_trees
 from tasks.system.files import write_atomic
-from tasks.trial import Proposal, Run, Trial
+from tasks.trial import Proposal, Trial
 
 TRAINERS = "tasks.trainers"
 PROPOSAL = TypeAdapter(Proposal)
@@ -150,32 +149,6 @@ def _paths(place: TrialDir, environment: Environment) -> dict[str, str | None]:
     """The paths in a configuration."""
     data = str(environment.prepared / DATA) if environment.prepared else None
     return {"out": str(place.out.absolute()), "data": data}
-
-
-def finished(place: TrialDir) -> Trial | None:
-    """The trial as stored; None before it is decided."""
-    return TRIAL.validate_json(place.trial.read_bytes()) if place.trial.is_file() else None
-
-
-def settled(place: TrialDir, part: str) -> tuple[Run, Score] | None:
-    """One run of a decided trial and its score, as stored; None before.
-
-    `part`: empty for the first run, `run-2` for its second training seed, `again-1` for its first rerun,
-    `again-1-of-0003` for a rerun of trial 3.
-    """
-    if not is_own(part):
-        return None
-    # The attempt is part of the directory's name.
-    trial = finished(TrialDir(place.path.with_name(place.path.name.partition("-")[0])))
-    kind, count, *_ = [*part.split("-"), "1"]
-    index = int(count) - 1
-    # A recomputed verdict may need more runs than the trial has.
-    if trial is None or index >= len(trial.reruns if kind == "again" else trial.runs):
-        return None
-    if kind == "again":
-        return trial.reruns[index].run, trial.reruns[index].score
-    each = trial.score.each
-    return trial.runs[index], each[index] if len(each) == len(trial.runs) else trial.score
 
 
 def is_own(part: str) -> bool:

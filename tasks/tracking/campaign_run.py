@@ -21,7 +21,7 @@ def decided(campaign: CampaignRecord, trial: Trial) -> int:
 
 def progress_points(campaign: CampaignRecord, trial: Trial, history: History) -> list[MetricPoint]:
     """The best score after `trial` was decided: one point of a curve over trial numbers."""
-    known = tuple(other for other in history if other.settle <= trial.settle)
+    known = tuple(other for other in history if other.order <= trial.order)
     champion = best(known)
     moment = decided(campaign, trial)
     points = []

@@ -11,8 +11,8 @@ from environments.plugins import Refused
 from flows.certify import certify as certify_flow
 from flows.cli import consent
 from flows.cli.running.flow_run import run_and_show
-from flows.engine import run_certificate
-from flows.engine.elsewhere import check_fits, cost, runners
+from flows.engine import certifying
+from flows.engine.transfer import check_fits, cost, questions
 from flows.server import server_process
 from flows.spec.environment import checked_environment
 from flows.views import terminal
@@ -38,16 +38,16 @@ def certify(
     for reference in elsewhere:
         consent.ask_about(reference, {}, trust)
         check_fits(ledger.environment, checked_environment(reference, {}))
-    if reason := run_certificate.no_champion(ledger.history()):
+    if reason := certifying.no_champion(ledger.history()):
         raise Refused(f"campaign {name!r} cannot be certified: {reason}")
-    every = runners(ledger, elsewhere, budget)
-    for runner in every:
-        if reason := run_certificate.nothing_to_certify(runner, runs):
+    every = questions(ledger, elsewhere, budget)
+    for question in every:
+        if reason := certifying.nothing_to_certify(question, runs):
             raise Refused(f"campaign {name!r} cannot be certified: {reason}")
     api = server_process.stated_server(server, home())
-    for runner in every if budget or elsewhere else ():
-        left_out = runner.arms.left_out if runner.arms else ()
-        for line in (cost(runner, runs), *(f"  left out there: {one}" for one in left_out)):
+    for question in every if budget or elsewhere else ():
+        left_out = question.arms.left_out if question.arms else ()
+        for line in (cost(question, runs), *(f"  left out there: {one}" for one in left_out)):
             print(terminal.clean(line), file=sys.stderr, flush=True)
     again = ["nightshift", "certify", name]
     for flag, value in (("--on", ",".join(elsewhere)), ("--runs", runs or ""), ("--budget", budget)):

@@ -23,8 +23,8 @@ from flows.views import terminal
 from tasks.remote import jobs
 from tasks.store import campaign_lock
 from tasks.store.campaign_lock import left_alone
-from tasks.store.ledger import Ledger, readable
-from tasks.store.workspace import TrialDir, settled
+from tasks.store.ledger import Ledger, decided_trial, readable
+from tasks.store.workspace import is_own
 from tasks.system import file_trees
 from tasks.system.home import home
 from tasks.tracking.receipts import is_traced, is_tracked, wants_traces
@@ -152,7 +152,8 @@ def _runs(ledger: Ledger, trial: Trial, whole: bool) -> Iterator[Path]:
     attempt = {current, *(f"{current}-run-{seed}" for seed in range(2, len(trial.runs) + 1))}
     for path in sorted(ledger.trials.glob(f"{stem}*")):
         name, _, part = path.name.partition("-")
-        decided = name.partition(".")[0] == stem and settled(TrialDir(path), part) is not None
+        of = decided_trial(path.with_name(name)) if name.partition(".")[0] == stem and is_own(part) else None
+        decided = of is not None
         if decided and not (whole and path.name in attempt):
             yield path
 

@@ -13,7 +13,6 @@ from rich.console import Console
 
 from flows.cli.running import libraries
 from flows.cli.seeing.status import print_status
-from flows.engine.chaining import goes_on
 from flows.server import server_process
 from flows.views import terminal
 from flows.views.follow import CampaignWatch
@@ -31,7 +30,7 @@ LOST_ROWS_SECONDS = 10.0
 
 
 def run_and_show(flow: Any, parameters: dict[str, Any], api: str | None, as_json: bool, again: str) -> int:
-    """Run a flow of a campaign, and the flow runs that continue it, and print its status; the exit code.
+    """Run a flow of a campaign, and print its status; the exit code.
 
     Args:
         parameters: Of the flow, the campaign's `name` among them.
@@ -45,8 +44,7 @@ def run_and_show(flow: Any, parameters: dict[str, Any], api: str | None, as_json
             with libraries.loaded_meanwhile(tracking=parameters.get("tracking") != "off"):
                 url = server.enter_context(server_process.prefect_server(api, home()))
             console.print(f"Prefect: {url.removesuffix('/api')}{_login(url)}", style="dim")
-            while run_flow(flow, parameters, url, console):
-                console.print("goes on in another flow run", style="dim")
+            run_flow(flow, parameters, url, console)
     except KeyboardInterrupt:
         print(f"\nnightshift: interrupted; {_how_to_go_on(name, again)}", file=sys.stderr)
         return 130
@@ -58,12 +56,8 @@ def run_and_show(flow: Any, parameters: dict[str, Any], api: str | None, as_json
     return print_status(Ledger.open(name), as_json)
 
 
-def run_flow(flow: Any, parameters: dict[str, Any], url: str, console: Console) -> bool:
-    """Run a flow of a campaign, and wait until the server has stored all of its task runs.
-
-    Returns:
-        Whether another flow run is to continue it (flows/engine/chaining.py).
-    """
+def run_flow(flow: Any, parameters: dict[str, Any], url: str, console: Console) -> None:
+    """Run a flow of a campaign, and wait until the server has stored all of its task runs."""
     from prefect.exceptions import Abort
 
     name, began = parameters["name"], time.time()
@@ -83,18 +77,15 @@ def run_flow(flow: Any, parameters: dict[str, Any], url: str, console: Console) 
         server_process.drain(url)
     if ending is None:
         console.print(f"the Prefect server is gone, its pages lack the end; {LEDGER}", style="yellow")
-        return False
+        return
     if ending.is_crashed() or (ending.is_failed() and not _ended_since(name, 0.0)):
         ending.result()  # raises what ended the flow, which is not a campaign that failed
-    if goes_on(ending):  # its rows are stored before those of the next run, which are waited for
-        return True
     restarted = server_process.was_started_anew(url, home(), began)
     seconds = LOST_ROWS_SECONDS if restarted else server_process.ROWS_SECONDS
     run, login = str(ending.state_details.flow_run_id), server_process.credentials(url, home())
     if not server_process.wait_for_rows(url, run, login, seconds):
         why = "died, was restarted, and lacks some task runs" if restarted else "lacks some task runs"
         console.print(f"the Prefect server {why}; {LEDGER}", style="yellow")
-    return False
 
 
 def _login(url: str) -> str:

@@ -33,7 +33,7 @@ from tasks.sandbox.isolation import Isolation, choose
 from tasks.store.ledger import Ledger, free_name
 from tasks.system import orphans
 from tasks.system.home import home
-from tasks.trial import History, best
+from tasks.trial import History, before, best
 
 ENVIRONMENT = "showcase"
 KILL_IN = 3
@@ -200,8 +200,8 @@ def features(status: dict[str, Any], history: History, kill: Kill | None, report
     """The number of the trial that shows a feature, None where it was not seen; 0 for those of the whole campaign."""
     shown: dict[str, int | None] = dict.fromkeys(FEATURES)
     for trial in history[1:]:
-        before = best(history[: trial.settle])
-        edits = bool(trial.proposal.edit) and (before is None or trial.proposal.edit != before.proposal.edit)
+        earlier = best(before(history, trial))
+        edits = bool(trial.proposal.edit) and (earlier is None or trial.proposal.edit != earlier.proposal.edit)
         kept_edit = edits and trial.verdict.kind == "keep"
         shown["edit" if kept_edit else trial.verdict.kind] = trial.number
     shown["refused"] = next((one["trial"] for one in status["incidents"] if one["kind"] == "turned down"), None)

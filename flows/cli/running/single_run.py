@@ -90,7 +90,7 @@ class Stage:
             Refused: the month has too little money left.
         """
         from flows.spending.outside import OutsideAccount
-        from tasks.deciding.run_checks import believed
+        from tasks.deciding.run_checks import plausible, plausible_beside
         from tasks.evaluate import judge_run
         from tasks.sandbox.program import CannotStart
         from tasks.train import run_program
@@ -105,7 +105,8 @@ class Stage:
                 )  # fmt: skip
                 account.rented(run)
                 run = replace(run, dir=place.path.relative_to(self.root).as_posix())
-                run = believed(problem, (), planned.proposal, run, self.root, siblings)
+                run = plausible(problem, run, self.root)
+                run = plausible_beside(problem, (), planned.proposal, run, self.root, siblings)
                 score = judge_run(
                     self.marker, problem, sandbox, place, run, planned.units, slot, planned.use, block=planned.block
                 )

@@ -25,24 +25,29 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+
+from prefect import State, task
 
 from environments import Environment
 from environments.effort import OWN_ANSWER_TIMES, Allowance
 from environments.score import Score
 from tasks import task_messages
-from tasks.cache_key import At, stored
+from tasks.bench import Bench, RunPlan
+from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, machine_failed, run_name
 from tasks.evaluate import judge_run
 from tasks.sandbox import confinement, outputs
 from tasks.sandbox.isolation import Isolation
+from tasks.spending.spent import note_rented
 from tasks.store import workspace
 from tasks.store.workspace import TrialDir
 from tasks.system import file_trees
 from tasks.system.slot import Slot
+from tasks.task_key import TaskKey
 from tasks.train import Cut, run_program
-from tasks.trial import UNTOLD, Proposal, Run, UntrainedControl
+from tasks.trial import CONTROLS, UNTOLD, Proposal, Run, UntrainedControl
 
 SHARE = 0.01
 """Of its training time: at most one update, for a program that checks the clock once per update."""
@@ -52,47 +57,61 @@ STARTUP_SHARE = 0.1
 """Of the time of a program that never reports `ready`, whose preparations count as training."""
 
 
-@stored("untrained", task_messages.of_control)
-def untrained(
-    at: At,
-    environment: Environment,
-    isolation: Isolation,
-    program: Path,
-    place: TrialDir,
-    proposal: Proposal,
-    trained: Run,
-    seed: int,
-    trained_seed: int,
-    slot: Slot,
-    allowance: Allowance | None,
-    baseline: TrialDir,
-    baseline_seed: int,
-    lent: Score,
-) -> UntrainedControl:
+@task(
+    task_run_name=run_name, retries=RETRIES, retry_delay_seconds=RETRY_SECONDS, retry_condition_fn=machine_failed,
+    persist_result=True, result_serializer="json", cache_key_fn=lambda _, given: f"{given['key']}/control",
+)  # fmt: skip
+def control(
+    key: TaskKey, bench: Bench, plan: RunPlan, trained: Run, allowance: Allowance | None, first: Reference
+) -> State[UntrainedControl]:
     """Run the same program and parameters, stop it after a hundredth of the time, and judge its checkpoint; judge an
     edited program's trained checkpoint and the baseline's besides.
 
     Args:
-        trained: The trial's first run. Its units were drawn from `trained_seed`.
-        baseline: The baseline's first run with a score, `lent`; its units were drawn from `baseline_seed`.
+        plan: That of the trial's first run, `trained`.
         allowance: As for a search; None: nothing is bounded, so nothing is judged at half of it.
     """
-    if known := _known(place, environment):
-        return known
+    bench.ledger.verify()
+    try:
+        with bench.slot(key) as slot:
+            controls = controls_of(bench, plan, trained, allowance, first, slot)
+    finally:
+        for name in CONTROLS:
+            note_rented(bench.ledger, replace(key, part=name), TrialDir(bench.dir(plan).path / name))
+    return ended(controls, task_messages.of_control(controls))
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The baseline's first run with a score, which a champion is controlled with."""
+
+    dir: TrialDir
+    seed: int
+    """Its units were drawn from it."""
+    score: Score
+    seconds: float | None
+    """How long it trained; None if not known."""
+
+
+def controls_of(
+    bench: Bench, plan: RunPlan, trained: Run, allowance: Allowance | None, first: Reference, slot: Slot
+) -> UntrainedControl:
+    environment, isolation, program, place = bench.environment, bench.isolation, bench.program, bench.dir(plan)
+    marker, proposal, seed = bench.own(plan.key).marker, plan.proposal, bench.seed("control", plan.key)
     cut = _cut(environment, trained)
 
     def scored(name: str, proposal: Proposal, training_seed: int = trained.seed) -> Score:
         aside = TrialDir(place.path / name)
         aside.path.mkdir(exist_ok=True)
-        run = run_program(at.marker, environment, isolation, program, aside, proposal, training_seed, cut, slot=slot)
-        score = judge_run(at.marker, environment, isolation, aside, run, seed, slot, allowance=allowance)
+        run = run_program(marker, environment, isolation, program, aside, proposal, training_seed, cut, slot=slot)
+        score = judge_run(marker, environment, isolation, aside, run, seed, slot, allowance=allowance)
         for large in (aside.out, aside.workspace):  # its logs are enough
             file_trees.remove(large)
         return score
 
     another_seed = partial(scored, "untrained-again", proposal, trained.seed ^ 1)
-    if _can_be_stopped(baseline):
-        score = _without_luck(scored("untrained", proposal), lent, another_seed)
+    if first.seconds is None or first.seconds >= SHORTEST_SECONDS:
+        score = _without_luck(scored("untrained", proposal), first.score, another_seed)
     else:
         score = Score.missing(UNTOLD, environment.higher_is_better)
     if not proposal.edit:
@@ -106,29 +125,16 @@ def untrained(
         own = [score.effort] if score.effort else []
         half = (Allowance.of(own, allowance.budget_seconds, OWN_ANSWER_TIMES) if own else allowance).halved()
         log = place.path / "halved.txt"  # the log of the judgement that counts stays
-        halved = judge_run(
-            at.marker, environment, isolation, place, trained, trained_seed, slot, allowance=half, log=log
-        )
+        units = bench.seed("search", plan.key)
+        halved = judge_run(marker, environment, isolation, place, trained, units, slot, allowance=half, log=log)
     aside = TrialDir(place.path / "borrowed")
     borrowed = None
-    borrowing = borrowed_run(aside, environment, isolation, program, proposal, trained, baseline)
+    borrowing = borrowed_run(aside, environment, isolation, program, proposal, trained, first.dir)
     if borrowing:
-        borrowed = judge_run(
-            at.marker, environment, isolation, aside, borrowing, baseline_seed, slot, allowance=allowance
-        )
+        borrowed = judge_run(marker, environment, isolation, aside, borrowing, first.seed, slot, allowance=allowance)
         for large in (aside.out, aside.workspace):
             file_trees.remove(large)
-    return UntrainedControl(score, unedited, halved, borrowed, lent if borrowed else None)
-
-
-def _known(place: TrialDir, environment: Environment) -> UntrainedControl | None:
-    """The controls of a trial that is finished; it may lack them: verdicts are sometimes recomputed."""
-    trial = workspace.finished(place)
-    if not trial or "untrained" not in trial.verdict.evidence:
-        return None
-    names = trial.verdict.evidence.keys() & {"untrained", "unedited", "halved", "borrowed", "lent"}
-    known = {name: Score(trial.verdict.evidence[name], higher_is_better=environment.higher_is_better) for name in names}
-    return UntrainedControl(known.pop("untrained"), **known)
+    return UntrainedControl(score, unedited, halved, borrowed, first.score if borrowed else None)
 
 
 def _cut(environment: Environment, trained: Run) -> Cut:
@@ -137,12 +143,6 @@ def _cut(environment: Environment, trained: Run) -> Cut:
     if trained.startup is None:
         startup = min(startup, trained.seconds * STARTUP_SHARE)
     return Cut(startup, trained.seconds * SHARE)
-
-
-def _can_be_stopped(baseline: TrialDir) -> bool:
-    """Whether the baseline trains long enough for any program to be stopped early."""
-    known = workspace.settled(baseline, baseline.path.name.partition("-")[2])
-    return known is None or known[0].seconds >= SHORTEST_SECONDS
 
 
 def _without_luck(score: Score, lent: Score, another_seed: Callable[[], Score]) -> Score:

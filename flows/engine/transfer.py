@@ -17,8 +17,8 @@ import psutil
 import environments
 from environments import LONGEST, Environment
 from environments.plugins import Refused
-from flows.engine import run_certificate
-from flows.engine.runner import Runner
+from flows.engine import certifying
+from flows.engine.certifying import Question
 from flows.spec.campaign_spec import CampaignSpec, besides_training
 from flows.spec.certify_options import MULTIPLE
 from flows.spec.environment import checked_environment
@@ -34,8 +34,8 @@ from tasks.store.ledger import Ledger, freeze, frozen_elsewhere
 from tasks.trial import baseline, best
 
 
-def runners(ledger: Ledger, on: Sequence[str] = (), budget: str = "") -> list[Runner]:
-    """The runners of a certificate: one for each environment in `on`, or one for the campaign's own.
+def questions(ledger: Ledger, on: Sequence[str] = (), budget: str = "") -> list[Question]:
+    """The questions of a certificate: one for each environment in `on`, or one for the campaign's own.
 
     Each other environment is frozen when it is first certified in. Of several, those that are answered are left out.
 
@@ -43,15 +43,15 @@ def runners(ledger: Ledger, on: Sequence[str] = (), budget: str = "") -> list[Ru
         Refused: the champion cannot run there, or the budget is beyond the limits.
     """
     spec, times = CampaignSpec.of(**stored_spec(ledger)), multiple(budget)
-    history, slots = ledger.history(), spec.slots(ledger.environment)
-    own = Runner(spec, ledger, history, slots, budget=times)
-    if reason := run_certificate.no_champion(history):
+    history = ledger.history()
+    own = Question(spec, ledger, history, budget=times)
+    if reason := certifying.no_champion(history):
         raise Refused(f"campaign {ledger.campaign.name!r} cannot be certified: {reason}")
     if not on:
         _check_budget(ledger.environment, times)
-    found = [_elsewhere(own, checked_environment(reference, {})) for reference in on] or [own]
+    found = [_transferred(own, checked_environment(reference, {})) for reference in on] or [own]
     # The same command, given again after a kill, goes on with those that are left.
-    return [one for one in found if not run_certificate.is_answered(one)] or found
+    return [one for one in found if not certifying.is_answered(one)] or found
 
 
 def multiple(budget: str) -> float:
@@ -78,26 +78,27 @@ def check_fits(campaign: Environment, other: Environment) -> None:
         )
 
 
-def cost(runner: Runner, runs: int | None = None) -> str:
+def cost(question: Question, runs: int | None = None) -> str:
     """The most that a certificate may take, in words.
 
     Args:
         runs: Fresh runs of each arm at most, where that was asked for.
     """
-    environment, design = runner.environment, run_certificate.planned(runner, ALPHA, runs)
+    environment, design = question.environment, certifying.planned(question, ALPHA, runs)
     return (
-        f"{setting(environment.name, runner.budget)}: at most {design.champion} v {design.baseline} runs of at most "
+        f"{setting(environment.name, question.budget)}: at most {design.champion} v {design.baseline} runs of at most "
         f"{_time(environment.budget_seconds)} of training, so at most about "
-        f"{_time(longest(runner, runs, runner.spec.parallel))}"
+        f"{_time(longest(question, runs, question.spec.parallel))}"
     )
 
 
-def longest(runner: Runner, runs: int | None, parallel: int) -> float:
+def longest(question: Question, runs: int | None, parallel: int) -> float:
     """The most seconds that a certificate and its ablation may take on so many slots. (runs: as in `cost`)"""
-    environment, known = runner.environment, () if runner.elsewhere else runner.history
-    in_turn = run_certificate.planned(runner, ALPHA, runs).in_turn(parallel)
-    if (champion := best(runner.history)) and runner.spec.advanced.ablation and not runner.is_apart:
-        changes = len(parts(champion, runner.history[0]))
+    environment, known = question.environment, () if question.transfer else question.history
+    in_turn = certifying.planned(question, ALPHA, runs).in_turn(parallel)
+    champion, first = best(question.history), baseline(question.history)
+    if champion and first and question.spec.advanced.ablation and not question.is_transfer:
+        changes = len(parts(champion, first))
         mine, each = ablation_runs(changes, environment.deterministic)
         in_turn += math.ceil((mine + changes * each) / parallel)
     return in_turn * (environment.budget_seconds + besides_training(environment, known))
@@ -118,8 +119,8 @@ def _check_budget(environment: Environment, times: float) -> None:
         )
 
 
-def _elsewhere(own: Runner, environment: Environment) -> Runner:
-    """The runner of another environment, frozen when it is first certified in. Refused if it has changed since."""
+def _transferred(own: Question, environment: Environment) -> Question:
+    """The question in another environment, which is frozen when it is first certified in. Refused if it has changed since."""
     ledger = own.ledger
     check_fits(ledger.environment, environment)
     _check_budget(environment, own.budget)
@@ -141,7 +142,7 @@ def _elsewhere(own: Runner, environment: Environment) -> Runner:
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     frozen = preparing.laid(environments.load(path / "environment", {}, environment.name), ledger.path.parent)
-    return replace(own, elsewhere=frozen, arms=arms, slots=own.spec.slots(frozen))
+    return replace(own, transfer=frozen, arms=arms)
 
 
 def _place(fresh: Path, path: Path) -> bool:

@@ -1,0 +1,193 @@
+"""An attempt at a trial: its runs, under way and done, and what it needs next."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from prefect.futures import PrefectFuture
+
+from environments.score import Score
+from tasks.bench import RunPlan, folder_of
+from tasks.checkpoint import CRASH, result_of
+from tasks.decide import Untrained, weigh
+from tasks.deciding.run_checks import plausible_beside
+from tasks.deciding.values import BASELINE_SCORES, Again, JudgedTrial
+from tasks.system.clock import clock, covered
+from tasks.task_key import TaskKey
+from tasks.trial import Proposal, Rerun, Run, Trial, UntrainedControl, Verdict
+
+if TYPE_CHECKING:
+    from flows.engine.night import Night
+
+
+@dataclass(frozen=True)
+class Train:
+    """The step that trains and judges a run."""
+
+    plan: RunPlan
+    of: int | None = None
+    """The trial that is trained again, for a rerun; None for a trial's own run."""
+
+
+@dataclass(frozen=True)
+class Control:
+    """The step that scores a would-be champion without its training."""
+
+    plan: RunPlan
+    trained: Run
+
+
+Step = Train | Control
+
+
+@dataclass
+class Measurement:
+    """The tasks of a run."""
+
+    plan: RunPlan
+    first: PrefectFuture[Any]
+    """It trains, or it is the control."""
+    judged: PrefectFuture[Any] | None = None
+
+    @property
+    def waited_for(self) -> concurrent.futures.Future[Any]:
+        ended: concurrent.futures.Future[Any] = (self.judged or self.first).wrapped_future  # type: ignore[attr-defined]
+        return ended
+
+    @property
+    def last_task(self) -> PrefectFuture[Any]:
+        """The task that ended it. Of a run that crashed the judgement never began."""
+        self.first.wait()
+        return self.first if self.judged is None or self.first.state.name == CRASH else self.judged
+
+    def result(self, night: Night, siblings: Sequence[Run] = ()) -> tuple[Run, Score]:
+        """The run and its score, once both tasks have ended. Raises what the machine met.
+
+        Args:
+            siblings: Other runs of the same proposal that are not in the history.
+        """
+        assert self.judged is not None, "a control has no run"
+        run: Run = result_of(self.first)
+        environment = night.environment.at(self.plan.proposal.share)
+        judged = None if self.first.state.name == CRASH else result_of(self.judged)
+        run = plausible_beside(environment, night.history, self.plan.proposal, run, night.ledger.path, siblings)
+        if judged is None or run.status == "crash":
+            judged = Score.missing(run.error or "crash", environment.higher_is_better)
+        return run, judged
+
+
+@dataclass
+class Attempt:
+    """One trial between its proposal and its verdict."""
+
+    night: Night = field(repr=False)
+    key: TaskKey
+    proposal: Proposal
+    proposed: PrefectFuture[Any] | None = None
+    began: float = field(default_factory=clock)
+    begun: float = field(default_factory=time.time)
+    runs: list[Measurement] = field(default_factory=list)
+    reruns: list[tuple[int, Measurement]] = field(default_factory=list)
+    control: Measurement | None = None
+
+    @property
+    def number(self) -> int:
+        return self.key.number
+
+    @property
+    def pending(self) -> list[concurrent.futures.Future[Any]]:
+        return [one.waited_for for one in self._measurements if not one.waited_for.done()]
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.pending
+
+    @property
+    def last_tasks(self) -> list[PrefectFuture[Any]]:
+        """The tasks on which the verdict rests."""
+        return [one.last_task for one in self._measurements]
+
+    def add(self, step: Step, measurement: Measurement) -> None:
+        if isinstance(step, Control):
+            self.control = measurement
+        elif step.of is not None:
+            self.reruns.append((step.of, measurement))
+        else:
+            self.runs.append(measurement)
+
+    def next_steps(self, night: Night) -> list[Step]:
+        """What is to be run before it can be decided: its training seeds, `parallel` at a time while enough of them can
+        still have a score; then what the verdict asks for. None: it can be decided."""
+        seeds, fewest = self._seeds
+        scores = [score for _, score in self._own(night)]
+        if sum(score.value is None for score in scores) <= seeds - fewest and len(scores) < seeds:
+            at_once = min(night.spec.parallel, seeds - len(scores))
+            return [Train(self._plan(len(scores) + 1 + later, at_once)) for later in range(at_once)]
+        tried = self.tried(night)
+        decision = weigh(night.history, night.environment, night.rule, tried)
+        if isinstance(decision, Again):
+            return [Train(self._rerun(decision.of, len(tried.reruns) + 1), decision.of)]
+        return [Control(self.runs[0].plan, tried.runs[0])] if isinstance(decision, Untrained) else []
+
+    def tried(self, night: Night) -> JudgedTrial:
+        """What its runs have shown."""
+        runs, scores = zip(*self._own(night), strict=True)
+        known = night.ledger.calibrated if self.number == 0 else ()
+        reruns = tuple(Rerun(of, *again.result(night, runs if of == self.number else ())) for of, again in self.reruns)
+        control: UntrainedControl | None = result_of(self.control.first) if self.control else None
+        score = Score.over(scores, self._seeds[1])
+        return JudgedTrial(self.number, self.proposal, runs, score, known + reruns, control)
+
+    def trial(self, night: Night, verdict: Verdict) -> Trial:
+        """The decided trial."""
+        tried = self.tried(night)
+        # Waits for slots and other machines say nothing of how long a trial takes.
+        seconds = max(clock() - self.began - night.bench.waited(self.number), 0.0) + self._trained_before(tried)
+        return Trial(
+            self.number, self.key.attempt, night.next_order, self.proposal, tried.runs, tried.score, verdict, seconds,
+            tried.reruns, slots_usd=night.money.reader.slots_usd(self.number, time.time()),
+        )  # fmt: skip
+
+    @property
+    def _measurements(self) -> list[Measurement]:
+        return [*self.runs, *(again for _, again in self.reruns), *([self.control] if self.control else [])]
+
+    @property
+    def _seeds(self) -> tuple[int, int]:
+        """Its training seeds, and how many of them must have a score."""
+        night = self.night
+        if self.number or night.ledger.calibrated:
+            return night.spec.replicates, night.spec.replicates
+        runs = night.rule.baseline_runs(night.spec.replicates, night.environment.deterministic)
+        return runs, min(runs, BASELINE_SCORES)
+
+    def _own(self, night: Night) -> list[tuple[Run, Score]]:
+        found: list[tuple[Run, Score]] = []
+        for one in self.runs:
+            found.append(one.result(night, tuple(run for run, _ in found)))
+        return found
+
+    def _plan(self, seed: int, at_once: int) -> RunPlan:
+        """The run under the n-th training seed. Runs side by side are not stopped early: each would wait for none."""
+        part = f"run-{seed}" if seed > 1 else ""
+        return self._planned(self.proposal, part, stops_early=seed == 1 and at_once == 1)
+
+    def _rerun(self, of: int, count: int) -> RunPlan:
+        own = of == self.number
+        proposal = self.proposal if own else self.night.trial(of).proposal
+        plan = self._planned(proposal, f"again-{count}" if own else f"again-{count}-of-{of:04d}")
+        return replace(plan, use="confirm")
+
+    def _planned(self, proposal: Proposal, part: str, stops_early: bool = False) -> RunPlan:
+        ledger, attempt = self.night.ledger, self.key.attempt
+        key, trial_dir = ledger.key(self.number, part, attempt), ledger.place(self.number, part, attempt)
+        return RunPlan(key, proposal, folder_of(ledger.path, trial_dir), stops_early=stops_early)
+
+    def _trained_before(self, tried: JudgedTrial) -> float:
+        """Seconds that its runs took in earlier processes; this one took it up at `begun`."""
+        runs = [*tried.runs, *(rerun.run for rerun in tried.reruns if not rerun.calibrated)]
+        return covered((run.started, run.started + run.wall_seconds) for run in runs if run.started < self.begun)

@@ -1,0 +1,414 @@
+"""Making a certificate: champion and baseline, retrained and compared (tasks/certifying/certificate.py).
+
+Its runs are trained and judged by the campaign's own `measure`, each with a plan of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from environments import Environment
+from environments.judges import ComparisonBlock
+from environments.plugins import Refused
+from environments.score import Score
+from flows.engine import stopping
+from flows.engine.attempt import Measurement, Train
+from flows.engine.night import Night
+from flows.engine.preparation import report_pool
+from flows.engine.stopping import ASKED, Stop
+from flows.spec.campaign_spec import CampaignSpec
+from tasks.bench import Bench, RunPlan, folder_of
+from tasks.certifying import holdout_uses
+from tasks.certifying.ablation import Ablation, Removed, ablation_runs, parts
+from tasks.certifying.certificate import Certificate, Fresh, conclude, unpromising
+from tasks.certifying.group_design import ALPHA, Arm, Design, alpha_of, design_of, equal_arms, in_groups, of_groups
+from tasks.certifying.reuse import reuse, searched
+from tasks.certifying.transfer import Arms, Conditions
+from tasks.deciding.champion_estimate import champion_estimate, has_edits, run_sd
+from tasks.deciding.guards import guard_noise
+from tasks.describe import setting
+from tasks.recipes import output
+from tasks.record import rewrite
+from tasks.store.ledger import ABLATION, CERTIFICATE, Ledger
+from tasks.store.workspace import TrialDir
+from tasks.system import interrupt
+from tasks.system.files import write_atomic
+from tasks.trial import History, Params, Run, baseline, best
+
+Measure = Callable[..., Measurement]
+"""`flows.campaign.measure`."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a certificate asks of a campaign: in which environment, and with which training budget."""
+
+    spec: CampaignSpec
+    ledger: Ledger
+    history: History
+    transfer: Environment | None = None
+    """Another environment to run in; None: the campaign's own."""
+    budget: float = 1.0
+    """Training budget of each run, in that of the environment."""
+    arms: Arms | None = None
+    """What both arms run in another environment; None: the trials as they are."""
+
+    @property
+    def environment(self) -> Environment:
+        return (self.transfer or self.ledger.environment).at(self.budget)
+
+    @property
+    def is_transfer(self) -> bool:
+        """Whether its runs do not compare with those of the search."""
+        return self.transfer is not None or self.budget != 1
+
+    @property
+    def conditions(self) -> Conditions:
+        changed, left_out = (self.arms.changed, self.arms.left_out) if self.arms else (None, ())
+        return Conditions(self.budget, self.environment.range, changed, left_out)
+
+    def bench(self, night: Night) -> Bench:
+        if not self.is_transfer:
+            return night.bench
+        slots = self.spec.slots(self.environment)
+        return Bench(self.ledger, self.spec.isolation, slots, self.spec.parallel, self.transfer, self.budget)
+
+
+def certify_at_the_end(night: Night, stop: Stop, measure: Measure) -> Stop:
+    """Certify the champion of a campaign that has ended, if it is worthwhile; how the campaign ends then."""
+    if stop.state != "finished" or not night.rule.certifies:
+        return stop
+    question = Question(night.spec, night.ledger, night.history)
+    made = known(question)
+    if made is None:
+        if reason := why_not(question):
+            night.ledger.event("uncertified", reason=reason)
+            return stop
+        if shortage := night.money.for_the_certificate(night.history):
+            return Stop("stopped", f"{shortage}; `nightshift resume` certifies then")
+        made = certify(night, question, measure)
+    done = made is not None and also_ablate(night, question, made, measure)
+    return stop if done else stopping.full(night.ledger.path) or ASKED
+
+
+@dataclass(frozen=True)
+class DeclaredAnalysis:
+    """A certificate as declared before its first run; its results change nothing of it."""
+
+    champion: int
+    runs: int
+    """Of the champion at most."""
+    design: Design | None = None
+    """Without those of earlier certificates. None in campaigns of version 0.2 and before: one look at `runs` each."""
+    changed: Params | None = None
+    """As in the certificate."""
+
+
+DECLARATION = TypeAdapter(DeclaredAnalysis)
+
+
+def also_ablate(night: Night, question: Question, made: Certificate, measure: Measure) -> bool:
+    """Run a certified champion without each of its changes, if asked for; False if it was stopped before."""
+    due = made.passed and not made.elsewhere and question.spec.advanced.ablation
+    if not due or question.ledger.ablation(made.champion):
+        return True
+    return ablate(night, question, made, measure) is not None
+
+
+def why_not(question: Question) -> str | None:
+    """Why a campaign does not certify its champion by itself; None if it does."""
+    champion = best(question.history)
+    return nothing_to_certify(question) or (unpromising(question.history, champion) if champion else None)
+
+
+def nothing_to_certify(question: Question, runs: int | None = None) -> str | None:
+    """Why the champion cannot be certified, with at most `runs` of each arm if given; None if it can."""
+    if reason := no_champion(question.history):
+        return reason
+    if question.environment.scores_are_reported:
+        return "its scores were reported by the endpoint that trained it, and nothing here has measured them"
+    if not alpha_of(next_look(question), question.ledger.campaign.looks):
+        return (
+            "the campaign declared one look before it began, and took it; a campaign that is begun with "
+            "looks = several may take more, and `nightshift duel` compares two programs at any time"
+        )
+    return _earlier_crash(question) or _too_few_questions(question, runs)
+
+
+def _earlier_crash(question: Question) -> str | None:
+    champion = best(question.history)
+    assert champion is not None, "there is one"
+    if any(run.arm == "champion" and run.score.value is None for run in _earlier(question, champion.number)):
+        return "a fresh run of this champion crashed in an earlier certificate, which counts in all later ones"
+    return None
+
+
+def _too_few_questions(question: Question, runs: int | None) -> str | None:
+    pool = report_pool(question.environment)
+    made = output.read(pool) if pool and question.environment.judge.block_units == "disjoint" else None
+    if made is None:
+        return None
+    assert pool is not None, "its result is there"
+    design, fewest = planned(question, ALPHA, runs), question.environment.judge.most_blocks(pool, "report")
+    has = made.questions["report"] if fewest is None else fewest
+    if has >= (blocks := max(design.champion, design.baseline)):
+        return None
+    of = "" if has == made.questions["report"] else " of one source"
+    return f"its report pool has {has} questions{of}, and {blocks} runs need one each at least: make more of them"
+
+
+def no_champion(history: History) -> str | None:
+    """Why there is no champion besides the baseline; None if there is one."""
+    first, champion = baseline(history), best(history)
+    if champion is None:
+        return "no trial has a score"
+    if first is None or first.score.value is None:
+        return "the baseline has no score, so there is nothing to compare with"
+    return "nothing that was tried was kept" if champion.number == 0 else None
+
+
+def known(question: Question) -> Certificate | None:
+    """The newest certificate of the present champion, preferably one that passed; None without."""
+    champion = best(question.history)
+    mine = [
+        one
+        for one in question.ledger.certificates()
+        if not one.elsewhere and champion and one.champion == champion.number
+    ]
+    return next((one for one in reversed(mine) if one.passed), mine[-1] if mine else None)
+
+
+def next_look(question: Question) -> int:
+    """Number of the next certificate in the question's environment, with its budget."""
+    return 1 + len([one for one in question.ledger.certificates() if is_of(question, one)])
+
+
+def is_of(question: Question, certificate: Certificate) -> bool:
+    """Whether a certificate answers the question's question: in its environment, with its budget."""
+    asked = question.is_transfer, question.environment.name, question.budget
+    return (certificate.elsewhere, certificate.environment, certificate.budget) == asked
+
+
+def is_answered(question: Question) -> bool:
+    """Whether the champion took the last certificate that the campaign declared for the question's question."""
+    champion, made = best(question.history), [one for one in question.ledger.certificates() if is_of(question, one)]
+    is_last = not alpha_of(1 + len(made), question.ledger.campaign.looks)
+    return is_last and champion is not None and made[-1].champion == champion.number
+
+
+def certify(night: Night, question: Question, measure: Measure, runs: int | None = None) -> Certificate | None:
+    """Make the next certificate of the champion, group by group; None if somebody asked to stop, or the disk is full.
+
+    A certificate is declared before its first run, and an interrupted one continues as declared: no finished run is
+    repeated. Runs of earlier certificates of this champion count. If the champion has changed since it was declared,
+    it counts as used and not passed. Refused if there is nothing to certify, or no certificate left.
+
+    Args:
+        runs: Fresh runs of each arm at most; None: as at the end of a campaign.
+    """
+    if reason := nothing_to_certify(question, runs):
+        raise Refused(f"campaign {question.ledger.campaign.name!r} cannot be certified: {reason}")
+    ledger, look, environment = question.ledger, next_look(question), question.environment
+    leader, pool, conditions = best(question.history), report_pool(environment), question.conditions
+    assert leader is not None, "there is something to certify"
+    champion, is_apart = leader.number, question.is_transfer
+    folder = name_of(look, environment.name, is_apart, conditions)
+    # Another budget is another question, so another use of the same report questions.
+    before, alpha, user = None, alpha_of(look, ledger.campaign.looks), f"{ledger.campaign.campaign_id}{conditions.name}"
+    if pool:  # before the declaration, which it limits
+        before, level_of_use = holdout_uses.charge(pool, user, look)
+        alpha = min(alpha, level_of_use)
+    declared = _declared(question, folder, champion, alpha, runs)
+    if why := _given_up(declared, champion, conditions):
+        lost = Certificate(
+            look, alpha, declared.champion, environment.name, (), False, why, elsewhere=is_apart, conditions=conditions
+        )
+        store(ledger, lost)
+        return lost if nothing_to_certify(question) else certify(night, question, measure, runs)
+    own = declared.design or Design(((declared.runs, declared.runs),), (alpha,))
+    ledger.event(
+        "certify", look=look, champion=champion, runs=declared.runs, planned=own.runs, environment=environment.name,
+        folder=folder, groups=own.groups, budget=conditions.budget, budget_seconds=environment.budget_seconds,
+        where=setting(environment.name, conditions.budget) if is_apart else "",
+    )  # fmt: skip
+
+    # The shares of a pool in another certificate have other sizes, so its runs were judged on some of these questions.
+    shares = bool(pool) and environment.judge.block_units == "disjoint"
+    fresh = [] if shares else [*_earlier(question, champion)]
+    carried = tuple(sum(run.arm == arm for run in fresh) for arm in ("champion", "baseline"))
+    design, carries = own.after(carried[0], carried[1]), len(fresh)
+    blocks = max(design.champion, design.baseline)
+
+    # The search tells nothing of another environment or budget: neither noise nor runs of the baseline.
+    history = () if is_apart else question.history
+    sd, known = run_sd(history), guard_noise(environment.guards, history)
+    noise = {name: found.sd for name, found in known.items()}
+    draw = ledger.seed("order", ledger.key(champion, f"certificate-{folder}"))
+    for group in in_groups(design.groups, draw, (carried[0], carried[1])):
+        plans = [_plan(question, folder, champion, arm, number, blocks) for arm, number in group]
+        done = _side_by_side(night, question, plans, measure)
+        fresh += [Fresh(arm, *made) for (arm, _), made in zip(group, done, strict=False)]
+        if len(done) < len(plans):
+            return None
+        certificate = conclude(
+            look, alpha, champion, environment.name, fresh, environment.guards,
+            sd=sd, noise=noise, elsewhere=is_apart, design=design,
+            search=searched(history),
+            apart="its questions are others than the certificate's" if environment.prepared else "",
+            same_units=_same_units(environment, fresh), deterministic=environment.deterministic, carried=carries,
+        )  # fmt: skip
+        if not certificate.another:
+            break
+        ledger.event("looked", look=look, champion=champion, runs=len(fresh) - carries, reason=certificate.reason)
+    certificate = replace(certificate, looked_before=before, conditions=conditions)
+    if pool:
+        holdout_uses.conclude(pool, user, look, certificate.passed)
+    store(ledger, certificate)
+    return certificate
+
+
+def _plan(question: Question, certificate: str, champion: int, arm: Arm, number: int, blocks: int) -> RunPlan:
+    """One run of a certificate: the champion or the baseline, retrained and judged on units of its block.
+
+    Args:
+        blocks: Blocks that the certificate may have at most; `number` is this one's.
+    """
+    ledger, of = question.ledger, champion if arm == "champion" else 0
+    trial = next(trial for trial in question.history if trial.number == of)
+    run_dir = TrialDir(ledger.path / "certificates" / f"{certificate}-{champion:04d}-{arm}-{number}")
+    return RunPlan(
+        ledger.key(champion, f"certificate-{certificate}-{arm}-{number}"),
+        question.arms.of(arm) if question.arms else trial.proposal,
+        folder_of(ledger.path, run_dir),
+        "report",
+        # Each block has its own units, so that their luck does not favour one arm in all of its runs.
+        units=ledger.key(champion, f"certificate-{certificate}-{number}"),
+        block=ComparisonBlock(number, blocks),
+    )
+
+
+def _side_by_side(
+    night: Night, question: Question, plans: Sequence[RunPlan], measure: Measure
+) -> list[tuple[Run, Score]]:  # fmt: skip
+    """Make runs, `parallel` at a time, and return them in their order; fewer where the night is to stop."""
+    bench, made = question.bench(night), list[Measurement]()
+    for plan in plans:
+        while len(busy := [one.waited_for for one in made if not one.waited_for.done()]) >= night.spec.parallel:
+            night.wait_for(busy)
+        if _is_hindered(night.ledger):
+            break
+        made.append(measure(night, Train(plan), bench=bench))
+    while busy := [one.waited_for for one in made if not one.waited_for.done()]:
+        night.wait_for(busy)
+    return [one.result(night) for one in made]
+
+
+def _declared(question: Question, folder: str, champion: int, alpha: float, runs: int | None) -> DeclaredAnalysis:
+    """The certificate as it was declared; it is now, unless it was."""
+    if (known := _begun(question)) is not None:
+        return known
+    asked = planned(question, alpha, runs)
+    new = DeclaredAnalysis(champion, asked.champion, asked, question.conditions.changed)
+    write_atomic(question.ledger.path / "certificates" / f"{folder}.begun", DECLARATION.dump_json(new).decode() + "\n")
+    return new
+
+
+def _begun(question: Question) -> DeclaredAnalysis | None:
+    """The next certificate, if it was declared already."""
+    folder = name_of(next_look(question), question.environment.name, question.is_transfer, question.conditions)
+    declaration = question.ledger.path / "certificates" / f"{folder}.begun"
+    return DECLARATION.validate_json(declaration.read_bytes()) if declaration.is_file() else None
+
+
+def _given_up(declared: DeclaredAnalysis, champion: int, conditions: Conditions) -> str:
+    """Why a declared certificate cannot be continued; empty if it can."""
+    if declared.champion != champion:
+        return f"it was begun for trial {declared.champion}, and not finished before another trial became champion"
+    if declared.changed != conditions.changed:
+        return "it was begun by an earlier version, whose runs there had other parameters"
+    return ""
+
+
+def planned(question: Question, alpha: float, runs: int | None = None) -> Design:
+    """The design of the next certificate, without the runs of earlier ones: as declared, if it goes on."""
+    environment, spec, champion, begun = question.environment, question.spec, best(question.history), _begun(question)
+    if begun and champion and not _given_up(begun, champion.number, question.conditions):
+        return begun.design or Design(((begun.runs, begun.runs),), (alpha,))
+    if runs is not None:
+        return of_groups(equal_arms(runs), alpha)
+    # Runs on a finite pool share its questions out: unequal arms would leave some to one arm alone.
+    known = (
+        not question.is_transfer and not report_pool(environment) and bool(reuse(searched(question.history), ()).spread)
+    )
+    runs_in_time = spec.runs_in_time(question.ledger.environment)
+    return design_of(
+        spec.trials, environment.deterministic, known, alpha, edits=has_edits(question.history), runs=runs_in_time
+    )
+
+
+def _earlier(question: Question, champion: int) -> tuple[Fresh, ...]:
+    """The runs of earlier certificates of a champion in the question's environment, with the same arms."""
+    every = [one for one in question.ledger.certificates() if is_of(question, one) and one.champion == champion]
+    made = [one for one in every if one.runs and one.conditions.changed == question.conditions.changed]
+    return made[-1].runs if made else ()
+
+
+def _same_units(environment: Environment, runs: Sequence[Fresh]) -> int:
+    """Units that every run was judged on; 0 where they are drawn anew."""
+    return max(run.score.n for run in runs) if environment.judge.block_units == "same" else 0
+
+
+def _is_hindered(ledger: Ledger) -> bool:
+    """Whether no further run may begin: somebody asked to stop, or the disk is full."""
+    interrupt.check()
+    return (ledger.path / "stop").exists() or bool(stopping.no_room(ledger.path))
+
+
+def ablate(night: Night, question: Question, certificate: Certificate, measure: Measure) -> Ablation | None:
+    """Run a certified champion afresh, and without each of its changes; None if it was stopped before."""
+    champion, level, ledger = best(question.history), champion_estimate(question.history), question.ledger
+    assert champion is not None and champion.number == certificate.champion and level is not None, "it was certified"
+    first = baseline(question.history)
+    assert first is not None, "it was compared with"
+    arms = (("", champion.proposal), *parts(champion, first))
+    blocks, each = ablation_runs(len(arms) - 1, question.environment.deterministic)
+
+    runs = [(arm, block) for block in range(1, blocks + 1) for arm in range(len(arms)) if not arm or block <= each]
+    plans = []
+    for arm, block in runs:
+        run_dir = TrialDir(ledger.path / "ablations" / f"{champion.number:04d}-{arm}-{block}")
+        key, units = (ledger.key(champion.number, f"ablation-{part}") for part in (f"{arm}-{block}", f"block-{block}"))
+        share, folder = ComparisonBlock(block, blocks), folder_of(ledger.path, run_dir)
+        plans.append(RunPlan(key, arms[arm][1], folder, "confirm", units=units, block=share))
+    done = _side_by_side(night, question, plans, measure)
+    if len(done) < len(plans):
+        return None
+    fresh = [Removed(arms[arm][0], *made) for (arm, _), made in zip(runs, done, strict=True)]
+    kept, removed = ([run for run in fresh if bool(run.change) is gone] for gone in (False, True))
+    made = Ablation.of(champion.number, kept, removed, level.sd)
+    path = ledger.path / "ablations" / f"{champion.number:04d}.json"
+    write_atomic(path, ABLATION.dump_json(made, indent=2).decode() + "\n")
+    ledger.event("ablated", trial=champion.number, changes=[change for change, _ in arms[1:]])
+    return made
+
+
+def store(ledger: Ledger, certificate: Certificate) -> None:
+    """Write a certificate to disk, atomically."""
+    write_atomic(path_of(ledger, certificate), CERTIFICATE.dump_json(certificate, indent=2).decode() + "\n")
+    rewrite(ledger)
+    ledger.event("certified", look=certificate.look, trial=certificate.champion, passed=certificate.passed)
+
+
+def path_of(ledger: Ledger, certificate: Certificate) -> Path:
+    name = name_of(certificate.look, certificate.environment, certificate.elsewhere, certificate.conditions)
+    return ledger.path / "certificates" / f"{name}.json"
+
+
+def name_of(look: int, environment: str, elsewhere: bool, conditions: Conditions) -> str:
+    """The name of a certificate's file, and the beginning of those of its runs."""
+    at = f"-at{conditions.name}" * bool(conditions.name)
+    return f"{look}{at}-on-{environment}" if elsewhere else str(look)

@@ -1,0 +1,220 @@
+"""A night: a campaign that this process runs, with what its loop, its certificate and its reruns work with."""
+
+from __future__ import annotations
+
+import concurrent.futures
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from prefect import State, runtime
+from prefect.states import Completed, Failed
+
+from environments import Environment
+from environments.effort import Allowance
+from environments.score import Score
+from flows.engine import launching
+from flows.engine.attempt import Attempt
+from flows.engine.preparation import ensure_prepared
+from flows.engine.recovery import cancellable, crash_earlier_runs, reported
+from flows.engine.stopping import ASKED, Stop
+from flows.report.seeing import record_at_the_end
+from flows.report.write import write_report
+from flows.spec.campaign_spec import CampaignSpec
+from flows.spending.budget import CampaignBudget, check_budget, gpus_of
+from flows.views import run_log
+from flows.views.artifacts import Artifacts
+from flows.views.status import CampaignEnd
+from tasks.bench import Bench, RunPlan
+from tasks.checkpoint import results_in
+from tasks.control import Reference
+from tasks.deciding.judge_allowance import allowance
+from tasks.record import reconcile
+from tasks.store import attempts
+from tasks.store.campaign_lock import CampaignLock
+from tasks.store.ledger import Ledger, machine
+from tasks.system import interrupt
+from tasks.system.home import home
+from tasks.tracking.outbox import Outbox
+from tasks.tracking.sender import Sender
+from tasks.trial import Curve, History, Trial, baseline
+
+if TYPE_CHECKING:
+    pass
+
+POLL_SECONDS = 0.5
+"""Interval of checks for signals while tasks run."""
+IDLE_SECONDS = 2.0
+"""Interval of checks for an approval while none runs."""
+
+
+class Terms:
+    """The terms on which the runs of a campaign are made, by what was decided before them."""
+
+    def __init__(self, spec: CampaignSpec, ledger: Ledger, history: History, bench: Bench) -> None:
+        self.spec, self.ledger, self.bench = spec, ledger, bench
+        self.environment: Environment = ledger.environment
+        self.history = history
+        """Every decided trial, in the order of the decisions."""
+
+    def early_stop(self, plan: RunPlan) -> Callable[[Curve], str | None] | None:
+        """Why a run with this progress should end early; None where none may be stopped."""
+        canceller = self.spec.loaded_canceller(self.environment)
+        if canceller is None or not self.history or not plan.stops_early or plan.proposal.is_short:
+            return None
+        return partial(canceller.look, self.history, higher_is_better=self.environment.higher_is_better)
+
+    def allowance(self, plan: RunPlan, bench: Bench) -> Allowance | None:
+        """The time that a program may spend under judgement; None in another environment, whose baseline is not known.
+
+        A certificate and reruns grant half of the spare time: what a program gains by computing there, half must not
+        give it.
+        """
+        if bench.environment.name != self.environment.name:
+            return None
+        number = next((trial.number for trial in self.history if trial.proposal == plan.proposal), None)
+        budget = bench.environment.at(plan.proposal.share).budget_seconds
+        known = allowance(self.history, machine(), budget, number)
+        return known.halved() if known and plan.use in ("confirm", "report") else known
+
+    @property
+    def reference(self) -> Reference:
+        """The baseline's first run with a score."""
+        known = baseline(self.history)
+        assert known is not None, "a control is asked for where there is a champion"
+        each = known.score.each
+        index = next((index for index, score in enumerate(each) if score.value is not None), 0)
+        part = f"run-{index + 1}" if index else ""
+        key, seconds = self.ledger.key(0, part, known.attempt), known.runs[index].seconds
+        place = self.ledger.place(0, part, known.attempt)
+        return Reference(
+            place, self.ledger.seed("search", key), each[index] if each else Score.missing("", True), seconds
+        )
+
+
+class Night(Terms):
+    """A campaign that this process runs."""
+
+    def __init__(
+        self, spec: CampaignSpec, ledger: Ledger, lock: CampaignLock, history: History, show: Callable[[History], None]
+    ) -> None:
+        slots = spec.slots(ledger.environment)
+        super().__init__(spec, ledger, history, Bench(ledger, spec.isolation, slots, spec.parallel))
+        self.lock, self.rule = lock, spec.loaded_rule
+        self.money = CampaignBudget(spec, ledger, gpus_of(spec, ledger.environment, slots))
+        self.nothing_for: tuple[object, ...] = ()
+        """What was known when there was last nothing to propose: nobody is asked again before it changes."""
+        self.ending: Stop | None = None
+        self._show = show
+        self._futures: list[concurrent.futures.Future[Any]] = []
+
+    @property
+    def next_order(self) -> int:
+        """The place of the next decision in the order of all."""
+        return 1 + max((trial.order for trial in self.history), default=-1)
+
+    def trial(self, number: int) -> Trial:
+        return next(trial for trial in self.history if trial.number == number)
+
+    def rerun_due(self, under_way: Sequence[Attempt]) -> Attempt | None:
+        """The next trial that is to be run again; None without one."""
+        busy = {one.number for one in under_way}
+        for number, attempt in attempts.pending(self.ledger.trials).items():
+            if number not in busy:
+                return Attempt(self, self.ledger.key(number, attempt=attempt), self.trial(number).proposal)
+        return None
+
+    def wait(self, under_way: Sequence[Attempt]) -> None:
+        """Return when a run has ended, at once for a new attempt. Raises KeyboardInterrupt where the night is to end."""
+        if any(one.is_idle for one in under_way):
+            interrupt.check()
+        elif under_way:
+            self.wait_for([future for one in under_way for future in one.pending])
+        else:
+            interrupt.wait(IDLE_SECONDS)
+
+    def wait_for(self, futures: Sequence[concurrent.futures.Future[Any]]) -> None:
+        """Return when one of these has ended, or after IDLE_SECONDS."""
+        self._futures = [one for one in {*self._futures, *futures} if not one.done()]
+        for _ in range(int(IDLE_SECONDS / POLL_SECONDS)):
+            interrupt.check()
+            if concurrent.futures.wait(futures, POLL_SECONDS, concurrent.futures.FIRST_COMPLETED).done:
+                return
+
+    def remember(self, history: History) -> None:
+        """Go on from a history with one more decision."""
+        self.history = history
+        self._show(history)
+
+    def close(self, stop: Stop) -> None:
+        """End the night; what is left is done where the block of `opened` ends."""
+        if stop.state == "finished":
+            record_at_the_end(self.ledger, self.spec.isolation.level, self.spec.advanced.allow_unsandboxed)
+        self.ending = stop
+
+    @property
+    def state(self) -> State[str]:
+        """How the flow run ends."""
+        assert self.ending is not None, "it was closed"
+        message = f"{self.spec.name}: {self.ending.reason}"
+        failed = self.ending.state == "failed"
+        return Failed(message=message) if failed else Completed(message=message, data=self.spec.name)
+
+    def end_tasks(self) -> None:
+        """End what still runs: of a night that is cut off, nobody needs it."""
+        with interrupt.asked():
+            concurrent.futures.wait(self._futures)
+
+
+@contextmanager
+def opened(spec: CampaignSpec, **facts: object) -> Iterator[Night]:
+    """Hold a campaign while the block runs, a new one or one that goes on, and complete its records at the end.
+
+    What a killed process left under way is ended before anything starts. The block calls `Night.close`; one that an
+    exception ends leaves a campaign that can be resumed.
+
+    Args:
+        facts: What distinguishes this life of the campaign from one that searches: `certify`, `rerun`.
+
+    Raises:
+        Refused: it cannot run, or another process runs it.
+    """
+    run = runtime.flow_run
+    if not facts:
+        spec.check()
+        spec.loaded_proposer.preflight(check_budget(spec, home()))
+        launching.check(spec.launch)
+    ledger = spec.open()
+    with (
+        cancellable(), reported(ledger), CampaignLock(ledger, run.id, page=run.ui_url, **facts) as lock,
+        results_in(ledger.results),
+    ):  # fmt: skip
+        lock.check_progress()
+        spec.store(ledger)
+        crash_earlier_runs(ledger, run.id)
+        ensure_prepared(ledger, spec.launch)
+        history = reconcile(ledger)
+        outbox = Outbox(ledger, spec.tracking, run.id, history)
+        with Artifacts(ledger, run.id, write_report) as artifacts:
+            with Sender(outbox) as sender:
+
+                def show(history: History) -> None:
+                    sender.send(history[-1])
+                    artifacts.show(history)
+                    run_log.decided(history)
+
+                night = Night(spec, ledger, lock, history, show)
+                locks = night.bench.slots.locks if spec.launch == "here" else {}
+                ledger.event("slots", parallel=spec.parallel, locks=locks)
+                artifacts.show(history)
+                run_log.begin(ledger, history)
+                try:
+                    yield night
+                finally:
+                    night.end_tasks()
+            ending = night.ending or ASKED
+            artifacts.show(night.history, CampaignEnd(ending.state, ending.reason))
+            run_log.end(ledger, night.history, ending.reason)
+        outbox.close(ending.state)  # with the certificate and the final picture
+        ledger.event("end", state=ending.state, reason=ending.reason)

@@ -1,0 +1,179 @@
+"""Whose turn it is to propose: the brief of the next trial, and what follows from the answer.
+
+A proposal that needs approval keeps its number and waits. Meanwhile the campaign goes on with later numbers, proposed
+by the fallback proposer, and comes back to it once it is approved. Where every trial needs approval, the campaign
+waits.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from environments import earlier_trials
+from flows import approval as forms
+from flows.engine.attempt import Attempt
+from flows.engine.night import Night
+from flows.engine.stopping import NOTHING_LEFT, Stop
+from flows.spec.campaign_spec import CampaignSpec
+from tasks.llm.trials import BEST, NEWEST
+from tasks.propose import Nothing
+from tasks.proposers import Proposer
+from tasks.proposing import curves
+from tasks.proposing.brief import Brief, RejectedProposal, RemainingBudget
+from tasks.proposing.validation import ProposalChecks, champions_files, problem_of
+from tasks.spending.spent import note_bought
+from tasks.store import inbox, provenance
+from tasks.store.approval import Parked
+from tasks.store.earlier_campaigns import lessons
+from tasks.store.ledger import Ledger
+from tasks.system.files import write_atomic
+from tasks.task_key import TaskKey
+from tasks.trial import History, Proposal, tried
+
+LEFT, LEFT_FILE = TypeAdapter(RemainingBudget), "left.json"
+
+
+@dataclass(frozen=True)
+class Turn:
+    """The arguments of one proposal, and what they rest on."""
+
+    night: Night
+    under_way: Sequence[Attempt]
+    key: TaskKey
+    checks: ProposalChecks
+    proposer: Proposer
+    fallback: Proposer
+    brief: Brief
+    parked: tuple[Parked, ...]
+    known: tuple[object, ...]
+
+    def without(self, answer: Nothing) -> Stop | None:
+        """How the night goes on without a proposal: it ends, or it waits where trials or people have to end first."""
+        ledger = self.night.ledger
+        # Not kept: a resumed campaign may find a proposal in the inbox, or get an answer.
+        (ledger.results / f"{self.key}/propose").unlink(missing_ok=True)
+        (self.checks.place.path / LEFT_FILE).unlink(missing_ok=True)
+        provenance.note_turned_down(ledger, self.key.number, answer.turned_down)
+        note_bought(ledger, answer.usage)
+        self.night.nothing_for = self.known
+        if self.under_way or _waiting(self.parked):
+            return None
+        asks_again = f"nothing to try without {answer.because}; `nightshift resume` asks again"
+        return Stop("stopped", asks_again) if answer.because else NOTHING_LEFT
+
+    def waits_for_approval(self, proposal: Proposal) -> bool:
+        """Whether it needs an approval that it does not have; then a person is asked."""
+        number, advanced, history = self.key.number, self.night.spec.advanced, self.night.history
+        # A promotion runs what was approved already.
+        if number == 0 or proposal.promotes is not None or any(one.number == number for one in self.parked):
+            return False
+        is_new = proposal.edit not in {None, *(trial.proposal.edit for trial in history)}
+        if advanced.approval == "none" or (advanced.approval == "code" and not is_new):
+            return False
+        forms.ask(self.night.ledger, number, proposal, advanced.approval_minutes)
+        return True
+
+
+def next_turn(night: Night, under_way: Sequence[Attempt]) -> Turn | None:
+    """The next proposal to ask for; None while the baseline, an approval or a trial under way is waited for."""
+    spec, ledger, history = night.spec, night.ledger, night.history
+    if under_way and not history:
+        return None  # nothing can be compared before the baseline
+    parked = forms.collect(ledger)
+    number = _next_number(history, parked, under_way)
+    waiting = _waiting(parked)
+    if waiting and spec.advanced.approval == "all" and not any(one.number == number for one in parked):
+        return None
+    for name, why in inbox.broken(ledger.path).items():
+        inbox.refuse(ledger.path, name, why)
+    ideas = inbox.waiting(ledger.path, ledger.proposals(history))
+    known = (
+        len(history), *(one.number for one in under_way), *((one.number, one.state) for one in parked),
+        *(name for name, _ in ideas),
+    )  # fmt: skip
+    if known == night.nothing_for:
+        return None
+    key, place = ledger.key(number, attempt=1), ledger.place(number, attempt=1)
+    checks = ProposalChecks(ledger.environment, spec.isolation, ledger.program, place, key.marker, ideas)
+    proposer = spec.loaded_fallback if waiting and spec.advanced.approval == "code" else spec.loaded_proposer
+    brief = _brief(night, under_way, key, parked, proposer)
+    return Turn(night, under_way, key, checks, proposer, spec.loaded_fallback, brief, parked, known)
+
+
+def _next_number(history: History, parked: Sequence[Parked], under_way: Sequence[Attempt]) -> int:
+    """The lowest number that is not decided, running, waiting for approval or rejected."""
+    taken = {trial.number for trial in history} | {one.number for one in under_way}
+    taken |= {one.number for one in parked if one.state != "approved"}
+    return next(number for number in itertools.count() if number not in taken)
+
+
+def _brief(
+    night: Night, under_way: Sequence[Attempt], key: TaskKey, parked: Sequence[Parked], proposer: Proposer
+) -> Brief:  # fmt: skip
+    spec, ledger, history = night.spec, night.ledger, night.history
+    pending = {one.number: one.proposal for one in under_way}
+    money = night.money.left_for_models(history, pending)
+    place = ledger.place(key.number, attempt=1)
+    left = _when_begun(place.path / LEFT_FILE, budget_left(spec, ledger, history, night.lock.spent, money))
+    return Brief(
+        ledger.environment.space,
+        history,
+        {one.number: one.proposal for one in _waiting(parked)} | pending,
+        ledger.seed("propose", key),
+        problem=problem_of(ledger.environment),
+        files=champions_files(ledger.environment, ledger.program, history),
+        earlier=lessons(ledger.path),
+        imported=earlier_trials.read(ledger.environment.folder),
+        left=replace(left, usd=money.usd, tokens=money.tokens),
+        told_left=left,
+        lost=night.money.reader.lost,
+        share=ledger.fidelity.share,
+        rejected=tuple(
+            RejectedProposal(one.number, one.proposal, one.words) for one in parked if one.state == "rejected"
+        ),
+        keep_rule=night.rule.in_words(history) if proposer.asks else "",
+        curves=_curves(ledger, history) if proposer.asks else {},
+        traces=place.path,
+        baseline_seed=ledger.seed("train", ledger.key(0, attempt=1)),
+    )
+
+
+def _curves(ledger: Ledger, history: History) -> dict[int, curves.Table]:
+    """What the trials that a model is told of in full reported on the way."""
+    return curves.tables(ledger.path, curves.worth_reading(history, NEWEST, BEST), ledger.environment.metric)
+
+
+def _when_begun(path: Path, now: RemainingBudget) -> RemainingBudget:
+    """The budget left when the trial's turn first began, so that a resumed campaign tells the proposer the same."""
+    if not path.is_file():
+        write_atomic(path, LEFT.dump_json(now).decode() + "\n")
+    return LEFT.validate_json(path.read_bytes())
+
+
+def budget_left(
+    spec: CampaignSpec, ledger: Ledger, history: History, spent: float, money: RemainingBudget = RemainingBudget()
+) -> RemainingBudget:
+    """The budget left before the next trial; one trial at most, where there is no time for a short one and another.
+
+    Args:
+        money: What models may take.
+    """
+    reserve, share = spec.time_for_the_certificate(ledger.environment, history), ledger.fidelity.share
+    seconds, trials = max(spec.hours * 3600 - spent - reserve, 0.0), max(spec.trials - tried(history), 0.0)
+    until = math.inf if spec.deadline is None else spec.deadline - time.time() - reserve
+    a_trial = spec.time_for_a_trial(ledger.environment, history)
+    a_short_one = a_trial - (1 - share) * ledger.environment.budget_seconds
+    one_more = share < 1 and min(seconds, until) < a_short_one + a_trial
+    trials = min(trials, 1.0) if one_more else trials
+    return replace(money, trials=trials, seconds=seconds, slots=spec.parallel)
+
+
+def _waiting(parked: Sequence[Parked]) -> tuple[Parked, ...]:
+    return tuple(one for one in parked if one.state == "waiting")

@@ -1,0 +1,105 @@
+"""The bench: what all runs of a campaign share, and the plan of one run. What the tasks train, evaluate and control get.
+
+A bench is no dataclass on purpose: Prefect looks through the arguments of every task for results of other tasks, and
+would look through environment, ledger and slots each time.
+"""
+
+from __future__ import annotations
+
+import platform
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from environments import Environment
+from environments.judges import ComparisonBlock, Use
+from tasks.machine.slots import Slot, Slots
+from tasks.sandbox.isolation import Isolation
+from tasks.store.ledger import Ledger, frozen_elsewhere
+from tasks.store.seeds import Purpose
+from tasks.store.workspace import TrialDir
+from tasks.system import interrupt
+from tasks.system.clock import clock, covered
+from tasks.task_key import TaskKey
+from tasks.trial import Proposal
+
+POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """One training and its judgement. Plain values, so that it can be sent to another machine."""
+
+    key: TaskKey
+    proposal: Proposal
+    folder: str
+    """Its directory, relative to the campaign's."""
+    use: Use = "search"
+    stops_early: bool = False
+    """Whether it may be stopped early."""
+    units: TaskKey | None = None
+    """The run on whose units it is judged; None: its own."""
+    block: ComparisonBlock | None = None
+    """Its block, where it is a run of a comparison."""
+
+
+class Bench:
+    """Where and how the runs of a campaign are made."""
+
+    def __init__(
+        self, ledger: Ledger, isolation: Isolation, slots: Slots, parallel: int,
+        transfer: Environment | None = None, budget: float = 1.0, launched: bool = False,
+    ) -> None:  # fmt: skip
+        """
+        Args:
+            parallel: Runs at once.
+            transfer: Another environment than the campaign's own, frozen with its certificates.
+            budget: Training budget of each run, in that of the environment.
+            launched: Whether this is in a run of the deployment `trial`, and not in the campaign's process.
+        """
+        self.ledger, self.isolation, self.slots = ledger, isolation, slots
+        self.environment = (transfer or ledger.environment).at(budget)
+        self.program = (frozen_elsewhere(ledger.path, transfer.name) if transfer else ledger.path) / "program"
+        self.launched = launched
+        self._turns = threading.Semaphore(parallel)
+        self._waits: list[tuple[int, float, float]] = []
+
+    def seed(self, purpose: Purpose, key: TaskKey) -> int:
+        return self.ledger.seed(purpose, key)
+
+    def dir(self, plan: RunPlan) -> TrialDir:
+        return TrialDir(self.ledger.path / plan.folder)
+
+    def own(self, key: TaskKey) -> TaskKey:
+        """The key, as it marks the processes of this machine's part of the campaign."""
+        return replace(key, launched=self.launched)
+
+    @contextmanager
+    def slot(self, key: TaskKey) -> Iterator[Slot]:
+        """Hold a slot of this machine while the block runs. Raises KeyboardInterrupt where the campaign is to end."""
+        began, ledger = clock(), self.ledger
+        while not self._turns.acquire(timeout=POLL_SECONDS):
+            interrupt.check()
+        try:
+            with self.slots.hold(lambda words: ledger.event("waiting", number=key.number, who=words)) as slot:
+                self._waits.append((key.number, began, clock()))
+                where = {"number": key.number, "slot": slot.name} | ({"on": platform.node()} if self.launched else {})
+                ledger.event("slot", **where)
+                try:
+                    yield slot
+                finally:
+                    proof = {"proof": True} if key.part.startswith(("certificate", "ablation")) else {}
+                    ledger.event("slot free", **where, **proof, **slot.use.rounded)
+        finally:
+            self._turns.release()
+
+    def waited(self, number: int) -> float:
+        """Seconds in which a run of a trial waited for a slot; waits at the same time count once."""
+        return covered((begin, end) for one, begin, end in self._waits if one == number)
+
+
+def folder_of(path: Path, trial_dir: TrialDir) -> str:
+    """A run's directory as a plan has it."""
+    return trial_dir.path.relative_to(path).as_posix()

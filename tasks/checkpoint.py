@@ -1,0 +1,100 @@
+"""Checkpoints: what the four tasks of a trial have in common.
+
+A task's result is a file in the campaign's directory, named by its key: `results/<TaskKey>/train`. A task whose file
+exists is not run again, whichever process or flow run asks for it: the file is the checkpoint, not the state on a
+server. Prefect writes it when the task has ended, so a kill before that means that the task runs again.
+
+A trial that fails is a result, in a Failed state that a person sees. Only a fault of the machine is an exception, and
+only that is retried.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from prefect import State, Task, get_run_logger, runtime
+from prefect.client.schemas.objects import TaskRun
+from prefect.context import FlowRunContext
+from prefect.filesystems import LocalFileSystem
+from prefect.futures import PrefectFuture
+from prefect.results import ResultRecord  # type: ignore[attr-defined]
+from prefect.states import Completed, Failed
+
+from tasks.sandbox.program import CannotStart
+from tasks.task_key import TaskKey
+from tasks.task_messages import TaskMessage
+
+T = TypeVar("T")
+RETRIES = 2
+RETRY_SECONDS = [5.0, 30.0]
+"""The pause before each retry of a task that the machine failed."""
+CRASH = "Crash"
+"""Name of the state of a task whose program crashed or could not be judged."""
+
+
+@contextmanager
+def results_in(folder: Path) -> Iterator[None]:
+    """Keep the results of tasks that a flow runs within the block in `folder`, so that copying it copies everything."""
+    context = FlowRunContext.get()
+    assert context is not None, "a flow runs"
+    storage = LocalFileSystem(basepath=str(folder))
+    store = context.result_store.model_copy(update={"result_storage": storage})
+    with context.model_copy(update={"result_store": store}):
+        yield
+
+
+def machine_failed(_: Task[..., Any], __: TaskRun, state: State[Any]) -> bool:
+    """Whether to retry: a fault of the machine may pass, a program that crashes is a result."""
+    return isinstance(state.result(raise_on_failure=False), CannotStart | OSError)
+
+
+def is_last_attempt() -> bool:
+    """Whether the task that is running will not be retried; False outside of a task."""
+    return (runtime.task_run.run_count or 0) > RETRIES
+
+
+def run_name() -> str:
+    """Name of a task run in the Prefect UI: *task environment trial run*, with the campaign's name in a rerun.
+
+    The first run of a trial is left out: it is the only one of most.
+    """
+    asked = runtime.flow_run.parameters
+    subject = Path(asked.get("environment") or asked.get("name") or "").name
+    key: TaskKey = runtime.task_run.parameters["key"]
+    return " ".join(filter(None, [runtime.task_run.task_name, subject, str(key.number), key.part]))
+
+
+def ended(result: T, message: TaskMessage) -> State[T]:
+    """The state in which a task ends with a result: Failed for a crash, which ends no campaign."""
+    if not message.crash:
+        return Completed(message=message.words, data=result)
+    get_run_logger().error(message.crash)
+    return Failed(name=CRASH, message=message.words, data=result)
+
+
+def result_of(future: PrefectFuture[State[T]]) -> T:
+    """The result of a task, once it has ended. Raises what the machine met."""
+    future.wait()
+    result: T = result_in(future.state)
+    return result
+
+
+def result_in(state: State[Any]) -> Any:
+    """The result in the state of a task that has ended; a result that came from its file has no message."""
+    if state.is_failed() and state.name != CRASH:
+        state.result()  # raises
+    found = state.result(raise_on_failure=False)
+    return found.result if isinstance(found, ResultRecord) else found
+
+
+def has_result(results: Path, key: TaskKey, task: str) -> bool:
+    """Whether a task's result is stored completely; a kill may leave a part of it."""
+    try:
+        json.loads((results / f"{key}/{task}").read_bytes())
+    except (FileNotFoundError, ValueError):
+        return False
+    return True
