@@ -26,7 +26,7 @@ from flows.views.status import SURE_SES, estimate, stored_spec, urls
 from flows.views.terminal import HEADING, before_line, clean, is_screen, put, trial_line
 from tasks.machine import slot_locks
 from tasks.spending.spent import SpendingReader
-from tasks.store import approval, campaign_lock, workspace
+from tasks.store import approval, attempts, campaign_lock, workspace
 from tasks.store.ledger import Ledger, decided_trial
 from tasks.store.workspace import TrialDir
 from tasks.tracking.receipts import waiting as waiting_records
@@ -60,7 +60,7 @@ class CampaignWatch:
             if history := self._follower.history:
                 put(self._console, before_line(history, self._follower.ledger.environment.metric))
             self._follower.read_events()
-            self._told = {trial.number for trial in history} | set(self._follower.preparing)
+            self._told = {(trial.number, trial.attempt) for trial in history} | set(self._follower.preparing)
         self._thread.start()
         return self
 
@@ -96,9 +96,9 @@ class CampaignWatch:
         for words in self._follower.preparing:
             self._tell(words, Text(f" > {clean(words)}", "dim"))
         for trial in model.history:
-            if trial.number not in self._told:
+            if (trial.number, trial.attempt) not in self._told:
                 self._tell("heading", HEADING)
-                self._tell(trial.number, *self._lines(trial, model.history))
+                self._tell((trial.number, trial.attempt), *self._lines(trial, model.history))
         if not is_screen(self._console):
             self._tell_what_begins(model)
         return model
@@ -146,8 +146,6 @@ class Follower:
         """The event of a certificate that was begun and is not made."""
         self._waits: dict[int, str] = {}
         """Trials that wait for a slot, and who holds the slots."""
-        self._ahead: set[int] = set()
-        """Trials that were proposed ahead (flows/engine/ahead.py) and have not begun."""
         self._slot_of: dict[int, str] = {}
         """The slot that a trial was given last."""
         self._slots: dict[str, list[str]] = {}
@@ -165,8 +163,7 @@ class Follower:
         self.read_events()
         places = {number: self.ledger.place(number) for number in self._open}
         held = [number for number, place in places.items() if approval.is_held(place)]
-        not_begun = {*held, *self._ahead}
-        begun = {n: place for n, place in places.items() if n not in not_begun and place.proposal.is_file()}
+        begun = {n: place for n, place in places.items() if n not in held and place.proposal.is_file()}
         under_way = tuple(self._under_way(number, now) for number in begun)
         since = max((now - place.proposal.stat().st_mtime for place in begun.values()), default=0.0)
         certifying = None if under_way else self._certifying(now)
@@ -226,12 +223,8 @@ class Follower:
 
     def _read_life(self, events: Sequence[Mapping[str, Any]]) -> None:
         """What this life said of its slots and of MLflow."""
-        self._waits, self._slot_of, self._failure, self._ahead = {}, {}, "", set()
+        self._waits, self._slot_of, self._failure = {}, {}, ""
         for event in events:
-            if event["event"] == "ahead":
-                self._ahead.add(event["number"])
-            elif event["event"] in ("waiting", "slot", "launch"):
-                self._ahead.discard(event.get("number", event.get("trial")))
             if event["event"] == "life":
                 self._waits, self._slot_of, self._slots, self._failure = {}, {}, {}, ""
             elif event["event"] == "waiting":
@@ -261,12 +254,15 @@ class Follower:
         while self.ledger.place(self._next).path.is_dir():
             self._open.append(self._next)
             self._next += 1
-        decided = {trial.number for trial in self.history} if self._open else set()
+        self._open += [number for number in attempts.pending(self.ledger.trials) if number not in self._open]
+        decided = {(trial.number, trial.attempt) for trial in self.history} if self._open else set()
         for number in list(self._open):
-            trial = None if number in decided else decided_trial(self.ledger.place(number).path)
+            is_known = (number, self.ledger.attempt(number)) in decided
+            trial = None if is_known else decided_trial(self.ledger.place(number).path)
             if trial is not None:
-                self.history = tuple(sorted((*self.history, trial), key=lambda trial: trial.order))
-            if trial is not None or number in decided:
+                others = (other for other in self.history if other.number != number)
+                self.history = tuple(sorted((*others, trial), key=lambda trial: trial.order))
+            if trial is not None or is_known:
                 self._open.remove(number)
                 self._curves.clear()  # there may be another champion, and nobody looks at this one again
 

@@ -26,7 +26,7 @@ from tasks.numbers import number
 from tasks.plots.forest import forest
 from tasks.rules import Rule
 from tasks.spending.spent import spent
-from tasks.store import approval, campaign_lock, inbox
+from tasks.store import approval, attempts, campaign_lock, inbox
 from tasks.store.ledger import Ledger, ended_search
 from tasks.store.provenance import fallbacks, incidents, sources
 from tasks.system.daemon import page_of
@@ -156,8 +156,10 @@ def certifies(rule: str) -> bool:
 
 def state(ledger: Ledger) -> str:
     """running, finished, failed, stopped, or interrupted (its last life was cut off)."""
-    end = {"state": "running"} if campaign_lock.is_running(ledger) else ended_search(ledger)
-    return str(end.get("state", "interrupted"))
+    if campaign_lock.is_running(ledger):
+        return "running"
+    cut_off = bool(attempts.pending(ledger.trials))  # a rerun
+    return "interrupted" if cut_off else str(ended_search(ledger).get("state", "interrupted"))
 
 
 def urls(ledger: Ledger) -> dict[str, str]:
