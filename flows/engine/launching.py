@@ -9,15 +9,17 @@ that both machines share, and the campaign reads them like its own.
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.filters import FlowFilter, FlowFilterName
 from prefect.exceptions import ObjectNotFound
+from prefect.utilities.annotations import quote
 
 from environments.plugins import Refused
-from flows.engine.attempt import Control, Step
+from flows.engine.attempt import Control, Step, Task
 from flows.engine.deployment_run import FLOW, CannotLaunch, Child, DeploymentRun, Server, full_name
 from flows.engine.slurm import slurm_check, slurm_job
 from flows.engine.slurm.commands import SlurmAway, check_installed
@@ -53,7 +55,15 @@ def launch(key: TaskKey, bench: Bench, request: LaunchRequest, deployment: str) 
     run_elsewhere(deployment, bench.ledger, request)
 
 
-def request_of(night: Terms, step: Step, bench: Bench) -> LaunchRequest:
+def launched(night: Terms, step: Step, bench: Bench, after: Sequence[Task]) -> Sequence[Task]:
+    """Have another machine make a run, where the campaign asks for that; the tasks that its own tasks wait for."""
+    if night.spec.launch == "here":
+        return after
+    request = quote(_request(night, step, bench))
+    return [launch.submit(step.plan.key, bench, request, night.spec.launch, wait_for=after, return_state=False)]
+
+
+def _request(night: Terms, step: Step, bench: Bench) -> LaunchRequest:
     """A step as it is sent to another machine."""
     plan, other = step.plan, bench.environment.name != night.environment.name
     return LaunchRequest(

@@ -125,14 +125,18 @@ class Night(Terms):
                 return Attempt(self, self.ledger.key(number, attempt=attempt), self.trial(number).proposal)
         return None
 
-    def wait(self, under_way: Sequence[Attempt]) -> None:
-        """Return when a run has ended, at once for a new attempt. Raises KeyboardInterrupt where the night is to end."""
-        if any(one.is_idle for one in under_way):
-            interrupt.check()
-        elif under_way:
-            self.wait_for([future for one in under_way for future in one.pending])
-        else:
+    def ended(self, under_way: Sequence[Attempt]) -> list[Attempt]:
+        """The attempts without a run under way, new ones among them; waits a moment for one, or for a person.
+
+        Raises:
+            KeyboardInterrupt: the night is to end.
+        """
+        interrupt.check()
+        if not under_way:
             interrupt.wait(IDLE_SECONDS)
+        elif not any(one.is_idle for one in under_way):
+            self.wait_for([future for one in under_way for future in one.pending])
+        return [one for one in under_way if one.is_idle]
 
     def wait_for(self, futures: Sequence[concurrent.futures.Future[Any]]) -> None:
         """Return when one of these has ended, or after IDLE_SECONDS."""

@@ -54,6 +54,10 @@ class Turn:
     parked: tuple[Parked, ...]
     known: tuple[object, ...]
 
+    @property
+    def arguments(self) -> tuple[ProposalChecks, Proposer, Proposer, Brief]:
+        return self.checks, self.proposer, self.fallback, self.brief
+
     def without(self, answer: Nothing) -> Stop | None:
         """How the night goes on without a proposal: it ends, or it waits where trials or people have to end first."""
         ledger = self.night.ledger
