@@ -1,4 +1,4 @@
-"""The bench: what all runs of a campaign share, and the plan of one run. What the tasks train, evaluate and control get.
+"""The bench: what all runs of a campaign share, and the plan of one run. Arguments of train, evaluate and control.
 
 A bench is no dataclass on purpose: Prefect looks through the arguments of every task for results of other tasks, and
 would look through environment, ledger and slots each time.

@@ -123,7 +123,7 @@ class Attempt:
         return not self.pending
 
     @property
-    def last_tasks(self) -> list[allow_failure[Task]]:
+    def last_tasks(self) -> list[allow_failure]:
         """The tasks on which the verdict rests, whether their programs crashed or not."""
         return [allow_failure(one.last_task) for one in self._measurements]
 

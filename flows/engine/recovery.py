@@ -30,7 +30,7 @@ ENDED = "ended by a person; Retry, or `nightshift resume`, goes on, and trains a
 
 @contextmanager
 def cancellable() -> Iterator[None]:
-    """Let a flow that a person cancels or stops within the block end as Cancelled, and not as Crashed, which is resumed.
+    """Let a flow that a person cancels or stops end as Cancelled, and not as Crashed, which would be resumed.
 
     A worker ends the process by SIGTERM, and writes Cancelled itself once that has ended. A run without one, such as of
     a terminal, writes it here.

@@ -120,7 +120,7 @@ def _check_budget(environment: Environment, times: float) -> None:
 
 
 def _transferred(own: Question, environment: Environment) -> Question:
-    """The question in another environment, which is frozen when it is first certified in. Refused if it has changed since."""
+    """The question in another environment, frozen when it is first certified in. Refused if that has changed since."""
     ledger = own.ledger
     check_fits(ledger.environment, environment)
     _check_budget(environment, own.budget)
