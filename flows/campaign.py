@@ -18,7 +18,7 @@ from flows.engine.ahead import ProposingAhead
 from flows.engine.campaign_state import CampaignState
 from flows.engine.cancelling import cancellable, reported
 from flows.engine.next_trial import FULL, WAITS, next_trial, undone
-from flows.engine.preparation import ensure_prepared, warm_starts
+from flows.engine.preparation import ensure_prepared
 from flows.engine.recovery import check_progress, crash_the_dead, presence, wait_for_the_other, wait_for_the_server
 from flows.engine.redecide import finish_pending, hold_pending
 from flows.engine.slurm.request import request_of
@@ -96,7 +96,7 @@ def campaign(
         hold_pending(spec, ledger, finished := reconcile(ledger), money)
         finished = finish_pending(spec, ledger, slots, finished)
         outbox = Outbox(ledger, spec.tracking, run.id, finished)
-        with warm_starts(spec, ledger, ledger.environment), Artifacts(ledger, run.id, write_report) as artifacts:
+        with Artifacts(ledger, run.id, write_report) as artifacts:
             artifacts.show(finished)
             run_log.begin(ledger, finished)
             chunk = len(finished), spec.parallel

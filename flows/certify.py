@@ -11,7 +11,7 @@ from prefect.states import Completed
 from flows.engine import run_certificate, stopping
 from flows.engine.cancelling import cancellable, reported
 from flows.engine.elsewhere import cost, longest, runners
-from flows.engine.preparation import ensure_prepared, warm_starts
+from flows.engine.preparation import ensure_prepared
 from flows.engine.recovery import crash_the_dead, presence
 from flows.engine.redecide import finish_pending, hold_pending
 from flows.report.write import write_report
@@ -66,12 +66,11 @@ def certify(name: Name, on: On = [], runs: Runs = None, budget: Budget = "") -> 
                     ledger.event("cost", words=cost(runner, runs))
                 ensure_prepared(ledger, spec.launch, runner.elsewhere)
                 money.hold(history, f"the certificate in {runner.environment.name}", longest(runner, runs, parallel=1))
-                with warm_starts(spec, ledger, runner.environment):
-                    certificate = run_certificate.certify(runner, runs)
-                    artifacts.show(history)
-                    if certificate is None or not run_certificate.also_ablate(runner, certificate):
-                        outcomes.append(stopping.no_room(ledger.path) or "asked to stop")
-                        break
+                certificate = run_certificate.certify(runner, runs)
+                artifacts.show(history)
+                if certificate is None or not run_certificate.also_ablate(runner, certificate):
+                    outcomes.append(stopping.no_room(ledger.path) or "asked to stop")
+                    break
                 outcome = "passed" if certificate.passed else certificate.reason
                 outcomes.append(f"{where(certificate)}: {outcome}")
             due = stopping.stop(spec, ledger.environment, history, life.spent, asked=False)

@@ -17,7 +17,7 @@ from typing import ClassVar, Literal
 
 from environments import FILE, Environment, plugins
 from environments.plugins import Refused
-from tasks import imports_ahead, remote_session, task_messages
+from tasks import remote_session, task_messages
 from tasks.cache_key import At, is_last_attempt, stored
 from tasks.cancellers import Canceller
 from tasks.cancellers._early_stop import EarlyStop, Look
@@ -258,7 +258,6 @@ class _Session:
         with Sampler(self.slot.gpus) as sampler, Program(
             command, cwd=self.place.workspace, log=self.place.log, marker=marker, level=self.level, view=view,
             limits=self.environment.limits, slot=self.slot, gpu_memory=lambda: sampler.now,
-            ahead=imports_ahead.for_training(self.environment),
         ) as program:  # fmt: skip
             try:
                 reason = self._watch(program)

@@ -4,30 +4,19 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 from environments import Environment
 from environments.plugins import Refused
 from environments.space import Value
-from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.environment import checked_environment
 from flows.views import terminal
-from tasks import evaluate, imports_ahead, judged_start, train
 from tasks.certifying import holdout_uses
 from tasks.recipes import output, preparing
-from tasks.sandbox.warm import templates
-from tasks.sandbox.warm.kind import Kind, kind_of
-from tasks.store import workspace
 from tasks.store.ledger import Ledger
-from tasks.store.workspace import TrialDir
 from tasks.system import interrupt
 from tasks.system.home import home
-
-TEMPLATES = ".templates"
-"""The folder in a campaign's with the homes of its templates."""
 
 
 def ensure_prepared(ledger: Ledger, launch: str, elsewhere: Environment | None = None) -> None:
@@ -43,36 +32,6 @@ def ensure_prepared(ledger: Ledger, launch: str, elsewhere: Environment | None =
         preparing.check_gpus(environment, home())
     preparing.prepare(environment, ledger.path.parent, lambda words: ledger.event("preparing", words=words))
     preparing.hold_to(environment)
-
-
-@contextmanager
-def warm_starts(spec: CampaignSpec, ledger: Ledger, environment: Environment) -> Iterator[None]:
-    """Have the packages of an environment's programs imported ahead while the block runs (tasks/sandbox/warm)."""
-    if spec.launch != "here":
-        yield
-        return
-    with templates.opened(
-        ledger.path / TEMPLATES, ledger.campaign.campaign_id, lambda why: ledger.event("cold_start", why=why)
-    ) as warm:
-        for kind in filter(None, (training_kind(environment), judging_kind(environment))):
-            warm.prepare(kind)
-        yield
-
-
-def training_kind(environment: Environment) -> Kind | None:
-    """The kind of an environment's trainings; None if they start cold."""
-    values = train.placeholders(environment, environment.defaults, TrialDir(Path("trial")).out, seed=0)
-    return kind_of(workspace.fill(environment.train_cmd, values), imports_ahead.for_training(environment))
-
-
-def judging_kind(environment: Environment) -> Kind | None:
-    """The kind of its programs under judgement; None if they start cold."""
-    judge = environment.judge
-    values = evaluate.judge_placeholders(environment, TrialDir(Path("trial")), seed=0)
-    command = workspace.fill(judge.command(), values)
-    if judge.runs_in == "workspace":
-        command = judged_start.command(command)
-    return kind_of(command, imports_ahead.for_judging(environment), pipes=True)
 
 
 def report_pool(environment: Environment) -> Path | None:
