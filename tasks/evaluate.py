@@ -21,7 +21,7 @@ from environments.effort import Allowance
 from environments.judges import ComparisonBlock, Exam, Misbehaved, Use
 from environments.plugins import Refused
 from environments.score import Score
-from tasks import imports_ahead, judged_start, task_messages
+from tasks import judged_start, task_messages
 from tasks.bench import Bench, RunPlan
 from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, machine_failed, run_name
 from tasks.machine.slots import several_are_held
@@ -92,7 +92,7 @@ def judge_run(
         with slot.use.timed("judge"), Program(
             command, cwd=directory, log=log or place.judge_log, marker=marker, level=isolation.level,
             view=view(environment, place), limits=environment.limits, pipes=True, slot=slot,
-            counted=judge.runs_in == "workspace", ahead=imports_ahead.for_judging(environment),
+            counted=judge.runs_in == "workspace",
         ) as program:  # fmt: skip
             try:
                 candidate = PipedCandidate(program, place.result)

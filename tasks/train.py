@@ -18,7 +18,7 @@ from prefect import State, task
 
 from environments import FILE, Environment, plugins
 from environments.plugins import Refused
-from tasks import imports_ahead, remote_session, task_messages
+from tasks import remote_session, task_messages
 from tasks.bench import Bench, RunPlan
 from tasks.cancellers._early_stop import EarlyStop, Look
 from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, is_last_attempt, machine_failed, run_name
@@ -265,7 +265,6 @@ class _Session:
         with Sampler(self.slot.gpus) as sampler, Program(
             command, cwd=self.place.workspace, log=self.place.log, marker=marker, level=self.level, view=view,
             limits=self.environment.limits, slot=self.slot, gpu_memory=lambda: sampler.now,
-            ahead=imports_ahead.for_training(self.environment),
         ) as program:  # fmt: skip
             try:
                 reason = self._watch(program)

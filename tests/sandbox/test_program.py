@@ -68,7 +68,7 @@ def test_a_start_that_is_broken_off_leaves_no_process_and_nothing_open(
             level=level, view=VisiblePaths((tmp_path,), ()), limits=Limits(),
         )  # fmt: skip
     (supervised,) = begun
-    assert isinstance(supervised.process, subprocess.Popen) and supervised.process.returncode is not None
+    assert supervised.process.returncode is not None
     assert all(pipe.closed for pipe in supervised.pipes)
     assert supervised.is_closed and orphans.end("test/off") == []
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import marshal
 import os
 import resource
 import shutil
@@ -77,7 +76,7 @@ def kept(plan: dict[str, Any], cwd: Path | None = None) -> Iterator[Kept]:
     with os.fdopen(hear, "rb") as report:
         try:
             process = subprocess.Popen(
-                [*KEEPER, marshal.dumps(plan | {"report": say}).hex()],
+                [*KEEPER, json.dumps(plan | {"report": say})],
                 stdout=subprocess.PIPE,
                 cwd=cwd,
                 pass_fds=(say,),
@@ -245,12 +244,12 @@ def test_a_keeper_whose_engine_has_died_already_starts_nothing(tmp_path: Path) -
 
 def test_a_keeper_whose_engine_dies_ends_everything_and_itself() -> None:
     code = (
-        "import marshal, os, subprocess, sys, time\n"
-        "plan = marshal.loads(bytes.fromhex(sys.argv[1])) | {'engine': os.getpid(), 'report': os.open('/dev/null', os.O_WRONLY)}\n"
-        "subprocess.Popen([*sys.argv[2:], marshal.dumps(plan).hex()], pass_fds=(plan['report'],))\n"
+        "import json, os, subprocess, sys, time\n"
+        "plan = json.loads(sys.argv[1]) | {'engine': os.getpid(), 'report': os.open('/dev/null', os.O_WRONLY)}\n"
+        "subprocess.Popen([*sys.argv[2:], json.dumps(plan)], pass_fds=(plan['report'],))\n"
         "time.sleep(60)\n"
     )
-    told = marshal.dumps(sh(f"{SLEEP} & exec setsid -f {SLEEP} & wait")).hex()
+    told = json.dumps(sh(f"{SLEEP} & exec setsid -f {SLEEP} & wait"))
     with subprocess.Popen([sys.executable, "-I", "-c", code, told, *KEEPER]) as engine:
         try:
             wait_for(lambda: len(alive(SLEEP)) >= 2)

@@ -181,6 +181,6 @@ def _answer(connection: socket.socket, function: Any) -> None:
 def _die_with(parent: int) -> None:
     """End when the parent does."""
     if sys.platform == "linux":
-        supervisor.die_with_parent()
-    if os.getppid() != parent:
+        supervisor.die_with(parent)
+    elif os.getppid() != parent:
         os._exit(0)
