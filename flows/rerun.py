@@ -27,10 +27,10 @@ from flows.views.status import CampaignEnd, stored_spec
 from tasks.record import reconcile
 from tasks.store import attempts
 from tasks.store.campaign_lock import Life, end_of_the_search
-from tasks.store.ledger import Ledger, machine
+from tasks.store.ledger import Ledger
 from tasks.task_messages import plain, verdict_of
 from tasks.tracking.outbox import Outbox
-from tasks.trial import History, is_from
+from tasks.trial import History
 
 Name = Annotated[str, titled("Campaign", "Name of a campaign that has ended.")]
 Number = Annotated[int, titled("Trial", "Number of a finished trial; 0 is the baseline.", ge=0)]
@@ -82,16 +82,9 @@ def rerun(name: Name, trial: Number) -> State[str]:
 
 
 def check(ledger: Ledger, finished: History, number: int) -> None:
-    """Refuse a trial that is not finished, or that ran on another machine (tasks/deciding/comparable.py)."""
+    """Refuse a trial that is not finished."""
     name, trials = ledger.campaign.name, {trial.number: trial for trial in finished}
     if number in trials:
-        runs = trials[number].runs
-        ran_on, here = runs[-1].machine if runs else "", machine()
-        if stored_spec(ledger).get("launch", "here") == "here" and not is_from(ran_on, here):
-            raise Refused(
-                f"trial {number} of campaign {name!r} ran on {ran_on}, and this machine is {here}: scores of "
-                "different machines are not compared, so run it again there"
-            )
         return
     if number >= 0 and ledger.place(number).path.is_dir():
         raise Refused(f"trial {number} of campaign {name!r} is not finished: nightshift resume {name} goes on with it")

@@ -21,7 +21,6 @@ from tasks import imports_ahead, remote_session, task_messages
 from tasks.cache_key import At, is_last_attempt, stored
 from tasks.cancellers import Canceller
 from tasks.cancellers._early_stop import EarlyStop, Look
-from tasks.deciding.comparable import comparable
 from tasks.editing.edits import EditFailed
 from tasks.editing.required_calls import missing_calls
 from tasks.machine.gpu_memory import Sampler
@@ -41,7 +40,7 @@ from tasks.store.workspace import TRAINERS, TrialDir
 from tasks.system.clock import clock
 from tasks.system.redact import clean
 from tasks.system.slot import NOWHERE, Slot
-from tasks.trial import TWENTIETHS, History, Params, Proposal, ResourceSample, Run
+from tasks.trial import TWENTIETHS, History, Params, Proposal, ResourceSample, Run, in_full
 
 UNSANDBOXED = (
     "the edit is refused: isolation is none, so it would run without a sandbox; `nightshift doctor` shows what this "
@@ -85,7 +84,7 @@ def train(
     """One training run of a proposal in `place`. With `spare` it runs to its end, and an early stop is only noted."""
     if settled := workspace.settled(place, at.part):
         return settled[0]
-    seen, higher = comparable(history, machine()), environment.higher_is_better
+    seen, higher = in_full(history), environment.higher_is_better
     look = None if canceller is None or proposal.is_short else partial(canceller.look, seen, higher_is_better=higher)
     return run_program(at.marker, environment, isolation, program, place, proposal, seed, None, look, spare, slot)
 

@@ -23,7 +23,7 @@ from environments.space import Value
 from tasks.describe import mean_of
 from tasks.numbers import number
 from tasks.task_messages import ReasonParts
-from tasks.trial import History, Proposal, Trial, baseline, best, is_from, machine_of
+from tasks.trial import History, Proposal, Trial, baseline, best
 from tasks.verdict_styles import VERDICTS
 
 ASCII = str.maketrans("▁▂▃▄▅▆▇█·→…━─╸╺●┊", "_.,-=+*#.>~=-==o|")
@@ -166,12 +166,10 @@ def trial_line(trial: Trial, history: History) -> Text:
 
 
 def _gain(trial: Trial, before: History) -> float | None:
-    """By how much a score is better than the champion's mean so far; None where they do not compare."""
+    """By how much a score is better than the champion's mean so far; None where one of them is missing."""
     champion = best(before)
     theirs = mean_of(before, champion.number) if champion else None
     if trial.score.value is None or theirs is None:
-        return None
-    if trial.runs and not is_from(trial.runs[-1].machine, machine_of(before)):
         return None
     return trial.score.value - theirs if trial.score.higher_is_better else theirs - trial.score.value
 

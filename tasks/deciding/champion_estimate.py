@@ -1,7 +1,4 @@
-"""The champion estimate of a history (tasks/deciding/level_filter.py).
-
-A history from several machines is seen from the machine of its newest score (tasks/deciding/comparable.py).
-"""
+"""The champion estimate of a history (tasks/deciding/level_filter.py)."""
 
 from __future__ import annotations
 
@@ -9,10 +6,9 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 
-from tasks.deciding.comparable import comparable
 from tasks.deciding.level_filter import Estimate, Observation, estimate
 from tasks.deciding.statistics import pooled
-from tasks.trial import History, Proposal, Trial, in_full, machine_of, measured, measured_each
+from tasks.trial import History, Proposal, Trial, in_full, measured, measured_each
 
 MISREPORTED = "reported"
 """Evidence of a verdict that the judge contradicts what the trial reported."""
@@ -24,7 +20,7 @@ FELL = "guard_fell"
 
 def champion_estimate(history: History) -> Estimate | None:
     """The champion estimate; None without a score."""
-    history = comparable(history, machine_of(history))
+    history = in_full(history)
     found = _scored(history)
     if found is None:
         return None
@@ -53,11 +49,10 @@ def run_sd(history: History) -> float:
 
 def reference(history: History) -> Trial | None:
     """The baseline, or the first trial with a score if the baseline has none."""
-    return _scored(comparable(history, machine_of(history)))
+    return _scored(in_full(history))
 
 
 def _scored(seen: History) -> Trial | None:
-    """The first trial with a score. What is left of a history may have its newest score from another machine again."""
     return next((trial for trial in seen if trial.score.value is not None), None)
 
 
