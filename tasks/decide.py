@@ -51,7 +51,8 @@ def weigh(history: History, environment: Environment, rule: Rule, tried: JudgedT
         return Verdict("crash", tried.score.error or "no score")
     if tried.proposal.is_short:
         return _short(history, tried)
-    return _compare(in_full(history), tried, environment, rule)
+    others = tuple(trial for trial in in_full(history) if trial.number != tried.number)  # not an earlier attempt at it
+    return _compare(others, tried, environment, rule)
 
 
 def _short(history: History, tried: JudgedTrial) -> Verdict:
@@ -64,7 +65,7 @@ def _short(history: History, tried: JudgedTrial) -> Verdict:
 def _compare(history: History, tried: JudgedTrial, environment: Environment, rule: Rule) -> Wanted:
     champion = best(history)
     if champion is None or champion.score.value is None:
-        what = "the baseline" if not history else "the first trial with a score"
+        what = "the first trial with a score" if tried.number else "the baseline"
         if lost := len(tried.score.each) - len(tried.score.values):
             what += f"; {lost} of its {len(tried.runs)} runs crashed, which is left out"
         return Verdict("keep", what, "provisional", {"score": tried.score.value})
@@ -73,6 +74,8 @@ def _compare(history: History, tried: JudgedTrial, environment: Environment, rul
         "champion": champion.score.value,
         "champion_trial": champion.number,
     }
+    if tried.number == 0:  # run again: what everything is measured against is weighed against nothing
+        return Verdict("discard", f"the baseline; trial {champion.number} stays the champion", None, seen)
     if fall := fallen(environment.guards, history, tried):
         return Verdict("discard", fall, None, seen | {FELL: 1})
     weighed = rule.weigh(history, tried)

@@ -50,7 +50,7 @@ def settle(ledger: Ledger, history: History, trial: Trial) -> Trial:
 
 
 def resettle(ledger: Ledger, before: History, now: History) -> None:
-    """Store recomputed verdicts and mark the changed ones. A call completes what a kill cut off.
+    """Store recomputed verdicts. A call completes what a kill cut off.
 
     The record of the new attempt is written last. Until then the attempt is pending (tasks/store/attempts.py), and
     the next process that takes the campaign recomputes everything.
@@ -67,27 +67,19 @@ def resettle(ledger: Ledger, before: History, now: History) -> None:
         write_atomic(place.diff, lineage.patch(repository, trial.number))
     if champion := best(now):
         lineage.crown(repository, champion.number)
-    _tell(ledger, now, again)
+    _tell(ledger, again)
     for trial in again:
         write_atomic(ledger.place_of(trial).trial, _text(trial))
     rewrite(ledger)
 
 
-def _tell(ledger: Ledger, now: History, again: Sequence[Trial]) -> None:
+def _tell(ledger: Ledger, again: Sequence[Trial]) -> None:
     told = [{**event, "time": 0} for event in ledger.events()]
-
-    def once(kind: str, **facts: object) -> None:
-        if {"time": 0, "event": kind, **facts} not in told:
-            ledger.event(kind, **facts)
-
     for trial in again:
         verdict, score = trial.verdict.kind, trial.score.value
-        once("settled", trial=trial.number, verdict=verdict, score=score, attempt=trial.attempt)
-    for trial in now:
-        kinds = [*(was.kind for was in trial.was), trial.verdict.kind]
-        for was, kind in zip(trial.was, kinds[1:], strict=True):
-            facts = {"rerun": was.rerun, "attempt": was.attempt}
-            once("verdict", trial=trial.number, before=was.kind, now=kind, **facts)
+        facts = {"trial": trial.number, "verdict": verdict, "score": score, "attempt": trial.attempt}
+        if {"time": 0, "event": "settled", **facts} not in told:
+            ledger.event("settled", **facts)
 
 
 def _text(trial: Trial) -> str:

@@ -1,7 +1,8 @@
 """The values that travel: Proposal, Run, Verdict, Trial. Frozen, plain, without Prefect or torch.
 
 A campaign's whole memory is its *history*: a tuple of trials in the order in which they were decided. Everything
-else (champion, streaks, shares) is computed from it, so resume, retry and replay are one thing.
+else (champion, streaks, shares) is computed from it, so resume, retry and replay are one thing. A trial that was run
+again is in it once, at the place of its newest attempt; so the baseline need not be the first, nor numbers increase.
 """
 
 from __future__ import annotations
@@ -232,15 +233,6 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Was:
-    kind: VerdictKind
-    reason: str
-    rerun: int
-    """Number of the trial that was rerun."""
-    attempt: int
-
-
-@dataclass(frozen=True)
 class Trial:
     number: int
     """0 is the baseline."""
@@ -257,8 +249,6 @@ class Trial:
     """Seconds from its first training to its verdict, without waits for a slot or in a queue."""
     reruns: tuple[Rerun, ...] = ()
     """Reruns that its verdict needed: of itself, or of the champion."""
-    was: tuple[Was, ...] = ()
-    """Its earlier verdicts, the latest last; empty unless a rerun changed it."""
     slots_usd: float = 0.0
     """What the slots of its runs cost until its verdict, at the stated price of an hour (tasks/spending)."""
 
@@ -290,8 +280,13 @@ History = tuple[Trial, ...]
 
 
 def baseline(history: History) -> Trial | None:
-    """The first trial, with the environment's own program and parameters; None before it is decided."""
+    """Trial 0, with the environment's own program and parameters; None before it is decided."""
     return next((trial for trial in history if trial.number == 0), None)
+
+
+def trials_before(history: History, trial: Trial) -> History:
+    """The trials that were decided before one."""
+    return tuple(other for other in history if other.settle < trial.settle)
 
 
 def best(history: History) -> Trial | None:

@@ -96,8 +96,9 @@ def longest(runner: Runner, runs: int | None, parallel: int) -> float:
     """The most seconds that a certificate and its ablation may take on so many slots. (runs: as in `cost`)"""
     environment, known = runner.environment, () if runner.elsewhere else runner.history
     in_turn = run_certificate.planned(runner, ALPHA, runs).in_turn(parallel)
-    if (champion := best(runner.history)) and runner.spec.advanced.ablation and not runner.is_apart:
-        changes = len(parts(champion, runner.history[0]))
+    champion, first = best(runner.history), baseline(runner.history)
+    if champion and first and runner.spec.advanced.ablation and not runner.is_apart:
+        changes = len(parts(champion, first))
         mine, each = ablation_runs(changes, environment.deterministic)
         in_turn += math.ceil((mine + changes * each) / parallel)
     return in_turn * (environment.budget_seconds + besides_training(environment, known))

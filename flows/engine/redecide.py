@@ -21,7 +21,7 @@ from tasks.spending.spent import SpendingReader
 from tasks.store import attempts
 from tasks.store.ledger import Ledger
 from tasks.system.clock import clock
-from tasks.trial import History, Trial, Verdict, Was
+from tasks.trial import History, Trial, Verdict
 
 
 def hold_pending(spec: CampaignSpec, ledger: Ledger, finished: History, money: CampaignBudget) -> None:
@@ -46,16 +46,10 @@ def finish_pending(spec: CampaignSpec, ledger: Ledger, slots: Slots, finished: H
     if not pending:
         return finished
     first = next(place for place, trial in enumerate(finished) if trial.number in pending)
-    now, rerun = finished[:first], (0, 0)
+    now = finished[:first]
     for trial in finished[first:]:
         runner = Runner(spec, ledger, now, slots, written=finished[:first])
-        if trial.number in pending:
-            rerun = trial.number, pending[trial.number]
-        decided = _redecided(runner, trial, again=trial.number in pending)
-        if decided.verdict.kind != trial.verdict.kind:
-            was = Was(trial.verdict.kind, trial.verdict.reason, *rerun)
-            decided = replace(decided, was=(*trial.was, was))
-        now += (decided,)
+        now += (_redecided(runner, trial, again=trial.number in pending),)
     resettle(ledger, finished, now)
     return now
 

@@ -124,7 +124,7 @@ def no_champion(history: History) -> str | None:
         return "no trial has a score"
     if first is None or first.score.value is None:
         return "the baseline has no score, so there is nothing to compare with"
-    return "nothing that was tried was kept" if champion.number == history[0].number else None
+    return "nothing that was tried was kept" if champion.number == 0 else None
 
 
 def known(runner: Runner) -> Certificate | None:
@@ -292,7 +292,9 @@ def ablate(runner: Runner, certificate: Certificate) -> Ablation | None:
     """Run a certified champion afresh, and without each of its changes; None if it was stopped before."""
     champion, level, ledger = best(runner.history), champion_estimate(runner.history), runner.ledger
     assert champion is not None and champion.number == certificate.champion and level is not None, "it was certified"
-    arms = (("", champion.proposal), *parts(champion, runner.history[0]))
+    first = baseline(runner.history)
+    assert first is not None, "it was compared with it"
+    arms = (("", champion.proposal), *parts(champion, first))
     blocks, each = ablation_runs(len(arms) - 1, runner.environment.deterministic)
 
     def one(arm: int, block: int) -> Removed | None:

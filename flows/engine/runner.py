@@ -197,7 +197,7 @@ class Runner:
             blocks: Blocks that the certificate may have at most; `number` is this one's.
         """
         part = f"certificate-{certificate}-{arm}-{number}"
-        trial = self._trial(champion if arm == "champion" else self.history[0].number)
+        trial = self._trial(champion if arm == "champion" else 0)
         proposal = self.arms.of(arm) if self.arms else trial.proposal
         place = TrialDir(self.ledger.path / "certificates" / f"{certificate}-{champion:04d}-{arm}-{number}")
         # Each block has its own units, so that their luck does not favour one arm in all of its runs.

@@ -21,7 +21,7 @@ from tasks.describe import mean_of, short_value
 from tasks.numbers import number
 from tasks.proposing.axes import Point, params_of
 from tasks.proposing.observations import Observations
-from tasks.trial import History, Trial, best, tried
+from tasks.trial import History, Trial, best, trials_before, tried
 
 FEWEST = 6
 """Scored trials that a model of them needs."""
@@ -86,7 +86,7 @@ def _more(history: History, command: str, document: Mapping[str, Any]) -> Iterat
     """Twice the limit that ended the search, if one did."""
     champion, spec, spent = best(history), document["spec"], document["spent"]["seconds"] / 3600
     trials, hours = spec["trials"], spec["hours"]
-    if champion is None or champion.number == 0 or champion.settle < 0.7 * len(history):
+    if champion is None or champion.number == 0 or len(trials_before(history, champion)) < 0.7 * len(history):
         return
     why = f"The search was still finding better when it ended: its champion is trial {champion.number} of "
     why += f"{len(history) - 1}."

@@ -266,7 +266,8 @@ class Follower:
         for number in list(self._open):
             trial = None if number in decided else workspace.finished(self.ledger.place(number))
             if trial is not None:
-                self.history = tuple(sorted((*self.history, trial), key=lambda trial: trial.settle))
+                others = (one for one in self.history if one.number != number)
+                self.history = tuple(sorted((*others, trial), key=lambda one: one.settle))
             if trial is not None or number in decided:
                 self._open.remove(number)
                 self._curves.clear()  # there may be another champion, and nobody looks at this one again

@@ -338,7 +338,6 @@ def _row(trial: Trial, own: Sequence[Certificate], in_full: Trial | None) -> dic
         "trial": trial.number,
         "attempt": trial.attempt,
         "verdict": trial.verdict.kind,
-        "was": [{"verdict": one.kind, "rerun": one.rerun, "attempt": one.attempt} for one in trial.was],
         "level": level(trial, own),
         "score": trial.score.value,
         "se": trial.score.se,

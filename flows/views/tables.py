@@ -89,10 +89,9 @@ def _cells(document: Document, row: Document, varying: list[str], strips: _Strip
     believed = row["level"] if row["level"] in ("confirmed", "certified") else row["verdict"]
     verdict = f"{VERDICTS[row['verdict']].mark} {believed}"
     verdict += " *" * (row["trial"] == (document["champion"] or {}).get("trial"))
-    verdict += f" (was {row['was'][-1]['verdict']})" if row["was"] else ""
     verdict += f" {row['share']:.0%}" * (row["share"] < 1)
     verdict += "" if row["promoted"] is None else f" → {row['promoted']}"
-    params, first = row["params"], document["trials"][0]["params"]
+    params, first = row["params"], (document["baseline"] or row)["params"]
     changed = (f"{clean(name)}={setting(value)}" for name, value in params.items() if first.get(name) != value)
     return {
         "trial": str(row["trial"]),

@@ -23,7 +23,7 @@ from environments.space import Value
 from tasks.describe import mean_of
 from tasks.numbers import number
 from tasks.task_messages import ReasonParts
-from tasks.trial import History, Proposal, Trial, baseline, best
+from tasks.trial import History, Proposal, Trial, baseline, best, trials_before
 from tasks.verdict_styles import VERDICTS
 
 ASCII = str.maketrans("▁▂▃▄▅▆▇█·→…━─╸╺●┊", "_.,-=+*#.>~=-==o|")
@@ -133,7 +133,7 @@ def trial_line(trial: Trial, history: History) -> Text:
 
     What matters most comes first, since a screen cuts the line at its edge.
     """
-    kind, before = trial.verdict.kind, history[: trial.settle]
+    kind, before = trial.verdict.kind, trials_before(history, trial)
     gain = _gain(trial, before)
     line = Text(f" {VERDICTS[kind].mark} {trial.number:>4}  ")
     believed = "confirmed" if trial.verdict.level == "confirmed" else kind
@@ -146,7 +146,6 @@ def trial_line(trial: Trial, history: History) -> Text:
     known = sum(rerun.calibrated for rerun in trial.reruns)
     reruns = len(trial.reruns) - known
     notes = [
-        f"was {trial.was[-1].kind}" if trial.was else "",
         "" if trial.proposal.promotes is None else f"trial {trial.proposal.promotes} in full",
         f"{len(trial.runs)} runs" if len(trial.runs) > 1 else "",
         f"{known} more from a calibration" if known else "",

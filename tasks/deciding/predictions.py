@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from environments.score import LARGEST
 from tasks.numbers import number
-from tasks.trial import History, Trial, best, in_full
+from tasks.trial import History, Trial, best, in_full, trials_before
 
 ENOUGH = 3
 """Predictions from which on a summary is told."""
@@ -62,7 +62,7 @@ def predictions(history: History) -> tuple[PredictedEffect, ...]:
         expected = trial.proposal.expected
         if expected is None or not abs(expected) <= LARGEST or trial.score.value is None or trial.proposal.is_short:
             continue
-        then = best(history[: trial.proposal.seen])
+        then = best(trials_before(history, trial)[: trial.proposal.seen])
         if then is not None and then.number in scores:
             found.append(PredictedEffect(trial.number, expected, trial.score.value - scores[then.number]))
     return tuple(found)

@@ -53,8 +53,8 @@ class Outbox:
         self._untraced = [trial for trial in history if self._traces and not is_traced(ledger, trial)]
 
     def add(self, trial: Trial) -> None:
-        if trial.settle >= len(self._history):
-            self._history.append(trial)
+        others = (one for one in self._history if one.number != trial.number)
+        self._history = sorted((*others, trial), key=lambda one: one.settle)
         if not is_tracked(self.ledger, trial) and trial not in self.waiting:
             self.waiting.append(trial)
         if self._traces and not is_traced(self.ledger, trial) and trial not in self._untraced:
