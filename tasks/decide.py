@@ -2,7 +2,7 @@
 
 Here is what holds under every rule: a crash has no score, a guarded metric may not fall, a champion must have learned
 its score and may not report another, a simpler program may stay although it is not better, and scores compare within
-one machine and one budget (tasks/deciding/comparable.py). What counts as better is up to the rule (tasks/rules).
+one budget. What counts as better is up to the rule (tasks/rules).
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from tasks import task_messages
 from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, machine_failed, run_name
 from tasks.deciding import halving
 from tasks.deciding.champion_estimate import FELL, MISREPORTED, champion_estimate, reference, utility
-from tasks.deciding.comparable import STRAYS, compared, strays, unmeasured
 from tasks.deciding.false_report import contradicted
 from tasks.deciding.guards import fallen
 from tasks.deciding.simplicity import is_simpler, kept_in_a_row
 from tasks.deciding.values import Again, JudgedTrial, Weighed
 from tasks.rules import Rule
 from tasks.task_key import TaskKey, history_digest
-from tasks.trial import UNTOLD, History, Trial, Verdict, best
+from tasks.trial import UNTOLD, History, Trial, Verdict, best, in_full
 
 UNTRAINED_SHARE = 0.5
 """The score without training must stay below this share of the claimed gain."""
@@ -59,12 +58,8 @@ def weigh(history: History, environment: Environment, rule: Rule, tried: JudgedT
         return Verdict("crash", tried.score.error or "no score")
     if tried.proposal.is_short:
         return _short(history, tried)
-    again = unmeasured(history, tried)
-    wanted = _compare(*compared(history, tried), environment, rule) if again is None else Again(again)
-    if isinstance(wanted, Again) and strays(tried) >= STRAYS:
-        words = f"not compared: {strays(tried)} reruns needed for it ran on another machine than the trial"
-        return Verdict("discard", words, None, {"score": tried.score.value})
-    return wanted
+    others = tuple(trial for trial in in_full(history) if trial.number != tried.number)  # not an earlier attempt at it
+    return _compare(others, tried, environment, rule)
 
 
 def _short(history: History, tried: JudgedTrial) -> Verdict:
@@ -77,7 +72,7 @@ def _short(history: History, tried: JudgedTrial) -> Verdict:
 def _compare(history: History, tried: JudgedTrial, environment: Environment, rule: Rule) -> Wanted:
     champion = best(history)
     if champion is None or champion.score.value is None:
-        what = "the baseline" if not history else "the first trial with a score"
+        what = "the first trial with a score" if tried.number else "the baseline"
         if lost := len(tried.score.each) - len(tried.score.values):
             what += f"; {lost} of its {len(tried.runs)} runs crashed, which is left out"
         return Verdict("keep", what, "provisional", {"score": tried.score.value})
@@ -86,6 +81,8 @@ def _compare(history: History, tried: JudgedTrial, environment: Environment, rul
         "champion": champion.score.value,
         "champion_trial": champion.number,
     }
+    if tried.number == 0:  # run again: what everything is measured against is weighed against nothing
+        return Verdict("discard", f"the baseline; trial {champion.number} stays the champion", None, seen)
     if fall := fallen(environment.guards, history, tried):
         return Verdict("discard", fall, None, seen | {FELL: 1})
     weighed = rule.weigh(history, tried)
@@ -175,7 +172,6 @@ def _not_in_the_checkpoint(history: History, tried: JudgedTrial) -> str | None:
         again = "judged again within half of the time allowed under judgement it"
         if halved.value is None:
             return f"{again} has no score ({(halved.error or '').partition(chr(10))[0]})"
-        # Another run of it may be the first one of this machine.
         own = next((one for one in tried.score.each if halved.seed in (None, one.seed)), None)
         if own and own.utility - halved.utility > most > 0:
             return f"{again} scores {halved.value:.4g}, before {own.value:.4g}"

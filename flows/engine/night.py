@@ -38,7 +38,7 @@ from tasks.system import interrupt
 from tasks.system.home import home
 from tasks.tracking.outbox import Outbox
 from tasks.tracking.sender import Sender
-from tasks.trial import Curve, History, Trial, baseline
+from tasks.trial import Curve, History, Trial, baseline, in_full
 
 if TYPE_CHECKING:
     pass
@@ -63,7 +63,7 @@ class Terms:
         canceller = self.spec.loaded_canceller(self.environment)
         if canceller is None or not self.history or not plan.stops_early or plan.proposal.is_short:
             return None
-        return partial(canceller.look, self.history, higher_is_better=self.environment.higher_is_better)
+        return partial(canceller.look, in_full(self.history), higher_is_better=self.environment.higher_is_better)
 
     def allowance(self, plan: RunPlan, bench: Bench) -> Allowance | None:
         """The time that a program may spend under judgement; None in another environment, whose baseline is not known.

@@ -265,14 +265,14 @@ class Facts:
 
     @cached_property
     def keeps(self) -> tuple[Kept, ...]:
-        kept = [trial for trial in self.history if trial.verdict.kind == "keep"]
+        kept = [trial for trial in self.history if trial.verdict.kind == "keep" and trial.number > 0]
         return tuple(
             Kept(
                 trial, mean_of(self.history, trial.number), level(trial, self.own) or "", self._effect(trial, before),
                 tuple(changes(trial, before, 6)),
                 diff_lines(trial.proposal.edit) if trial.proposal.edit != before.proposal.edit else (),
             )
-            for before, trial in pairwise(kept)
+            for before, trial in pairwise(filter(None, (baseline(self.history), *kept)))
         )[::-1]  # fmt: skip
 
     def _effect(self, trial: Trial, before: Trial) -> str:

@@ -34,7 +34,8 @@ def incidents(events: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
             ended = {"state": "finished"}
         elif kind in SUBJECTS and not (kind == "launch" and event.get("what") == "begun"):
             told = {key: value for key, value in event.items() if key not in UNTOLD}
-            words = ", ".join(f"{key.replace('_', ' ')}: {value}" for key, value in told.items())
+            facts = ", ".join(f"{key.replace('_', ' ')}: {value}" for key, value in told.items())
+            words = event.get("words", facts)
             yield SUBJECTS[kind], _in_a_line(words)
 
 

@@ -118,7 +118,7 @@ def tell(client: SyncPrefectClient, ledger: Ledger, flow_run_id: UUID | None, an
 
 def _champion(ledger: Ledger, history: History, certificates: Sequence[Certificate]) -> Iterator[Announcement]:
     champion, name = best(history), ledger.campaign.name
-    if champion is not None and champion.number != history[0].number:
+    if champion is not None and champion.number != 0:
         own = [one for one in certificates if not one.elsewhere]
         key, text = str(champion.number), headline(history, name, own)
         if own and own[-1].passed and own[-1].champion != champion.number:  # then the headline is about that one

@@ -307,7 +307,7 @@ def _rerun_link(form: str, campaign: str, trial: Trial) -> str:
 def _row(trial: Trial, varying: list[str], own: Sequence[Certificate]) -> dict[str, str]:
     known = {
         "trial": str(trial.number),
-        "verdict": f"{trial.verdict.kind}{f' (was {trial.was[-1].kind})' if trial.was else ''}{_share(trial)}",
+        "verdict": f"{trial.verdict.kind}{_share(trial)}",
         "level": level(trial, own) or "",
         "score": _cell(trial.score.value),
         "± se": _cell(trial.score.se),

@@ -33,8 +33,8 @@ from tasks.tracking.receipts import waiting as waiting_records
 from tasks.trial import History, Trial, best
 
 LOOK_SECONDS = 0.25
-PREPARING = ("preparing", "fidelity")
-"""Events before the first trial, whose words are shown."""
+PREPARING = ("preparing", "fidelity", "machine")
+"""Events before the first trial of a life, whose words are shown."""
 
 
 class CampaignWatch:
@@ -135,7 +135,8 @@ class Follower:
         self.ledger = ledger
         self.history: History = ledger.history()
         self.preparing: tuple[str, ...] = ()
-        """How the campaign was prepared: what the environment's recipe said, and which budget comes first."""
+        """What is to be known before a trial: what the environment's recipe said, which budget comes first, and that
+        the campaign has moved to another machine."""
         self._open: list[int] = []
         """Trials that have begun and are not decided."""
         self._next = 0
@@ -216,7 +217,7 @@ class Follower:
         self._spec = stored_spec(self.ledger)
         events = list(self.ledger.events())
         self._page = urls(self.ledger).get("prefect")
-        self.preparing = tuple(event["words"] for event in events if event["event"] in PREPARING)
+        self.preparing = tuple(event["words"] for event in events if event["event"] in PREPARING and "words" in event)
         self._read_life(events)
         about = [event for event in events if event["event"] in ("life", "certify", "certified", "end")]
         self._certificate = about[-1] if about and about[-1]["event"] == "certify" else None

@@ -143,7 +143,8 @@ def _champion(document: Document, champion: Document, width: int) -> Iterator[Te
 
 
 def _changes(params: Mapping[str, Any], document: Document, width: int) -> list[Text]:
-    return [Text(f"  {line}") for line in fold(changes(params, document["trials"][0]["params"]), width - 3)]
+    first = document["baseline"]["params"] if document["baseline"] else {}
+    return [Text(f"  {line}") for line in fold(changes(params, first), width - 3)]
 
 
 def cancelled(counts: Mapping[str, Any]) -> str:

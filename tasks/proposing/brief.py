@@ -10,7 +10,7 @@ from typing import NamedTuple
 from environments.earlier_trials import EarlierTrial
 from environments.space import Space
 from tasks.proposing.curves import Table
-from tasks.trial import NOTHING_BOUGHT, History, Params, Proposal, Usage
+from tasks.trial import NOTHING_BOUGHT, History, Params, Proposal, Usage, baseline
 
 Pending = Mapping[int, Proposal]
 """Proposals that are not decided yet, by trial number."""
@@ -102,7 +102,8 @@ class Brief:
 
     space: Space
     history: History
-    """The first trial is the baseline. Empty where a proposal is made beside it: then it is pending, as number 0."""
+    """The decided trials, the baseline among them. Empty where a proposal is made beside it: then it is pending, as
+    number 0."""
     pending: Pending = field(default_factory=dict)
     seed: int = 0
     """The trial's own."""
@@ -139,7 +140,8 @@ class Brief:
     @property
     def campaign_seed(self) -> int:
         """The same for all trials of a campaign: the seed of the baseline's first run."""
-        return self.history[0].runs[0].seed if self.history else self.baseline_seed
+        first = baseline(self.history)
+        return first.runs[0].seed if first else self.baseline_seed
 
     @property
     def spent(self) -> Usage:

@@ -44,7 +44,7 @@ class Certify(Rule):
         whose = "the champion's mean" if champion == holder else f"the mean of trial {holder.number}, the record"
         words = f"A trial that changes parameters alone is kept when it scores {side} {bar:.4g}, {whose}."
         if math.isfinite(level.sd) and level.sd > 0:
-            runs = max((len(trial.score.values) for trial in history[1:]), default=1)
+            runs = max((len(trial.score.values) for trial in history if trial.number > 0), default=1)
             edit = sign * self._bar(level, max(runs, 1))
             words += (
                 f" One that edits the program is kept when it scores {side} about {edit:.4g}: most "

@@ -15,7 +15,7 @@ from environments import Environment
 from environments.plugins import Refused
 from environments.score import Score
 from tasks.store.ledger import Ledger
-from tasks.trial import History, Trial, in_full
+from tasks.trial import History, Trial, baseline, in_full
 
 LEARNED = "learned.json"
 MOST = 500
@@ -36,12 +36,18 @@ def learned_from(names: Iterable[str], environment: Environment) -> History:
         history = in_full(ledger.history())
         if not history:
             raise Refused(f"campaign {ledger.campaign.name!r} has no finished trial to learn from: leave it out")
-        part = history[-room:] if room else ()
-        if part and part[0] is not history[0]:
-            part = (history[0], *part[1:])
+        part = _newest(history, room)
         room -= len(part)
         found = (*map(_lesson, part), *found)
     return found
+
+
+def _newest(history: History, most: int) -> History:
+    """The baseline, and of the others the newest."""
+    first, others = baseline(history), tuple(trial for trial in history if trial.number)
+    if not most or first is None:
+        return others[-most:] if most else ()
+    return (first, *(others[1 - most :] if most > 1 else ()))
 
 
 def lessons_json(history: History) -> str:

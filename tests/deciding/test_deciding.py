@@ -224,7 +224,8 @@ def test_the_first_point_of_the_best_short_runs_may_miss_the_baseline_by_luck(
         champion = decided(history, one, found)
         assert "not better than trial 0" in found.reason
         assert unpromising((*history, champion), champion) is None, "the certificate decides"
-        second = verdict_of(weigh((*history, champion), undemanding(), Certify(), of(history, 69.0, promotes=1)))
+        history = (*history, champion)
+        second = verdict_of(weigh(history, undemanding(), Certify(), of(history, 69.0, promotes=1)))
         assert second.kind == "discard", "from then on the record counts"
 
 

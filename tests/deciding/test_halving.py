@@ -25,14 +25,13 @@ def trial(
     promotes: int | None = None,
     edit: str | None = None,
     kind: str = "discard",
-    machine: str = "",
     higher: bool = True,
 ) -> Trial:
     """The trial after `history`."""
     number = len(history)
     proposal = Proposal({"x": number}, edit, share=share, promotes=promotes)
     score = Score(value, n=1, higher_is_better=higher) if value is not None else Score.missing("no", higher)
-    run = Run(f"trials/{number:04d}", number, 1.0, "finished", machine=machine)
+    run = Run(f"trials/{number:04d}", number, 1.0, "finished")
     return Trial(number, 1, number, proposal, (run,), score, Verdict(kind, "as a test says"))  # type: ignore[arg-type]
 
 
@@ -79,12 +78,6 @@ def test_points_of_a_program_that_is_no_longer_the_champions_are_not_promoted() 
     assert next_rung(history, SHARE, each=5) == Rung(SHARE)
     history = shorts(1, 2, 3, 4, 5, history=history, edit="+better")
     assert next_rung(history, SHARE, each=5) == Rung(promotes=11)
-
-
-def test_scores_of_another_machine_are_not_ranked_with_these() -> None:
-    history = shorts(99, 98, machine="fast")
-    history = shorts(1, 2, 3, history=history, machine="slow")
-    assert next_rung(history, SHARE, each=5) == Rung(promotes=5)
 
 
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.9])

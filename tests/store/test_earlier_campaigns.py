@@ -75,6 +75,12 @@ def test_of_too_many_the_newest_are_kept_and_the_baseline_that_they_compare_with
     assert [trial.number for trial in found] == [0, 5, 6, 0, 1, 2, 3, 4]
 
 
+def test_a_baseline_that_was_run_again_begins_its_campaign_all_the_same(tmp_path: Path) -> None:
+    environment, history = quad(tmp_path), search(3)
+    campaign("old", environment, (*history[1:], replace(history[0], settle=len(history))))
+    assert [trial.number for trial in learned_from(["old"], environment)] == [0, 1, 2, 3]
+
+
 def test_what_was_learned_stays_when_the_old_campaign_is_gone(tmp_path: Path, home: Path) -> None:
     environment = quad(tmp_path)
     campaign("old", environment, search(5))

@@ -359,7 +359,7 @@ def document(count: int = 3, params: Params | None = None, **more: Any) -> dict[
     """A status document of a campaign with so many trials, each better than the last."""
     trials = [
         {
-            "trial": number, "attempt": 1, "verdict": "crash" if number == 2 else "keep", "comparable": True, "was": [], "level": None,
+            "trial": number, "attempt": 1, "verdict": "crash" if number == 2 else "keep", "comparable": True, "level": None,
             "score": None if number == 2 else 10.0 * number, "se": 1.5, "n": 3, "seconds": 5.0,
             "params": {**PARAMS, "epochs": number, **(params or {})} if number else PARAMS,
             "description": EVIL, "reason": EVIL, "proposer": "test", "runs": 1 if number else 3, "reruns": [],
