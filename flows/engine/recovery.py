@@ -50,9 +50,17 @@ def cancellable() -> Iterator[None]:
                 raise Abort(ENDED) from ending
             if is_cancelled:
                 raise Abort(ENDED) from ending
-            if run.state is not None and run.state.is_paused():
-                raise Pause(state=run.state) from ending
         raise
+
+
+def heed_pause() -> None:
+    """End the flow run if a person has paused it meanwhile; Resume goes on. Raises Pause."""
+    if runtime.deployment.id is None:  # such a run cannot be resumed in the UI
+        return
+    with suppress(*AWAY), _client() as client:
+        state = client.read_flow_run(UUID(str(runtime.flow_run.id))).state
+        if state is not None and state.is_paused():
+            raise Pause(state=state)
 
 
 @contextmanager
