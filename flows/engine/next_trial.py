@@ -32,11 +32,12 @@ from tasks.proposing import curves
 from tasks.proposing.brief import Brief, Pending, RejectedProposal, RemainingBudget
 from tasks.proposing.validation import ProposalChecks, champions_files, problem_of
 from tasks.spending.spent import note_bought
-from tasks.store import inbox, provenance
+from tasks.store import inbox
 from tasks.store.approval import Parked
 from tasks.store.campaign_lock import Life
 from tasks.store.earlier_campaigns import lessons
 from tasks.store.ledger import Ledger
+from tasks.store.provenance import TURNED_DOWN
 from tasks.system import interrupt
 from tasks.system.files import write_atomic
 from tasks.trial import History, Proposal, tried
@@ -120,7 +121,7 @@ def coming_proposal(state: CampaignState, under_way: Pending, spent: float) -> N
         if held and not any(one.number == number for one in parked):
             return WAITS
         ideas = inbox.waiting(ledger.path, ledger.proposals(history))
-        known = len(history), *under_way, *((one.number, one.state) for one in parked), *(name for name, _ in ideas)
+        known = len(history), *under_way, *((one.number, one.state) for one in parked), *ideas
         if known == state.nothing_for:
             return WAITS
         found = proposed(state, under_way, parked, number, spent)
@@ -151,10 +152,8 @@ def proposed(
     at, fallback = ledger.at(number), spec.loaded_fallback
     proposer = fallback if waiting and spec.advanced.approval == "code" else spec.loaded_proposer
     rejected = tuple(RejectedProposal(one.number, one.proposal, one.words) for one in parked if one.state == "rejected")
-    for name, why in inbox.broken(ledger.path).items():
-        inbox.refuse(ledger.path, name, why)
-    inbox_proposals = inbox.waiting(ledger.path, ledger.proposals(history))
-    checks = ProposalChecks(ledger.environment, spec.isolation, ledger.program, place, at.marker, inbox_proposals)
+    inbox_entries = inbox.waiting(ledger.path, ledger.proposals(history))
+    checks = ProposalChecks(ledger.environment, spec.isolation, ledger.program, place, at.marker, inbox_entries)
     money = state.budget.left_for_models(history, under_way)
     left = _when_begun(place.path / LEFT_FILE, budget_left(spec, ledger, history, spent, money))
     brief = Brief(
@@ -181,7 +180,8 @@ def proposed(
     if isinstance(found, Nothing):  # not stored: a resumed campaign may find a proposal or get an answer
         (ledger.results / f"{at}/propose").unlink(missing_ok=True)
         (place.path / LEFT_FILE).unlink()
-        provenance.note_turned_down(ledger, number, found.turned_down)
+        if found.turned_down:
+            ledger.event(TURNED_DOWN, trial=number, reasons=found.turned_down)
         note_bought(ledger, found.usage)
         if is_left:  # a killed process stored it
             return proposed(state, under_way, parked, number, spent)
