@@ -29,10 +29,11 @@ from tasks.proposing import curves
 from tasks.proposing.brief import Brief, RejectedProposal, RemainingBudget
 from tasks.proposing.validation import ProposalChecks, champions_files, problem_of
 from tasks.spending.spent import note_bought
-from tasks.store import inbox, provenance
+from tasks.store import inbox
 from tasks.store.approval import Parked
 from tasks.store.earlier_campaigns import lessons
 from tasks.store.ledger import Ledger
+from tasks.store.provenance import TURNED_DOWN
 from tasks.system.files import write_atomic
 from tasks.task_key import TaskKey
 from tasks.trial import History, Proposal, tried
@@ -64,7 +65,8 @@ class Turn:
         # Not kept: a resumed campaign may find a proposal in the inbox, or get an answer.
         (ledger.results / f"{self.key}/propose").unlink(missing_ok=True)
         (self.checks.place.path / LEFT_FILE).unlink(missing_ok=True)
-        provenance.note_turned_down(ledger, self.key.number, answer.turned_down)
+        if answer.turned_down:
+            ledger.event(TURNED_DOWN, trial=self.key.number, reasons=answer.turned_down)
         note_bought(ledger, answer.usage)
         self.night.nothing_for = self.known
         if self.under_way or _waiting(self.parked):
@@ -95,12 +97,10 @@ def next_turn(night: Night, under_way: Sequence[Attempt]) -> Turn | None:
     waiting = _waiting(parked)
     if waiting and spec.advanced.approval == "all" and not any(one.number == number for one in parked):
         return None
-    for name, why in inbox.broken(ledger.path).items():
-        inbox.refuse(ledger.path, name, why)
     ideas = inbox.waiting(ledger.path, ledger.proposals(history))
     known = (
         len(history), *(one.number for one in under_way), *((one.number, one.state) for one in parked),
-        *(name for name, _ in ideas),
+        *ideas,
     )  # fmt: skip
     if known == night.nothing_for:
         return None

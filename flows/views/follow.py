@@ -170,8 +170,7 @@ class Follower:
         certifying = None if under_way else self._certifying(now)
         environment, spent = self.ledger.environment, campaign_lock.spent(self.ledger)
         progress = campaign_progress(self._spec, environment, self.history, spent, max(since, 0.0), now, certifying)
-        asked = {one.number: one.asked.until for one in approval.parked(self.ledger.trials) if one.answer is None}
-        waiting = {number: asked[number] for number in held if number in asked}
+        waiting = {one.number: one.until for one in approval.parked(self.ledger.trials) if one.state == "waiting"}
         spending = self._spending.read(self.history, None)
         what = "the certificate" if certifying else "this campaign"
         return LiveModel(

@@ -27,7 +27,7 @@ from tasks.rules import Rule
 from tasks.spending.spent import spent
 from tasks.store import approval, attempts, campaign_lock, inbox
 from tasks.store.ledger import Ledger, ended_search
-from tasks.store.provenance import fallbacks, incidents, sources
+from tasks.store.provenance import incidents, sources
 from tasks.system.daemon import page_of
 from tasks.system.redact import clean
 from tasks.tracking.receipts import waiting
@@ -377,24 +377,23 @@ def _proposals(ledger: Ledger, history: History) -> dict[str, Any]:
     return {
         "sources": [
             {
-                "proposer": one.name, "model": one.model, "trials": one.trials, "in_full": one.in_full,
-                "kept": one.kept,
+                "proposer": one.name, "model": one.model, "trials": one.trials, "kept": one.kept,
                 "calls": one.usage.calls, "tokens": one.usage.tokens, "usd": one.usage.usd if one.usage.calls else None,
                 "words": one.words,
             }
             for one in sources(history, parked)
         ],
         "predictions": asdict(predicted) | {"words": predicted.words} if (predicted := record(history)) else None,
-        "fallbacks": fallbacks(history),
-        "incidents": [{"trial": one.trial, "kind": one.kind, "words": one.words} for one in happened],
+        "fallbacks": len([one for one in happened if one.kind == "fallback"]),
+        "incidents": [asdict(one) for one in happened],
         "waiting": [
             {
                 "trial": one.number, "proposer": one.proposal.proposer, "description": one.proposal.rationale,
-                "edits": one.proposal.edit is not None, "until": one.asked.until,
+                "edits": one.proposal.edit is not None, "until": one.until,
                 "diff": str(ledger.place(one.number).diff),
             }
             for one in parked
-            if one.answer is None
+            if one.state == "waiting"
         ],
-        "inbox": [name for name, _ in inbox.waiting(ledger.path, ledger.proposals(history))],
+        "inbox": [path.stem for path in inbox.waiting(ledger.path, ledger.proposals(history))],
     }  # fmt: skip

@@ -48,7 +48,7 @@ from tasks.deciding.fidelity import Fidelity
 from tasks.recipes import preparing
 from tasks.sandbox import outputs
 from tasks.store import attempts, lineage, workspace
-from tasks.store.judge_code import judge_digest, versions
+from tasks.store.judge_code import judge_digest
 from tasks.store.seeds import JUDGED, Purpose, derive
 from tasks.store.workspace import TrialDir
 from tasks.system.files import GrowingFile, append_line, read_small, write_atomic
@@ -230,20 +230,12 @@ class Ledger:
             )
         settings = campaign.model_dump(include=set(Settings.model_fields))
         if measure(self.path, self.environment, settings) != campaign.digest:
-            raise Refused(f"campaign {campaign.name!r} cannot go on: {self._difference(settings)}")
+            raise Refused(
+                f"campaign {campaign.name!r} cannot go on: its frozen files or the code of its judge have changed "
+                f"since Nightshift {campaign.version} began it, so new scores would not compare with the old. "
+                f"Restore {self.path}, finish it with that version, or begin a new campaign"
+            )
         preparing.compare(self.environment)
-
-    def _difference(self, settings: dict[str, object]) -> str:
-        for version in versions(self.environment.judge):
-            if measure(self.path, self.environment, settings, version.digests[0]) == self.campaign.digest:
-                return (
-                    f"Nightshift {version.version} began it, whose judge scores differently from this version's. "
-                    f"Finish it with that version (git checkout {version.commit}), or begin a new campaign"
-                )
-        return (
-            "its frozen files have changed since it began, so new scores would not compare with the old. "
-            f"Restore {self.path}, or begin a new campaign"
-        )
 
     @cached_property
     def environment(self) -> Environment:
@@ -386,13 +378,13 @@ def freeze(environment: Environment, path: Path) -> None:
     (path / "trials").mkdir()
 
 
-def measure(path: Path, environment: Environment, settings: dict[str, object], judge: str = "") -> str:
-    """The digest of all that changes a score; `judge` is that of another version of the judge's code, if any."""
+def measure(path: Path, environment: Environment, settings: dict[str, object]) -> str:
+    """The digest of all that changes a score."""
     return spec_digest(
         {
             "environment": outputs.digest(path / "environment"),
             "program": outputs.digest(path / "program"),
-            "judge": judge or judge_digest(environment.judge),
+            "judge": judge_digest(environment.judge),
             **{name: value for name, value in settings.items() if name not in LATER or value != LATER[name]},
         }
     )

@@ -289,7 +289,7 @@ def test_a_frozen_file_that_was_changed_is_refused(tmp_path: Path, file: str) ->
     ledger = created(tmp_path)
     with (ledger.path / file).open("a") as opened:
         opened.write("# changed\n")
-    with pytest.raises(Refused, match=r"frozen files .*changed"):
+    with pytest.raises(Refused, match="frozen files"):
         Ledger.open("n").verify()
 
 

@@ -474,8 +474,7 @@ def test_a_proposal_that_waits_for_approval_says_until_when(tmp_path: Path) -> N
     ledger = campaign(tmp_path)
     propose(ledger, 0)
     decide(ledger, 3.0)
-    place = propose(ledger, 1)
-    approval.ask(place, approval.ApprovalRequest(since=1e9, until=2e9))
+    approval.park(propose(ledger, 1), approval.Parked(1, Proposal({"x": 1.0}), until=2e9))
     scene = Follower(ledger).look(1.5e9)
     assert (scene.waiting, scene.answer_by, scene.trial) == ((1,), 2e9, None)
 
@@ -484,7 +483,7 @@ def test_a_campaign_only_waits_where_nothing_else_of_it_goes_on(tmp_path: Path) 
     ledger = campaign(tmp_path)
     propose(ledger, 0)
     decide(ledger, 3.0)
-    approval.ask(propose(ledger, 1), approval.ApprovalRequest(since=1e9, until=2e9))
+    approval.park(propose(ledger, 1), approval.Parked(1, Proposal({"x": 1.0}), until=2e9))
     seen = Follower(ledger).look(1.5e9)
     assert (seen.unapproved, seen.waits_for_a_slot) == ((1,), False)
     for number in (2, 3):
