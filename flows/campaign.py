@@ -21,7 +21,6 @@ from flows.engine.next_trial import FULL, WAITS, next_trial, undone
 from flows.engine.preparation import ensure_prepared, warm_starts
 from flows.engine.recovery import check_progress, crash_the_dead, presence, wait_for_the_other, wait_for_the_server
 from flows.engine.redecide import finish_pending, hold_pending
-from flows.engine.slurm.request import request_of
 from flows.engine.worker_pool import WorkerPool
 from flows.report.seeing import record_at_the_end
 from flows.report.write import write_report
@@ -76,7 +75,7 @@ def campaign(
     )  # fmt: skip
     spec.check()
     spec.loaded_proposer.preflight(check_budget(spec, home()))
-    launching.check(spec.launch, request_of(spec))
+    launching.check(spec.launch)
     ledger, run = spec.open(), runtime.flow_run
     if chaining.has_handed_over(ledger, run.id):
         return chaining.hand_over(spec, ledger, len(ledger.history()))
@@ -88,7 +87,6 @@ def campaign(
         check_progress(ledger, run.id)
         spec.store(ledger)
         crash_the_dead(ledger, run.id)
-        launching.end_left(ledger, spec.launch)
         ensure_prepared(ledger, spec.launch)
         slots = spec.slots(ledger.environment)
         ledger.event("slots", parallel=spec.parallel, locks=slots.locks if spec.launch == "here" else {})

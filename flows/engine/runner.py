@@ -13,7 +13,6 @@ from environments.effort import Allowance
 from environments.judges import ComparisonBlock, Use
 from environments.score import Score
 from flows.engine.launching import run_elsewhere
-from flows.engine.slurm.request import request_of
 from flows.engine.worker_pool import run_in_parallel
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.cache_key import At, history_digest, is_kept, kept, whole
@@ -28,7 +27,7 @@ from tasks.evaluate import evaluate
 from tasks.machine.slots import NOWHERE, Slot, Slots
 from tasks.spending.spent import note_rented
 from tasks.store import workspace
-from tasks.store.launch_files import RESULTS, LaunchRequest, Step
+from tasks.store.launch_request import RESULTS, LaunchRequest, Step
 from tasks.store.ledger import Ledger, frozen_elsewhere, machine
 from tasks.store.workspace import TrialDir
 from tasks.system.clock import clock, covered
@@ -59,7 +58,7 @@ class Runner:
     launched: bool = False
     """Whether it runs inside a deployment run (flows/trial.py), not in the campaign's process."""
     queued: list[tuple[float, float]] = field(default_factory=list)
-    """Begin and end of each wait of its runs, for a slot or in a queue of other machines, on the engine's clock."""
+    """Begin and end of each wait of its runs for a slot, on the engine's clock."""
 
     @property
     def environment(self) -> Environment:
@@ -157,7 +156,7 @@ class Runner:
         at, place = self._at(number), self.ledger.place(number)
         if self._is_launched(at, place, "untrained"):
             asked = LaunchRequest(at, "untrained", proposal, self._name(place), *self._known, siblings=(trained,))
-            self._run_elsewhere(asked, self.environment)
+            run_elsewhere(self.spec.launch, self.ledger, asked)
         try:
             with self._slot(at, place, "untrained") as slot:
                 control = kept(untrained, self.ledger.results)(
@@ -236,7 +235,7 @@ class Runner:
             asked = LaunchRequest(
                 at, "measure", proposal, name, *known, purpose, siblings, early, judged, block, other, self.budget
             )
-            self._run_elsewhere(asked, self.environment.at(proposal.share))
+            run_elsewhere(self.spec.launch, self.ledger, asked)
         environment, isolation = self.environment.at(proposal.share), self.spec.isolation
         problem = whole(environment)
         seed = ledger.seed(purpose, judged or at)
@@ -305,9 +304,6 @@ class Runner:
             finally:
                 proof = {} if place.path.is_relative_to(self.ledger.trials) else {"proof": True}
                 self.ledger.event("slot free", **where, **proof, **slot.use.rounded)
-
-    def _run_elsewhere(self, asked: LaunchRequest, environment: Environment) -> None:
-        run_elsewhere(self.spec.launch, self.ledger, asked, request_of(self.spec, environment), self.queued)
 
     def _at(self, number: int, part: str = "") -> At:
         return replace(self.ledger.at(number, part), launched=self.launched)

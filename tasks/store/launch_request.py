@@ -1,0 +1,95 @@
+"""What a campaign asks of another machine: one run of a trial, as a file in that run's directory on shared storage.
+
+Results come back the same way: they are the task results in the campaign's directory. No seeds or keys are written
+here: both sides read them from the ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import TypeAdapter
+
+from environments.judges import ComparisonBlock, Use
+from tasks.cache_key import At, is_kept
+from tasks.system import interrupt
+from tasks.system.files import write_atomic
+from tasks.trial import Proposal, Run
+
+VISIBLE_SECONDS = 90.0
+"""How long a file may take to become visible on another machine: NFS caches directories for up to 60 s."""
+POLL_SECONDS = 0.5
+
+Step = Literal["measure", "untrained"]
+RESULTS: dict[Step, tuple[str, ...]] = {"measure": ("train", "evaluate"), "untrained": ("untrained",)}
+"""The tasks whose stored results complete each step."""
+
+
+@dataclass(frozen=True)
+class LaunchRequest:
+    """One run to be done elsewhere: the arguments of `Runner.measure` or `Runner.control` as plain values."""
+
+    at: At
+    step: Step
+    proposal: Proposal
+    place: str
+    """The run's directory, relative to the campaign's."""
+    seen: int
+    """Number of trials of the history that it may know."""
+    history: str
+    """Digest of these trials, to be checked there."""
+    purpose: Use = "search"
+    siblings: tuple[Run, ...] = ()
+    """Other runs of the proposal that are not in the history yet; for `untrained`: the trained run."""
+    early: bool = False
+    judged: At | None = None
+    block: ComparisonBlock | None = None
+    elsewhere: str = ""
+    """Another environment than the campaign's own, one of those frozen with its certificates."""
+    budget: float = 1.0
+    """Training budget, in that of the environment."""
+
+    @property
+    def name(self) -> str:
+        """The run within the campaign: trial, attempt, part and step, such as `0007-1-run-2`."""
+        step = "" if self.step == "measure" else self.step
+        return "-".join(filter(None, (f"{self.at.number:04d}", str(self.at.attempt), self.at.part, step)))
+
+    @property
+    def file(self) -> str:
+        """Its file, relative to the campaign's directory."""
+        return f"{self.place}/launch-{self.step}.json"
+
+    def is_done(self, results: Path) -> bool:
+        return all(is_kept(results, self.at, name) for name in RESULTS[self.step])
+
+    def write(self, campaign: Path) -> None:
+        write_atomic(campaign / self.file, REQUEST.dump_json(self, indent=2).decode() + "\n")
+
+
+REQUEST = TypeAdapter(LaunchRequest)
+
+
+@contextmanager
+def alone(run: Path) -> Iterator[None]:
+    """Do what is launched in a run's directory alone within the block; waits for another launch that is at it.
+
+    A launch that was taken for dead may live. The file system carries the lock to other machines: docs/work-pools.md.
+    """
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(run / "launch.lock")
+    while True:
+        try:
+            lock.acquire(timeout=0)
+            break
+        except Timeout:
+            interrupt.wait(POLL_SECONDS)
+    try:
+        yield
+    finally:
+        lock.release()
