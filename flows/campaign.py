@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from prefect import State, flow
+from prefect import State, allow_failure, flow
 from prefect.utilities.annotations import quote  # Prefect passes it on as it is
 
 from flows.engine.attempt import Attempt, Control, Measurement, Step, Task, controlled
@@ -99,9 +99,9 @@ def measure(night: Terms, step: Step, bench: Bench | None = None, after: Sequenc
     after = launched(night, step, bench, after)  # on another machine: then the tasks below find their results
     if isinstance(step, Control):
         return controlled(night, step, bench, after)
-    trained = train.submit(key, bench, plan, night.early_stop(step.plan), wait_for=after, return_state=False)
-    judged = evaluate.submit(key, bench, plan, trained, night.allowance(step.plan, bench), return_state=False)
-    return Measurement(step.plan, trained, judged)
+    run = train.submit(key, bench, plan, night.early_stop(step.plan), wait_for=after, return_state=False)
+    score = evaluate.submit(key, bench, plan, allow_failure(run), night.allowance(step.plan, bench), return_state=False)
+    return Measurement(step.plan, run, score)
 
 
 def settle(night: Night, attempt: Attempt) -> None:

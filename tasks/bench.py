@@ -62,7 +62,7 @@ class Bench:
         self.ledger, self.isolation, self.slots = ledger, isolation, slots
         self.environment = (transfer or ledger.environment).at(budget)
         self.program = (frozen_elsewhere(ledger.path, transfer.name) if transfer else ledger.path) / "program"
-        self.launched = launched
+        self.budget, self.launched = budget, launched
         self._turns = threading.Semaphore(parallel)
         self._waits: list[tuple[int, float, float]] = []
 

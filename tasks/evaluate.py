@@ -47,6 +47,8 @@ from tasks.trial import Run
 )  # fmt: skip
 def evaluate(key: TaskKey, bench: Bench, plan: RunPlan, run: Run, allowance: Allowance | None) -> State[Score]:
     """The judged score of a run; missing for a crashed one."""
+    if isinstance(run, Exception):
+        raise RuntimeError("there is no run to judge: the machine failed its training") from run
     bench.ledger.verify()  # the judge is the frozen one
     environment, seed = bench.environment.at(plan.proposal.share), bench.seed(plan.use, plan.units or key)
     with bench.slot(key) if run.status == "finished" else nullcontext(NOWHERE) as slot:

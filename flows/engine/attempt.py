@@ -15,7 +15,7 @@ from prefect.utilities.annotations import quote
 from environments import Environment
 from environments.score import Score
 from tasks.bench import Bench, RunPlan, folder_of
-from tasks.checkpoint import CRASH, result_of
+from tasks.checkpoint import result_of
 from tasks.control import control
 from tasks.decide import Untrained, weigh
 from tasks.deciding.run_checks import plausible_beside
@@ -64,14 +64,13 @@ class Measurement:
 
     @property
     def waited_for(self) -> concurrent.futures.Future[Any]:
-        ended: concurrent.futures.Future[Any] = (self.judged or self.first).wrapped_future  # type: ignore[attr-defined]
+        ended: concurrent.futures.Future[Any] = self.last_task.wrapped_future  # type: ignore[attr-defined]
         return ended
 
     @property
     def last_task(self) -> Task:
-        """The task that ended it. Of a run that crashed the judgement never began."""
-        self.first.wait()
-        return self.first if self.judged is None or self.first.state.name == CRASH else self.judged
+        """The task that ends it."""
+        return self.judged or self.first
 
     def result(self, night: Terms, siblings: Sequence[Run] = ()) -> tuple[Run, Score]:
         """The run and its score, once both tasks have ended. Raises what the machine met.
@@ -82,9 +81,9 @@ class Measurement:
         assert self.judged is not None, "a control has no run"
         run: Run = result_of(self.first)
         environment = night.environment.at(self.plan.proposal.share)
-        judged = None if self.first.state.name == CRASH else result_of(self.judged)
+        judged: Score = result_of(self.judged)
         run = plausible_beside(environment, night.history, self.plan.proposal, run, night.ledger.path, siblings)
-        if judged is None or run.status == "crash":
+        if run.status == "crash":
             judged = Score.missing(run.error or "crash", environment.higher_is_better)
         return run, judged
 

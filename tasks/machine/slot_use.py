@@ -56,21 +56,21 @@ class Waits:
     """The runs that wait for a slot: of a trial's, the first to wait gets its first slot."""
 
     def __init__(self) -> None:
-        self._runs = defaultdict[int, dict[object, Mapping[str, Any]]](dict)  # by trial, then by run
+        self._runs = defaultdict[int, list[Mapping[str, Any]]](list)  # by trial
 
     def begin(self, event: Mapping[str, Any]) -> None:
-        """An event `waiting`; a job of Slurm tells every new reason why it waits."""
-        self._runs[event["number"]].setdefault(event.get("job", object()), event)
+        """An event `waiting`."""
+        self._runs[event["number"]].append(event)
 
     def end(self, event: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """The event with which the wait began that an event `slot` ends; None if the run did not wait."""
         runs = self._runs[event["number"]]
-        return runs.pop(next(iter(runs))) if runs else None
+        return runs.pop(0) if runs else None
 
     @property
     def left(self) -> list[Mapping[str, Any]]:
         """The events of those that still wait."""
-        return [event for runs in self._runs.values() for event in runs.values()]
+        return [event for runs in self._runs.values() for event in runs]
 
 
 def slot_use(events: Iterable[Mapping[str, Any]], spent: float) -> SlotUse:

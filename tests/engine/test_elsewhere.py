@@ -22,7 +22,7 @@ from tasks.certifying import holdout_uses
 from tasks.certifying.ablation import ablation_runs
 from tasks.certifying.group_design import ALPHA
 from tasks.certifying.transfer import Conditions
-from tasks.store.launch_files import LaunchRequest
+from tasks.store.launch_request import LaunchRequest
 from tasks.store.ledger import Ledger, freeze, frozen_elsewhere
 from tasks.system.files import write_atomic
 from tests.support.histories import certified
