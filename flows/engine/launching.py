@@ -120,8 +120,8 @@ def run_elsewhere(launch: str, ledger: Ledger, asked: LaunchRequest) -> None:
             deaths.append(death)
             if len(deaths) == MOST_DEATHS:
                 raise CannotLaunch(
-                    f"{FLOW}/{launch} could not do trial {asked.plan.key.number}: its machines died {len(deaths)} times "
-                    f"({'; '.join(deaths)}). See to them, then `nightshift resume {ledger.campaign.name}`"
+                    f"{FLOW}/{launch} could not do trial {asked.plan.key.number}: its machines died "
+                    f"{len(deaths)} times ({'; '.join(deaths)}). See to them, then `nightshift resume {ledger.campaign.name}`"
                 )
             interrupt.wait(PAUSE_SECONDS)
 

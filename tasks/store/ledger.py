@@ -224,8 +224,8 @@ class Ledger:
         campaign = self.campaign
         if campaign.format < FORMAT:
             raise Refused(
-                f"campaign {campaign.name!r} was begun by Nightshift {campaign.version}. This version shows and exports "
-                "its trials, and cannot go on with them: use that version, or begin a new campaign that learns "
+                f"campaign {campaign.name!r} was begun by Nightshift {campaign.version}. This version shows and "
+                "exports its trials, and cannot go on with them: use that version, or begin a new campaign that learns "
                 "from it (learn_from)"
             )
         settings = campaign.model_dump(include=set(Settings.model_fields))
