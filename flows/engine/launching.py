@@ -121,7 +121,8 @@ def run_elsewhere(launch: str, ledger: Ledger, asked: LaunchRequest) -> None:
             if len(deaths) == MOST_DEATHS:
                 raise CannotLaunch(
                     f"{FLOW}/{launch} could not do trial {asked.plan.key.number}: its machines died "
-                    f"{len(deaths)} times ({'; '.join(deaths)}). See to them, then `nightshift resume {ledger.campaign.name}`"
+                    f"{len(deaths)} times ({'; '.join(deaths)}). See to them, then "
+                    f"`nightshift resume {ledger.campaign.name}`"
                 )
             interrupt.wait(PAUSE_SECONDS)
 
