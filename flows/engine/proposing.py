@@ -12,9 +12,6 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-
-from pydantic import TypeAdapter
 
 from environments import earlier_trials
 from flows import approval as forms
@@ -34,11 +31,8 @@ from tasks.store.approval import Parked
 from tasks.store.earlier_campaigns import lessons
 from tasks.store.ledger import Ledger
 from tasks.store.provenance import TURNED_DOWN
-from tasks.system.files import write_atomic
 from tasks.task_key import TaskKey
 from tasks.trial import History, Proposal, tried
-
-LEFT, LEFT_FILE = TypeAdapter(RemainingBudget), "left.json"
 
 
 @dataclass(frozen=True)
@@ -64,7 +58,6 @@ class Turn:
         ledger = self.night.ledger
         # Not kept: a resumed campaign may find a proposal in the inbox, or get an answer.
         (ledger.results / f"{self.key}/propose").unlink(missing_ok=True)
-        (self.checks.place.path / LEFT_FILE).unlink(missing_ok=True)
         if answer.turned_down:
             ledger.event(TURNED_DOWN, trial=self.key.number, reasons=answer.turned_down)
         note_bought(ledger, answer.usage)
@@ -125,7 +118,6 @@ def _brief(
     pending = {one.number: one.proposal for one in under_way}
     money = night.money.left_for_models(history, pending)
     place = ledger.place(key.number, attempt=1)
-    left = _when_begun(place.path / LEFT_FILE, budget_left(spec, ledger, history, night.lock.spent, money))
     return Brief(
         ledger.environment.space,
         history,
@@ -135,8 +127,7 @@ def _brief(
         files=champions_files(ledger.environment, ledger.program, history),
         earlier=lessons(ledger.path),
         imported=earlier_trials.read(ledger.environment.folder),
-        left=replace(left, usd=money.usd, tokens=money.tokens),
-        told_left=left,
+        left=budget_left(spec, ledger, history, night.lock.spent, money),
         lost=night.money.reader.lost,
         share=ledger.fidelity.share,
         rejected=tuple(
@@ -152,13 +143,6 @@ def _brief(
 def _curves(ledger: Ledger, history: History) -> dict[int, curves.Table]:
     """What the trials that a model is told of in full reported on the way."""
     return curves.tables(ledger.path, curves.worth_reading(history, NEWEST, BEST), ledger.environment.metric)
-
-
-def _when_begun(path: Path, now: RemainingBudget) -> RemainingBudget:
-    """The budget left when the trial's turn first began, so that a resumed campaign tells the proposer the same."""
-    if not path.is_file():
-        write_atomic(path, LEFT.dump_json(now).decode() + "\n")
-    return LEFT.validate_json(path.read_bytes())
 
 
 def budget_left(

@@ -79,7 +79,7 @@ def told(brief: Brief) -> SimpleNamespace:
             f"trial {taken}: {changes(brief.space, champion, one)}: {one_line(one.rationale, WIDTH)}"
             for taken, one in sorted(brief.pending.items())
         ),
-        left=_left(brief.told_left or brief.left, history, len(brief.pending)),
+        left=_left(brief.left, history, len(brief.pending)),
     )
 
 

@@ -121,9 +121,6 @@ class Brief:
     hint: Suggestion | None = None
     """A numeric optimiser's suggestion for the same trial; None where none was asked."""
     left: RemainingBudget = RemainingBudget()
-    """Money and tokens are as of now: their limits may have changed since the trial's turn began."""
-    told_left: RemainingBudget | None = None
-    """What prompts tell in its place: all as of that moment, so that a resumed campaign repeats no paid request."""
     lost: Usage = NOTHING_BOUGHT
     """Use of models by turns of this campaign that ended without a proposal."""
     share: float = 1.0
