@@ -8,8 +8,6 @@ done again. The only memory is `history`.
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-
 from prefect import State, flow, runtime
 from prefect.states import Completed, Failed
 
@@ -20,7 +18,7 @@ from flows.engine.cancelling import cancellable, reported
 from flows.engine.next_trial import FULL, WAITS, next_trial, undone
 from flows.engine.preparation import ensure_prepared, warm_starts
 from flows.engine.recovery import check_progress, crash_the_dead, presence, wait_for_the_other, wait_for_the_server
-from flows.engine.redecide import finish_pending, hold_pending
+from flows.engine.redecide import check_pending, finish_pending
 from flows.engine.slurm.request import request_of
 from flows.engine.worker_pool import WorkerPool
 from flows.report.seeing import record_at_the_end
@@ -36,7 +34,6 @@ from flows.views.artifacts import Artifacts
 from flows.views.status import CampaignEnd
 from tasks.record import reconcile
 from tasks.store.campaign_lock import Life
-from tasks.system.home import home
 from tasks.tracking.outbox import Outbox
 from tasks.tracking.sender import Sender
 
@@ -75,15 +72,14 @@ def campaign(
         parallel=parallel, launch=launch, seed=seed, tracking=tracking, advanced=advanced,
     )  # fmt: skip
     spec.check()
-    spec.loaded_proposer.preflight(check_budget(spec, home()))
+    spec.loaded_proposer.preflight(check_budget(spec))
     launching.check(spec.launch, request_of(spec))
     ledger, run = spec.open(), runtime.flow_run
     if chaining.has_handed_over(ledger, run.id):
         return chaining.hand_over(spec, ledger, len(ledger.history()))
     wait_for_the_other(ledger, run.id)
     with (
-        reported(ledger), cancellable(), Life(ledger, flow_run_id=run.id, page=run.ui_url) as life, presence(run.id),
-        ExitStack() as lent,
+        reported(ledger), cancellable(), Life(ledger, flow_run_id=run.id, page=run.ui_url) as life, presence(run.id)
     ):  # fmt: skip
         check_progress(ledger, run.id)
         spec.store(ledger)
@@ -92,8 +88,8 @@ def campaign(
         ensure_prepared(ledger, spec.launch)
         slots = spec.slots(ledger.environment)
         ledger.event("slots", parallel=spec.parallel, locks=slots.locks if spec.launch == "here" else {})
-        money = lent.enter_context(CampaignBudget(spec, ledger, gpus_of(spec, ledger.environment, slots)))
-        hold_pending(spec, ledger, finished := reconcile(ledger), money)
+        money = CampaignBudget(spec, ledger, gpus_of(spec, ledger.environment, slots))
+        check_pending(spec, ledger, finished := reconcile(ledger), money)
         finished = finish_pending(spec, ledger, slots, finished)
         outbox = Outbox(ledger, spec.tracking, run.id, finished)
         with warm_starts(spec, ledger, ledger.environment), Artifacts(ledger, run.id, write_report) as artifacts:
@@ -116,8 +112,6 @@ def campaign(
                         pool.start(state.trial, *coming)
             if not isinstance(coming, stopping.Stop):  # after the last trial was sent, and the sender met no fault
                 return chaining.hand_over(spec, ledger, len(state.history))
-            if coming.state == "finished" and run_certificate.is_due(state.runner):
-                coming = stopping.without_a_certificate(money.for_the_certificate(state.history)) or coming
             if coming.state == "finished":
                 done = run_certificate.at_the_end(state.runner)
                 coming = coming if done else stopping.full(ledger.path) or stopping.ASKED

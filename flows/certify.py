@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import Annotated
 
 from prefect import State, flow, runtime
@@ -13,7 +12,7 @@ from flows.engine.cancelling import cancellable, reported
 from flows.engine.elsewhere import cost, longest, runners
 from flows.engine.preparation import ensure_prepared, warm_starts
 from flows.engine.recovery import crash_the_dead, presence
-from flows.engine.redecide import finish_pending, hold_pending
+from flows.engine.redecide import check_pending, finish_pending
 from flows.report.write import write_report
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.certify_options import CERTIFY
@@ -47,13 +46,13 @@ def certify(name: Name, on: On = [], runs: Runs = None, budget: Budget = "") -> 
     before = end_of_the_search(ledger, ("certify", "rerun"))
     with (
         reported(ledger), cancellable(), Life(ledger, flow_run_id=run.id, page=run.ui_url, certify=True) as life,
-        presence(run.id), ExitStack() as lent,
+        presence(run.id),
     ):  # fmt: skip
         crash_the_dead(ledger, run.id)
         ensure_prepared(ledger, spec.launch)
         slots = spec.slots(ledger.environment)
-        money = lent.enter_context(CampaignBudget(spec, ledger, gpus_of(spec, ledger.environment, slots)))
-        hold_pending(spec, ledger, history := reconcile(ledger), money)
+        money = CampaignBudget(spec, ledger, gpus_of(spec, ledger.environment, slots))
+        check_pending(spec, ledger, history := reconcile(ledger), money)
         history = finish_pending(spec, ledger, slots, history)
         outbox = Outbox(ledger, spec.tracking, run.id, history)
         outcomes = []
@@ -65,7 +64,7 @@ def certify(name: Name, on: On = [], runs: Runs = None, budget: Budget = "") -> 
                 if runner.is_apart:
                     ledger.event("cost", words=cost(runner, runs))
                 ensure_prepared(ledger, spec.launch, runner.elsewhere)
-                money.hold(history, f"the certificate in {runner.environment.name}", longest(runner, runs, parallel=1))
+                money.check(history, f"the certificate in {runner.environment.name}", longest(runner, runs, parallel=1))
                 with warm_starts(spec, ledger, runner.environment):
                     certificate = run_certificate.certify(runner, runs)
                     artifacts.show(history)

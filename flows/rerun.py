@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import Annotated
 
 from prefect import State, flow, runtime
@@ -51,16 +50,17 @@ def rerun(name: Name, trial: Number) -> State[str]:
         cancellable(),
         Life(ledger, flow_run_id=run.id, page=run.ui_url, rerun=trial) as life,
         presence(run.id),
-        ExitStack() as lent,
     ):
         check_progress(ledger, run.id)
         crash_the_dead(ledger, run.id)
         ensure_prepared(ledger, spec.launch)
         finished = reconcile(ledger)
         slots = spec.slots(ledger.environment)
-        money = lent.enter_context(CampaignBudget(spec, ledger, gpus_of(spec, ledger.environment, slots)))
+        money = CampaignBudget(spec, ledger, gpus_of(spec, ledger.environment, slots))
         longest = spec.machine_time_for_a_trial(ledger.environment, finished if trial else ())
-        money.hold(finished, f"trial {trial}", longest + spec.time_for_the_certificate(ledger.environment, finished, 1))
+        money.check(
+            finished, f"trial {trial}", longest + spec.time_for_the_certificate(ledger.environment, finished, 1)
+        )
         _begin(ledger, finished, trial, run.id)
         run_log.begin(ledger, finished)
         ledger.event("slots", parallel=spec.parallel, locks=slots.locks if spec.launch == "here" else {})

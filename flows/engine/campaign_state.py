@@ -21,6 +21,7 @@ from tasks.decide import weigh
 from tasks.deciding.values import JudgedTrial
 from tasks.machine.slots import Slots
 from tasks.record import record
+from tasks.spending.spent import slots_usd
 from tasks.store import workspace
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt
@@ -95,7 +96,7 @@ class CampaignState:
         at, is_new = self.ledger.at(tried.number), workspace.finished(self.ledger.place(tried.number)) is None
         trial = Trial(
             tried.number, at.attempt, len(runner.history), tried.proposal, tried.runs, tried.score, verdict, seconds,
-            tried.reruns, slots_usd=self.budget.reader.slots_usd(tried.number, time.time()),
+            tried.reruns, slots_usd=slots_usd(self.ledger, tried.number),
         )  # fmt: skip
         self.history += (record(self.ledger, self.sender, runner.history, trial),)
         self.show(self.history)

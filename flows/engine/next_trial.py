@@ -168,7 +168,7 @@ def proposed(
         imported=_imported(ledger),
         left=replace(left, usd=money.usd, tokens=money.tokens),
         told_left=left,
-        lost=state.budget.reader.lost,
+        lost=state.budget.spent(history).lost,
         share=ledger.fidelity.share,
         rejected=rejected,
         keep_rule=spec.loaded_rule.in_words(history) if proposer.asks else "",

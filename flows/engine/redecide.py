@@ -7,7 +7,6 @@ can be killed at any moment and called again.
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 from flows.engine.runner import Runner
@@ -17,30 +16,26 @@ from tasks.decide import weigh
 from tasks.deciding.values import JudgedTrial
 from tasks.machine.slots import Slots
 from tasks.record import resettle
-from tasks.spending.spent import SpendingReader
+from tasks.spending.spent import slots_usd
 from tasks.store import attempts
 from tasks.store.ledger import Ledger
 from tasks.system.clock import clock
 from tasks.trial import History, Trial, Verdict, Was
 
 
-def hold_pending(spec: CampaignSpec, ledger: Ledger, finished: History, money: CampaignBudget) -> None:
-    """Have the month hold the cost of all pending attempts. Refused if it, or the campaign's own limits, do not.
-
-    Args:
-        money: It is entered, so that what a killed process promised is taken back.
-    """
+def check_pending(spec: CampaignSpec, ledger: Ledger, finished: History, money: CampaignBudget) -> None:
+    """Refuse pending attempts that could break a limit of the campaign."""
     if pending := attempts.pending(ledger.path):
         known = [finished if number else () for number in pending]
         seconds = sum(spec.machine_time_for_a_trial(ledger.environment, history) for history in known)
         again = ", ".join(str(number) for number in sorted(pending))
-        money.hold(finished, f"running trial {again} again, which was cut off,", seconds)
+        money.check(finished, f"running trial {again} again, which was cut off,", seconds)
 
 
 def finish_pending(spec: CampaignSpec, ledger: Ledger, slots: Slots, finished: History) -> History:
     """The finished trials, after all pending attempts are run and decided; unchanged if none is pending.
 
-    Called first by every process that takes the campaign, once their cost is held.
+    Called first by every process that takes the campaign, once their cost is checked.
     """
     pending = attempts.pending(ledger.path)
     if not pending:
@@ -71,7 +66,7 @@ def _redecided(runner: Runner, trial: Trial, again: bool) -> Trial:
         tried = runner.more(tried, wanted)
     verdict = runner.decide(tried)
     if again:
-        trial = replace(trial, slots_usd=SpendingReader(runner.ledger).slots_usd(trial.number, time.time()))
+        trial = replace(trial, slots_usd=slots_usd(runner.ledger, trial.number))
     more = sum(rerun.run.wall_seconds for rerun in tried.reruns[len(trial.reruns) :])
     return replace(
         trial, attempt=runner.ledger.attempt(trial.number), runs=tried.runs, score=tried.score, verdict=verdict,

@@ -26,14 +26,13 @@ from tasks.deciding.run_checks import believed
 from tasks.deciding.values import BASELINE_SCORES, Again, JudgedTrial
 from tasks.evaluate import evaluate
 from tasks.machine.slots import NOWHERE, Slot, Slots
-from tasks.spending.spent import note_rented
 from tasks.store import workspace
 from tasks.store.launch_files import RESULTS, LaunchRequest, Step
 from tasks.store.ledger import Ledger, frozen_elsewhere, machine
 from tasks.store.workspace import TrialDir
 from tasks.system.clock import clock, covered
 from tasks.train import train
-from tasks.trial import CONTROLS, History, Proposal, Rerun, Run, Trial, UntrainedControl, Verdict, baseline
+from tasks.trial import History, Proposal, Rerun, Run, Trial, UntrainedControl, Verdict, baseline
 from tasks.untrained_control import untrained
 
 SPARED = 10
@@ -158,16 +157,12 @@ class Runner:
         if self._is_launched(at, place, "untrained"):
             asked = LaunchRequest(at, "untrained", proposal, self._name(place), *self._known, siblings=(trained,))
             self._run_elsewhere(asked, self.environment)
-        try:
-            with self._slot(at, place, "untrained") as slot:
-                control = kept(untrained, self.ledger.results)(
-                    at, whole(self.environment), self.spec.isolation, self.ledger.program, place, proposal, trained,
-                    self.ledger.seed("control", at), self.ledger.seed("search", at), whole(slot),
-                    self.granted("control"), *self._lender,
-                )  # fmt: skip
-        finally:
-            for name in CONTROLS:
-                note_rented(self.ledger, replace(at, part=name), TrialDir(place.path / name))
+        with self._slot(at, place, "untrained") as slot:
+            control = kept(untrained, self.ledger.results)(
+                at, whole(self.environment), self.spec.isolation, self.ledger.program, place, proposal, trained,
+                self.ledger.seed("control", at), self.ledger.seed("search", at), whole(slot),
+                self.granted("control"), *self._lender,
+            )  # fmt: skip
         self.ledger.verify()
         return control
 
@@ -264,16 +259,11 @@ class Runner:
     def _train(self, at: At, place: TrialDir, proposal: Proposal, early: bool, slot: Slot) -> Run:
         environment, ledger = self.environment.at(proposal.share), self.ledger
         canceller = self.spec.loaded_canceller(self.environment) if early and self.history else None
-        run = None
-        try:
-            run = kept(train, ledger.results)(
-                at, whole(environment), self.spec.isolation, self.program, place, proposal, ledger.seed("train", at),
-                whole(self.history), whole(canceller), ledger.seed("spare", at) % SPARED == 0,
-                whole(slot),
-            )  # fmt: skip
-        finally:
-            note_rented(ledger, at, place, run)
-        return run
+        return kept(train, ledger.results)(
+            at, whole(environment), self.spec.isolation, self.program, place, proposal, ledger.seed("train", at),
+            whole(self.history), whole(canceller), ledger.seed("spare", at) % SPARED == 0,
+            whole(slot),
+        )  # fmt: skip
 
     def granted(self, purpose: Use, proposal: Proposal | None = None) -> Allowance | None:
         """The time that a program may spend under judgement; None in another environment, whose baseline is not known.
@@ -299,7 +289,8 @@ class Runner:
         with self.slots.hold(lambda words: self.ledger.event("waiting", number=at.number, who=words)) as slot:
             self.queued.append((began, clock()))
             where = {"number": at.number, "slot": slot.name} | ({"on": platform.node()} if self.launched else {})
-            self.ledger.event("slot", **where)
+            price = self.spec.advanced.usd_per_hour
+            self.ledger.event("slot", **where, **({"usd_per_hour": price} if price else {}))
             try:
                 yield slot
             finally:

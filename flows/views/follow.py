@@ -25,7 +25,7 @@ from flows.views.live_view import begins_line, certificate_line, live_view
 from flows.views.status import SURE_SES, estimate, stored_spec, urls
 from flows.views.terminal import HEADING, before_line, clean, is_screen, put, trial_line
 from tasks.machine import slot_locks
-from tasks.spending.spent import SpendingReader
+from tasks.spending.spent import spent
 from tasks.store import approval, campaign_lock, workspace
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TrialDir
@@ -156,7 +156,6 @@ class Follower:
         """The last failure of MLflow in this life."""
         self._estimated: tuple[int, tuple[float, float] | None] | None = None
         """Where the champion's true mean likely lies, and after how many trials that was computed."""
-        self._spending = SpendingReader(ledger)
         self._curves: dict[TrialDir, CurveFile] = {}
 
     def look(self, now: float) -> LiveModel:
@@ -170,15 +169,14 @@ class Follower:
         under_way = tuple(self._under_way(number, now) for number in begun)
         since = max((now - place.proposal.stat().st_mtime for place in begun.values()), default=0.0)
         certifying = None if under_way else self._certifying(now)
-        environment, spent = self.ledger.environment, campaign_lock.spent(self.ledger)
-        progress = campaign_progress(self._spec, environment, self.history, spent, max(since, 0.0), now, certifying)
+        environment, seconds = self.ledger.environment, campaign_lock.spent(self.ledger)
+        progress = campaign_progress(self._spec, environment, self.history, seconds, max(since, 0.0), now, certifying)
         asked = {one.number: one.asked.until for one in approval.parked(self.ledger.trials) if one.answer is None}
         waiting = {number: asked[number] for number in held if number in asked}
-        spending = self._spending.read(self.history, None)
-        what = "the certificate" if certifying else "this campaign"
+        what, money = "the certificate" if certifying else "this campaign", spent(self.ledger, self.history)
         return LiveModel(
             environment, self.history, under_way, progress, self._page, now, certifying, tuple(waiting),
-            min(waiting.values(), default=None), self._slot_states(under_way, what), spending, self._likely(),
+            min(waiting.values(), default=None), self._slot_states(under_way, what), money, self._likely(),
             self._unrecorded(),
         )  # fmt: skip
 

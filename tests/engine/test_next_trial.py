@@ -63,4 +63,4 @@ def test_that_nothing_was_found_is_asked_again_where_the_process_was_killed_befo
 
     monkeypatch.setattr(next_trial, "kept", lambda *_: stored_or_new)
     assert next_trial.proposed(state, {}, (), 1, 0.0) == idea
-    assert money.reader.read(runner.history, 0.0).models.usd == 0.5, "what the models took counts"
+    assert money.spent(runner.history).models.usd == 0.5, "what the models took counts"
