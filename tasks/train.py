@@ -24,7 +24,7 @@ from tasks.cancellers._early_stop import EarlyStop, Look
 from tasks.deciding.comparable import comparable
 from tasks.editing.edits import EditFailed
 from tasks.editing.required_calls import missing_calls
-from tasks.machine.gpu_memory import Sampler
+from tasks.machine.gpu_memory import GpuMemory
 from tasks.remote import places
 from tasks.remote_session import RemoteSession
 from tasks.sandbox import confinement, outputs
@@ -178,7 +178,11 @@ def run_program(
         session.run(workspace.fill(environment.train_cmd, values), marker)
     except (EditFailed, NotAProgram) as failed:
         session.error = str(failed)
-    slot.use.ran(session.ran, trained=None if cut else session.seconds)
+    if cut:  # a control
+        slot.used("judge", session.ran)
+    else:
+        slot.used("train", session.seconds)
+        slot.used("start", session.ran - session.seconds)
     failure = session.failure
     is_believed = failure and failure.retry and session.status == "crash" and _is_beyond_edits(environment)
     if failure and is_believed and not (failure.unsure and is_last_attempt()):
@@ -255,9 +259,10 @@ class _Session:
     def run(self, command: list[str], marker: str) -> None:
         view = view_of(self.environment, self.place)
         began = clock()
-        with Sampler(self.slot.gpus) as sampler, Program(
+        memory = GpuMemory(self.slot.gpus)
+        with Program(
             command, cwd=self.place.workspace, log=self.place.log, marker=marker, level=self.level, view=view,
-            limits=self.environment.limits, slot=self.slot, gpu_memory=lambda: sampler.now,
+            limits=self.environment.limits, slot=self.slot, gpu_memory=memory.now,
             ahead=imports_ahead.for_training(self.environment),
         ) as program:  # fmt: skip
             try:
@@ -272,7 +277,7 @@ class _Session:
             program.kill()
             self.peak_memory = program.peak_memory
             self.resources = program.samples.kept
-            self.gpu_memory = sampler.peaks
+            self.gpu_memory = memory.peaks
             tail = program.tail()
         self.ran = clock() - began
         if self.status == "cancelled":  # what it left no longer matters

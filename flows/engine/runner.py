@@ -295,7 +295,7 @@ class Runner:
                 yield slot
             finally:
                 proof = {} if place.path.is_relative_to(self.ledger.trials) else {"proof": True}
-                self.ledger.event("slot free", **where, **proof, **slot.use.rounded)
+                self.ledger.event("slot free", **where, **proof, **slot.use)
 
     def _run_elsewhere(self, asked: LaunchRequest, environment: Environment) -> None:
         run_elsewhere(self.spec.launch, self.ledger, asked, request_of(self.spec, environment), self.queued)

@@ -24,7 +24,7 @@ from flows.views.live_model import Certifying, LiveModel, SlotState, UnderWay, c
 from flows.views.live_view import begins_line, certificate_line, live_view
 from flows.views.status import SURE_SES, estimate, stored_spec, urls
 from flows.views.terminal import HEADING, before_line, clean, is_screen, put, trial_line
-from tasks.machine import slot_locks
+from tasks.machine.slots import describe, holder
 from tasks.spending.spent import spent
 from tasks.store import approval, campaign_lock, workspace
 from tasks.store.ledger import Ledger
@@ -191,15 +191,15 @@ class Follower:
 
     def _slot_states(self, under_way: tuple[UnderWay, ...], what: str) -> tuple[SlotState, ...]:
         """The slots of this machine, by the locks and who says to hold them; `what`: this campaign, at no trial."""
-        mine, folder = campaign_lock.holder(self.ledger).get("pid"), slot_locks.folder()
+        mine = str(campaign_lock.holder(self.ledger).get("pid"))
         trials = {
             self._slot_of.get(trial.number): f"trial {trial.number}" for trial in under_way if not trial.waits_for
         }
         states = []
         for name, locks in self._slots.items():
-            noted = (slot_locks.noted(folder / f"{lock}.lock") for lock in locks)
-            holder = next((one for one in noted if one and one.is_alive), None)
-            who = "" if holder is None else trials.get(name, what) if holder.pid == mine else str(holder)
+            engine = next(filter(None, map(holder, locks)), "")
+            is_mine = engine.partition(" ")[0] == mine
+            who = trials.get(name, what) if is_mine else describe(engine) if engine else ""
             states.append(SlotState(name, who))
         return tuple(states)
 

@@ -151,7 +151,7 @@ class Program:
         if self._fork(command, plan, cwd, pipes, ahead):
             return
         self.started = clock()  # a template may have imported for long before it was found to be of no use
-        self._supervised = start(plan, marker=self.marker, cwd=cwd, pipes=pipes, passed=self.slot.fences)
+        self._supervised = start(plan, marker=self.marker, cwd=cwd, pipes=pipes)
         self.process = self._supervised.process
         told = self._supervised.hear()
         if "started" in told:
@@ -174,9 +174,7 @@ class Program:
         kind, warm = kind_of(command, ahead, pipes=pipes), templates.current()
         if not kind or not warm:
             return False
-        supervised = warm.start(
-            kind, plan, command[1:], marker=self.marker, cwd=cwd, passed=self.slot.fences, cores=self.slot.cores
-        )
+        supervised = warm.start(kind, plan, command[1:], marker=self.marker, cwd=cwd, passed=(), cores=self.slot.cores)
         if not supervised:
             self._end()  # should a process have been killed that still had some
             return False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import signal
@@ -12,7 +11,7 @@ import sysconfig
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -121,9 +120,7 @@ def warm_starts(folder: Path) -> Iterator[tuple[Templates, list[str]]]:
 @pytest.mark.parametrize("level", WORKING)
 @pytest.mark.parametrize("flags", [(), ("-P",), ("-I", "-B")], ids=" ".join)
 def test_a_program_sees_the_same_world_cold_and_warm(tmp_path: Path, level: Level, flags: Sequence[str]) -> None:
-    hear, say = os.pipe()
-    fence = fcntl.fcntl(hear, fcntl.F_DUPFD, 40)  # a number that no program has by itself
-    slot = Slot("cpu-0", fences=(fence,), cores=(max(os.sched_getaffinity(0)),))
+    slot = Slot("cpu-0", cores=(max(os.sched_getaffinity(0)),))
     seen = []
     spaces = json.dumps(
         {name: str(Path(f"/proc/self/ns/{name}").readlink()) for name in ("mnt", "pid", "net", "ipc", "uts", "user")}
@@ -137,52 +134,12 @@ def test_a_program_sees_the_same_world_cold_and_warm(tmp_path: Path, level: Leve
         assert (place / "out/written").exists()
         seen.append(json.loads(printed))
         place.rename(tmp_path / f"done-{number}")
-    for descriptor in (hear, say, fence):
-        os.close(descriptor)
     cold, warm_ = seen
     assert bool(cold["beside"]) == (not flags)
     assert warm_.pop("session") and (cold.pop("session") or level == "bwrap"), "there, bubblewrap leads the cold one's"
     for what in cold:
         assert warm_[what] == cold[what], what
     assert not (tmp_path / "templates").exists()
-
-
-@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
-def test_its_fences_have_their_numbers_whatever_its_template_has_open(tmp_path: Path, level: Level) -> None:
-    """Among them are the numbers of the template's own socket."""
-    trial = Trial(
-        tmp_path / "0001", "import os, sys; print([os.fstat(n).st_ino for n in map(int, sys.argv[1:])])", level
-    )
-    with warm_starts(tmp_path) as (_, told), ExitStack() as held:
-        fences = []
-        for _ in range(20):
-            hear, say = os.pipe()
-            held.callback(os.close, say)
-            fences.append(fcntl.fcntl(hear, fcntl.F_DUPFD_CLOEXEC, 10))
-            held.callback(os.close, fences[-1])
-            os.close(hear)
-        fences.reverse()
-        status, printed = trial.run(*map(str, fences), slot=Slot("cpu-0", fences=tuple(fences)))
-        assert (status, told) == (0, []), printed
-        assert json.loads(printed) == [os.fstat(fence).st_ino for fence in fences]
-
-
-@pytest.mark.parametrize("level", WORKING)
-def test_its_supervisor_holds_the_fences_that_it_closes(tmp_path: Path, level: Level) -> None:
-    code = "import os, time; os.closerange(3, 100); print('closed', flush=True); time.sleep(60)"
-    trial = Trial(tmp_path / "0001", code, level)
-    hear, say = os.pipe()
-    fence = fcntl.fcntl(hear, fcntl.F_DUPFD, 40)  # a number that no program has by itself
-    try:
-        with warm_starts(tmp_path) as (_, told):
-            with trial.start(slot=Slot("cpu-0", fences=(fence,))) as program:
-                wait_for(lambda: program.poll(0.02) or program.tail())
-                holders = [process.pid for process in orphans.having_open(fence)]
-                assert holders == [program.process.pid] and not told
-            assert orphans.having_open(fence) == []
-    finally:
-        for descriptor in (hear, say, fence):
-            os.close(descriptor)
 
 
 @pytest.mark.parametrize("level", STRONGEST)

@@ -86,7 +86,6 @@ class Stage:
 
         Raises:
             ChildProcessError: no process could be started.
-            SlotHeld: a process of somebody else uses the slots of this machine.
         """
         from tasks.deciding.run_checks import believed
         from tasks.evaluate import judge_run
