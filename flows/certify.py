@@ -42,7 +42,7 @@ def certify(name: Name, on: On = [], runs: Runs = None, budget: Budget = "") -> 
                 ledger.event("cost", words=cost(question, runs))
             ensure_prepared(ledger, night.spec.launch, question.transfer)
             what = f"the certificate in {question.environment.name}"
-            night.money.hold(night.history, what, longest(question, runs, parallel=1))
+            night.money.check(night.history, what, longest(question, runs, parallel=1))
             certificate = certifying.certify(night, question, measure, runs)
             if certificate is None or not certifying.also_ablate(night, question, certificate, measure):
                 outcomes.append(stopping.no_room(ledger.path) or "asked to stop")

@@ -84,7 +84,16 @@ def measure(path: Path, asked: LaunchRequest) -> None:
     problem = transfer or ledger.environment
     see_prepared(problem)
     check_given(spec.isolation.level, home(), outside(problem))
-    bench = Bench(ledger, spec.isolation, spec.slots(problem), 1, transfer, asked.budget, launched=True)
+    bench = Bench(
+        ledger,
+        spec.isolation,
+        spec.slots(problem),
+        1,
+        transfer,
+        asked.budget,
+        spec.advanced.usd_per_hour,
+        launched=True,
+    )
     step = Control(asked.plan, asked.trained) if asked.trained else Train(asked.plan)
     with results_in(ledger.results):
         made = campaign.measure(Terms(spec, ledger, history, bench), step)

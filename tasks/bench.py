@@ -50,19 +50,21 @@ class Bench:
 
     def __init__(
         self, ledger: Ledger, isolation: Isolation, slots: Slots, parallel: int,
-        transfer: Environment | None = None, budget: float = 1.0, launched: bool = False,
+        transfer: Environment | None = None, budget: float = 1.0, usd_per_hour: float = 0.0, launched: bool = False,
     ) -> None:  # fmt: skip
         """
         Args:
             parallel: Runs at once.
             transfer: Another environment than the campaign's own, frozen with its certificates.
             budget: Training budget of each run, in that of the environment.
+            usd_per_hour: Price of an hour of a slot.
             launched: Whether this is in a run of the deployment `trial`, and not in the campaign's process.
         """
         self.ledger, self.isolation, self.slots = ledger, isolation, slots
         self.environment = (transfer or ledger.environment).at(budget)
         self.program = (frozen_elsewhere(ledger.path, transfer.name) if transfer else ledger.path) / "program"
         self.budget, self.launched = budget, launched
+        self._price = usd_per_hour
         self._turns = threading.Semaphore(parallel)
         self._waits: list[tuple[int, float, float]] = []
 
@@ -86,12 +88,12 @@ class Bench:
             with self.slots.hold(lambda words: ledger.event("waiting", number=key.number, who=words)) as slot:
                 self._waits.append((key.number, began, clock()))
                 where = {"number": key.number, "slot": slot.name} | ({"on": platform.node()} if self.launched else {})
-                ledger.event("slot", **where)
+                ledger.event("slot", **where, **({"usd_per_hour": self._price} if self._price else {}))
                 try:
                     yield slot
                 finally:
                     proof = {"proof": True} if key.part.startswith(("certificate", "ablation")) else {}
-                    ledger.event("slot free", **where, **proof, **slot.use.rounded)
+                    ledger.event("slot free", **where, **proof, **slot.use)
         finally:
             self._turns.release()
 

@@ -91,7 +91,7 @@ def judge_run(
     if judge.runs_in == "workspace":
         command, directory = judged_start.command(command), place.workspace
     try:
-        with slot.use.timed("judge"), Program(
+        with slot.timed("judge"), Program(
             command, cwd=directory, log=log or place.judge_log, marker=marker, level=isolation.level,
             view=view(environment, place), limits=environment.limits, pipes=True, slot=slot,
             counted=judge.runs_in == "workspace",

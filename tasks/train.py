@@ -25,7 +25,7 @@ from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, is_last_attempt, mac
 from tasks.deciding.run_checks import plausible
 from tasks.editing.edits import EditFailed
 from tasks.editing.required_calls import missing_calls
-from tasks.machine.gpu_memory import Sampler
+from tasks.machine.gpu_memory import GpuMemory
 from tasks.remote import places
 from tasks.remote_session import RemoteSession
 from tasks.sandbox import confinement, outputs
@@ -36,7 +36,6 @@ from tasks.sandbox.isolation import Isolation
 from tasks.sandbox.program import CannotStart, Program, Stopped
 from tasks.sandbox.progress import BadProgress, Failure, Progress
 from tasks.sandbox.reading.reader import Unreadable, read
-from tasks.spending.spent import note_rented
 from tasks.store import workspace
 from tasks.store.ledger import machine
 from tasks.store.workspace import TRAINERS, TrialDir
@@ -84,16 +83,13 @@ def train(key: TaskKey, bench: Bench, plan: RunPlan, look: Look | None = None) -
         look: Why a run with this progress should end early. One run in SPARED goes on all the same, to measure what
             early stopping costs.
     """
-    environment, run = bench.environment.at(plan.proposal.share), None
-    try:
-        with bench.slot(key) as slot:
-            run = run_program(
-                bench.own(key).marker, environment, bench.isolation, bench.program, bench.dir(plan), plan.proposal,
-                bench.seed("train", key), None, look, bench.seed("spare", key) % SPARED == 0, slot,
-            )  # fmt: skip
-            run = plausible(environment, run, bench.ledger.path)
-    finally:
-        note_rented(bench.ledger, key, bench.dir(plan), run)
+    environment = bench.environment.at(plan.proposal.share)
+    with bench.slot(key) as slot:
+        run = run_program(
+            bench.own(key).marker, environment, bench.isolation, bench.program, bench.dir(plan), plan.proposal,
+            bench.seed("train", key), None, look, bench.seed("spare", key) % SPARED == 0, slot,
+        )  # fmt: skip
+        run = plausible(environment, run, bench.ledger.path)
     return ended(run, task_messages.of_run(run))
 
 
@@ -185,7 +181,11 @@ def run_program(
         session.run(workspace.fill(environment.train_cmd, values), marker)
     except (EditFailed, NotAProgram) as failed:
         session.error = str(failed)
-    slot.use.ran(session.ran, trained=None if cut else session.seconds)
+    if cut:  # a control
+        slot.used("judge", session.ran)
+    else:
+        slot.used("train", session.seconds)
+        slot.used("start", session.ran - session.seconds)
     failure = session.failure
     is_believed = failure and failure.retry and session.status == "crash" and _is_beyond_edits(environment)
     if failure and is_believed and not (failure.unsure and is_last_attempt()):
@@ -262,9 +262,10 @@ class _Session:
     def run(self, command: list[str], marker: str) -> None:
         view = view_of(self.environment, self.place)
         began = clock()
-        with Sampler(self.slot.gpus) as sampler, Program(
+        memory = GpuMemory(self.slot.gpus)
+        with Program(
             command, cwd=self.place.workspace, log=self.place.log, marker=marker, level=self.level, view=view,
-            limits=self.environment.limits, slot=self.slot, gpu_memory=lambda: sampler.now,
+            limits=self.environment.limits, slot=self.slot, gpu_memory=memory.now,
         ) as program:  # fmt: skip
             try:
                 reason = self._watch(program)
@@ -278,7 +279,7 @@ class _Session:
             program.kill()
             self.peak_memory = program.peak_memory
             self.resources = program.samples.kept
-            self.gpu_memory = sampler.peaks
+            self.gpu_memory = memory.peaks
             tail = program.tail()
         self.ran = clock() - began
         if self.status == "cancelled":  # what it left no longer matters

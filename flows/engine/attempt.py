@@ -21,6 +21,7 @@ from tasks.decide import Untrained, weigh
 from tasks.deciding.run_checks import plausible_beside
 from tasks.deciding.values import BASELINE_SCORES, Again, JudgedTrial
 from tasks.rules import Rule
+from tasks.spending.spent import slots_usd
 from tasks.system.clock import clock, covered
 from tasks.task_key import TaskKey
 from tasks.trial import History, Proposal, Rerun, Run, Trial, UntrainedControl, Verdict
@@ -178,7 +179,7 @@ class Attempt:
         seconds = max(clock() - self.began - night.bench.waited(self.number), 0.0) + self._trained_before(tried)
         return Trial(
             self.number, self.key.attempt, night.next_order, self.proposal, tried.runs, tried.score, verdict, seconds,
-            tried.reruns, slots_usd=night.money.reader.slots_usd(self.number, time.time()),
+            tried.reruns, slots_usd=slots_usd(night.ledger, self.number),
         )  # fmt: skip
 
     @property

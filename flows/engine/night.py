@@ -35,7 +35,6 @@ from tasks.store import attempts
 from tasks.store.campaign_lock import CampaignLock
 from tasks.store.ledger import Ledger, machine
 from tasks.system import interrupt
-from tasks.system.home import home
 from tasks.tracking.outbox import Outbox
 from tasks.tracking.sender import Sender
 from tasks.trial import Curve, History, Trial, baseline, in_full
@@ -100,7 +99,12 @@ class Night(Terms):
         self, spec: CampaignSpec, ledger: Ledger, lock: CampaignLock, history: History, show: Callable[[History], None]
     ) -> None:
         slots = spec.slots(ledger.environment)
-        super().__init__(spec, ledger, history, Bench(ledger, spec.isolation, slots, spec.parallel))
+        super().__init__(
+            spec,
+            ledger,
+            history,
+            Bench(ledger, spec.isolation, slots, spec.parallel, usd_per_hour=spec.advanced.usd_per_hour),
+        )
         self.lock, self.rule = lock, spec.loaded_rule
         self.money = CampaignBudget(spec, ledger, gpus_of(spec, ledger.environment, slots))
         self.nothing_for: tuple[object, ...] = ()
@@ -188,7 +192,7 @@ def opened(spec: CampaignSpec, **facts: object) -> Iterator[Night]:
     run = runtime.flow_run
     if not facts:
         spec.check()
-        spec.loaded_proposer.preflight(check_budget(spec, home()))
+        spec.loaded_proposer.preflight(check_budget(spec))
         launching.check(spec.launch)
     ledger = spec.open()
     with (

@@ -128,7 +128,7 @@ def _brief(
         earlier=lessons(ledger.path),
         imported=earlier_trials.read(ledger.environment.folder),
         left=budget_left(spec, ledger, history, night.lock.spent, money),
-        lost=night.money.reader.lost,
+        lost=night.money.spent(history).lost,
         share=ledger.fidelity.share,
         rejected=tuple(
             RejectedProposal(one.number, one.proposal, one.words) for one in parked if one.state == "rejected"

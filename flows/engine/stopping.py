@@ -136,11 +136,6 @@ def full(path: Path) -> Stop | None:
     return Stop("stopped", f"{words}: free some (`nightshift prune`), then `nightshift resume`") if words else None
 
 
-def without_a_certificate(shortage: str) -> Stop | None:
-    """The end of a campaign whose certificate nobody pays for; None where nothing is short."""
-    return Stop("stopped", f"{shortage}; `nightshift resume` certifies then") if shortage else None
-
-
 def _done(spec: CampaignSpec, history: History) -> str:
     """That the budget of trials is used up, in words."""
     kinds = {"short": any(trial.proposal.is_short for trial in history)}

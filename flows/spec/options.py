@@ -185,6 +185,10 @@ class AdvancedOptions:
         help="Limit of GPU hours, the certificate included; no trial starts that could exceed it.",
         group=LIMITS, title="Most GPU hours", bounds={"ge": 0, "le": 1e9},
     )] = None
+    usd_per_hour: Annotated[float, Option(
+        help="Price of an hour of one slot, in USD, where the trials run; it counts towards the spending limit.",
+        group=LIMITS, title="USD per hour", bounds={"ge": 0, "le": 1e6},
+    )] = 0.0
     isolation: Annotated[Literal["auto", "bwrap", "landlock", "none"], Option(
         help="Sandbox level; auto takes the strongest that this machine offers.",
         group=EXECUTION,

@@ -24,8 +24,8 @@ from flows.views.live_model import Certifying, LiveModel, SlotState, UnderWay, c
 from flows.views.live_view import begins_line, certificate_line, live_view
 from flows.views.status import SURE_SES, estimate, stored_spec, urls
 from flows.views.terminal import HEADING, before_line, clean, is_screen, put, trial_line
-from tasks.machine import slot_locks
-from tasks.spending.spent import SpendingReader
+from tasks.machine.slots import describe, holder
+from tasks.spending.spent import spent
 from tasks.store import approval, attempts, campaign_lock, workspace
 from tasks.store.ledger import Ledger, decided_trial
 from tasks.store.workspace import TrialDir
@@ -155,7 +155,6 @@ class Follower:
         """The last failure of MLflow in this life."""
         self._estimated: tuple[int, tuple[float, float] | None] | None = None
         """Where the champion's true mean likely lies, and after how many trials that was computed."""
-        self._spending = SpendingReader(ledger)
         self._curves: dict[TrialDir, CurveFile] = {}
 
     def look(self, now: float) -> LiveModel:
@@ -168,14 +167,13 @@ class Follower:
         under_way = tuple(self._under_way(number, now) for number in begun)
         since = max((now - place.proposal.stat().st_mtime for place in begun.values()), default=0.0)
         certifying = None if under_way else self._certifying(now)
-        environment, spent = self.ledger.environment, campaign_lock.spent(self.ledger)
-        progress = campaign_progress(self._spec, environment, self.history, spent, max(since, 0.0), now, certifying)
+        environment, seconds = self.ledger.environment, campaign_lock.spent(self.ledger)
+        progress = campaign_progress(self._spec, environment, self.history, seconds, max(since, 0.0), now, certifying)
         waiting = {one.number: one.until for one in approval.parked(self.ledger.trials) if one.state == "waiting"}
-        spending = self._spending.read(self.history, None)
-        what = "the certificate" if certifying else "this campaign"
+        what, money = "the certificate" if certifying else "this campaign", spent(self.ledger, self.history)
         return LiveModel(
             environment, self.history, under_way, progress, self._page, now, certifying, tuple(waiting),
-            min(waiting.values(), default=None), self._slot_states(under_way, what), spending, self._likely(),
+            min(waiting.values(), default=None), self._slot_states(under_way, what), money, self._likely(),
             self._unrecorded(),
         )  # fmt: skip
 
@@ -190,15 +188,15 @@ class Follower:
 
     def _slot_states(self, under_way: tuple[UnderWay, ...], what: str) -> tuple[SlotState, ...]:
         """The slots of this machine, by the locks and who says to hold them; `what`: this campaign, at no trial."""
-        mine, folder = campaign_lock.holder(self.ledger).get("pid"), slot_locks.folder()
+        mine = str(campaign_lock.holder(self.ledger).get("pid"))
         trials = {
             self._slot_of.get(trial.number): f"trial {trial.number}" for trial in under_way if not trial.waits_for
         }
         states = []
         for name, locks in self._slots.items():
-            noted = (slot_locks.noted(folder / f"{lock}.lock") for lock in locks)
-            holder = next((one for one in noted if one and one.is_alive), None)
-            who = "" if holder is None else trials.get(name, what) if holder.pid == mine else str(holder)
+            engine = next(filter(None, map(holder, locks)), "")
+            is_mine = engine.partition(" ")[0] == mine
+            who = trials.get(name, what) if is_mine else describe(engine) if engine else ""
             states.append(SlotState(name, who))
         return tuple(states)
 

@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from flows.spending.summary import sentences
+from flows.spending.summary import parts
 from flows.views import tables
 from flows.views.own_servers import OwnServer, login_steps
 from flows.views.status import SURE_SES
@@ -42,8 +42,8 @@ def outcome(document: Document, console: Console) -> None:
     console.print()
     for line in _outcome(document, room(console)):
         say(console, line)
-    for sentence in sentences(document):
-        say(console, Text(clean(sentence), "dim"))
+    if spent := parts(document):
+        say(console, Text(f"spent: {', '.join(spent)}", "dim"))
     if slots := in_words(document["spent"]["slots"]):
         say(console, Text(slots, "dim"))
 

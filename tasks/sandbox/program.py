@@ -141,7 +141,7 @@ class Program:
         plan |= {"env": environment, "cgroups": self._group.entrances if self._group else []}
         plan["rlimits"] = usage.rlimits(self.limits, level, self._group is not None, view.gpu)
         plan["cores"] = self.slot.cores
-        self._supervised = start(plan, marker=self.marker, cwd=cwd, pipes=pipes, passed=self.slot.fences)
+        self._supervised = start(plan, marker=self.marker, cwd=cwd, pipes=pipes)
         self.process = self._supervised.process
         told = self._supervised.hear()
         if "started" in told:

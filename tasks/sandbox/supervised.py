@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from tasks.sandbox import supervisor
 from tasks.sandbox.child_environment import passed_on
-from tasks.system.orphans import SUPERVISOR
+from tasks.system.orphans import ENGINE, SUPERVISOR, this_engine
 
 SUPERVISOR_SECONDS = 20.0
 """How long a supervisor may take to end everything; only processes that hang in the kernel need longer."""
@@ -65,22 +65,22 @@ class Supervised:
             os.close(self.report)
 
 
-def start(plan: Mapping[str, Any], *, marker: str, cwd: Path, pipes: bool, passed: tuple[int, ...] = ()) -> Supervised:
-    """Start a supervisor with that plan; it and its program inherit the descriptors `passed`. To the kernel, the end of
-    the thread that starts it is the engine's. Raises OSError."""
+def start(plan: Mapping[str, Any], *, marker: str, cwd: Path, pipes: bool) -> Supervised:
+    """Start a supervisor with that plan. To the kernel, the end of the thread that starts it is the engine's. Raises
+    OSError."""
     report, say = os.pipe()
     whole = json.dumps({**plan, "engine": os.getpid(), "report": say})
     try:
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", "-B", supervisor.__file__, whole],
             cwd=cwd,
-            env={SUPERVISOR: marker, **passed_on()},
+            env={SUPERVISOR: marker, ENGINE: this_engine(), **passed_on()},
             stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE if pipes else subprocess.STDOUT,
             bufsize=0,
             start_new_session=True,
-            pass_fds=(say, *passed),
+            pass_fds=(say,),
         )
     except OSError:
         os.close(report)

@@ -21,7 +21,7 @@ import yaml
 
 from flows.server import automations
 from flows.trial import trial
-from tasks.machine import slot_locks
+from tasks.machine.slots import locks_folder
 from tasks.store.ledger import Ledger
 from tasks.system import orphans
 from tests.support.toy import GREEDY, QUADRATIC, command, environment, quadratic, slow, start, status
@@ -64,7 +64,7 @@ def test_a_container_sees_two_gpus_and_has_room_for_what_they_exchange() -> None
     assert mounts["/campaigns"] == "/srv/nightshift/runs"
     assert mounts["/machine"] == "nightshift-machine" and variables["env"]["NIGHTSHIFT_HOME"] == "/machine"
     assert mounts[variables["env"]["HF_HOME"]] and variables["env"]["HF_HUB_OFFLINE"] == "1"
-    slots = f"/tmp/{slot_locks.folder().name}"  # of the host, or both would train on one GPU
+    slots = f"/tmp/{locks_folder().name}"  # of the host, or both would train on one GPU
     assert mounts[slots] == slots
     assert "CUDA_VISIBLE_DEVICES" not in variables["env"]
 

@@ -19,7 +19,7 @@ from flows.views import curves
 from flows.views.curves import CurveFile, CurvePoint, TrainingCurve, value_at
 from flows.views.follow import CampaignWatch, Follower
 from flows.views.live_model import Certifying, UnderWay, campaign_progress, run_seconds, runs_of_a_trial
-from tasks.machine import slot_locks
+from tasks.machine import slots as machine_slots
 from tasks.machine.slots import Slots
 from tasks.record import reconcile, settle
 from tasks.store import approval, workspace
@@ -428,7 +428,7 @@ def test_a_trial_waits_for_a_slot_until_it_has_one(tmp_path: Path) -> None:
 
 
 def test_who_holds_each_slot_is_read_from_its_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slot_locks, "folder", lambda: tmp_path / "locks")
+    monkeypatch.setattr(machine_slots, "locks_folder", lambda: tmp_path / "locks")
     ledger = campaign(tmp_path)
     propose(ledger, 0)
     slots = Slots(tmp_path, cpu_slots=3, folder=tmp_path / "locks")
@@ -437,10 +437,9 @@ def test_who_holds_each_slot_is_read_from_its_locks(tmp_path: Path, monkeypatch:
     with subprocess.Popen(["sleep", "60"]) as other, Life(ledger), slots.hold() as held:
         ledger.event("slots", locks=slots.locks)
         ledger.event("slot", number=0, slot=held.name)
-        stranger = {"pid": other.pid, "started": identity(other.pid)}
-        (tmp_path / "locks" / f"{slots.locks['cpu-1'][0]}.lock").write_text(json.dumps(stranger))
-        dead = {"pid": other.pid, "started": "another boot"}
-        (tmp_path / "locks" / f"{slots.locks['cpu-2'][0]}.lock").write_text(json.dumps(dead))
+        stranger, dead = f"{other.pid} {identity(other.pid)}", f"{other.pid} another boot"
+        (tmp_path / "locks" / f"{slots.locks['cpu-1'][0]}.holder").write_text(stranger)
+        (tmp_path / "locks" / f"{slots.locks['cpu-2'][0]}.holder").write_text(dead)
         states = {one.name: one.holder for one in Follower(ledger).look(time.time()).slots}
         other.kill()
     assert states == {"cpu-0": "trial 0", "cpu-1": f"process {other.pid} (sleep)", "cpu-2": ""}

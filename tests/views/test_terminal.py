@@ -352,7 +352,7 @@ def test_what_is_not_printable_is_written_out() -> None:
     assert terminal.clean(" two\r\nlines\tand  more ") == "two lines and more"
 
 
-NO_MONEY = {"usd": None, "unknown": None, "gpu_hours": 0.0, "next": None, "month": {"words": ""}}
+NO_MONEY = {"usd": None, "unknown": None, "gpu_hours": 0.0, "calls": 0, "next": None}
 
 
 def document(count: int = 3, params: Params | None = None, **more: Any) -> dict[str, Any]:

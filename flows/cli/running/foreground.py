@@ -64,7 +64,7 @@ def run(stated: dict[str, Any], server: str | None, as_json: bool, detach: bool 
     if not stored:
         consent.ask_about(spec.environment, spec.advanced.overrides, trust)
     spec.check()
-    check_budget(spec, home())
+    check_budget(spec)
     if stored:
         ledger = Ledger.open(spec.name)
         status = document(ledger)
