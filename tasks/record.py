@@ -55,10 +55,6 @@ def _text(trial: Trial) -> str:
 def reconcile(ledger: Ledger) -> History:
     """The finished trials. Rewrites results.tsv, since a kill may fall between a trial and its line."""
     lineage.unlock(ledger.path / "lineage.git")
-    try:
-        lineage.pack(ledger.path / "lineage.git")
-    except OSError as fault:  # such as a full disk: it only takes more room as it is
-        ledger.event("lineage", error=str(fault))
     return rewrite(ledger)
 
 
