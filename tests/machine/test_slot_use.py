@@ -69,14 +69,6 @@ def test_two_runs_of_one_trial_wait_for_two_slots() -> None:
     assert slot_use([*begun(0, slots=2), waits, waits, *runs, ended(80)], 80).idle == 0
 
 
-def test_a_job_that_waits_for_one_reason_and_then_for_another_waits_once() -> None:
-    waits = [
-        {"time": time, "event": "waiting", "number": 3, "job": "77", "who": who} for time, who in ((0, "a"), (9, "b"))
-    ]
-    use = slot_use([*begun(0), *waits, taken(20, 3), given_back(30, 3, train=10), ended(31)], 31)
-    assert (use.seconds, use.idle) == (11, 1)
-
-
 def test_a_run_that_a_kill_cut_off_is_named_and_the_time_until_the_next_process_is_nobodys() -> None:
     events = [
         *begun(0), taken(1, 1), given_back(5, 1, train=4), taken(6, 2),
