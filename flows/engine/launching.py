@@ -195,21 +195,28 @@ class _Launches:
         return cast("FlowRun", child)
 
     def _end_of(self, child: UUID) -> State[Any] | None:
-        """The state in which the child ended; None once the results are there, which can be seen without the server."""
-        while run := self._ask(lambda: None if self.are_done else self.client.read_flow_run(child)):
+        """The state in which the child ended; None once the results are there."""
+        while run := self._ask(partial(self._read, child)):
             if run.state and _is_over(run.state):
                 return run.state
-            if not (run.state and run.state.is_running()):
-                self._look_at_pool(run)
             interrupt.wait(POLL_SECONDS)
         return None
+
+    def _read(self, child: UUID) -> FlowRun | None:
+        """The child; None once the results are there, which can be seen without the server."""
+        if self.are_done:
+            return None
+        run = self.client.read_flow_run(child)
+        if run.state and (run.state.is_scheduled() or run.state.is_pending()):
+            self._look_at_pool(run)
+        return run
 
     def _look_at_pool(self, run: FlowRun) -> None:
         """Say once that a child has not begun since its pool has no worker."""
         if self._has_warned or (self._pool_seen and clock() - self._pool_seen < POOL_SECONDS):
             return
         self._pool_seen = clock()
-        pool = self._ask(lambda: self.client.read_work_pool(run.work_pool_name or ""))
+        pool = self.client.read_work_pool(run.work_pool_name or "")
         if pool.status is not None and pool.status.value != "READY":
             self._has_warned = True
             reason = f"work pool {pool.name!r} {'is paused' if pool.is_paused else 'has no worker'}"

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from tasks.store.launch_request import REQUEST, LaunchRequest, alone
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt, orphans
 from tasks.trial import Proposal
+from tests.support.servers import prefect_server
 from tests.support.toy import quadratic
 
 AT = At("abc123", "0011223344556677", 7)
@@ -45,16 +47,19 @@ def ledger(tmp_path: Path) -> Ledger:
     return spec.open()
 
 
-@pytest.fixture
-def api(server: str) -> Iterator[Api]:
-    """The server, as Prefect in this process talks to it, with a pool and the deployment `trial/gpu-pair`."""
+@contextmanager
+def connected(server: str) -> Iterator[Api]:
+    """A server, as Prefect in this process talks to it, with a pool and the deployment `trial/gpu-pair`."""
     from prefect.client.orchestration import get_client
-    from prefect.settings import PREFECT_API_URL, PREFECT_LOGGING_TO_API_ENABLED, temporary_settings
+    from prefect.settings import (
+        PREFECT_API_URL,
+        PREFECT_CLIENT_MAX_RETRIES,
+        PREFECT_LOGGING_TO_API_ENABLED,
+        temporary_settings,
+    )
 
-    with (
-        temporary_settings({PREFECT_API_URL: server, PREFECT_LOGGING_TO_API_ENABLED: False}),
-        Api(server, None) as http,
-    ):
+    quick = {PREFECT_API_URL: server, PREFECT_LOGGING_TO_API_ENABLED: False, PREFECT_CLIENT_MAX_RETRIES: 1}
+    with temporary_settings(quick), Api(server, None) as http:
         if not http.ask("POST", "/work_pools/filter", {"work_pools": {"name": {"any_": [POOL]}}}):
             http.ask("POST", "/work_pools/", {"name": POOL, "type": "process"})
         with get_client(sync_client=True) as client:
@@ -62,6 +67,12 @@ def api(server: str) -> Iterator[Api]:
             client.create_deployment(
                 flow, "gpu-pair", entrypoint="flows.trial.trial", work_pool_name=POOL, enforce_parameter_schema=False
             )
+        yield http
+
+
+@pytest.fixture
+def api(server: str) -> Iterator[Api]:
+    with connected(server) as http:
         yield http
 
 
@@ -86,7 +97,7 @@ def finish(ledger: Ledger, at: At) -> None:
 
 
 @pytest.fixture
-def launched(api: Api) -> Iterator[Launch]:
+def launched() -> Iterator[Launch]:
     """Have a run done by a campaign's flow, in a thread of its own; what still goes on after the test is interrupted."""
     from prefect import flow
 
@@ -96,6 +107,7 @@ def launched(api: Api) -> Iterator[Launch]:
             @flow(name="campaign")
             def campaign() -> None:
                 run_elsewhere("gpu-pair", ledger, what)
+                ledger.event("launch", what="returned")
 
             return pool.submit(contextvars.copy_context().run, campaign)
 
@@ -273,6 +285,23 @@ def test_results_that_are_left_somewhere_else_stop_the_campaign_and_another_life
     until(lambda: runs(api, what)[1:])
     finish(ledger, what.at)
     assert again.result(60) is None
+
+
+@pytest.mark.slow
+def test_results_that_come_while_the_server_is_away_are_used(
+    empty_prefect: Path, ledger: Ledger, launched: Launch, tmp_path: Path
+) -> None:
+    what = asked(ledger.at(0))
+    with ExitStack() as up:
+        (tmp_path / "prefect").mkdir()
+        url = up.enter_context(prefect_server(tmp_path / "prefect", empty_prefect))
+        with connected(url):
+            launched(ledger, what)
+        until(lambda: events(ledger, "asked"))
+    time.sleep(1)
+    assert not events(ledger, "returned")
+    finish(ledger, what.at)
+    until(lambda: events(ledger, "returned"))
 
 
 def test_a_parent_that_is_interrupted_calls_its_child_back(api: Api, ledger: Ledger, launched: Launch) -> None:
