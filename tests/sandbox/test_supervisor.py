@@ -106,7 +106,7 @@ def test_it_tells_that_the_program_has_started_how_it_ended_and_that_nothing_is_
     with kept(sh(script)) as it:
         assert it.says()["started"] > 0
         assert it.rest() == [{"status": status}, {"left": []}]
-        assert it.process.wait(10) == 0
+        assert it.process.wait(60) == 0
 
 
 def test_what_goes_on_after_the_program_is_named_and_killed() -> None:
@@ -117,7 +117,7 @@ def test_what_goes_on_after_the_program_is_named_and_killed() -> None:
 
 
 def test_what_ends_within_a_moment_of_the_program_is_not_held_against_it() -> None:
-    with kept(sh("sleep 0.2 & exit 0")) as it:
+    with kept(sh("sleep 0.05 & exit 0")) as it:
         it.says()
         assert it.rest() == [{"status": 0}, {"left": []}]
 
@@ -135,7 +135,7 @@ def test_what_cannot_be_executed_is_told_as_such(tmp_path: Path, what: str) -> N
         )
         assert told == {"executing": True}
         assert it.rest() == []
-        assert it.process.wait(10) == 127
+        assert it.process.wait(60) == 127
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_a_program_that_cannot_be_confined_is_not_run(tmp_path: Path, impossible
     with kept(plan("/usr/bin/touch", str(tmp_path / "ran"), **impossible)) as it:
         assert it.says() == {"confining": True, "why": why}
         assert it.rest() == []
-        assert it.process.wait(10) == 127
+        assert it.process.wait(60) == 127
     assert not (tmp_path / "ran").exists()
 
 
@@ -208,7 +208,7 @@ def test_sigterm_ends_a_program_that_forks_faster_than_one_can_look(what: str, p
         it.process.terminate()
         assert it.rest() == [{"left": []}], what
         assert alive(NAP) == []
-        assert it.process.wait(10) == 0
+        assert it.process.wait(60) == 0
 
 
 def test_sigterm_ends_what_has_stopped_itself_and_what_is_deaf() -> None:
@@ -238,7 +238,7 @@ def test_sigusr1_asks_the_program_to_end_and_not_what_was_wrapped_around_it(
 def test_a_keeper_whose_engine_has_died_already_starts_nothing(tmp_path: Path) -> None:
     with kept(plan("/usr/bin/touch", str(tmp_path / "ran"), engine=os.getpid() + 1)) as it:
         assert it.rest() == []
-        assert it.process.wait(10) == 0
+        assert it.process.wait(60) == 0
     assert not (tmp_path / "ran").exists()
 
 
