@@ -20,7 +20,7 @@ from environments.plugins import Refused
 from tasks import imports_ahead, remote_session, task_messages
 from tasks.cache_key import At, is_last_attempt, stored
 from tasks.cancellers import Canceller
-from tasks.cancellers._early_stop import EarlyStop, Look
+from tasks.cancellers._early_stop import EarlyStopCheck, ReasonToStop
 from tasks.editing.edits import EditFailed
 from tasks.editing.required_calls import missing_calls
 from tasks.machine.gpu_memory import Sampler
@@ -85,8 +85,8 @@ def train(
     if settled := workspace.settled(place, at.part):
         return settled[0]
     seen, higher = in_full(history), environment.higher_is_better
-    look = None if canceller is None or proposal.is_short else partial(canceller.look, seen, higher_is_better=higher)
-    return run_program(at.marker, environment, isolation, program, place, proposal, seed, None, look, spare, slot)
+    stop = None if canceller is None or proposal.is_short else partial(canceller.look, seen, higher_is_better=higher)
+    return run_program(at.marker, environment, isolation, program, place, proposal, seed, None, stop, spare, slot)
 
 
 def check(environment: Environment) -> None:
@@ -150,18 +150,18 @@ def run_program(
     proposal: Proposal,
     seed: int,
     cut: Cut | None = None,
-    look: Look | None = None,
+    reason_to_stop: ReasonToStop | None = None,
     spared: bool = False,
     slot: Slot = NOWHERE,
 ) -> Run:
     """Train once. Whatever the program does, the result is a Run; only a fault of the machine raises (CannotStart).
 
-    `look` is called at every twentieth of the budget; its first reason cancels the run, or is noted if `spared`. `cut`
-    stops the program early, without telling it beforehand.
+    `reason_to_stop` is called at every twentieth of the budget; its first reason cancels the run, or is noted if
+    `spared`. `cut` stops the program early, without telling it beforehand.
     """
     started, before = time.time(), clock()
     limits = cut or Cut(environment.startup_seconds, environment.budget_seconds)
-    early, digest = EarlyStop(look, spared), None
+    early, digest = EarlyStopCheck(reason_to_stop, spared), None
     session: _Session | RemoteSession
     if environment.remote:
         budget = cut.budget_seconds if cut else None
@@ -222,7 +222,7 @@ class _Session:
     place: TrialDir
     slot: Slot
     cut: Cut
-    early: EarlyStop
+    early: EarlyStopCheck
     seconds: float = 0.0
     ran: float = 0.0
     """Seconds for which the program ran, from its start to the end of the last of its processes."""

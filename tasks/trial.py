@@ -115,7 +115,7 @@ class ResourceSample:
 
 
 @dataclass(frozen=True)
-class Due:
+class EarlyStop:
     """An early stop that was due (tasks/cancellers)."""
 
     fraction: float
@@ -160,7 +160,7 @@ class Run:
     """Digest of the files that it left, without the progress; None if there are none."""
     curve: Curve = ()
     """The objective's metric as reported on the way: a claim, compared with other claims only."""
-    due: Due | None = None
+    due: EarlyStop | None = None
     machine: str = ""
     """The machine that it ran on (tasks.store.ledger.machine); empty if not recorded."""
     job: str = ""

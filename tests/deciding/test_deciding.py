@@ -23,7 +23,7 @@ from tasks.rules.certify import Certify
 from tasks.rules.greedy import Greedy
 from tasks.rules.race import Race
 from tasks.trial import (
-    Due,
+    EarlyStop,
     History,
     Params,
     Proposal,
@@ -109,14 +109,14 @@ def test_what_has_no_score_is_a_crash_with_its_reason(name: str, history: Histor
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_was_ended_early_is_cancelled_with_what_was_said_of_it(name: str) -> None:
-    due = Due(0.4, "31 at 40% of its budget")
+    due = EarlyStop(0.4, "31 at 40% of its budget")
     one = replace(of(begun(), None), runs=(replace(FINE, status="cancelled", due=due),))
     assert verdict_of(weigh(begun(), undemanding(), rule_of(name), one)) == Verdict("cancelled", due.reason)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_early_end_that_was_spared_is_decided_by_its_score(name: str) -> None:
-    due = Due(0.4, "31 at 40% of its budget", spared=True)
+    due = EarlyStop(0.4, "31 at 40% of its budget", spared=True)
     one = replace(of(begun(), -900.0), runs=(replace(FINE, due=due),))
     found, _ = in_the_end(rule_of(name), begun(), one, mine=-900.0, champion=82.0)
     assert found.kind == "discard"
