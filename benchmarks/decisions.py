@@ -45,7 +45,7 @@ from tasks.decide import weigh
 from tasks.deciding import fidelity
 from tasks.deciding.champion_estimate import run_sd
 from tasks.deciding.halving import next_rung
-from tasks.deciding.values import BASELINE_RUNS, Again, JudgedTrial
+from tasks.deciding.values import BASELINE_RUNS, JudgedTrial, NeedsRerun
 from tasks.propose import load
 from tasks.rules import Rule
 from tasks.trial import TWENTIETHS, EarlyStop, History, Rerun, Run, Trial, Verdict, best
@@ -148,7 +148,7 @@ class Campaign:
                 return True
         self.left -= 1
         tried = JudgedTrial(number, proposal, (run,), score)
-        while isinstance(wanted := weigh(self.history, ENVIRONMENT, self.rule, tried), Again):
+        while isinstance(wanted := weigh(self.history, ENVIRONMENT, self.rule, tried), NeedsRerun):
             if self.left < 1 - EPSILON:
                 return False
             self.left -= 1

@@ -15,7 +15,7 @@ from tasks.deciding.champion_estimate import FELL, MISREPORTED, champion_estimat
 from tasks.deciding.false_report import contradicted
 from tasks.deciding.guards import fallen
 from tasks.deciding.simplicity import is_simpler, kept_in_a_row
-from tasks.deciding.values import Again, JudgedTrial, Weighed
+from tasks.deciding.values import JudgedTrial, NeedsRerun, Weighed
 from tasks.rules import Rule
 from tasks.trial import UNTOLD, History, Trial, Verdict, best, in_full
 
@@ -31,7 +31,7 @@ class Untrained:
     """A trial would be kept: its score without training is needed."""
 
 
-Wanted = Verdict | Again | Untrained
+Wanted = Verdict | NeedsRerun | Untrained
 
 
 @stored("decide", task_messages.of_verdict)
@@ -79,7 +79,7 @@ def _compare(history: History, tried: JudgedTrial, environment: Environment, rul
     if fall := fallen(environment.guards, history, tried):
         return Verdict("discard", fall, None, seen | {FELL: 1})
     weighed = rule.weigh(history, tried)
-    if isinstance(weighed, Again):
+    if isinstance(weighed, NeedsRerun):
         return weighed
     seen |= weighed.evidence
     if weighed.better:
@@ -117,7 +117,7 @@ def _simpler(
     if kept_in_a_row(history) >= SIMPLER_KEEPS and not fresh:
         if any(rerun.of == champion.number for rerun in tried.reruns):
             return discard  # the champion's rerun crashed
-        return Again(champion.number)
+        return NeedsRerun(champion.number)
     words = f"simpler, and within {SIMPLER_SDS:g} run sd of trial {champion.number}'s mean; {weighed.words}"
     return _kept(history, environment, tried, Verdict("keep", words, weighed.level, seen, simpler=True))
 

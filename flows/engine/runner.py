@@ -23,7 +23,7 @@ from tasks.certifying.transfer import Arms, Conditions
 from tasks.decide import Untrained, Wanted, decide
 from tasks.deciding.judge_allowance import allowance
 from tasks.deciding.run_checks import believed
-from tasks.deciding.values import BASELINE_SCORES, Again, JudgedTrial
+from tasks.deciding.values import BASELINE_SCORES, JudgedTrial, NeedsRerun
 from tasks.evaluate import evaluate
 from tasks.machine.slots import NOWHERE, Slot, Slots
 from tasks.spending.spent import note_rented
@@ -142,7 +142,7 @@ class Runner:
 
     def more(self, tried: JudgedTrial, wanted: Wanted) -> JudgedTrial:
         """Run what a verdict still needs: a rerun, or the untrained control."""
-        if isinstance(wanted, Again):
+        if isinstance(wanted, NeedsRerun):
             others = "" if wanted.of == tried.number else f"-of-{wanted.of:04d}"
             part = f"again-{len(tried.reruns) + 1}{others}"
             proposal = tried.proposal if wanted.of == tried.number else self._trial(wanted.of).proposal

@@ -31,7 +31,7 @@ class JudgedTrial:
 
 
 @dataclass(frozen=True)
-class Again:
+class NeedsRerun:
     """A rule needs one more run of this trial."""
 
     of: int

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from tasks.deciding.champion_estimate import champion_estimate, is_point, utility
 from tasks.deciding.level_filter import Estimate
-from tasks.deciding.values import Again, JudgedTrial, Weighed
+from tasks.deciding.values import JudgedTrial, NeedsRerun, Weighed
 from tasks.rules import Rule
 from tasks.trial import History, Trial, best, record
 
@@ -61,7 +61,7 @@ class Certify(Rule):
             low, high = (low, middle) if effect > -self.grace * level.sd else (middle, high)
         return high
 
-    def weigh(self, history: History, tried: JudgedTrial) -> Weighed | Again:
+    def weigh(self, history: History, tried: JudgedTrial) -> Weighed | NeedsRerun:
         champion, level = best(history), champion_estimate(history)
         assert champion is not None and level is not None and tried.score.value is not None
         if is_point(tried.proposal, champion.proposal.edit):

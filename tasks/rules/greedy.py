@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from tasks.deciding.values import Again, JudgedTrial, Weighed
+from tasks.deciding.values import JudgedTrial, NeedsRerun, Weighed
 from tasks.rules import Rule
 from tasks.trial import History, record
 
@@ -21,7 +21,7 @@ class Greedy(Rule):
         side = "above" if champion.score.higher_is_better else "below"
         return f"A trial is kept when its score is {side} {champion.score.value:.4g}, that of trial {champion.number}."
 
-    def weigh(self, history: History, tried: JudgedTrial) -> Weighed | Again:
+    def weigh(self, history: History, tried: JudgedTrial) -> Weighed | NeedsRerun:
         champion = record(history)
         assert champion is not None and champion.score.value is not None and tried.score.value is not None
         gain = tried.score.value - champion.score.value
