@@ -27,11 +27,11 @@ SIMPLER_KEEPS = 3
 """After this many keeps in a row for being simpler, the champion is rerun: each may have lost a little."""
 
 
-class Untrained:
+class NeedsControl:
     """A trial would be kept: its score without training is needed."""
 
 
-Wanted = Verdict | NeedsRerun | Untrained
+Wanted = Verdict | NeedsRerun | NeedsControl
 
 
 @stored("decide", task_messages.of_verdict)
@@ -87,13 +87,13 @@ def _compare(history: History, tried: JudgedTrial, environment: Environment, rul
     return _simpler(history, environment, champion, tried, weighed, seen)
 
 
-def _kept(history: History, environment: Environment, tried: JudgedTrial, keep: Verdict) -> Verdict | Untrained:
+def _kept(history: History, environment: Environment, tried: JudgedTrial, keep: Verdict) -> Verdict | NeedsControl:
     if reason := contradicted(history, tried):
         return Verdict("discard", reason, None, keep.evidence | {MISREPORTED: tried.runs[-1].reported})
     if environment.allow_untrained:
         return keep
     if tried.control is None:
-        return Untrained()
+        return NeedsControl()
     seen = keep.evidence | {"untrained": tried.control.score.value}
     seen |= {name: score.value for name, score in tried.control.others.items()}
     if reason := _not_learned(history, tried):

@@ -20,7 +20,7 @@ from tasks.cache_key import At, history_digest, is_kept, kept, whole
 from tasks.certifying.certificate import Fresh
 from tasks.certifying.group_design import Arm
 from tasks.certifying.transfer import Arms, Conditions
-from tasks.decide import Untrained, Wanted, decide
+from tasks.decide import NeedsControl, Wanted, decide
 from tasks.deciding.judge_allowance import allowance
 from tasks.deciding.run_checks import believed
 from tasks.deciding.values import BASELINE_SCORES, JudgedTrial, NeedsRerun
@@ -149,7 +149,7 @@ class Runner:
             siblings = tried.runs if wanted.of == tried.number else ()
             run, score = self.measure(tried.number, proposal, part, "confirm", siblings)
             return replace(tried, reruns=(*tried.reruns, Rerun(wanted.of, run, score)))
-        assert isinstance(wanted, Untrained), f"{wanted} is no question"
+        assert isinstance(wanted, NeedsControl), f"{wanted} is no question"
         return replace(tried, control=self.control(tried.number, tried.proposal, tried.runs[0]))
 
     def control(self, number: int, proposal: Proposal, trained: Run) -> UntrainedControl:

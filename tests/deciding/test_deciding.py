@@ -14,7 +14,7 @@ from environments import Environment, plugins
 from environments.metric_guards import Guard
 from environments.score import Score
 from tasks.certifying.certificate import unpromising
-from tasks.decide import SIMPLER_KEEPS, Untrained, Wanted, weigh
+from tasks.decide import SIMPLER_KEEPS, NeedsControl, Wanted, weigh
 from tasks.deciding.champion_estimate import champion_estimate, utility
 from tasks.deciding.simplicity import is_simpler, kept_in_a_row, size
 from tasks.deciding.values import JudgedTrial, NeedsRerun, Weighed
@@ -639,7 +639,7 @@ def test_whether_it_learned_is_asked_of_would_be_keeps_alone(name: str, value: f
             one = replace(one, reruns=(*one.reruns, Rerun(wanted.of, FINE, scored(value))))
             assert one.control is None, "what costs more is asked last"
         else:
-            assert isinstance(wanted, Untrained)
+            assert isinstance(wanted, NeedsControl)
             asked += 1
             one = replace(one, control=UntrainedControl(scored(70.0)))
     assert wanted.kind == kind
@@ -655,7 +655,7 @@ def test_the_baseline_need_not_show_that_it_learned(name: str) -> None:
 def test_who_did_not_learn_is_not_kept_for_being_simpler_either() -> None:
     history = grown()
     one = simpler(history, 119.0)
-    assert isinstance(weigh(history, strict(), Greedy(), one), Untrained)
+    assert isinstance(weigh(history, strict(), Greedy(), one), NeedsControl)
     found = verdict_of(weigh(history, strict(), Greedy(), replace(one, control=UntrainedControl(scored(119.0)))))
     assert found.kind == "discard" and found.reason.startswith("not learned")
     found = verdict_of(weigh(history, strict(), Greedy(), replace(one, control=UntrainedControl(scored(60.0)))))

@@ -11,7 +11,7 @@ import environments
 from environments import Environment
 from environments.score import Score
 from tasks.cache_key import At
-from tasks.decide import Untrained, Wanted, weigh
+from tasks.decide import NeedsControl, Wanted, weigh
 from tasks.deciding.values import JudgedTrial
 from tasks.evaluate import judge_run
 from tasks.machine.slots import NOWHERE
@@ -92,7 +92,7 @@ def environment(tmp_path: Path) -> Environment:
 def test_only_who_would_be_champion_is_asked(
     environment: Environment, history: History, value: float, due: bool
 ) -> None:
-    assert isinstance(judged(environment, history, value), Untrained) is due
+    assert isinstance(judged(environment, history, value), NeedsControl) is due
     allowed = environment.model_copy(update={"allow_untrained": True})
     assert isinstance(judged(allowed, history, value), Verdict)
 
