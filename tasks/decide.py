@@ -31,7 +31,7 @@ class NeedsControl:
     """A trial would be kept: its score without training is needed."""
 
 
-Wanted = Verdict | NeedsRerun | NeedsControl
+Decision = Verdict | NeedsRerun | NeedsControl
 
 
 @stored("decide", task_messages.of_verdict)
@@ -42,7 +42,7 @@ def decide(at: At, history: History, environment: Environment, rule: Rule, tried
     return verdict
 
 
-def weigh(history: History, environment: Environment, rule: Rule, tried: JudgedTrial) -> Wanted:
+def weigh(history: History, environment: Environment, rule: Rule, tried: JudgedTrial) -> Decision:
     """The verdict, or the run that it needs first."""
     if tried.runs[-1].status == "cancelled":
         due = tried.runs[-1].due
@@ -62,7 +62,7 @@ def _short(history: History, tried: JudgedTrial) -> Verdict:
     return Verdict("discard", halving.words(tried.proposal.share, rank, count), None, seen)
 
 
-def _compare(history: History, tried: JudgedTrial, environment: Environment, rule: Rule) -> Wanted:
+def _compare(history: History, tried: JudgedTrial, environment: Environment, rule: Rule) -> Decision:
     champion = best(history)
     if champion is None or champion.score.value is None:
         what = "the first trial with a score" if tried.number else "the baseline"
@@ -105,7 +105,7 @@ def _kept(history: History, environment: Environment, tried: JudgedTrial, keep: 
 def _simpler(
     history: History, environment: Environment, champion: Trial, tried: JudgedTrial, weighed: Weighed,
     seen: dict[str, float | int | None],
-) -> Wanted:  # fmt: skip
+) -> Decision:  # fmt: skip
     discard = Verdict("discard", weighed.words, None, seen)
     if not is_simpler(history, tried.proposal, champion) or (level := champion_estimate(history)) is None:
         return discard

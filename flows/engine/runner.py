@@ -20,7 +20,7 @@ from tasks.cache_key import At, history_digest, is_kept, kept, whole
 from tasks.certifying.certificate import Fresh
 from tasks.certifying.group_design import Arm
 from tasks.certifying.transfer import Arms, Conditions
-from tasks.decide import NeedsControl, Wanted, decide
+from tasks.decide import Decision, NeedsControl, decide
 from tasks.deciding.judge_allowance import allowance
 from tasks.deciding.run_checks import believed
 from tasks.deciding.values import BASELINE_SCORES, JudgedTrial, NeedsRerun
@@ -140,7 +140,7 @@ class Runner:
                 break
         return believable
 
-    def more(self, tried: JudgedTrial, wanted: Wanted) -> JudgedTrial:
+    def more(self, tried: JudgedTrial, wanted: Decision) -> JudgedTrial:
         """Run what a verdict still needs: a rerun, or the untrained control."""
         if isinstance(wanted, NeedsRerun):
             others = "" if wanted.of == tried.number else f"-of-{wanted.of:04d}"

@@ -14,7 +14,7 @@ from environments import Environment, plugins
 from environments.metric_guards import Guard
 from environments.score import Score
 from tasks.certifying.certificate import unpromising
-from tasks.decide import SIMPLER_KEEPS, NeedsControl, Wanted, weigh
+from tasks.decide import SIMPLER_KEEPS, Decision, NeedsControl, weigh
 from tasks.deciding.champion_estimate import champion_estimate, utility
 from tasks.deciding.simplicity import is_simpler, kept_in_a_row, size
 from tasks.deciding.values import JudgedTrial, NeedsRerun, Weighed
@@ -81,7 +81,7 @@ def in_the_end(
     return wanted, one
 
 
-def verdict_of(wanted: Wanted) -> Verdict:
+def verdict_of(wanted: Decision) -> Verdict:
     assert isinstance(wanted, Verdict), wanted
     return wanted
 
