@@ -15,7 +15,7 @@ from tasks.deciding.champion_estimate import FELL, MISREPORTED, champion_estimat
 from tasks.deciding.false_report import contradicted
 from tasks.deciding.guards import fallen
 from tasks.deciding.simplicity import is_simpler, kept_in_a_row
-from tasks.deciding.values import JudgedTrial, NeedsRerun, Weighed
+from tasks.deciding.values import JudgedTrial, NeedsRerun, RuleAnswer
 from tasks.rules import Rule
 from tasks.trial import UNTOLD, History, Trial, Verdict, best, in_full
 
@@ -103,7 +103,7 @@ def _kept(history: History, environment: Environment, tried: JudgedTrial, keep: 
 
 
 def _simpler(
-    history: History, environment: Environment, champion: Trial, tried: JudgedTrial, weighed: Weighed,
+    history: History, environment: Environment, champion: Trial, tried: JudgedTrial, weighed: RuleAnswer,
     seen: dict[str, float | int | None],
 ) -> Decision:  # fmt: skip
     discard = Verdict("discard", weighed.words, None, seen)

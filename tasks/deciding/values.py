@@ -38,7 +38,7 @@ class NeedsRerun:
 
 
 @dataclass(frozen=True)
-class Weighed:
+class RuleAnswer:
     """A rule's answer: whether a trial replaces the champion, and why."""
 
     better: bool

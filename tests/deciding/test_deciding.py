@@ -17,7 +17,7 @@ from tasks.certifying.certificate import unpromising
 from tasks.decide import SIMPLER_KEEPS, Decision, NeedsControl, weigh
 from tasks.deciding.champion_estimate import champion_estimate, utility
 from tasks.deciding.simplicity import is_simpler, kept_in_a_row, size
-from tasks.deciding.values import JudgedTrial, NeedsRerun, Weighed
+from tasks.deciding.values import JudgedTrial, NeedsRerun, RuleAnswer
 from tasks.rules import Rule
 from tasks.rules.certify import Certify
 from tasks.rules.greedy import Greedy
@@ -492,7 +492,7 @@ def test_parameters_have_to_beat_the_record_and_not_a_simpler_keep_below_it() ->
 
     found = Certify().weigh(history, again)
 
-    assert isinstance(found, Weighed) and not found.better
+    assert isinstance(found, RuleAnswer) and not found.better
     assert found.words.startswith("not better than trial 1: 93 against its 94")
     assert "above 94, the mean of trial 1, the record" in Certify().in_words(history)
 

@@ -14,7 +14,7 @@ from environments.score import Score
 from tasks import propose
 from tasks.certifying.certificate import Certificate, Fresh, conclude
 from tasks.decide import weigh
-from tasks.deciding.values import JudgedTrial, Weighed
+from tasks.deciding.values import JudgedTrial, RuleAnswer
 from tasks.proposing.brief import Brief
 from tasks.rules.greedy import Greedy
 from tasks.store.seeds import derive
@@ -60,7 +60,7 @@ def tried(
         kind, reason = "keep", "the baseline"
     elif kind is None:
         weighed = Greedy().weigh(history, JudgedTrial(number, proposal, runs, score))
-        assert isinstance(weighed, Weighed)
+        assert isinstance(weighed, RuleAnswer)
         kind, reason = "keep" if weighed.better else "discard", weighed.words
     assert kind is not None
     again = tuple(
