@@ -11,13 +11,13 @@ from environments import Environment
 from tasks import task_messages
 from tasks.cache_key import At, stored
 from tasks.deciding import halving
-from tasks.deciding.champion_estimate import FELL, MISREPORTED, champion_estimate, reference, utility
+from tasks.deciding.champion_estimate import GUARD_FELL, MISREPORTED, champion_estimate, reference, utility
 from tasks.deciding.false_report import contradicted
 from tasks.deciding.guards import fallen
 from tasks.deciding.simplicity import is_simpler, kept_in_a_row
 from tasks.deciding.values import JudgedTrial, NeedsRerun, RuleAnswer
 from tasks.rules import Rule
-from tasks.trial import UNTOLD, History, Trial, Verdict, best, in_full
+from tasks.trial import NO_CONTROL, History, Trial, Verdict, best, in_full
 
 UNTRAINED_SHARE = 0.5
 """The score without training must stay below this share of the claimed gain."""
@@ -77,7 +77,7 @@ def _compare(history: History, tried: JudgedTrial, environment: Environment, rul
     if tried.number == 0:  # run again: what everything is measured against is weighed against nothing
         return Verdict("discard", f"the baseline; trial {champion.number} stays the champion", None, seen)
     if fall := fallen(environment.guards, history, tried):
-        return Verdict("discard", fall, None, seen | {FELL: 1})
+        return Verdict("discard", fall, None, seen | {GUARD_FELL: 1})
     weighed = rule.weigh(history, tried)
     if isinstance(weighed, NeedsRerun):
         return weighed
@@ -98,7 +98,7 @@ def _kept(history: History, environment: Environment, tried: JudgedTrial, keep: 
     seen |= {name: score.value for name, score in tried.control.others.items()}
     if reason := _not_learned(history, tried):
         return Verdict("discard", reason, None, seen)
-    untold = f"; {UNTOLD}" if tried.control.score.error == UNTOLD else ""
+    untold = f"; {NO_CONTROL}" if tried.control.score.error == NO_CONTROL else ""
     return Verdict("keep", keep.reason + untold, keep.level, seen, keep.simpler)
 
 

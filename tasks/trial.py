@@ -195,7 +195,7 @@ class Rerun:
 
 CONTROLS = ("untrained", "untrained-again", "untrained-unedited")
 """Folders of the runs that are trained to control a would-be champion, in its trial's."""
-UNTOLD = "not controlled: the baseline trains for so short a time that no program can be stopped in it"
+NO_CONTROL = "not controlled: the baseline trains for so short a time that no program can be stopped in it"
 """Why there is no score without training."""
 
 

@@ -42,7 +42,7 @@ from tasks.store.workspace import TrialDir
 from tasks.system import file_trees
 from tasks.system.slot import Slot
 from tasks.train import Cut, run_program
-from tasks.trial import UNTOLD, Proposal, Run, UntrainedControl
+from tasks.trial import NO_CONTROL, Proposal, Run, UntrainedControl
 
 SHARE = 0.01
 """Of its training time: at most one update, for a program that checks the clock once per update."""
@@ -94,10 +94,10 @@ def untrained(
     if _can_be_stopped(baseline):
         score = _without_luck(scored("untrained", proposal), lent, another_seed)
     else:
-        score = Score.missing(UNTOLD, environment.higher_is_better)
+        score = Score.missing(NO_CONTROL, environment.higher_is_better)
     if not proposal.edit:
         return UntrainedControl(score)
-    hidden = score.value is None and score.error != UNTOLD
+    hidden = score.value is None and score.error != NO_CONTROL
     unedited = scored("untrained-unedited", replace(proposal, edit=None)) if hidden else None
     if environment.judge.runs_in != "workspace":
         return UntrainedControl(score, unedited)
