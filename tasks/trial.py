@@ -294,7 +294,7 @@ def best(history: History) -> Trial | None:
     return next((trial for trial in reversed(history) if trial.verdict.kind == "keep"), None)
 
 
-def record(history: History) -> Trial | None:
+def score_to_beat(history: History) -> Trial | None:
     """The latest keep that was better, and not kept for being simpler: what a trial has to beat. None without one."""
     return next((t for t in reversed(history) if t.verdict.kind == "keep" and not t.verdict.simpler), None)
 

@@ -19,7 +19,7 @@ from tasks.deciding.champion_estimate import champion_estimate, is_point, utilit
 from tasks.deciding.level_filter import Estimate
 from tasks.deciding.values import JudgedTrial, NeedsRerun, RuleAnswer
 from tasks.rules import Rule
-from tasks.trial import History, Trial, best, record
+from tasks.trial import History, Trial, best, score_to_beat
 
 DOUBT = 2.0
 """Run sds that the first promoted point may score below the baseline's mean: more is hardly luck."""
@@ -36,7 +36,7 @@ class Certify(Rule):
     """Also keep an edit that is as good as the champion: another run to tell them apart would not pay."""
 
     def in_words(self, history: History) -> str:
-        holder, level = record(history), champion_estimate(history)
+        holder, level = score_to_beat(history), champion_estimate(history)
         if holder is None or level is None or not (known := utility(history, holder.number)):
             return ""
         sign, side = (1, "above") if holder.score.higher_is_better else (-1, "below")
@@ -86,7 +86,7 @@ class Certify(Rule):
 
 def _record(history: History, level: Estimate, tried: JudgedTrial) -> RuleAnswer:
     """Whether a point has the best mean so far. A keep for being simpler is no record: its mean may be lower."""
-    champion = record(history)
+    champion = score_to_beat(history)
     assert champion is not None and tried.score.value is not None
     known = utility(history, champion.number)
     bar = statistics.mean(known)  # exact: a tie with equal runs is no record
