@@ -305,7 +305,7 @@ def in_full(history: History) -> History:
     return history if len(full) == len(history) else full
 
 
-def tried(history: History) -> float:
+def budgets_used(history: History) -> float:
     """Number of trials without the baseline, in whole budgets: short and stopped ones count by the part that ran."""
     return sum(_part(trial) for trial in history if trial.number > 0)
 
