@@ -38,7 +38,7 @@ from environments.score import Score
 from environments.space import Float, Int
 from flows.server import server_process
 from flows.views.status import document
-from tasks.deciding.values import Again, JudgedTrial
+from tasks.deciding.values import JudgedTrial, NeedsRerun
 from tasks.sandbox import outputs
 from tasks.store import workspace
 from tasks.store.ledger import Ledger, machine
@@ -152,7 +152,7 @@ def decided(ledger: Ledger, history: History, number: int, draw: random.Random, 
     tried = JudgedTrial(number, proposal, (run,), score)
     wanted = weigh(history, ledger.environment, spec.loaded_rule, tried)
     while not isinstance(wanted, Verdict):
-        assert isinstance(wanted, Again)
+        assert isinstance(wanted, NeedsRerun)
         of = proposal if wanted.of == number else history[wanted.of].proposal
         again = trained(ledger, number, of, draw, f"again-{len(tried.reruns) + 1}")
         tried = replace(tried, reruns=(*tried.reruns, Rerun(wanted.of, *again)))

@@ -46,7 +46,7 @@ from tasks.system import file_trees
 from tasks.system.slot import Slot
 from tasks.task_key import TaskKey
 from tasks.train import Cut, run_program
-from tasks.trial import UNTOLD, Proposal, Run, UntrainedControl
+from tasks.trial import NO_CONTROL, Proposal, Run, UntrainedControl
 
 SHARE = 0.01
 """Of its training time: at most one update, for a program that checks the clock once per update."""
@@ -108,10 +108,10 @@ def controls_of(
     if first.seconds is None or first.seconds >= SHORTEST_SECONDS:
         score = _without_luck(scored("untrained", proposal), first.score, another_seed)
     else:
-        score = Score.missing(UNTOLD, environment.higher_is_better)
+        score = Score.missing(NO_CONTROL, environment.higher_is_better)
     if not proposal.edit:
         return UntrainedControl(score)
-    hidden = score.value is None and score.error != UNTOLD
+    hidden = score.value is None and score.error != NO_CONTROL
     unedited = scored("untrained-unedited", replace(proposal, edit=None)) if hidden else None
     if environment.judge.runs_in != "workspace":
         return UntrainedControl(score, unedited)

@@ -20,7 +20,7 @@ from environments import FILE, Environment, plugins
 from environments.plugins import Refused
 from tasks import remote_session, task_messages
 from tasks.bench import Bench, RunPlan
-from tasks.cancellers._early_stop import EarlyStop, Look
+from tasks.cancellers._early_stop import EarlyStopCheck, ReasonToStop
 from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, is_last_attempt, machine_failed, run_name
 from tasks.deciding.run_checks import plausible
 from tasks.editing.edits import EditFailed
@@ -76,18 +76,18 @@ class Cut:
     task_run_name=run_name, retries=RETRIES, retry_delay_seconds=RETRY_SECONDS, retry_condition_fn=machine_failed,
     persist_result=True, result_serializer="json", cache_key_fn=lambda _, given: f"{given['key']}/train",
 )  # fmt: skip
-def train(key: TaskKey, bench: Bench, plan: RunPlan, look: Look | None = None) -> State[Run]:
+def train(key: TaskKey, bench: Bench, plan: RunPlan, reason_to_stop: ReasonToStop | None = None) -> State[Run]:
     """One training run of a proposal.
 
     Args:
-        look: Why a run with this progress should end early. One run in SPARED goes on all the same, to measure what
+        reason_to_stop: Why a run with this progress should end early. One run in SPARED goes on all the same, to measure what
             early stopping costs.
     """
     environment = bench.environment.at(plan.proposal.share)
     with bench.slot(key) as slot:
         run = run_program(
             bench.own(key).marker, environment, bench.isolation, bench.program, bench.dir(plan), plan.proposal,
-            bench.seed("train", key), None, look, bench.seed("spare", key) % SPARED == 0, slot,
+            bench.seed("train", key), None, reason_to_stop, bench.seed("spare", key) % SPARED == 0, slot,
         )  # fmt: skip
         run = plausible(environment, run, bench.ledger.path)
     return ended(run, task_messages.of_run(run))
@@ -154,18 +154,18 @@ def run_program(
     proposal: Proposal,
     seed: int,
     cut: Cut | None = None,
-    look: Look | None = None,
+    reason_to_stop: ReasonToStop | None = None,
     spared: bool = False,
     slot: Slot = NOWHERE,
 ) -> Run:
     """Train once. Whatever the program does, the result is a Run; only a fault of the machine raises (CannotStart).
 
-    `look` is called at every twentieth of the budget; its first reason cancels the run, or is noted if `spared`. `cut`
-    stops the program early, without telling it beforehand.
+    `reason_to_stop` is called at every twentieth of the budget; its first reason cancels the run, or is noted if
+    `spared`. `cut` stops the program early, without telling it beforehand.
     """
     started, before = time.time(), clock()
     limits = cut or Cut(environment.startup_seconds, environment.budget_seconds)
-    early, digest = EarlyStop(look, spared), None
+    early, digest = EarlyStopCheck(reason_to_stop, spared), None
     session: _Session | RemoteSession
     if environment.remote:
         budget = cut.budget_seconds if cut else None
@@ -230,7 +230,7 @@ class _Session:
     place: TrialDir
     slot: Slot
     cut: Cut
-    early: EarlyStop
+    early: EarlyStopCheck
     seconds: float = 0.0
     ran: float = 0.0
     """Seconds for which the program ran, from its start to the end of the last of its processes."""

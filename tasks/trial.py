@@ -117,7 +117,7 @@ class ResourceSample:
 
 
 @dataclass(frozen=True)
-class Due:
+class EarlyStop:
     """An early stop that was due (tasks/cancellers)."""
 
     fraction: float
@@ -162,7 +162,7 @@ class Run:
     """Digest of the files that it left, without the progress; None if there are none."""
     curve: Curve = ()
     """The objective's metric as reported on the way: a claim, compared with other claims only."""
-    due: Due | None = None
+    due: EarlyStop | None = None
     machine: str = ""
     """The machine that it ran on (tasks.store.ledger.machine); empty if not recorded."""
     job: str = ""
@@ -197,7 +197,7 @@ class Rerun:
 
 CONTROLS = ("untrained", "untrained-again", "untrained-unedited")
 """Folders of the runs that are trained to control a would-be champion, in its trial's."""
-UNTOLD = "not controlled: the baseline trains for so short a time that no program can be stopped in it"
+NO_CONTROL = "not controlled: the baseline trains for so short a time that no program can be stopped in it"
 """Why there is no score without training."""
 
 
@@ -296,7 +296,7 @@ def best(history: History) -> Trial | None:
     return next((trial for trial in reversed(history) if trial.verdict.kind == "keep"), None)
 
 
-def record(history: History) -> Trial | None:
+def score_to_beat(history: History) -> Trial | None:
     """The latest keep that was better, and not kept for being simpler: what a trial has to beat. None without one."""
     return next((t for t in reversed(history) if t.verdict.kind == "keep" and not t.verdict.simpler), None)
 
@@ -307,7 +307,7 @@ def in_full(history: History) -> History:
     return history if len(full) == len(history) else full
 
 
-def tried(history: History) -> float:
+def budgets_used(history: History) -> float:
     """Number of trials without the baseline, in whole budgets: short and stopped ones count by the part that ran."""
     return sum(_part(trial) for trial in history if trial.number > 0)
 

@@ -17,9 +17,9 @@ from environments.score import Score
 from tasks.bench import Bench, RunPlan, folder_of
 from tasks.checkpoint import result_of
 from tasks.control import control
-from tasks.decide import Untrained, weigh
+from tasks.decide import NeedsControl, weigh
 from tasks.deciding.run_checks import plausible_beside
-from tasks.deciding.values import BASELINE_SCORES, Again, JudgedTrial
+from tasks.deciding.values import BASELINE_SCORES, JudgedTrial, NeedsRerun
 from tasks.rules import Rule
 from tasks.spending.spent import slots_usd
 from tasks.system.clock import clock, covered
@@ -157,9 +157,9 @@ class Attempt:
             return [Train(self._plan(len(scores) + 1 + later, at_once)) for later in range(at_once)]
         seen, environment, rule, tried = self.evidence
         decision = weigh(seen, environment, rule, tried)
-        if isinstance(decision, Again):
+        if isinstance(decision, NeedsRerun):
             return [Train(self._rerun(decision.of, len(tried.reruns) + 1), decision.of)]
-        return [Control(self.runs[0].plan, tried.runs[0])] if isinstance(decision, Untrained) else []
+        return [Control(self.runs[0].plan, tried.runs[0])] if isinstance(decision, NeedsControl) else []
 
     @property
     def tried(self) -> JudgedTrial:

@@ -32,7 +32,7 @@ from tasks.store.earlier_campaigns import lessons
 from tasks.store.ledger import Ledger
 from tasks.store.provenance import TURNED_DOWN
 from tasks.task_key import TaskKey
-from tasks.trial import History, Proposal, tried
+from tasks.trial import History, Proposal, budgets_used
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def budget_left(
         money: What models may take.
     """
     reserve, share = spec.time_for_the_certificate(ledger.environment, history), ledger.fidelity.share
-    seconds, trials = max(spec.hours * 3600 - spent - reserve, 0.0), max(spec.trials - tried(history), 0.0)
+    seconds, trials = max(spec.hours * 3600 - spent - reserve, 0.0), max(spec.trials - budgets_used(history), 0.0)
     until = math.inf if spec.deadline is None else spec.deadline - time.time() - reserve
     a_trial = spec.time_for_a_trial(ledger.environment, history)
     a_short_one = a_trial - (1 - share) * ledger.environment.budget_seconds

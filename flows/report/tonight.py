@@ -21,7 +21,7 @@ from tasks.describe import mean_of, short_value
 from tasks.numbers import number
 from tasks.proposing.axes import Point, params_of
 from tasks.proposing.observations import Observations
-from tasks.trial import History, Trial, best, trials_before, tried
+from tasks.trial import History, Trial, best, budgets_used, trials_before
 
 FEWEST = 6
 """Scored trials that a model of them needs."""
@@ -90,7 +90,7 @@ def _more(history: History, command: str, document: Mapping[str, Any]) -> Iterat
         return
     why = f"The search was still finding better when it ended: its champion is trial {champion.number} of "
     why += f"{len(history) - 1}."
-    if trials - math.ceil(tried(history)) < 1:  # `--trials` counts in whole budgets
+    if trials - math.ceil(budgets_used(history)) < 1:  # `--trials` counts in whole budgets
         limits = f"--trials {2 * trials} --hours {max(hours, round(2 * spent, 1)):g}"
         yield Idea(f"More trials: {2 * trials} instead of {trials}.", why, f"{command} {limits}")
     elif (document["reason"] or "").startswith("no time"):

@@ -14,7 +14,7 @@ MISREPORTED = "reported"
 """Evidence of a verdict that the judge contradicts what the trial reported."""
 NOT_LEARNED = {"untrained", MISREPORTED}
 """Evidence of a discard for another reason than the score, which may be that of no training, and tells no effect."""
-FELL = "guard_fell"
+GUARD_FELL = "guard_fell"
 """Evidence of a discard because a guarded metric fell."""
 
 
@@ -90,7 +90,7 @@ def has_edits(history: History) -> bool:
 
 def is_barred(trial: Trial) -> bool:
     """Whether a trial was refused whatever its score: nobody is to search beside it."""
-    return trial.verdict.kind == "discard" and bool((NOT_LEARNED | {FELL}) & trial.verdict.evidence.keys())
+    return trial.verdict.kind == "discard" and bool((NOT_LEARNED | {GUARD_FELL}) & trial.verdict.evidence.keys())
 
 
 def is_point(proposal: Proposal, program: str | None) -> bool:

@@ -9,7 +9,7 @@ import pytest
 
 from environments.score import Score
 from tasks.deciding.halving import Rung, next_rung, promotions, short_ones, standing, unpromoted
-from tasks.trial import History, Proposal, Run, Trial, Verdict, tried
+from tasks.trial import History, Proposal, Run, Trial, Verdict, budgets_used
 
 SHARE = 0.3
 
@@ -85,12 +85,12 @@ def test_points_of_a_program_that_is_no_longer_the_champions_are_not_promoted() 
 def test_the_last_budget_is_never_spent_on_a_point_that_cannot_be_promoted(share: float, trials: int) -> None:
     history: History = (baseline(),)
     draws = random.Random(trials)
-    while (left := trials - tried(history)) >= 1 - 1e-6:
+    while (left := trials - budgets_used(history)) >= 1 - 1e-6:
         rung = next_rung(history, share, left=left)
         history += (trial(history, draws.random(), rung.share, rung.promotes),)
         if rung.share < 1:
-            assert trials - tried(history) >= 1 - 1e-6, "a full run still fits"
-    assert tried(history) <= trials + 1e-6
+            assert trials - budgets_used(history) >= 1 - 1e-6, "a full run still fits"
+    assert budgets_used(history) <= trials + 1e-6
     full = [one for one in history if one.number and not one.proposal.is_short]
     assert full and history[-1] in full
     taken = [one.proposal.promotes for one in full if one.proposal.promotes is not None]

@@ -27,7 +27,7 @@ from tasks.store.campaign_lock import Life
 from tasks.store.ledger import Ledger
 from tasks.system.commands import identity
 from tasks.system.files import write_atomic
-from tasks.trial import Due, History, Proposal, Usage
+from tasks.trial import EarlyStop, History, Proposal, Usage
 from tests.support.histories import tried
 from tests.support.ledgers import created
 from tests.support.terminals import terminal
@@ -235,7 +235,7 @@ def test_a_fresh_run_takes_as_long_as_a_run_that_nobody_cancelled(tmp_path: Path
     environment = created(tmp_path).environment
     history: History = (tried((), 1.0, 1.1, 1.2, wall=60.0),)
     for _ in range(3):
-        history += (tried(history, None, kind="cancelled", due=Due(0.4, "slow"), wall=5.0),)
+        history += (tried(history, None, kind="cancelled", due=EarlyStop(0.4, "slow"), wall=5.0),)
     spec = {"trials": 1, "hours": 1.0, "rule": "certify", "replicates": 1}
     made = campaign_progress(spec, environment, history, 80.0, 0.0, 2e9, Certifying(0, 1, 4, 0.0))
     assert run_seconds(()) is None and run_seconds(history) == 5.0
