@@ -80,8 +80,8 @@ def train(key: TaskKey, bench: Bench, plan: RunPlan, reason_to_stop: ReasonToSto
     """One training run of a proposal.
 
     Args:
-        reason_to_stop: Why a run with this progress should end early. One run in SPARED goes on all the same, to measure what
-            early stopping costs.
+        reason_to_stop: Why a run with this progress should end early. One run in SPARED goes on all the same, to
+            measure what early stopping costs.
     """
     environment = bench.environment.at(plan.proposal.share)
     with bench.slot(key) as slot:
