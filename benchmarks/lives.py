@@ -257,7 +257,7 @@ def wait_for_life(campaign: str, life: Life) -> float | None:
 
 def marks(ledger: Ledger, number: int) -> dict[str, Path]:
     """What a trial leaves one after another, by what a kill right then is called."""
-    results = ledger.results / str(ledger.at(number))
+    results = ledger.results / str(ledger.key(number))
     place = ledger.place(number)
     return {
         "a result is begun": results,  # the folder changes when a file is made, before anything stands in it

@@ -10,13 +10,13 @@ from tasks.trial import TIMES, History, Trial
 def said(trial: Trial) -> tuple[object, ...]:
     """What must never change of a decided trial."""
     proposal = {key: value for key, value in asdict(trial.proposal).items() if key not in TIMES}
-    return trial.number, trial.settle, proposal, trial.score.value, trial.verdict.kind, trial.verdict.reason
+    return trial.number, trial.order, proposal, trial.score.value, trial.verdict.kind, trial.verdict.reason
 
 
 def is_in_order(history: History) -> bool:
     """Whether trials were decided one after another, each once, without a gap."""
     each = list(range(len(history)))
-    return [trial.settle for trial in history] == each == sorted(trial.number for trial in history)
+    return [trial.order for trial in history] == each == sorted(trial.number for trial in history)
 
 
 def is_equal(night: History, calm: History) -> bool:
