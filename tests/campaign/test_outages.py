@@ -25,10 +25,10 @@ from flows import approval as forms
 from flows.cli.machine import sync
 from flows.engine import recovery, stopping
 from flows.server.mlflow_process import LIGHT
-from tasks.record import reconcile, settle
+from tasks.record import reconcile, record
 from tasks.store import approval, workspace
 from tasks.store.approval import ApprovalRequest
-from tasks.store.campaign_lock import Life
+from tasks.store.campaign_lock import CampaignLock
 from tasks.store.ledger import Ledger
 from tasks.system.files import write_atomic
 from tasks.tracking.outbox import Outbox
@@ -52,7 +52,7 @@ def decided(ledger: Ledger, count: int) -> History:
     history = reconcile(ledger)
     for number in range(count):
         ledger.place(number).workspace.mkdir(parents=True)
-        history = (*history, settle(ledger, history, tried(history, float(number))))
+        history = record(ledger, history, tried(history, float(number)))
     return history
 
 
@@ -97,7 +97,7 @@ def test_sync_goes_on_after_a_campaign_that_cannot_be_read(
 
 def test_sync_leaves_a_running_campaign_to_itself(ledger: Ledger, shelf: Shelf) -> None:
     decided(ledger, 1)
-    with Life(ledger):
+    with CampaignLock(ledger):
         with pytest.raises(Refused, match="sends its records itself"):
             sync.sync("n", as_json=False)
         assert sync.sync(None, as_json=False) == 0

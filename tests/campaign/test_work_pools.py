@@ -197,7 +197,7 @@ def test_two_hosts_share_a_campaign_and_neither_a_lost_host_nor_a_killed_parent_
     assert [row["trial"] for row in sorted(document["trials"], key=lambda row: row["trial"])] == list(range(6))
     for done in ledger.history():
         assert done.score.value == pytest.approx((float(done.proposal.params["x"]) - 1) ** 2)
-    assert sorted(done.settle for done in ledger.history()) == list(range(6))
+    assert sorted(done.order for done in ledger.history()) == list(range(6))
     assert orphans.marked(f"launched/{ledger.campaign.campaign_id}") == []
 
 

@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from flows.engine.runner import Runner
+from tasks.cache_key import At, history_digest, is_kept
 
 from environments.plugins import Refused
 from flows.engine import deployment_run, launching
 from flows.engine.deployment_run import CannotLaunch, key
 from flows.engine.launching import run_elsewhere
-from flows.engine.runner import Runner
 from flows.server.api import Api
 from flows.spec.campaign_spec import CampaignSpec
-from tasks.cache_key import At, history_digest, is_kept
 from tasks.store import launch_files
 from tasks.store.launch_files import Launches, LaunchRequest, NotShared
 from tasks.store.ledger import Ledger
@@ -141,8 +141,8 @@ def test_what_is_launched_is_out_of_reach_of_another_life_of_the_campaign() -> N
 
 
 def test_what_is_asked_survives_its_file_and_holds_neither_seeds_nor_keys(ledger: Ledger) -> None:
-    at = ledger.at(3, "run-2")
-    what = replace(asked(at), judged=ledger.at(0, "certificate-1"), purpose="report", early=True, elsewhere="hills")
+    at = ledger.key(3, "run-2")
+    what = replace(asked(at), judged=ledger.key(0, "certificate-1"), purpose="report", early=True, elsewhere="hills")
     launches = Launches.of(ledger.path, what)
     token = launches.ask(1, what)
     assert launches.name == "0003-1-run-2" and launches.read(1, token).asked == what
@@ -223,7 +223,7 @@ def test_an_unknown_deployment_is_refused_with_the_near_miss(api: Api) -> None:
 
 
 def test_a_pool_without_a_worker_is_told_once_and_waited_for(api: Api, ledger: Ledger, launched: Launch) -> None:
-    what = asked(ledger.at(0))
+    what = asked(ledger.key(0))
     done = launched(ledger, what)
     until(lambda: events(ledger, "waits"))
     time.sleep(0.3)
@@ -235,9 +235,9 @@ def test_a_pool_without_a_worker_is_told_once_and_waited_for(api: Api, ledger: L
 def test_a_child_that_is_under_way_is_adopted_and_so_is_one_that_has_ended(
     api: Api, ledger: Ledger, launched: Launch
 ) -> None:
-    what = asked(ledger.at(0))
+    what = asked(ledger.key(0))
     with interrupt.asked(), pytest.raises(KeyboardInterrupt):  # a parent that goes before it has seen the end
-        run_elsewhere("gpu-pair", ledger, replace(what, at=ledger.at(1)))
+        run_elsewhere("gpu-pair", ledger, replace(what, at=ledger.key(1)))
     first = launched(ledger, what)
     (run,) = until(lambda: runs(api, what))
     set_state(api, run, type="RUNNING")
@@ -252,7 +252,7 @@ def test_a_child_that_is_under_way_is_adopted_and_so_is_one_that_has_ended(
 
 
 def test_a_child_whose_machine_dies_gets_the_next_number(api: Api, ledger: Ledger, launched: Launch) -> None:
-    what = asked(ledger.at(0))
+    what = asked(ledger.key(0))
     done = launched(ledger, what)
     (first,) = until(lambda: runs(api, what))
     set_state(api, first, type="CRASHED", message="Process exited with status code: -9")
@@ -267,7 +267,7 @@ def test_after_a_child_that_never_began_the_next_waits_for_what_may_restart(
     api: Api, ledger: Ledger, launched: Launch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launching, "PAUSE_SECONDS", 1.5)
-    what = asked(ledger.at(0))
+    what = asked(ledger.key(0))
     done = launched(ledger, what)
     (first,) = until(lambda: runs(api, what))
     set_state(api, first, type="CRASHED", message="Cannot connect to the Docker daemon")
@@ -284,7 +284,7 @@ def test_a_container_that_was_started_and_never_begins_is_lost_and_one_that_wait
     from prefect.client.orchestration import get_client
 
     monkeypatch.setattr(deployment_run, "PENDING_SECONDS", 0.2)
-    containers, what = f"{POOL}-{ledger.campaign.campaign_id}", asked(ledger.at(0))
+    containers, what = f"{POOL}-{ledger.campaign.campaign_id}", asked(ledger.key(0))
     api.ask("POST", "/work_pools/", {"name": containers, "type": "docker"})
     api.ask("POST", f"/work_pools/{containers}/workers/heartbeat", {"name": "a worker"})
     with get_client(sync_client=True) as client:
@@ -307,7 +307,7 @@ def test_a_child_that_falls_silent_is_lost_with_its_machine(
     api: Api, ledger: Ledger, launched: Launch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deployment_run, "LOST_SECONDS", 0.5)
-    what = asked(ledger.at(0))
+    what = asked(ledger.key(0))
     done = launched(ledger, what)
     (first,) = until(lambda: runs(api, what))
     set_state(api, first, type="RUNNING")
@@ -321,7 +321,7 @@ def test_a_child_that_falls_silent_is_lost_with_its_machine(
 def test_after_three_deaths_the_campaign_stops_and_another_life_tries_again(
     api: Api, ledger: Ledger, launched: Launch
 ) -> None:
-    what = asked(ledger.at(0))
+    what = asked(ledger.key(0))
     done = launched(ledger, what)
     for number in range(1, 4):
         run = until(lambda n=number: runs(api, what)[n - 1 :])[0]
@@ -335,7 +335,7 @@ def test_after_three_deaths_the_campaign_stops_and_another_life_tries_again(
 
 
 def test_an_error_of_ours_is_told_in_full_and_not_tried_again(api: Api, ledger: Ledger, launched: Launch) -> None:
-    what = asked(ledger.at(0))
+    what = asked(ledger.key(0))
     done = launched(ledger, what)
     (run,) = until(lambda: runs(api, what))
     set_state(api, run, type="FAILED", message="Flow run encountered an exception: TypeError: no\x1b[31m")
@@ -345,7 +345,7 @@ def test_an_error_of_ours_is_told_in_full_and_not_tried_again(api: Api, ledger: 
 
 
 def test_storage_that_is_not_shared_is_refused_with_both_places(api: Api, ledger: Ledger, launched: Launch) -> None:
-    what = asked(ledger.at(0))
+    what = asked(ledger.key(0))
     done = launched(ledger, what)
     (run,) = until(lambda: runs(api, what))
     set_state(api, run, type="FAILED", name="NotShared", message="/mnt/night/1.json on node-7: there is no such file")
@@ -355,7 +355,7 @@ def test_storage_that_is_not_shared_is_refused_with_both_places(api: Api, ledger
 
 
 def test_results_that_are_left_somewhere_else_are_refused(api: Api, ledger: Ledger, launched: Launch) -> None:
-    what = asked(ledger.at(0))
+    what = asked(ledger.key(0))
     done = launched(ledger, what)
     (run,) = until(lambda: runs(api, what))
     set_state(api, run, type="COMPLETED")
@@ -364,7 +364,7 @@ def test_results_that_are_left_somewhere_else_are_refused(api: Api, ledger: Ledg
 
 
 def test_a_parent_that_is_interrupted_calls_its_child_back(api: Api, ledger: Ledger, launched: Launch) -> None:
-    what = asked(ledger.at(0))
+    what = asked(ledger.key(0))
     done = launched(ledger, what)
     (run,) = until(lambda: runs(api, what))
     with interrupt.asked(), pytest.raises(KeyboardInterrupt):
@@ -379,7 +379,7 @@ def test_a_run_that_is_done_under_another_path_and_home_comes_back_to_its_campai
     """The flow itself, as a worker runs it: the campaign's directory is mounted elsewhere there."""
     from flows.trial import trial
 
-    at, mounted = ledger.at(0), tmp_path / "mnt"
+    at, mounted = ledger.key(0), tmp_path / "mnt"
     mounted.symlink_to(home)
     what, machine = asked(at), tmp_path / "machine"
     launches = Launches.of(ledger.path, what)

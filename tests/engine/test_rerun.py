@@ -18,15 +18,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from flows.engine.campaign_state import CampaignState
+from flows.engine.next_trial import undone
+from flows.engine.redecide import finish_pending
 from rich.console import Console
+from tests.support.runners import bench, prefect_at
 
 from environments.plugins import Refused
 from flows import rerun
 from flows.cli.deciding.certify import certify as certify_command
 from flows.cli.running.rerun import rerun as rerun_command
-from flows.engine.campaign_state import CampaignState
-from flows.engine.next_trial import undone
-from flows.engine.redecide import finish_pending
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spending.budget import CampaignBudget
 from flows.views.status import document
@@ -45,7 +46,6 @@ from tasks.train import run_program
 from tasks.trial import History, Params, Proposal, Trial, Verdict
 from tests.support.histories import tried
 from tests.support.noisy import noisy
-from tests.support.runners import bench, prefect_at
 from tests.support.toy import QUADRATIC, SANDBOX, nightshift, quadratic, start, status
 
 LUCK = 80.0
@@ -75,7 +75,7 @@ def _settled(ledger: Ledger, history: History, params: Params, luck: float, kind
     place = ledger.place(number)
     proposal = Proposal(environment.complete(params), parent=0 if number else None, seen=number)
     write_atomic(place.proposal, workspace.PROPOSAL.dump_json(proposal, indent=2).decode() + "\n")
-    seed = ledger.seed("train", ledger.at(number))
+    seed = ledger.seed("train", ledger.key(number))
     run = run_program("rerun", environment, SANDBOX, ledger.program, place, proposal, seed)
     score = judge_run("rerun", environment, SANDBOX, place, run, 1)
     assert score.value is not None, score.error
@@ -108,25 +108,25 @@ def table(ledger: Ledger) -> list[dict[str, str]]:
 
 def test_another_attempt_has_keys_seeds_and_directories_of_its_own(tmp_path: Path) -> None:
     ledger = CampaignSpec.of(environment=str(noisy(tmp_path / "noisy")), name="night").open()
-    first, before = ledger.at(7), ledger.place(7, "run-2")
+    first, before = ledger.key(7), ledger.place(7, "run-2")
     attempts.begin(ledger.path, 7, 2)
     assert json.loads((ledger.path / "attempts.json").read_text()) == {"7": 2}
     assert (ledger.attempt(7), ledger.attempt(6)) == (2, 1)
-    assert str(ledger.at(7)) == f"{str(first).removesuffix('/1')}/2"
+    assert str(ledger.key(7)) == f"{str(first).removesuffix('/1')}/2"
     assert (before.path.name, ledger.place(7, "run-2").path.name) == ("0007-run-2", "0007.2-run-2")
     assert ledger.place(7, "run-2", attempt=1) == before
-    assert ledger.at(7, attempt=1) == first and ledger.at(6).attempt == 1
+    assert ledger.key(7, attempt=1) == first and ledger.key(6).attempt == 1
     for purpose in ("train", "search", "spare"):
-        assert ledger.seed(purpose, ledger.at(7)) != ledger.seed(purpose, first)  # type: ignore[arg-type]
+        assert ledger.seed(purpose, ledger.key(7)) != ledger.seed(purpose, first)  # type: ignore[arg-type]
 
 
 def test_what_a_certificate_runs_is_of_no_attempt(tmp_path: Path) -> None:
     ledger = CampaignSpec.of(environment=str(noisy(tmp_path / "noisy")), name="night").open()
     parts = ("certificate-1-champion-1", "ablation-2")
-    before = [ledger.at(7, part) for part in parts]
+    before = [ledger.key(7, part) for part in parts]
     attempts.begin(ledger.path, 7, 2)
-    assert [ledger.at(7, part) for part in parts] == before
-    assert ledger.at(7, "again-1-of-0003").attempt == ledger.at(7, "run-2").attempt == 2
+    assert [ledger.key(7, part) for part in parts] == before
+    assert ledger.key(7, "again-1-of-0003").attempt == ledger.key(7, "run-2").attempt == 2
 
 
 def test_the_attempt_before_counts_until_the_new_one_is_decided(tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def test_later_verdicts_are_given_anew_and_marked_and_nothing_that_was_is_lost(t
         now = completed(ledger)
         assert completed(ledger) == now == ledger.history()
 
-    assert [(t.number, t.attempt, t.settle) for t in now] == [(0, 1, 0), (1, 2, 1), (2, 1, 2), (3, 1, 3)]
+    assert [(t.number, t.attempt, t.order) for t in now] == [(0, 1, 0), (1, 2, 1), (2, 1, 2), (3, 1, 3)]
     assert [trial.verdict.kind for trial in now] == ["keep", "keep", "keep", "discard"]
     assert [[(was.kind, was.rerun, was.attempt) for was in t.was] for t in now] == [[], [], [("discard", 1, 2)], []]
     assert now[1].score.value == pytest.approx(20.0, abs=6) and now[1].runs[0].seed != before[1].runs[0].seed

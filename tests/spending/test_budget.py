@@ -7,18 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from flows.engine.campaign_state import CampaignState
+from flows.engine.redecide import hold_pending
 
 import environments
 from environments.plugins import Refused
 from flows.engine import next_trial
-from flows.engine.campaign_state import CampaignState
-from flows.engine.redecide import hold_pending
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spending.budget import CampaignBudget, check_budget
 from flows.spending.outside import OutsideAccount
 from flows.spending.summary import sentences
 from flows.views.status import document
-from tasks.cache_key import At
 from tasks.llm.prompt_parts import told
 from tasks.machine.slots import Slots
 from tasks.proposing.brief import Brief
@@ -26,7 +25,8 @@ from tasks.spending.month import month
 from tasks.spending.prices import FILE
 from tasks.spending.spent import note_bought, note_rented
 from tasks.store import attempts
-from tasks.store.campaign_lock import Life
+from tasks.store.campaign_lock import CampaignLock
+from tasks.task_key import TaskKey
 from tasks.trial import History, Proposal, Run, Usage
 from tests.support.endpoints import remote_quadratic
 from tests.support.histories import decided
@@ -121,11 +121,11 @@ def test_rented_machines_count_by_what_they_cost_before(tmp_path: Path, home: Pa
     with budget(spec(tmp_path, max_usd=10.0)) as money:
         assert money.shortage(()) is None
         run = Run("trials/0000", 1, 5.0, "finished", wall_seconds=6.0, usd=6.0)
-        note_rented(money.ledger, At("id", "digest", 0), money.ledger.place(0), run)
+        note_rented(money.ledger, TaskKey("id", "digest", 0), money.ledger.place(0), run)
         shortage = money.shortage(history(3.0))
         assert shortage and "6 USD used, and one may take 6" in shortage.reason
         run = Run("trials/0001", 1, 5.0, "finished", wall_seconds=6.0, usd=None)
-        note_rented(money.ledger, At("id", "digest", 1), money.ledger.place(1), run)
+        note_rented(money.ledger, TaskKey("id", "digest", 1), money.ledger.place(1), run)
         shortage = money.shortage(history(3.0))
         assert shortage and "no known price" in shortage.reason and not shortage.certifies
 
@@ -179,7 +179,7 @@ def test_what_a_model_is_told_of_the_money_stays_after_a_kill_and_its_limit_does
 def test_two_campaigns_share_the_month(tmp_path: Path, home: Path) -> None:
     stated(home, cap=20)
     one, other = (budget(spec(tmp_path, name)) for name in ("one", "other"))
-    with Life(one.ledger), Life(other.ledger), one, other:
+    with CampaignLock(one.ledger), CampaignLock(other.ledger), one, other:
         assert one.shortage(()) is None and other.shortage(()) is None
         ran(one, 0, 6.5)
         shortage = one.shortage(history(3.0))
@@ -197,12 +197,12 @@ def test_two_campaigns_share_the_month(tmp_path: Path, home: Path) -> None:
 def test_a_killed_campaign_does_not_take_back_what_others_promised_since(tmp_path: Path, home: Path) -> None:
     stated(home, cap=10)
     killed, other = (budget(spec(tmp_path, name)) for name in ("killed", "other"))
-    with Life(killed.ledger):
+    with CampaignLock(killed.ledger):
         killed.__enter__()
         assert killed.shortage(()) is None  # and is killed: it takes nothing back
-    with Life(other.ledger), other:
+    with CampaignLock(other.ledger), other:
         assert other.shortage(()) is None
-        with Life(killed.ledger), killed:
+        with CampaignLock(killed.ledger), killed:
             shortage = killed.shortage(())
             assert shortage and "3.00 USD are left" in shortage.reason
             assert month(home).promised == RUN
@@ -211,21 +211,21 @@ def test_a_killed_campaign_does_not_take_back_what_others_promised_since(tmp_pat
 def test_what_a_killed_campaign_had_spent_is_promised_to_no_other(tmp_path: Path, home: Path) -> None:
     stated(home, cap=10)
     killed, other = (budget(spec(tmp_path, name)) for name in ("killed", "other"))
-    with Life(killed.ledger):
+    with CampaignLock(killed.ledger):
         killed.__enter__()
         assert killed.shortage(()) is None
         ran(killed, 0, 5.0)  # and is killed before it writes that
-    with Life(other.ledger), other:
+    with CampaignLock(other.ledger), other:
         shortage = other.shortage(())
         assert shortage and "5.00 USD are left" in shortage.reason
-    with Life(killed.ledger), killed:
+    with CampaignLock(killed.ledger), killed:
         assert month(home).usd == 5.0, "it counts once"
 
 
 def test_a_person_who_asks_for_more_than_the_month_has_is_refused(tmp_path: Path, home: Path) -> None:
     stated(home, cap=20)
     money = budget(spec(tmp_path))
-    with Life(money.ledger), money, pytest.raises(Refused, match=r"the certificate may cost 21\.00 USD"):
+    with CampaignLock(money.ledger), money, pytest.raises(Refused, match=r"the certificate may cost 21\.00 USD"):
         money.hold(history(3.0), "the certificate", seconds=21.0)
 
 
@@ -233,7 +233,7 @@ def test_a_model_has_of_the_month_what_its_newest_answers_leave(tmp_path: Path, 
     stated(home, cap=3, usd_per_hour=0)
     wanted = spec(tmp_path).model_copy(update={"proposer": "llm"})
     money = budget(wanted)
-    with Life(money.ledger), money:
+    with CampaignLock(money.ledger), money:
         note_bought(money.ledger, Usage(1, 0, 0, 2.6))
         assert money.shortage(()) is None
         assert money.left_for_models(()).usd == pytest.approx(0.4 / 4)
@@ -278,13 +278,13 @@ def test_a_budget_that_is_damaged_meanwhile_stops_the_campaign_and_breaks_no_vie
 def test_what_a_person_asks_for_keeps_the_campaigns_own_limits_too(tmp_path: Path, home: Path) -> None:
     stated(home)
     money = budget(spec(tmp_path, max_usd=20.0))
-    with Life(money.ledger), money:
+    with CampaignLock(money.ledger), money:
         ran(money, 0, 6.0)
         money.hold(history(3.0), "the certificate", seconds=14.0)
         with pytest.raises(Refused, match=r"the certificate may cost 15\.00 USD, and 6\.00 of max_usd = 20 are used"):
             money.hold(history(3.0), "the certificate", seconds=15.0)
     hours = budget(spec(tmp_path, "gpus", max_gpu_hours=1.0), gpus=2)
-    with Life(hours.ledger), hours, pytest.raises(Refused, match="max_gpu_hours = 1"):
+    with CampaignLock(hours.ledger), hours, pytest.raises(Refused, match="max_gpu_hours = 1"):
         hours.hold(history(3.0), "the certificate", seconds=1801.0)
 
 
@@ -292,7 +292,7 @@ def test_the_rerun_that_a_kill_cut_off_is_held_before_it_runs_again(tmp_path: Pa
     stated(home, cap=6.5)
     money = budget(spec(tmp_path))
     known = history(3.0)
-    with Life(money.ledger), money:
+    with CampaignLock(money.ledger), money:
         hold_pending(money.spec, money.ledger, known, money)
         assert month(home).promised == 0.0, "nothing is pending"
         attempts.begin(money.ledger.path, 0, 2)

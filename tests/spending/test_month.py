@@ -14,7 +14,7 @@ import pytest
 from environments.plugins import Refused
 from tasks.spending.month import ACCOUNTS, Month, month, promise
 from tasks.spending.prices import FILE, prices
-from tasks.store.campaign_lock import Life
+from tasks.store.campaign_lock import CampaignLock
 from tasks.store.ledger import Ledger
 from tests.support.ledgers import created
 
@@ -69,7 +69,7 @@ def test_a_budget_that_cannot_be_read_is_refused_with_its_key(home: Path, text: 
 
 def test_the_last_dollar_is_promised_once(two: tuple[Ledger, Ledger], home: Path) -> None:
     one, other = two
-    with Life(one), Life(other):
+    with CampaignLock(one), CampaignLock(other):
         assert promise(one, 0.0, 6.0) is None
         assert short(promise(other, 0.0, 6.0)) == 4.0
         assert promise(other, 0.0, 4.0) is None
@@ -94,7 +94,7 @@ def test_of_many_that_ask_at_once_only_as_many_get_it_as_the_cap_allows(tmp_path
     threads = [threading.Thread(target=ask, args=(ledger,)) for ledger in ledgers]
     with ExitStack() as running:
         for ledger in ledgers:
-            running.enter_context(Life(ledger))
+            running.enter_context(CampaignLock(ledger))
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -107,7 +107,7 @@ def test_a_deleted_campaign_does_not_free_its_money(two: tuple[Ledger, Ledger], 
     shutil.rmtree(two[0].path)
     assert month(home).usd == 7.0 and month(home).promised == 0.0
     again = created(tmp_path, "one")
-    with Life(again):
+    with CampaignLock(again):
         assert short(promise(again, 0.0, 4.0)) == 3.0, "a new campaign of the same name is another one"
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from flows.spec.campaign_spec import CampaignSpec
-from tasks.cache_key import At
 from tasks.remote import jobs
 from tasks.spending.spent import (
     HourlyRate,
@@ -23,6 +22,7 @@ from tasks.spending.spent import (
     spent,
 )
 from tasks.store.ledger import Ledger
+from tasks.task_key import TaskKey
 from tasks.trial import Run, Trial, Usage
 from tests.support.endpoints import remote_quadratic
 from tests.support.histories import tried
@@ -121,7 +121,10 @@ def test_a_machine_that_is_lost_costs_until_it_was_taken_for_lost(ledger: Ledger
 
 
 def test_a_rented_machine_is_counted_once(ledger: Ledger) -> None:
-    at, run = At("id", "digest", 3), Run("trials/0003", 1, 50.0, "finished", wall_seconds=60.0, usd=1.5, rented_gpus=2)
+    at, run = (
+        TaskKey("id", "digest", 3),
+        Run("trials/0003", 1, 50.0, "finished", wall_seconds=60.0, usd=1.5, rented_gpus=2),
+    )
     place = ledger.place(3)
     for _ in range(2):
         note_rented(ledger, at, place, run)
@@ -164,7 +167,7 @@ def test_what_a_machine_costs_that_is_removed_late_is_noted_later(tmp_path: Path
 
 
 def test_what_was_paid_for_a_run_that_was_cut_off_counts_and_its_rest_later(ledger: Ledger) -> None:
-    at, place = At("id", "digest", 3), ledger.place(3)
+    at, place = TaskKey("id", "digest", 3), ledger.place(3)
     place.path.mkdir(parents=True)
     note_rented(ledger, at, place)
     assert not spent(ledger, ()).anything, "nothing was rented yet"

@@ -291,7 +291,7 @@ def test_a_packed_repository_holds_the_same_in_a_few_files_and_takes_more(tmp_pa
 
     assert files_of(repository) < loose / 2
     assert (lineage.commits(repository), lineage.patch(repository, 1)) == (commits, patch)
-    third = dataclasses.replace(trials[1], number=2, settle=2)
+    third = dataclasses.replace(trials[1], number=2, order=2)
     commits[2] = lineage.commit(repository, place_of(tmp_path, 2), third, PROGRAM)
     lineage.crown(repository, 2)
     lineage.pack(repository, loose=1)
