@@ -66,7 +66,7 @@ def test_what_counts_as_equal_would_see_a_difference() -> None:
     assert not is_equal(calm, calm[:3])
     assert is_in_order(calm) and is_in_order(())
     assert not is_in_order((calm[0], *calm[2:]))
-    assert not is_in_order((*calm, replace(calm[3], settle=4)))
+    assert not is_in_order((*calm, replace(calm[3], order=4)))
 
 
 def test_a_crash_counts_as_equal_only_where_the_trial_was_struck() -> None:

@@ -21,14 +21,18 @@ import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from environments.plugins import Refused
+from flows import approval as forms
 from flows.cli.machine import sync
 from flows.engine import recovery, stopping
 from flows.server.mlflow_process import LIGHT
-from tasks.record import reconcile, settle
-from tasks.store.campaign_lock import Life
+from tasks.record import reconcile, record
+from tasks.store import approval, workspace
+from tasks.store.approval import ApprovalRequest
+from tasks.store.campaign_lock import CampaignLock
 from tasks.store.ledger import Ledger
+from tasks.system.files import write_atomic
 from tasks.tracking.outbox import Outbox
-from tasks.trial import History
+from tasks.trial import History, Proposal
 from tests.support.fake_tracker import Shelf
 from tests.support.histories import tried
 from tests.support.ledgers import created
@@ -48,7 +52,7 @@ def decided(ledger: Ledger, count: int) -> History:
     history = reconcile(ledger)
     for number in range(count):
         ledger.place(number).workspace.mkdir(parents=True)
-        history = (*history, settle(ledger, history, tried(history, float(number))))
+        history = record(ledger, history, tried(history, float(number)))
     return history
 
 
@@ -93,7 +97,7 @@ def test_sync_goes_on_after_a_campaign_that_cannot_be_read(
 
 def test_sync_leaves_a_running_campaign_to_itself(ledger: Ledger, shelf: Shelf) -> None:
     decided(ledger, 1)
-    with Life(ledger):
+    with CampaignLock(ledger):
         with pytest.raises(Refused, match="sends its records itself"):
             sync.sync("n", as_json=False)
         assert sync.sync(None, as_json=False) == 0
@@ -147,6 +151,21 @@ def test_a_disk_that_is_nearly_full_stops_the_campaign_before_its_next_trial(
     found = stopping.full(tmp_path)
     assert found is not None and found.state == "stopped"
     assert f"the disk of {tmp_path} has" in found.reason and "nightshift prune" in found.reason
+
+
+def test_a_server_that_does_not_answer_is_not_asked_for_the_same_form_at_every_look(ledger: Ledger) -> None:
+    place = ledger.place(1)
+    write_atomic(place.proposal, workspace.PROPOSAL.dump_json(Proposal({"x": 1.0})).decode())
+    approval.ask(place, ApprovalRequest(time.time(), time.time() + 600, "00000000-0000-0000-0000-000000000001"))
+    with temporary_settings({PREFECT_API_URL: NOBODY}):
+        forms.collect(ledger)
+        noted = (place.path / "unanswered").stat().st_mtime_ns
+        forms.collect(ledger)
+        assert (place.path / "unanswered").stat().st_mtime_ns == noted, "it was not asked again"
+        os.utime(place.path / "unanswered", (0, 0))
+        forms.collect(ledger)
+        assert (place.path / "unanswered").stat().st_mtime > 0, "after a while it is"
+    assert len([event for event in ledger.events() if event["event"] == "approval"]) == 1
 
 
 def test_the_end_of_a_run_waits_for_the_server_and_not_for_ever(

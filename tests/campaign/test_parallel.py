@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-
 from flows.engine.worker_pool import WorkerPool, run_in_parallel
+
 from tasks.store import workspace
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt, orphans
@@ -170,11 +170,11 @@ def test_a_slow_trial_holds_nobody_up_and_proposals_know_what_is_under_way(
     assert done.returncode == 0, done.stderr
     history = Ledger.open("two").history()
     assert sorted(trial.number for trial in history) == list(range(6)), "none lost, none doubled"
-    assert [trial.settle for trial in history] == list(range(6))
+    assert [trial.order for trial in history] == list(range(6))
     by_number = {trial.number: trial for trial in history}
     slow = next(trial for trial in history if trial.proposal.params["x"] == -3.0)
     later = [by_number[number] for number in range(slow.number + 1, 6)]
-    ahead = [trial for trial in later if trial.settle < slow.settle]
+    ahead = [trial for trial in later if trial.order < slow.settle]
     assert len(ahead) >= 2, "it would have held them up"
     assert all(slow.number in trial.proposal.pending for trial in ahead)
     (run,) = slow.runs
@@ -211,7 +211,7 @@ def test_killed_with_two_trials_under_way_a_campaign_loses_and_changes_nothing(
     assert done.returncode == 0, done.stderr
     now = stored(home, "two")
     assert {path: now.get(path) for path in before} == before
-    assert [trial.settle for trial in Ledger.open("two").history()] == list(range(6))
+    assert [trial.order for trial in Ledger.open("two").history()] == list(range(6))
     assert sorted(trial["trial"] for trial in status("two")["trials"]) == list(range(6))
     campaign_id = json.loads((home / "two/campaign.json").read_text())["campaign_id"]
     assert orphans.marked(campaign_id) == []

@@ -184,10 +184,10 @@ def test_a_run_that_is_taken_for_dead_says_that_it_lives_unless_a_person_cancels
 def test_a_second_process_of_a_run_waits_for_the_first(tmp_path: Path) -> None:
     from threading import Thread
 
-    from tasks.store.campaign_lock import Life
+    from tasks.store.campaign_lock import CampaignLock
 
     ledger = created(tmp_path)
-    with Life(ledger, flow_run_id="mine"):
+    with CampaignLock(ledger, flow_run_id="mine"):
         recovery.wait_for_the_other(ledger, "another")  # its lock will refuse that one
         second = Thread(target=recovery.wait_for_the_other, args=(ledger, "mine"))
         second.start()

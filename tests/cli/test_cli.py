@@ -24,9 +24,9 @@ from flows.cli.problems.env_template import write_environment
 from flows.cli.running import detached
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.environment import checked_environment
-from tasks.record import reconcile, settle
+from tasks.record import reconcile, record
 from tasks.store import campaign_lock
-from tasks.store.campaign_lock import Life, left_alone
+from tasks.store.campaign_lock import CampaignLock, left_alone
 from tasks.store.ledger import Ledger, free_name
 from tests.support.histories import decided
 from tests.support.ledgers import created
@@ -63,7 +63,7 @@ def with_trials(tmp_path: Path, name: str = "n") -> Ledger:
         place.log.write_text(f"training {number}\n")
         place.judge_log.write_text(f"judging {number}\n")
         history = ledger.history()
-        settle(ledger, history, decided(history, score, {"x": float(number)}, higher_is_better=False))
+        record(ledger, history, decided(history, score, {"x": float(number)}, higher_is_better=False))
     return ledger
 
 
@@ -337,11 +337,11 @@ def test_stop_now_signals_nobody_but_the_campaign(tmp_path: Path) -> None:
     ledger = with_trials(tmp_path)
     with left_alone(ledger), pytest.raises(Refused, match="about to begin, or is looked at"):
         call("stop", "n", "--now")
-    with Life(ledger):
+    with CampaignLock(ledger):
         pass
     note = campaign_lock.holder(ledger)
     assert note["pid"] == os.getpid()
-    campaign_lock.lock_path(ledger).write_text(json.dumps(note | {"identity": "of a process before"}))
+    (ledger.path / campaign_lock.HOLDER).write_text(json.dumps(note | {"identity": "of a process before"}))
     with left_alone(ledger), pytest.raises(Refused, match="is looked at by another command, such as prune"):
         call("stop", "n", "--now")
     assert not (ledger.path / "stop").exists()

@@ -11,8 +11,8 @@ import pytest
 from environments.plugins import Refused
 from flows.cli.machine.prune import free, prune, size
 from flows.views.status import document
-from tasks.record import reconcile, settle
-from tasks.store.campaign_lock import Life
+from tasks.record import reconcile, record
+from tasks.store.campaign_lock import CampaignLock
 from tasks.store.ledger import CERTIFICATE, Ledger
 from tasks.store.workspace import TrialDir
 from tasks.system.files import write_atomic
@@ -45,7 +45,7 @@ def night(ledger: Ledger, sent: bool = True) -> History:
     for value in (1.0, 2.0, 3.0, 4.0, 0.0):
         trial = tried(history, value, reruns=((4, 0.1),) if value == 0.0 else ())
         fill(ledger.place(trial.number).path)
-        history = (*history, settle(ledger, history, trial))
+        history = record(ledger, history, trial)
     if sent:
         Outbox(ledger, "off", None, history).drain()
     return history
@@ -119,13 +119,13 @@ def test_what_mlflow_has_not_taken_stays(ledger: Ledger) -> None:
 
 def test_what_is_not_decided_and_what_runs_is_not_touched(ledger: Ledger) -> None:
     night(ledger)
-    names = ("0005", "0004.2", "0004-again-2", "0004-again-1")
+    names = ("0005", "0004.2", "0004-again-1")
     for name in names:
         fill(ledger.trials / name)
-    with Life(ledger), pytest.raises(Refused, match="is running"):
+    with CampaignLock(ledger), pytest.raises(Refused, match="is running"):
         free(ledger, "champions", dry=False)
     free(ledger, "champions", dry=False)
-    assert [large(ledger.trials / name) for name in names] == [True, True, True, False]
+    assert [large(ledger.trials / name) for name in names] == [True, True, False]
 
 
 def test_links_are_removed_and_not_followed(ledger: Ledger, tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_links_are_removed_and_not_followed(ledger: Ledger, tmp_path: Path) -> N
 def test_every_campaign_that_is_not_running_is_pruned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one, two = created(tmp_path, "one"), created(tmp_path, "two")
     night(one), night(two)
-    with Life(two):
+    with CampaignLock(two):
         assert prune(None, "champions", dry=True, as_json=False) == 0
         told = capsys.readouterr().out
     assert "one: would free" in told and "two: left alone, it is running" in told

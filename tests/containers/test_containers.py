@@ -151,7 +151,7 @@ def none_is_left(engine: Engine) -> None:
 def all_are_there_once(home: Path, again: Sequence[str] = ()) -> None:
     """Every trial is decided once, with its own score, and nothing was asked for twice but what had died."""
     history = Ledger.open("night").history()
-    assert sorted(done.settle for done in history) == [0, 1]
+    assert sorted(done.order for done in history) == [0, 1]
     for done in history:
         assert done.score.value == pytest.approx((float(done.proposal.params["x"]) - 1) ** 2)
     twice = [event["run"] for event in launches(home, "asked") if event["launch"] > 1]

@@ -19,7 +19,7 @@ from environments.score import Score
 from tasks.deciding import run_checks
 from tasks.deciding.run_checks import Earlier, OutputTimes
 from tasks.sandbox import outputs
-from tasks.trial import Params, Proposal, Run, Trial, Verdict
+from tasks.trial import History, Params, Proposal, Run, Trial, Verdict
 from tests.support.toy import quadratic
 
 STARTED = 1.7e9
@@ -335,19 +335,27 @@ def trained(folder: Path, name: str, content: str, **changes: Any) -> Run:
     return run
 
 
+def believed(
+    environment: Environment, history: History, proposal: Proposal, run: Run, folder: Path, siblings: tuple[Run, ...] = ()
+) -> Run:
+    """The run as a campaign takes it, after both checks."""
+    alone = run_checks.plausible(environment, run, folder)
+    return run_checks.plausible_beside(environment, history, proposal, alone, folder, siblings)
+
+
 def test_a_run_that_can_be_is_believed_as_it_is(environment: Environment, tmp_path: Path) -> None:
     before = trial(0, trained(tmp_path, "0000", "a", seed=7), {"x": 1})
     run = trained(tmp_path, "0001", "b")
     report(tmp_path, run, RISING)
 
-    assert run_checks.believed(environment, (before,), Proposal({"x": 1}), run, tmp_path) is run
+    assert believed(environment, (before,), Proposal({"x": 1}), run, tmp_path) is run
 
 
 def test_a_run_that_cannot_be_becomes_a_crash_and_keeps_the_rest(environment: Environment, tmp_path: Path) -> None:
     before = trial(0, trained(tmp_path, "0000", "a", seed=7), {"x": 1})
     run = trained(tmp_path, "0001", "a")
 
-    found = run_checks.believed(environment, (before,), Proposal({"x": 1}), run, tmp_path)
+    found = believed(environment, (before,), Proposal({"x": 1}), run, tmp_path)
     assert found.status == "crash"
     assert (found.error or "").startswith("ignores its seed: its checkpoint is that of trial 0, byte for byte")
     assert but(found, status="finished", error=None) == run
@@ -360,7 +368,7 @@ def test_every_run_of_every_earlier_trial_counts_the_crashed_ones_too(environmen
 
     for runs in ((crashed, other), (other, crashed)):
         several = but(trial(4, crashed, {"x": 1}), runs=runs)
-        found = run_checks.believed(environment, (several,), Proposal({"x": 1}), run, tmp_path)
+        found = believed(environment, (several,), Proposal({"x": 1}), run, tmp_path)
         assert "is that of trial 4" in (found.error or "")
 
 
@@ -370,10 +378,10 @@ def test_runs_of_the_same_proposal_are_compared_before_any_trial_holds_them(
     first, second = trained(tmp_path, "0001", "a"), trained(tmp_path, "0001-run-2", "a", seed=2)
     third = trained(tmp_path, "0001-run-3", "b", seed=3)
 
-    found = run_checks.believed(environment, (), Proposal({"x": 1}), second, tmp_path, (first,))
+    found = believed(environment, (), Proposal({"x": 1}), second, tmp_path, (first,))
     words = "ignores its seed: its checkpoint is that of another run of it, byte for byte"
     assert (found.error or "").startswith(words)
-    assert run_checks.believed(environment, (), Proposal({"x": 1}), third, tmp_path, (first, second)) is third
+    assert believed(environment, (), Proposal({"x": 1}), third, tmp_path, (first, second)) is third
 
 
 def test_an_old_file_in_out_is_found_out_by_its_time(environment: Environment, tmp_path: Path) -> None:
@@ -381,7 +389,7 @@ def test_an_old_file_in_out_is_found_out_by_its_time(environment: Environment, t
     os.utime(tmp_path / run.dir / "out" / "model.json", (STARTED, STARTED))
     report(tmp_path, run, RISING)
 
-    found = run_checks.believed(environment, (), Proposal({}), run, tmp_path)
+    found = believed(environment, (), Proposal({}), run, tmp_path)
     assert "left no checkpoint of its own" in (found.error or "")
 
 
@@ -396,7 +404,7 @@ def test_a_reported_time_that_did_not_pass_is_found_out(
     lines = f'{{"elapsed": NaN}}\n{{"elapsed": {elapsed}}}\n{{"elapsed": 1}}\n{{"elapsed": true}}\n'
     (tmp_path / run.dir / "out" / "progress.jsonl").write_text(lines)
 
-    found = run_checks.believed(environment, (), Proposal({}), run, tmp_path)
+    found = believed(environment, (), Proposal({}), run, tmp_path)
     assert f"reported {shown} " in (found.error or "") and "s elapsed in a run of 6 s" in (found.error or "")
 
 
@@ -404,4 +412,4 @@ def test_a_reported_time_that_did_not_pass_is_found_out(
 def test_a_run_that_did_not_finish_is_left_as_it_is(status: str, environment: Environment, tmp_path: Path) -> None:
     run = but(FINE, status=status, error="exited with status 1", seconds=0.0)
 
-    assert run_checks.believed(environment, (), Proposal({}), run, tmp_path) is run
+    assert believed(environment, (), Proposal({}), run, tmp_path) is run

@@ -10,16 +10,14 @@ import pytest
 import environments
 from environments import Environment
 from environments.score import Score
-from tasks.cache_key import At
-from tasks.decide import Decision, NeedsControl, weigh
+from tasks.decide import Untrained, Wanted, weigh
 from tasks.deciding.values import JudgedTrial
 from tasks.evaluate import judge_run
-from tasks.machine.slots import NOWHERE
 from tasks.rules.greedy import Greedy
-from tasks.store.workspace import TRIAL, TrialDir
+from tasks.store.workspace import TrialDir
 from tasks.train import run_program
 from tasks.trial import History, Proposal, Run, Trial, UntrainedControl, Verdict, VerdictKind
-from tasks.untrained_control import untrained
+from tests.support.controls import controlled
 from tests.support.toy import SANDBOX, quadratic
 
 RUN = Run("trials/0001", 1, 1.0, "finished")
@@ -61,9 +59,7 @@ def trial(number: int, value: float, kind: VerdictKind = "keep") -> Trial:
     return Trial(number, 1, number, Proposal({"x": 1.0}), (RUN,), Score.of([value], False), verdict)
 
 
-def judged(
-    environment: Environment, history: History, value: float, control: UntrainedControl | None = None
-) -> Decision:
+def judged(environment: Environment, history: History, value: float, control: UntrainedControl | None = None) -> Wanted:
     """What rule greedy makes of a trial with this loss."""
     score = Score.of([value], higher_is_better=False)
     tried = JudgedTrial(len(history), Proposal({"x": 1.0}), (RUN,), score, control=control)
@@ -94,7 +90,7 @@ def environment(tmp_path: Path) -> Environment:
 def test_only_who_would_be_champion_is_asked(
     environment: Environment, history: History, value: float, due: bool
 ) -> None:
-    assert isinstance(judged(environment, history, value), NeedsControl) is due
+    assert isinstance(judged(environment, history, value), Untrained) is due
     allowed = environment.model_copy(update={"allow_untrained": True})
     assert isinstance(judged(allowed, history, value), Verdict)
 
@@ -187,11 +183,8 @@ def test_a_program_is_run_again_with_a_hundredth_of_its_time(
     assert run.status == "finished", run.error
     assert judge_run("test/control", environment, SANDBOX, place, run, seed=8).value == 0.0
 
-    at = At("test", "d", 1)
-    control = untrained.fn.__wrapped__(
-        at, environment, SANDBOX, environment.folder, place, proposal, run, seed=9, trained_seed=8, slot=NOWHERE,
-        allowance=None, baseline=TrialDir(tmp_path / "trials/0000"), baseline_seed=8,
-        lent=Score.missing("not run", False),
+    control = controlled(
+        environment, environment.folder, tmp_path, proposal, run, Score.missing("not run", False)
     )  # fmt: skip
     caught = control.score.value == 0.0
     # Who never says that it is ready is not told apart from one that takes its time to learn.
@@ -211,12 +204,9 @@ def test_only_a_baseline_that_trains_for_a_moment_spares_programs_the_control(
     place.path.mkdir(parents=True)
     run = Run("trials/0001", 7, 0.9, "finished", startup=0.1)
     first = replace(trial(0, 2.0), runs=(replace(RUN, seconds=baseline_seconds),))
-    baseline = TrialDir(tmp_path / "trials/0000")
-    baseline.path.mkdir()
-    baseline.trial.write_bytes(TRIAL.dump_json(first))
-    control = untrained.fn.__wrapped__(  # type: ignore[attr-defined]
-        At("test", "d", 1), environment, SANDBOX, environment.folder, place, proposal, run, seed=9, trained_seed=8,
-        slot=NOWHERE, allowance=None, baseline=baseline, baseline_seed=8, lent=Score.of([2.0], False),
+    lent = Score.of([2.0], False)
+    control = controlled(
+        environment, environment.folder, tmp_path, proposal, run, lent, seconds=baseline_seconds
     )  # fmt: skip
     verdict = judged(environment, (first,), 0.0, control)
     assert isinstance(verdict, Verdict) and verdict.kind == kind, control
@@ -247,10 +237,7 @@ def test_a_program_that_is_good_before_training_is_run_so_with_another_seed_and_
     trained = Run("trials/0001", 4, 5.0, "finished", startup=1.0)
     place = TrialDir(tmp_path / "trials/0001")
     place.path.mkdir(parents=True)
-    control = untrained.fn.__wrapped__(  # type: ignore[attr-defined]
-        At("test", "d", 1), environment, SANDBOX, environment.folder, place, Proposal({"x": 2.5}), trained, seed=9,
-        trained_seed=8, slot=NOWHERE, allowance=None, baseline=TrialDir(tmp_path / "trials/0000"), baseline_seed=8,
-        lent=Score.of([2.25 + 1e-9], False),
-    )  # fmt: skip
+    lent = Score.of([2.25 + 1e-9], False)
+    control = controlled(environment, environment.folder, tmp_path, Proposal({"x": 2.5}), trained, lent)
     assert control.score.value == counts
     assert (place.path / "untrained-again").exists() is (first < 3.0)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from flows.engine.runner import Runner
+from tests.support.runners import bench, prefect_at
 
 from environments.score import Score
-from flows.engine.runner import Runner
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.decide import weigh
 from tasks.deciding.champion_estimate import champion_estimate
@@ -19,7 +20,6 @@ from tasks.system.files import write_atomic
 from tasks.trial import Proposal, Run, Trial, Verdict, measured
 from tests.support.histories import scored
 from tests.support.noisy import DRAW, noisy
-from tests.support.runners import bench, prefect_at
 
 
 def crashing(folder: Path, *parts: str, parallel: int = 1) -> Runner:

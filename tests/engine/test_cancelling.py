@@ -10,15 +10,15 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-
 from flows.engine.cancelling import cancellable, last_asked, reported
+from tests.support.runners import prefect_at
+
 from flows.engine.recovery import follow_state
 from flows.server import automations
 from flows.server.api import Api
-from tasks.store.campaign_lock import Life
+from tasks.store.campaign_lock import CampaignLock
 from tasks.system import interrupt
 from tests.support.ledgers import created
-from tests.support.runners import prefect_at
 
 RETRY = ("SCHEDULED", "AwaitingRetry", "Retry from the UI")
 RESUMED, MISSED = (("SCHEDULED", "AwaitingRetry", message) for message in automations.RESUMED_MESSAGES)
@@ -86,7 +86,7 @@ def interrupted(server: str, state: tuple[str, str, str] | None, **hold: Any) ->
     @flow(persist_result=False)
     def night() -> None:
         runs.append(str(runtime.flow_run.id))
-        with cancellable(), Life(hold["ledger"], flow_run_id=runs[0]):
+        with cancellable(), CampaignLock(hold["ledger"], flow_run_id=runs[0]):
             if hold.get("stop"):
                 (hold["ledger"].path / "stop").touch()
             if state:

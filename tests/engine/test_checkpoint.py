@@ -12,10 +12,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tasks.cache_key import At, history_digest, key, spec_digest
 
 from flows.spec.advanced import Advanced
 from flows.spec.campaign_spec import CampaignSpec
-from tasks.cache_key import At, history_digest, key, spec_digest
 from tasks.decide import decide
 from tasks.evaluate import evaluate
 from tasks.propose import propose

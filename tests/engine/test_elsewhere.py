@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from flows.engine.elsewhere import cost, longest, multiple, runners
+from flows.engine.run_certificate import next_look, nothing_to_certify, path_of, store
+from flows.engine.runner import Runner
+from tests.support.runners import bench, prefect_at
 
 from environments import LONGEST, Environment
 from environments.plugins import Refused
 from flows.engine import elsewhere, run_certificate
-from flows.engine.elsewhere import cost, longest, multiple, runners
-from flows.engine.run_certificate import next_look, nothing_to_certify, path_of, store
-from flows.engine.runner import Runner
 from flows.server.announcements import due
 from flows.views.status import document
 from tasks.certifying import holdout_uses
@@ -27,7 +28,6 @@ from tasks.store.ledger import Ledger, freeze, frozen_elsewhere
 from tasks.system.files import write_atomic
 from tests.support.histories import certified
 from tests.support.noisy import BETTER, DRAW, TOML, campaign, noisy, settled
-from tests.support.runners import bench, prefect_at
 
 OTHER = TOML.replace("default = 0.0", "default = 7.0")
 
@@ -197,7 +197,7 @@ def test_runs_of_an_earlier_version_with_other_parameters_are_not_pooled(tmp_pat
 
 def test_a_launched_run_knows_its_budget(tmp_path: Path) -> None:
     ledger = decided(tmp_path)
-    asked = LaunchRequest(ledger.at(1), "measure", ledger.history()[1].proposal, "x", 2, "", budget=4.0)
+    asked = LaunchRequest(ledger.key(1), "measure", ledger.history()[1].proposal, "x", 2, "", budget=4.0)
     runner = Runner(bench(ledger).spec, ledger, ledger.history(), bench(ledger).slots, None, asked.budget)
     assert runner.environment.budget_seconds == 20
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.support.runners import bench, prefect_at
 
 from flows.engine import run_certificate
 from flows.engine.preparation import ensure_prepared, report_pool
@@ -13,7 +14,6 @@ from tasks.certifying import holdout_uses
 from tasks.trial import History
 from tests.support.histories import tried
 from tests.support.question_pool import pool
-from tests.support.runners import bench, prefect_at
 from tests.support.toy import quadratic
 from tests.support.trusting import trusted
 

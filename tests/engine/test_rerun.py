@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import fcntl
+import io
 import json
 import os
 import shutil
@@ -17,17 +18,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from flows.engine.campaign_state import CampaignState
+from flows.engine.next_trial import undone
+from flows.engine.redecide import finish_pending
+from rich.console import Console
+from tests.support.runners import bench, prefect_at
 
 from environments.plugins import Refused
 from flows import rerun
 from flows.cli.deciding.certify import certify as certify_command
 from flows.cli.running.rerun import rerun as rerun_command
-from flows.engine.campaign_state import CampaignState
-from flows.engine.next_trial import undone
-from flows.engine.redecide import finish_pending
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spending.budget import CampaignBudget
 from flows.views.status import document
+from flows.views.tables import campaign_table
 from tasks.certifying.certificate import Certificate
 from tasks.evaluate import judge_run
 from tasks.machine.slots import Slots
@@ -42,7 +46,6 @@ from tasks.train import run_program
 from tasks.trial import History, Params, Proposal, Trial, Verdict
 from tests.support.histories import tried
 from tests.support.noisy import noisy
-from tests.support.runners import bench, prefect_at
 from tests.support.toy import QUADRATIC, SANDBOX, nightshift, quadratic, start, status
 
 LUCK = 80.0
@@ -72,7 +75,7 @@ def _settled(ledger: Ledger, history: History, params: Params, luck: float, kind
     place = ledger.place(number)
     proposal = Proposal(environment.complete(params), parent=0 if number else None, seen=number)
     write_atomic(place.proposal, workspace.PROPOSAL.dump_json(proposal, indent=2).decode() + "\n")
-    seed = ledger.seed("train", ledger.at(number))
+    seed = ledger.seed("train", ledger.key(number))
     run = run_program("rerun", environment, SANDBOX, ledger.program, place, proposal, seed)
     score = judge_run("rerun", environment, SANDBOX, place, run, 1)
     assert score.value is not None, score.error
@@ -105,25 +108,25 @@ def table(ledger: Ledger) -> list[dict[str, str]]:
 
 def test_another_attempt_has_keys_seeds_and_directories_of_its_own(tmp_path: Path) -> None:
     ledger = CampaignSpec.of(environment=str(noisy(tmp_path / "noisy")), name="night").open()
-    first, before = ledger.at(7), ledger.place(7, "run-2")
+    first, before = ledger.key(7), ledger.place(7, "run-2")
     attempts.begin(ledger.path, 7, 2)
     assert json.loads((ledger.path / "attempts.json").read_text()) == {"7": 2}
     assert (ledger.attempt(7), ledger.attempt(6)) == (2, 1)
-    assert str(ledger.at(7)) == f"{str(first).removesuffix('/1')}/2"
+    assert str(ledger.key(7)) == f"{str(first).removesuffix('/1')}/2"
     assert (before.path.name, ledger.place(7, "run-2").path.name) == ("0007-run-2", "0007.2-run-2")
     assert ledger.place(7, "run-2", attempt=1) == before
-    assert ledger.at(7, attempt=1) == first and ledger.at(6).attempt == 1
+    assert ledger.key(7, attempt=1) == first and ledger.key(6).attempt == 1
     for purpose in ("train", "search", "spare"):
-        assert ledger.seed(purpose, ledger.at(7)) != ledger.seed(purpose, first)  # type: ignore[arg-type]
+        assert ledger.seed(purpose, ledger.key(7)) != ledger.seed(purpose, first)  # type: ignore[arg-type]
 
 
 def test_what_a_certificate_runs_is_of_no_attempt(tmp_path: Path) -> None:
     ledger = CampaignSpec.of(environment=str(noisy(tmp_path / "noisy")), name="night").open()
     parts = ("certificate-1-champion-1", "ablation-2")
-    before = [ledger.at(7, part) for part in parts]
+    before = [ledger.key(7, part) for part in parts]
     attempts.begin(ledger.path, 7, 2)
-    assert [ledger.at(7, part) for part in parts] == before
-    assert ledger.at(7, "again-1-of-0003").attempt == ledger.at(7, "run-2").attempt == 2
+    assert [ledger.key(7, part) for part in parts] == before
+    assert ledger.key(7, "again-1-of-0003").attempt == ledger.key(7, "run-2").attempt == 2
 
 
 def test_the_attempt_before_counts_until_the_new_one_is_decided(tmp_path: Path) -> None:
@@ -219,7 +222,7 @@ def test_a_campaign_stands_afterwards_as_it_stood_before(
 
 
 @pytest.mark.timeout(200)
-def test_later_verdicts_are_given_anew_and_nothing_that_was_is_lost(tmp_path: Path, server: str) -> None:
+def test_later_verdicts_are_given_anew_and_marked_and_nothing_that_was_is_lost(tmp_path: Path, server: str) -> None:
     ledger = night(tmp_path / "noisy")
     before, old = ledger.history(), ledger.place(1).path
     stored = proposals(ledger)
@@ -232,8 +235,9 @@ def test_later_verdicts_are_given_anew_and_nothing_that_was_is_lost(tmp_path: Pa
         now = completed(ledger)
         assert completed(ledger) == now == ledger.history()
 
-    assert [(t.number, t.attempt, t.settle) for t in now] == [(0, 1, 0), (1, 2, 1), (2, 1, 2), (3, 1, 3)]
+    assert [(t.number, t.attempt, t.order) for t in now] == [(0, 1, 0), (1, 2, 1), (2, 1, 2), (3, 1, 3)]
     assert [trial.verdict.kind for trial in now] == ["keep", "keep", "keep", "discard"]
+    assert [[(was.kind, was.rerun, was.attempt) for was in t.was] for t in now] == [[], [], [("discard", 1, 2)], []]
     assert now[1].score.value == pytest.approx(20.0, abs=6) and now[1].runs[0].seed != before[1].runs[0].seed
     assert now[1].runs[0].dir == "trials/0001.2"
     assert [trial.proposal for trial in now] == [trial.proposal for trial in before]
@@ -241,6 +245,8 @@ def test_later_verdicts_are_given_anew_and_nothing_that_was_is_lost(tmp_path: Pa
 
     assert proposals(ledger) == stored
     assert {path: path.read_bytes() for path in old.rglob("*") if path.is_file()} == kept
+    facts = {"time": 0, "event": "verdict", "trial": 2, "before": "discard", "now": "keep", "rerun": 1, "attempt": 2}
+    assert told(ledger, "verdict") == [facts]
     assert [event["trial"] for event in told(ledger, "settled")] == [0, 1, 2, 3, 1]
     assert [(row["trial"], row["attempt"], row["verdict"]) for row in table(ledger)] == [
         ("0", "1", "keep"), ("1", "2", "keep"), ("2", "1", "keep"), ("3", "1", "discard"),
@@ -249,6 +255,10 @@ def test_later_verdicts_are_given_anew_and_nothing_that_was_is_lost(tmp_path: Pa
     found = document(ledger)
     assert (found["certificate"]["trial"], found["champion"]["trial"]) == (1, 2)
     assert ledger.certificates() == (made,), "which is no look at the new champion"
+    assert [row["was"] for row in found["trials"][1:3]] == [[], [{"verdict": "discard", "rerun": 1, "attempt": 2}]]
+    console = Console(width=120, file=io.StringIO(), record=True)
+    console.print(campaign_table(found, console))
+    assert "keep * (was discard)" in console.export_text()
 
     refs = subprocess.run(
         ["git", "-C", str(ledger.path / "lineage.git"), "for-each-ref", "--format=%(refname) %(objectname)"],
@@ -294,10 +304,10 @@ def test_wherever_it_is_killed_the_next_life_ends_with_the_same(
             reconcile(ledger)
             now = completed(ledger)
             assert now == ledger.history()
-            assert [(trial.attempt, trial.verdict.kind) for trial in now] == [
-                (1, "keep"), (2, "keep"), (1, "keep"), (1, "discard"),
+            assert [(trial.attempt, trial.verdict.kind, len(trial.was)) for trial in now] == [
+                (1, "keep", 0), (2, "keep", 0), (1, "keep", 1), (1, "discard", 0),
             ]  # fmt: skip
-            assert len(told(ledger, "settled")) == 5
+            assert len(told(ledger, "verdict")) == 1 and len(told(ledger, "settled")) == 5
             assert [row["verdict"] for row in table(ledger)] == ["keep", "keep", "keep", "discard"]
             trained = [path.parent.parent.name for path in ledger.trials.glob("*/out/model.json")]
             assert sorted(trained) == ["0000", "0001", "0001.2", "0002", "0003"]
@@ -337,6 +347,7 @@ def test_the_baseline_itself_can_be_run_again(tmp_path: Path, server: str) -> No
     assert [(trial.attempt, trial.verdict.kind) for trial in now] == [
         (2, "keep"), (1, "keep"), (1, "discard"), (1, "discard"),
     ]  # fmt: skip
+    assert not told(ledger, "verdict")
 
 
 # The command, in whole campaigns
@@ -404,6 +415,9 @@ def test_a_rerun_that_is_killed_is_completed_whichever_way_the_campaign_is_taken
         assert all(rows[n]["values"] == was[n]["values"] for n in rows if n != number), "they were not run again"
         assert rows[number]["values"] != was[number]["values"]
         changed = {n: (was[n]["verdict"], rows[n]["verdict"]) for n in rows if was[n]["verdict"] != rows[n]["verdict"]}
+        told_now = [event for event in told(ledger, "verdict") if event["attempt"] == attempt]
+        assert {event["trial"]: (event["before"], event["now"]) for event in told_now} == changed
+        assert all(rows[n]["was"][-1]["verdict"] == verdict for n, (verdict, _) in changed.items())
         before, changes = found, changes + len(changed)
 
     assert changes, "the seed was chosen so that something changes"

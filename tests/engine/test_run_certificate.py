@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 import tomlkit
+from flows.engine.run_certificate import LOOK, DeclaredAnalysis, nothing_to_certify, path_of, store, why_not
+from tests.support.runners import bench, prefect_at
 
 import environments
 from environments.effort import Effort
@@ -18,7 +20,6 @@ from environments.plugins import Refused
 from environments.score import Score
 from flows.cli.deciding.certify import certify as certify_command
 from flows.engine import run_certificate, stopping
-from flows.engine.run_certificate import LOOK, DeclaredAnalysis, nothing_to_certify, path_of, store, why_not
 from flows.spec.campaign_spec import CampaignSpec
 from flows.views.status import document
 from tasks.certifying.ablation import parts
@@ -31,7 +32,6 @@ from tasks.system.files import write_atomic
 from tasks.trial import History, Proposal, Rerun, Run, Trial, Verdict
 from tests.support.histories import certified, scored, tried
 from tests.support.noisy import BETTER, DRAW, campaign, noisy, settled
-from tests.support.runners import bench, prefect_at
 from tests.support.toy import nightshift, quadratic, start, status
 
 BASELINE = tried((), 0.1, -0.2, 0.4)

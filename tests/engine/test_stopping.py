@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from flows.engine.next_trial import budget_left
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +16,6 @@ import environments
 from environments import Environment
 from environments.plugins import Refused
 from flows.engine import stopping
-from flows.engine.next_trial import budget_left
 from flows.engine.stopping import Stop, stop
 from flows.spec.advanced import Advanced
 from flows.spec.campaign_spec import CampaignSpec, besides_training

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tasks.cache_key import CRASH, At, is_last_attempt, kept, stored
 
 import environments
 from tasks import task_messages
-from tasks.cache_key import CRASH, At, is_last_attempt, kept, stored
 from tasks.store.workspace import TrialDir
 from tasks.train import run_program
 from tasks.trial import Proposal, Run

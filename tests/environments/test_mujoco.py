@@ -11,7 +11,7 @@ import pytest
 import environments
 from environments.plugins import Refused
 from environments.recording import Camera, CannotRecord, Film
-from flows.engine.elsewhere import check_fits
+from flows.engine.transfer import check_fits
 from flows.spec.environment import checked_environment
 from tasks.certifying.transfer import arms_there
 from tests.support.histories import tried

@@ -15,7 +15,7 @@ import pytest
 import environments
 from environments.plugins import Refused
 from flows.cli.taking import verbs
-from flows.engine.run_certificate import store
+from flows.engine.certifying import store
 from flows.export.branch import make_branch
 from flows.export.folder import export, interval_of, prediction
 from flows.spec.campaign_spec import CampaignSpec

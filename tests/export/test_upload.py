@@ -19,7 +19,7 @@ import environments
 from environments.plugins import Refused
 from flows.cli.taking import upload as verb
 from flows.cli.taking import verbs
-from flows.engine.run_certificate import store
+from flows.engine.certifying import store
 from flows.export import hub as client
 from flows.export.front_matter import front_matter
 from flows.export.hub import HubFailed

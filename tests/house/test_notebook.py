@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.engine.run_certificate import store
+from flows.engine.certifying import store
 from tasks.record import reconcile
 from tasks.trial import History
 from tests.report.test_report import stored

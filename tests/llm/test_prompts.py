@@ -47,7 +47,7 @@ def prompt(brief: Brief, name: str = "edit") -> str:
 
 def a_night(*more: Trial) -> History:
     history = (tried((), 80.0, 82.0, 84.0, params=DEFAULTS), *more)
-    return tuple(replace(trial, number=n, settle=n) for n, trial in enumerate(history))
+    return tuple(replace(trial, number=n, order=n) for n, trial in enumerate(history))
 
 
 def saying(trial: Trial, **changes: object) -> Trial:
@@ -220,7 +220,7 @@ def test_progress_is_told_in_a_few_numbers() -> None:
 def test_a_long_history_is_told_within_its_cap_the_newest_and_the_best_in_full() -> None:
     history = search(60)
     history += tuple(
-        replace(trial, number=60 * n + trial.number, settle=60 * n + trial.number)
+        replace(trial, number=60 * n + trial.number, order=60 * n + trial.number)
         for n in range(1, 8)
         for trial in history[1:]
     )

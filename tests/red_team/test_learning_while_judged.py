@@ -17,18 +17,16 @@ import environments
 from environments import Environment
 from environments.effort import Allowance
 from environments.score import Score
-from tasks.cache_key import At
-from tasks.decide import NeedsControl, weigh
+from tasks.decide import Untrained, weigh
 from tasks.deciding.judge_allowance import allowance
 from tasks.deciding.values import JudgedTrial
 from tasks.evaluate import judge_run
 from tasks.rules.greedy import Greedy
 from tasks.store.ledger import freeze
 from tasks.store.workspace import TrialDir
-from tasks.system.slot import NOWHERE
 from tasks.train import run_program
 from tasks.trial import Proposal, Run, Trial, UntrainedControl, Verdict
-from tasks.untrained_control import untrained
+from tests.support.controls import controlled
 from tests.support.toy import SANDBOX
 
 IMPORTS = "import json\nimport os\nimport random\nimport time\n\nimport torch._dynamo\n"
@@ -150,15 +148,15 @@ class Night:
 
     def tried(self, number: int, proposal: Proposal) -> tuple[JudgedTrial, UntrainedControl]:
         """A trial as the engine trains and judges it, and its controls."""
-        place, granted = TrialDir(self.folder / f"trials/{number:04d}"), allowance(self.history, "", 10)
+        granted = allowance(self.history, "", 10)
         assert granted is not None
         run, score = measured(self.folder, self.environment, number, proposal, granted)
         if score.value is None:
             return JudgedTrial(number, proposal, (run,), score), UntrainedControl(score)
-        control = untrained.fn.__wrapped__(  # type: ignore[attr-defined]
-            At("learning", "d", number), self.environment, SANDBOX, self.folder / "program", place, proposal, run,
-            seed=99, trained_seed=100 + number, slot=NOWHERE, allowance=granted,
-            baseline=TrialDir(self.folder / "trials/0000"), baseline_seed=100, lent=self.baseline.score,
+        (first,) = self.baseline.runs
+        control = controlled(
+            self.environment, self.folder / "program", self.folder, proposal, run, self.baseline.score,
+            seconds=first.seconds, seed=99, units=100 + number, baseline_units=100, allowance=granted,
         )  # fmt: skip
         return JudgedTrial(number, proposal, (run,), score), control
 
@@ -202,7 +200,7 @@ def test_red_team_nothing_is_gained_by_learning_cartpole_while_it_is_judged(nigh
         assert why in (tried.score.error or "").splitlines()[0]
         return
     verdict = weigh(night.history, night.environment, Greedy(), tried)
-    if isinstance(verdict, NeedsControl):
+    if isinstance(verdict, Untrained):
         verdict = weigh(night.history, night.environment, Greedy(), replace(tried, control=control))
     assert isinstance(verdict, Verdict) and verdict.kind == "discard" and why in verdict.reason, (verdict, control)
 

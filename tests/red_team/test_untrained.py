@@ -9,17 +9,15 @@ from pathlib import Path
 import pytest
 
 import environments
-from tasks.cache_key import At
-from tasks.decide import NeedsControl, weigh
+from tasks.decide import Untrained, weigh
 from tasks.deciding.values import JudgedTrial
 from tasks.evaluate import judge_run
-from tasks.machine.slots import NOWHERE
 from tasks.rules.greedy import Greedy
 from tasks.store.ledger import freeze
 from tasks.store.workspace import TrialDir
 from tasks.train import run_program
 from tasks.trial import Proposal, Trial, Verdict
-from tasks.untrained_control import untrained
+from tests.support.controls import controlled
 from tests.support.toy import SANDBOX
 
 PRELUDE = """\
@@ -107,26 +105,11 @@ def test_red_team_a_program_that_is_good_without_training_is_not_kept(
     score = judge_run("untrained/1", environment, SANDBOX, place, run, seed=2)
     assert score.value is not None and score.value > good, score
 
-    control = untrained.fn.__wrapped__(
-        At("untrained", "d", 1),
-        environment,
-        SANDBOX,
-        frozen,
-        place,
-        proposal,
-        run,
-        seed=3,
-        trained_seed=2,
-        slot=NOWHERE,
-        allowance=None,
-        baseline=TrialDir(tmp_path / "trials/0000"),
-        baseline_seed=2,
-        lent=score,
-    )
+    control = controlled(environment, frozen, tmp_path, proposal, run, score, seed=3, units=2, baseline_units=2)
     first = type(score)(baseline, higher_is_better=True)
     history = (Trial(0, 1, 0, proposal, (run,), first, Verdict("keep", "the baseline", "provisional")),)
     tried = JudgedTrial(1, proposal, (run,), score)
-    assert isinstance(weigh(history, environment, Greedy(), tried), NeedsControl), "it would be kept"
+    assert isinstance(weigh(history, environment, Greedy(), tried), Untrained), "it would be kept"
     verdict = weigh(history, environment, Greedy(), replace(tried, control=control))
     assert isinstance(verdict, Verdict)
     assert verdict.kind == "discard" and verdict.reason.startswith("not learned"), (verdict, control)

@@ -11,7 +11,7 @@ import pytest
 
 from environments.plugins import Refused
 from flows.cli.seeing.verbs import report
-from flows.engine.run_certificate import store
+from flows.engine.certifying import store
 from flows.report import campaign_index
 from flows.report.campaign_index import CampaignRow, rows, write_index
 from flows.report.write import write_report
@@ -65,7 +65,7 @@ def test_an_empty_home_has_an_index_too(home: Path) -> None:
 def test_a_campaign_that_was_killed_since_is_told_by_its_directory(tmp_path: Path, home: Path) -> None:
     history = search(4, cancels=False)
     ledger = stored(created(tmp_path), history[:3])
-    with campaign_lock.Life(ledger):
+    with campaign_lock.CampaignLock(ledger):
         write_report(ledger)
         assert [row.state for row in rows()] == ["running"]
         assert not (home / "index.html").exists(), "a running campaign's report alone does not write the index"
@@ -78,7 +78,7 @@ def test_a_campaign_that_was_resumed_since_runs(tmp_path: Path, home: Path) -> N
     ledger = stored(created(tmp_path), search(3, cancels=False))
     write_report(ledger, FINISHED)
     before = [row.state for row in rows()]
-    with campaign_lock.Life(ledger):
+    with campaign_lock.CampaignLock(ledger):
         assert [row.state for row in rows()] == ["running"] != before
 
 

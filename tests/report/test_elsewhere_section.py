@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from flows.engine.run_certificate import store
+from flows.engine.certifying import store
 from flows.report import page
 from flows.report.facts import Facts
 from flows.views.artifacts import ELSEWHERE, News, artifacts

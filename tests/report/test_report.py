@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from flows.cli.set_option import parse_settings
-from flows.engine.run_certificate import store
+from flows.engine.certifying import store
 from flows.engine.stopping import NOTHING_LEFT
 from flows.report import page
 from flows.report.charts import Scale
@@ -73,7 +73,7 @@ def points(count: int) -> History:
 
 def test_a_report_answers_the_five_questions_of_a_morning(tmp_path: Path, home: Path) -> None:
     ledger = stored(created(tmp_path), search(12, cancels=False))
-    champion = max(ledger.history(), key=lambda trial: (trial.verdict.kind == "keep", trial.settle))
+    champion = max(ledger.history(), key=lambda trial: (trial.verdict.kind == "keep", trial.order))
     store(ledger, certified(champion.number, [210, 215, 212, 214], [80, 82, 79, 84]))
 
     facts = Facts.of(ledger, FINISHED)

@@ -198,7 +198,7 @@ def test_nothing_can_be_changed(served: Served, method: str) -> None:
 
 def test_a_page_is_as_fresh_as_its_file_and_comes_again_while_its_campaign_runs(served: Served) -> None:
     assert "refresh" not in served.ask("/n/report.html").headers
-    with campaign_lock.Life(served.ledger):
+    with campaign_lock.CampaignLock(served.ledger):
         (served.ledger.path / "report.html").write_text("<p>fresh</p>")
         answer = served.ask("/n/report.html")
 

@@ -111,7 +111,7 @@ def test_what_judges_draw_cannot_be_worked_out_from_a_training_seed(tmp_path: Pa
     one, two = created(tmp_path, "one", seed=3), created(tmp_path, "two", seed=3)
 
     def drawn(ledger: Ledger, purpose: str) -> int:
-        return ledger.seed(purpose, ledger.at(4))  # type: ignore[arg-type]
+        return ledger.seed(purpose, ledger.key(4))  # type: ignore[arg-type]
 
     assert drawn(one, "train") == drawn(two, "train") and drawn(one, "propose") == drawn(two, "propose")
     assert drawn(one, "search") != drawn(two, "search") and drawn(one, "control") != drawn(two, "control")

@@ -299,7 +299,7 @@ def test_history_is_in_the_order_in_which_trials_were_decided(tmp_path: Path) ->
     for score in (3.0, None, 2.0):
         history += (decided(history, score, {"x": 1.0}),)
     for trial, settle in zip(history, (0, 2, 1), strict=True):
-        text = workspace.TRIAL.dump_json(dataclasses.replace(trial, settle=settle)).decode()
+        text = workspace.TRIAL.dump_json(dataclasses.replace(trial, order=settle)).decode()
         write_atomic(ledger.place(trial.number).trial, text)
     ledger.place(3).workspace.mkdir(parents=True)
     assert [trial.number for trial in ledger.history()] == [0, 2, 1]

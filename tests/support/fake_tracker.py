@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tasks.certifying.certificate import Certificate
-from tasks.record import settle
+from tasks.record import record
 from tasks.store.ledger import Ledger
 from tasks.tracking.connection import RecordRejected, Unreachable
 from tasks.tracking.interface import Tracker
@@ -100,7 +100,8 @@ def settled(ledger: Ledger, history: History) -> Trial:
     number = len(history)
     ledger.place(number).workspace.mkdir(parents=True)
     trial = decided(history, SCORES[number], {"x": float(number)}, higher_is_better=False)
-    return settle(ledger, history, trial)
+    record(ledger, history, trial)
+    return trial
 
 
 def night(ledger: Ledger, outbox: Outbox, shelf: Shelf, outages: tuple[int, ...] = ()) -> History:

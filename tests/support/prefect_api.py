@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -22,3 +24,12 @@ def refusal(method: str, url: str, body: Any = None, auth: tuple[str, str] | Non
     except httpx.HTTPStatusError as error:
         return error.response
     raise AssertionError(f"{method} {url} is not refused: {answered}")
+
+
+@contextlib.contextmanager
+def prefect_at(url: str) -> Iterator[None]:
+    """Have the flows and tasks of this process run at that server."""
+    from prefect.settings import PREFECT_API_URL, PREFECT_LOGGING_TO_API_ENABLED, temporary_settings
+
+    with temporary_settings({PREFECT_API_URL: url, PREFECT_LOGGING_TO_API_ENABLED: False}):
+        yield

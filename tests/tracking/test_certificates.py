@@ -18,7 +18,7 @@ from tasks.certifying.certificate import Certificate, Fresh, conclude
 from tasks.certifying.group_design import Arm
 from tasks.certifying.transfer import Conditions
 from tasks.describe import caution
-from tasks.record import COLUMNS, reconcile, rewrite, settle
+from tasks.record import COLUMNS, reconcile, record, rewrite
 from tasks.store.ledger import CERTIFICATE, Ledger
 from tasks.system.files import write_atomic
 from tasks.tracking.campaign_run import campaign_note, summary_points
@@ -78,7 +78,7 @@ def certificate(
 
 
 def history_of(*trials: Trial) -> History:
-    return tuple(replace(trial, number=number, settle=number) for number, trial in enumerate(trials))
+    return tuple(replace(trial, number=number, order=number) for number, trial in enumerate(trials))
 
 
 NIGHT = history_of(make_trial(value=200.0), make_trial(kind="discard", value=190.0), make_trial(value=350.0))
@@ -138,7 +138,7 @@ def test_a_trial_of_several_runs_is_one_line_over_all_of_them(ledger: Ledger) ->
     trial = several_runs()
     reconcile(ledger)
     ledger.place(0).workspace.mkdir(parents=True)
-    settle(ledger, (), trial)
+    record(ledger, (), trial)
     (line,) = results(ledger)
     assert (line["score"], line["n"], line["se"]) == ("310.0", "3", "")
     assert (line["seconds"], line["steps"], line["peak_memory_gb"]) == ("60.0", "300", "3.0")

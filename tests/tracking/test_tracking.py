@@ -292,7 +292,7 @@ def logged_night(store: Mlflow, campaign: CampaignRecord, folder: Path, *scores:
     for number, value in enumerate(scores):
         better = value is not None and value > max((t.score.utility for t in history), default=0)
         kind: VerdictKind = "crash" if value is None else "keep" if better else "discard"
-        trial = replace(make_trial(number, kind, value), settle=number, wall_seconds=18.0 + number)
+        trial = replace(make_trial(number, kind, value), order=number, wall_seconds=18.0 + number)
         history += (trial,)
         store.log_trial(campaign, trial, TrialFiles(folder / "gone"))
         store.log_progress(campaign, trial, history, ())
@@ -339,7 +339,7 @@ def test_a_mark_that_a_kill_left_behind_is_taken_away(store: Mlflow, campaign: C
 def test_a_champion_that_waits_to_be_sent_is_marked_when_it_comes(
     store: Mlflow, campaign: CampaignRecord, tmp_path: Path
 ) -> None:
-    first, second = (replace(make_trial(n, "keep", 100.0 + n), settle=n) for n in range(2))
+    first, second = (replace(make_trial(n, "keep", 100.0 + n), order=n) for n in range(2))
     for trial, expected in [(first, []), (second, ["1"])]:
         store.log_trial(campaign, trial, TrialFiles(tmp_path / "gone"))
         store.log_progress(campaign, trial, (first, second), ())

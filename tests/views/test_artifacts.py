@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from flows.engine.run_certificate import store
+from flows.engine.certifying import store
 from flows.report.write import write_report
 from flows.views import certificate_page
 from flows.views.artifacts import SEND_SECONDS, Artifacts, champion_page, key, table

@@ -11,7 +11,7 @@ import pytest
 
 from environments.plugins import Refused
 from flows.cli.seeing.verbs import status
-from flows.engine.run_certificate import store
+from flows.engine.certifying import store
 from flows.views.dataframe import load_history, load_runs
 from tasks.certifying.transfer import Conditions
 from tasks.record import COLUMNS, reconcile

@@ -21,9 +21,9 @@ from flows.views.follow import CampaignWatch, Follower
 from flows.views.live_model import Certifying, UnderWay, campaign_progress, run_seconds, runs_of_a_trial
 from tasks.machine import slots as machine_slots
 from tasks.machine.slots import Slots
-from tasks.record import reconcile, settle
+from tasks.record import reconcile, record
 from tasks.store import approval, workspace
-from tasks.store.campaign_lock import Life
+from tasks.store.campaign_lock import CampaignLock
 from tasks.store.ledger import Ledger
 from tasks.system.commands import identity
 from tasks.system.files import write_atomic
@@ -264,7 +264,7 @@ def decide(ledger: Ledger, score: float | None) -> None:
     history = ledger.history()
     params = json.loads(ledger.place(len(history)).proposal.read_text())["params"]
     ledger.place(len(history)).workspace.mkdir(exist_ok=True)
-    settle(ledger, history, tried(history, score, params=params, higher_is_better=False))
+    record(ledger, history, tried(history, score, params=params, higher_is_better=False))
 
 
 def campaign(tmp_path: Path, name: str = "n") -> Ledger:
@@ -319,7 +319,7 @@ def test_trials_that_run_at_once_are_all_seen(tmp_path: Path) -> None:
     assert [trial.curve.points[-1].value for trial in scene.under_way] == [1.0, 2.0]
     ledger.place(2).workspace.mkdir(exist_ok=True)
     second = dataclasses.replace(tried(scene.history, 2.0, params={"x": 1.0}, higher_is_better=False), number=2)
-    settle(ledger, scene.history, second)
+    record(ledger, scene.history, second)
     scene = follower.look(time.time())
     assert ([trial.number for trial in scene.under_way], len(scene.history)) == ([1], 2)
 
@@ -434,7 +434,7 @@ def test_who_holds_each_slot_is_read_from_its_locks(tmp_path: Path, monkeypatch:
     slots = Slots(tmp_path, cpu_slots=3, folder=tmp_path / "locks")
     ledger.event("slots", locks=slots.locks)
     ledger.event("slot", number=0, slot="cpu-0")
-    with subprocess.Popen(["sleep", "60"]) as other, Life(ledger), slots.hold() as held:
+    with subprocess.Popen(["sleep", "60"]) as other, CampaignLock(ledger), slots.hold() as held:
         ledger.event("slots", locks=slots.locks)
         ledger.event("slot", number=0, slot=held.name)
         stranger, dead = f"{other.pid} {identity(other.pid)}", f"{other.pid} another boot"

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from environments.metric_guards import Guard
-from flows.engine import run_certificate
+from flows.engine import certifying
 from flows.views import certificate_page, overview, tables, terminal
 from flows.views.artifacts import News, artifacts, champion_page, table
 from flows.views.status import document, summary
@@ -55,7 +55,7 @@ def ended(
         place = ledger.place(trial.number)
         write_atomic(place.trial, workspace.TRIAL.dump_json(trial).decode())
     for certificate in certificates:
-        run_certificate.store(ledger, certificate)
+        certifying.store(ledger, certificate)
     ledger.event("life", pid=1)
     if state:
         ledger.event("end", state=state, reason="all 2 trials done")

@@ -12,7 +12,6 @@ from environments.plugins import Refused
 from flows.cli.arguments import parse_params, placed, read_diff, read_text
 from flows.cli.set_option import overrides_only
 from tasks.editing.edits import EditFailed, apply_edit
-from tasks.proposing.validation import originals
 from tasks.sandbox import outputs
 from tasks.store import calibration
 from tasks.store.ledger import Ledger, campaigns
@@ -118,6 +117,8 @@ def lay_out(side: Side, environment: Environment, baseline: Path, target: Path) 
     Raises:
         Refused: its edit does not apply, or a trial's program is no longer there as it ran.
     """
+    from tasks.proposing.validation import originals  # imports Prefect, which reads its settings then
+
     source = side.ledger.program if side.ledger else baseline
     if side.trial and side.ledger:
         _copy_of_trial(side.ledger, side.trial, target)

@@ -12,7 +12,6 @@ from flows.cli.running import single_run
 from flows.cli.set_option import overrides_only
 from flows.views import terminal
 from tasks.numbers import number
-from tasks.proposing.validation import originals
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TrialDir
 from tasks.system.home import home
@@ -35,8 +34,9 @@ def attempt(
     ledger = Ledger.open(campaign) if campaign else None
     from flows.server.server_process import settle_in
 
-    settle_in(home())
+    settle_in(home())  # before Prefect, which these import
     from flows.spec.environment import checked_environment
+    from tasks.proposing.validation import originals
 
     if ledger:
         if settings:
