@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import platform
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -67,6 +68,8 @@ class Bench:
         self._price = usd_per_hour
         self._turns = threading.Semaphore(parallel)
         self._waits: list[tuple[int, float, float]] = []
+        self._busy: set[TaskKey] = set()
+        self._closed = False
 
     def seed(self, purpose: Purpose, key: TaskKey) -> int:
         return self.ledger.seed(purpose, key)
@@ -85,7 +88,10 @@ class Bench:
         while not self._turns.acquire(timeout=POLL_SECONDS):
             interrupt.check()
         try:
-            with self.slots.hold(lambda words: ledger.event("waiting", number=key.number, who=words)) as slot:
+            with (
+                self.under_way(key),
+                self.slots.hold(lambda words: ledger.event("waiting", number=key.number, who=words)) as slot,
+            ):
                 self._waits.append((key.number, began, clock()))
                 where = {"number": key.number, "slot": slot.name} | ({"on": platform.node()} if self.launched else {})
                 ledger.event("slot", **where, **({"usd_per_hour": self._price} if self._price else {}))
@@ -96,6 +102,24 @@ class Bench:
                     ledger.event("slot free", **where, **proof, **slot.use)
         finally:
             self._turns.release()
+
+    @contextmanager
+    def under_way(self, key: TaskKey) -> Iterator[None]:
+        """Make a run within the block, which `close` waits for. Raises KeyboardInterrupt on a bench that is closed."""
+        if self._closed:
+            raise KeyboardInterrupt
+        self._busy.add(key)
+        try:
+            yield
+        finally:
+            self._busy.discard(key)
+
+    def close(self) -> None:
+        """End the runs that are under way, and let no other begin: nobody needs them."""
+        self._closed = True
+        with interrupt.asked():
+            while self._busy:
+                time.sleep(POLL_SECONDS)
 
     def waited(self, number: int) -> float:
         """Seconds in which a run of a trial waited for a slot; waits at the same time count once."""

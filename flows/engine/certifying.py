@@ -75,8 +75,10 @@ class Question:
         if not self.is_transfer:
             return night.bench
         slots = self.spec.slots(self.environment)
-        price = self.spec.advanced.usd_per_hour
-        return Bench(self.ledger, self.spec.isolation, slots, self.spec.parallel, self.transfer, self.budget, price)
+        price, parallel = self.spec.advanced.usd_per_hour, self.spec.parallel
+        bench = Bench(self.ledger, self.spec.isolation, slots, parallel, self.transfer, self.budget, price)
+        night.benches.append(bench)
+        return bench
 
 
 def certify_at_the_end(night: Night, stop: Stop, measure: Measure) -> Stop:

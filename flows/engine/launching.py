@@ -103,7 +103,8 @@ def launched(night: Terms, step: Step, bench: Bench, after: Sequence[Task]) -> S
 @task(task_run_name=run_name, cache_policy=NO_CACHE, persist_result=False)
 def launch(key: TaskKey, bench: Bench, request: LaunchRequest, deployment: str) -> None:
     """Have a run of a deployment make a training and its judgement, and return when their results are there."""
-    run_elsewhere(deployment, bench.ledger, request)
+    with bench.under_way(key):
+        run_elsewhere(deployment, bench.ledger, request)
 
 
 def run_elsewhere(launch: str, ledger: Ledger, asked: LaunchRequest) -> None:

@@ -111,7 +111,8 @@ class Night(Terms):
         """What was known when there was last nothing to propose: nobody is asked again before it changes."""
         self.ending: Stop | None = None
         self._show = show
-        self._futures: list[concurrent.futures.Future[Any]] = []
+        self.benches = [self.bench]
+        """Those of certificates in other environments too."""
 
     @property
     def next_order(self) -> int:
@@ -144,7 +145,6 @@ class Night(Terms):
 
     def wait_for(self, futures: Sequence[concurrent.futures.Future[Any]]) -> None:
         """Return when one of these has ended, or after IDLE_SECONDS."""
-        self._futures = [one for one in {*self._futures, *futures} if not one.done()]
         for _ in range(int(IDLE_SECONDS / POLL_SECONDS)):
             interrupt.check()
             if concurrent.futures.wait(futures, POLL_SECONDS, concurrent.futures.FIRST_COMPLETED).done:
@@ -170,10 +170,10 @@ class Night(Terms):
         failed = self.ending.state == "failed"
         return Failed(message=message) if failed else Completed(message=message, data=self.spec.name)
 
-    def end_tasks(self) -> None:
+    def close_benches(self) -> None:
         """End what still runs: of a night that is cut off, nobody needs it."""
-        with interrupt.asked():
-            concurrent.futures.wait(self._futures)
+        for bench in self.benches:
+            bench.close()
 
 
 @contextmanager
@@ -221,7 +221,7 @@ def opened(spec: CampaignSpec, **facts: object) -> Iterator[Night]:
                 try:
                     yield night
                 finally:
-                    night.end_tasks()
+                    night.close_benches()
             ending = night.ending or ASKED
             artifacts.show(night.history, CampaignEnd(ending.state, ending.reason))
             run_log.end(ledger, night.history, ending.reason)
