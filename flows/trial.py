@@ -7,7 +7,6 @@ through Prefect. This flow never takes the campaign's lock, and writes only that
 
 from __future__ import annotations
 
-import json
 import platform
 from collections.abc import Callable
 from dataclasses import replace
@@ -33,7 +32,7 @@ from tasks.launch_request import POLL_SECONDS, REQUEST, VISIBLE_SECONDS, LaunchR
 from tasks.recipes import output, preparing
 from tasks.sandbox.confinement import outside
 from tasks.sandbox.isolation import check_given
-from tasks.store.ledger import FORMAT, Campaign, Ledger, frozen_elsewhere
+from tasks.store.ledger import Ledger, frozen_elsewhere
 from tasks.system import interrupt, orphans
 from tasks.system.clock import clock
 from tasks.system.home import home
@@ -74,7 +73,7 @@ def trial(folder: str, request: str, campaign_id: str, runs: str | None = None) 
 
 def measure(path: Path, asked: LaunchRequest) -> None:
     """Do one run of the campaign in `path`, on this machine. Refused if the campaign uses another directory."""
-    ledger = open_at(path)
+    ledger = Ledger.at(path)
     ledger.verify()
     spec = CampaignSpec.of(**{**stored_spec(ledger), "launch": "here", "parallel": 1})
     history, transfer = _history(ledger, asked), None
@@ -100,17 +99,6 @@ def measure(path: Path, asked: LaunchRequest) -> None:
         while not made.waited_for.done():
             interrupt.wait(POLL_SECONDS)
         result_of(made.last_task)
-
-
-def open_at(path: Path) -> Ledger:
-    """The campaign in `path`, independent of this machine's home. Refused if a newer version wrote it."""
-    raw = json.loads((path / "campaign.json").read_text())
-    if raw.get("format", 0) > FORMAT:
-        raise Refused(
-            f"{path}/campaign.json has format {raw['format']}, Nightshift on {platform.node()} reads up to {FORMAT}: "
-            "have one version on all machines"
-        )
-    return Ledger(path, Campaign(**raw))
 
 
 def see_prepared(environment: Environment) -> None:

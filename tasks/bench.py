@@ -106,10 +106,10 @@ class Bench:
     @contextmanager
     def under_way(self, key: TaskKey) -> Iterator[None]:
         """Make a run within the block, which `close` waits for. Raises KeyboardInterrupt on a bench that is closed."""
-        if self._closed:
-            raise KeyboardInterrupt
-        self._busy.add(key)
+        self._busy.add(key)  # before the look, so that `close` misses none
         try:
+            if self._closed:
+                raise KeyboardInterrupt
             yield
         finally:
             self._busy.discard(key)

@@ -176,7 +176,11 @@ class Ledger:
         """Open an existing campaign; Refused if there is none of that name, or a newer version wrote it."""
         if not cls.exists(name):
             plugins.require(name, campaigns(), what="campaign")
-        path = home() / name
+        return cls.at(home() / name)
+
+    @classmethod
+    def at(cls, path: Path) -> Ledger:
+        """The campaign in a directory, of whichever home; Refused as in `open`."""
         try:
             raw = json.loads((path / "campaign.json").read_text())
         except ValueError as broken:
