@@ -136,7 +136,6 @@ def _brief(
         keep_rule=night.rule.in_words(history) if proposer.asks else "",
         curves=_curves(ledger, history) if proposer.asks else {},
         traces=place.path,
-        baseline_seed=ledger.seed("train", ledger.key(0, attempt=1)),
     )
 
 

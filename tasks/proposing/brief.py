@@ -131,14 +131,12 @@ class Brief:
     """What some trials reported on the way, by number (tasks/proposing/curves.py)."""
     traces: Path | None = None
     """The folder for traces of requests and answers; None: nothing is kept."""
-    baseline_seed: int = 0
-    """Seed of the baseline's first run, for as long as that is under way."""
 
     @property
     def campaign_seed(self) -> int:
         """The same for all trials of a campaign: the seed of the baseline's first run."""
         first = baseline(self.history)
-        return first.runs[0].seed if first else self.baseline_seed
+        return first.runs[0].seed if first else 0
 
     @property
     def spent(self) -> Usage:
