@@ -22,8 +22,6 @@ Value = int | float | str | bool
 Params = dict[str, Value]
 TIMES = ("seconds", "usage")
 """How long a proposal took, which is not part of its identity."""
-LATER = {"share": 1.0, "promotes": None, "expected": None}
-"""Fields of a proposal that came later, with the values that they have in campaigns begun before."""
 
 VerdictKind = Literal["keep", "discard", "cancelled", "crash"]
 Level = Literal["provisional", "confirmed", "certified"]
@@ -271,8 +269,7 @@ class Trial:
     @cached_property
     def decided(self) -> str:
         """The decision as JSON: proposal, scores and verdict, without times. Cached: every later key needs it."""
-        own = {key: value for key, value in asdict(self.proposal).items() if key not in TIMES}
-        proposal = {key: value for key, value in own.items() if key not in LATER or value != LATER[key]}
+        proposal = {key: value for key, value in asdict(self.proposal).items() if key not in TIMES}
         reruns = ((rerun.of, rerun.score.value) for rerun in self.reruns)
         seen = (self.number, self.attempt, self.order, proposal, self.score.value, self.verdict.kind, *reruns)
         return json.dumps(seen, sort_keys=True)

@@ -63,8 +63,6 @@ ABLATION = TypeAdapter(Ablation)
 RERUNS = TypeAdapter(tuple[Rerun, ...], config=ConfigDict(defer_build=True))
 FIDELITY = TypeAdapter(Fidelity)
 SHORT = "fidelity.json"
-LATER: Mapping[str, object] = {"fidelity": "none"}
-"""Settings that campaigns of earlier versions lack, with their values there: these are no part of the digest."""
 CALIBRATED = "calibration.json"
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 TAKEN = re.compile(r"artifacts|mlflow\.db.*|(index|comparison)\.html")
@@ -389,7 +387,7 @@ def measure(path: Path, environment: Environment, settings: dict[str, object]) -
             "environment": outputs.digest(path / "environment"),
             "program": outputs.digest(path / "program"),
             "judge": judge_digest(environment.judge),
-            **{name: value for name, value in settings.items() if name not in LATER or value != LATER[name]},
+            **settings,
         }
     )
 

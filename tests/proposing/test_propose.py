@@ -296,20 +296,6 @@ def test_an_idea_lies_over_the_champion_of_its_turn_and_its_edit_over_the_progra
     assert (point.params["x"], point.parent, point.edit) == (0.5, 1, edit)
 
 
-def test_a_proposal_once_stored_is_never_made_again(tmp_path: Path) -> None:
-    environment, times = problem(tmp_path), []
-
-    def counts(brief: Brief) -> Suggestion:
-        times.append(1)
-        return says(1.25)(brief)
-
-    desk = desk_of(environment, TrialDir(tmp_path / "night/trials/0001"))
-    brief = brief_of(environment, started(environment), seed=3)
-    ask = propose.propose.fn.__wrapped__
-    found = [ask(None, desk, Scripted(answers=(counts,)), Tpe(), brief) for _ in range(2)]
-    assert found[0] == found[1] and len(times) == 1
-
-
 def test_where_nothing_is_left_to_try_an_outage_is_still_an_outage(tmp_path: Path) -> None:
     still = QUADRATIC[: QUADRATIC.index("[space.x]")] + "[fixed]\nx = 2.5\n"
     environment = environments.load(quadratic(tmp_path / "still", toml=still))
