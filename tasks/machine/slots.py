@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import stat
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -23,6 +24,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from environments.plugins import Refused
 from tasks.machine import gpus
 from tasks.machine.gpus import Gpu
 from tasks.system import interrupt, orphans
@@ -99,11 +101,9 @@ class Slots:
         """Hold one slot while the block runs; wait until one is free. `waiting` is told once who uses the slots.
 
         The first to wait gets the next slot; the order of those behind it is not kept. Raises KeyboardInterrupt when
-        this process was asked to end.
+        this process was asked to end, and PermissionError where another user's folder keeps it from the locks.
         """
-        with suppress(FileExistsError):
-            self.folder.mkdir()
-            self.folder.chmod(0o777)  # for every user, whatever the umask; filelock wants no sticky bit
+        _make(self.folder)
 
         def tell(words: str) -> None:
             nonlocal waiting
@@ -172,6 +172,16 @@ class Slots:
 def cpu_prefix(home: Path) -> str:
     """Prefix of the names of a home's CPU locks."""
     return f"cpu-{hashlib.sha256(os.fsencode(home.resolve())).hexdigest()[:16]}-"
+
+
+def _make(folder: Path) -> None:
+    """Make the folder of the locks, for every user of this machine. Refused when something else is there."""
+    with suppress(FileExistsError):
+        folder.mkdir()
+    if not stat.S_ISDIR(folder.lstat().st_mode):
+        raise Refused(f"{folder} must be a folder for the locks of slots, and is not: remove it")
+    with suppress(PermissionError):  # another user has made it
+        folder.chmod(0o777)  # whatever the umask; in a sticky folder filelock takes no lock of another user
 
 
 def _of_gpus(group: Sequence[Gpu]) -> Slot:

@@ -207,6 +207,12 @@ def test_every_user_of_the_machine_shares_the_slots(one: Slots) -> None:
         pass
 
 
+def test_a_link_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    with pytest.raises(Refused, match="folder"), Slots(tmp_path, folder=tmp_path / "link").hold():
+        pass
+
+
 # What is left of an earlier life
 
 
