@@ -51,7 +51,7 @@ def locks_folder() -> Path:
 
 def holder(lock: str, folder: Path | None = None) -> str:
     """The engine that says to hold a lock; empty if none does, or it is dead."""
-    engine = _noted((folder or locks_folder()) / f"{lock}.holder")
+    engine = noted((folder or locks_folder()) / f"{lock}.holder")
     return engine if orphans.is_alive(engine) else ""
 
 
@@ -139,8 +139,8 @@ class Slots:
         if not all(self._take(name, mine) for name in part.locks):
             return self._held_by(part)
         notes = [self.folder / f"{name}.holder" for name in part.locks]
-        for dead in filter(None, map(_noted, notes)):
-            if left := orphans.end_left_by(dead):
+        for engine in map(noted, notes):
+            if engine and not orphans.is_alive(engine) and (left := orphans.end_left_by(engine)):
                 named = ", ".join(f"{process.pid} ({command_of(process.pid)})" for process in left)
                 return f"{part.name} is still used by processes of an engine that was killed, which do not end: {named}"
         if words := _computing(part):
@@ -190,7 +190,8 @@ def _of_gpus(group: Sequence[Gpu]) -> Slot:
     return Slot(f"gpu-{'-'.join(str(gpu.index) for gpu in group)}", uuids, locks=tuple(locks))
 
 
-def _noted(note: Path) -> str:
+def noted(note: Path) -> str:
+    """The engine that a holder's note names, alive or dead; empty without one."""
     with suppress(OSError, UnicodeDecodeError):  # anybody can write there
         return note.read_text()
     return ""
