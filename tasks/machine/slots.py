@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import stat
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -23,6 +24,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from environments.plugins import Refused
 from tasks.machine import gpus
 from tasks.machine.gpus import Gpu
 from tasks.system import interrupt, orphans
@@ -49,7 +51,7 @@ def locks_folder() -> Path:
 
 def holder(lock: str, folder: Path | None = None) -> str:
     """The engine that says to hold a lock; empty if none does, or it is dead."""
-    engine = _noted((folder or locks_folder()) / f"{lock}.holder")
+    engine = noted((folder or locks_folder()) / f"{lock}.holder")
     return engine if orphans.is_alive(engine) else ""
 
 
@@ -99,11 +101,9 @@ class Slots:
         """Hold one slot while the block runs; wait until one is free. `waiting` is told once who uses the slots.
 
         The first to wait gets the next slot; the order of those behind it is not kept. Raises KeyboardInterrupt when
-        this process was asked to end.
+        this process was asked to end, and PermissionError where another user's folder keeps it from the locks.
         """
-        with suppress(FileExistsError):
-            self.folder.mkdir()
-            self.folder.chmod(0o777)  # for every user, whatever the umask; filelock wants no sticky bit
+        _make(self.folder)
 
         def tell(words: str) -> None:
             nonlocal waiting
@@ -139,8 +139,8 @@ class Slots:
         if not all(self._take(name, mine) for name in part.locks):
             return self._held_by(part)
         notes = [self.folder / f"{name}.holder" for name in part.locks]
-        for dead in filter(None, map(_noted, notes)):
-            if left := orphans.end_left_by(dead):
+        for engine in map(noted, notes):
+            if engine and not orphans.is_alive(engine) and (left := orphans.end_left_by(engine)):
                 named = ", ".join(f"{process.pid} ({command_of(process.pid)})" for process in left)
                 return f"{part.name} is still used by processes of an engine that was killed, which do not end: {named}"
         if words := _computing(part):
@@ -174,13 +174,24 @@ def cpu_prefix(home: Path) -> str:
     return f"cpu-{hashlib.sha256(os.fsencode(home.resolve())).hexdigest()[:16]}-"
 
 
+def _make(folder: Path) -> None:
+    """Make the folder of the locks, for every user of this machine. Refused when something else is there."""
+    with suppress(FileExistsError):
+        folder.mkdir()
+    if not stat.S_ISDIR(folder.lstat().st_mode):
+        raise Refused(f"{folder} must be a folder for the locks of slots, and is not: remove it")
+    with suppress(PermissionError):  # another user has made it
+        folder.chmod(0o777)  # whatever the umask; in a sticky folder filelock takes no lock of another user
+
+
 def _of_gpus(group: Sequence[Gpu]) -> Slot:
     uuids = tuple(gpu.uuid for gpu in group)
     locks = sorted("gpu-" + re.sub(r"[^\w-]", "_", uuid) for uuid in uuids)
     return Slot(f"gpu-{'-'.join(str(gpu.index) for gpu in group)}", uuids, locks=tuple(locks))
 
 
-def _noted(note: Path) -> str:
+def noted(note: Path) -> str:
+    """The engine that a holder's note names, alive or dead; empty without one."""
     with suppress(OSError, UnicodeDecodeError):  # anybody can write there
         return note.read_text()
     return ""

@@ -207,19 +207,25 @@ def test_every_user_of_the_machine_shares_the_slots(one: Slots) -> None:
         pass
 
 
+def test_a_link_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    with pytest.raises(Refused, match="folder"), Slots(tmp_path, folder=tmp_path / "link").hold():
+        pass
+
+
 # What is left of an earlier life
 
 
-@pytest.mark.parametrize("has_keeper", [True, False])
-def test_what_a_killed_engine_left_is_gone_before_the_slot_is_used_again(one: Slots, has_keeper: bool) -> None:
+@pytest.mark.parametrize("before", [signal.SIGCONT, signal.SIGSTOP, signal.SIGKILL])
+def test_what_a_killed_engine_left_is_gone_before_the_slot_is_used_again(one: Slots, before: signal.Signals) -> None:
+    """Its supervisor ends it, unless that was stopped, as a program without a sandbox can, or was killed as well."""
     with another(one, TRAIN) as dead:
         keeper, *programs = map(int, line(dead).split())
         assert line(dead) == "held"
-        if not has_keeper:
-            os.kill(keeper, signal.SIGSTOP)  # as a program without a sandbox can
+        os.kill(keeper, before)
         dead.kill()
         dead.wait()
-    assert has_keeper or all(map(runs, programs))
+    assert before == signal.SIGCONT or any(map(runs, programs))
     with one.hold():
         assert not any(map(runs, (keeper, *programs)))
 
@@ -229,6 +235,7 @@ def test_nothing_of_a_living_engine_is_ended(one: Slots) -> None:
         for _ in range(2):
             with one.hold(give_up):
                 pass
+            (one.folder / f"{one.parts[0].locks[0]}.holder").write_text(orphans.this_engine())
         assert runs(ours.pid)
         ours.kill()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from flows.cli.doctor.machine import Check, gib
 from tasks.machine.gpus import COMMAND, GIB, Gpu, GpuProcess, ask_gpus, ask_holders, can_be_asked, known
-from tasks.machine.slots import cpu_prefix, describe, locks_folder
+from tasks.machine.slots import cpu_prefix, describe, locks_folder, noted
 from tasks.system import orphans
 from tasks.system.commands import Unanswered, command_of
 
@@ -49,7 +49,7 @@ def slots(home: Path) -> Check:
     for note in sorted(locks_folder().glob("*.holder")):
         if not note.stem.startswith((prefix, "gpu-")):
             continue
-        name, engine = note.stem.replace(prefix, "cpu-"), note.read_text()
+        name, engine = note.stem.replace(prefix, "cpu-"), noted(note)
         is_held = orphans.is_alive(engine)
         left = [] if is_held else [process.pid for process in orphans.left_by(engine)]
         details.append({"name": name, "held_by": int(engine.split()[0]) if is_held else None, "left": left})
