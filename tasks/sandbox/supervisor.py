@@ -124,11 +124,7 @@ def _confine(plan: dict[str, Any], supervisor: int) -> None:
         _write("/proc/self/oom_score_adj", "800")  # when memory is short, the trial is killed before its engine
     if plan.get("cores"):
         os.sched_setaffinity(0, plan["cores"])  # inherited by every process of the program
-    for name, most in plan["rlimits"].items():
-        which = getattr(resource, name)
-        hard = resource.getrlimit(which)[1]
-        bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(which, (bound, bound))
+    limit(plan["rlimits"])
     if plan["landlock"] is not None:
         restrict(plan["landlock"], plan["filter"])
     elif plan["filter"]:
@@ -139,6 +135,15 @@ def _confine(plan: dict[str, Any], supervisor: int) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):  # which Python has changed
         signal.signal(number, signal.SIG_DFL)
+
+
+def limit(most: dict[str, int]) -> None:
+    """Set resource limits for good, by their names in `resource`; none above what holds already."""
+    for name, bound in most.items():
+        which = getattr(resource, name)
+        hard = resource.getrlimit(which)[1]
+        bound = bound if hard == resource.RLIM_INFINITY else min(bound, hard)
+        resource.setrlimit(which, (bound, bound))
 
 
 def die_with(parent: int) -> None:
