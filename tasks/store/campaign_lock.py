@@ -2,11 +2,12 @@
 
 A campaign has one life at a time. The kernel frees the lock of a killed one. What it left are the trainings that it
 had started, which the next life finds by their marker and ends before it starts anything, and `holder.json`, which
-says who it was and, by the time of its last change, until when its hours count.
+says who it was, and how long all lives have run. A copy of a campaign so has spent what the campaign had.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import platform
@@ -48,22 +49,21 @@ class CampaignLock:
         self.ledger = ledger
         self._facts = {"flow_run_id": flow_run_id, **facts}
         self._over = threading.Event()
-        self._before = self._started = 0.0
+        self._before = self._started = self._since = 0.0
 
     def __enter__(self) -> CampaignLock:
         self._signals = interrupt.deferred()
         self._lock = FileLock(self.ledger.path / LOCK)
         self._acquire()
-        self._before, self._started = spent(self.ledger), clock()
+        self._before, self._started, self._since = spent(self.ledger), clock(), time.time()
         lives = [event for event in self.ledger.events() if event["event"] in ("life", "end")]
         own = self._facts["flow_run_id"]
         is_resumed = own is not None and bool(lives) and lives[-1].get("flow_run_id") == own
         if not is_resumed:  # a person began this life, so that a request to stop the one before no longer holds
             self._stop_file.unlink(missing_ok=True)
-        whose = {"pid": os.getpid(), "identity": identity(os.getpid()), "host": platform.node()}
-        write_atomic(self.ledger.path / HOLDER, json.dumps({**whose, "started": time.time()}) + "\n")
+        self._note()
         killed = orphans.end(self.ledger.campaign.campaign_id)
-        self.ledger.event("life", **whose, spent_before=round(self._before, 3), **self._facts)
+        self.ledger.event("life", **_own(), spent_before=round(self._before, 3), **self._facts)
         if killed:
             self.ledger.event("orphans", killed=killed)
         self._sweep()
@@ -80,7 +80,8 @@ class CampaignLock:
         self._sweep(own=True)
         self._over.set()
         self._beat.join()
-        os.utime(self.ledger.path / HOLDER)
+        with suppress(OSError):
+            self._note()
         self._lock.release()
         if stopped:
             raise interrupt.StoppedForGood
@@ -140,10 +141,19 @@ class CampaignLock:
     def _stop_file(self) -> Path:
         return self.ledger.path / STOP
 
+    def _note(self) -> None:
+        whose = {**_own(), "started": self._since, "spent": self.spent}
+        write_atomic(self.ledger.path / HOLDER, json.dumps(whose) + "\n")
+
     def _beats(self) -> None:
         while not self._over.wait(BEAT_SECONDS):
             with suppress(OSError):  # a full disk, whose next trial will tell
-                os.utime(self.ledger.path / HOLDER)
+                self._note()
+
+
+def _own() -> dict[str, Any]:
+    """How this process is told from all others."""
+    return {"pid": os.getpid(), "identity": identity(os.getpid()), "host": platform.node()}
 
 
 def is_running(ledger: Ledger) -> bool:
@@ -152,14 +162,15 @@ def is_running(ledger: Ledger) -> bool:
 
 
 def is_held(path: Path) -> bool:
-    """Whether a process holds the campaign with this lock file now."""
-    if not path.is_file():
-        return False
+    """Whether a process holds the campaign with this lock file now. Who asks may not be allowed to write it."""
     try:
-        with FileLock(path, timeout=0):
-            return False
-    except Timeout:
+        with path.open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
         return True
+    return False
 
 
 @contextmanager
@@ -184,7 +195,7 @@ def _running(ledger: Ledger) -> Refused:
 
 
 def holder(ledger: Ledger) -> dict[str, Any]:
-    """pid, its identity, host and start (Unix time) of the life now or the last one; empty without one."""
+    """pid, its identity, host, start (Unix time) and seconds `spent` of the present or last life; empty without one."""
     try:
         return dict(json.loads((ledger.path / HOLDER).read_text()))
     except (FileNotFoundError, ValueError):
@@ -198,19 +209,8 @@ def describe(ledger: Ledger) -> str:
 
 
 def spent(ledger: Ledger) -> float:
-    """Seconds that all lives have run; a killed one counts up to its last heartbeat."""
-    lives = [event for event in ledger.events() if event["event"] == "life"]
-    if not lives:
-        return 0.0
-    with suppress(FileNotFoundError):
-        end: float = (ledger.path / HOLDER).stat().st_mtime
-        return float(lives[-1].get("spent_before", 0.0)) + max(end - float(lives[-1]["time"]), 0.0)
-    return _spent_before(ledger)
-
-
-def _spent_before(ledger: Ledger) -> float:
-    """The same of a campaign of version 0.6, whose lock holds it."""
-    try:
-        return float(json.loads((ledger.path / LOCK).read_text())["spent"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0.0
+    """Seconds that all lives have run; a killed one counts up to its last heartbeat. Version 0.6 has it in the lock."""
+    for file in (HOLDER, LOCK):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            return float(json.loads((ledger.path / file).read_text())["spent"])
+    return 0.0
