@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from flows.engine.runner import Runner
+from tasks.cache_key import At, history_digest, is_kept
+from tasks.store.launch_request import REQUEST, LaunchRequest, alone
 
 from environments.plugins import Refused
 from flows.engine import launching
 from flows.engine.launching import CannotLaunch, run_elsewhere
-from flows.engine.runner import Runner
 from flows.server.api import Api
 from flows.spec.campaign_spec import CampaignSpec
-from tasks.cache_key import At, history_digest, is_kept
-from tasks.store.launch_request import REQUEST, LaunchRequest, alone
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt, orphans
 from tasks.trial import Proposal

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from tests.support.controls import controlled
 
 import environments
 from environments import Environment
@@ -26,7 +27,6 @@ from tasks.store.ledger import freeze
 from tasks.store.workspace import TrialDir
 from tasks.train import run_program
 from tasks.trial import Proposal, Run, Trial, UntrainedControl, Verdict
-from tests.support.controls import controlled
 from tests.support.toy import SANDBOX
 
 IMPORTS = "import json\nimport os\nimport random\nimport time\n\nimport torch._dynamo\n"

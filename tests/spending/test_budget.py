@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from flows.engine.campaign_state import CampaignState
+from flows.engine.redecide import check_pending
 
 from environments.plugins import Refused
 from flows.engine import next_trial
-from flows.engine.campaign_state import CampaignState
-from flows.engine.redecide import check_pending
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spending.budget import FORMER_FILE, CampaignBudget, check_budget
 from flows.spending.summary import parts
