@@ -139,11 +139,6 @@ def test_what_was_cut_off_is_resumed_and_nothing_else(server: str, tmp_path: Pat
         set_state(server, runs[name], "CANCELLED")
 
 
-def test_a_run_that_is_just_being_resumed_is_not_dead_yet() -> None:
-    last = {"host": platform.node(), "pid": 2**22 + 1, "time": time.time() - 600}
-    assert not zombies.is_dead(last, since=time.time() - 5), "its next life has not begun"
-    assert zombies.is_dead(last, since=time.time() - zombies.BEGIN_SECONDS - 1)
-
 
 def test_a_run_that_is_taken_for_dead_says_that_it_lives_unless_a_person_cancels_it(server: str) -> None:
     from prefect.settings import PREFECT_API_URL, temporary_settings
