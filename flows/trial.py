@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from prefect import State, flow
 from prefect.states import Completed
@@ -29,18 +28,15 @@ from tasks.cache_key import history_digest
 from tasks.recipes import output, preparing
 from tasks.sandbox.confinement import outside
 from tasks.sandbox.isolation import check_given
-from tasks.store.launch_request import POLL_SECONDS, REQUEST, VISIBLE_SECONDS, LaunchRequest, alone
-from tasks.store.ledger import FORMAT, Campaign, Ledger, frozen_elsewhere
+from tasks.store.launch_request import REQUEST, LaunchRequest, alone, once_visible
+from tasks.store.ledger import Campaign, Ledger, frozen_elsewhere
 from tasks.store.workspace import TrialDir
 from tasks.system import interrupt, orphans
-from tasks.system.clock import clock
 from tasks.system.home import home
 
 if TYPE_CHECKING:
     from environments import Environment
     from tasks.trial import History
-
-T = TypeVar("T")
 
 
 @flow(name=FLOW, persist_result=False)
@@ -56,12 +52,13 @@ def trial(folder: str, request: str, campaign_id: str, runs: str | None = None) 
     """
     path = Path(runs, Path(folder).name) if runs else Path(folder)
     with cancellable(), interrupt.deferred():
-        asked = _visible(
-            lambda: _requested(path / request, campaign_id),
-            f"{path / request} on {platform.node()} is not what the campaign in {folder} asks for, or not there: both "
-            "machines need the same storage. Mount it here under the same path, or set the deployment's parameter "
-            "`runs` to the directory that holds the campaigns here (docs/work-pools.md)",
-        )
+        asked = once_visible(lambda: _requested(path / request, campaign_id))
+        if asked is None:
+            raise Refused(
+                f"{path / request} on {platform.node()} is not what the campaign in {folder} asks for, or not there: "
+                "both machines need the same storage. Mount it here under the same path, or set the deployment's "
+                "parameter `runs` to the directory that holds the campaigns here (docs/work-pools.md)"
+            )
         with alone(path / asked.place):
             if not asked.is_done(path / "results"):
                 orphans.end(replace(asked.at, launched=True).marker)
@@ -69,12 +66,21 @@ def trial(folder: str, request: str, campaign_id: str, runs: str | None = None) 
     return Completed(message=f"{asked.name}: done on {platform.node()}")
 
 
+def _requested(file: Path, campaign_id: str) -> LaunchRequest | None:
+    """The request in a file; None if it is not there, or another campaign's."""
+    try:
+        asked = REQUEST.validate_json(file.read_bytes())
+    except FileNotFoundError:
+        return None
+    return asked if asked.at.campaign_id == campaign_id else None
+
+
 def measure(path: Path, asked: LaunchRequest) -> None:
     """Do one run of the campaign in `path`, on this machine. Refused if the campaign uses another directory."""
     ledger = open_at(path)
     ledger.verify()
     spec = CampaignSpec.of(**{**stored_spec(ledger), "launch": "here", "parallel": 1})
-    history, elsewhere = _history(ledger, asked), None
+    history, elsewhere = _see_history(ledger, asked), None
     if name := asked.elsewhere:
         frozen = environments.load(frozen_elsewhere(path, name) / "environment", {}, name)
         elsewhere = preparing.laid(frozen, path.parent)
@@ -93,56 +99,31 @@ def measure(path: Path, asked: LaunchRequest) -> None:
 
 
 def open_at(path: Path) -> Ledger:
-    """The campaign in `path`, independent of this machine's home. Refused if a newer version wrote it."""
-    raw = json.loads((path / "campaign.json").read_text())
-    if raw.get("format", 0) > FORMAT:
-        raise Refused(
-            f"{path}/campaign.json has format {raw['format']}, Nightshift on {platform.node()} reads up to {FORMAT}: "
-            "have one version on all machines"
-        )
-    return Ledger(path, Campaign(**raw))
+    """The campaign in `path`, independent of this machine's home."""
+    return Ledger(path, Campaign(**json.loads((path / "campaign.json").read_text())))
 
 
 def see_prepared(environment: Environment) -> None:
     """Wait until the prepared files of a recipe are visible here. Refused if they differ from the campaign's."""
-    if environment.prepared:
-        _visible(
-            lambda: output.read(environment.prepared) if environment.prepared else None,
-            f"{environment.prepared} is not there on {platform.node()}: what the recipe of {environment.name} has "
-            "made lies beside the campaigns, so share the whole directory of them",
+    prepared = environment.prepared
+    if prepared and not once_visible(lambda: output.read(prepared)):
+        raise Refused(
+            f"{prepared} is not there on {platform.node()}: what the recipe of {environment.name} has made lies beside "
+            "the campaigns, so share the whole directory of them"
         )
     preparing.compare(environment)
 
 
-def _requested(file: Path, campaign_id: str) -> LaunchRequest | None:
-    """The request in a file; None if it is not there, or another campaign's."""
-    try:
-        asked = REQUEST.validate_json(file.read_bytes())
-    except FileNotFoundError:
-        return None
-    return asked if asked.at.campaign_id == campaign_id else None
-
-
-def _history(ledger: Ledger, asked: LaunchRequest) -> History:
+def _see_history(ledger: Ledger, asked: LaunchRequest) -> History:
     """The trials that the run may know, once they are visible here. Refused if they differ from the campaign's."""
 
-    def known() -> tuple[History] | None:
-        history = ledger.history()[: asked.seen]
-        is_the_same = (ledger.at(asked.at.number, asked.at.part), history_digest(history)) == (asked.at, asked.history)
-        return (history,) if is_the_same else None
+    def is_there() -> bool:
+        known = ledger.at(asked.at.number, asked.at.part), history_digest(ledger.history()[: asked.seen])
+        return known == (asked.at, asked.history)
 
-    return _visible(
-        known,
-        f"{ledger.trials} on {platform.node()} is not what the campaign knows that asked for {asked.at}, after "
-        f"{asked.seen} trials: see that both machines have the same storage, and the same version",
-    )[0]
-
-
-def _visible(look: Callable[[], T | None], absent: str) -> T:
-    """What another machine has written, once it can be seen here. Refused in these words if that takes too long."""
-    deadline = clock() + VISIBLE_SECONDS
-    while (found := look()) is None:
-        if clock() > deadline:
-            raise Refused(absent)
-        interrupt.wait(POLL_SECONDS)
-    return found
+    if not once_visible(is_there):
+        raise Refused(
+            f"{ledger.trials} on {platform.node()} is not what the campaign knows that asked for {asked.at}, after "
+            f"{asked.seen} trials: see that both machines have the same storage, and the same version"
+        )
+    return ledger.history()[: asked.seen]
