@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import signal
 import subprocess
 import sys
@@ -137,7 +136,6 @@ def test_what_was_cut_off_is_resumed_and_nothing_else(server: str, tmp_path: Pat
     assert resuming.resume_cut_off(server, None) == []
     for name in ("left", "crashed", "stranger"):
         set_state(server, runs[name], "CANCELLED")
-
 
 
 def test_a_run_that_is_taken_for_dead_says_that_it_lives_unless_a_person_cancels_it(server: str) -> None:

@@ -79,12 +79,8 @@ def api(server: str) -> Iterator[Api]:
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look often, and wait for nobody for long."""
-    for name, seconds in (
-        ("POLL_SECONDS", 0.05),
-        ("POOL_SECONDS", 0.0),
-        ("VISIBLE_SECONDS", 0.3),
-        ("PAUSE_SECONDS", 0.0),
-    ):
+    monkeypatch.setattr(launch_request, "VISIBLE_SECONDS", 0.3)
+    for name, seconds in (("POLL_SECONDS", 0.05), ("POOL_SECONDS", 0.0), ("PAUSE_SECONDS", 0.0)):
         monkeypatch.setattr(launching, name, seconds)
 
 
@@ -317,20 +313,19 @@ def test_a_run_that_is_done_under_another_path_and_home_comes_back_to_its_campai
     api: Api, ledger: Ledger, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The flow itself, as a worker runs it: the campaign's directory is mounted elsewhere there."""
-    from flows import trial
+    from flows.trial import trial
 
-    monkeypatch.setattr(trial, "VISIBLE_SECONDS", 0.3)
     at, mounted = ledger.at(0), tmp_path / "mnt"
     mounted.symlink_to(home)
     what = asked(at)
     what.write(ledger.path)
     monkeypatch.setenv("NIGHTSHIFT_HOME", str(tmp_path / "machine"))
     facts = {"folder": f"/campaigns/{ledger.path.name}", "request": what.file}
-    wrong = trial.trial(**facts, campaign_id=at.campaign_id, return_state=True)
+    wrong = trial(**facts, campaign_id=at.campaign_id, return_state=True)
     assert wrong.is_failed() and "/campaigns/night" in str(wrong.message)
-    other = trial.trial(**facts, campaign_id="another", runs=str(mounted), return_state=True)
+    other = trial(**facts, campaign_id="another", runs=str(mounted), return_state=True)
     assert other.is_failed() and "same storage" in str(other.message)
-    state = trial.trial(**facts, campaign_id=at.campaign_id, runs=str(mounted), return_state=True)
+    state = trial(**facts, campaign_id=at.campaign_id, runs=str(mounted), return_state=True)
     assert state.is_completed(), state.message
     monkeypatch.setenv("NIGHTSHIFT_HOME", str(home))
     spec = CampaignSpec.of(environment=str(tmp_path / "quad"), name="night", rule="greedy", launch="gpu-pear")
