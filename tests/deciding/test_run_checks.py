@@ -336,7 +336,12 @@ def trained(folder: Path, name: str, content: str, **changes: Any) -> Run:
 
 
 def believed(
-    environment: Environment, history: History, proposal: Proposal, run: Run, folder: Path, siblings: tuple[Run, ...] = ()
+    environment: Environment,
+    history: History,
+    proposal: Proposal,
+    run: Run,
+    folder: Path,
+    siblings: tuple[Run, ...] = (),
 ) -> Run:
     """The run as a campaign takes it, after both checks."""
     alone = run_checks.plausible(environment, run, folder)
