@@ -44,7 +44,7 @@ test-all: setup ## all tests but those of containers
 test-docker: setup ## trials in containers of a Docker daemon of its own, as root; DOCKER_TEST_DATA=FOLDER keeps the image
 	$(BIN)/python -m pytest -rs -m docker tests/containers
 
-test-slurm: setup ## trials as jobs of a real Slurm: apt-get install --no-install-recommends slurm-wlm munge
+test-slurm: setup ## trials that srun starts in a real Slurm: apt-get install --no-install-recommends slurm-wlm munge
 	$(BIN)/python -m pytest -m '' -rs tests/campaign/test_slurm.py
 
 test-postgres: setup ## campaigns side by side on a real PostgreSQL: apt-get install postgresql

@@ -62,8 +62,6 @@ BENCHMARKS = {
     "start": Benchmark("1 min", "--rounds 1 --trainings 1"),
     "text_judge": Benchmark("5 min", "--rounds 1 --batches 64 --base-steps 20"),
     "trial_overhead": Benchmark("5 min", "--trials 8"),
-    "warm_kills": Benchmark("10 min", "--kills 5 --modules json"),
-    "warm_start": Benchmark("2 min", "--rounds 1 --environment cartpole --level none"),
 }
 
 

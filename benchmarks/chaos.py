@@ -41,7 +41,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -53,7 +53,6 @@ from rich.table import Table
 from benchmarks import lives
 from benchmarks.lives import Life, Server
 from benchmarks.sameness import is_equal, is_equal_but, is_in_order, said
-from tasks.machine import slot_locks
 from tasks.machine.slots import Slots
 from tasks.store.ledger import Ledger
 from tasks.system.daemon import free_port
@@ -267,18 +266,19 @@ def twice_in_mlflow(database: Path) -> list[str]:
 
 
 def slots_held(home: Path) -> int:
-    """Slots of this home's that cannot be had: somebody holds the lock, or is still behind the fence."""
-    slots, held = Slots(home), 0
-    for name in (lock for part in slots.parts for lock in part.locks):
-        if not (slots.folder / f"{name}.lock").exists():  # nobody ever had it
-            continue
-        lock = slot_locks.take(slots.folder / f"{name}.lock")
-        fence = slot_locks.open_fence(slots.folder / f"{name}.fence")
-        held += lock is None or not slot_locks.put_up(fence)
-        os.close(fence)
-        if lock is not None:
-            slot_locks.release(lock)
-    return held
+    """Slots of this home's that cannot be had: somebody holds a lock, or what was left there does not end."""
+    slots = Slots(home)
+
+    def give_up(words: str) -> None:
+        raise InterruptedError(words)
+
+    with ExitStack() as held:
+        for number in range(len(slots.parts)):
+            try:
+                held.enter_context(slots.hold(give_up))
+            except InterruptedError:
+                return len(slots.parts) - number
+    return 0
 
 
 def measure(kills: int, setup: Setup) -> tuple[Figures, list[Chaos]]:

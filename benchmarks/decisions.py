@@ -45,10 +45,10 @@ from tasks.decide import weigh
 from tasks.deciding import fidelity
 from tasks.deciding.champion_estimate import run_sd
 from tasks.deciding.halving import next_rung
-from tasks.deciding.values import BASELINE_RUNS, Again, JudgedTrial
+from tasks.deciding.values import BASELINE_RUNS, JudgedTrial, NeedsRerun
 from tasks.propose import load
 from tasks.rules import Rule
-from tasks.trial import TWENTIETHS, Due, History, Rerun, Run, Trial, Verdict, best
+from tasks.trial import TWENTIETHS, EarlyStop, History, Rerun, Run, Trial, Verdict, best
 
 SPARED = 10
 RUNS_OF = {"ideas": (18, 34, 60), "points": (17, 31, 60)}
@@ -148,7 +148,7 @@ class Campaign:
                 return True
         self.left -= 1
         tried = JudgedTrial(number, proposal, (run,), score)
-        while isinstance(wanted := weigh(self.history, ENVIRONMENT, self.rule, tried), Again):
+        while isinstance(wanted := weigh(self.history, ENVIRONMENT, self.rule, tried), NeedsRerun):
             if self.left < 1 - EPSILON:
                 return False
             self.left -= 1
@@ -171,13 +171,13 @@ class Campaign:
         found = self.world.propose(self.history, self.known)
         return found and found._replace(proposal=replace(found.proposal, share=rung.share))
 
-    def _due(self, run: Run) -> Due | None:
+    def _due(self, run: Run) -> EarlyStop | None:
         if self.canceller is None:
             return None
         for twentieth in range(1, len(run.curve) + 1):
             seen = run.curve[:twentieth]
             if seen[-1] is not None and (reason := self.canceller.look(self.history, seen, higher_is_better=True)):
-                return Due(twentieth / TWENTIETHS, reason, self.world.spares(SPARED))
+                return EarlyStop(twentieth / TWENTIETHS, reason, self.world.spares(SPARED))
         return None
 
     def _run(self, one: Configuration, questions: str = "search", share: float = 1.0) -> tuple[Run, Score]:

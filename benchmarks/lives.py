@@ -324,11 +324,10 @@ def left_over(ledger: Ledger) -> int:
     """Processes of a campaign's trials that are alive, their supervisors among them."""
     name = ledger.campaign.campaign_id
     marked = {process.pid for mark in (name, f"launched/{name}") for process in orphans.marked(mark)}
-    own = name.encode().hex()
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             command = process.cmdline()
-            if supervisor.__file__ in command and own in command[-1]:
+            if supervisor.__file__ in command and name in command[-1]:
                 marked.add(process.pid)
     return len(marked)
 

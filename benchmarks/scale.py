@@ -17,8 +17,8 @@ doubled       trials that were decided twice, or held a slot more often than the
               where the first run began beside the baseline
 left running  processes of trials that are alive at the end; with a pool, its flow runs too
 again         with a pool, runs that were launched more than once
-seconds to    with a pool, median from when a run was asked for until it began: until a worker asked the server, and
-begin         Python had started
+seconds to    with a pool, median from when a trial's first run was asked for until it took a slot: until a worker asked
+begin         the server, and Python had started
 harmed        trials that crashed although nobody killed them, or did not although somebody did
 of linear     work that slots did while there was a trial for every slot (from the baseline's verdict until the last
               trial began), as a share of what so many slots can do. A whole trial is its sleep; a killed one is the
@@ -179,8 +179,9 @@ def figures(options: argparse.Namespace, ledger: Ledger, watch: Watch, flow_runs
     held = Counter(event["number"] for event in slots)
     launches = [event for event in events if event["event"] == "launch"]
     again = {event["run"] for event in launches if event["what"] == "died"}
-    asked = {(event["run"], event["launch"]): event["time"] for event in launches if event["what"] == "asked"}
-    waits = [e["time"] - asked[e["run"], e["launch"]] for e in launches if e["what"] == "began"]
+    asked = {event["trial"]: event["time"] for event in reversed(launches) if event["what"] == "asked"}
+    taken = {event["number"]: event["time"] for event in reversed(slots)}
+    waits = [taken[number] - time for number, time in asked.items()]
     crashed = {trial.number for trial in history if trial.verdict.kind == "crash"}
     runs = {trial.number: trial.runs[0] for trial in history}
     begun = next(event["time"] for event in events if event["event"] == "settled" and event["trial"] == 0)

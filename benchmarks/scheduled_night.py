@@ -21,7 +21,6 @@ import psutil
 
 from benchmarks.campaigns import WITHOUT_END, CommandFailed, commit, machine, nightshift, surroundings, today
 from benchmarks.lives import wait_for_answer
-from benchmarks.trial_processes import TEMPLATE
 from environments.space import Value
 from flows.server import server_process
 from flows.server.api import Api
@@ -231,8 +230,8 @@ class ScheduledNight:
     def _kill_training(self) -> tuple[float, int, str]:
         """Kill the busiest process of the run under way, which may be one of the certificate."""
         marker = json.loads((self.place / "campaign.json").read_text())["campaign_id"]
-        self.until(lambda: _programs(marker), 600, "a run under way")
-        processes = {process.pid: _busy(process) for process in _programs(marker)}
+        self.until(lambda: orphans.marked(marker), 600, "a run under way")
+        processes = {process.pid: _busy(process) for process in orphans.marked(marker)}
         if not processes:
             return 0.0, 0, "the run had just ended"
         before = self._begun_runs()
@@ -304,15 +303,6 @@ class ScheduledNight:
         if self.mlflow is not None and self.mlflow.poll() is None:
             os.killpg(self.mlflow.pid, signal.SIGKILL)
             self.mlflow.wait()
-
-
-def _programs(campaign: str) -> list[psutil.Process]:
-    """The processes of a campaign's programs; not those that have imported packages ahead, which are no trial's."""
-    found = []
-    for process in orphans.marked(campaign):
-        with contextlib.suppress(psutil.Error):
-            found += [process] if process.environ().get(orphans.MARKER) != f"{campaign}/{TEMPLATE}" else []
-    return found
 
 
 def _busy(process: psutil.Process) -> float:

@@ -3,10 +3,8 @@
     python -m benchmarks.size [--trials 1080] [--more 12] [--json]
 
 The ledger is made without training: proposals drawn at random, a program's few files, scores of a made-up problem
-(benchmarks/problems.py) with noise, all through the writers that campaigns use, decided by rule `certify`. Its first
-resume, with one trial more, also stores the results of the newest trials, as they would be there; what is
-measured is the second one, with `--more` trials. It shows ten decided trials again, the most that a life ever does
-(flows/engine/chaining.py). The same is done side by side with a campaign of 25 trials.
+(benchmarks/problems.py) with noise, all through the writers that campaigns use, decided by rule `certify`. What is
+measured is its second resume, with `--more` trials. The same is done side by side with a campaign of 25 trials.
 
 Wall time depends on what else the machine does; processor time (of the command and its children) hardly does.
 """
@@ -40,7 +38,7 @@ from environments.score import Score
 from environments.space import Float, Int
 from flows.server import server_process
 from flows.views.status import document
-from tasks.deciding.values import Again, JudgedTrial
+from tasks.deciding.values import JudgedTrial, NeedsRerun
 from tasks.sandbox import outputs
 from tasks.store import workspace
 from tasks.store.ledger import Ledger, machine
@@ -124,7 +122,7 @@ def write_environment(folder: Path) -> Path:
 def make(problem: Path, name: str, count: int) -> tuple[Ledger, Figures]:
     """A campaign with so many decided trials besides its baseline, and what it took to settle the last of them."""
     from flows.spec.campaign_spec import CampaignSpec
-    from tasks.record import settle
+    from tasks.record import record
 
     spec = CampaignSpec.of(environment=str(problem), name=name, seed=0, tracking="off", trials=count, hours=1000)
     ledger, draw = spec.open(), random.Random(0)
@@ -133,7 +131,7 @@ def make(problem: Path, name: str, count: int) -> tuple[Ledger, Figures]:
     for number in range(count + 1):
         trial = decided(ledger, history, number, draw, spec)
         began = time.perf_counter()
-        history = (*history, settle(ledger, history, trial))
+        history = record(ledger, history, trial)
         outbox.add(trial)
         outbox.drain()
         seconds.append(time.perf_counter() - began)
@@ -154,7 +152,7 @@ def decided(ledger: Ledger, history: History, number: int, draw: random.Random, 
     tried = JudgedTrial(number, proposal, (run,), score)
     wanted = weigh(history, ledger.environment, spec.loaded_rule, tried)
     while not isinstance(wanted, Verdict):
-        assert isinstance(wanted, Again)
+        assert isinstance(wanted, NeedsRerun)
         of = proposal if wanted.of == number else history[wanted.of].proposal
         again = trained(ledger, number, of, draw, f"again-{len(tried.reruns) + 1}")
         tried = replace(tried, reruns=(*tried.reruns, Rerun(wanted.of, *again)))

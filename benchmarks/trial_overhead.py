@@ -36,7 +36,6 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from flows.engine.chaining import CHUNK
 from flows.server import server_process
 from flows.views.follow import CampaignWatch
 from tasks.sandbox.child_environment import child_environment
@@ -82,19 +81,18 @@ class Stopwatch:
     _cpu: float = 0.0
 
     def attach(self) -> None:
-        from flows.engine import campaign_state
-        from tasks import decide, evaluate, propose, train
+        import flows.campaign as story
         from tasks.record import record
 
-        for task in (propose.propose, train.train, evaluate.evaluate, decide.decide):
-            task.task.on_completion(lambda task, task_run, state: self.ended(task.name))
+        for task in (story.propose, story.train, story.evaluate, story.decide):
+            task.on_completion(lambda task, task_run, state: self.ended(task.name))
 
         def recorded(*arguments: Any) -> Any:
             trial = record(*arguments)
             self.ended("record")
             return trial
 
-        campaign_state.record = recorded  # type: ignore[attr-defined]  # it is no task, with hooks
+        vars(story)["record"] = recorded  # it is no task, with hooks
 
     def ended(self, step: str) -> None:
         self._steps[step] = time.perf_counter() - self._since
@@ -110,8 +108,8 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=90, help="empty trials of each campaign (90)")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     options = parser.parse_args()
-    if not 8 <= options.trials < CHUNK:  # the trials of one flow run are timed, the baseline with them
-        parser.error(f"--trials must be 8 to {CHUNK - 1}, to compare quarters of one flow run, got {options.trials}")
+    if options.trials < 8:
+        parser.error(f"--trials must be at least 8, to compare quarters of a campaign, got {options.trials}")
     figures = measure(options.trials)
     print(json.dumps(figures, indent=2)) if options.json else show(figures)
 

@@ -16,21 +16,10 @@ from pydantic import Field, model_validator
 
 
 class Machine(Block):
-    """Division of a machine into slots; one training at a time runs in each.
-
-    Example:
-        Load a stored Machine block:
-
-        ```python
-        from blocks.machine import Machine
-
-        machine = Machine.load("BLOCK_NAME")
-        ```
-    """
+    """Division of a machine into slots; one training at a time runs in each."""
 
     _block_type_name = "Nightshift machine"
     _block_type_slug = "nightshift-machine"
-    _description = "Division of a machine into slots; one training at a time runs in each."
 
     gpus: list[list[int]] = Field(
         default_factory=list,

@@ -1,18 +1,18 @@
 """The campaign: propose, train, evaluate, decide, record, until a stop rule applies; then certify the champion.
 
-Each step but the record is a Prefect task whose result is a file in the campaign's directory (tasks/checkpoint.py). So
-this can be killed at any moment and called again: finished steps are read from their files, and only what was under way
-is done again. The only memory is `night.history`: the trials in the order in which they were decided.
+Each task keeps its result as a file, so this can be killed at any moment and called again (tasks/checkpoint.py).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from prefect import State, allow_failure, flow
 from prefect.utilities.annotations import quote  # Prefect passes it on as it is
 
-from flows.engine.attempt import Attempt, Control, Measurement, Step
+from flows.engine.attempt import Attempt, Control, Measurement, Step, Task, controlled
 from flows.engine.certifying import certify_at_the_end
-from flows.engine.launching import launch, request_of
+from flows.engine.launching import launched
 from flows.engine.night import Night, Terms, opened
 from flows.engine.proposing import next_turn
 from flows.engine.stopping import Stop, reached
@@ -23,7 +23,6 @@ from flows.spec.naming import campaign_name, first_after_start, flow_run_name, t
 from flows.spec.refusal import fails_when_refused
 from tasks.bench import Bench
 from tasks.checkpoint import result_in, result_of
-from tasks.control import control
 from tasks.decide import decide
 from tasks.evaluate import evaluate
 from tasks.propose import Nothing, propose
@@ -32,10 +31,7 @@ from tasks.train import train
 
 
 @form
-@flow(
-    name="campaign", flow_run_name=flow_run_name, on_running=[tag], persist_result=True, result_serializer="json",
-    validate_parameters=False,  # CampaignSpec says what is wrong, and where earlier forms had an option
-)  # fmt: skip
+@flow(flow_run_name=flow_run_name, on_running=[tag], validate_parameters=False)  # CampaignSpec says what is wrong
 @fails_when_refused
 def campaign(
     environment: str = "lunar_lander",
@@ -53,15 +49,14 @@ def campaign(
     tracking: str | None = None,
     advanced: Advanced = Advanced(),
 ) -> State[str]:
-    """Improve an environment's program: propose, train, evaluate, decide, until a stop rule applies."""
+    """Improve an environment's program overnight: propose, train, evaluate, decide, and certify the champion."""
     spec = CampaignSpec.of(
         environment=environment, name=campaign_name(name, environment), proposer=proposer, rule=rule,
         cancel=cancel, replicates=replicates, trials=trials, hours=hours, until=first_after_start(until),
         parallel=parallel, launch=launch, seed=seed, tracking=tracking, advanced=advanced,
     )  # fmt: skip
     with opened(spec) as night:
-        stop = search(night)
-        night.close(certify_at_the_end(night, stop, measure))
+        night.close(certify_at_the_end(night, search(night), measure))
     return night.state
 
 
@@ -70,21 +65,16 @@ def search(night: Night, only: int | None = None) -> Stop:
     under_way: list[Attempt] = []
     while True:
         stop = reached(night, under_way, only)
-        while stop is None and len(under_way) < night.spec.parallel:
-            coming = next_attempt(night, under_way)
-            if coming is None:
-                break  # a person, or a trial under way, has to end first
+        while not stop and len(under_way) < night.spec.parallel and (coming := next_attempt(night, under_way)):
             if isinstance(coming, Stop):
                 stop = coming
             else:
                 under_way.append(coming)
         if stop and not under_way:
             return stop
-        night.wait(under_way)
-        for attempt in [one for one in under_way if one.is_idle]:
-            steps = attempt.next_steps(night)  # its training seeds, then the rerun or the control that a verdict needs
-            for step in steps:
-                attempt.add(step, measure(night, step, attempt))
+        for attempt in night.ended(under_way):
+            steps = attempt.next_steps()  # its training seeds, then the rerun or the control that a verdict needs
+            attempt.add((step, measure(night, step, after=attempt.proposed)) for step in steps)
             if not steps:
                 settle(night, attempt)
                 under_way.remove(attempt)
@@ -95,37 +85,26 @@ def next_attempt(night: Night, under_way: list[Attempt]) -> Attempt | Stop | Non
     if again := night.rerun_due(under_way):
         return again
     while turn := next_turn(night, under_way):
-        asked = quote(turn.checks), quote(turn.proposer), quote(turn.fallback), quote(turn.brief)
-        proposed = propose.submit(turn.key, *asked, return_state=False)
-        proposal = result_of(proposed)
-        if isinstance(proposal, Nothing):
+        proposed = propose.submit(turn.key, *map(quote, turn.arguments), return_state=False)
+        if isinstance(proposal := result_of(proposed), Nothing):
             return turn.without(proposal)
         if not turn.waits_for_approval(proposal):
-            return Attempt(night, turn.key, proposal, proposed)
+            return Attempt(night, turn.key, proposal, [proposed])
     return None
 
 
-def measure(night: Terms, step: Step, attempt: Attempt | None = None, bench: Bench | None = None) -> Measurement:
+def measure(night: Terms, step: Step, bench: Bench | None = None, after: Sequence[Task] = ()) -> Measurement:
     """Train once and judge the result: in a slot of this machine, or as a run of the deployment `trial`."""
-    bench, after = bench or night.bench, [attempt.proposed] if attempt and attempt.proposed else []
-    plan, allowance = quote(step.plan), night.allowance(step.plan, bench)
-    if night.spec.launch != "here":  # then the tasks below find their results
-        request = quote(request_of(night, step, bench))
-        after = [launch.submit(step.plan.key, bench, request, night.spec.launch, wait_for=after, return_state=False)]
+    key, plan, bench = step.plan.key, quote(step.plan), bench or night.bench
+    after = launched(night, step, bench, after)  # on another machine: then the tasks below find their results
     if isinstance(step, Control):
-        rest = quote(step.trained), allowance, quote(night.reference)
-        return Measurement(
-            step.plan, control.submit(step.plan.key, bench, plan, *rest, wait_for=after, return_state=False)
-        )
-    early = night.early_stop(step.plan)
-    trained = train.submit(step.plan.key, bench, plan, early, wait_for=after, return_state=False)
-    judged = evaluate.submit(step.plan.key, bench, plan, trained, allowance, return_state=False)
-    return Measurement(step.plan, trained, judged)
+        return controlled(night, step, bench, after)
+    run = train.submit(key, bench, plan, night.early_stop(step.plan), wait_for=after, return_state=False)
+    score = evaluate.submit(key, bench, plan, allow_failure(run), night.allowance(step.plan, bench), return_state=False)
+    return Measurement(step.plan, run, score)
 
 
 def settle(night: Night, attempt: Attempt) -> None:
     """Decide a trial whose runs are complete, and record it."""
-    seen, problem, rule = quote(night.history), quote(night.environment), quote(night.rule)
-    runs = [allow_failure(future) for future in attempt.last_tasks]
-    verdict = decide(attempt.key, seen, problem, rule, quote(attempt.tried(night)), wait_for=runs, return_state=True)
-    night.remember(record(night.ledger, night.history, attempt.trial(night, result_in(verdict))))
+    verdict = decide(attempt.key, *map(quote, attempt.evidence), wait_for=attempt.last_tasks, return_state=True)
+    night.remember(record(night.ledger, night.history, attempt.trial(result_in(verdict))))

@@ -36,13 +36,14 @@ def certify(name: Name, on: On = [], runs: Runs = None, budget: Budget = "") -> 
     """Compare fresh runs of a campaign's champion with fresh runs of its baseline."""
     ledger = Ledger.open(name)
     before, outcomes = ended_search(ledger), list[str]()
+    ledger.check_version()
     with opened(CampaignSpec.of(**stored_spec(ledger)), certify=True) as night:
         for question in questions(ledger, on, budget):
             if question.is_transfer:
                 ledger.event("cost", words=cost(question, runs))
             ensure_prepared(ledger, night.spec.launch, question.transfer)
             what = f"the certificate in {question.environment.name}"
-            night.money.hold(night.history, what, longest(question, runs, parallel=1))
+            night.money.check(night.history, what, longest(question, runs, parallel=1))
             certificate = certifying.certify(night, question, measure, runs)
             if certificate is None or not certifying.also_ablate(night, question, certificate, measure):
                 outcomes.append(stopping.no_room(ledger.path) or "asked to stop")

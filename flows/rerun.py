@@ -38,7 +38,7 @@ def rerun(name: Name, trial: Number) -> State[str]:
         spec, environment = night.spec, night.environment
         longest = spec.machine_time_for_a_trial(environment, night.history if trial else ())
         reserve = spec.time_for_the_certificate(environment, night.history, 1)
-        night.money.hold(night.history, f"trial {trial}", longest + reserve)
+        night.money.check(night.history, f"trial {trial}", longest + reserve)
         begin(ledger, trial, runtime.flow_run.id)
         stop = search(night, only=trial)
         night.close(certify_at_the_end(night, stop, measure))
@@ -50,7 +50,8 @@ def rerun(name: Name, trial: Number) -> State[str]:
 
 
 def check(ledger: Ledger, finished: History, number: int) -> None:
-    """Refuse a trial that is not finished."""
+    """Refuse a trial that is not finished, and a campaign of an earlier version."""
+    ledger.check_version()
     name, trials = ledger.campaign.name, {trial.number for trial in finished}
     if number in trials:
         return

@@ -1,4 +1,4 @@
-"""The bench: what all runs of a campaign share, and the plan of one run. What the tasks train, evaluate and control get.
+"""The bench: what all runs of a campaign share, and the plan of one run. Arguments of train, evaluate and control.
 
 A bench is no dataclass on purpose: Prefect looks through the arguments of every task for results of other tasks, and
 would look through environment, ledger and slots each time.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import platform
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -50,21 +51,25 @@ class Bench:
 
     def __init__(
         self, ledger: Ledger, isolation: Isolation, slots: Slots, parallel: int,
-        transfer: Environment | None = None, budget: float = 1.0, launched: bool = False,
+        transfer: Environment | None = None, budget: float = 1.0, usd_per_hour: float = 0.0, launched: bool = False,
     ) -> None:  # fmt: skip
         """
         Args:
             parallel: Runs at once.
             transfer: Another environment than the campaign's own, frozen with its certificates.
             budget: Training budget of each run, in that of the environment.
+            usd_per_hour: Price of an hour of a slot.
             launched: Whether this is in a run of the deployment `trial`, and not in the campaign's process.
         """
         self.ledger, self.isolation, self.slots = ledger, isolation, slots
         self.environment = (transfer or ledger.environment).at(budget)
         self.program = (frozen_elsewhere(ledger.path, transfer.name) if transfer else ledger.path) / "program"
-        self.launched = launched
+        self.budget, self.launched = budget, launched
+        self._price = usd_per_hour
         self._turns = threading.Semaphore(parallel)
         self._waits: list[tuple[int, float, float]] = []
+        self._busy: set[TaskKey] = set()
+        self._closed = False
 
     def seed(self, purpose: Purpose, key: TaskKey) -> int:
         return self.ledger.seed(purpose, key)
@@ -83,17 +88,38 @@ class Bench:
         while not self._turns.acquire(timeout=POLL_SECONDS):
             interrupt.check()
         try:
-            with self.slots.hold(lambda words: ledger.event("waiting", number=key.number, who=words)) as slot:
+            with (
+                self.under_way(key),
+                self.slots.hold(lambda words: ledger.event("waiting", number=key.number, who=words)) as slot,
+            ):
                 self._waits.append((key.number, began, clock()))
                 where = {"number": key.number, "slot": slot.name} | ({"on": platform.node()} if self.launched else {})
-                ledger.event("slot", **where)
+                ledger.event("slot", **where, **({"usd_per_hour": self._price} if self._price else {}))
                 try:
                     yield slot
                 finally:
                     proof = {"proof": True} if key.part.startswith(("certificate", "ablation")) else {}
-                    ledger.event("slot free", **where, **proof, **slot.use.rounded)
+                    ledger.event("slot free", **where, **proof, **slot.use)
         finally:
             self._turns.release()
+
+    @contextmanager
+    def under_way(self, key: TaskKey) -> Iterator[None]:
+        """Make a run within the block, which `close` waits for. Raises KeyboardInterrupt on a bench that is closed."""
+        self._busy.add(key)  # before the look, so that `close` misses none
+        try:
+            if self._closed:
+                raise KeyboardInterrupt
+            yield
+        finally:
+            self._busy.discard(key)
+
+    def close(self) -> None:
+        """End the runs that are under way, and let no other begin: nobody needs them."""
+        self._closed = True
+        with interrupt.asked():
+            while self._busy:
+                time.sleep(POLL_SECONDS)
 
     def waited(self, number: int) -> float:
         """Seconds in which a run of a trial waited for a slot; waits at the same time count once."""

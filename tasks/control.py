@@ -40,14 +40,13 @@ from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, machine_failed, run_
 from tasks.evaluate import judge_run
 from tasks.sandbox import confinement, outputs
 from tasks.sandbox.isolation import Isolation
-from tasks.spending.spent import note_rented
 from tasks.store import workspace
 from tasks.store.workspace import TrialDir
 from tasks.system import file_trees
 from tasks.system.slot import Slot
 from tasks.task_key import TaskKey
 from tasks.train import Cut, run_program
-from tasks.trial import CONTROLS, UNTOLD, Proposal, Run, UntrainedControl
+from tasks.trial import NO_CONTROL, Proposal, Run, UntrainedControl
 
 SHARE = 0.01
 """Of its training time: at most one update, for a program that checks the clock once per update."""
@@ -72,12 +71,8 @@ def control(
         allowance: As for a search; None: nothing is bounded, so nothing is judged at half of it.
     """
     bench.ledger.verify()
-    try:
-        with bench.slot(key) as slot:
-            controls = controls_of(bench, plan, trained, allowance, first, slot)
-    finally:
-        for name in CONTROLS:
-            note_rented(bench.ledger, replace(key, part=name), TrialDir(bench.dir(plan).path / name))
+    with bench.slot(key) as slot:
+        controls = controls_of(bench, plan, trained, allowance, first, slot)
     return ended(controls, task_messages.of_control(controls))
 
 
@@ -113,10 +108,10 @@ def controls_of(
     if first.seconds is None or first.seconds >= SHORTEST_SECONDS:
         score = _without_luck(scored("untrained", proposal), first.score, another_seed)
     else:
-        score = Score.missing(UNTOLD, environment.higher_is_better)
+        score = Score.missing(NO_CONTROL, environment.higher_is_better)
     if not proposal.edit:
         return UntrainedControl(score)
-    hidden = score.value is None and score.error != UNTOLD
+    hidden = score.value is None and score.error != NO_CONTROL
     unedited = scored("untrained-unedited", replace(proposal, edit=None)) if hidden else None
     if environment.judge.runs_in != "workspace":
         return UntrainedControl(score, unedited)

@@ -2,7 +2,7 @@
 
 Here is what holds under every rule: a crash has no score, a guarded metric may not fall, a champion must have learned
 its score and may not report another, a simpler program may stay although it is not better, and scores compare within
-one machine and one budget (tasks/deciding/comparable.py). What counts as better is up to the rule (tasks/rules).
+one budget. What counts as better is up to the rule (tasks/rules).
 """
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ from environments import Environment
 from tasks import task_messages
 from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, machine_failed, run_name
 from tasks.deciding import halving
-from tasks.deciding.champion_estimate import FELL, MISREPORTED, champion_estimate, reference, utility
-from tasks.deciding.comparable import STRAYS, compared, strays, unmeasured
+from tasks.deciding.champion_estimate import GUARD_FELL, MISREPORTED, champion_estimate, reference, utility
 from tasks.deciding.false_report import contradicted
 from tasks.deciding.guards import fallen
 from tasks.deciding.simplicity import is_simpler, kept_in_a_row
-from tasks.deciding.values import Again, JudgedTrial, Weighed
+from tasks.deciding.values import JudgedTrial, NeedsRerun, RuleAnswer
 from tasks.rules import Rule
 from tasks.task_key import TaskKey, history_digest
-from tasks.trial import UNTOLD, History, Trial, Verdict, best
+from tasks.trial import NO_CONTROL, History, Trial, Verdict, best, in_full
 
 UNTRAINED_SHARE = 0.5
 """The score without training must stay below this share of the claimed gain."""
@@ -31,11 +30,11 @@ SIMPLER_KEEPS = 3
 """After this many keeps in a row for being simpler, the champion is rerun: each may have lost a little."""
 
 
-class Untrained:
+class NeedsControl:
     """A trial would be kept: its score without training is needed."""
 
 
-Wanted = Verdict | Again | Untrained
+Decision = Verdict | NeedsRerun | NeedsControl
 
 
 @task(
@@ -50,7 +49,7 @@ def decide(key: TaskKey, history: History, environment: Environment, rule: Rule,
     return ended(verdict, task_messages.of_verdict(verdict, tried.score))
 
 
-def weigh(history: History, environment: Environment, rule: Rule, tried: JudgedTrial) -> Wanted:
+def weigh(history: History, environment: Environment, rule: Rule, tried: JudgedTrial) -> Decision:
     """The verdict, or the run that it needs first."""
     if tried.runs[-1].status == "cancelled":
         due = tried.runs[-1].due
@@ -59,12 +58,8 @@ def weigh(history: History, environment: Environment, rule: Rule, tried: JudgedT
         return Verdict("crash", tried.score.error or "no score")
     if tried.proposal.is_short:
         return _short(history, tried)
-    again = unmeasured(history, tried)
-    wanted = _compare(*compared(history, tried), environment, rule) if again is None else Again(again)
-    if isinstance(wanted, Again) and strays(tried) >= STRAYS:
-        words = f"not compared: {strays(tried)} reruns needed for it ran on another machine than the trial"
-        return Verdict("discard", words, None, {"score": tried.score.value})
-    return wanted
+    others = tuple(trial for trial in in_full(history) if trial.number != tried.number)  # not an earlier attempt at it
+    return _compare(others, tried, environment, rule)
 
 
 def _short(history: History, tried: JudgedTrial) -> Verdict:
@@ -74,10 +69,10 @@ def _short(history: History, tried: JudgedTrial) -> Verdict:
     return Verdict("discard", halving.words(tried.proposal.share, rank, count), None, seen)
 
 
-def _compare(history: History, tried: JudgedTrial, environment: Environment, rule: Rule) -> Wanted:
+def _compare(history: History, tried: JudgedTrial, environment: Environment, rule: Rule) -> Decision:
     champion = best(history)
     if champion is None or champion.score.value is None:
-        what = "the baseline" if not history else "the first trial with a score"
+        what = "the first trial with a score" if tried.number else "the baseline"
         if lost := len(tried.score.each) - len(tried.score.values):
             what += f"; {lost} of its {len(tried.runs)} runs crashed, which is left out"
         return Verdict("keep", what, "provisional", {"score": tried.score.value})
@@ -86,10 +81,12 @@ def _compare(history: History, tried: JudgedTrial, environment: Environment, rul
         "champion": champion.score.value,
         "champion_trial": champion.number,
     }
+    if tried.number == 0:  # run again: what everything is measured against is weighed against nothing
+        return Verdict("discard", f"the baseline; trial {champion.number} stays the champion", None, seen)
     if fall := fallen(environment.guards, history, tried):
-        return Verdict("discard", fall, None, seen | {FELL: 1})
+        return Verdict("discard", fall, None, seen | {GUARD_FELL: 1})
     weighed = rule.weigh(history, tried)
-    if isinstance(weighed, Again):
+    if isinstance(weighed, NeedsRerun):
         return weighed
     seen |= weighed.evidence
     if weighed.better:
@@ -97,25 +94,25 @@ def _compare(history: History, tried: JudgedTrial, environment: Environment, rul
     return _simpler(history, environment, champion, tried, weighed, seen)
 
 
-def _kept(history: History, environment: Environment, tried: JudgedTrial, keep: Verdict) -> Verdict | Untrained:
+def _kept(history: History, environment: Environment, tried: JudgedTrial, keep: Verdict) -> Verdict | NeedsControl:
     if reason := contradicted(history, tried):
         return Verdict("discard", reason, None, keep.evidence | {MISREPORTED: tried.runs[-1].reported})
     if environment.allow_untrained:
         return keep
     if tried.control is None:
-        return Untrained()
+        return NeedsControl()
     seen = keep.evidence | {"untrained": tried.control.score.value}
     seen |= {name: score.value for name, score in tried.control.others.items()}
     if reason := _not_learned(history, tried):
         return Verdict("discard", reason, None, seen)
-    untold = f"; {UNTOLD}" if tried.control.score.error == UNTOLD else ""
+    untold = f"; {NO_CONTROL}" if tried.control.score.error == NO_CONTROL else ""
     return Verdict("keep", keep.reason + untold, keep.level, seen, keep.simpler)
 
 
 def _simpler(
-    history: History, environment: Environment, champion: Trial, tried: JudgedTrial, weighed: Weighed,
+    history: History, environment: Environment, champion: Trial, tried: JudgedTrial, weighed: RuleAnswer,
     seen: dict[str, float | int | None],
-) -> Wanted:  # fmt: skip
+) -> Decision:  # fmt: skip
     discard = Verdict("discard", weighed.words, None, seen)
     if not is_simpler(history, tried.proposal, champion) or (level := champion_estimate(history)) is None:
         return discard
@@ -127,7 +124,7 @@ def _simpler(
     if kept_in_a_row(history) >= SIMPLER_KEEPS and not fresh:
         if any(rerun.of == champion.number for rerun in tried.reruns):
             return discard  # the champion's rerun crashed
-        return Again(champion.number)
+        return NeedsRerun(champion.number)
     words = f"simpler, and within {SIMPLER_SDS:g} run sd of trial {champion.number}'s mean; {weighed.words}"
     return _kept(history, environment, tried, Verdict("keep", words, weighed.level, seen, simpler=True))
 
@@ -175,7 +172,6 @@ def _not_in_the_checkpoint(history: History, tried: JudgedTrial) -> str | None:
         again = "judged again within half of the time allowed under judgement it"
         if halved.value is None:
             return f"{again} has no score ({(halved.error or '').partition(chr(10))[0]})"
-        # Another run of it may be the first one of this machine.
         own = next((one for one in tried.score.each if halved.seed in (None, one.seed)), None)
         if own and own.utility - halved.utility > most > 0:
             return f"{again} scores {halved.value:.4g}, before {own.value:.4g}"

@@ -126,8 +126,6 @@ def limits(certificate: Certificate) -> list[str]:
         found.append(f"its questions were used {times} time{'s' * (times > 1)} before, {level}")
     if certificate.conditions.left_out:
         found.append(f"without what cannot be tried there: {', '.join(certificate.conditions.left_out)}")
-    if len(certificate.machines) > 1:
-        found.append(f"its runs were spread over {len(certificate.machines)} machines, and compared within each")
     return found
 
 

@@ -21,7 +21,7 @@ from environments.effort import Allowance
 from environments.judges import ComparisonBlock, Exam, Misbehaved, Use
 from environments.plugins import Refused
 from environments.score import Score
-from tasks import imports_ahead, judged_start, task_messages
+from tasks import judged_start, task_messages
 from tasks.bench import Bench, RunPlan
 from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, machine_failed, run_name
 from tasks.machine.slots import several_are_held
@@ -47,6 +47,8 @@ from tasks.trial import Run
 )  # fmt: skip
 def evaluate(key: TaskKey, bench: Bench, plan: RunPlan, run: Run, allowance: Allowance | None) -> State[Score]:
     """The judged score of a run; missing for a crashed one."""
+    if isinstance(run, Exception):
+        raise RuntimeError("there is no run to judge: the machine failed its training") from run
     bench.ledger.verify()  # the judge is the frozen one
     environment, seed = bench.environment.at(plan.proposal.share), bench.seed(plan.use, plan.units or key)
     with bench.slot(key) if run.status == "finished" else nullcontext(NOWHERE) as slot:
@@ -89,10 +91,10 @@ def judge_run(
     if judge.runs_in == "workspace":
         command, directory = judged_start.command(command), place.workspace
     try:
-        with slot.use.timed("judge"), Program(
+        with slot.timed("judge"), Program(
             command, cwd=directory, log=log or place.judge_log, marker=marker, level=isolation.level,
             view=view(environment, place), limits=environment.limits, pipes=True, slot=slot,
-            counted=judge.runs_in == "workspace", ahead=imports_ahead.for_judging(environment),
+            counted=judge.runs_in == "workspace",
         ) as program:  # fmt: skip
             try:
                 candidate = PipedCandidate(program, place.result)

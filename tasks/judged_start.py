@@ -90,7 +90,7 @@ def load(module: str, names: list[str]) -> None:
 
 
 def without_start(kind: type[BaseException], error: BaseException, trace: types.TracebackType | None) -> None:
-    """Print an exception without the frame of this file, and of what has started it."""
+    """Print an exception without the frame of this file."""
     while trace and trace.tb_frame.f_code.co_filename == "<string>":
         trace = trace.tb_next
     sys.__excepthook__(kind, error.with_traceback(trace), trace)

@@ -112,13 +112,18 @@ def from_inbox(checks: ProposalChecks, brief: Brief) -> Proposal | None:
     champion = best(brief.history)
     current = champion.proposal.params if champion else {}
     tunable = {name: value for name, value in current.items() if name in checks.environment.space}
-    for name, idea in checks.inbox_proposals if brief.history else ():
+    for entry in checks.inbox_entries if brief.history else ():
+        try:
+            idea = inbox.read(entry)
+        except Refused as wrong:
+            inbox.refuse(entry, str(wrong))
+            continue
         suggestion = Suggestion({**tunable, **idea.params}, idea.rationale, idea.files, proposer=INBOX)
         start = next((trial for trial in brief.history if trial.number == idea.base), champion)
         found = _checked(checks, brief, suggestion, start)
         if isinstance(found, Proposal):
-            return replace(found, inbox=name)
-        inbox.refuse(checks.place.path.parents[1], name, found.reason)
+            return replace(found, inbox=entry.stem)
+        inbox.refuse(entry, found.reason)
     return None
 
 

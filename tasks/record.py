@@ -12,11 +12,10 @@ import math
 import environments
 from environments import Environment, judge_name
 from tasks.certifying.certificate import level
-from tasks.deciding.comparable import is_elsewhere
 from tasks.store import lineage, workspace
 from tasks.store.ledger import Ledger
 from tasks.system.files import write_atomic
-from tasks.trial import History, Level, Trial, best, machine_of
+from tasks.trial import History, Level, Trial, best
 
 COLUMNS = (
     "trial", "attempt", "commit", "score", "se", "n", "verdict", "level", "seconds", "steps", "peak_memory_gb",
@@ -43,7 +42,7 @@ def record(ledger: Ledger, history: History, trial: Trial) -> History:
         rewrite(ledger)
     else:
         with (ledger.path / "results.tsv").open("a") as file:
-            file.write(row(ledger.environment, trial, commit, trial.verdict.level, machine_of(now)))
+            file.write(row(ledger.environment, trial, commit, trial.verdict.level))
     again = {"attempt": trial.attempt} if trial.attempt > 1 else {}
     ledger.event("settled", trial=trial.number, verdict=trial.verdict.kind, score=trial.score.value, **again)
     return now
@@ -56,10 +55,6 @@ def _text(trial: Trial) -> str:
 def reconcile(ledger: Ledger) -> History:
     """The finished trials. Rewrites results.tsv, since a kill may fall between a trial and its line."""
     lineage.unlock(ledger.path / "lineage.git")
-    try:
-        lineage.pack(ledger.path / "lineage.git")
-    except OSError as fault:  # such as a full disk: it only takes more room as it is
-        ledger.event("lineage", error=str(fault))
     return rewrite(ledger)
 
 
@@ -68,8 +63,7 @@ def rewrite(ledger: Ledger) -> History:
     history, commits = ledger.history(), lineage.commits(ledger.path / "lineage.git")
     environment = ledger.environment
     own = [one for one in ledger.certificates() if not one.elsewhere]
-    commit, here = commits.get, machine_of(history)
-    rows = (row(environment, trial, commit(trial.number, ""), level(trial, own), here) for trial in history)
+    rows = (row(environment, trial, commits.get(trial.number, ""), level(trial, own)) for trial in history)
     write_atomic(ledger.path / "results.tsv", "\t".join(COLUMNS) + "\n" + "".join(rows))
     return history
 
@@ -79,8 +73,8 @@ def program_files(ledger: Ledger) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*own, *ledger.environment.editable]))
 
 
-def row(environment: Environment, trial: Trial, commit: str, believed: Level | None, here: str) -> str:
-    """A trial as a line of results.tsv; unknown values are empty. `here`: the machine whose scores compare."""
+def row(environment: Environment, trial: Trial, commit: str, believed: Level | None) -> str:
+    """A trial as a line of results.tsv; unknown values are empty."""
     score, peak = trial.score, max((run.peak_memory or 0 for run in trial.runs), default=0)
     budget = environment.at(trial.proposal.share)
     steps = f"/{budget.budget_steps}" if budget.budget_steps else ""
@@ -102,7 +96,7 @@ def row(environment: Environment, trial: Trial, commit: str, believed: Level | N
         "budget": f"{budget.budget_seconds:g}s{steps}",
         "machine": trial.runs[-1].machine,
         "judge": judge_name(environment.judge),
-        "comparable": "no" if trial.proposal.is_short or is_elsewhere(trial, here) else "yes",
+        "comparable": "no" if trial.proposal.is_short else "yes",
         "description": trial.proposal.rationale,
         "params": json.dumps(varying, sort_keys=True),
     }

@@ -16,7 +16,7 @@ from typing import ClassVar, Literal
 from environments import FILE, Environment
 from environments.plugins import Refused
 from environments.remote import RemoteSettings
-from tasks.cancellers._early_stop import EarlyStop
+from tasks.cancellers._early_stop import EarlyStopCheck
 from tasks.remote import files, jobs
 from tasks.remote.endpoint import (
     PROGRESS_BYTES,
@@ -72,7 +72,7 @@ class RemoteSession:
     startup_seconds: float
     cut_seconds: float | None
     """Training time after which it is stopped without having been told; None: its whole budget."""
-    early: EarlyStop
+    early: EarlyStopCheck
     seconds: float = 0.0
     ran: float = 0.0
     startup: float | None = None

@@ -18,14 +18,14 @@ from prefect import State, task
 
 from environments import FILE, Environment, plugins
 from environments.plugins import Refused
-from tasks import imports_ahead, remote_session, task_messages
+from tasks import remote_session, task_messages
 from tasks.bench import Bench, RunPlan
-from tasks.cancellers._early_stop import EarlyStop, Look
+from tasks.cancellers._early_stop import EarlyStopCheck, ReasonToStop
 from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, is_last_attempt, machine_failed, run_name
 from tasks.deciding.run_checks import plausible
 from tasks.editing.edits import EditFailed
 from tasks.editing.required_calls import missing_calls
-from tasks.machine.gpu_memory import Sampler
+from tasks.machine.gpu_memory import GpuMemory
 from tasks.remote import places
 from tasks.remote_session import RemoteSession
 from tasks.sandbox import confinement, outputs
@@ -36,7 +36,6 @@ from tasks.sandbox.isolation import Isolation
 from tasks.sandbox.program import CannotStart, Program, Stopped
 from tasks.sandbox.progress import BadProgress, Failure, Progress
 from tasks.sandbox.reading.reader import Unreadable, read
-from tasks.spending.spent import note_rented
 from tasks.store import workspace
 from tasks.store.ledger import machine
 from tasks.store.workspace import TRAINERS, TrialDir
@@ -77,23 +76,20 @@ class Cut:
     task_run_name=run_name, retries=RETRIES, retry_delay_seconds=RETRY_SECONDS, retry_condition_fn=machine_failed,
     persist_result=True, result_serializer="json", cache_key_fn=lambda _, given: f"{given['key']}/train",
 )  # fmt: skip
-def train(key: TaskKey, bench: Bench, plan: RunPlan, look: Look | None = None) -> State[Run]:
+def train(key: TaskKey, bench: Bench, plan: RunPlan, reason_to_stop: ReasonToStop | None = None) -> State[Run]:
     """One training run of a proposal.
 
     Args:
-        look: Why a run with this progress should end early. One run in SPARED goes on all the same, to measure what
-            early stopping costs.
+        reason_to_stop: Why a run with this progress should end early. One run in SPARED goes on all the same, to
+            measure what early stopping costs.
     """
-    environment, run = bench.environment.at(plan.proposal.share), None
-    try:
-        with bench.slot(key) as slot:
-            run = run_program(
-                bench.own(key).marker, environment, bench.isolation, bench.program, bench.dir(plan), plan.proposal,
-                bench.seed("train", key), None, look, bench.seed("spare", key) % SPARED == 0, slot,
-            )  # fmt: skip
-            run = plausible(environment, run, bench.ledger.path)
-    finally:
-        note_rented(bench.ledger, key, bench.dir(plan), run)
+    environment = bench.environment.at(plan.proposal.share)
+    with bench.slot(key) as slot:
+        run = run_program(
+            bench.own(key).marker, environment, bench.isolation, bench.program, bench.dir(plan), plan.proposal,
+            bench.seed("train", key), None, reason_to_stop, bench.seed("spare", key) % SPARED == 0, slot,
+        )  # fmt: skip
+        run = plausible(environment, run, bench.ledger.path)
     return ended(run, task_messages.of_run(run))
 
 
@@ -158,18 +154,18 @@ def run_program(
     proposal: Proposal,
     seed: int,
     cut: Cut | None = None,
-    look: Look | None = None,
+    reason_to_stop: ReasonToStop | None = None,
     spared: bool = False,
     slot: Slot = NOWHERE,
 ) -> Run:
     """Train once. Whatever the program does, the result is a Run; only a fault of the machine raises (CannotStart).
 
-    `look` is called at every twentieth of the budget; its first reason cancels the run, or is noted if `spared`. `cut`
-    stops the program early, without telling it beforehand.
+    `reason_to_stop` is called at every twentieth of the budget; its first reason cancels the run, or is noted if
+    `spared`. `cut` stops the program early, without telling it beforehand.
     """
     started, before = time.time(), clock()
     limits = cut or Cut(environment.startup_seconds, environment.budget_seconds)
-    early, digest = EarlyStop(look, spared), None
+    early, digest = EarlyStopCheck(reason_to_stop, spared), None
     session: _Session | RemoteSession
     if environment.remote:
         budget = cut.budget_seconds if cut else None
@@ -185,7 +181,11 @@ def run_program(
         session.run(workspace.fill(environment.train_cmd, values), marker)
     except (EditFailed, NotAProgram) as failed:
         session.error = str(failed)
-    slot.use.ran(session.ran, trained=None if cut else session.seconds)
+    if cut:  # a control
+        slot.used("judge", session.ran)
+    else:
+        slot.used("train", session.seconds)
+        slot.used("start", session.ran - session.seconds)
     failure = session.failure
     is_believed = failure and failure.retry and session.status == "crash" and _is_beyond_edits(environment)
     if failure and is_believed and not (failure.unsure and is_last_attempt()):
@@ -230,7 +230,7 @@ class _Session:
     place: TrialDir
     slot: Slot
     cut: Cut
-    early: EarlyStop
+    early: EarlyStopCheck
     seconds: float = 0.0
     ran: float = 0.0
     """Seconds for which the program ran, from its start to the end of the last of its processes."""
@@ -262,10 +262,10 @@ class _Session:
     def run(self, command: list[str], marker: str) -> None:
         view = view_of(self.environment, self.place)
         began = clock()
-        with Sampler(self.slot.gpus) as sampler, Program(
+        memory = GpuMemory(self.slot.gpus)
+        with Program(
             command, cwd=self.place.workspace, log=self.place.log, marker=marker, level=self.level, view=view,
-            limits=self.environment.limits, slot=self.slot, gpu_memory=lambda: sampler.now,
-            ahead=imports_ahead.for_training(self.environment),
+            limits=self.environment.limits, slot=self.slot, gpu_memory=memory.now,
         ) as program:  # fmt: skip
             try:
                 reason = self._watch(program)
@@ -279,7 +279,7 @@ class _Session:
             program.kill()
             self.peak_memory = program.peak_memory
             self.resources = program.samples.kept
-            self.gpu_memory = sampler.peaks
+            self.gpu_memory = memory.peaks
             tail = program.tail()
         self.ran = clock() - began
         if self.status == "cancelled":  # what it left no longer matters

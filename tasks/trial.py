@@ -1,13 +1,15 @@
 """The values that travel: Proposal, Run, Verdict, Trial. Frozen, plain, without Prefect or torch.
 
 A campaign's whole memory is its *history*: a tuple of trials in the order in which they were decided. Everything
-else (champion, streaks, shares) is computed from it, so resume, retry and replay are one thing.
+else (champion, streaks, shares) is computed from it, so resume, retry and replay are one thing. A trial that was run
+again is in it once, at the place of its newest attempt; so the baseline need not be the first, nor numbers increase.
 """
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Annotated, Literal
@@ -20,8 +22,6 @@ Value = int | float | str | bool
 Params = dict[str, Value]
 TIMES = ("seconds", "usage")
 """How long a proposal took, which is not part of its identity."""
-LATER = {"share": 1.0, "promotes": None, "expected": None}
-"""Fields of a proposal that came later, with the values that they have in campaigns begun before."""
 
 VerdictKind = Literal["keep", "discard", "cancelled", "crash"]
 Level = Literal["provisional", "confirmed", "certified"]
@@ -115,7 +115,7 @@ class ResourceSample:
 
 
 @dataclass(frozen=True)
-class Due:
+class EarlyStop:
     """An early stop that was due (tasks/cancellers)."""
 
     fraction: float
@@ -160,7 +160,7 @@ class Run:
     """Digest of the files that it left, without the progress; None if there are none."""
     curve: Curve = ()
     """The objective's metric as reported on the way: a claim, compared with other claims only."""
-    due: Due | None = None
+    due: EarlyStop | None = None
     machine: str = ""
     """The machine that it ran on (tasks.store.ledger.machine); empty if not recorded."""
     job: str = ""
@@ -195,7 +195,7 @@ class Rerun:
 
 CONTROLS = ("untrained", "untrained-again", "untrained-unedited")
 """Folders of the runs that are trained to control a would-be champion, in its trial's."""
-UNTOLD = "not controlled: the baseline trains for so short a time that no program can be stopped in it"
+NO_CONTROL = "not controlled: the baseline trains for so short a time that no program can be stopped in it"
 """Why there is no score without training."""
 
 
@@ -233,15 +233,6 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Was:
-    kind: VerdictKind
-    reason: str
-    rerun: int
-    """Number of the trial that was rerun."""
-    attempt: int
-
-
-@dataclass(frozen=True)
 class Trial:
     number: int
     """0 is the baseline."""
@@ -258,8 +249,6 @@ class Trial:
     """Seconds from its first training to its verdict, without waits for a slot or in a queue."""
     reruns: tuple[Rerun, ...] = ()
     """Reruns that its verdict needed: of itself, or of the champion."""
-    was: tuple[Was, ...] = ()
-    """Its earlier verdicts, the latest last; empty unless a rerun changed it."""
     slots_usd: float = 0.0
     """What the slots of its runs cost until its verdict, at the stated price of an hour (tasks/spending)."""
 
@@ -280,8 +269,7 @@ class Trial:
     @cached_property
     def decided(self) -> str:
         """The decision as JSON: proposal, scores and verdict, without times. Cached: every later key needs it."""
-        own = {key: value for key, value in asdict(self.proposal).items() if key not in TIMES}
-        proposal = {key: value for key, value in own.items() if key not in LATER or value != LATER[key]}
+        proposal = {key: value for key, value in asdict(self.proposal).items() if key not in TIMES}
         reruns = ((rerun.of, rerun.score.value) for rerun in self.reruns)
         seen = (self.number, self.attempt, self.order, proposal, self.score.value, self.verdict.kind, *reruns)
         return json.dumps(seen, sort_keys=True)
@@ -291,12 +279,12 @@ History = tuple[Trial, ...]
 
 
 def baseline(history: History) -> Trial | None:
-    """The first trial, with the environment's own program and parameters; None before it is decided."""
+    """Trial 0, with the environment's own program and parameters; None before it is decided."""
     return next((trial for trial in history if trial.number == 0), None)
 
 
-def before(history: History, trial: Trial) -> History:
-    """What was decided before a trial."""
+def trials_before(history: History, trial: Trial) -> History:
+    """The trials that were decided before one."""
     return tuple(other for other in history if other.order < trial.order)
 
 
@@ -305,7 +293,7 @@ def best(history: History) -> Trial | None:
     return next((trial for trial in reversed(history) if trial.verdict.kind == "keep"), None)
 
 
-def record(history: History) -> Trial | None:
+def score_to_beat(history: History) -> Trial | None:
     """The latest keep that was better, and not kept for being simpler: what a trial has to beat. None without one."""
     return next((t for t in reversed(history) if t.verdict.kind == "keep" and not t.verdict.simpler), None)
 
@@ -316,7 +304,7 @@ def in_full(history: History) -> History:
     return history if len(full) == len(history) else full
 
 
-def tried(history: History) -> float:
+def budgets_used(history: History) -> float:
     """Number of trials without the baseline, in whole budgets: short and stopped ones count by the part that ran."""
     return sum(_part(trial) for trial in history if trial.number > 0)
 
@@ -327,51 +315,31 @@ def _part(trial: Trial) -> float:
 
 
 def machine_of(history: History) -> str:
-    """The machine of the newest score; empty if there is none or it is not recorded."""
+    """The machine of the newest trial with a score; empty if there is none or it is not recorded."""
     scored = (trial for trial in reversed(history) if trial.score.value is not None and trial.runs)
-    return next((scored_runs(trial)[-1].machine for trial in scored), "")
+    return next((trial.runs[-1].machine for trial in scored), "")
 
 
-def scored_runs(trial: Trial) -> tuple[Run, ...]:
-    """The runs of a trial that have a score; all of them where none has. Of a baseline some may have crashed."""
-    each = trial.score.each
-    if len(each) != len(trial.runs):
-        return trial.runs
-    return tuple(run for run, one in zip(trial.runs, each, strict=True) if one.value is not None) or trial.runs
-
-
-def is_from(machine: str, other: str) -> bool:
-    """Whether runs of two machines compare: they are the same, or one is unknown."""
-    return machine == other or not machine or not other
+def machines_of(runs: Iterable[Run]) -> tuple[str, ...]:
+    """The kinds of machine that runs are from, in order of their names; those that were not recorded are left out."""
+    return tuple(sorted({run.machine for run in runs} - {""}))
 
 
 def measured(history: History, number: int) -> tuple[Score, ...]:
-    """Every score of a trial's program and parameters, one per training run, reruns last.
-
-    If it ran on several machines: those of the machine of the newest score, if there are any.
-    """
-    own = [pair for t in history if t.number == number for pair in _from(t.runs, t.score)]
-    again = [pair for t in history for r in t.reruns if r.of == number for pair in _from((r.run,), r.score)]
-    return _from_here([*own, *again], machine_of(history))
+    """Every score of a trial's program and parameters, one per training run, reruns last."""
+    own = (one for trial in history if trial.number == number for one in _of_runs(trial.score))
+    again = (one for t in history for rerun in t.reruns if rerun.of == number for one in _of_runs(rerun.score))
+    return (*own, *again)
 
 
 def measured_each(history: History) -> dict[int, tuple[Score, ...]]:
     """The same of every trial, by number, without reading the history once for each."""
-    every = {trial.number: _from(trial.runs, trial.score) for trial in history}
+    every = {trial.number: _of_runs(trial.score) for trial in history}
     for rerun in (rerun for trial in history for rerun in trial.reruns if rerun.of in every):
-        every[rerun.of] += _from((rerun.run,), rerun.score)
-    machine = machine_of(history)
-    return {number: _from_here(scores, machine) for number, scores in every.items()}
+        every[rerun.of] += _of_runs(rerun.score)
+    return every
 
 
-def _from_here(scores: list[tuple[str, Score]], machine: str) -> tuple[Score, ...]:
-    here = [score for where, score in scores if is_from(where, machine)]
-    return tuple(here or (score for _, score in scores))
-
-
-def _from(runs: tuple[Run, ...], score: Score) -> list[tuple[str, Score]]:
-    """The score of each run, with its machine; runs of a baseline without one are left out."""
-    machines = [run.machine for run in runs] or [""]
-    each = score.each
-    pairs = zip(machines if len(machines) == len(each) else machines[-1:] * len(each), each, strict=True)
-    return [(machine, one) for machine, one in pairs if one.value is not None or score.value is None]
+def _of_runs(score: Score) -> tuple[Score, ...]:
+    """The score of each run; runs of a baseline without one are left out."""
+    return tuple(one for one in score.each if one.value is not None or score.value is None)

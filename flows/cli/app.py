@@ -19,7 +19,7 @@ GROUPS = {
         "run": "Run a campaign in ENVIRONMENT (a name, a folder or a spec.toml), or resume the one of that --name.",
         "resume": "Resume CAMPAIGN (default: the newest unfinished one). Options that change a score are fixed.",
         "stop": "Stop CAMPAIGN after the current trial. It can be resumed.",
-        "rerun": "Run TRIAL of CAMPAIGN again in its place. Later verdicts are recomputed; the first attempt is kept.",
+        "rerun": "Run TRIAL of CAMPAIGN again, and decide it as the newest; the first attempt is kept.",
         "try": "Train and evaluate once, outside of any campaign.",
         "showcase": "See every feature once, in a minute: a small campaign, killed and resumed on the way.",
     },

@@ -39,8 +39,8 @@ Settings = Annotated[
     Parameter(
         "--set",
         negative="",
-        help="key=value of environment.toml; of a campaign also an option of the proposer, rule, canceller or Slurm "
-        "such as proposer.points=5. Repeatable.",
+        help="key=value of environment.toml; of a campaign also an option of the proposer, rule or canceller such as "
+        "proposer.points=5. Repeatable.",
     ),
 ]
 Detach = Annotated[bool, switch("--detach", "Return once the campaign has started; it continues in the background.")]

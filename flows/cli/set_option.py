@@ -20,7 +20,6 @@ class SetOptions:
     """Of the proposer."""
     rule_options: dict[str, Any] = field(default_factory=dict)
     cancel_options: dict[str, Any] = field(default_factory=dict)
-    slurm_options: dict[str, Any] = field(default_factory=dict)
 
     @property
     def stated(self) -> dict[str, Any]:
@@ -29,16 +28,12 @@ class SetOptions:
 
 
 def parse_settings(settings: list[str]) -> SetOptions:
-    """Sort key=value pairs by the prefix of their key: `proposer.`, `rule.`, `cancel.`, `slurm.`, or none for the
-    environment.
+    """Sort key=value pairs by the prefix of their key: `proposer.`, `rule.`, `cancel.`, or none for the environment.
 
     Values that are not valid TOML are texts.
     """
     parsed = SetOptions()
-    options = {
-        "proposer": parsed.options, "rule": parsed.rule_options, "cancel": parsed.cancel_options,
-        "slurm": parsed.slurm_options,
-    }  # fmt: skip
+    options = {"proposer": parsed.options, "rule": parsed.rule_options, "cancel": parsed.cancel_options}
     for setting in settings:
         key, equals, text = setting.partition("=")
         if not equals or not key:

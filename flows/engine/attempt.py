@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import concurrent.futures
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from prefect import allow_failure
 from prefect.futures import PrefectFuture
+from prefect.utilities.annotations import quote
 
+from environments import Environment
 from environments.score import Score
-from tasks.bench import RunPlan, folder_of
-from tasks.checkpoint import CRASH, result_of
-from tasks.decide import Untrained, weigh
+from tasks.bench import Bench, RunPlan, folder_of
+from tasks.checkpoint import result_of
+from tasks.control import control
+from tasks.decide import NeedsControl, weigh
 from tasks.deciding.run_checks import plausible_beside
-from tasks.deciding.values import BASELINE_SCORES, Again, JudgedTrial
+from tasks.deciding.values import BASELINE_SCORES, JudgedTrial, NeedsRerun
+from tasks.rules import Rule
+from tasks.spending.spent import slots_usd
 from tasks.system.clock import clock, covered
 from tasks.task_key import TaskKey
-from tasks.trial import Proposal, Rerun, Run, Trial, UntrainedControl, Verdict
+from tasks.trial import History, Proposal, Rerun, Run, Trial, UntrainedControl, Verdict
 
 if TYPE_CHECKING:
-    from flows.engine.night import Night
+    from flows.engine.night import Night, Terms
 
 
 @dataclass(frozen=True)
@@ -44,27 +50,30 @@ class Control:
 Step = Train | Control
 
 
+Task = PrefectFuture[Any]
+"""A task that was submitted."""
+
+
 @dataclass
 class Measurement:
     """The tasks of a run."""
 
     plan: RunPlan
-    first: PrefectFuture[Any]
+    first: Task
     """It trains, or it is the control."""
-    judged: PrefectFuture[Any] | None = None
+    judged: Task | None = None
 
     @property
     def waited_for(self) -> concurrent.futures.Future[Any]:
-        ended: concurrent.futures.Future[Any] = (self.judged or self.first).wrapped_future  # type: ignore[attr-defined]
+        ended: concurrent.futures.Future[Any] = self.last_task.wrapped_future  # type: ignore[attr-defined]
         return ended
 
     @property
-    def last_task(self) -> PrefectFuture[Any]:
-        """The task that ended it. Of a run that crashed the judgement never began."""
-        self.first.wait()
-        return self.first if self.judged is None or self.first.state.name == CRASH else self.judged
+    def last_task(self) -> Task:
+        """The task that ends it."""
+        return self.judged or self.first
 
-    def result(self, night: Night, siblings: Sequence[Run] = ()) -> tuple[Run, Score]:
+    def result(self, night: Terms, siblings: Sequence[Run] = ()) -> tuple[Run, Score]:
         """The run and its score, once both tasks have ended. Raises what the machine met.
 
         Args:
@@ -73,11 +82,17 @@ class Measurement:
         assert self.judged is not None, "a control has no run"
         run: Run = result_of(self.first)
         environment = night.environment.at(self.plan.proposal.share)
-        judged = None if self.first.state.name == CRASH else result_of(self.judged)
+        judged: Score = result_of(self.judged)
         run = plausible_beside(environment, night.history, self.plan.proposal, run, night.ledger.path, siblings)
-        if judged is None or run.status == "crash":
+        if run.status == "crash":
             judged = Score.missing(run.error or "crash", environment.higher_is_better)
         return run, judged
+
+
+def controlled(night: Terms, step: Control, bench: Bench, after: Sequence[Task]) -> Measurement:
+    """Control a would-be champion (tasks/control.py)."""
+    arguments = map(quote, (step.plan, step.trained, night.allowance(step.plan, bench), night.reference))
+    return Measurement(step.plan, control.submit(step.plan.key, bench, *arguments, wait_for=after, return_state=False))
 
 
 @dataclass
@@ -87,7 +102,8 @@ class Attempt:
     night: Night = field(repr=False)
     key: TaskKey
     proposal: Proposal
-    proposed: PrefectFuture[Any] | None = None
+    proposed: Sequence[Task] = ()
+    """The task that proposed it; none for one that is run again."""
     began: float = field(default_factory=clock)
     begun: float = field(default_factory=time.time)
     runs: list[Measurement] = field(default_factory=list)
@@ -107,49 +123,63 @@ class Attempt:
         return not self.pending
 
     @property
-    def last_tasks(self) -> list[PrefectFuture[Any]]:
-        """The tasks on which the verdict rests."""
-        return [one.last_task for one in self._measurements]
+    def last_tasks(self) -> list[allow_failure]:
+        """The tasks on which the verdict rests, whether their programs crashed or not."""
+        return [allow_failure(one.last_task) for one in self._measurements]
 
-    def add(self, step: Step, measurement: Measurement) -> None:
-        if isinstance(step, Control):
-            self.control = measurement
-        elif step.of is not None:
-            self.reruns.append((step.of, measurement))
-        else:
-            self.runs.append(measurement)
+    @property
+    def seen(self) -> History:
+        """What it is decided by: all that was decided, without an earlier attempt at it."""
+        return tuple(trial for trial in self.night.history if trial.number != self.number)
 
-    def next_steps(self, night: Night) -> list[Step]:
+    @property
+    def evidence(self) -> tuple[History, Environment, Rule, JudgedTrial]:
+        """The arguments of its verdict."""
+        return self.seen, self.night.environment, self.night.rule, self.tried
+
+    def add(self, begun: Iterable[tuple[Step, Measurement]]) -> None:
+        """Take up runs that were begun for it."""
+        for step, measurement in begun:
+            if isinstance(step, Control):
+                self.control = measurement
+            elif step.of is not None:
+                self.reruns.append((step.of, measurement))
+            else:
+                self.runs.append(measurement)
+
+    def next_steps(self) -> list[Step]:
         """What is to be run before it can be decided: its training seeds, `parallel` at a time while enough of them can
         still have a score; then what the verdict asks for. None: it can be decided."""
         seeds, fewest = self._seeds
-        scores = [score for _, score in self._own(night)]
+        scores = [score for _, score in self._own]
         if sum(score.value is None for score in scores) <= seeds - fewest and len(scores) < seeds:
-            at_once = min(night.spec.parallel, seeds - len(scores))
+            at_once = min(self.night.spec.parallel, seeds - len(scores))
             return [Train(self._plan(len(scores) + 1 + later, at_once)) for later in range(at_once)]
-        tried = self.tried(night)
-        decision = weigh(night.history, night.environment, night.rule, tried)
-        if isinstance(decision, Again):
+        seen, environment, rule, tried = self.evidence
+        decision = weigh(seen, environment, rule, tried)
+        if isinstance(decision, NeedsRerun):
             return [Train(self._rerun(decision.of, len(tried.reruns) + 1), decision.of)]
-        return [Control(self.runs[0].plan, tried.runs[0])] if isinstance(decision, Untrained) else []
+        return [Control(self.runs[0].plan, tried.runs[0])] if isinstance(decision, NeedsControl) else []
 
-    def tried(self, night: Night) -> JudgedTrial:
+    @property
+    def tried(self) -> JudgedTrial:
         """What its runs have shown."""
-        runs, scores = zip(*self._own(night), strict=True)
+        night = self.night
+        runs, scores = zip(*self._own, strict=True)
         known = night.ledger.calibrated if self.number == 0 else ()
-        reruns = tuple(Rerun(of, *again.result(night, runs if of == self.number else ())) for of, again in self.reruns)
+        reruns = (Rerun(of, *again.result(night, runs if of == self.number else ())) for of, again in self.reruns)
         control: UntrainedControl | None = result_of(self.control.first) if self.control else None
         score = Score.over(scores, self._seeds[1])
-        return JudgedTrial(self.number, self.proposal, runs, score, known + reruns, control)
+        return JudgedTrial(self.number, self.proposal, runs, score, known + tuple(reruns), control)
 
-    def trial(self, night: Night, verdict: Verdict) -> Trial:
+    def trial(self, verdict: Verdict) -> Trial:
         """The decided trial."""
-        tried = self.tried(night)
+        tried, night = self.tried, self.night
         # Waits for slots and other machines say nothing of how long a trial takes.
         seconds = max(clock() - self.began - night.bench.waited(self.number), 0.0) + self._trained_before(tried)
         return Trial(
             self.number, self.key.attempt, night.next_order, self.proposal, tried.runs, tried.score, verdict, seconds,
-            tried.reruns, slots_usd=night.money.reader.slots_usd(self.number, time.time()),
+            tried.reruns, slots_usd=slots_usd(night.ledger, self.number),
         )  # fmt: skip
 
     @property
@@ -165,11 +195,13 @@ class Attempt:
         runs = night.rule.baseline_runs(night.spec.replicates, night.environment.deterministic)
         return runs, min(runs, BASELINE_SCORES)
 
-    def _own(self, night: Night) -> list[tuple[Run, Score]]:
-        found: list[tuple[Run, Score]] = []
+    @property
+    def _own(self) -> list[tuple[Run, Score]]:
+        """Its runs that have ended, without reruns."""
+        made: list[tuple[Run, Score]] = []
         for one in self.runs:
-            found.append(one.result(night, tuple(run for run, _ in found)))
-        return found
+            made.append(one.result(self.night, tuple(run for run, _ in made)))
+        return made
 
     def _plan(self, seed: int, at_once: int) -> RunPlan:
         """The run under the n-th training seed. Runs side by side are not stopped early: each would wait for none."""

@@ -75,7 +75,10 @@ class Question:
         if not self.is_transfer:
             return night.bench
         slots = self.spec.slots(self.environment)
-        return Bench(self.ledger, self.spec.isolation, slots, self.spec.parallel, self.transfer, self.budget)
+        price, parallel = self.spec.advanced.usd_per_hour, self.spec.parallel
+        bench = Bench(self.ledger, self.spec.isolation, slots, parallel, self.transfer, self.budget, price)
+        night.benches.append(bench)
+        return bench
 
 
 def certify_at_the_end(night: Night, stop: Stop, measure: Measure) -> Stop:
@@ -88,8 +91,6 @@ def certify_at_the_end(night: Night, stop: Stop, measure: Measure) -> Stop:
         if reason := why_not(question):
             night.ledger.event("uncertified", reason=reason)
             return stop
-        if shortage := night.money.for_the_certificate(night.history):
-            return Stop("stopped", f"{shortage}; `nightshift resume` certifies then")
         made = certify(night, question, measure)
     done = made is not None and also_ablate(night, question, made, measure)
     return stop if done else stopping.full(night.ledger.path) or ASKED

@@ -17,7 +17,7 @@ from environments.score import Score
 from flows.engine import launching
 from flows.engine.attempt import Attempt
 from flows.engine.preparation import ensure_prepared
-from flows.engine.recovery import cancellable, crash_earlier_runs, reported
+from flows.engine.recovery import cancellable, crash_earlier_runs, heed_pause, reported
 from flows.engine.stopping import ASKED, Stop
 from flows.report.seeing import record_at_the_end
 from flows.report.write import write_report
@@ -35,10 +35,9 @@ from tasks.store import attempts
 from tasks.store.campaign_lock import CampaignLock
 from tasks.store.ledger import Ledger, machine
 from tasks.system import interrupt
-from tasks.system.home import home
 from tasks.tracking.outbox import Outbox
 from tasks.tracking.sender import Sender
-from tasks.trial import Curve, History, Trial, baseline
+from tasks.trial import Curve, History, Trial, baseline, in_full
 
 if TYPE_CHECKING:
     pass
@@ -63,7 +62,7 @@ class Terms:
         canceller = self.spec.loaded_canceller(self.environment)
         if canceller is None or not self.history or not plan.stops_early or plan.proposal.is_short:
             return None
-        return partial(canceller.look, self.history, higher_is_better=self.environment.higher_is_better)
+        return partial(canceller.look, in_full(self.history), higher_is_better=self.environment.higher_is_better)
 
     def allowance(self, plan: RunPlan, bench: Bench) -> Allowance | None:
         """The time that a program may spend under judgement; None in another environment, whose baseline is not known.
@@ -100,14 +99,20 @@ class Night(Terms):
         self, spec: CampaignSpec, ledger: Ledger, lock: CampaignLock, history: History, show: Callable[[History], None]
     ) -> None:
         slots = spec.slots(ledger.environment)
-        super().__init__(spec, ledger, history, Bench(ledger, spec.isolation, slots, spec.parallel))
+        super().__init__(
+            spec,
+            ledger,
+            history,
+            Bench(ledger, spec.isolation, slots, spec.parallel, usd_per_hour=spec.advanced.usd_per_hour),
+        )
         self.lock, self.rule = lock, spec.loaded_rule
         self.money = CampaignBudget(spec, ledger, gpus_of(spec, ledger.environment, slots))
         self.nothing_for: tuple[object, ...] = ()
         """What was known when there was last nothing to propose: nobody is asked again before it changes."""
         self.ending: Stop | None = None
         self._show = show
-        self._futures: list[concurrent.futures.Future[Any]] = []
+        self.benches = [self.bench]
+        """Those of certificates in other environments too."""
 
     @property
     def next_order(self) -> int:
@@ -125,18 +130,21 @@ class Night(Terms):
                 return Attempt(self, self.ledger.key(number, attempt=attempt), self.trial(number).proposal)
         return None
 
-    def wait(self, under_way: Sequence[Attempt]) -> None:
-        """Return when a run has ended, at once for a new attempt. Raises KeyboardInterrupt where the night is to end."""
-        if any(one.is_idle for one in under_way):
-            interrupt.check()
-        elif under_way:
-            self.wait_for([future for one in under_way for future in one.pending])
-        else:
+    def ended(self, under_way: Sequence[Attempt]) -> list[Attempt]:
+        """The attempts without a run under way, new ones among them; waits a moment for one, or for a person.
+
+        Raises:
+            KeyboardInterrupt: the night is to end.
+        """
+        interrupt.check()
+        if not under_way:
             interrupt.wait(IDLE_SECONDS)
+        elif not any(one.is_idle for one in under_way):
+            self.wait_for([future for one in under_way for future in one.pending])
+        return [one for one in under_way if one.is_idle]
 
     def wait_for(self, futures: Sequence[concurrent.futures.Future[Any]]) -> None:
         """Return when one of these has ended, or after IDLE_SECONDS."""
-        self._futures = [one for one in {*self._futures, *futures} if not one.done()]
         for _ in range(int(IDLE_SECONDS / POLL_SECONDS)):
             interrupt.check()
             if concurrent.futures.wait(futures, POLL_SECONDS, concurrent.futures.FIRST_COMPLETED).done:
@@ -146,6 +154,7 @@ class Night(Terms):
         """Go on from a history with one more decision."""
         self.history = history
         self._show(history)
+        heed_pause()
 
     def close(self, stop: Stop) -> None:
         """End the night; what is left is done where the block of `opened` ends."""
@@ -161,10 +170,10 @@ class Night(Terms):
         failed = self.ending.state == "failed"
         return Failed(message=message) if failed else Completed(message=message, data=self.spec.name)
 
-    def end_tasks(self) -> None:
+    def close_benches(self) -> None:
         """End what still runs: of a night that is cut off, nobody needs it."""
-        with interrupt.asked():
-            concurrent.futures.wait(self._futures)
+        for bench in self.benches:
+            bench.close()
 
 
 @contextmanager
@@ -183,7 +192,7 @@ def opened(spec: CampaignSpec, **facts: object) -> Iterator[Night]:
     run = runtime.flow_run
     if not facts:
         spec.check()
-        spec.loaded_proposer.preflight(check_budget(spec, home()))
+        spec.loaded_proposer.preflight(check_budget(spec))
         launching.check(spec.launch)
     ledger = spec.open()
     with (
@@ -212,7 +221,7 @@ def opened(spec: CampaignSpec, **facts: object) -> Iterator[Night]:
                 try:
                     yield night
                 finally:
-                    night.end_tasks()
+                    night.close_benches()
             ending = night.ending or ASKED
             artifacts.show(night.history, CampaignEnd(ending.state, ending.reason))
             run_log.end(ledger, night.history, ending.reason)

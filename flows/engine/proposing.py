@@ -12,9 +12,6 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-
-from pydantic import TypeAdapter
 
 from environments import earlier_trials
 from flows import approval as forms
@@ -29,15 +26,13 @@ from tasks.proposing import curves
 from tasks.proposing.brief import Brief, RejectedProposal, RemainingBudget
 from tasks.proposing.validation import ProposalChecks, champions_files, problem_of
 from tasks.spending.spent import note_bought
-from tasks.store import inbox, provenance
+from tasks.store import inbox
 from tasks.store.approval import Parked
 from tasks.store.earlier_campaigns import lessons
 from tasks.store.ledger import Ledger
-from tasks.system.files import write_atomic
+from tasks.store.provenance import TURNED_DOWN
 from tasks.task_key import TaskKey
-from tasks.trial import History, Proposal, tried
-
-LEFT, LEFT_FILE = TypeAdapter(RemainingBudget), "left.json"
+from tasks.trial import History, Proposal, budgets_used
 
 
 @dataclass(frozen=True)
@@ -54,13 +49,17 @@ class Turn:
     parked: tuple[Parked, ...]
     known: tuple[object, ...]
 
+    @property
+    def arguments(self) -> tuple[ProposalChecks, Proposer, Proposer, Brief]:
+        return self.checks, self.proposer, self.fallback, self.brief
+
     def without(self, answer: Nothing) -> Stop | None:
         """How the night goes on without a proposal: it ends, or it waits where trials or people have to end first."""
         ledger = self.night.ledger
         # Not kept: a resumed campaign may find a proposal in the inbox, or get an answer.
         (ledger.results / f"{self.key}/propose").unlink(missing_ok=True)
-        (self.checks.place.path / LEFT_FILE).unlink(missing_ok=True)
-        provenance.note_turned_down(ledger, self.key.number, answer.turned_down)
+        if answer.turned_down:
+            ledger.event(TURNED_DOWN, trial=self.key.number, reasons=answer.turned_down)
         note_bought(ledger, answer.usage)
         self.night.nothing_for = self.known
         if self.under_way or _waiting(self.parked):
@@ -91,12 +90,10 @@ def next_turn(night: Night, under_way: Sequence[Attempt]) -> Turn | None:
     waiting = _waiting(parked)
     if waiting and spec.advanced.approval == "all" and not any(one.number == number for one in parked):
         return None
-    for name, why in inbox.broken(ledger.path).items():
-        inbox.refuse(ledger.path, name, why)
     ideas = inbox.waiting(ledger.path, ledger.proposals(history))
     known = (
         len(history), *(one.number for one in under_way), *((one.number, one.state) for one in parked),
-        *(name for name, _ in ideas),
+        *ideas,
     )  # fmt: skip
     if known == night.nothing_for:
         return None
@@ -121,7 +118,6 @@ def _brief(
     pending = {one.number: one.proposal for one in under_way}
     money = night.money.left_for_models(history, pending)
     place = ledger.place(key.number, attempt=1)
-    left = _when_begun(place.path / LEFT_FILE, budget_left(spec, ledger, history, night.lock.spent, money))
     return Brief(
         ledger.environment.space,
         history,
@@ -131,9 +127,8 @@ def _brief(
         files=champions_files(ledger.environment, ledger.program, history),
         earlier=lessons(ledger.path),
         imported=earlier_trials.read(ledger.environment.folder),
-        left=replace(left, usd=money.usd, tokens=money.tokens),
-        told_left=left,
-        lost=night.money.reader.lost,
+        left=budget_left(spec, ledger, history, night.lock.spent, money),
+        lost=night.money.spent(history).lost,
         share=ledger.fidelity.share,
         rejected=tuple(
             RejectedProposal(one.number, one.proposal, one.words) for one in parked if one.state == "rejected"
@@ -141,20 +136,12 @@ def _brief(
         keep_rule=night.rule.in_words(history) if proposer.asks else "",
         curves=_curves(ledger, history) if proposer.asks else {},
         traces=place.path,
-        baseline_seed=ledger.seed("train", ledger.key(0, attempt=1)),
     )
 
 
 def _curves(ledger: Ledger, history: History) -> dict[int, curves.Table]:
     """What the trials that a model is told of in full reported on the way."""
     return curves.tables(ledger.path, curves.worth_reading(history, NEWEST, BEST), ledger.environment.metric)
-
-
-def _when_begun(path: Path, now: RemainingBudget) -> RemainingBudget:
-    """The budget left when the trial's turn first began, so that a resumed campaign tells the proposer the same."""
-    if not path.is_file():
-        write_atomic(path, LEFT.dump_json(now).decode() + "\n")
-    return LEFT.validate_json(path.read_bytes())
 
 
 def budget_left(
@@ -166,7 +153,7 @@ def budget_left(
         money: What models may take.
     """
     reserve, share = spec.time_for_the_certificate(ledger.environment, history), ledger.fidelity.share
-    seconds, trials = max(spec.hours * 3600 - spent - reserve, 0.0), max(spec.trials - tried(history), 0.0)
+    seconds, trials = max(spec.hours * 3600 - spent - reserve, 0.0), max(spec.trials - budgets_used(history), 0.0)
     until = math.inf if spec.deadline is None else spec.deadline - time.time() - reserve
     a_trial = spec.time_for_a_trial(ledger.environment, history)
     a_short_one = a_trial - (1 - share) * ledger.environment.budget_seconds

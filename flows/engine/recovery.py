@@ -30,7 +30,7 @@ ENDED = "ended by a person; Retry, or `nightshift resume`, goes on, and trains a
 
 @contextmanager
 def cancellable() -> Iterator[None]:
-    """Let a flow that a person cancels or stops within the block end as Cancelled, and not as Crashed, which is resumed.
+    """Let a flow that a person cancels or stops end as Cancelled, and not as Crashed, which would be resumed.
 
     A worker ends the process by SIGTERM, and writes Cancelled itself once that has ended. A run without one, such as of
     a terminal, writes it here.
@@ -50,9 +50,17 @@ def cancellable() -> Iterator[None]:
                 raise Abort(ENDED) from ending
             if is_cancelled:
                 raise Abort(ENDED) from ending
-            if run.state is not None and run.state.is_paused():
-                raise Pause(state=run.state) from ending
         raise
+
+
+def heed_pause() -> None:
+    """End the flow run if a person has paused it meanwhile; Resume goes on. Raises Pause."""
+    if runtime.deployment.id is None:  # such a run cannot be resumed in the UI
+        return
+    with suppress(*AWAY), _client() as client:
+        state = client.read_flow_run(UUID(str(runtime.flow_run.id))).state
+        if state is not None and state.is_paused():
+            raise Pause(state=state)
 
 
 @contextmanager

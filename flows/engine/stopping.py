@@ -21,7 +21,7 @@ from tasks.sandbox.outputs import DISK_RESERVE
 from tasks.sandbox.program import MIB
 from tasks.store import attempts
 from tasks.store.ledger import ended_search
-from tasks.trial import History, Trial, baseline, best, tried
+from tasks.trial import History, Trial, baseline, best, budgets_used
 
 if TYPE_CHECKING:
     from flows.engine.attempt import Attempt
@@ -101,7 +101,7 @@ def stop(
         return Stop("failed", _crashed(spec, first))
     if crashes := _too_many_crashes(spec, history):
         return crashes
-    if spec.trials - tried(history) - under_way < WHOLE:
+    if spec.trials - budgets_used(history) - under_way < WHOLE:
         return Stop("finished", _done(spec, history))
     if spec.advanced.patience and _without_improvement(history) > spec.advanced.patience - WHOLE_ERROR:
         last = f"{spec.advanced.patience} trials" if spec.advanced.patience > 1 else "trial"
@@ -136,11 +136,6 @@ def full(path: Path) -> Stop | None:
     return Stop("stopped", f"{words}: free some (`nightshift prune`), then `nightshift resume`") if words else None
 
 
-def without_a_certificate(shortage: str) -> Stop | None:
-    """The end of a campaign whose certificate nobody pays for; None where nothing is short."""
-    return Stop("stopped", f"{shortage}; `nightshift resume` certifies then") if shortage else None
-
-
 def _done(spec: CampaignSpec, history: History) -> str:
     """That the budget of trials is used up, in words."""
     kinds = {"short": any(trial.proposal.is_short for trial in history)}
@@ -149,7 +144,8 @@ def _done(spec: CampaignSpec, history: History) -> str:
     if not any(kinds.values()):
         return f"all {many} trials done" if many > 1 else "1 trial done"
     part = " and ".join(k for k in kinds if kinds[k])
-    return f"{many} trials done, worth {number(tried(history))} of {spec.trials} whole ones: {part} ones count in part"
+    worth = number(budgets_used(history))
+    return f"{many} trials done, worth {worth} of {spec.trials} whole ones: {part} ones count in part"
 
 
 def _crashed(spec: CampaignSpec, first: Trial) -> str:

@@ -42,6 +42,7 @@ def questions(ledger: Ledger, on: Sequence[str] = (), budget: str = "") -> list[
     Raises:
         Refused: the champion cannot run there, or the budget is beyond the limits.
     """
+    ledger.check_version()
     spec, times = CampaignSpec.of(**stored_spec(ledger)), multiple(budget)
     history = ledger.history()
     own = Question(spec, ledger, history, budget=times)
@@ -120,7 +121,7 @@ def _check_budget(environment: Environment, times: float) -> None:
 
 
 def _transferred(own: Question, environment: Environment) -> Question:
-    """The question in another environment, which is frozen when it is first certified in. Refused if it has changed since."""
+    """The question in another environment, frozen when it is first certified in. Refused if that has changed since."""
     ledger = own.ledger
     check_fits(ledger.environment, environment)
     _check_budget(environment, own.budget)

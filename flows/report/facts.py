@@ -16,7 +16,7 @@ from flows.report import incidents, mattered, time_split, timeline, tonight
 from flows.report.run_again import run_again
 from flows.report.shareable import typed, without_secrets
 from flows.report.shown_diff import DiffLine, diff_lines
-from flows.spending.summary import parts, sentences
+from flows.spending.summary import parts
 from flows.views import status
 from flows.views.terminal import duration
 from tasks.certifying.aggregate import aggregates
@@ -199,14 +199,8 @@ class Facts:
 
     @cached_property
     def prices(self) -> tuple[str, ...]:
-        """Time, GPU hours and model calls, as far as there were any."""
-        spent = self.document["spent"]
-        return (duration(spent["seconds"]), *parts(spent))
-
-    @cached_property
-    def money(self) -> list[str]:
-        """Spending against its limits, and what comes next; without other campaigns, since reports are shown around."""
-        return sentences(self.document, of_month=False)
+        """Time, money, GPU hours and model calls, as far as there were any."""
+        return (duration(self.document["spent"]["seconds"]), *parts(self.document))
 
     def _failed(self) -> str:
         kinds = Counter(trial.verdict.kind for trial in self.history)
@@ -265,14 +259,14 @@ class Facts:
 
     @cached_property
     def keeps(self) -> tuple[Kept, ...]:
-        kept = [trial for trial in self.history if trial.verdict.kind == "keep"]
+        kept = [trial for trial in self.history if trial.verdict.kind == "keep" and trial.number > 0]
         return tuple(
             Kept(
                 trial, mean_of(self.history, trial.number), level(trial, self.own) or "", self._effect(trial, before),
                 tuple(changes(trial, before, 6)),
                 diff_lines(trial.proposal.edit) if trial.proposal.edit != before.proposal.edit else (),
             )
-            for before, trial in pairwise(kept)
+            for before, trial in pairwise(filter(None, (baseline(self.history), *kept)))
         )[::-1]  # fmt: skip
 
     def _effect(self, trial: Trial, before: Trial) -> str:

@@ -14,7 +14,7 @@ SUBJECTS = {
     **dict.fromkeys(("view", "showcase"), "view"),
 }  # fmt: skip
 """Events that are told as they are, and what they concern. To version 0.6 a view that failed was called a showcase."""
-UNTOLD = ("time", "event", "pid", "page", "flow_run_id")
+NOT_SHOWN = ("time", "event", "pid", "page", "flow_run_id")
 LONGEST, SHOWN = 300, 60
 
 
@@ -33,8 +33,9 @@ def incidents(events: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
         elif kind == "continued":  # by the next flow run
             ended = {"state": "finished"}
         elif kind in SUBJECTS and not (kind == "launch" and event.get("what") == "begun"):
-            told = {key: value for key, value in event.items() if key not in UNTOLD}
-            words = ", ".join(f"{key.replace('_', ' ')}: {value}" for key, value in told.items())
+            told = {key: value for key, value in event.items() if key not in NOT_SHOWN}
+            facts = ", ".join(f"{key.replace('_', ' ')}: {value}" for key, value in told.items())
+            words = event.get("words", facts)
             yield SUBJECTS[kind], _in_a_line(words)
 
 

@@ -13,7 +13,7 @@ from flows.spec.options import AdvancedOptions, CampaignOptions, declared
 from tasks.store.ledger import Campaign
 
 LEFT_TO_ITS_USER = ("environment", "name", "trials", "hours", "until", "tracking")
-PREFIXES = {"options": "proposer.", "rule_options": "rule.", "cancel_options": "cancel.", "slurm_options": "slurm."}
+PREFIXES = {"options": "proposer.", "rule_options": "rule.", "cancel_options": "cancel."}
 """Of plug-ins' options in --set, by where a campaign keeps them."""
 
 

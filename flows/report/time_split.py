@@ -22,7 +22,6 @@ def time_split(use: SlotUse) -> tuple[TimePart, ...]:
         TimePart("training for certificates and ablations", use.proof, "certifying"),
         TimePart("start-up of the programs: interpreter and imports", use.start, "starting"),
         TimePart("judging and controls", use.judge, "judging"),
-        TimePart("runs that ended with the campaign's process", use.cut_off, "cut"),
-        TimePart("no program ran", use.idle, "rest"),
+        TimePart("no program ran, waits and runs that were cut off", use.idle, "rest"),
     )
     return tuple(part for part in parts if part.seconds > 0)

@@ -13,7 +13,6 @@ from itertools import pairwise
 from typing import Any
 
 from tasks.certifying.certificate import Certificate
-from tasks.machine.slot_use import Waits
 from tasks.trial import History, Run, Trial
 
 ROLES = {"start": "starting", "train": "training", "judge": "judging", "propose": "proposing", "wait": "rest"}
@@ -99,13 +98,16 @@ def chrome(tracks: Tracks, slot_use: Mapping[str, float]) -> dict[str, Any]:
 
 def _waits(events: Iterable[Mapping[str, Any]]) -> Iterator[Span]:
     """From when a trial waits for a slot until it has one; what waits at the end is left out."""
-    waits = Waits()
+    waits: dict[int, list[Mapping[str, Any]]] = {}  # by trial: its first run to wait gets its first slot
     for event in events:
         if event["event"] == "life":
-            waits = Waits()
+            waits = {}
         elif event["event"] == "waiting":
-            waits.begin(event)
-        elif event["event"] == "slot" and (began := waits.end(event)):
+            runs = waits.setdefault(event["number"], [])
+            if not any("job" in one and one["job"] == event.get("job") for one in runs):  # it tells every new reason
+                runs.append(event)
+        elif event["event"] == "slot" and waits.get(event["number"]):
+            began = waits[event["number"]].pop(0)
             name, facts = f"trial {event['number']}, for a slot", {"held by": str(began.get("who", ""))}
             yield Span("wait", name, began["time"], event["time"], facts)
 

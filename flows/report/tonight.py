@@ -17,12 +17,11 @@ import numpy.typing as npt
 
 from environments import Environment
 from tasks.deciding.champion_estimate import champion_estimate, is_barred
-from tasks.deciding.comparable import is_elsewhere
 from tasks.describe import mean_of, short_value
 from tasks.numbers import number
 from tasks.proposing.axes import Point, params_of
 from tasks.proposing.observations import Observations
-from tasks.trial import History, Trial, best, tried
+from tasks.trial import History, Trial, best, budgets_used, trials_before
 
 FEWEST = 6
 """Scored trials that a model of them needs."""
@@ -57,7 +56,7 @@ def ideas(
         *_longer(environment, history, command, document["spec"]),
         *_more(history, command, document),
         *_points(environment, history, f"nightshift try --in {document['campaign']}{program}"),
-        *_edits(history, document["machine"]),
+        *_edits(history),
     )
 
 
@@ -87,11 +86,11 @@ def _more(history: History, command: str, document: Mapping[str, Any]) -> Iterat
     """Twice the limit that ended the search, if one did."""
     champion, spec, spent = best(history), document["spec"], document["spent"]["seconds"] / 3600
     trials, hours = spec["trials"], spec["hours"]
-    if champion is None or champion.number == 0 or champion.order < 0.7 * len(history):
+    if champion is None or champion.number == 0 or len(trials_before(history, champion)) < 0.7 * len(history):
         return
     why = f"The search was still finding better when it ended: its champion is trial {champion.number} of "
     why += f"{len(history) - 1}."
-    if trials - math.ceil(tried(history)) < 1:  # `--trials` counts in whole budgets
+    if trials - math.ceil(budgets_used(history)) < 1:  # `--trials` counts in whole budgets
         limits = f"--trials {2 * trials} --hours {max(hours, round(2 * spent, 1)):g}"
         yield Idea(f"More trials: {2 * trials} instead of {trials}.", why, f"{command} {limits}")
     elif (document["reason"] or "").startswith("no time"):
@@ -152,7 +151,7 @@ def _places(seen: Observations, points: Sequence[Point]) -> npt.NDArray[np.float
     return np.array([[axis.fraction(n) for axis, n in zip(seen.axes, point, strict=True)] for point in points])
 
 
-def _edits(history: History, machine: str) -> Iterator[Idea]:
+def _edits(history: History) -> Iterator[Idea]:
     """Edits that were not kept and still scored better than the baseline by more than the luck of a run.
 
     Not those of the champion's own program, which have been measured on top of it, and were worse.
@@ -170,7 +169,7 @@ def _edits(history: History, machine: str) -> Iterator[Idea]:
         for trial in history
         if trial.verdict.kind == "discard" and trial.proposal.edit and trial.score.value is not None
         if gain(trial) > estimate.sd and trial.proposal.edit != champion.proposal.edit
-        if trial.proposal.parent != champion.number and not is_barred(trial) and not is_elsewhere(trial, machine)
+        if trial.proposal.parent != champion.number and not is_barred(trial)
     ]
     for trial in sorted(missed, key=gain, reverse=True)[:POINTS]:
         yield Idea(

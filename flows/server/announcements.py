@@ -18,7 +18,6 @@ from uuid import UUID
 
 from tasks.certifying.certificate import Certificate
 from tasks.describe import headline, outcome, unproven, where
-from tasks.store import approval
 from tasks.store.ledger import Ledger
 from tasks.trial import History, best
 
@@ -51,10 +50,9 @@ def silence(ledger: Ledger, since: float) -> float | None:
 
     A training that has just got its slot, and an approval that was just given, end a silence too.
     """
-    slots = [event["time"] for event in ledger.events() if event["event"] == "slot"]
-    answers = [one.answer.at for one in approval.parked(ledger.trials) if one.answer]
+    slots = [event["time"] for event in ledger.events() if event["event"] in ("slot", "answer")]
     finished = [path.stat().st_mtime for path in _results(ledger)]
-    silent = time.time() - max([since, *slots, *answers, *finished])
+    silent = time.time() - max([since, *slots, *finished])
     return silent if silent >= max(STALL_SECONDS, STALL_RUNS * _training_seconds(ledger)) else None
 
 
@@ -118,7 +116,7 @@ def tell(client: SyncPrefectClient, ledger: Ledger, flow_run_id: UUID | None, an
 
 def _champion(ledger: Ledger, history: History, certificates: Sequence[Certificate]) -> Iterator[Announcement]:
     champion, name = best(history), ledger.campaign.name
-    if champion is not None and champion.number != history[0].number:
+    if champion is not None and champion.number != 0:
         own = [one for one in certificates if not one.elsewhere]
         key, text = str(champion.number), headline(history, name, own)
         if own and own[-1].passed and own[-1].champion != champion.number:  # then the headline is about that one

@@ -43,7 +43,7 @@ class Advanced(AdvancedOptions, BaseModel):
             raise ValueError(f"must be none, auto, or a share of the budget from {LEAST:g} to {MOST:g} such as 0.3")
         return f"{share:g}"
 
-    @field_validator("options", "rule_options", "cancel_options", "slurm_options", "overrides", mode="before")
+    @field_validator("options", "rule_options", "cancel_options", "overrides", mode="before")
     @classmethod
     def _edited(cls, value: Any) -> Any:
         value = parsed(value)

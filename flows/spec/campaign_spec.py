@@ -27,7 +27,6 @@ from flows.spec.clock_time import next_time, runs_in_time
 from flows.spec.environment import CANCELLERS, check_editable, checked_environment, source
 from flows.spec.form import spread
 from flows.spec.options import FIXED, CampaignOptions
-from flows.spec.slurm_options import SlurmOptions
 from tasks import propose
 from tasks.cancellers import Canceller
 from tasks.certifying.ablation import ablation_runs
@@ -112,11 +111,6 @@ class CampaignSpec(CampaignOptions, BaseModel):
         return Isolation(choose(self.advanced.isolation), self.advanced.allow_unsandboxed)
 
     @property
-    def slurm(self) -> SlurmOptions:
-        """The jobs of `launch = "slurm"`."""
-        return SlurmOptions.of(self.advanced.slurm_options)
-
-    @property
     def loaded_proposer(self) -> Proposer:
         return propose.load(self.proposer, self.advanced.options)
 
@@ -197,7 +191,6 @@ class CampaignSpec(CampaignOptions, BaseModel):
         if shutil.which("git") is None:
             raise Refused("git is not installed: install it, since the lineage of a campaign is a git repository")
         _ = self.loaded_rule
-        _ = self.slurm
         known, environment = Ledger.exists(self.name), self.loaded_environment()
         self._check_proposers(environment)
         if not known:

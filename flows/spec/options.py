@@ -152,8 +152,7 @@ class CampaignOptions:
         group=EXECUTION, bounds={"ge": 1, "le": 64},
     )] = 1
     launch: Annotated[str, Option(
-        help="Where trials run: here, slurm for jobs of Slurm, or the name of a deployment of the flow trial, such as "
-        "gpu-pair.",
+        help="Where trials run: here, or the name of a deployment of the flow trial, such as gpu-pair or slurm.",
         group=EXECUTION, schema={"minLength": 1},
     )] = "here"
     seed: Annotated[int | None, Option(
@@ -186,6 +185,10 @@ class AdvancedOptions:
         help="Limit of GPU hours, the certificate included; no trial starts that could exceed it.",
         group=LIMITS, title="Most GPU hours", bounds={"ge": 0, "le": 1e9},
     )] = None
+    usd_per_hour: Annotated[float, Option(
+        help="Price of an hour of one slot, in USD, where the trials run; it counts towards the spending limit.",
+        group=LIMITS, title="USD per hour", bounds={"ge": 0, "le": 1e6},
+    )] = 0.0
     isolation: Annotated[Literal["auto", "bwrap", "landlock", "none"], Option(
         help="Sandbox level; auto takes the strongest that this machine offers.",
         group=EXECUTION,
@@ -238,10 +241,6 @@ class AdvancedOptions:
     cancel_options: Annotated[dict[str, Any], Option(
         help='Options of early stopping, as JSON, such as {"fraction": 0.5} for curve.', group=DECISIONS,
         title="Cancel options", fixed=True,
-    )] = {}  # noqa: RUF012
-    slurm_options: Annotated[dict[str, Any], Option(
-        help='Options of launch = slurm, as JSON, such as {"partition": "gpu", "account": "rl"}.', group=EXECUTION,
-        title="Slurm options",
     )] = {}  # noqa: RUF012
     options: Annotated[dict[str, Any], Option(
         help='Options of the proposer, as JSON, such as {"points": 5} for grid.', group=SEARCH,

@@ -22,7 +22,6 @@ from environments import FILE, Environment, judge_name, plugins
 from environments.limits import Limits
 from environments.plugins import Refused
 from environments.space import Value
-from flows.spec.slurm_options import SLURM
 from tasks.proposers import Proposer
 from tasks.recipes import execution
 from tasks.sandbox import usage
@@ -67,9 +66,6 @@ def of_spec(asked: Mapping[str, Any], path: Path) -> Wishes:
         found.append("trials run without a sandbox, as you")
     if advanced.get("allow_unsandboxed"):
         found.append("edited programs run even without a sandbox, as you")
-    if asked.get("launch") == SLURM and (stated := advanced.get("slurm_options")):
-        options = json.dumps(stated, ensure_ascii=False, default=str)
-        found.append(f"trials are jobs of Slurm, with the options {shown(options)}")
     if asked.get("tracking", "off") != "off":
         found.append(f"records are written to {shown(str(asked['tracking']))}")
     if _asks(proposer := str(asked.get("proposer", ""))):

@@ -1,1 +1,1 @@
-"""Spending limits of a campaign: what the next trial may cost, and whether the budget and the month allow it."""
+"""Spending limits of a campaign, and what its status says of them."""

@@ -33,7 +33,7 @@ from uuid import UUID
 
 from flows.server import announcements
 from flows.server.api import impatient_client
-from flows.views import certificate_page, proposals_page
+from flows.views import certificate_page
 from flows.views.follow import Follower
 from flows.views.markdown import code, in_markdown
 from flows.views.status import CampaignEnd, certificates, urls
@@ -255,10 +255,11 @@ def artifacts(
         page = certificate_page.page(name, news.own, news.elsewhere, step_budget(ledger.environment))
         found.insert(0, Artifact("certificate", "markdown", page))
     asked = tuple(approval.parked(ledger.trials))
-    happened = incidents(ledger, history, asked)
-    if happened or len(sources(history, asked)) > 1:
-        page = proposals_page.page(history, sources(history, asked), happened, asked)
-        found.append(Artifact("proposals", "markdown", page))
+    who, happened = sources(history, asked), incidents(ledger, history, asked)
+    if happened or len(who) > 1:
+        told = [("trial", "what", "in words"), *((str(one.trial), one.kind, code(one.words)) for one in happened)]
+        parts = ["## Who proposed what", *(code(one.words) for one in who), "## What happened", in_markdown(told)]
+        found.append(Artifact("proposals", "markdown", "\n\n".join(parts) + "\n"))
     if picture is not None:
         url = f"data:image/png;base64,{base64.b64encode(picture).decode()}"
         page = f"![{headline(history, name, news.own)}]({url})\n\n{code(ledger.path / PICTURE)}\n"
@@ -307,7 +308,7 @@ def _rerun_link(form: str, campaign: str, trial: Trial) -> str:
 def _row(trial: Trial, varying: list[str], own: Sequence[Certificate]) -> dict[str, str]:
     known = {
         "trial": str(trial.number),
-        "verdict": f"{trial.verdict.kind}{f' (was {trial.was[-1].kind})' if trial.was else ''}{_share(trial)}",
+        "verdict": f"{trial.verdict.kind}{_share(trial)}",
         "level": level(trial, own) or "",
         "score": _cell(trial.score.value),
         "± se": _cell(trial.score.se),

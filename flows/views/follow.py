@@ -24,17 +24,17 @@ from flows.views.live_model import Certifying, LiveModel, SlotState, UnderWay, c
 from flows.views.live_view import begins_line, certificate_line, live_view
 from flows.views.status import SURE_SES, estimate, stored_spec, urls
 from flows.views.terminal import HEADING, before_line, clean, is_screen, put, trial_line
-from tasks.machine import slot_locks
-from tasks.spending.spent import SpendingReader
-from tasks.store import approval, campaign_lock, workspace
+from tasks.machine.slots import describe, holder
+from tasks.spending.spent import spent
+from tasks.store import approval, attempts, campaign_lock, workspace
 from tasks.store.ledger import Ledger, decided_trial
 from tasks.store.workspace import TrialDir
 from tasks.tracking.receipts import waiting as waiting_records
 from tasks.trial import History, Trial, best
 
 LOOK_SECONDS = 0.25
-PREPARING = ("preparing", "fidelity")
-"""Events before the first trial, whose words are shown."""
+PREPARING = ("preparing", "fidelity", "machine")
+"""Events before the first trial of a life, whose words are shown."""
 
 
 class CampaignWatch:
@@ -60,7 +60,7 @@ class CampaignWatch:
             if history := self._follower.history:
                 put(self._console, before_line(history, self._follower.ledger.environment.metric))
             self._follower.read_events()
-            self._told = {trial.number for trial in history} | set(self._follower.preparing)
+            self._told = {(trial.number, trial.attempt) for trial in history} | set(self._follower.preparing)
         self._thread.start()
         return self
 
@@ -96,9 +96,9 @@ class CampaignWatch:
         for words in self._follower.preparing:
             self._tell(words, Text(f" > {clean(words)}", "dim"))
         for trial in model.history:
-            if trial.number not in self._told:
+            if (trial.number, trial.attempt) not in self._told:
                 self._tell("heading", HEADING)
-                self._tell(trial.number, *self._lines(trial, model.history))
+                self._tell((trial.number, trial.attempt), *self._lines(trial, model.history))
         if not is_screen(self._console):
             self._tell_what_begins(model)
         return model
@@ -135,7 +135,8 @@ class Follower:
         self.ledger = ledger
         self.history: History = ledger.history()
         self.preparing: tuple[str, ...] = ()
-        """How the campaign was prepared: what the environment's recipe said, and which budget comes first."""
+        """What is to be known before a trial: what the environment's recipe said, which budget comes first, and that
+        the campaign has moved to another machine."""
         self._open: list[int] = []
         """Trials that have begun and are not decided."""
         self._next = 0
@@ -146,8 +147,6 @@ class Follower:
         """The event of a certificate that was begun and is not made."""
         self._waits: dict[int, str] = {}
         """Trials that wait for a slot, and who holds the slots."""
-        self._ahead: set[int] = set()
-        """Trials that were proposed ahead (flows/engine/ahead.py) and have not begun."""
         self._slot_of: dict[int, str] = {}
         """The slot that a trial was given last."""
         self._slots: dict[str, list[str]] = {}
@@ -156,7 +155,6 @@ class Follower:
         """The last failure of MLflow in this life."""
         self._estimated: tuple[int, tuple[float, float] | None] | None = None
         """Where the champion's true mean likely lies, and after how many trials that was computed."""
-        self._spending = SpendingReader(ledger)
         self._curves: dict[TrialDir, CurveFile] = {}
 
     def look(self, now: float) -> LiveModel:
@@ -165,20 +163,17 @@ class Follower:
         self.read_events()
         places = {number: self.ledger.place(number) for number in self._open}
         held = [number for number, place in places.items() if approval.is_held(place)]
-        not_begun = {*held, *self._ahead}
-        begun = {n: place for n, place in places.items() if n not in not_begun and place.proposal.is_file()}
+        begun = {n: place for n, place in places.items() if n not in held and place.proposal.is_file()}
         under_way = tuple(self._under_way(number, now) for number in begun)
         since = max((now - place.proposal.stat().st_mtime for place in begun.values()), default=0.0)
         certifying = None if under_way else self._certifying(now)
-        environment, spent = self.ledger.environment, campaign_lock.spent(self.ledger)
-        progress = campaign_progress(self._spec, environment, self.history, spent, max(since, 0.0), now, certifying)
-        asked = {one.number: one.asked.until for one in approval.parked(self.ledger.trials) if one.answer is None}
-        waiting = {number: asked[number] for number in held if number in asked}
-        spending = self._spending.read(self.history, None)
-        what = "the certificate" if certifying else "this campaign"
+        environment, seconds = self.ledger.environment, campaign_lock.spent(self.ledger)
+        progress = campaign_progress(self._spec, environment, self.history, seconds, max(since, 0.0), now, certifying)
+        waiting = {one.number: one.until for one in approval.parked(self.ledger.trials) if one.state == "waiting"}
+        what, money = "the certificate" if certifying else "this campaign", spent(self.ledger, self.history)
         return LiveModel(
             environment, self.history, under_way, progress, self._page, now, certifying, tuple(waiting),
-            min(waiting.values(), default=None), self._slot_states(under_way, what), spending, self._likely(),
+            min(waiting.values(), default=None), self._slot_states(under_way, what), money, self._likely(),
             self._unrecorded(),
         )  # fmt: skip
 
@@ -193,15 +188,15 @@ class Follower:
 
     def _slot_states(self, under_way: tuple[UnderWay, ...], what: str) -> tuple[SlotState, ...]:
         """The slots of this machine, by the locks and who says to hold them; `what`: this campaign, at no trial."""
-        mine, folder = campaign_lock.holder(self.ledger).get("pid"), slot_locks.folder()
+        mine = str(campaign_lock.holder(self.ledger).get("pid"))
         trials = {
             self._slot_of.get(trial.number): f"trial {trial.number}" for trial in under_way if not trial.waits_for
         }
         states = []
         for name, locks in self._slots.items():
-            noted = (slot_locks.noted(folder / f"{lock}.lock") for lock in locks)
-            holder = next((one for one in noted if one and one.is_alive), None)
-            who = "" if holder is None else trials.get(name, what) if holder.pid == mine else str(holder)
+            engine = next(filter(None, map(holder, locks)), "")
+            is_mine = engine.partition(" ")[0] == mine
+            who = trials.get(name, what) if is_mine else describe(engine) if engine else ""
             states.append(SlotState(name, who))
         return tuple(states)
 
@@ -219,19 +214,15 @@ class Follower:
         self._spec = stored_spec(self.ledger)
         events = list(self.ledger.events())
         self._page = urls(self.ledger).get("prefect")
-        self.preparing = tuple(event["words"] for event in events if event["event"] in PREPARING)
+        self.preparing = tuple(event["words"] for event in events if event["event"] in PREPARING and "words" in event)
         self._read_life(events)
         about = [event for event in events if event["event"] in ("life", "certify", "certified", "end")]
         self._certificate = about[-1] if about and about[-1]["event"] == "certify" else None
 
     def _read_life(self, events: Sequence[Mapping[str, Any]]) -> None:
         """What this life said of its slots and of MLflow."""
-        self._waits, self._slot_of, self._failure, self._ahead = {}, {}, "", set()
+        self._waits, self._slot_of, self._failure = {}, {}, ""
         for event in events:
-            if event["event"] == "ahead":
-                self._ahead.add(event["number"])
-            elif event["event"] in ("waiting", "slot", "launch"):
-                self._ahead.discard(event.get("number", event.get("trial")))
             if event["event"] == "life":
                 self._waits, self._slot_of, self._slots, self._failure = {}, {}, {}, ""
             elif event["event"] == "waiting":
@@ -261,12 +252,15 @@ class Follower:
         while self.ledger.place(self._next).path.is_dir():
             self._open.append(self._next)
             self._next += 1
-        decided = {trial.number for trial in self.history} if self._open else set()
+        self._open += [number for number in attempts.pending(self.ledger.trials) if number not in self._open]
+        decided = {(trial.number, trial.attempt) for trial in self.history} if self._open else set()
         for number in list(self._open):
-            trial = None if number in decided else decided_trial(self.ledger.place(number).path)
+            is_known = (number, self.ledger.attempt(number)) in decided
+            trial = None if is_known else decided_trial(self.ledger.place(number).path)
             if trial is not None:
-                self.history = tuple(sorted((*self.history, trial), key=lambda trial: trial.order))
-            if trial is not None or number in decided:
+                others = (other for other in self.history if other.number != number)
+                self.history = tuple(sorted((*others, trial), key=lambda trial: trial.order))
+            if trial is not None or is_known:
                 self._open.remove(number)
                 self._curves.clear()  # there may be another champion, and nobody looks at this one again
 

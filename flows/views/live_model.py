@@ -20,7 +20,7 @@ from tasks.certifying.group_design import design_of
 from tasks.deciding.champion_estimate import has_edits
 from tasks.rules import Rule
 from tasks.spending.spent import NOTHING_SPENT, Spent
-from tasks.trial import History, Proposal, Trial, best, tried
+from tasks.trial import History, Proposal, Trial, best, budgets_used
 
 RECENT = 10
 """Trials whose pace tells how long the next ones take."""
@@ -191,7 +191,7 @@ def campaign_progress(
     design = design_of(spec["trials"], environment.deterministic, edits=has_edits(history), runs=runs)
     will_certify = certifies(spec["rule"]) and not environment.scores_are_reported
     fresh_runs = design.runs if will_certify else 0
-    trials = tried(history)
+    trials = budgets_used(history)
     if certifying:
         left = (certifying.runs - certifying.run + 1) * each_run - min(certifying.since, 0.95 * each_run)
     else:

@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from flows.spending.summary import sentences
+from flows.spending.summary import parts
 from flows.views import tables
 from flows.views.own_servers import OwnServer, login_steps
 from flows.views.status import SURE_SES
@@ -42,8 +42,8 @@ def outcome(document: Document, console: Console) -> None:
     console.print()
     for line in _outcome(document, room(console)):
         say(console, line)
-    for sentence in sentences(document):
-        say(console, Text(clean(sentence), "dim"))
+    if spent := parts(document):
+        say(console, Text(f"spent: {', '.join(spent)}", "dim"))
     if slots := in_words(document["spent"]["slots"]):
         say(console, Text(slots, "dim"))
 
@@ -143,7 +143,8 @@ def _champion(document: Document, champion: Document, width: int) -> Iterator[Te
 
 
 def _changes(params: Mapping[str, Any], document: Document, width: int) -> list[Text]:
-    return [Text(f"  {line}") for line in fold(changes(params, document["trials"][0]["params"]), width - 3)]
+    first = document["baseline"]["params"] if document["baseline"] else {}
+    return [Text(f"  {line}") for line in fold(changes(params, first), width - 3)]
 
 
 def cancelled(counts: Mapping[str, Any]) -> str:

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 
 from prefect import get_run_logger
 
+from flows.views.status import stored_spec
 from flows.views.terminal import trial_line
 from tasks.checkpoint import CRASH, has_result
 from tasks.describe import headline
-from tasks.store.ledger import Ledger
+from tasks.store.ledger import Ledger, machine
 from tasks.store.workspace import TrialDir
-from tasks.trial import History
+from tasks.trial import History, machine_of
 
 FINISHED = "Finished in state"
 """How Prefect's own line for a finished task begins; the row of the task says the same."""
@@ -29,6 +30,25 @@ def begin(ledger: Ledger, history: History) -> None:
     logging.getLogger("prefect.task_runs").addFilter(without_finished_tasks)  # the same function is added once
     said = f"{ledger.campaign.name}: {ledger.environment.name}; files in {ledger.path}"
     get_run_logger().info(f"{said}{resumed(ledger, history)}")
+    if words := another_machine(ledger, history):
+        get_run_logger().warning(words)
+
+
+def another_machine(ledger: Ledger, history: History) -> str:
+    """The warning that the newest score is from another kind of machine than this, which is an event too.
+
+    Empty where either is unknown: trials that are launched run on other machines than this.
+    """
+    before, now = machine_of(history), machine()
+    if not before or before == now or stored_spec(ledger).get("launch", "here") != "here":
+        return ""
+    first = 1 + max(trial.number for trial in history)
+    words = (
+        f"from trial {first} on it runs on {now}, before on {before}: under a time budget the faster one trains "
+        "further, and scores are compared as they are"
+    )
+    ledger.event("machine", before=before, now=now, words=words)
+    return words
 
 
 def resumed(ledger: Ledger, history: History) -> str:

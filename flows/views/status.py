@@ -17,7 +17,6 @@ from tasks.certifying.aggregate import aggregates
 from tasks.certifying.certificate import Certificate, level, shipped
 from tasks.certifying.group_design import Arm, design_of
 from tasks.deciding.champion_estimate import champion_estimate, run_sd
-from tasks.deciding.comparable import is_elsewhere
 from tasks.deciding.halving import promotions
 from tasks.deciding.predictions import record
 from tasks.describe import ARMS, caution, outcome, over_environments, step_budget, where
@@ -26,9 +25,9 @@ from tasks.numbers import number
 from tasks.plots.forest import forest
 from tasks.rules import Rule
 from tasks.spending.spent import spent
-from tasks.store import approval, campaign_lock, inbox
+from tasks.store import approval, attempts, campaign_lock, inbox
 from tasks.store.ledger import Ledger, ended_search
-from tasks.store.provenance import fallbacks, incidents, sources
+from tasks.store.provenance import incidents, sources
 from tasks.system.daemon import page_of
 from tasks.system.redact import clean
 from tasks.tracking.receipts import waiting
@@ -53,7 +52,7 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
     campaign, history = ledger.campaign, ledger.history()
     own, elsewhere = certificates(ledger)
     how = ending.state if ending else state(ledger)
-    here, in_full = machine_of(history), promotions(history)
+    in_full = promotions(history)
     spec = stored_spec(ledger)
     return {
         "campaign": campaign.name,
@@ -68,7 +67,7 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
         "seed": campaign.seed,
         "isolation": campaign.isolation,
         "fidelity": asdict(ledger.fidelity),
-        "machine": here,
+        "machine": machine_of(history),
         "cores": ledger.environment.cores,
         "baseline": _scored(history, baseline(history)),
         "champion": of_champion(history, best(history), own),
@@ -81,7 +80,7 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
         "elsewhere": _elsewhere((*own, *elsewhere)),
         "cancelled": _cancelled(history),
         "imported": _imported(ledger),
-        "trials": [_row(trial, own, here, in_full.get(trial.number)) for trial in history],
+        "trials": [_row(trial, own, in_full.get(trial.number)) for trial in history],
         **_proposals(ledger, history),
         "spent": {
             "seconds": round(campaign_lock.spent(ledger), 1),
@@ -156,8 +155,10 @@ def certifies(rule: str) -> bool:
 
 def state(ledger: Ledger) -> str:
     """running, finished, failed, stopped, or interrupted (its last life was cut off)."""
-    end = {"state": "running"} if campaign_lock.is_running(ledger) else ended_search(ledger)
-    return str(end.get("state", "interrupted"))
+    if campaign_lock.is_running(ledger):
+        return "running"
+    cut_off = bool(attempts.pending(ledger.trials))  # a rerun
+    return "interrupted" if cut_off else str(ended_search(ledger).get("state", "interrupted"))
 
 
 def urls(ledger: Ledger) -> dict[str, str]:
@@ -332,14 +333,13 @@ def _cancelled(history: History) -> dict[str, Any]:
     return {"due": len(due), "spared": len(spared), "spared_kept": kept, "share_lost": share}
 
 
-def _row(trial: Trial, own: Sequence[Certificate], here: str, in_full: Trial | None) -> dict[str, Any]:
+def _row(trial: Trial, own: Sequence[Certificate], in_full: Trial | None) -> dict[str, Any]:
     """A trial; `in_full` ran it for the whole budget, if it is a short one that was promoted."""
     due = next((run.due for run in trial.runs if run.due), None)
     return {
         "trial": trial.number,
         "attempt": trial.attempt,
         "verdict": trial.verdict.kind,
-        "was": [{"verdict": one.kind, "rerun": one.rerun, "attempt": one.attempt} for one in trial.was],
         "level": level(trial, own),
         "score": trial.score.value,
         "se": trial.score.se,
@@ -353,7 +353,7 @@ def _row(trial: Trial, own: Sequence[Certificate], here: str, in_full: Trial | N
         "due": due and {"fraction": due.fraction, "reason": due.reason, "spared": due.spared},
         "seconds": sum(run.seconds for run in trial.runs),
         "machine": trial.runs[-1].machine if trial.runs else "",
-        "comparable": not (trial.proposal.is_short or is_elsewhere(trial, here)),
+        "comparable": not trial.proposal.is_short,
         "share": trial.proposal.share,
         "promotes": trial.proposal.promotes,
         "promoted": in_full.number if in_full else None,
@@ -377,24 +377,23 @@ def _proposals(ledger: Ledger, history: History) -> dict[str, Any]:
     return {
         "sources": [
             {
-                "proposer": one.name, "model": one.model, "trials": one.trials, "in_full": one.in_full,
-                "kept": one.kept,
+                "proposer": one.name, "model": one.model, "trials": one.trials, "kept": one.kept,
                 "calls": one.usage.calls, "tokens": one.usage.tokens, "usd": one.usage.usd if one.usage.calls else None,
                 "words": one.words,
             }
             for one in sources(history, parked)
         ],
         "predictions": asdict(predicted) | {"words": predicted.words} if (predicted := record(history)) else None,
-        "fallbacks": fallbacks(history),
-        "incidents": [{"trial": one.trial, "kind": one.kind, "words": one.words} for one in happened],
+        "fallbacks": len([one for one in happened if one.kind == "fallback"]),
+        "incidents": [asdict(one) for one in happened],
         "waiting": [
             {
                 "trial": one.number, "proposer": one.proposal.proposer, "description": one.proposal.rationale,
-                "edits": one.proposal.edit is not None, "until": one.asked.until,
+                "edits": one.proposal.edit is not None, "until": one.until,
                 "diff": str(ledger.place(one.number).diff),
             }
             for one in parked
-            if one.answer is None
+            if one.state == "waiting"
         ],
-        "inbox": [name for name, _ in inbox.waiting(ledger.path, ledger.proposals(history))],
+        "inbox": [path.stem for path in inbox.waiting(ledger.path, ledger.proposals(history))],
     }  # fmt: skip

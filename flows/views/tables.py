@@ -19,8 +19,6 @@ ROWS = 40
 """A longer table shows what was kept and the last trials."""
 ROOM = 26
 """Columns for what was changed, before anything that matters less gets room."""
-ELSEWHERE = "elsewhere"
-"""Beside the verdict on a trial that ran on another machine."""
 PLACES = 16
 """Columns of the strip on which a score is marked between the worst and the best."""
 STRIP, CHANGED, PARAMETER = "worse" + "better".rjust(PLACES - 5), "changed from the baseline", "params."
@@ -72,8 +70,6 @@ def campaign_table(document: Document, console: Console, last: int | None = None
     if len(rows) < len(every) and not last:
         show = f"nightshift status {document['campaign']} --last {len(every)}"
         notes.append(f"{len(every) - len(rows)} that were not kept are left out: {show}")
-    if any(map(_ran_elsewhere, rows)):
-        notes.append(f"{ELSEWHERE}: on another machine, so its score does not compare with the others")
     if shares := {row["share"] for row in rows if row["share"] < 1}:
         share = ", ".join(f"{share:.0%}" for share in sorted(shares))
         notes.append(f"{share}: of the budget, so its score compares with those alone; → the trial that ran it in full")
@@ -93,11 +89,9 @@ def _cells(document: Document, row: Document, varying: list[str], strips: _Strip
     believed = row["level"] if row["level"] in ("confirmed", "certified") else row["verdict"]
     verdict = f"{VERDICTS[row['verdict']].mark} {believed}"
     verdict += " *" * (row["trial"] == (document["champion"] or {}).get("trial"))
-    verdict += f" (was {row['was'][-1]['verdict']})" if row["was"] else ""
     verdict += f" {row['share']:.0%}" * (row["share"] < 1)
     verdict += "" if row["promoted"] is None else f" → {row['promoted']}"
-    verdict += f" {ELSEWHERE}" * _ran_elsewhere(row)
-    params, first = row["params"], document["trials"][0]["params"]
+    params, first = row["params"], (document["baseline"] or row)["params"]
     changed = (f"{clean(name)}={setting(value)}" for name, value in params.items() if first.get(name) != value)
     return {
         "trial": str(row["trial"]),
@@ -115,11 +109,6 @@ def _cells(document: Document, row: Document, varying: list[str], strips: _Strip
     }
 
 
-def _ran_elsewhere(row: Document) -> bool:
-    """Whether it ran on another machine, so that its score compares with none of its budget."""
-    return row["share"] == 1 and not row["comparable"]
-
-
 class _Strips:
     """The rank of each score among those of its budget, the best to the right; a tick at the baseline.
 
@@ -128,7 +117,7 @@ class _Strips:
 
     def __init__(self, document: Document) -> None:
         self._descending = document["direction"] == "minimize"
-        scored = [row for row in document["trials"] if row["score"] is not None and not _ran_elsewhere(row)]
+        scored = [row for row in document["trials"] if row["score"] is not None]
         self._scores: dict[float, dict[int, float]] = {row["share"]: {} for row in scored}
         """Scores by share of the budget and trial."""
         for row in scored:

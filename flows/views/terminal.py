@@ -23,7 +23,7 @@ from environments.space import Value
 from tasks.describe import mean_of
 from tasks.numbers import number
 from tasks.task_messages import ReasonParts
-from tasks.trial import History, Proposal, Trial, baseline, before, best, is_from, machine_of
+from tasks.trial import History, Proposal, Trial, baseline, best, trials_before
 from tasks.verdict_styles import VERDICTS
 
 ASCII = str.maketrans("▁▂▃▄▅▆▇█·→…━─╸╺●┊", "_.,-=+*#.>~=-==o|")
@@ -133,8 +133,8 @@ def trial_line(trial: Trial, history: History) -> Text:
 
     What matters most comes first, since a screen cuts the line at its edge.
     """
-    kind, earlier = trial.verdict.kind, before(history, trial)
-    gain = _gain(trial, earlier)
+    kind, before = trial.verdict.kind, trials_before(history, trial)
+    gain = _gain(trial, before)
     line = Text(f" {VERDICTS[kind].mark} {trial.number:>4}  ")
     believed = "confirmed" if trial.verdict.level == "confirmed" else kind
     line.append(f"{believed:<9}", VERDICTS[kind].style)
@@ -146,19 +146,18 @@ def trial_line(trial: Trial, history: History) -> Text:
     known = sum(rerun.calibrated for rerun in trial.reruns)
     reruns = len(trial.reruns) - known
     notes = [
-        f"was {trial.was[-1].kind}" if trial.was else "",
         "" if trial.proposal.promotes is None else f"trial {trial.proposal.promotes} in full",
         f"{len(trial.runs)} runs" if len(trial.runs) > 1 else "",
         f"{known} more from a calibration" if known else "",
         f"{reruns} rerun{'s' * (reruns > 1)}" if reruns else "",
     ]
-    what = "the baseline" if trial.number == 0 else what_was_tried(trial.proposal, best(earlier))
+    what = "the baseline" if trial.number == 0 else what_was_tried(trial.proposal, best(before))
     parts = [
         (what, ""),
         (f"({', '.join(filter(None, notes))})" if any(notes) else "", "dim"),
         ("" if reason == what else reason, "red" if kind == "crash" else "dim"),
     ]
-    if kind in ("crash", "cancelled") or (earlier and better != (kind == "keep")):  # the numbers do not say why
+    if kind in ("crash", "cancelled") or (before and better != (kind == "keep")):  # the numbers do not say why
         parts = [parts[2], *parts[:2]]
     for words, style in parts:
         line.append(f"  {words}" if words else "", style)
@@ -166,12 +165,10 @@ def trial_line(trial: Trial, history: History) -> Text:
 
 
 def _gain(trial: Trial, before: History) -> float | None:
-    """By how much a score is better than the champion's mean so far; None where they do not compare."""
+    """By how much a score is better than the champion's mean so far; None where one of them is missing."""
     champion = best(before)
     theirs = mean_of(before, champion.number) if champion else None
     if trial.score.value is None or theirs is None:
-        return None
-    if trial.runs and not is_from(trial.runs[-1].machine, machine_of(before)):
         return None
     return trial.score.value - theirs if trial.score.higher_is_better else theirs - trial.score.value
 

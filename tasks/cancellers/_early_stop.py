@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tasks.trial import TWENTIETHS, Curve, Due
+from tasks.trial import TWENTIETHS, Curve, EarlyStop
 
-Look = Callable[[Curve], str | None]
+ReasonToStop = Callable[[Curve], str | None]
 """Why a run with this curve so far should end now; None to go on."""
 
 
 @dataclass
-class EarlyStop:
+class EarlyStopCheck:
     """Whether a run is to end before its budget does."""
 
-    look: Look | None
+    reason_to_stop: ReasonToStop | None
     spared: bool
     """Whether it continues all the same; the stop is only noted."""
-    due: Due | None = None
-    _looked: int = field(default=0, init=False)
+    due: EarlyStop | None = None
+    _asked: int = field(default=0, init=False)
 
     @property
     def is_carried_out(self) -> bool:
@@ -27,12 +27,12 @@ class EarlyStop:
 
     def ask(self, curve: Curve) -> bool:
         """Whether to end now; asked at every twentieth but the last, where nothing is left to save."""
-        lengths = range(self._looked + 1, min(len(curve), TWENTIETHS - 1) + 1)
-        self._looked = len(curve)
+        lengths = range(self._asked + 1, min(len(curve), TWENTIETHS - 1) + 1)
+        self._asked = len(curve)
         for length in lengths:
             so_far = curve[:length]
-            if self.due or self.look is None or all(value is None for value in so_far):
+            if self.due or self.reason_to_stop is None or all(value is None for value in so_far):
                 continue
-            if reason := self.look(so_far):
-                self.due = Due(length / TWENTIETHS, reason, self.spared)
+            if reason := self.reason_to_stop(so_far):
+                self.due = EarlyStop(length / TWENTIETHS, reason, self.spared)
         return self.is_carried_out

@@ -11,7 +11,7 @@ progress go on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from pydantic import Field
 
@@ -19,7 +19,7 @@ from tasks.cancellers import Canceller, trusted
 from tasks.deciding.champion_estimate import has_edits, reference
 from tasks.deciding.level_filter import Estimate, Observation, estimate
 from tasks.numbers import number
-from tasks.trial import TWENTIETHS, Curve, History, Run, best
+from tasks.trial import TWENTIETHS, Curve, History, Run, Trial, best
 
 FEWEST = 3
 """Points that go on before any is stopped."""
@@ -83,11 +83,12 @@ def progress(history: History, at: int, sign: int) -> Estimate | None:
     values = [value for run in own if (value := _value(run, at, sign)) is not None]
     if len(values) < 2:
         return None
-    return estimate(tuple(values), _seen(history[history.index(first) + 1 :], at, sign, believed))
+    others = (trial for trial in history if trial.number != first.number)
+    return estimate(tuple(values), _seen(others, at, sign, believed))
 
 
-def _seen(history: History, at: int, sign: int, believed: set[int]) -> Iterator[Observation]:
-    for trial in history:
+def _seen(others: Iterable[Trial], at: int, sign: int, believed: set[int]) -> Iterator[Observation]:
+    for trial in others:
         run = trial.runs[0]
         value = _value(run, at, sign)
         counts = run.status == "cancelled" or trial.number in believed

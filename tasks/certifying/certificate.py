@@ -5,9 +5,8 @@ seeds, in groups, each in random order (tasks/certifying/group_design.py). Run n
 fresh units, and every n on its own, so that their luck is not the same in all runs of an arm. After each group all runs
 so far are tested (tasks/deciding/statistics.py: welch). The certificate ends when the test passes, when that has become
 unlikely, or with its last group. Runs of the search tell the noise, and where nothing drifted those of the baseline
-count as its runs (tasks/certifying/reuse.py). Arms are compared within each machine: where a faster one is among them,
-it must not matter which arm had more runs on it. A champion that loses more than the margin in a guarded metric is not
-certified.
+count as its runs (tasks/certifying/reuse.py). All runs have to come from one kind of machine, since under a time budget
+a faster one trains further. A champion that loses more than the margin in a guarded metric is not certified.
 
 A campaign declares beforehand whether it has one certificate with an error of ALPHA, or several, of which the j-th
 has ALPHA / 2^j, so that all together stay within ALPHA.
@@ -28,8 +27,8 @@ from tasks.certifying.group_design import FEWEST, HOPELESS, Arm, Design
 from tasks.certifying.reuse import Reuse, Searched, reuse, spreads
 from tasks.certifying.transfer import CAMPAIGNS, Conditions
 from tasks.deciding.champion_estimate import reference
-from tasks.deciding.statistics import CONFIDENCE, Comparison, Places, bound, corrected, error_of, pooled, within
-from tasks.trial import History, Level, Run, Trial, measured
+from tasks.deciding.statistics import CONFIDENCE, Comparison, bound, corrected, error_of, pooled, welch
+from tasks.trial import History, Level, Run, Trial, machines_of, measured
 
 COLLAPSE = 3.0
 """A run that lies so many run sds below the median of the baseline's fresh runs has collapsed."""
@@ -130,7 +129,8 @@ class Certificate:
 
     @property
     def machines(self) -> tuple[str, ...]:
-        return tuple(sorted({fresh.run.machine for fresh in self.runs} - {""}))
+        """The kinds of machine that its runs are from."""
+        return machines_of(fresh.run for fresh in self.runs)
 
     @property
     def expected(self) -> float | None:
@@ -224,8 +224,8 @@ def conclude(
     number = design.groups.index(at) if design else 0
     level, last = (design.levels[number], number == len(design.groups) - 1) if design else (alpha, True)
     now = [fresh.score for fresh in arms["champion"]]
-    before = [(fresh.run, fresh.score) for fresh in arms["baseline"] if fresh.score.value is not None]
-    again = reuse(search, before, apart)
+    scored = [(fresh.run, fresh.score) for fresh in arms["baseline"] if fresh.score.value is not None]
+    before, again = [score for _, score in scored], reuse(search, scored, apart)
     made = partial(
         Certificate, look, alpha, champion, environment, tuple(runs), elsewhere=elsewhere, design=design, level=level,
         carried=carried, same_units=same_units,
@@ -236,14 +236,11 @@ def conclude(
     if len(before) < FEWEST or len(now) < FEWEST:
         left = f"{len(before)} of {at[1]} fresh runs of the baseline have a score"
         return made(False, f"{left}: there is nothing to compare with", another=not last)
-    made = partial(
-        made, reused=again.counted, not_reused=again.refused, collapsed=_collapsed(now, [s for _, s in before], sd)
-    )
-    mine = [(fresh.run, fresh.score) for fresh in arms["champion"]]
-    if apart_from := _apart(mine, before):
-        return made(False, apart_from, another=not last)
-    found = compare(mine, before, again, search, sd, same_units > 0)
-    held = _guards(guards, mine, before, noise or {}, level / alpha if alpha else 1.0)
+    made = partial(made, reused=again.counted, not_reused=again.refused, collapsed=_collapsed(now, before, sd))
+    if len(kinds := machines_of(fresh.run for fresh in runs)) > 1:
+        return made(False, f"its runs are from different kinds of machine ({', '.join(kinds)}), which do not compare")
+    found = compare(now, before, again, search, sd, same_units > 0)
+    held = _guards(guards, now, before, noise or {}, level / alpha if alpha else 1.0)
     if not deterministic and _is_noiseless(found, now):
         return made(
             False, "neither arm's runs differ among themselves: without noise nothing can be tested "
@@ -261,12 +258,8 @@ def conclude(
     return made(False, f"on fresh runs the gain could be luck: p = {found.p:.2g}, {needed}", found, held)
 
 
-Judged = Sequence[tuple[Run, Score]]
-"""Runs of an arm, each with its score."""
-
-
 def compare(
-    now: Judged, before: Judged, again: Reuse, search: Sequence[Searched] = (), sd: float = 0.0,
+    now: Sequence[Score], before: Sequence[Score], again: Reuse, search: Sequence[Searched] = (), sd: float = 0.0,
     same_units: bool = False,
 ) -> Comparison:  # fmt: skip
     """The test of a certificate: the champion's fresh runs against the baseline's and those of the search that count.
@@ -276,29 +269,10 @@ def compare(
     """
     seen = pooled(spreads(search))
     sd = max(sd, seen.sd if seen else 0.0)
-    theirs = [*before, *((one.run, one.score) for one in again.counted)]
-    found = _places(*([(run.machine, score.utility) for run, score in arm] for arm in (now, theirs)))
-    scores = ([score for _, score in arm] for arm in (now, before))
-    floors = [sd**2 / 2] * 2 if same_units else [max(sd**2 / 2, _units_error(arm)) for arm in scores]
-    return within(found, (floors[0], floors[1]), again.spread)
-
-
-def _places(mine: Sequence[tuple[str, float]], theirs: Sequence[tuple[str, float]]) -> Places:
-    """The values of two arms by machine; those of an unknown one are with the others if there is only one."""
-    machines = sorted({machine for machine, _ in (*mine, *theirs)})
-    if len({*machines} - {""}) < 2:
-        return [([value for _, value in mine], [value for _, value in theirs])]
-    return [([v for at, v in mine if at == one], [v for at, v in theirs if at == one]) for one in machines]
-
-
-def _apart(mine: Judged, theirs: Judged) -> str:
-    """Why the machines of two arms leave nothing to compare; empty if they do not."""
-    places = _places(*([(run.machine, score.utility) for run, score in arm] for arm in (mine, theirs)))
-    if any(here and there for here, there in places):
-        if all(any(len(place[side]) > 1 for place in places) for side in (0, 1)):
-            return ""
-        return "too few runs of an arm were on one machine to tell how noisy it is"
-    return "the champion and the baseline ran on different machines, whose scores do not compare"
+    mine = [score.utility for score in now]
+    theirs = [score.utility for score in (*before, *(one.score for one in again.counted))]
+    floors = [sd**2 / 2] * 2 if same_units else [max(sd**2 / 2, _units_error(arm)) for arm in (now, before)]
+    return welch(mine, theirs, (floors[0], floors[1]), again.spread)
 
 
 def _units_error(arm: Sequence[Score]) -> float:
@@ -328,16 +302,17 @@ def _fell(one: Guarded) -> str:
 
 
 def _guards(
-    guards: Mapping[str, Guard], now: Judged, before: Judged, noise: Mapping[str, float], share: float
+    guards: Mapping[str, Guard], now: Sequence[Score], before: Sequence[Score], noise: Mapping[str, float], share: float
 ) -> tuple[Guarded, ...]:
     """Non-inferiority of the guarded metrics. (share: of the error that belongs to this look)"""
     doubt = (1 - CONFIDENCE) * share
     return tuple(_guarded(name, g, now, before, noise.get(name, 0.0), doubt) for name, g in guards.items())
 
 
-def _guarded(name: str, guard: Guard, now: Judged, before: Judged, sd: float, doubt: float) -> Guarded:
+def _guarded(
+    name: str, guard: Guard, now: Sequence[Score], before: Sequence[Score], sd: float, doubt: float
+) -> Guarded:
     """A one-sided bound of a guarded metric's loss against its margin."""
-    kept = [(run.machine, -guard.loss(score.also[name], 0.0)) for run, score in now]
-    had = [(run.machine, -guard.loss(score.also[name], 0.0)) for run, score in before]
-    found = within(_places(kept, had), floor=sd**2 / 2)
+    kept, had = ([-guard.loss(score.also[name], 0.0) for score in arm] for arm in (now, before))
+    found = welch(kept, had, floor=sd**2 / 2)
     return Guarded(name, guard.margin, -found.gain, -bound(found, doubt))

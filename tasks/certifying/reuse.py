@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from environments.score import Score
 from tasks.deciding.statistics import welch
 from tasks.deciding.values import BASELINE_RUNS
-from tasks.trial import History, Run, is_from
+from tasks.trial import History, Run, machines_of
 
 PACE = 0.05
 """Largest relative difference of the steps in a budget that is no drift."""
@@ -39,7 +39,7 @@ class Reuse:
     counted: tuple[Searched, ...] = ()
     """Runs that count as runs of the baseline."""
     spread: tuple[tuple[float, ...], ...] = ()
-    """Utilities of the others, in groups of one machine; they tell the noise."""
+    """Utilities of the others, in groups; they tell the noise."""
     refused: str = ""
     """Why none counts; empty if some do, or if there are none."""
 
@@ -70,16 +70,15 @@ def reuse(before: Sequence[Searched], fresh: Sequence[tuple[Run, Score]], apart:
 
 def spreads(runs: Sequence[Searched]) -> tuple[tuple[float, ...], ...]:
     """Utilities of the runs in groups of two or more that differ only in their seed."""
-    places: dict[tuple[bool, str], list[float]] = {}
+    groups: dict[bool, list[float]] = {}
     for one in runs:
-        places.setdefault((one.spread_only, one.run.machine), []).append(one.score.utility)
-    return tuple(tuple(values) for values in places.values() if len(values) > 1)
+        groups.setdefault(one.spread_only, []).append(one.score.utility)
+    return tuple(tuple(values) for values in groups.values() if len(values) > 1)
 
 
 def drift(before: Sequence[tuple[Run, Score]], fresh: Sequence[tuple[Run, Score]]) -> str:
     """Why earlier runs of a program do not compare with fresh ones; empty if they do."""
-    machines = [run.machine for run, _ in (*before, *fresh)]
-    if any(not is_from(one, other) for one in machines for other in machines):
+    if len(machines_of(run for run, _ in (*before, *fresh))) > 1:
         return "they are from several machines"
     steps = [[run.steps for run, _ in runs if run.steps] for runs in (before, fresh)]
     if not fresh or len(steps[0]) < len(before) or len(steps[1]) < len(fresh):

@@ -1,34 +1,30 @@
-"""The champion estimate of a history (tasks/deciding/level_filter.py).
-
-A history from several machines is seen from the machine of its newest score (tasks/deciding/comparable.py).
-"""
+"""The champion estimate of a history (tasks/deciding/level_filter.py)."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from tasks.deciding.comparable import comparable
 from tasks.deciding.level_filter import Estimate, Observation, estimate
 from tasks.deciding.statistics import pooled
-from tasks.trial import History, Proposal, Trial, in_full, machine_of, measured, measured_each
+from tasks.trial import History, Proposal, Trial, baseline, in_full, measured, measured_each
 
 MISREPORTED = "reported"
 """Evidence of a verdict that the judge contradicts what the trial reported."""
 NOT_LEARNED = {"untrained", MISREPORTED}
 """Evidence of a discard for another reason than the score, which may be that of no training, and tells no effect."""
-FELL = "guard_fell"
+GUARD_FELL = "guard_fell"
 """Evidence of a discard because a guarded metric fell."""
 
 
 def champion_estimate(history: History) -> Estimate | None:
     """The champion estimate; None without a score."""
-    history = comparable(history, machine_of(history))
-    found = _scored(history)
+    found = reference(history)
     if found is None:
         return None
-    return estimate(_first(found), _seen(history[history.index(found) + 1 :], found))
+    others = (trial for trial in in_full(history) if trial.number != found.number)
+    return estimate(_first(found), _seen(others, found))
 
 
 def gain(history: History) -> float | None:
@@ -53,12 +49,8 @@ def run_sd(history: History) -> float:
 
 def reference(history: History) -> Trial | None:
     """The baseline, or the first trial with a score if the baseline has none."""
-    return _scored(comparable(history, machine_of(history)))
-
-
-def _scored(seen: History) -> Trial | None:
-    """The first trial with a score. What is left of a history may have its newest score from another machine again."""
-    return next((trial for trial in seen if trial.score.value is not None), None)
+    first, full = baseline(history), in_full(history)
+    return next((trial for trial in (first, *full) if trial and trial.score.value is not None), None)
 
 
 def utility(history: History, number: int) -> tuple[float, ...]:
@@ -66,9 +58,9 @@ def utility(history: History, number: int) -> tuple[float, ...]:
     return tuple(score.utility for score in measured(history, number) if score.value is not None)
 
 
-def _seen(history: History, first: Trial) -> Iterator[Observation]:
+def _seen(others: Iterable[Trial], first: Trial) -> Iterator[Observation]:
     champion, program = first.number, first.proposal.edit
-    for trial in history:
+    for trial in others:
         for rerun in trial.reruns:
             if rerun.of == champion and rerun.score.value is not None:
                 yield Observation("same", rerun.score.utility)
@@ -98,7 +90,7 @@ def has_edits(history: History) -> bool:
 
 def is_barred(trial: Trial) -> bool:
     """Whether a trial was refused whatever its score: nobody is to search beside it."""
-    return trial.verdict.kind == "discard" and bool((NOT_LEARNED | {FELL}) & trial.verdict.evidence.keys())
+    return trial.verdict.kind == "discard" and bool((NOT_LEARNED | {GUARD_FELL}) & trial.verdict.evidence.keys())
 
 
 def is_point(proposal: Proposal, program: str | None) -> bool:

@@ -3,7 +3,7 @@
 New points of the search space train for a share of the budget, which buys more of them. Of every few of these *short*
 trials, the best one that was not yet taken is *promoted*: trained afresh, under a fresh seed, for the whole budget.
 Scores of two budgets are never compared. A short trial is compared with short ones only and is never kept; champion,
-noise, guards and certificate know trials in full only (tasks/deciding/comparable.py).
+noise, guards and certificate know trials in full only (tasks.trial.in_full).
 
 It pays where a short run ranks points about as a whole one does (`nightshift calibrate ENVIRONMENT --fidelity 0.3`).
 See Jamieson and Talwalkar (2016) for successive halving, Li et al. (2020) for deciding after every trial.
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from environments.score import Score
-from tasks.trial import History, Proposal, Trial, best, is_from, machine_of
+from tasks.trial import History, Proposal, Trial, best
 
 SHORT_PART = 0.75
 """Part of all budgets that goes to short trials. Half finds less in simulated campaigns with a certificate at their
@@ -76,14 +76,12 @@ def short_ones(share: float) -> int:
 def unpromoted(history: History, under_way: Iterable[Proposal] = ()) -> tuple[Trial, ...]:
     """Short trials with a score that may be promoted, the best first.
 
-    With another program than the champion's a point is another one. Scores of other machines do not compare.
+    With another program than the champion's a point is another one.
     """
     taken = {one.promotes for one in _proposals(history, under_way)}
     every = _short(history, _program(history))
-    scored = tuple(trial for trial in every if trial.score.value is not None)
-    here = machine_of(scored)
-    mine = (t for t in scored if t.number not in taken and all(is_from(run.machine, here) for run in t.runs))
-    return tuple(sorted(mine, key=lambda trial: -trial.score.utility))
+    left = (trial for trial in every if trial.score.value is not None and trial.number not in taken)
+    return tuple(sorted(left, key=lambda trial: -trial.score.utility))
 
 
 def standing(history: History, proposal: Proposal, score: Score) -> tuple[int, int]:

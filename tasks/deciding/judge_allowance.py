@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from environments.effort import ELSEWHERE_TIMES, OWN_ANSWER_TIMES, Allowance, Effort
 from environments.score import Score
-from tasks.trial import History, Run, is_from
+from tasks.trial import History, Run
 
 
 def allowance(history: History, machine: str, budget_seconds: float, number: int | None = None) -> Allowance | None:
@@ -30,7 +30,7 @@ def allowance(history: History, machine: str, budget_seconds: float, number: int
 
 def _needs(history: History, machine: str, number: int | None) -> list[Effort]:
     known = [(run.machine, score.effort) for run, score in _judged(history, number) if score.effort]
-    here = [effort for where, effort in known if is_from(where, machine)]
+    here = [effort for where, effort in known if machine == where or "" in (machine, where)]
     return here or [effort.times(ELSEWHERE_TIMES) for _, effort in known]
 
 

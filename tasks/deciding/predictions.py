@@ -10,9 +10,8 @@ import statistics
 from dataclasses import dataclass
 
 from environments.score import LARGEST
-from tasks.deciding.comparable import comparable
 from tasks.numbers import number
-from tasks.trial import History, Trial, best, machine_of
+from tasks.trial import History, Trial, best, in_full, trials_before
 
 ENOUGH = 3
 """Predictions from which on a summary is told."""
@@ -58,28 +57,26 @@ def predictions(history: History) -> tuple[PredictedEffect, ...]:
 
     One that no judge could confirm tells nothing, and sums of such overflow.
     """
-    found, seen = [], dict[str, dict[int, float]]()
+    found, scores = [], _scores(history)
     for trial in history:
         expected = trial.proposal.expected
         if expected is None or not abs(expected) <= LARGEST or trial.score.value is None or trial.proposal.is_short:
             continue
-        then, machine = best(history[: trial.proposal.seen]), machine_of((trial,))
-        if machine not in seen:
-            seen[machine] = _scores(history, machine)
-        if then is not None and then.number in seen[machine]:
-            found.append(PredictedEffect(trial.number, expected, trial.score.value - seen[machine][then.number]))
+        then = best(trials_before(history, trial)[: trial.proposal.seen])
+        if then is not None and then.number in scores:
+            found.append(PredictedEffect(trial.number, expected, trial.score.value - scores[then.number]))
     return tuple(found)
 
 
 def effect(history: History, trial: Trial, then: Trial | None) -> float | None:
-    """The score of a trial less that of a champion on the same machine; None where one of them is missing."""
-    champion = _scores(history, machine_of((trial,))).get(then.number) if then else None
+    """The score of a trial less that of a champion; None where one of them is missing."""
+    champion = _scores(history).get(then.number) if then else None
     return None if champion is None or trial.score.value is None else trial.score.value - champion
 
 
-def _scores(history: History, machine: str) -> dict[int, float]:
-    """The scores that compare with those of a machine, by trial."""
-    each = ((trial.number, trial.score.value) for trial in comparable(history, machine))
+def _scores(history: History) -> dict[int, float]:
+    """The scores of full trials, by number."""
+    each = ((trial.number, trial.score.value) for trial in in_full(history))
     return {number: value for number, value in each if value is not None}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tasks.trial import History, Proposal, Trial
+from tasks.trial import History, Proposal, Trial, baseline
 
 
 def is_simpler(history: History, proposal: Proposal, champion: Trial) -> bool:
@@ -14,7 +14,8 @@ def is_simpler(history: History, proposal: Proposal, champion: Trial) -> bool:
 
 def size(history: History, proposal: Proposal) -> tuple[int, int]:
     """Lines added to the baseline's program, and parameters that differ from the baseline's."""
-    defaults = history[0].proposal.params
+    first = baseline(history)
+    defaults = first.proposal.params if first else {}
     changed = sum(defaults.get(name) != value for name, value in proposal.params.items())
     return _net(proposal.edit), changed
 

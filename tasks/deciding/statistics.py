@@ -66,38 +66,13 @@ def welch(
         floor: Least variance of either arm, or of each.
         earlier: Groups of other runs of the second arm's program. They tell its variance, not its mean.
     """
-    return within([(arm, against)], floor, earlier)
-
-
-Places = Sequence[tuple[Sequence[float], Sequence[float]]]
-"""Runs of either arm in each place."""
-
-
-def within(
-    places: Places, floor: float | tuple[float, float] = 0.0, earlier: Sequence[Sequence[float]] = ()
-) -> Comparison:
-    """Welch's t-test of two arms that are compared within each place alone, for example on each machine.
-
-    The gain is the mean of the places' gains, weighted by how exactly runs of equal noise would tell them. A place
-    with runs of one arm alone tells only that arm's variance. Other arguments as in `welch`.
-    """
-    both = [(arm, against) for arm, against in places if len(arm) and len(against)]
-    spreads = [pooled([arm for arm, _ in places]), pooled([*(against for _, against in places), *earlier])]
+    spreads = [pooled([arm]), pooled([against, *earlier])]
     known = [spread for spread in spreads if spread is not None]
-    if len(known) < 2 or not both:
-        many = [sum(len(place[side]) for place in places) for side in (0, 1)]
-        raise ValueError(f"a test needs two runs of each arm in one place, got {many[0]} and {many[1]} in all")
-    weights = [len(arm) * len(against) / (len(arm) + len(against)) for arm, against in both]
-    shares = [weight / math.fsum(weights) for weight in weights]
-    gain = math.fsum(  # exact means: those of equal runs are equal, however many there are
-        share * (statistics.mean(arm) - statistics.mean(against))
-        for share, (arm, against) in zip(shares, both, strict=True)
-    )
+    counts = (len(arm), len(against))
+    if len(known) < 2 or not all(counts):
+        raise ValueError(f"a test needs two runs of each arm, got {counts[0]} and {counts[1]}")
+    gain = statistics.mean(arm) - statistics.mean(against)  # exact means: those of equal runs are equal
     least = floor if isinstance(floor, tuple) else (floor, floor)
-    # As many runs in one place would tell an arm's mean as exactly.
-    counts = [
-        1 / math.fsum(share**2 / len(place[side]) for share, place in zip(shares, both, strict=True)) for side in (0, 1)
-    ]
     parts = [max(one.sd**2, low) / n for one, low, n in zip(known, least, counts, strict=True)]
     error = math.sqrt(sum(parts))
     if not error:  # nothing is random

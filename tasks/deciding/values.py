@@ -31,14 +31,14 @@ class JudgedTrial:
 
 
 @dataclass(frozen=True)
-class Again:
+class NeedsRerun:
     """A rule needs one more run of this trial."""
 
     of: int
 
 
 @dataclass(frozen=True)
-class Weighed:
+class RuleAnswer:
     """A rule's answer: whether a trial replaces the champion, and why."""
 
     better: bool

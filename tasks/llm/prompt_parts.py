@@ -17,7 +17,17 @@ from environments.space import Choice, Int, Parameter, Space
 from tasks.deciding.champion_estimate import champion_estimate
 from tasks.deciding.predictions import predictions, record
 from tasks.llm.quotes import WIDTH, listed, one_line
-from tasks.llm.trials import changed_lines, changes, changes_of, in_words, of_baseline, rounded, score_of, size_of
+from tasks.llm.trials import (
+    baseline_proposal,
+    changed_lines,
+    changes,
+    changes_of,
+    in_words,
+    of_baseline,
+    rounded,
+    score_of,
+    size_of,
+)  # fmt: skip
 from tasks.numbers import number
 from tasks.proposing import cma_state
 from tasks.proposing.brief import Brief, RemainingBudget
@@ -69,7 +79,7 @@ def told(brief: Brief) -> SimpleNamespace:
             f"trial {taken}: {changes(brief.space, champion, one)}: {one_line(one.rationale, WIDTH)}"
             for taken, one in sorted(brief.pending.items())
         ),
-        left=_left(brief.told_left or brief.left, history, len(brief.pending)),
+        left=_left(brief.left, history, len(brief.pending)),
     )
 
 
@@ -114,7 +124,7 @@ def _champion(history: History) -> str:
 
 
 def _rejected(brief: Brief) -> str:
-    first = brief.history[0].proposal if brief.history else None
+    first = baseline_proposal(brief.history)
     return listed(
         f"{changes(brief.space, first, proposal, short=True)} ({one_line(proposal.rationale, WIDTH)}): {said}"
         for _, proposal, said in brief.rejected[-REJECTED:]
@@ -193,9 +203,8 @@ def _untried(space: Space, history: History) -> str:
 def _pace(history: History, left: RemainingBudget) -> str:
     """How long a trial takes from its first training to its verdict, and how many fit into the time that is left."""
     seconds, cut_short = left.seconds, ("cancelled", "crash")
-    taken = [
-        trial.wall_seconds for trial in history[1:] if trial.wall_seconds > 0 and trial.verdict.kind not in cut_short
-    ]
+    whole = (trial for trial in history if trial.number > 0 and trial.verdict.kind not in cut_short)
+    taken = [trial.wall_seconds for trial in whole if trial.wall_seconds > 0]
     if not taken:
         return ""
     each = statistics.median(taken[-PACE:])

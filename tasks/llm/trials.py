@@ -80,11 +80,16 @@ def of_baseline(history: History, curves: Curves = NO_CURVES) -> str:
     return "\n".join(lines)
 
 
+def baseline_proposal(history: History) -> Proposal | None:
+    first = baseline(history)
+    return first.proposal if first else None
+
+
 def _in_full(space: Space, history: History, before: History, trial: Trial, with_log: bool, curves: Curves) -> str:
     """A trial: what it did otherwise than the champion of its time, and what came of it."""
     proposal, then = trial.proposal, best(before)
     against = f"trial {then.number}, the champion then" if then and then.number else "the baseline"
-    old = then.proposal if then else (history[0].proposal if history else None)
+    old = then.proposal if then else baseline_proposal(history)
     lines = [
         f"### Trial {trial.number}: {trial.verdict.kind}",
         f"- Changed against {against}: {changes(space, old, proposal)}",
@@ -113,7 +118,7 @@ def _in_full(space: Space, history: History, before: History, trial: Trial, with
 def _in_a_line(space: Space, history: History, trial: Trial) -> str:
     """A trial: what it did otherwise than the baseline, and what came of it."""
     score = f" at {number(trial.score.value)}" if trial.score.value is not None else ""
-    changed = changes(space, history[0].proposal, trial.proposal, short=True)
+    changed = changes(space, baseline_proposal(history), trial.proposal, short=True)
     return f"- Trial {trial.number}, {trial.verdict.kind}{score}: {capped(changed, WIDTH)}"
 
 

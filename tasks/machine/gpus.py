@@ -2,7 +2,6 @@
 
 Source: nvidia-smi(1), and `nvidia-smi --help-query-gpu` and `--help-query-compute-apps` for the fields. One line per
 GPU or process, memory in MiB, and in brackets why a field has no value. Warnings may stand between the lines.
-Which GPUs are free is decided in tasks/machine/slots.py.
 """
 
 from __future__ import annotations
@@ -77,14 +76,12 @@ def visible(found: Sequence[Gpu], stated: str | None) -> list[Gpu]:
         return list(found)
     chosen: list[Gpu] = []
     for word in map(str.strip, stated.split(",")):
-        if word.startswith("MIG-"):
-            chosen.append(Gpu(len(chosen), word, "a part of a GPU", None, None))
-            continue
+        part = [Gpu(len(chosen), word, "a part of a GPU", None, None)] if word.startswith("MIG-") else []
         is_prefix = word.startswith("GPU-")
         named = [gpu for gpu in found if word == str(gpu.index) or (is_prefix and gpu.uuid.startswith(word))]
-        if not named:
+        if not (part or named):
             break
-        chosen.append(named[0])
+        chosen.append([*part, *named][0])
     return chosen
 
 

@@ -28,7 +28,7 @@ class Layout:
     """The division that a Machine block states (blocks/machine.py)."""
 
     gpus: tuple[tuple[int, ...], ...] = ()
-    """Groups of GPUs by nvidia-smi's numbers; empty: every GPU is its own group."""
+    """Groups of GPUs by nvidia-smi's numbers; empty: groups of as many as a run needs."""
     cpu_slots: int | None = None
     """How many cores are shared out; None: all usable ones."""
 
@@ -39,29 +39,23 @@ def here(home: Path, environment: Environment, layout: Layout = Layout()) -> Slo
     GPUs that CUDA_VISIBLE_DEVICES hides from this process are left out.
 
     Raises:
-        Refused: the layout names a missing GPU, a run needs more GPUs than a slot has or more cores than are here, or
-            device is cuda and the driver does not answer.
+        Refused: no slot has as many GPUs or cores as a run needs, or device is cuda and the driver does not answer.
     """
     judged_on_gpus = environment.device != "cpu" and getattr(environment.judge, "backend", "openai") != "openai"
     if environment.remote and not judged_on_gpus:  # trials wait for another machine, beside those that train here
         return Slots(home / REMOTE, cpu_slots=layout.cpu_slots or REMOTE_SLOTS)
     check_cores(environment, layout)
-    on_cpu = Slots(home, cpu_slots=layout.cpu_slots, cores=environment.cores)
-    if environment.device == "cpu" or not gpus.can_be_asked():  # GPUs of other makers are not locked
-        return on_cpu
-    try:
-        found, words = gpus.ask_gpus()
-    except (Unanswered, OSError) as silent:
-        found, words = [], [str(silent)]
-    if not found and words and environment.device == "cuda":
-        raise Refused(f"device = 'cuda', but {'; '.join(words)}: see `nightshift doctor`")
-    groups = _grouped(layout, found, gpus.visible(found, os.environ.get(VISIBLE)), environment.gpus)
-    fitting = tuple(group for group in groups if len(group) >= environment.gpus)
-    if groups and not fitting:
-        has = ", ".join("-".join(str(gpu.index) for gpu in group) for group in groups)
-        needs = f"a run of {environment.name} needs {environment.gpus} GPUs"
-        raise Refused(f"{needs}, and the slots of this machine are of GPU {has}: see {VISIBLE} and the Machine block")
-    return Slots(home, fitting) if fitting else on_cpu
+    found: list[Gpu] = []
+    if environment.device != "cpu" and gpus.can_be_asked():  # GPUs of other makers are not locked
+        try:
+            found, words = gpus.ask_gpus()
+        except (Unanswered, OSError) as silent:
+            words = [str(silent)]
+        if not found and words and environment.device == "cuda":
+            raise Refused(f"device = 'cuda', but {'; '.join(words)}: see `nightshift doctor`")
+    if groups := _groups(environment, layout, found):
+        return Slots(home, groups)
+    return Slots(home, cpu_slots=layout.cpu_slots, cores=environment.cores)
 
 
 def check_cores(environment: Environment, layout: Layout = Layout()) -> None:
@@ -69,12 +63,9 @@ def check_cores(environment: Environment, layout: Layout = Layout()) -> None:
     usable, wanted = len(os.sched_getaffinity(0)), environment.cores
     has = min(usable, layout.cpu_slots or usable)
     if wanted > has:
-        here = f"this machine has {has} usable core{'s' * (has > 1)}"
-        limit = f"the Machine block says cpu_slots = {has}" if has < usable else here
-        raise Refused(
-            f"a run of {environment.name} needs {wanted} cores (cores = {wanted}), and {limit}: use a machine with "
-            f"more, or begin with --set cores={has}"
-        )
+        limit = f"the Machine block says cpu_slots = {has}" if has < usable else f"this machine has {has} usable"
+        needs = f"a run of {environment.name} needs {wanted} cores (cores = {wanted})"
+        raise Refused(f"{needs}, and {limit}: use a machine with more, or begin with --set cores={has}")
 
 
 def saved_layout() -> Layout:
@@ -93,10 +84,11 @@ def saved_layout() -> Layout:
     api = PREFECT_API_URL.value() or os.environ.get("PREFECT_API_URL")
     if not api:
         return Layout()
+    host = re.sub(r"[^a-z0-9]+", "-", platform.node().lower()).strip("-")  # the characters of a block's name
     try:
         # Prefect may have been imported before the address was set; it would start a server of its own.
         with temporary_settings({PREFECT_API_URL: api}), get_client(sync_client=True) as client:
-            for name in (f"{BLOCK}-{host()}", BLOCK):
+            for name in (f"{BLOCK}-{host}", BLOCK):
                 with suppress(ObjectNotFound):
                     saved = client.read_block_document_by_name(name, Machine.get_block_type_slug())
                     block = Machine.model_validate(saved.data)
@@ -106,23 +98,19 @@ def saved_layout() -> Layout:
     return Layout()
 
 
-def host() -> str:
-    """This machine's name with the characters that a block's name may have: a-z, 0-9 and dashes."""
-    return re.sub(r"[^a-z0-9]+", "-", platform.node().lower()).strip("-")
-
-
-def _grouped(layout: Layout, found: Sequence[Gpu], seen: Sequence[Gpu], each: int) -> tuple[tuple[Gpu, ...], ...]:
-    """The layout's groups whose GPUs are all visible; without a layout, the visible GPUs in groups of `each`."""
-    if not layout.gpus or not found:
-        whole = [tuple(seen[at : at + each]) for at in range(0, len(seen), each)]
-        return tuple(group for group in whole if len(group) == each) or tuple(whole)
-    by_index = {gpu.index: gpu for gpu in found}
-    states = f"the Machine block says gpus = {list(map(list, layout.gpus))}"
-    if not by_index.keys() >= {index for group in layout.gpus for index in group}:
-        raise Refused(f"{states}, but this machine has {', '.join(map(str, by_index))}: correct it")
-    groups = (tuple(by_index[index] for index in group) for group in layout.gpus)
-    mine = tuple(group for group in groups if all(gpu in seen for gpu in group))
-    if not mine:
-        hidden = f"{VISIBLE} = {os.environ.get(VISIBLE)!r} hides a GPU of each group"
-        raise Refused(f"{states}, and {hidden}: name whole groups, or unset it")
-    return mine
+def _groups(environment: Environment, layout: Layout, found: Sequence[Gpu]) -> tuple[tuple[Gpu, ...], ...]:
+    """The groups of visible GPUs that are large enough for a run; none without GPUs. Refused if there are GPUs, and no
+    such group."""
+    stated, each = os.environ.get(VISIBLE), environment.gpus
+    seen = gpus.visible(found, stated)
+    groups = [tuple(seen[at : at + each]) for at in range(0, len(seen), each)]
+    if layout.gpus and found:
+        usable = {gpu.index: gpu for gpu in found if gpu in seen}
+        groups = [tuple(usable[index] for index in group) for group in layout.gpus if usable.keys() >= set(group)]
+    fitting = tuple(group for group in groups if len(group) >= each)
+    if found and (seen or layout.gpus) and not fitting:
+        facts = [f"the Machine block says gpus = {list(map(list, layout.gpus))}"] if layout.gpus else []
+        facts += [f"this machine has GPU {', '.join(str(gpu.index) for gpu in found)}"]
+        facts += [f"{VISIBLE} is {stated!r}"] if stated is not None else []
+        raise Refused(f"a run of {environment.name} needs {each} GPUs in a slot, and {', '.join(facts)}: correct these")
+    return fitting

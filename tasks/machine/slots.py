@@ -1,8 +1,12 @@
 """The slots of this machine, each for one training at a time.
 
-A slot is a group of GPUs, or a part of the CPU, shared by all campaigns and commands. Processes that a killed engine
-left in it are ended before the next training begins; processes that are not Nightshift's are never touched. The locks
-are in tasks/machine/slot_locks.py.
+A slot is a group of GPUs, or a part of the CPU, shared by all campaigns and commands. It has a lock for each of its
+GPUs or cores, in one folder of the machine, which the engine holds and the kernel frees when the engine dies:
+
+    NAME.lock      a file lock           NAME.holder    the engine that holds it
+
+A holder's note beside a lock that is free is that of an engine that was killed. What it left is ended before the next
+training begins. Processes that are not Nightshift's are never touched: a GPU that one uses is not free.
 """
 
 from __future__ import annotations
@@ -10,29 +14,26 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import stat
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-import psutil
+from filelock import FileLock, Timeout
 
-from tasks.machine import gpus, slot_locks
+from environments.plugins import Refused
+from tasks.machine import gpus
 from tasks.machine.gpus import Gpu
 from tasks.system import interrupt, orphans
-from tasks.system.clock import clock
 from tasks.system.commands import Unanswered, command_of
 from tasks.system.slot import NOWHERE, Slot
 
-__all__ = ["NOWHERE", "Slot", "SlotHeld", "Slots"]
+__all__ = ["NOWHERE", "Slot", "Slots"]
 
 POLL_SECONDS = 0.2
-PATIENCE_SECONDS = 10.0
-"""How long others may still use a slot whose lock we hold: a driver needs some seconds to forget a process."""
-SILENT = 60
-"""How many times as long a driver may say nothing."""
-
 
 _held: list[Slot] = []
 """Those that threads of this process hold now."""
@@ -43,32 +44,23 @@ def several_are_held() -> bool:
     return len(_held) > 1
 
 
-class SlotHeld(OSError):
-    """A process that is not Nightshift's uses a slot; the message names it. A person has to end it."""
+def locks_folder() -> Path:
+    """The folder of this machine's locks."""
+    return Path(tempfile.gettempdir()) / "nightshift-slots"
 
 
-@dataclass(frozen=True)
-class Part:
-    """The locks, GPUs and cores of one slot."""
-
-    name: str
-    locks: tuple[str, ...]
-    """Names of its locks, in the order in which every process takes them."""
-    gpus: tuple[str, ...] = ()
-    """UUIDs, in the order in which programs see them."""
-    cores: tuple[int, ...] = ()
-    """The processor cores that programs are kept on; empty: all that this process may use."""
+def holder(lock: str, folder: Path | None = None) -> str:
+    """The engine that says to hold a lock; empty if none does, or it is dead."""
+    engine = noted((folder or locks_folder()) / f"{lock}.holder")
+    return engine if orphans.is_alive(engine) else ""
 
 
-@dataclass(frozen=True)
-class Hindrance:
-    """Why a slot is not free."""
-
-    words: str
-    is_foreign: bool = False
-    """Whether waiting is of no use: no engine holds it, so none will give it back."""
-    is_silent: bool = False
-    """Whether the driver did not say so, which it may do after minutes."""
+def describe(engine: str) -> str:
+    """An engine in words, as far as it is known."""
+    if not engine:
+        return "a process that has not said which"
+    pid = int(engine.partition(" ")[0])
+    return f"process {pid} ({'this one' if pid == os.getpid() else command_of(pid) or 'a program'})"
 
 
 @dataclass(frozen=True)
@@ -83,17 +75,21 @@ class Slots:
     share a core, and none is kept on one."""
     cores: int = 1
     """Cores of a CPU slot."""
-    folder: Path = field(default_factory=slot_locks.folder)
+    folder: Path = field(default_factory=locks_folder)
     """Folder of the locks, one for the whole machine."""
-    patience: float = PATIENCE_SECONDS
 
     @cached_property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[Slot, ...]:
         if self.groups:
-            return tuple(_of_gpus(group) for group in self.groups)
-        numbers, each = self._numbers, self.cores
-        whole = (numbers[at : at + each] for at in range(0, len(numbers) - each + 1, each))
-        return tuple(self._of_cores(group) for group in whole)
+            return tuple(map(_of_gpus, self.groups))
+        usable = sorted(os.sched_getaffinity(0))
+        count, each, prefix = self.cpu_slots or len(usable), self.cores, cpu_prefix(self.home)
+        numbers = [*usable, *range(usable[-1] + 1, usable[-1] + 1 + count)][:count]
+        groups = [tuple(numbers[at : at + each]) for at in range(0, count - each + 1, each)]
+        names = ["-".join(map(str, group)) for group in groups]
+        locks = [tuple(f"{prefix}{number}" for number in group) for group in groups]
+        cores = groups if count <= len(usable) else [()] * len(groups)
+        return tuple(Slot(f"cpu-{name}", (), *rest) for name, *rest in zip(names, cores, locks, strict=True))
 
     @property
     def locks(self) -> dict[str, tuple[str, ...]]:
@@ -102,15 +98,12 @@ class Slots:
 
     @contextmanager
     def hold(self, waiting: Callable[[str], None] | None = None) -> Iterator[Slot]:
-        """Hold one slot while the block runs; wait until one is free. `waiting` is told once who holds the slots.
+        """Hold one slot while the block runs; wait until one is free. `waiting` is told once who uses the slots.
 
-        The first to wait gets the next slot; the order of those behind it is not kept.
-
-        Raises:
-            SlotHeld: processes that are not Nightshift's use every slot.
-            KeyboardInterrupt: this process was asked to end.
+        The first to wait gets the next slot; the order of those behind it is not kept. Raises KeyboardInterrupt when
+        this process was asked to end, and PermissionError where another user's folder keeps it from the locks.
         """
-        slot_locks.prepare(self.folder)
+        _make(self.folder)
 
         def tell(words: str) -> None:
             nonlocal waiting
@@ -119,94 +112,61 @@ class Slots:
                 first(words)
 
         with ExitStack() as held:
-            with ExitStack() as turn:
-                while (queue := slot_locks.take(self._queue)) is None:
+            with ExitStack() as turn:  # else a campaign that gives back a slot would have it again at once
+                while not self._take(self._turn, turn, POLL_SECONDS):
+                    interrupt.check()
+                    tell("; ".join(map(self._held_by, self.parts)))
+                while isinstance(slot := self._first_free(held), str):
+                    tell(slot)
                     interrupt.wait(POLL_SECONDS)
-                    if slot_locks.is_held(self._queue):  # else who was first had a slot at once
-                        tell("; ".join(self._holder(part, self._held(part)) for part in self.parts))
-                turn.callback(os.close, queue)
-                slot = self._wait(held, tell)
             _held.append(slot)
             held.callback(_held.remove, slot)
             yield slot
 
-    def _wait(self, held: ExitStack, tell: Callable[[str], None]) -> Slot:
-        """The next free slot; its locks go to `held`."""
-        foreign_since: float | None = None
-        while isinstance(found := self._first_free(held), Hindrance):
-            foreign_since = (foreign_since or clock()) if found.is_foreign else None
-            patience = self.patience * (SILENT if found.is_silent else 1)
-            if foreign_since and clock() - foreign_since >= patience:
-                raise SlotHeld(found.words)
-            tell(found.words)
-            interrupt.wait(POLL_SECONDS)
-        return found
-
-    def _first_free(self, held: ExitStack) -> Slot | Hindrance:
-        hindrances: list[Hindrance] = []
+    def _first_free(self, held: ExitStack) -> Slot | str:
+        """The first free slot, whose locks go to `held`; else who uses the slots."""
+        hindrances = []
         for part in self.parts:
             with ExitStack() as mine:
-                found = self._look(part, mine)
-                if isinstance(found, Slot):
+                if not (hindrance := self._hindrance(part, mine)):
                     held.push(mine.pop_all())
-                    return found
-                hindrances.append(found)
-        return Hindrance(
-            "; ".join(dict.fromkeys(hindrance.words for hindrance in hindrances)),
-            is_foreign=all(hindrance.is_foreign for hindrance in hindrances),
-            is_silent=any(hindrance.is_silent for hindrance in hindrances),
-        )
+                    return replace(part)
+                hindrances.append(hindrance)
+        return "; ".join(dict.fromkeys(hindrances))
 
-    def _look(self, part: Part, mine: ExitStack) -> Slot | Hindrance:
-        """Take all locks of a part, or say why that is not possible; they go to `mine`."""
-        locks, fences = [], []
-        for name in part.locks:
-            if (lock := slot_locks.take(self._lock(name))) is None:
-                return Hindrance(self._holder(part, name))
-            mine.callback(slot_locks.release, lock)
-            locks.append(lock)
-        for name in part.locks:
-            fence = slot_locks.open_fence(self.folder / f"{name}.fence")
-            mine.callback(os.close, fence)
-            if not slot_locks.put_up(fence):
-                return _cleared(part, fence)
-            fences.append(fence)
-        if hindrance := _computing(part):
-            return hindrance
-        for lock in locks:
-            slot_locks.note(lock)
-        return Slot(part.name, part.gpus, tuple(fences), part.cores)
+    def _hindrance(self, part: Slot, mine: ExitStack) -> str:
+        """Take all locks of a slot, which go to `mine`, or say why that is not possible."""
+        if not all(self._take(name, mine) for name in part.locks):
+            return self._held_by(part)
+        notes = [self.folder / f"{name}.holder" for name in part.locks]
+        for engine in map(noted, notes):
+            if engine and not orphans.is_alive(engine) and (left := orphans.end_left_by(engine)):
+                named = ", ".join(f"{process.pid} ({command_of(process.pid)})" for process in left)
+                return f"{part.name} is still used by processes of an engine that was killed, which do not end: {named}"
+        if words := _computing(part):
+            return words
+        for note in notes:
+            note.unlink(missing_ok=True)  # it may be another user's
+            note.write_text(orphans.this_engine())
+            mine.callback(note.unlink, missing_ok=True)
+        return ""
 
-    @cached_property
-    def _numbers(self) -> tuple[int, ...]:
-        """The cores that are shared out, by the kernel's numbers, and further numbers for shares beyond them."""
-        usable = sorted(os.sched_getaffinity(0))
-        count = self.cpu_slots or len(usable)
-        return (*usable, *range(usable[-1] + 1, usable[-1] + 1 + count))[:count]
+    def _take(self, name: str, held: ExitStack, seconds: float = 0.0) -> bool:
+        """Take a lock, which goes to `held`; False if another thread or process holds it for so long."""
+        with suppress(Timeout):
+            held.enter_context(FileLock(self.folder / f"{name}.lock", mode=0o666).acquire(seconds))
+            return True
+        return False
 
-    def _of_cores(self, numbers: tuple[int, ...]) -> Part:
-        shared = len(self._numbers) > len(os.sched_getaffinity(0))
-        locks = tuple(f"{cpu_prefix(self.home)}{number}" for number in numbers)
-        return Part(f"cpu-{'-'.join(map(str, numbers))}", locks, cores=() if shared else numbers)
-
-    def _holder(self, part: Part, name: str) -> str:
-        return f"{part.name} is held by {slot_locks.describe(self._lock(name))}"
-
-    def _held(self, part: Part) -> str:
-        """The name of the first of its locks that somebody says to hold; the first of all, if nobody does."""
-        noted = ((name, slot_locks.noted(self._lock(name))) for name in part.locks)
-        return next((name for name, holder in noted if holder and holder.is_alive), part.locks[0])
-
-    def _lock(self, name: str) -> Path:
-        return self.folder / f"{name}.lock"
+    def _held_by(self, part: Slot) -> str:
+        holders = filter(None, (holder(name, self.folder) for name in part.locks))
+        return f"{part.name} is held by {describe(next(holders, ''))}"
 
     @property
-    def _queue(self) -> Path:
-        """The lock of the first to wait, so that a campaign that gives back a slot does not get it again at once."""
-        cores = [] if self.groups else [f"{cpu_prefix(self.home)}{number}" for number in self._numbers]
-        # All cores, also those that make no whole slot of this size: who wants one of these waits in the same queue.
-        names = cores or sorted(name for part in self.parts for name in part.locks)
-        return self._lock(f"turn-{hashlib.sha256(' '.join(names).encode()).hexdigest()[:16]}")
+    def _turn(self) -> str:
+        """The lock of the first to wait for these slots; of CPU slots of all sizes, the same one."""
+        names = sorted(name for part in self.parts for name in part.locks) if self.groups else [cpu_prefix(self.home)]
+        return f"turn-{hashlib.sha256(' '.join(names).encode()).hexdigest()[:16]}"
 
 
 def cpu_prefix(home: Path) -> str:
@@ -214,53 +174,41 @@ def cpu_prefix(home: Path) -> str:
     return f"cpu-{hashlib.sha256(os.fsencode(home.resolve())).hexdigest()[:16]}-"
 
 
-def _of_gpus(group: Sequence[Gpu]) -> Part:
+def _make(folder: Path) -> None:
+    """Make the folder of the locks, for every user of this machine. Refused when something else is there."""
+    with suppress(FileExistsError):
+        folder.mkdir()
+    if not stat.S_ISDIR(folder.lstat().st_mode):
+        raise Refused(f"{folder} must be a folder for the locks of slots, and is not: remove it")
+    with suppress(PermissionError):  # another user has made it
+        folder.chmod(0o777)  # whatever the umask; in a sticky folder filelock takes no lock of another user
+
+
+def _of_gpus(group: Sequence[Gpu]) -> Slot:
     uuids = tuple(gpu.uuid for gpu in group)
     locks = sorted("gpu-" + re.sub(r"[^\w-]", "_", uuid) for uuid in uuids)
-    return Part(f"gpu-{'-'.join(str(gpu.index) for gpu in group)}", tuple(locks), uuids)
+    return Slot(f"gpu-{'-'.join(str(gpu.index) for gpu in group)}", uuids, locks=tuple(locks))
 
 
-def _cleared(part: Part, fence: int) -> Hindrance:
-    """End the processes that a dead engine left behind a fence, unless others are there; says why it is not free."""
-    left = orphans.having_open(fence)
-    strangers = [process.pid for process in left if not orphans.is_ours(process)]
-    if strangers or not left:
-        return _foreign(part, strangers[0] if strangers else None)
-    # We hold the lock, so their engine has given the slot back, or is dead.
-    orphans.end_left(left)
-    named = ", ".join(f"{process.pid} ({command_of(process.pid)})" for process in left)
-    return Hindrance(
-        f"{part.name} is still held by processes of an earlier life, which do not end when they are killed: {named}",
-        is_foreign=True,
-    )
+def noted(note: Path) -> str:
+    """The engine that a holder's note names, alive or dead; empty without one."""
+    with suppress(OSError, UnicodeDecodeError):  # anybody can write there
+        return note.read_text()
+    return ""
 
 
-def _computing(part: Part) -> Hindrance | None:
-    """Whether a process computes on a part's GPUs without holding its fence. Those of an earlier life are ended."""
+def _computing(part: Slot) -> str:
+    """Who computes on a slot's GPUs, whose locks we hold; empty if nobody does."""
     if not part.gpus:
-        return None
+        return ""
     try:
-        holders, _ = gpus.ask_holders()
+        processes, _ = gpus.ask_holders()
     except (Unanswered, OSError) as silent:
-        words = f"the processes on {part.name} cannot be listed: {silent}"
-        return Hindrance(words, is_foreign=True, is_silent=True)
-    for holder in (holder for holder in holders if holder.gpu in part.gpus):
-        process = None
-        with suppress(psutil.NoSuchProcess):  # it has just ended, or is a container's
-            process = psutil.Process(holder.pid) if holder.pid else None
-        if process is None or not orphans.is_ours(process):
-            return _foreign(part, holder.pid, holder.command)
-        if orphans.is_supervised(process):  # such as the first seconds of an edited program, which needs no slot
-            return Hindrance(f"{part.name} is used by process {process.pid} ({command_of(process.pid)})")
-        orphans.end_left([process])
-        return Hindrance(f"{part.name} is still used by process {process.pid} of an earlier life", is_foreign=True)
-    return None
-
-
-def _foreign(part: Part, pid: int | None, command: str = "") -> Hindrance:
-    if pid is None:
-        who = "a process that cannot be seen from here, which may be another user's or a container's"
-    else:
-        who = f"process {pid} ({command_of(pid) or command or 'a program'}), which is none of ours"
-    remedy = ", or leave its GPUs out of the Machine block" if part.gpus else ""
-    return Hindrance(f"{part.name} is used by {who}: end it{remedy}", is_foreign=True)
+        return f"the processes on {part.name} cannot be listed: {silent}"
+    for process in (gpus.known(process) for process in processes if process.gpu in part.gpus):
+        who = f"process {process.pid} ({process.command or 'a program'})" if process.pid else "a process out of sight"
+        if process.trial:  # such as the first seconds of an edited program, which needs no slot
+            return f"{part.name} is used by {who} of trial {process.trial}"
+        remedy = "end it, or leave its GPUs out of the Machine block"
+        return f"{part.name} is used by {who}, which is none of ours: {remedy}"
+    return ""

@@ -22,6 +22,8 @@ class PlottedTrial:
     """A trial and the height of its mark."""
 
     trial: Trial
+    place: int
+    """In the order of decision, from 0."""
     at: float | None
     """Mean over its training runs, or the last report of a cancelled trial; None without either."""
     error: float
@@ -33,15 +35,15 @@ class PlottedTrial:
 def plotted(history: History) -> tuple[PlottedTrial, ...]:
     """Every trial with its height, in the order of decision."""
     points = []
-    for trial in history:
+    for place, trial in enumerate(history):
         values = [score.value for score in measured(history, trial.number) if score.value is not None]
         if trial.verdict.kind == "cancelled":
-            points.append(PlottedTrial(trial, trial.runs[-1].reported, 0.0, 1))
+            points.append(PlottedTrial(trial, place, trial.runs[-1].reported, 0.0, 1))
         elif trial.score.value is None or not values:
-            points.append(PlottedTrial(trial, None, 0.0, len(trial.runs)))
+            points.append(PlottedTrial(trial, place, None, 0.0, len(trial.runs)))
         else:
             error = statistics.stdev(values) / math.sqrt(len(values)) if values[1:] else trial.score.se or 0.0
-            points.append(PlottedTrial(trial, statistics.fmean(values), error, len(values)))
+            points.append(PlottedTrial(trial, place, statistics.fmean(values), error, len(values)))
     return tuple(points)
 
 
@@ -53,9 +55,10 @@ def estimates(history: History) -> NDArray[np.float64]:
     sign = 1 if all(trial.score.higher_is_better for trial in history) else -1
     stride = max(math.ceil(len(history) / POINTS), 1)
     rows = []
-    for settle in sorted({*range(0, len(history), stride), *range(len(history))[-1:]}):
-        if estimate := champion_estimate(history[: settle + 1]):
-            rows.append((settle, sign * estimate.level, estimate.sd))
+    for place in sorted({*range(0, len(history), stride), *range(len(history))[-1:]}):
+        known = (trial for at, trial in enumerate(history) if at <= place or trial.number == 0)
+        if estimate := champion_estimate((*known,)):
+            rows.append((place, sign * estimate.level, estimate.sd))
     points = np.array(rows, dtype=np.float64).reshape(-1, 3)
     return points[np.isfinite(points).all(1)]
 

@@ -139,18 +139,18 @@ def _trials(axes: Axes, data: PlotData, lane: float) -> None:
     inside = [point for point in data.trials if point.at is None or point.at in window]
     for kind, shown in VERDICTS.items():
         spots = [
-            (point.trial.order, lane if point.at is None else point.at)
+            (point.place, lane if point.at is None else point.at)
             for point in inside
             if point.trial.verdict.kind == kind and not _is_dot(point)
         ]
         if spots:
             mark: dict[str, Any] = {"markeredgewidth": 0.15 * size, **shown.plot}
             axes.plot(*zip(*spots, strict=True), **common | mark | {"markersize": size * mark["markersize"]})
-    if dots := [(one.trial.order, one.at or 0.0, one.trial.proposal.share) for one in inside if _is_dot(one)]:
+    if dots := [(one.place, one.at or 0.0, one.trial.proposal.share) for one in inside if _is_dot(one)]:
         places, heights, shares = zip(*dots, strict=True)
         dot: dict[str, Any] = {"marker": "o", "markeredgewidth": 0, "color": FAINT, "markersize": 0.45 * size}
         axes.plot(places, heights, label=printable(f"{shares[0]:.0%} of the budget"), **common | dot)
-    bars = [(one.trial.order, one.at or 0.0, one.error) for one in inside if one.error and not _is_dot(one)]
+    bars = [(one.place, one.at or 0.0, one.error) for one in inside if one.error and not _is_dot(one)]
     if bars:
         faint = 0.75 if many <= 60 else 0.4
         style: dict[str, Any] = {
@@ -168,7 +168,7 @@ def _trials(axes: Axes, data: PlotData, lane: float) -> None:
         more = f" and {len(far) - 1} more" * (len(far) > 1)
         label = printable(f"off scale: trial {point.trial.number} at {number(at)}{more}") if index == 0 else None
         style = common | {"marker": arrow, "markersize": 1.3 * size, "color": GREY, "label": label}
-        axes.plot([point.trial.order], [edge], **style)
+        axes.plot([point.place], [edge], **style)
 
 
 def _is_dot(point: PlottedTrial) -> bool:
@@ -263,12 +263,12 @@ def _labels(axes: Axes, data: PlotData) -> None:
     frame, taken = np.array([left, low + BAND * (high - low), right, high]), _obstacles(axes, data)
     style: dict[str, Any] = {"transform": None, "va": "bottom", "zorder": 2.5, "gid": "label", "linespacing": 1.25}
     style["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
-    heights = {point.trial.number: point.at for point in data.trials if point.at is not None}
+    marks = {point.trial.number: (point.place, point.at) for point in data.trials if point.at is not None}
     for index in order[:LABELS]:
-        trial, at = kept[index], heights[kept[index].number]
+        trial, (place, at) = kept[index], marks[kept[index].number]
         for lines in (changes(trial, kept[index - 1] if index else None, name_width=NAME_WIDTH), []):
             text = text_at(axes, 0, 0, "\n".join([f"trial {trial.number}", *lines]), INK, 10.5, **style)
-            anchor = axes.transData.transform((trial.order, at))
+            anchor = axes.transData.transform((place, at))
             box = free_box(anchor, np.array(text.get_window_extent().size), taken, frame, far=110 if lines else 55)
             if at not in data.window or box is None:
                 text.remove()
@@ -283,7 +283,7 @@ def _labels(axes: Axes, data: PlotData) -> None:
 def _obstacles(axes: Axes, data: PlotData) -> Boxes:
     """Boxes that no label may cover: marks with their error bars, the champion estimate, the baseline."""
     segments: list[Any] = [
-        ((point.trial.order, point.at - point.error), (point.trial.order, point.at + point.error))
+        ((point.place, point.at - point.error), (point.place, point.at + point.error))
         for point in data.trials
         if point.at is not None and point.at in data.window
     ]

@@ -45,15 +45,6 @@ class Proposer(BaseModel, ABC):
     """Whether it can search by the scores of short trials (tasks/deciding/halving.py)."""
     asks: ClassVar[bool] = False
     """Whether it asks somebody outside of this process, which may fail."""
-    ahead: ClassVar[bool] = False
-    """Whether it proposes while the trials before are still running (flows/engine/ahead.py): its answer takes so long
-    that a slot would wait, and the scores that it then lacks tell it little.
-    """
-
-    unscored: ClassVar[bool] = False
-    """Whether it can propose before any score is known, such as the points of a design: its first trials then train
-    beside the baseline's last runs, where a slot is free.
-    """
 
     @property
     def turns(self) -> int:

@@ -29,7 +29,6 @@ class Numeric(Proposer):
     """
 
     ranks: ClassVar[bool] = True
-    unscored: ClassVar[bool] = True
     learns_from_imported: ClassVar[bool] = True
     title: ClassVar[str]
     """The search's name in a rationale."""

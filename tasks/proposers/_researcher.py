@@ -32,7 +32,6 @@ class Researcher(Proposer, ModelOptions):
     """A proposer that asks a language model."""
 
     asks: ClassVar[bool] = True
-    ahead: ClassVar[bool] = True
 
     def accounts(self) -> tuple[Account, ...]:
         """The models that it may ask, in their order. Refused when none is stated."""

@@ -61,7 +61,6 @@ class Agent(Proposer):
 
     edits: ClassVar[bool] = True
     asks: ClassVar[bool] = True
-    ahead: ClassVar[bool] = True
 
     command: str | tuple[str, ...] = "claude"
     """`claude`, `codex`, or a command line as a list; there `{prompt}` and `{model}`, each a whole argument, are

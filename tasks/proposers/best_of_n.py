@@ -64,7 +64,6 @@ def unknowing(brief: Brief) -> Brief:
         imported=(),
         hint=None,
         left=RemainingBudget(),
-        told_left=None,
         files=files,
         keep_rule="",
         curves={},

@@ -13,7 +13,7 @@ from tasks.proposers import llm, llm_diff
 from tasks.proposers._researcher import Researcher
 from tasks.proposers.llm_diff import Form
 from tasks.proposing.brief import Brief, Suggestion, Unavailable, Unusable
-from tasks.trial import NOTHING_BOUGHT, History
+from tasks.trial import NOTHING_BOUGHT, History, baseline
 
 
 class Ensemble(Researcher):
@@ -48,7 +48,8 @@ class Ensemble(Researcher):
         known = {account.model: account for account in self.accounts()}
         turn = len(brief.refusals) % len(known)
         # The draw is one for the trial, the same in all turns of it, whose own seeds differ.
-        campaign = brief.history[0].runs[0].seed if brief.history and brief.history[0].runs else 0
+        first = baseline(brief.history)
+        campaign = first.runs[0].seed if first and first.runs else 0
         taken = max([trial.number for trial in brief.history] + list(brief.pending), default=0)
         drawn = order(brief.history, known, random.Random(f"ensemble/{campaign}/{taken + 1}"))
         spent, gone = NOTHING_BOUGHT, []

@@ -18,7 +18,6 @@ class Grid(Proposer):
     """The full product of the parameters' values; the last parameter varies fastest. What was tried is left out."""
 
     ranks: ClassVar[bool] = True
-    unscored: ClassVar[bool] = True
     points: int = Field(default=3, ge=1, le=1_000)
     """Values per float or int parameter, evenly spaced on its scale; a choice always gives all of its values."""
 

@@ -45,7 +45,6 @@ class Hybrid(Researcher):
     """A numeric optimiser, a language model that advises it, and one that edits code."""
 
     edits: ClassVar[bool] = True
-    ahead: ClassVar[bool] = False  # most of its proposals are numbers, which need the newest score
 
     numeric: str = Field(default="tpe", description="The proposer for numbers.")
     adviser: str = Field(default="llm", description="The proposer for a fraction of the trials of numbers.")

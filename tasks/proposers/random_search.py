@@ -14,7 +14,6 @@ class RandomSearch(Proposer):
     """Independent uniform draws (log-uniform where the parameter says so)."""
 
     ranks: ClassVar[bool] = True
-    unscored: ClassVar[bool] = True
 
     def propose(self, brief: Brief) -> Suggestion:
         rng = np.random.default_rng(brief.seed)

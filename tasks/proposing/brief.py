@@ -10,7 +10,7 @@ from typing import NamedTuple
 from environments.earlier_trials import EarlierTrial
 from environments.space import Space
 from tasks.proposing.curves import Table
-from tasks.trial import NOTHING_BOUGHT, History, Params, Proposal, Usage
+from tasks.trial import NOTHING_BOUGHT, History, Params, Proposal, Usage, baseline
 
 Pending = Mapping[int, Proposal]
 """Proposals that are not decided yet, by trial number."""
@@ -102,7 +102,8 @@ class Brief:
 
     space: Space
     history: History
-    """The first trial is the baseline. Empty where a proposal is made beside it: then it is pending, as number 0."""
+    """The decided trials, the baseline among them. Empty where a proposal is made beside it: then it is pending, as
+    number 0."""
     pending: Pending = field(default_factory=dict)
     seed: int = 0
     """The trial's own."""
@@ -120,9 +121,6 @@ class Brief:
     hint: Suggestion | None = None
     """A numeric optimiser's suggestion for the same trial; None where none was asked."""
     left: RemainingBudget = RemainingBudget()
-    """Money and tokens are as of now: their limits may have changed since the trial's turn began."""
-    told_left: RemainingBudget | None = None
-    """What prompts tell in its place: all as of that moment, so that a resumed campaign repeats no paid request."""
     lost: Usage = NOTHING_BOUGHT
     """Use of models by turns of this campaign that ended without a proposal."""
     share: float = 1.0
@@ -133,13 +131,12 @@ class Brief:
     """What some trials reported on the way, by number (tasks/proposing/curves.py)."""
     traces: Path | None = None
     """The folder for traces of requests and answers; None: nothing is kept."""
-    baseline_seed: int = 0
-    """Seed of the baseline's first run, for as long as that is under way."""
 
     @property
     def campaign_seed(self) -> int:
         """The same for all trials of a campaign: the seed of the baseline's first run."""
-        return self.history[0].runs[0].seed if self.history else self.baseline_seed
+        first = baseline(self.history)
+        return first.runs[0].seed if first else 0
 
     @property
     def spent(self) -> Usage:

@@ -14,7 +14,7 @@ from pathlib import Path
 from environments import safe_open
 from environments.score import METRIC
 from tasks.sandbox.progress import PROGRESS_LIMIT, parse_report
-from tasks.trial import History, Trial
+from tasks.trial import History, Trial, baseline
 
 SHARES = (0.1, 0.25, 0.5, 0.75, 1.0)
 """Of the work that a run got to."""
@@ -86,5 +86,6 @@ def _number(value: object) -> float | None:
 def worth_reading(history: History, newest: int, top: int) -> list[Trial]:
     """The baseline, the newest trials, and the best of all."""
     scored = sorted((trial for trial in history if trial.score.value is not None), key=lambda t: -t.score.utility)
-    chosen = [*history[:1], *history[-newest:], *scored[:top]]
+    first = baseline(history)
+    chosen = [*([first] if first else []), *history[-newest:], *scored[:top]]
     return list({trial.number: trial for trial in chosen}.values())

@@ -31,9 +31,9 @@ def observed(axes: Sequence[Axis], imported: Sequence[EarlierTrial], history: Hi
     known = [(number, one, point) for number, one, point in points if point is not None][-MOST:]
     if not known or not history:
         return []
-    first = history[0].score
+    higher_is_better = history[0].score.higher_is_better
     by = _difference(axes, [(one.score, point) for _, one, point in known if one.score is not None], history)
-    return [(_trial(number, one, by, first.higher_is_better), point) for number, one, point in known]
+    return [(_trial(number, one, by, higher_is_better), point) for number, one, point in known]
 
 
 def _trial(number: int, one: EarlierTrial, by: float, higher_is_better: bool) -> Trial:

@@ -18,7 +18,6 @@ from tasks.proposing import duplicates
 from tasks.proposing.brief import Brief, Problem, Suggestion
 from tasks.proposing.duplicates import EarlierProposal
 from tasks.sandbox.isolation import Isolation
-from tasks.store.inbox import InboxProposal
 from tasks.store.workspace import TrialDir
 from tasks.system import file_trees
 from tasks.train import NO_CHECKPOINT, Cut, run_program
@@ -43,8 +42,8 @@ class ProposalChecks:
     place: TrialDir
     marker: str
     """The marker of its runs' processes."""
-    inbox_proposals: tuple[tuple[str, InboxProposal], ...] = ()
-    """The proposals that wait in the campaign's inbox, by name; they come before any proposer's."""
+    inbox_entries: tuple[Path, ...] = ()
+    """What waits in the campaign's inbox, in order; it comes before any proposer's suggestion."""
 
     def fault(self, brief: Brief, proposal: Proposal) -> str | None:
         """Why a proposal cannot be tried; None when it can."""

@@ -24,7 +24,7 @@ from pydantic import TypeAdapter, ValidationError
 from environments import Environment, judge_name
 from environments.judges import Judge, Misbehaved
 from environments.plugins import Refused
-from tasks import imports_ahead, judged_start
+from tasks import judged_start
 from tasks.certifying.certificate import Certificate
 from tasks.certifying.group_design import Arm
 from tasks.evaluate import PipedCandidate, changed_since, view
@@ -226,7 +226,6 @@ def _policy(
     with Program(
         judged_start.command(command), cwd=side.place.workspace, log=folder / f"{side.name}.txt", marker=marker,
         level=isolation.level, view=view(environment, side.place), limits=environment.limits, pipes=True,
-        ahead=imports_ahead.for_judging(environment),
     ) as program:  # fmt: skip
         try:
             yield PipedCandidate(program, Path(os.devnull))

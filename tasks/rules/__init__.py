@@ -10,10 +10,10 @@ is the name used in a campaign:
 
         margin: float = 10.0
 
-        def weigh(self, history: History, tried: JudgedTrial) -> Weighed | Again:
+        def weigh(self, history: History, tried: JudgedTrial) -> RuleAnswer | NeedsRerun:
             champion = best(history)
             gain = tried.score.utility - champion.score.utility
-            return Weighed(gain > self.margin, f"{gain:+.4g} against the champion", "provisional")
+            return RuleAnswer(gain > self.margin, f"{gain:+.4g} against the champion", "provisional")
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
-from tasks.deciding.values import BASELINE_RUNS, Again, JudgedTrial, Weighed
+from tasks.deciding.values import BASELINE_RUNS, JudgedTrial, NeedsRerun, RuleAnswer
 from tasks.trial import History
 
 
@@ -53,5 +53,5 @@ class Rule(BaseModel, ABC):
         return ""
 
     @abstractmethod
-    def weigh(self, history: History, tried: JudgedTrial) -> Weighed | Again:
+    def weigh(self, history: History, tried: JudgedTrial) -> RuleAnswer | NeedsRerun:
         """Whether a trial with a score beats the champion of `history`, or what to rerun to tell."""

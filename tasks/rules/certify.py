@@ -17,9 +17,9 @@ from pydantic import Field
 
 from tasks.deciding.champion_estimate import champion_estimate, is_point, utility
 from tasks.deciding.level_filter import Estimate
-from tasks.deciding.values import Again, JudgedTrial, Weighed
+from tasks.deciding.values import JudgedTrial, NeedsRerun, RuleAnswer
 from tasks.rules import Rule
-from tasks.trial import History, Trial, best, record
+from tasks.trial import History, Trial, best, score_to_beat
 
 DOUBT = 2.0
 """Run sds that the first promoted point may score below the baseline's mean: more is hardly luck."""
@@ -36,7 +36,7 @@ class Certify(Rule):
     """Also keep an edit that is as good as the champion: another run to tell them apart would not pay."""
 
     def in_words(self, history: History) -> str:
-        holder, level = record(history), champion_estimate(history)
+        holder, level = score_to_beat(history), champion_estimate(history)
         if holder is None or level is None or not (known := utility(history, holder.number)):
             return ""
         sign, side = (1, "above") if holder.score.higher_is_better else (-1, "below")
@@ -44,7 +44,7 @@ class Certify(Rule):
         whose = "the champion's mean" if champion == holder else f"the mean of trial {holder.number}, the record"
         words = f"A trial that changes parameters alone is kept when it scores {side} {bar:.4g}, {whose}."
         if math.isfinite(level.sd) and level.sd > 0:
-            runs = max((len(trial.score.values) for trial in history[1:]), default=1)
+            runs = max((len(trial.score.values) for trial in history if trial.number > 0), default=1)
             edit = sign * self._bar(level, max(runs, 1))
             words += (
                 f" One that edits the program is kept when it scores {side} about {edit:.4g}: most "
@@ -61,14 +61,14 @@ class Certify(Rule):
             low, high = (low, middle) if effect > -self.grace * level.sd else (middle, high)
         return high
 
-    def weigh(self, history: History, tried: JudgedTrial) -> Weighed | Again:
+    def weigh(self, history: History, tried: JudgedTrial) -> RuleAnswer | NeedsRerun:
         champion, level = best(history), champion_estimate(history)
         assert champion is not None and level is not None and tried.score.value is not None
         if is_point(tried.proposal, champion.proposal.edit):
             return _record(history, level, tried)
         return self._edit(champion, level, tried)
 
-    def _edit(self, champion: Trial, level: Estimate, tried: JudgedTrial) -> Weighed:
+    def _edit(self, champion: Trial, level: Estimate, tried: JudgedTrial) -> RuleAnswer:
         idea = level.idea(tried.score.utility, len(tried.score.values))
         mean = level.level if tried.score.higher_is_better else -level.level
         above = tried.score.utility > level.level
@@ -81,12 +81,12 @@ class Certify(Rule):
         if above and not better:
             words += ", but most edits do not help, and luck explains so little more"
         evidence: dict[str, float | int | None] = _known(level, mean) | {"expected": idea.effect}
-        return Weighed(better, f"{words}; {_luck(level, tried)}", evidence=evidence)
+        return RuleAnswer(better, f"{words}; {_luck(level, tried)}", evidence=evidence)
 
 
-def _record(history: History, level: Estimate, tried: JudgedTrial) -> Weighed:
+def _record(history: History, level: Estimate, tried: JudgedTrial) -> RuleAnswer:
     """Whether a point has the best mean so far. A keep for being simpler is no record: its mean may be lower."""
-    champion = record(history)
+    champion = score_to_beat(history)
     assert champion is not None and tried.score.value is not None
     known = utility(history, champion.number)
     bar = statistics.mean(known)  # exact: a tie with equal runs is no record
@@ -96,7 +96,7 @@ def _record(history: History, level: Estimate, tried: JudgedTrial) -> Weighed:
     before = f"its mean of {shown:.4g} in {len(known)} runs" if len(known) > 1 else f"its {shown:.4g}"
     how = "kept for its short run, though not better" if spared else "better" if better else "not better"
     words = f"{how} than trial {champion.number}: {tried.score.value:.4g} against {before}; {_luck(level, tried)}"
-    return Weighed(better or spared, words, evidence=_known(level, shown))
+    return RuleAnswer(better or spared, words, evidence=_known(level, shown))
 
 
 def _is_first_promotion(champion: Trial, tried: JudgedTrial) -> bool:

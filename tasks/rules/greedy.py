@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from tasks.deciding.values import Again, JudgedTrial, Weighed
+from tasks.deciding.values import JudgedTrial, NeedsRerun, RuleAnswer
 from tasks.rules import Rule
-from tasks.trial import History, record
+from tasks.trial import History, score_to_beat
 
 
 class Greedy(Rule):
@@ -16,15 +16,15 @@ class Greedy(Rule):
     replicates_baseline: ClassVar[bool] = False
 
     def in_words(self, history: History) -> str:
-        if (champion := record(history)) is None or champion.score.value is None:
+        if (champion := score_to_beat(history)) is None or champion.score.value is None:
             return ""
         side = "above" if champion.score.higher_is_better else "below"
         return f"A trial is kept when its score is {side} {champion.score.value:.4g}, that of trial {champion.number}."
 
-    def weigh(self, history: History, tried: JudgedTrial) -> Weighed | Again:
-        champion = record(history)
+    def weigh(self, history: History, tried: JudgedTrial) -> RuleAnswer | NeedsRerun:
+        champion = score_to_beat(history)
         assert champion is not None and champion.score.value is not None and tried.score.value is not None
         gain = tried.score.value - champion.score.value
         better = tried.score > champion.score
         words = f"{'better' if better else 'not better'} than trial {champion.number}: {tried.score.value:.4g} against "
-        return Weighed(better, f"{words}{champion.score.value:.4g} ({gain:+.4g})")
+        return RuleAnswer(better, f"{words}{champion.score.value:.4g} ({gain:+.4g})")

@@ -12,7 +12,7 @@ import statistics
 from pydantic import Field, model_validator
 
 from tasks.deciding.champion_estimate import champion_estimate, utility
-from tasks.deciding.values import Again, JudgedTrial, Weighed
+from tasks.deciding.values import JudgedTrial, NeedsRerun, RuleAnswer
 from tasks.rules import Rule
 from tasks.trial import History, best
 
@@ -47,7 +47,7 @@ class Race(Rule):
             f"{self.confirm:g} standard errors."
         )
 
-    def weigh(self, history: History, tried: JudgedTrial) -> Weighed | Again:
+    def weigh(self, history: History, tried: JudgedTrial) -> RuleAnswer | NeedsRerun:
         champion, level = best(history), champion_estimate(history)
         assert champion is not None and level is not None and tried.score.value is not None
         sign = 1 if tried.score.higher_is_better else -1
@@ -55,21 +55,23 @@ class Race(Rule):
         before = f"{tried.score.value:.4g} against trial {champion.number}'s estimated mean of {sign * level.level:.4g}"
         if tried.score.utility < level.level + self.enter * level.sd:
             words = f"not better by {self.enter:g} run sd ({self.enter * level.sd:.2g}): {before}"
-            return Weighed(False, words, evidence=evidence)
+            return RuleAnswer(False, words, evidence=evidence)
         own = [rerun.score.utility for rerun in tried.again(tried.number)]
         if len(own) < len([rerun for rerun in tried.reruns if rerun.of == tried.number]):
-            return Weighed(False, f"not confirmed, since a rerun crashed: {before}", evidence=evidence)
+            return RuleAnswer(False, f"not confirmed, since a rerun crashed: {before}", evidence=evidence)
         if any(rerun.of == champion.number and rerun.score.value is None for rerun in tried.reruns):
-            return Weighed(False, f"not confirmed, since a rerun of the champion crashed: {before}", evidence=evidence)
+            return RuleAnswer(
+                False, f"not confirmed, since a rerun of the champion crashed: {before}", evidence=evidence
+            )
         if not own:
-            return Again(tried.number)
+            return NeedsRerun(tried.number)
         known = utility(history, champion.number)
         fresh = [rerun.score.utility for rerun in tried.again(champion.number)]
         # The run that a champion was kept for does not count: it was kept for being high.
         looked_at = 0 if champion.number == 0 else len(champion.score.values)
         against = [*known[looked_at:], *fresh]
         if not against:
-            return Again(champion.number)
+            return NeedsRerun(champion.number)
         gain = statistics.mean(own) - statistics.mean(against)
         z = gain / (level.sd * math.sqrt(1 / len(own) + 1 / len(against)))
         evidence |= {"gain": gain, "z": z, "reruns": len(own)}
@@ -78,7 +80,7 @@ class Race(Rule):
             f"{'s' * (len(against) > 1)} of trial {champion.number} (z = {z:.2g})"
         )
         if z >= self.confirm:
-            return Weighed(True, f"better: {words}", "confirmed", evidence)
+            return RuleAnswer(True, f"better: {words}", "confirmed", evidence)
         if z < self.drop or len(own) >= self.most:
-            return Weighed(False, f"not confirmed: {words}", evidence=evidence)
-        return Again(champion.number if len(against) < len(own) else tried.number)
+            return RuleAnswer(False, f"not confirmed: {words}", evidence=evidence)
+        return NeedsRerun(champion.number if len(against) < len(own) else tried.number)

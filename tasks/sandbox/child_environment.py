@@ -7,7 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from tasks.system.orphans import MARKER
+from tasks.system.orphans import ENGINE, MARKER, this_engine
 
 PASSED_ON = ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ")
 """The engine's variables that a program may see. All others, keys above all, are withheld."""
@@ -38,6 +38,7 @@ def child_environment(home: str, marker: str) -> dict[str, str]:
         **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
         "SPT_NOENV": "1",  # or setproctitle overwrites the environment, and the marker with it
         MARKER: marker,
+        ENGINE: this_engine(),
     }
 
 

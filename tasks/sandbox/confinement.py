@@ -78,20 +78,13 @@ def plan(
     scratch_bytes: int,
     counted: bool = False,
 ) -> dict[str, Any]:
-    """The part of the supervisor's plan that confines: its command line, what of that makes the sandbox (`wrap`), the
-    user that it then is, the rules of Landlock, the filter, and `inner`, the depth below the supervisor at which the
-    program's own processes begin. `counted`: whether its processor time is."""
+    """The part of the supervisor's plan that confines: its command line, the rules of Landlock, the filter, and
+    `inner`, the depth below the supervisor at which the program's own processes begin. `counted`: whether its
+    processor time is."""
     if level == "bwrap":
-        wrap = bwrap(view, cwd=cwd, scratch_bytes=scratch_bytes)
+        command = bwrap(view, cwd=cwd, scratch_bytes=scratch_bytes) + argv
         filter = seccomp.behind_namespaces(view.network, counted)
-        return {
-            "argv": wrap + argv,
-            "wrap": wrap,
-            "user": owner(level),
-            "inner": 3,
-            "landlock": None,
-            "filter": filter.hex(),
-        }
+        return {"argv": command, "inner": 3, "landlock": None, "filter": filter.hex()}
     rules, filter = None, b""
     if level == "landlock":
         version = landlock_version()

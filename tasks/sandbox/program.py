@@ -22,7 +22,6 @@ import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import psutil
 
@@ -33,9 +32,7 @@ from tasks.sandbox.capped_log import SAID, CappedLog
 from tasks.sandbox.child_environment import NotAProgram, child_environment, find_program
 from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.outputs import DISK_RESERVE
-from tasks.sandbox.supervised import SUPERVISOR_SECONDS, Process, start
-from tasks.sandbox.warm import templates
-from tasks.sandbox.warm.kind import ImportsAhead, kind_of
+from tasks.sandbox.supervised import SUPERVISOR_SECONDS, start
 from tasks.system import file_trees, interrupt
 from tasks.system.clock import clock
 from tasks.system.orphans import end
@@ -46,7 +43,6 @@ LOOK_SECONDS = 0.5
 TABLE_SECONDS = 0.2
 """Age of the table of processes that such a check may use: all programs of this process share it."""
 FIRST_LOOK_SECONDS = 0.1
-NOTHING = ImportsAhead()
 
 GIB, MIB = 2**30, 2**20
 MEMORY_RESERVE = 256 * MIB
@@ -86,14 +82,12 @@ class Program:
         slot: Slot = NOWHERE,
         counted: bool = False,
         gpu_memory: Callable[[], tuple[int, ...]] = tuple,
-        ahead: ImportsAhead = NOTHING,
     ) -> None:
         """Start it.
 
         Args:
             counted: Whether its processor time will be asked for.
             gpu_memory: That of its GPUs now, in bytes.
-            ahead: What is imported before it starts, where a campaign keeps templates (tasks/sandbox/warm).
         """
         self.marker, self.slot, self.limits = marker, slot, limits
         self._counted, self._cpu, self._cpu_before, self._most_cpu = counted, 0.0, 0.0, math.inf
@@ -110,7 +104,7 @@ class Program:
         self._disk = log.parent.stat().st_dev
         self._wrapped, self._writable = level == "bwrap", view.writable
         self._group: cgroup.Group | None = None
-        self.process: Process = None  # type: ignore[assignment]
+        self.process: subprocess.Popen[bytes] = None  # type: ignore[assignment]
         environment = child_environment(confinement.HOME if self._wrapped else str(self._scratch), marker)
         environment |= slot.variables(view.gpu)
         argv = [find_program(command[0], cwd, environment["PATH"]), *command[1:]]
@@ -120,7 +114,7 @@ class Program:
         file_trees.remove(self._scratch)  # left by an engine that was killed
         self._log = CappedLog(log)
         try:
-            self._start(command, argv, environment, level, view, cwd, pipes, ahead)
+            self._start(argv, environment, level, view, cwd, pipes)
         except OSError as fault:
             self._abandon()
             raise CannotStart(f"cannot start {argv[0]!r}: {fault}") from fault
@@ -134,9 +128,8 @@ class Program:
         self._selector.register(self._supervised.report, selectors.EVENT_READ)
 
     def _start(
-        self, command: Sequence[str], argv: list[str], environment: dict[str, str], level: Level, view: VisiblePaths,
-        cwd: Path, pipes: bool, ahead: ImportsAhead,
-    ) -> None:  # fmt: skip
+        self, argv: list[str], environment: dict[str, str], level: Level, view: VisiblePaths, cwd: Path, pipes: bool
+    ) -> None:
         """Start the supervisor, and wait until it reports that the program runs."""
         self._scratch.mkdir()
         size = int(self.limits.scratch_gb * GIB)
@@ -148,10 +141,7 @@ class Program:
         plan |= {"env": environment, "cgroups": self._group.entrances if self._group else []}
         plan["rlimits"] = usage.rlimits(self.limits, level, self._group is not None, view.gpu)
         plan["cores"] = self.slot.cores
-        if self._fork(command, plan, cwd, pipes, ahead):
-            return
-        self.started = clock()  # a template may have imported for long before it was found to be of no use
-        self._supervised = start(plan, marker=self.marker, cwd=cwd, pipes=pipes, passed=self.slot.fences)
+        self._supervised = start(plan, marker=self.marker, cwd=cwd, pipes=pipes)
         self.process = self._supervised.process
         told = self._supervised.hear()
         if "started" in told:
@@ -168,20 +158,6 @@ class Program:
         if told.get("executing") and not self._wrapped:
             raise NotAProgram(f"cannot execute {plan['argv'][0]!r}: {why}")
         raise CannotStart(f"cannot start {plan['argv'][0]!r}: {why}")
-
-    def _fork(self, command: Sequence[str], plan: dict[str, Any], cwd: Path, pipes: bool, ahead: ImportsAhead) -> bool:
-        """Fork it from a template; False if it has to start cold."""
-        kind, warm = kind_of(command, ahead, pipes=pipes), templates.current()
-        if not kind or not warm:
-            return False
-        supervised = warm.start(
-            kind, plan, command[1:], marker=self.marker, cwd=cwd, passed=self.slot.fences, cores=self.slot.cores
-        )
-        if not supervised:
-            self._end()  # should a process have been killed that still had some
-            return False
-        self._supervised, self.process = supervised, supervised.process
-        return True
 
     def __enter__(self) -> Program:
         return self

@@ -6,37 +6,23 @@ import json
 import os
 import select
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from tasks.sandbox import supervisor
 from tasks.sandbox.child_environment import passed_on
-from tasks.system.orphans import SUPERVISOR
+from tasks.system.orphans import ENGINE, SUPERVISOR, this_engine
 
 SUPERVISOR_SECONDS = 20.0
 """How long a supervisor may take to end everything; only processes that hang in the kernel need longer."""
 
 
-class Process(Protocol):
-    """As much of subprocess.Popen as is needed."""
-
-    pid: int
-    stdin: IO[bytes] | None
-    stdout: IO[bytes] | None
-    stderr: IO[bytes] | None
-
-    def poll(self) -> int | None: ...
-    def wait(self, timeout: float | None = None) -> int: ...
-    def send_signal(self, sig: int) -> None: ...
-    def terminate(self) -> None: ...
-    def kill(self) -> None: ...
-
-
 class Supervised:
     """A supervisor's process and its report."""
 
-    def __init__(self, process: Process, report: int) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], report: int) -> None:
         self.process, self.report = process, report
         self._heard = b""
         self.is_closed = False
@@ -53,10 +39,10 @@ class Supervised:
         assert noise is not None, "it is started with a pipe"
         return noise
 
-    def hear(self, seconds: float = SUPERVISOR_SECONDS) -> dict[str, Any]:
-        """Its next message; empty when it has ended, or says nothing for so long."""
+    def hear(self) -> dict[str, Any]:
+        """Its next message; empty when it has ended, or says nothing for SUPERVISOR_SECONDS."""
         while b"\n" not in self._heard:
-            ready, _, _ = select.select([self.report], [], [], seconds)
+            ready, _, _ = select.select([self.report], [], [], SUPERVISOR_SECONDS)
             chunk = os.read(self.report, 2**16) if ready else b""
             if not chunk:
                 return {}
@@ -79,22 +65,22 @@ class Supervised:
             os.close(self.report)
 
 
-def start(plan: Mapping[str, Any], *, marker: str, cwd: Path, pipes: bool, passed: tuple[int, ...] = ()) -> Supervised:
-    """Start a supervisor with that plan; it and its program inherit the descriptors `passed`. To the kernel, the end of
-    the thread that starts it is the engine's. Raises OSError."""
+def start(plan: Mapping[str, Any], *, marker: str, cwd: Path, pipes: bool) -> Supervised:
+    """Start a supervisor with that plan. To the kernel, the end of the thread that starts it is the engine's. Raises
+    OSError."""
     report, say = os.pipe()
-    whole = {**plan, "engine": os.getpid(), "report": say}
+    whole = json.dumps({**plan, "engine": os.getpid(), "report": say})
     try:
         process = subprocess.Popen(
-            supervisor.command(whole),
+            [sys.executable, "-I", "-S", "-B", supervisor.__file__, whole],
             cwd=cwd,
-            env=variables(marker),
+            env={SUPERVISOR: marker, ENGINE: this_engine(), **passed_on()},
             stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE if pipes else subprocess.STDOUT,
             bufsize=0,
             start_new_session=True,
-            pass_fds=(say, *passed),
+            pass_fds=(say,),
         )
     except OSError:
         os.close(report)
@@ -102,8 +88,3 @@ def start(plan: Mapping[str, Any], *, marker: str, cwd: Path, pipes: bool, passe
     finally:
         os.close(say)
     return Supervised(process, report)
-
-
-def variables(marker: str) -> dict[str, str]:
-    """A supervisor's own environment."""
-    return {SUPERVISOR: marker, **passed_on()}

@@ -1,53 +1,41 @@
 """The supervisor: a small process between the engine and one untrusted program, which it confines and outlives.
 
-    python -I -S -c LOAD supervisor.py CODE PLAN   # {"argv": [...], "env": {...}, "engine": 123, "report": 5, ...}
+    python -I -S supervisor.py PLAN   # {"argv": [...], "env": {...}, "engine": 123, "report": 5, ...}, as JSON
 
-It forks; the child enters the cgroups, takes on the limits and restrictions of the plan, and becomes the program: by
-exec, or where this process was forked from a template (tasks/sandbox/warm), as it is. The supervisor is a child
-subreaper: every orphan of the program becomes its child, so it finds every descendant by its parent, whatever the
-program did to its session, name or environment. It ends when the last of them is gone; when the engine dies, it ends
-them first.
+It forks; the child enters the cgroups, takes on the limits and restrictions of the plan, and becomes the program. The
+supervisor is a child subreaper: every orphan of the program becomes its child, so it finds every descendant by its
+parent, whatever the program did to its session, name or environment. It ends when the last of them is gone; when the
+engine dies, it ends them first.
 
     SIGTERM   kill everything at once        SIGUSR1   ask the program to end (SIGTERM to all of its processes)
-    SIGIO     to a forked one, by the kernel, when nobody reads the report any more: the engine has died
 
 On the descriptor `report` it writes JSON lines: `{"started": pid}`, or if the program could not be started
 `{"confining" or "executing": true, "why": text}`; `{"status": n}`, counted as in subprocess, when the program has
 ended; `{"left": [command lines], "cpu": seconds}` when no process is left.
 
-Code and plan are marshalled, in hexadecimal. It imports nothing but the standard library. Landlock's constants are
-those of linux/landlock.h; see landlock(7), prctl(2), capabilities(7).
+It is run as a file and imports nothing but the standard library. Landlock's constants are those of linux/landlock.h;
+see landlock(7), prctl(2), capabilities(7).
 """
 
 from __future__ import annotations
 
 import ctypes
-import fcntl
-import marshal
+import json
 import os
 import resource
+import signal
 import sys
 import time
+from collections.abc import Iterator, Sequence
+from typing import IO, Any
 
-TYPE_CHECKING = False  # typing's own, contextlib and json take longer to load than all the rest of this
-if TYPE_CHECKING:
-    import signal
-    from collections.abc import Callable, Iterator, Sequence
-    from typing import Any
-
-    Begin = Callable[[dict[str, Any]], None]
-    Join = Callable[[dict[str, Any]], dict[str, Any]]
-else:
-    import _signal as signal  # the same functions with plain numbers: the module's enums take 5 ms to load
-
-LOAD = "import marshal, sys; exec(marshal.loads(bytes.fromhex(sys.argv[-2])))"
 FILTER_DESCRIPTOR = 9
 """The descriptor from which bubblewrap reads the system call filter."""
 PATIENCE = 1.0
 """Seconds for the program's helpers, such as multiprocessing's resource tracker, to end by themselves."""
 
-PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_SECUREBITS = 1, 4, 22, 24, 28
-PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, SECCOMP_MODE_FILTER = 36, 38, 47, 2
+PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_SECUREBITS = 1, 22, 24, 28
+PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS, SECCOMP_MODE_FILTER = 36, 38, 2
 SECURE_NO_ROOT = 0b101111
 """No capabilities for uid 0 by exec or by setuid, none kept, and all of that locked (but `keep_caps`, unlocked)."""
 LANDLOCK_CREATE_RULESET, LANDLOCK_ADD_RULE, LANDLOCK_RESTRICT_SELF = 444, 445, 446
@@ -59,7 +47,7 @@ OF_FILES = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15  # execute, write, read,
 TCP, SCOPES = 0b11, 0b11  # bind, connect; abstract Unix sockets and signals of anybody outside
 
 _libc = ctypes.CDLL(None, use_errno=True)
-_SIGNALS = {signal.SIGTERM, signal.SIGUSR1, signal.SIGIO, signal.SIGCHLD}
+_SIGNALS = {signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD}
 
 
 class _Beneath(ctypes.Structure):
@@ -71,174 +59,122 @@ class _Filter(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_char_p))
 
 
-def command(plan: dict[str, Any]) -> list[str]:
-    """The command line that starts it. It carries the compiled code: Python would compile a file at every start."""
-    from importlib.machinery import SourceFileLoader
-
-    code = SourceFileLoader(__name__, __file__).get_code(__name__)  # from Python's cache, if that is of this source
-    carried = [marshal.dumps(content).hex() for content in (code, plan)]
-    return [sys.executable, "-I", "-S", "-B", "-c", LOAD, __file__, *carried]
-
-
-def main(plan: dict[str, Any], begin: Begin | None = None, join: Join | None = None) -> None:
-    """Start the program, watch it, and end all of its processes. In a process that was forked from a template, `join`
-    makes its sandbox, and `begin` makes a confined process the program, with which this returns."""
-    os.set_inheritable(plan["report"], False)  # it is not the program's
+def main(plan: dict[str, Any]) -> None:
+    """Start the program, watch it, and end all of its processes."""
+    os.set_inheritable(plan["report"], False)  # only the supervisor may write there
+    _prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-    if not _follow(plan):
-        return  # the engine died before that was set
-    plan = join(plan) if join else plan
-    if not (program := _start(plan, begin or _execute)):
-        return
+    if os.getppid() != plan["engine"]:
+        return  # the engine died before the signal was set
+    program = _start(plan)
     silence = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):  # the pipes are the program's alone: the engine sees its end by theirs
         os.dup2(silence, descriptor)
     left: list[str] = []
     with os.fdopen(plan["report"], "w", buffering=1) as tell:
         try:
-            tell.write(f'{{"started": {program}}}\n')
-            if _watch(program, plan["inner"], tell) is not None:
-                left = [] if "enter" in plan else _farewell()  # what is left in a sandbox ends with that
+            _say(tell, started=program)
+            if _watch(program, plan["inner"], tell):
+                left = _farewell()
         finally:  # whatever happened, even if the engine no longer listens
             _kill_all()
         spent = resource.getrusage(resource.RUSAGE_CHILDREN)  # of all that were waited for
-        names = ", ".join(map(_quoted, left))
-        tell.write(f'{{"left": [{names}], "cpu": {spent.ru_utime + spent.ru_stime:.3f}}}\n')
+        _say(tell, left=left, cpu=round(spent.ru_utime + spent.ru_stime, 3))
     os._exit(0)  # quicker than a normal exit, and there is nothing to clean up
 
 
-def _follow(plan: dict[str, Any]) -> bool:
-    """Have SIGTERM or SIGIO tell of the engine's end; whether it lives."""
-    if "engine" in plan:
-        _prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-        return bool(os.getppid() == plan["engine"])
-    report = plan["report"]  # the parent is a template, which may end before the engine does
-    fcntl.fcntl(report, fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(report, fcntl.F_SETFL, fcntl.fcntl(report, fcntl.F_GETFL) | fcntl.FASYNC)
-    return _is_heard(report)
+def _say(tell: IO[str], **message: Any) -> None:
+    tell.write(json.dumps(message) + "\n")
 
 
-def _is_heard(report: int) -> bool:
-    import select
-
-    poll = select.poll()
-    poll.register(report, 0)
-    return not poll.poll(0)
-
-
-def _execute(plan: dict[str, Any]) -> None:
-    for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):  # which Python has changed
-        signal.signal(number, signal.SIG_DFL)
-    os.execve(plan["argv"][0], plan["argv"], plan["env"])
-
-
-def _start(plan: dict[str, Any], begin: Begin) -> int:
-    """Fork the program; its pid once it runs, 0 in a process that has become it without exec. If it cannot be started,
-    report why and exit."""
-    plan["supervisor"] = os.getpid()
-    hear, say = os.pipe()  # closed by exec, or by who begins: an empty message means that it runs
+def _start(plan: dict[str, Any]) -> int:
+    """Fork the program; its pid once it runs. If it cannot be started, report why and exit."""
+    supervisor = os.getpid()
+    hear, say = os.pipe()  # closed by exec: an empty message means that it runs
     program = os.fork()
     if not program:
         stage = "confining"
         try:
-            _confine(plan)
+            _confine(plan, supervisor)
             stage = "executing"
-            begin(plan)
-            return 0
+            os.execve(plan["argv"][0], plan["argv"], plan["env"])
         except (OSError, ValueError) as fault:
             place = getattr(fault, "filename", None)
             why = (getattr(fault, "strerror", None) or str(fault)) + (f" ({place})" if place else "")
-            os.write(say, f'{{"{stage}": true, "why": {_quoted(str(why))}}}'.encode())
+            os.write(say, json.dumps({stage: True, "why": why}).encode())
         os._exit(127)
     os.close(say)
     with os.fdopen(hear, "rb") as pipe:
-        if failure := pipe.read():
-            _give_up(plan, failure)
+        failure = pipe.read()
+    if failure:
+        os.waitpid(program, 0)
+        os.write(plan["report"], failure + b"\n")
+        os._exit(127)
     return program
 
 
-def _give_up(plan: dict[str, Any], failure: bytes) -> None:
-    _kill_all()
-    os.write(plan["report"], failure + b"\n")
-    os._exit(127)
-
-
-def _confine(plan: dict[str, Any]) -> None:
+def _confine(plan: dict[str, Any], supervisor: int) -> None:
     """In the child: apply the plan's restrictions. Raises OSError when one of them cannot be applied."""
     os.setsid()  # so that signals to its process group do not reach the supervisor
     for group in plan["cgroups"]:
-        _write(group, "0")  # itself, in whatever namespace it is
-    _die_with(plan["supervisor"])
+        _write(group, "0")  # itself
+    die_with(supervisor)
     if int(_read("/proc/self/oom_score_adj") or 0) < 800:  # to lower it takes a privilege
         _write("/proc/self/oom_score_adj", "800")  # when memory is short, the trial is killed before its engine
-    _limit(plan)
-    if "enter" in plan:
-        plan["enter"]()
-        restrict(None, plan["filter"], plan["user"])
-        _die_with(plan["supervisor"])  # a change of the user has undone it
-    elif plan["landlock"] is not None:
+    if plan.get("cores"):
+        os.sched_setaffinity(0, plan["cores"])  # inherited by every process of the program
+    limit(plan["rlimits"])
+    if plan["landlock"] is not None:
         restrict(plan["landlock"], plan["filter"])
     elif plan["filter"]:
         memory = os.memfd_create("filter")
         os.write(memory, bytes.fromhex(plan["filter"]))
         os.lseek(memory, 0, os.SEEK_SET)
         os.dup2(memory, FILTER_DESCRIPTOR)
-    if "standard" in plan:  # none of the trial's: it may not hear the SIGTERM that asks those to end
-        for number, descriptor in enumerate(plan["standard"]):
-            os.dup2(descriptor, number)
-        return
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+    for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):  # which Python has changed
+        signal.signal(number, signal.SIG_DFL)
 
 
-def _limit(plan: dict[str, Any]) -> None:
-    if plan.get("cores"):
-        os.sched_setaffinity(0, plan["cores"])  # inherited by every process of the program
-    for name, most in plan["rlimits"].items():
+def limit(most: dict[str, int]) -> None:
+    """Set resource limits for good, by their names in `resource`; none above what holds already."""
+    for name, bound in most.items():
         which = getattr(resource, name)
         hard = resource.getrlimit(which)[1]
-        bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        bound = bound if hard == resource.RLIM_INFINITY else min(bound, hard)
         resource.setrlimit(which, (bound, bound))
 
 
-def _die_with(parent: int) -> None:
-    """Be killed when the parent ends, and at once if it has. One in another pid namespace is number 0."""
+def die_with(parent: int) -> None:
+    """Be killed when the parent ends, and at once if it has."""
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() not in (0, parent):
+    if os.getppid() != parent:
         os._exit(127)
 
 
-def restrict(landlock: dict[str, Any] | None, filter: str, user: int | None = None) -> None:
-    """Become that user, give up all capabilities, and apply rules of Landlock and a system call filter, for good."""
+def restrict(landlock: dict[str, Any], filter: str) -> None:
+    """Give up all capabilities, and apply rules of Landlock and a system call filter to this process, for good."""
     _prctl(PR_SET_NO_NEW_PRIVS, 1)
-    _drop_capabilities(user)
-    _prctl(PR_SET_DUMPABLE, 1)  # as after exec: a change of the user hides its files in /proc, from itself too
-    if landlock:
-        _landlock(**landlock)
+    _drop_capabilities()
+    _landlock(**landlock)
     code = ctypes.create_string_buffer(bytes.fromhex(filter), len(filter) // 2)
     program = _Filter(len(code) // 8, ctypes.cast(code, ctypes.c_char_p))
     _prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program))
 
 
-def die_with_parent() -> None:
-    """Be killed when the parent ends."""
-    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _watch(program: int, inner: int, tell: Any) -> int | None:
-    """Wait for the program's end and report its status; None when the engine wants it killed."""
-    while True:
-        number = signal.sigwait(_SIGNALS)
-        if number == signal.SIGTERM or (number == signal.SIGIO and not _is_heard(tell.fileno())):
-            return None
+def _watch(program: int, inner: int, tell: IO[str]) -> bool:
+    """Wait for the program's end and report its status; False when the engine wants it killed."""
+    while (number := signal.sigwait(_SIGNALS)) != signal.SIGTERM:
         if number == signal.SIGUSR1:
             for pid, depth in list(_descendants()):
                 if depth >= inner:
                     _signal(pid, signal.SIGTERM)
         for pid, status in _reaped():
             if pid == program:
-                tell.write(f'{{"status": {os.waitstatus_to_exitcode(status)}}}\n')
-                return status
+                _say(tell, status=os.waitstatus_to_exitcode(status))
+                return True
+    return False
 
 
 def _must(call: str, *arguments: Any) -> None:
@@ -324,12 +260,6 @@ def _read(path: str) -> bytes:
         return b""
 
 
-def _quoted(text: str) -> str:
-    """A text as a JSON string."""
-    plain = text.encode("ascii", "replace").decode()
-    return '"' + "".join(c if " " <= c <= "~" and c not in '"\\' else f"\\u{ord(c):04x}" for c in plain) + '"'
-
-
 def _signal(pid: int, number: int) -> None:
     try:
         os.kill(pid, number)
@@ -351,8 +281,8 @@ def _prctl(option: int, value: int, third: Any = 0) -> None:
     _must("prctl", option, ctypes.c_ulong(value), third, 0, 0)
 
 
-def _drop_capabilities(user: int | None) -> None:
-    """Give up every capability for good, also as uid 0, which then is an ordinary user; become that user, if any."""
+def _drop_capabilities() -> None:
+    """Give up every capability for good, also as uid 0, which then is an ordinary user."""
     with open("/proc/sys/kernel/cap_last_cap") as file:
         last = int(file.read())
     with open("/proc/self/status") as file:
@@ -361,10 +291,6 @@ def _drop_capabilities(user: int | None) -> None:
         for capability in range(last + 1):
             _prctl(PR_CAPBSET_DROP, capability)
         _prctl(PR_SET_SECUREBITS, SECURE_NO_ROOT)
-    if user is not None:
-        os.setgroups([])
-        os.setresgid(user, user, user)
-        os.setresuid(user, user, user)
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # the version of the call, and this process
     _must("capset", ctypes.byref(header), ctypes.byref((ctypes.c_uint32 * 6)()))
 
@@ -397,4 +323,4 @@ def _landlock(version: int, rules: list[tuple[str, bool]], network: bool, hidden
 
 
 if __name__ == "__main__":
-    main(marshal.loads(bytes.fromhex(sys.argv[-1])))
+    main(json.loads(sys.argv[1]))

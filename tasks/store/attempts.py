@@ -9,6 +9,7 @@ whose directory has no trial.json is *pending*: the next process that takes the 
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 ATTEMPT = re.compile(r"(\d+)\.(\d+)")
@@ -24,14 +25,20 @@ def current(trials: Path, number: int) -> int:
 
 def pending(trials: Path) -> dict[int, int]:
     """The trials that are to be run again, with the number of the attempt, in order."""
-    again = (ATTEMPT.fullmatch(path.name) for path in trials.iterdir() if not (path / "trial.json").is_file())
-    return dict(sorted((int(one[1]), int(one[2])) for one in again if one))
+    again = {path: ATTEMPT.fullmatch(path.name) for path in trials.iterdir()}
+    return dict(
+        sorted((int(one[1]), int(one[2])) for path, one in again.items() if one and not (path / "trial.json").is_file())
+    )
 
 
 def begin(trials: Path, number: int) -> int:
-    """Begin another attempt at a trial; returns its number."""
+    """Begin another attempt at a trial, with the same proposal; returns its number."""
     attempt = current(trials, number) + 1
-    (trials / directory(number, attempt)).mkdir()
+    folder, draft = trials / directory(number, attempt), trials / f".{directory(number, attempt)}"
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir()
+    shutil.copyfile(trials / directory(number, 1) / "proposal.json", draft / "proposal.json")
+    draft.rename(folder)
     return attempt
 
 

@@ -5,43 +5,32 @@ They are copied into a new campaign as `learned.json`, so it can be resumed even
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from environments import Environment
 from environments.plugins import Refused
 from environments.score import Score
 from tasks.store.ledger import Ledger
-from tasks.trial import History, Trial, in_full
+from tasks.trial import History, Trial, baseline, in_full
 
 LEARNED = "learned.json"
 MOST = 500
-"""Most trials to learn from, the newest ones; a proposer processes all of them at each turn."""
-ERROR_CHARACTERS = 2_000
+"""Most trials to learn from one campaign, the newest ones; a proposer processes all of them at each turn."""
 HISTORY = TypeAdapter(History)
 
 
 def learned_from(names: Iterable[str], environment: Environment) -> History:
-    """The newest full trials of earlier campaigns, the oldest campaign first, reduced to what can be learned from.
+    """The full trials of earlier campaigns, the oldest campaign first, each with its baseline first.
 
-    Each campaign's part begins with its baseline. Refused: no such campaign, another environment, or no finished trial.
+    Raises:
+        Refused: no such campaign, it does not compare with the environment, or it has no finished trial.
     """
-    room, found = MOST, History()
-    ledgers = [Ledger.open(name) for name in dict.fromkeys(names)]
-    for ledger in sorted(ledgers, key=lambda one: one.campaign.created, reverse=True):
-        _check(ledger, environment)
-        history = in_full(ledger.history())
-        if not history:
-            raise Refused(f"campaign {ledger.campaign.name!r} has no finished trial to learn from: leave it out")
-        part = history[-room:] if room else ()
-        if part and part[0] is not history[0]:
-            part = (history[0], *part[1:])
-        room -= len(part)
-        found = (*map(_lesson, part), *found)
-    return found
+    ledgers = sorted(map(Ledger.open, dict.fromkeys(names)), key=lambda ledger: ledger.campaign.created)
+    return tuple(lesson for ledger in ledgers for lesson in _lessons(ledger, environment))
 
 
 def lessons_json(history: History) -> str:
@@ -49,38 +38,29 @@ def lessons_json(history: History) -> str:
 
 
 def lessons(folder: Path) -> History:
-    """The trials to learn from, by campaign folder; empty without any, Refused if the file is broken."""
+    """The trials to learn from, by campaign folder; empty without any."""
     path = folder / LEARNED
-    try:
-        return HISTORY.validate_json(path.read_bytes()) if path.is_file() else ()
-    except ValidationError as broken:
-        raise Refused(f"{path}: not the trials of a campaign: {broken.errors()[0]['msg']}") from broken
+    return HISTORY.validate_json(path.read_bytes()) if path.is_file() else ()
 
 
-def _check(ledger: Ledger, environment: Environment) -> None:
-    name, known = ledger.campaign.name, ledger.campaign.environment
-    if known != environment.name:
-        raise Refused(
-            f"campaign {name!r} ran environment {known!r}, and there is nothing to learn from it for "
-            f"{environment.name!r}: name campaigns of that environment"
-        )
-    theirs = ledger.environment
+def _lessons(ledger: Ledger, environment: Environment) -> Iterator[Trial]:
+    name, theirs = ledger.campaign.name, ledger.environment
+    for what in ("name", "metric", "direction"):
+        old, new = getattr(theirs, what), getattr(environment, what)
+        if old != new:
+            raise Refused(f"campaign {name!r}: its environment has {what} {old!r}, this one {new!r}: leave it out")
     if other := sorted(theirs.space.keys() ^ environment.space.keys()):
         raise Refused(
-            f"campaign {name!r} searched other parameters than environment {environment.name!r} has now "
-            f"(only one of them has {', '.join(other)}): leave it out"
+            f"campaign {name!r}: only one of its environment and this one has {', '.join(other)}: leave it out"
         )
-    if (theirs.metric, theirs.direction) != (environment.metric, environment.direction):
-        raise Refused(
-            f"campaign {name!r} was to {theirs.direction} {theirs.metric}, and environment {environment.name!r} "
-            f"is to {environment.direction} {environment.metric}: leave it out"
-        )
-
-
-def _lesson(trial: Trial) -> Trial:
-    """A trial without what only its own campaign needs: curves, results of single units, reruns."""
-    runs = [replace(run, curve=(), error=run.error and run.error[-ERROR_CHARACTERS:]) for run in trial.runs]
-    return replace(trial, runs=tuple(runs), score=_summary(trial.score), reruns=())
+    history = in_full(ledger.history())
+    if not history:
+        raise Refused(f"campaign {name!r} has no finished trial to learn from: leave it out")
+    first = baseline(history) or history[0]
+    for trial in (first, *[other for other in history if other is not first][-MOST:]):
+        # Without what only its own campaign needs: curves, results of single units, reruns.
+        runs = tuple(replace(run, curve=()) for run in trial.runs)
+        yield replace(trial, runs=runs, score=_summary(trial.score), reruns=())
 
 
 def _summary(score: Score) -> Score:

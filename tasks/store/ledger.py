@@ -48,7 +48,7 @@ from tasks.deciding.fidelity import Fidelity
 from tasks.recipes import preparing
 from tasks.sandbox import outputs
 from tasks.store import attempts, lineage, workspace
-from tasks.store.judge_code import judge_digest, versions
+from tasks.store.judge_code import judge_digest
 from tasks.store.seeds import JUDGED, Purpose, derive
 from tasks.store.workspace import TrialDir
 from tasks.system.files import GrowingFile, append_line, read_small, write_atomic
@@ -63,8 +63,6 @@ ABLATION = TypeAdapter(Ablation)
 RERUNS = TypeAdapter(tuple[Rerun, ...], config=ConfigDict(defer_build=True))
 FIDELITY = TypeAdapter(Fidelity)
 SHORT = "fidelity.json"
-LATER: Mapping[str, object] = {"fidelity": "none"}
-"""Settings that campaigns of earlier versions lack, with their values there: these are no part of the digest."""
 CALIBRATED = "calibration.json"
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 TAKEN = re.compile(r"artifacts|mlflow\.db.*|(index|comparison)\.html")
@@ -176,7 +174,11 @@ class Ledger:
         """Open an existing campaign; Refused if there is none of that name, or a newer version wrote it."""
         if not cls.exists(name):
             plugins.require(name, campaigns(), what="campaign")
-        path = home() / name
+        return cls.at(home() / name)
+
+    @classmethod
+    def at(cls, path: Path) -> Ledger:
+        """The campaign in a directory, of whichever home; Refused as in `open`."""
         try:
             raw = json.loads((path / "campaign.json").read_text())
         except ValueError as broken:
@@ -219,31 +221,28 @@ class Ledger:
         write_atomic(path / "campaign.json", campaign.model_dump_json(indent=2) + "\n", lasting=True)
         return cls(path, campaign)
 
-    def verify(self) -> None:
-        """Refuse to continue if new scores would not compare with the old ones."""
+    def check_version(self) -> None:
+        """Refuse to go on with a campaign of an earlier format, whose specification may have options that are gone."""
         campaign = self.campaign
         if campaign.format < FORMAT:
             raise Refused(
-                f"campaign {campaign.name!r} was begun by Nightshift {campaign.version}, whose trials this version shows "
-                f"and exports, and does not go on with: use that version, or begin a new campaign with "
-                f"`--learn-from {campaign.name}`"
+                f"campaign {campaign.name!r} was begun by Nightshift {campaign.version}. This version shows and "
+                "exports its trials, and cannot go on with them: use that version, or begin a new campaign that learns "
+                "from it (learn_from)"
             )
+
+    def verify(self) -> None:
+        """Refuse to continue if new scores would not compare with the old ones."""
+        self.check_version()
+        campaign = self.campaign
         settings = campaign.model_dump(include=set(Settings.model_fields))
         if measure(self.path, self.environment, settings) != campaign.digest:
-            raise Refused(f"campaign {campaign.name!r} cannot go on: {self._difference(settings)}")
+            raise Refused(
+                f"campaign {campaign.name!r} cannot go on: its frozen files or the code of its judge have changed "
+                f"since Nightshift {campaign.version} began it, so new scores would not compare with the old. "
+                f"Restore {self.path}, finish it with that version, or begin a new campaign"
+            )
         preparing.compare(self.environment)
-
-    def _difference(self, settings: dict[str, object]) -> str:
-        for version in versions(self.environment.judge):
-            if measure(self.path, self.environment, settings, version.digests[0]) == self.campaign.digest:
-                return (
-                    f"Nightshift {version.version} began it, whose judge scores differently from this version's. "
-                    f"Finish it with that version (git checkout {version.commit}), or begin a new campaign"
-                )
-        return (
-            "its frozen files have changed since it began, so new scores would not compare with the old. "
-            f"Restore {self.path}, or begin a new campaign"
-        )
 
     @cached_property
     def environment(self) -> Environment:
@@ -386,14 +385,14 @@ def freeze(environment: Environment, path: Path) -> None:
     (path / "trials").mkdir()
 
 
-def measure(path: Path, environment: Environment, settings: dict[str, object], judge: str = "") -> str:
-    """The digest of all that changes a score; `judge` is that of another version of the judge's code, if any."""
+def measure(path: Path, environment: Environment, settings: dict[str, object]) -> str:
+    """The digest of all that changes a score."""
     return spec_digest(
         {
             "environment": outputs.digest(path / "environment"),
             "program": outputs.digest(path / "program"),
-            "judge": judge or judge_digest(environment.judge),
-            **{name: value for name, value in settings.items() if name not in LATER or value != LATER[name]},
+            "judge": judge_digest(environment.judge),
+            **settings,
         }
     )
 

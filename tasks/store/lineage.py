@@ -30,17 +30,11 @@ PARAMS_PART = re.compile(
     rf"^diff --git a/{re.escape(PARAMS)} b/{re.escape(PARAMS)}\n(?:(?!diff --git ).*\n?)*", re.MULTILINE
 )
 WHO = "Nightshift <nightshift@localhost>"
-LOOSE = 200
-"""Objects in files of their own from which on they are packed: some fifty trials."""
 
 
 def commit(repository: Path, place: TrialDir, trial: Trial, program: tuple[str, ...]) -> str:
     """Commit a decided trial, the files of `program` and its parameters; returns the hash. Idempotent."""
-    if not repository.exists():
-        half_made = repository.with_name(repository.name + ".new")
-        shutil.rmtree(half_made, ignore_errors=True)
-        _git(half_made, "init", "--quiet", "--bare", "--initial-branch=champion", "--template=")
-        half_made.rename(repository)
+    _git(repository, "init", "--quiet", "--bare", "--initial-branch=champion", "--template=")  # or complete it
     parent = f"refs/trials/{trial.proposal.parent:04d}" if trial.proposal.parent is not None else None
     stream = b"".join(_stream(place, trial, program, parent))
     return _git(repository, "fast-import", "--quiet", "--force", stdin=stream).decode().strip()
@@ -57,16 +51,6 @@ def unlock(repository: Path) -> None:
     """Remove locks of a killed git. Only the holder of the campaign may do this."""
     for lock in list(repository.rglob("*.lock")):
         lock.unlink(missing_ok=True)
-
-
-def pack(repository: Path, loose: int = LOOSE) -> None:
-    """Put what lies in so many small files or more into a few large ones: each small one takes a block of the disk.
-
-    A trial makes four or five. Only the holder of the campaign may do this; a kill leaves all that was there.
-    """
-    if len(list(repository.glob("objects/[0-9a-f][0-9a-f]/*"))) >= loose:
-        _git(repository, "repack", "-d", "--quiet")
-        _git(repository, "pack-refs", "--all")
 
 
 def crown(repository: Path, number: int) -> None:

@@ -27,8 +27,6 @@ SENT_NAME = re.compile(r"[\w.@+=,()\[\] -]+(/[\w.@+=,()\[\] -]+)*")
 NAME_BYTES = 512
 MODEL_FILE = "mlmodel"
 """MLflow loads a folder with a file of this name as a model, by code that the file names: none comes from a trial."""
-NAMED = 3
-"""How many of the files that were not sent a record names."""
 
 
 def open_below(folder: Path, name: str) -> BinaryIO | None:
@@ -96,12 +94,9 @@ def pack_folder(folder: Path, to: Path) -> str:
     if size > CHECKPOINT_BYTES:
         return f"not uploaded: {name} holds {size / 1e6:.0f} MB, more than {CHECKPOINT_BYTES / 1e6:.0f} MB"
     secrets = known_secrets()
-    reasons = [_withheld(folder, path, to, secrets) for path in sorted(files)]
-    withheld = [reason for reason in reasons if reason]
-    if not withheld:
-        return name
-    more = f"; {len(withheld) - NAMED} more" if len(withheld) > NAMED else ""
-    return f"{name} without {'; '.join(withheld[:NAMED])}{more}"
+    withheld = [reason for path in sorted(files) if (reason := _withheld(folder, path, to, secrets))]
+    more = f"; {len(withheld) - 1} more" if len(withheld) > 1 else ""
+    return f"{name} without {withheld[0]}{more}" if withheld else name
 
 
 def copy_tree(folder: Path, to: Path, without: Sequence[str] = ()) -> list[str]:
@@ -142,10 +137,8 @@ def _withheld(folder: Path, path: Path, to: Path, secrets: Sequence[Secret]) -> 
     name = path.relative_to(folder).as_posix()
     safe = " ".join(clean(os.fsencode(name).decode(errors="replace")))
     shown = repr(capped(safe, 80))
-    if safe != name:
-        return f"{shown}: its name holds a secret, or what cannot be shown"
-    if not SENT_NAME.fullmatch(name) or len(os.fsencode(name)) > NAME_BYTES:
-        return f"{shown}: its name is none that every server takes"
+    if safe != name or not SENT_NAME.fullmatch(name) or len(os.fsencode(name)) > NAME_BYTES:
+        return f"{shown}: its name holds a secret, or what not every server takes"
     if path.name.lower() == MODEL_FILE:
         return f"{shown}: MLflow would run the code that it names"
     if (file := open_below(folder, name)) is None:

@@ -2,13 +2,12 @@
 
 Python raises KeyboardInterrupt between any two instructions of the main thread. In a callback, as just after a fork,
 the exception is printed and lost, and the campaign goes on although it was told to stop. So while a campaign runs, a
-signal is only recorded, and `check` raises KeyboardInterrupt where the caller can clean up.
+signal is only recorded, and `check` raises KeyboardInterrupt where the caller can clean up, in any thread.
 """
 
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import os
 import signal
 import threading
@@ -17,17 +16,13 @@ from collections.abc import Iterator
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
 SETTLE_SECONDS = 0.3
-LOOK_SECONDS = 0.2
-"""Interval of checks whether work that waits was asked to end."""
+POLL_SECONDS = 0.2
 
 _signalled = False
 """No Event: a handler runs between any two instructions, also of a thread that holds the Event's lock."""
 _asked = threading.Event()
 """Set while a block of `asked` runs."""
-_own: contextvars.ContextVar[tuple[threading.Event, ...]] = contextvars.ContextVar("own", default=())
-"""What else ends the work of a context."""
 
 
 class StoppedForGood(KeyboardInterrupt):
@@ -35,22 +30,17 @@ class StoppedForGood(KeyboardInterrupt):
 
 
 def check() -> None:
-    """Raise KeyboardInterrupt if a signal has asked this process to end, or `also_by` says so of this work."""
-    if _signalled or _asked.is_set() or any(event.is_set() for event in _own.get()):
+    """Raise KeyboardInterrupt if this process was asked to end."""
+    if _signalled or _asked.is_set():
         raise KeyboardInterrupt
 
 
-def also_by(event: threading.Event) -> None:
-    """Make `check` raise in this context, and in copies of it, also while an event is set."""
-    _own.set((*_own.get(), event))
-
-
 def wait(seconds: float) -> None:
-    """Sleep, unless this process or this work is asked to end meanwhile; then raise KeyboardInterrupt."""
+    """Sleep, unless this process is asked to end meanwhile; then raise KeyboardInterrupt."""
     until = time.monotonic() + seconds
     check()
     while (left := until - time.monotonic()) > 0:
-        _asked.wait(min(left, LOOK_SECONDS))
+        _asked.wait(min(left, POLL_SECONDS))
         check()
 
 
@@ -67,6 +57,7 @@ def settle() -> None:
 @contextlib.contextmanager
 def deferred() -> Iterator[None]:
     """Record signals instead of raising them while the block runs, in the main thread only."""
+    global _signalled
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -76,13 +67,7 @@ def deferred() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        _forget()
-
-
-def ask() -> None:
-    """Make `check` raise from now on, as after a signal, until the block of `deferred` ends."""
-    global _signalled
-    _signalled = True
+        _signalled = False
 
 
 @contextlib.contextmanager
@@ -97,10 +82,6 @@ def asked() -> Iterator[None]:
             _asked.clear()
 
 
-def _forget() -> None:
-    global _signalled
-    _signalled = False
-
-
 def _note(number: int, frame: FrameType | None) -> None:
-    ask()
+    global _signalled
+    _signalled = True

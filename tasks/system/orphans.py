@@ -1,4 +1,4 @@
-"""Processes left by a dead engine, found by a variable in their environment."""
+"""Processes left by a dead engine, found by variables in their environment."""
 
 from __future__ import annotations
 
@@ -6,29 +6,44 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import psutil
 
 from tasks.system.clock import clock
+from tasks.system.commands import identity
 
 MARKER = "NIGHTSHIFT_TRIAL"
 """An environment variable that a program's processes inherit, by which a resumed engine finds them."""
 SUPERVISOR = "NIGHTSHIFT_KEEPER"
 """The same for their supervisor (tasks/sandbox/supervisor.py), which ends them all when its engine dies."""
+ENGINE = "NIGHTSHIFT_ENGINE"
+"""The engine of both: who takes its slot finds by it what a dead one has left."""
 SUPERVISOR_SECONDS = 5.0
-"""How long a supervisor may take to do so. A program that sets this variable itself would not end by itself."""
+"""How long a supervisor may take to end everything."""
+
+
+def this_engine() -> str:
+    """This process: its pid, and what tells it from a later process with that pid."""
+    return f"{os.getpid()} {identity(os.getpid())}"
+
+
+def is_alive(engine: str) -> bool:
+    """Whether an engine lives; one of another container cannot be seen."""
+    pid, _, its_identity = engine.partition(" ")
+    with contextlib.suppress(OSError, ValueError):
+        return identity(int(pid)) == its_identity
+    return False
 
 
 def marked(marker: str) -> list[psutil.Process]:
     """Every live process whose marker is `marker`, or begins with `marker/`."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):  # ended meanwhile, or another user's
-            value = process.environ().get(MARKER, "")
-            if f"{value}/".startswith(f"{marker}/") and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
+    return [each for each, variables in _live() if f"{variables.get(MARKER, '')}/".startswith(f"{marker}/")]
+
+
+def left_by(engine: str) -> dict[psutil.Process, bool]:
+    """Every live process of an engine's programs, and whether it is a supervisor."""
+    return {each: SUPERVISOR in variables for each, variables in _live() if variables.get(ENGINE) == engine}
 
 
 def end(marker: str, patience: float = 10.0) -> list[str]:
@@ -51,11 +66,19 @@ def end(marker: str, patience: float = 10.0) -> list[str]:
     return list(killed.values())
 
 
-def having_open(descriptor: int) -> list[psutil.Process]:
-    """Every other process that has the same file open, as far as this user can see."""
-    file = os.fstat(descriptor)
-    others = (process for process in psutil.process_iter() if process.pid != os.getpid())
-    return [other for other in others if any(os.path.samestat(file, status) for status in open_files(other.pid))]
+def end_left_by(engine: str, patience: float = SUPERVISOR_SECONDS) -> list[psutil.Process]:
+    """End what a dead engine has left; the processes that survive that for `patience` seconds.
+
+    Its supervisors are about to do so, and find even what has lost the variables. So these are asked, not killed.
+    """
+    deadline = clock() + patience
+    while (left := left_by(engine)) and clock() < deadline:
+        for process, is_supervisor in left.items():
+            with contextlib.suppress(psutil.Error):  # it has just ended
+                process.send_signal(signal.SIGTERM if is_supervisor else signal.SIGKILL)
+                process.send_signal(signal.SIGCONT)  # without a sandbox a program can have stopped its supervisor
+        time.sleep(0.02)
+    return list(left)
 
 
 def open_files(pid: int) -> Iterator[os.stat_result]:
@@ -66,36 +89,10 @@ def open_files(pid: int) -> Iterator[os.stat_result]:
                 yield descriptor.stat()
 
 
-def is_ours(process: psutil.Process) -> bool:
-    """Whether it is a supervisor or a supervised program."""
-    return bool({MARKER, SUPERVISOR} & _variables(process))
-
-
-def is_supervised(process: psutil.Process) -> bool:
-    """Whether it runs under a supervisor, which will end it."""
-    with contextlib.suppress(psutil.Error):
-        return any(SUPERVISOR in _variables(above) for above in process.parents())
-    return False
-
-
-def end_left(processes: Iterable[psutil.Process]) -> None:
-    """End the processes that a dead engine left: supervisors are asked to, then the rest is killed."""
-    left = list(processes)
-    supervisors = [process for process in left if SUPERVISOR in _variables(process)]
-    for supervisor in supervisors:
-        with contextlib.suppress(psutil.Error):  # it has just ended
-            supervisor.terminate()
-            supervisor.send_signal(signal.SIGCONT)  # without a sandbox a program can have stopped it
-    psutil.wait_procs(supervisors, timeout=SUPERVISOR_SECONDS)
-    for process in left:
-        with contextlib.suppress(psutil.Error):
-            for member in [*process.children(recursive=True), process]:
-                with contextlib.suppress(psutil.Error):
-                    member.kill()
-
-
-def _variables(process: psutil.Process) -> set[str]:
-    """Names of its environment variables; empty where it is another user's, or has ended."""
-    with contextlib.suppress(psutil.Error):
-        return set(process.environ())
-    return set()
+def _live() -> Iterator[tuple[psutil.Process, dict[str, str]]]:
+    """Every live process whose variables this user may read, with them."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):  # ended meanwhile, or another user's
+            variables = process.environ()
+            if process.status() != psutil.STATUS_ZOMBIE:
+                yield process, variables

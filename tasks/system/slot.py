@@ -12,39 +12,8 @@ from tasks.system.clock import clock
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
-
 Work = Literal["start", "train", "judge"]
 """What programs do in a slot: they start (interpreter, imports), train, or are judged, for which controls count too."""
-
-
-@dataclass
-class Use:
-    """Seconds for which programs ran in a slot while it was held, by what they did."""
-
-    seconds: dict[Work, float] = field(default_factory=dict)
-
-    def add(self, work: Work, seconds: float) -> None:
-        self.seconds[work] = self.seconds.get(work, 0.0) + seconds
-
-    def ran(self, seconds: float, trained: float | None) -> None:
-        """Add a program that ran so long and trained in a part of it; None: a control, which counts as judging."""
-        if trained is None:
-            self.add("judge", seconds)
-        else:
-            self.add("train", trained)
-            self.add("start", max(seconds - trained, 0.0))
-
-    @property
-    def rounded(self) -> dict[str, float]:
-        return {work: round(seconds, 3) for work, seconds in self.seconds.items()}
-
-    @contextmanager
-    def timed(self, work: Work) -> Iterator[None]:
-        began = clock()
-        try:
-            yield
-        finally:
-            self.add(work, clock() - began)
 
 
 @dataclass(frozen=True)
@@ -54,13 +23,25 @@ class Slot:
     name: str
     """Such as `cpu-0`, `cpu-0-1` for two cores, or `gpu-0-1` for two GPUs that are used together."""
     gpus: tuple[str, ...] = ()
-    """UUIDs of its GPUs; empty for a CPU slot."""
-    fences: tuple[int, ...] = ()
-    """Descriptors that its programs inherit: while one of them has these open, nobody else gets the slot."""
+    """UUIDs of its GPUs, in the order in which programs see them; empty for a CPU slot."""
     cores: tuple[int, ...] = ()
     """The processor cores that its programs are kept on; empty: those of the engine."""
-    use: Use = field(default_factory=Use, compare=False, repr=False, kw_only=True)
-    """How it was used since it was taken."""
+    locks: tuple[str, ...] = ()
+    """Names of its locks, in the order in which every process takes them."""
+    use: dict[Work, float] = field(default_factory=dict, init=False, compare=False, repr=False)
+    """Seconds for which programs ran in it since it was taken, by what they did."""
+
+    def used(self, work: Work, seconds: float) -> None:
+        """Count seconds for which a program ran."""
+        self.use[work] = round(self.use.get(work, 0.0) + max(seconds, 0.0), 3)
+
+    @contextmanager
+    def timed(self, work: Work) -> Iterator[None]:
+        began = clock()
+        try:
+            yield
+        finally:
+            self.used(work, clock() - began)
 
     @contextmanager
     def on_its_cores(self) -> Iterator[None]:

@@ -10,7 +10,7 @@ from tasks.describe import mean_of
 from tasks.system.clock import covered
 from tasks.tracking.certificates import certificate_tags, own, proof
 from tasks.tracking.trial_run import NOTE_CHARACTERS, CampaignRecord, MetricPoint, milliseconds, point, shown
-from tasks.trial import History, Trial, baseline, best
+from tasks.trial import History, Trial, baseline, best, trials_before
 
 
 def decided(campaign: CampaignRecord, trial: Trial) -> int:
@@ -21,7 +21,7 @@ def decided(campaign: CampaignRecord, trial: Trial) -> int:
 
 def progress_points(campaign: CampaignRecord, trial: Trial, history: History) -> list[MetricPoint]:
     """The best score after `trial` was decided: one point of a curve over trial numbers."""
-    known = tuple(other for other in history if other.order <= trial.order)
+    known = (*trials_before(history, trial), trial)
     champion = best(known)
     moment = decided(campaign, trial)
     points = []
@@ -47,7 +47,7 @@ def summary_points(
     """Metrics that compare campaigns. `gain` is positive if the champion is better, whichever way the metric points."""
     if not history:
         return []
-    # MLflow shows the newest value, and a trial that was run again was decided after those that follow it.
+    # MLflow shows the newest value.
     moment = max(decided(campaign, trial) for trial in history)
     first, champion = baseline(history), best(history)
     spared = [trial for trial in history if any(run.due and run.due.spared for run in trial.runs)]

@@ -28,7 +28,7 @@ class Tracker:
         return ""
 
     def log_trial(self, campaign: CampaignRecord, trial: Trial, files: TrialFiles) -> str:
-        """Record a decided trial; returns the id of its run. A changed verdict replaces the earlier one."""
+        """Record a decided trial; returns the id of its run. Recorded again, as at a higher level, it stays one run."""
         return ""
 
     def log_traces(self, campaign: CampaignRecord, trial: Trial, files: TrialFiles) -> str:

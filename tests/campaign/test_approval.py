@@ -3,67 +3,98 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from environments.plugins import Refused
+from flows import approval as forms
 from flows.views.status import document
 from tasks.store import approval
-from tasks.store.approval import ApprovalAnswer, ApprovalRequest
+from tasks.store.approval import Parked
 from tasks.store.ledger import Ledger
-from tasks.store.workspace import PROPOSAL, TrialDir
-from tasks.system.files import write_atomic
 from tasks.trial import Proposal
 from tests.support.ledgers import created
 from tests.support.prefect_api import ask
 from tests.support.toy import GREEDY, nightshift, quadratic, start, status
 
+NOBODY = "http://127.0.0.1:9/api"
+"""Where no server answers."""
 
-def waiting(folder: Path, number: int = 3) -> TrialDir:
-    place = TrialDir(folder / f"{number:04d}")
-    write_atomic(place.proposal, PROPOSAL.dump_json(Proposal({"x": 1.0}, rationale="try it")).decode())
-    approval.ask(place, ApprovalRequest(10.0, 20.0))
-    return place
+
+def wait(ledger: Ledger, number: int = 3) -> None:
+    approval.park(ledger.place(number), Parked(number, Proposal({"x": 1.0}), time.time() + 600))
 
 
 def test_a_proposal_waits_until_it_is_answered_and_the_first_answer_stands(tmp_path: Path) -> None:
-    place = waiting(tmp_path)
-    (one,) = approval.parked(tmp_path)
-    assert (one.number, one.state, one.words) == (3, "waiting", "")
-    assert approval.answer(place, ApprovalAnswer(False, "terminal", "too bold"))
-    assert not approval.answer(place, ApprovalAnswer(True, "prefect"))
-    (one,) = approval.parked(tmp_path)
-    assert (one.state, one.words) == ("rejected", "rejected by a person: too bold")
+    ledger = created(tmp_path)
+    wait(ledger)
+    (one,) = approval.parked(ledger.trials)
+    assert (one.number, one.state) == (3, "waiting") and approval.is_held(ledger.place(3))
+    assert approval.answer(ledger, 3, False, "too bold", by="terminal")
+    assert not approval.answer(ledger, 3, True, "", by="prefect")
+    (one,) = approval.parked(ledger.trials)
+    assert (one.state, one.words) == ("rejected", "rejected: too bold") and approval.is_held(ledger.place(3))
 
 
 def test_the_status_lists_what_waits_and_not_what_was_answered(tmp_path: Path) -> None:
     ledger = created(tmp_path)
-    waiting(ledger.trials, 3)
-    approval.answer(waiting(ledger.trials, 4), ApprovalAnswer(True, "terminal"))
+    wait(ledger, 3)
+    wait(ledger, 4)
+    approval.answer(ledger, 4, True, "", by="terminal")
     assert [one["trial"] for one in document(ledger)["waiting"]] == [3]
+    assert not approval.is_held(ledger.place(4)) and not approval.is_held(ledger.place(5))
 
 
 def test_two_that_answer_at_once_do_not_both_win(tmp_path: Path) -> None:
-    place, won = waiting(tmp_path), []
-    threads = [
-        threading.Thread(target=lambda: won.append(approval.answer(place, ApprovalAnswer(True, "terminal"))))
-        for _ in range(16)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    ledger = created(tmp_path)
+    wait(ledger)
+    with ThreadPoolExecutor(16) as threads:
+        won = threads.map(lambda _: approval.answer(ledger, 3, True, "", by="terminal"), range(16))
     assert sorted(won) == [False] * 15 + [True]
-    assert [path.name for path in place.path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_without_a_server_a_proposal_waits_for_the_terminal_until_its_time_is_over(tmp_path: Path) -> None:
+    ledger = created(tmp_path)
+    with temporary_settings({PREFECT_API_URL: NOBODY}):
+        forms.ask(ledger, 1, Proposal({"x": 1.0}), minutes=10)
+        forms.ask(ledger, 2, Proposal({"x": 2.0}), minutes=0)
+        assert [one.words for one in forms.collect(ledger)] == ["waiting", "rejected: nobody answered in time"]
+        approval.answer(ledger, 1, True, "go", by="terminal")
+        assert forms.collect(ledger)[0].words == "approved: go"
+
+
+@pytest.mark.slow
+def test_a_run_that_is_cancelled_in_prefect_is_an_answer_and_one_answered_in_a_terminal_ends(
+    tmp_path: Path, server: str
+) -> None:
+    ledger = created(tmp_path)
+    with temporary_settings({PREFECT_API_URL: server}):
+        forms.ask(ledger, 1, Proposal({"x": 1.0}), minutes=10)
+        forms.ask(ledger, 2, Proposal({"x": 2.0}), minutes=10)
+        runs = [one.flow_run_id for one in forms.collect(ledger)]
+        ask("POST", f"{server}/flow_runs/{runs[0]}/set_state", {"state": {"type": "CANCELLED"}, "force": True})
+        approval.answer(ledger, 2, False, "no", by="terminal")
+        assert [one.words for one in forms.collect(ledger)] == ["rejected: its run was ended", "rejected: no"]
+    ended = [ask("GET", f"{server}/flow_runs/{run}")["state"]["name"] for run in runs]
+    assert ended == ["Cancelled", "Rejected"]
+
+
+def test_what_a_form_shows_stays_inside_its_fence() -> None:
+    edit = "--- a/fit.py\n+++ b/fit.py\n@@ -1 +1 @@\n-a\n+```\n+````\r</code>\x1b[2K\n"
+    *_, first, rest = forms.page(Proposal({"x": 1.0}, edit=edit), {}).partition("diff\n")
+    fence = first and rest.splitlines()[-1]
+    assert set(fence) == {"`"} and not any(fence in line for line in rest.splitlines()[:-1])
+    assert "\x1b" not in rest and "\r" not in rest
 
 
 def until(name: str, what: str, found: Any) -> dict[str, Any]:
     """The status once it is as wanted."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         if Ledger.exists(name) and found(known := document(Ledger.open(name))):
             return known
@@ -87,7 +118,7 @@ def test_every_trial_waits_for_a_word_from_terminal_or_form_and_the_answers_are_
         assert nightshift("reject", "ask", "7").returncode == 2
         done = nightshift("reject", "ask", "--comment", "too far out")
         assert done.returncode == 0 and "trial 1 is rejected" in done.stdout, done.stderr
-        assert "is not pending any more: rejected by a person: too far out" in nightshift("approve", "ask", "1").stderr
+        assert "is not pending any more: rejected: too far out" in nightshift("approve", "ask", "1").stderr
         second = until("ask", "the next waits", lambda d: [one["trial"] for one in d["waiting"]] == [2])
         assert second["trials"][-1]["trial"] == 0, "what was rejected never ran"
         (flow_run,) = _paused(server, "ask trial 2")
@@ -106,7 +137,7 @@ def test_every_trial_waits_for_a_word_from_terminal_or_form_and_the_answers_are_
     assert [row["trial"] for row in known["trials"]] == [0, 2, 3]
     kinds = [(one["trial"], one["kind"], one["words"]) for one in known["incidents"] if one["kind"] != "turned down"]
     assert kinds == [
-        (1, "rejected", "rejected by a person: too far out"),
+        (1, "rejected", "rejected: too far out"),
         (2, "approved", "approved: go"),
         (3, "approved", "approved"),
     ]
@@ -124,26 +155,29 @@ def _paused(server: str, name: str) -> list[dict[str, Any]]:
         found = ask("POST", f"{server}/flow_runs/filter", chosen)
     keys = found[0]["state"]["state_details"]["run_input_keyset"]
     text = ask("GET", f"{server}/flow_runs/{found[0]['id']}/input/{keys['description']}")
-    assert "| parameter | baseline | proposed |" in text
+    assert "x " in text
     return found
 
 
 @pytest.mark.slow
 def test_what_nobody_answers_in_time_is_rejected_and_the_night_goes_on(tmp_path: Path, home: Path, server: str) -> None:
-    folder = quadratic(tmp_path / "quad")
-    done = nightshift(
-        "run", str(folder), "--name", "late", "--trials", "2", "--seed", "1", "--approval", "all",
-        "--approval-minutes", "0.02", "--until", _soon(45), *GREEDY, server=server,
+    running = start(
+        "run", str(quadratic(tmp_path / "quad")), "--name", "late", "--trials", "2", "--seed", "1",
+        "--approval", "all", "--approval-minutes", "0.02", *GREEDY, server=server,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    known = status("late")
-    words = {one["words"] for one in known["incidents"] if one["kind"] == "rejected"}
-    assert words == {"rejected: nobody answered in time"}, known["reason"]
+    try:
+        known = until(
+            "late", "two are rejected", lambda d: len([i for i in d["incidents"] if i["kind"] == "rejected"]) > 1
+        )
+        assert nightshift("stop", "late").returncode == 0
+        assert running.wait(60) == 0, running.communicate()[0]
+    finally:
+        running.kill()
+        running.communicate()
+    assert {one["words"] for one in known["incidents"] if one["kind"] == "rejected"} == {
+        "rejected: nobody answered in time"
+    }
     assert [row["trial"] for row in known["trials"]] == [0]
-
-
-def _soon(seconds: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() + seconds))
 
 
 def test_an_answer_to_nothing_names_what_waits(tmp_path: Path, home: Path) -> None:

@@ -61,7 +61,7 @@ def worker(server: str, home: Path, tmp_path: Path) -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_both_catalogues_deploy_as_they_are_written_and_every_schedule_is_off(server: str) -> None:
-    trials = {"gpu-pair": "process", "cpu-docker": "docker", "gpu-pair-docker": "docker"}
+    trials = {"gpu-pair": "process", "slurm": "process", "cpu-docker": "docker", "gpu-pair-docker": "docker"}
     for name, kind in {"trainers": "process", **trials}.items():
         prefect(server, "work-pool", "create", name, "--type", kind, "--overwrite")
     prefect(server, "deploy", "--all")
@@ -72,7 +72,7 @@ def test_both_catalogues_deploy_as_they_are_written_and_every_schedule_is_off(se
         for file in ("prefect.yaml", gpus)
         for one in yaml.safe_load((CHECKOUT / file).read_text())["deployments"]
     }
-    for full_name in [name for name in stated if not name.endswith(("-slurm", "-kubernetes"))]:
+    for full_name in [name for name in stated if not name.endswith("-kubernetes")]:
         found, one = ask("GET", f"{server}/deployments/name/{full_name}"), stated[full_name]
         assert found["work_pool_name"] == one["work_pool"]["name"]
         assert found["parameters"] == one.get("parameters", {})

@@ -78,7 +78,7 @@ def test_a_hybrid_night_with_everything_in_it_can_be_read_without_opening_a_log(
     assert any("has no attribute 'why'" in words for words in refused), refused
     assert ("approved", "approved: stop near the optimum") in told
     assert any(words.startswith("back to numbers: the edit of trial") for kind, words in told if kind == "switch")
-    assert ("rejected", "rejected by a person: not this one") in told
+    assert ("rejected", "rejected: not this one") in told
     assert refused.count("llm_diff: 'judge.py' may not be changed; editable: fit.py") == 3
     assert any("llm_diff: the same as trial" in words for words in refused)
     fell = [words for kind, words in told if kind == "fallback"]
@@ -91,7 +91,7 @@ def test_a_hybrid_night_with_everything_in_it_can_be_read_without_opening_a_log(
     assert sources["llm_diff"]["kept"] == len(kept) and sources["tpe"]["trials"] >= 8
     assert known["fallbacks"] == len(fell)
     assert known["spent"]["calls"] >= 7 and known["spent"]["usd"] is None, "nobody said what it costs"
-    assert "rejected by a person: not this one" in "\n".join(asked.prompt for asked in model.requests)
+    assert "rejected: not this one" in "\n".join(asked.prompt for asked in model.requests)
 
     words = nightshift("status", "all").stdout
     assert "proposed by llm_diff (openai/test): " in words and "price unknown" in words

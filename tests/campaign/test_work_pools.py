@@ -10,19 +10,20 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import yaml
 
+from flows.server import automations
 from flows.trial import trial
-from tasks.machine import slot_locks
+from tasks.machine.slots import locks_folder
 from tasks.store.ledger import Ledger
 from tasks.system import orphans
-from tests.support.servers import free_port, wait_until_healthy
 from tests.support.toy import GREEDY, QUADRATIC, command, environment, quadratic, slow, start, status
 from tests.support.workers import working
 
@@ -63,7 +64,7 @@ def test_a_container_sees_two_gpus_and_has_room_for_what_they_exchange() -> None
     assert mounts["/campaigns"] == "/srv/nightshift/runs"
     assert mounts["/machine"] == "nightshift-machine" and variables["env"]["NIGHTSHIFT_HOME"] == "/machine"
     assert mounts[variables["env"]["HF_HOME"]] and variables["env"]["HF_HUB_OFFLINE"] == "1"
-    slots = f"/tmp/{slot_locks.folder().name}"  # of the host, or both would train on one GPU
+    slots = f"/tmp/{locks_folder().name}"  # of the host, or both would train on one GPU
     assert mounts[slots] == slots
     assert "CUDA_VISIBLE_DEVICES" not in variables["env"]
 
@@ -120,6 +121,12 @@ def resume(server: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.fixture
+def server(lone_server: str) -> str:
+    """One whose work pools, deployments and automations are those of this file alone."""
+    return lone_server
+
+
 @contextmanager
 def host(server: str, pool: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A worker on a machine of its own: its home, its Prefect home and its working directory are nobody else's."""
@@ -129,25 +136,6 @@ def host(server: str, pool: str, folder: Path) -> Iterator[subprocess.Popen[byte
         yield process
 
 
-@pytest.fixture
-def big_server(postgres: str, tmp_path: Path) -> Iterator[str]:
-    """A Prefect server on PostgreSQL."""
-    port = free_port()
-    command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
-    more = {"PREFECT_HOME": str(tmp_path / "server"), "PREFECT_API_DATABASE_CONNECTION_URL": postgres}
-    with (tmp_path / "server.log").open("wb") as log:
-        process = subprocess.Popen(
-            command, env={**os.environ, **more, "PREFECT_SERVER_UI_ENABLED": "false"}, stdout=log, stderr=log,
-            start_new_session=True,
-        )  # fmt: skip
-    try:
-        wait_until_healthy(f"http://127.0.0.1:{port}/api", process, tmp_path / "server.log")
-        yield f"http://127.0.0.1:{port}/api"
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
 def launches(path: Path, what: str) -> list[dict[str, Any]]:
     """What happened to the launches of a campaign, of one kind."""
     lines = (path / "events.jsonl").read_text().splitlines() if path.is_dir() else []
@@ -155,50 +143,76 @@ def launches(path: Path, what: str) -> list[dict[str, Any]]:
     return [one for one in found if one["event"] == "launch" and one["what"] == what]
 
 
-def under_way(path: Path) -> dict[str, tuple[str, int]]:
-    """The runs that somebody does now: where its home is, and its process."""
-    found = {}
-    for beat in path.glob("launches/*/beat"):
-        answers = sorted(beat.parent.glob("*.answer.json"), key=lambda file: int(file.name.partition(".")[0]))
-        found[beat.parent.name] = (json.loads(answers[-1].read_text())["home"], int(beat.read_text().split()[1]))
-    return found
+def trained_by(worker: subprocess.Popen[bytes]) -> int:
+    """The trial, later than the baseline, whose program runs on a worker's machine now; 0 for none."""
+    for process in psutil.Process(worker.pid).children(recursive=True):
+        with suppress(psutil.Error):
+            mark = process.environ().get(orphans.MARKER, "")  # launched/<campaign id>/<trial>/<attempt>/<run>
+            if "fit.py" in " ".join(process.cmdline()) and (number := int(mark.split("/")[2])):
+                return number
+    return 0
+
+
+def all_are_there_once(again: Sequence[str] = ()) -> None:
+    """Every trial is decided once, with its own score, and nothing was asked for twice but what had died."""
+    ledger = Ledger.open("night")
+    history = ledger.history()
+    assert sorted(done.number for done in history) == sorted(done.settle for done in history) == list(range(6))
+    for done in history:
+        assert done.score.value == pytest.approx((float(done.proposal.params["x"]) - 1) ** 2)
+    asked = sorted((event["run"], event["launch"]) for event in launches(ledger.path, "asked"))
+    assert asked == sorted([(f"{number:04d}-1", 1) for number in range(6)] + [(run, 2) for run in again])
+    assert orphans.marked(f"launched/{ledger.campaign.campaign_id}") == []
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-def test_two_hosts_share_a_campaign_and_neither_a_lost_host_nor_a_killed_parent_loses_a_trial(
-    big_server: str, home: Path, tmp_path: Path
+def test_neither_a_lost_machine_nor_a_killed_parent_loses_a_trial_or_does_one_twice(
+    server: str, home: Path, tmp_path: Path
 ) -> None:
-    prefect(big_server, "work-pool", "create", "gpu-pair", "--type", "process")
-    prefect(big_server, "deploy", "--prefect-file", "gpu.prefect.yaml", "--name", "gpu-pair")
+    automations.put(server, None, {automations.SILENT: 40})
+    prefect(server, "work-pool", "create", "gpu-pair", "--type", "process", "--overwrite")
+    prefect(server, "deploy", "--prefect-file", "gpu.prefect.yaml", "--name", "gpu-pair")
     folder, night = quadratic(tmp_path / "quad", fit=slow(8), toml=LONG), home / "night"
-    with host(big_server, "gpu-pair", tmp_path / "one") as one, host(big_server, "gpu-pair", tmp_path / "two"):
+    with host(server, "gpu-pair", tmp_path / "one") as one, host(server, "gpu-pair", tmp_path / "two") as two:
         parent = start(
-            "run", str(folder), "--name", "night", "--parallel", "2", "--launch", "gpu-pair", *FIVE, server=big_server
+            "run", str(folder), "--name", "night", "--parallel", "2", "--launch", "gpu-pair", *FIVE, server=server
         )
-        lost = str(tmp_path / "one" / "runs")
-        busy = until(lambda: [item for item in under_way(night).items() if item[1][0] == lost and item[0] != "0000-1"])
-        (run, (_, child)) = busy[0]
-        one.kill()  # the machine, as far as anybody can tell
-        os.kill(child, signal.SIGKILL)
+        lost = until(lambda: trained_by(one))
+        for process in [*psutil.Process(one.pid).children(recursive=True), psutil.Process(one.pid)]:
+            with suppress(psutil.Error):
+                process.kill()  # the machine, as far as anybody can tell
         (death,) = until(lambda: launches(night, "died"))
-        assert (death["run"], death["launch"]) == (run, 1) and "no sign of life" in death["reason"]
+        assert (death["trial"], death["launch"]) == (lost, 1) and "No heartbeat" in death["reason"]
 
-        until(lambda: under_way(night)[run][0] == str(tmp_path / "two" / "runs"))  # launched again, elsewhere
+        until(lambda: trained_by(two))
         os.killpg(parent.pid, signal.SIGKILL)
         parent.communicate()
-        resume(big_server)
-    # The child that was under way is adopted, or its results are found: nothing but what was lost is asked for twice.
-    asked = sorted((event["run"], event["launch"]) for event in launches(night, "asked"))
-    assert asked == sorted([(f"{number:04d}-1", 1) for number in range(6)] + [(run, 2)])
-    homes = {event["home"] for event in launches(night, "began")}
-    assert homes == {str(tmp_path / name / "runs") for name in ("one", "two")}
-    document, ledger = status("night"), Ledger.open("night")
-    assert [row["trial"] for row in sorted(document["trials"], key=lambda row: row["trial"])] == list(range(6))
-    for done in ledger.history():
-        assert done.score.value == pytest.approx((float(done.proposal.params["x"]) - 1) ** 2)
-    assert sorted(done.order for done in ledger.history()) == list(range(6))
-    assert orphans.marked(f"launched/{ledger.campaign.campaign_id}") == []
+        resume(server)
+    all_are_there_once(again=[death["run"]])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_child_goes_on_without_its_worker_and_one_that_is_killed_is_launched_again(
+    server: str, home: Path, tmp_path: Path
+) -> None:
+    prefect(server, "work-pool", "create", "gpu-pair", "--type", "process", "--overwrite")
+    prefect(server, "deploy", "--prefect-file", "gpu.prefect.yaml", "--name", "gpu-pair")
+    folder, night = quadratic(tmp_path / "quad", fit=slow(8), toml=LONG), home / "night"
+    with host(server, "gpu-pair", tmp_path / "one") as one:
+        parent = start("run", str(folder), "--name", "night", "--launch", "gpu-pair", *FIVE, server=server)
+        until(lambda: trained_by(one))
+        one.kill()
+        with host(server, "gpu-pair", tmp_path / "two") as two:
+            killed = until(lambda: trained_by(two))
+            (child,) = psutil.Process(two.pid).children()
+            child.kill()
+            out, _ = parent.communicate(timeout=600)
+    assert parent.returncode == 0, out
+    (death,) = launches(night, "died")
+    assert death["trial"] == killed and "-9" in death["reason"]
+    all_are_there_once(again=[death["run"]])
 
 
 @pytest.mark.slow
@@ -206,16 +220,16 @@ def test_two_hosts_share_a_campaign_and_neither_a_lost_host_nor_a_killed_parent_
 def test_a_run_behind_a_command_is_cancelled_and_done_as_any_other(server: str, home: Path, tmp_path: Path) -> None:
     prefix, calls = tmp_path / "prefix.py", tmp_path / "calls"
     prefix.write_text(PREFIX)
-    prefect(server, "work-pool", "create", "gpu-pair-slurm", "--type", "process", "--overwrite")
+    prefect(server, "work-pool", "create", "slurm", "--type", "process", "--overwrite")
     prefect(
-        server, "deploy", "--prefect-file", "gpu.prefect.yaml", "--name", "gpu-pair-slurm",
+        server, "deploy", "--prefect-file", "gpu.prefect.yaml", "--name", "slurm",
         "--job-variable", f"command={sys.executable} {prefix} {calls} -m prefect.engine",
     )  # fmt: skip
     folder = quadratic(tmp_path / "quad", fit=slow(20), toml=LONG)
-    asked = ("--trials", "1", "--tracking", "off", "--launch", "gpu-pair-slurm", *GREEDY)
-    with host(server, "gpu-pair-slurm", tmp_path / "login"):
+    asked = ("--trials", "1", "--tracking", "off", "--launch", "slurm", *GREEDY)
+    with host(server, "slurm", tmp_path / "login"):
         parent = start("run", str(folder), "--name", "night", *asked, server=server)
-        until(lambda: under_way(home / "night"))
+        until(lambda: (home / "night/campaign.json").exists())
         mark = f"launched/{Ledger.open('night').campaign.campaign_id}"
         until(lambda: orphans.marked(mark))
         parent.send_signal(signal.SIGTERM)

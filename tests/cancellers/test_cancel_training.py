@@ -13,8 +13,8 @@ from tasks.sandbox.confinement import Level
 from tasks.sandbox.isolation import Isolation
 from tasks.sandbox.progress import Progress
 from tasks.store.workspace import TrialDir, trainer_files
-from tasks.train import Look, check, run_program
-from tasks.trial import TWENTIETHS, Curve, Due, Proposal, Run
+from tasks.train import ReasonToStop, check, run_program
+from tasks.trial import TWENTIETHS, Curve, EarlyStop, Proposal, Run
 from tests.support.levels import STRONGEST_AND_NONE
 from tests.support.toy import SANDBOX, quadratic
 
@@ -46,7 +46,7 @@ save()
 def train(
     tmp_path: Path,
     program: str,
-    look: Look | None = None,
+    reason_to_stop: ReasonToStop | None = None,
     spared: bool = False,
     isolation: Isolation = SANDBOX,
     **settings: float,
@@ -54,10 +54,20 @@ def train(
     folder = quadratic(tmp_path / "env", fit=program)
     environment = environments.load(folder, {"budget_seconds": 30, **settings})
     place, proposal = TrialDir(tmp_path / "trials/0001"), Proposal({"x": 1.0})
-    return run_program("test/cancel", environment, isolation, folder, place, proposal, seed=7, look=look, spared=spared)
+    return run_program(
+        "test/cancel",
+        environment,
+        isolation,
+        folder,
+        place,
+        proposal,
+        seed=7,
+        reason_to_stop=reason_to_stop,
+        spared=spared,
+    )
 
 
-def after(twentieths: int) -> Look:
+def after(twentieths: int) -> ReasonToStop:
     """Asks for an end once so much of the budget has passed."""
     return lambda curve: f"{curve[-1]} is too much" if len(curve) >= twentieths else None
 
@@ -123,7 +133,7 @@ def test_nobody_is_asked_about_a_program_that_reports_nothing(tmp_path: Path) ->
 def test_a_program_that_finds_the_file_and_ends_is_cancelled(tmp_path: Path, level: Level) -> None:
     run = train(tmp_path, LISTENS, after(8), isolation=Isolation(level), budget_steps=100)
     assert (run.status, run.error, run.checkpoint) == ("cancelled", None, None)
-    assert run.due == Due(0.4, "60.0 is too much")
+    assert run.due == EarlyStop(0.4, "60.0 is too much")
     assert run.curve[:8] == tuple(100.0 - 5 * n for n in range(1, 9))
     assert run.reported is not None and run.steps is not None and 40 <= run.steps < 100
     assert "told: 60.0 is too much" in (tmp_path / "trials/0001/log.txt").read_text()
@@ -138,7 +148,7 @@ def test_a_program_that_ignores_the_file_is_stopped_after_the_grace(tmp_path: Pa
     )
     run = train(tmp_path, program, after(4), budget_steps=100, grace_seconds=0.3)
     assert (run.status, run.error, run.checkpoint) == ("cancelled", None, None)
-    assert run.due == Due(0.2, "1.0 is too much")
+    assert run.due == EarlyStop(0.2, "1.0 is too much")
     assert run.seconds >= 0.6  # a grace for the file, and one for the signal
     assert "asked to stop" in (tmp_path / "trials/0001/log.txt").read_text()
 
@@ -176,7 +186,7 @@ def test_a_spared_run_goes_on_to_its_end_and_says_when_it_was_due(tmp_path: Path
     program = LISTENS.replace("0.02", "0.005")
     run = train(tmp_path, program, after(8), spared=True, budget_steps=100)
     assert (run.status, run.error, run.steps) == ("finished", None, 100)
-    assert run.due == Due(0.4, "60.0 is too much", spared=True)
+    assert run.due == EarlyStop(0.4, "60.0 is too much", spared=True)
     assert len(run.curve) == TWENTIETHS
     assert run.checkpoint is not None
     assert not (tmp_path / "trials/0001/workspace/cancel").exists()
@@ -211,7 +221,7 @@ def test_ppo_ends_at_its_next_report_without_a_policy(tmp_path: Path) -> None:
         (program / name).write_bytes(source.read_bytes())
     place, environment = TrialDir(tmp_path / "trials/0001"), environments.load(folder)
     run = run_program(
-        "test/cancel", environment, SANDBOX, program, place, Proposal({}), seed=7, look=lambda _: "enough"
+        "test/cancel", environment, SANDBOX, program, place, Proposal({}), seed=7, reason_to_stop=lambda _: "enough"
     )
     assert (run.status, run.error, run.checkpoint) == ("cancelled", None, None)
     assert run.due is not None and run.due.reason == "enough"

@@ -111,8 +111,8 @@ def test_the_benchmark_tests_as_certificates_do() -> None:
             run = Run("", 1, 1.0, "finished", steps=steps)
             before = [Searched(run, scored(value, error=None)) for value in search[row]]
             for look, (champion, baseline) in enumerate(groups):
-                now = [(run, scored(value, error=None)) for value in mine[row, :champion]]
-                then = [(run, scored(value, error=None)) for value in theirs[row, :baseline]]
-                again = reuse(before, then)
+                now = [scored(value, error=None) for value in mine[row, :champion]]
+                then = [scored(value, error=None) for value in theirs[row, :baseline]]
+                again = reuse(before, [(run, score) for score in then])
                 found = compare(now, then, again, before)
                 assert found.p == pytest.approx(expected[row, look])

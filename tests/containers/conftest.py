@@ -16,6 +16,7 @@ import httpx
 import pytest
 import yaml
 
+from flows.server import automations
 from tests.support.docker_engine import CHECKOUT, Engine, missing, mounts, processes
 from tests.support.toy import command, environment
 from tests.support.workers import working
@@ -79,6 +80,7 @@ class Pool:
 def pool(engine: Engine, lone_server: str, home: Path, tmp_path: Path) -> Pool:
     """The deployment cpu-docker as it is written, but for where the campaigns are."""
     home.mkdir(mode=0o700, exist_ok=True)
+    automations.put(lone_server, None, {automations.SILENT: 40})
     catalogue = tmp_path / "gpu.prefect.yaml"
     catalogue.write_text((CHECKOUT / catalogue.name).read_text().replace("/srv/nightshift/runs", str(home)))
     ours(lone_server, *command("server", "pool", POOL, "--type", "docker"))

@@ -279,15 +279,6 @@ def test_a_single_run_of_a_point_that_was_left_changes_nothing() -> None:
     assert (most.level, most.error, most.sd) == (least.level, least.error, least.sd)
 
 
-def test_there_is_an_estimate_where_some_runs_tell_no_machine_as_in_campaigns_of_earlier_versions() -> None:
-    history: History = ()
-    for machines, share in ((("", "one"), 1.0), (("two",), 1.0), (("",), 0.3)):
-        trial = tried(history, *(80.0 + 5 * number for number, _ in enumerate(machines)))
-        runs = tuple(replace(run, machine=known) for run, known in zip(trial.runs, machines, strict=True))
-        history += (replace(trial, runs=runs, proposal=replace(trial.proposal, share=share)),)
-    assert champion_estimate(history) is not None
-
-
 def test_a_rerun_of_a_trial_that_crashed_tells_nothing_of_the_champion() -> None:
     history: History = (tried((), *BASELINE),)
     trial = tried(history, 120.0, kind="discard")

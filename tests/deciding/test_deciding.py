@@ -14,16 +14,16 @@ from environments import Environment, plugins
 from environments.metric_guards import Guard
 from environments.score import Score
 from tasks.certifying.certificate import unpromising
-from tasks.decide import SIMPLER_KEEPS, Untrained, Wanted, weigh
+from tasks.decide import SIMPLER_KEEPS, Decision, NeedsControl, weigh
 from tasks.deciding.champion_estimate import champion_estimate, utility
 from tasks.deciding.simplicity import is_simpler, kept_in_a_row, size
-from tasks.deciding.values import Again, JudgedTrial, Weighed
+from tasks.deciding.values import JudgedTrial, NeedsRerun, RuleAnswer
 from tasks.rules import Rule
 from tasks.rules.certify import Certify
 from tasks.rules.greedy import Greedy
 from tasks.rules.race import Race
 from tasks.trial import (
-    Due,
+    EarlyStop,
     History,
     Params,
     Proposal,
@@ -72,7 +72,7 @@ def in_the_end(
 ) -> tuple[Verdict, JudgedTrial]:
     """Ask and answer until there is a verdict: what is run again comes from these true levels, with a noise of SD."""
     draw = random.Random(seed)
-    while isinstance(wanted := weigh(history, undemanding(), rule, one), Again):
+    while isinstance(wanted := weigh(history, undemanding(), rule, one), NeedsRerun):
         assert len(one.reruns) < 50, "it never has enough"
         level = mine if wanted.of == one.number else champion
         value = draw.gauss(level, SD) * (1 if up else -1)
@@ -81,7 +81,7 @@ def in_the_end(
     return wanted, one
 
 
-def verdict_of(wanted: Wanted) -> Verdict:
+def verdict_of(wanted: Decision) -> Verdict:
     assert isinstance(wanted, Verdict), wanted
     return wanted
 
@@ -109,14 +109,14 @@ def test_what_has_no_score_is_a_crash_with_its_reason(name: str, history: Histor
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_was_ended_early_is_cancelled_with_what_was_said_of_it(name: str) -> None:
-    due = Due(0.4, "31 at 40% of its budget")
+    due = EarlyStop(0.4, "31 at 40% of its budget")
     one = replace(of(begun(), None), runs=(replace(FINE, status="cancelled", due=due),))
     assert verdict_of(weigh(begun(), undemanding(), rule_of(name), one)) == Verdict("cancelled", due.reason)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_early_end_that_was_spared_is_decided_by_its_score(name: str) -> None:
-    due = Due(0.4, "31 at 40% of its budget", spared=True)
+    due = EarlyStop(0.4, "31 at 40% of its budget", spared=True)
     one = replace(of(begun(), -900.0), runs=(replace(FINE, due=due),))
     found, _ = in_the_end(rule_of(name), begun(), one, mine=-900.0, champion=82.0)
     assert found.kind == "discard"
@@ -145,7 +145,7 @@ def test_the_same_arguments_give_the_same_answer(name: str) -> None:
     history = begun()
     for value in (60.0, 84.0, 100.0, 130.0):
         answers = [repr(weigh(history, undemanding(), rule_of(name), of(history, value))) for _ in range(3)]
-        assert len(set(answers)) == 1 or "Untrained object" in answers[0]
+        assert len(set(answers)) == 1 or "NeedsControl object" in answers[0]
         once = in_the_end(rule_of(name), history, of(history, value), value, 82.0)
         assert once == in_the_end(rule_of(name), history, of(history, value), value, 82.0)
 
@@ -224,7 +224,8 @@ def test_the_first_point_of_the_best_short_runs_may_miss_the_baseline_by_luck(
         champion = decided(history, one, found)
         assert "not better than trial 0" in found.reason
         assert unpromising((*history, champion), champion) is None, "the certificate decides"
-        second = verdict_of(weigh((*history, champion), undemanding(), Certify(), of(history, 69.0, promotes=1)))
+        history = (*history, champion)
+        second = verdict_of(weigh(history, undemanding(), Certify(), of(history, 69.0, promotes=1)))
         assert second.kind == "discard", "from then on the record counts"
 
 
@@ -333,12 +334,12 @@ def test_where_nothing_is_random_certify_keeps_every_improvement_and_nothing_els
 
 def test_race_asks_for_the_trial_first_and_for_the_champion_only_where_it_has_no_other_runs() -> None:
     history = begun()
-    assert weigh(history, undemanding(), Race(), of(history, 130.0)) == Again(1)
+    assert weigh(history, undemanding(), Race(), of(history, 130.0)) == NeedsRerun(1)
     history = (*history, tried(history, 120.0))
     one = of(history, 190.0)
-    assert weigh(history, undemanding(), Race(), one) == Again(2)
+    assert weigh(history, undemanding(), Race(), one) == NeedsRerun(2)
     one = replace(one, reruns=(Rerun(2, FINE, scored(185.0)),))
-    assert weigh(history, undemanding(), Race(), one) == Again(1), "its first score was looked at for being high"
+    assert weigh(history, undemanding(), Race(), one) == NeedsRerun(1), "its first score was looked at for being high"
 
 
 def test_race_does_not_count_the_score_that_a_trial_entered_with() -> None:
@@ -377,7 +378,7 @@ def test_a_champion_that_crashes_when_it_is_run_again_does_not_keep_race_asking_
     history = (*begun(), tried(begun(), 120.0))
     one = replace(of(history, 190.0), reruns=(Rerun(2, FINE, scored(185.0)),))
     asked = 0
-    while isinstance(wanted := weigh(history, undemanding(), Race(), one), Again):
+    while isinstance(wanted := weigh(history, undemanding(), Race(), one), NeedsRerun):
         score = scored(None) if wanted.of == 1 else scored(185.0)
         one, asked = replace(one, reruns=(*one.reruns, Rerun(wanted.of, FINE, score))), asked + 1
         assert asked < 20, "it never has enough"
@@ -491,7 +492,7 @@ def test_parameters_have_to_beat_the_record_and_not_a_simpler_keep_below_it() ->
 
     found = Certify().weigh(history, again)
 
-    assert isinstance(found, Weighed) and not found.better
+    assert isinstance(found, RuleAnswer) and not found.better
     assert found.words.startswith("not better than trial 1: 93 against its 94")
     assert "above 94, the mean of trial 1, the record" in Certify().in_words(history)
 
@@ -524,8 +525,8 @@ def test_after_three_simpler_ones_in_a_row_the_champion_is_measured_again() -> N
     champion = history[-1].number
     edit = diff(FILE, FILE + FILE[:6])
     one = of(history, 118.0, params={"lr": 0.3}, edit=edit, parent=champion)
-    assert weigh(simplified(2), undemanding(), Greedy(), of(simplified(2), 118.0, edit=edit, parent=4)) != Again(4)
-    assert weigh(history, undemanding(), Greedy(), one) == Again(champion)
+    assert weigh(simplified(2), undemanding(), Greedy(), of(simplified(2), 118.0, edit=edit, parent=4)) != NeedsRerun(4)
+    assert weigh(history, undemanding(), Greedy(), one) == NeedsRerun(champion)
 
     good = replace(one, reruns=(Rerun(champion, FINE, scored(119.0)),))
     found = verdict_of(weigh(history, undemanding(), Greedy(), good))
@@ -577,7 +578,7 @@ def test_a_guarded_metric_that_falls_by_more_than_its_noise_allows_is_not_built_
             "calm fell from 50 to 44.9, more than 4.97 (what its noise explains)"
         )
     else:
-        assert isinstance(wanted, Again) or wanted.kind == "keep"  # type: ignore[union-attr]
+        assert isinstance(wanted, NeedsRerun) or wanted.kind == "keep"  # type: ignore[union-attr]
 
 
 def test_a_guarded_metric_to_minimise_may_not_rise() -> None:
@@ -634,11 +635,11 @@ def test_whether_it_learned_is_asked_of_would_be_keeps_alone(name: str, value: f
     history, one = begun(), of(begun(), value)
     asked = 0
     while not isinstance(wanted := weigh(history, strict(), rule_of(name), one), Verdict):
-        if isinstance(wanted, Again):
+        if isinstance(wanted, NeedsRerun):
             one = replace(one, reruns=(*one.reruns, Rerun(wanted.of, FINE, scored(value))))
             assert one.control is None, "what costs more is asked last"
         else:
-            assert isinstance(wanted, Untrained)
+            assert isinstance(wanted, NeedsControl)
             asked += 1
             one = replace(one, control=UntrainedControl(scored(70.0)))
     assert wanted.kind == kind
@@ -654,7 +655,7 @@ def test_the_baseline_need_not_show_that_it_learned(name: str) -> None:
 def test_who_did_not_learn_is_not_kept_for_being_simpler_either() -> None:
     history = grown()
     one = simpler(history, 119.0)
-    assert isinstance(weigh(history, strict(), Greedy(), one), Untrained)
+    assert isinstance(weigh(history, strict(), Greedy(), one), NeedsControl)
     found = verdict_of(weigh(history, strict(), Greedy(), replace(one, control=UntrainedControl(scored(119.0)))))
     assert found.kind == "discard" and found.reason.startswith("not learned")
     found = verdict_of(weigh(history, strict(), Greedy(), replace(one, control=UntrainedControl(scored(60.0)))))

@@ -53,8 +53,8 @@ def test_a_metric_that_was_measured_once_has_no_noise_and_blocks_by_its_margin()
 
 def test_the_scores_of_all_trials_read_at_once_are_those_of_each() -> None:
     first = (trial((), (50.0, 51.0, 52.0)),)
-    run, elsewhere = Run("r", 1, 5.0, "finished", machine="a"), Run("r", 1, 5.0, "finished", machine="b")
-    reruns = (Rerun(0, run, with_calm((49.0,))), Rerun(1, elsewhere, with_calm((48.0,))))
+    run = Run("r", 1, 5.0, "finished")
+    reruns = (Rerun(0, run, with_calm((49.0,))), Rerun(1, run, with_calm((48.0,))))
     history = (*first, replace(trial(first, (45.0, 46.0)), reruns=reruns))
     assert measured_each(history) == {number: measured(history, number) for number in (0, 1)}
     assert [len(scores) for scores in measured_each(history).values()] == [4, 3]

@@ -9,7 +9,7 @@ import pytest
 
 from environments.score import Score
 from tasks.deciding.halving import Rung, next_rung, promotions, short_ones, standing, unpromoted
-from tasks.trial import History, Proposal, Run, Trial, Verdict, tried
+from tasks.trial import History, Proposal, Run, Trial, Verdict, budgets_used
 
 SHARE = 0.3
 
@@ -25,14 +25,13 @@ def trial(
     promotes: int | None = None,
     edit: str | None = None,
     kind: str = "discard",
-    machine: str = "",
     higher: bool = True,
 ) -> Trial:
     """The trial after `history`."""
     number = len(history)
     proposal = Proposal({"x": number}, edit, share=share, promotes=promotes)
     score = Score(value, n=1, higher_is_better=higher) if value is not None else Score.missing("no", higher)
-    run = Run(f"trials/{number:04d}", number, 1.0, "finished", machine=machine)
+    run = Run(f"trials/{number:04d}", number, 1.0, "finished")
     return Trial(number, 1, number, proposal, (run,), score, Verdict(kind, "as a test says"))  # type: ignore[arg-type]
 
 
@@ -81,23 +80,17 @@ def test_points_of_a_program_that_is_no_longer_the_champions_are_not_promoted() 
     assert next_rung(history, SHARE, each=5) == Rung(promotes=11)
 
 
-def test_scores_of_another_machine_are_not_ranked_with_these() -> None:
-    history = shorts(99, 98, machine="fast")
-    history = shorts(1, 2, 3, history=history, machine="slow")
-    assert next_rung(history, SHARE, each=5) == Rung(promotes=5)
-
-
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.9])
 @pytest.mark.parametrize("trials", [1, 2, 6, 20])
 def test_the_last_budget_is_never_spent_on_a_point_that_cannot_be_promoted(share: float, trials: int) -> None:
     history: History = (baseline(),)
     draws = random.Random(trials)
-    while (left := trials - tried(history)) >= 1 - 1e-6:
+    while (left := trials - budgets_used(history)) >= 1 - 1e-6:
         rung = next_rung(history, share, left=left)
         history += (trial(history, draws.random(), rung.share, rung.promotes),)
         if rung.share < 1:
-            assert trials - tried(history) >= 1 - 1e-6, "a full run still fits"
-    assert tried(history) <= trials + 1e-6
+            assert trials - budgets_used(history) >= 1 - 1e-6, "a full run still fits"
+    assert budgets_used(history) <= trials + 1e-6
     full = [one for one in history if one.number and not one.proposal.is_short]
     assert full and history[-1] in full
     taken = [one.proposal.promotes for one in full if one.proposal.promotes is not None]

@@ -13,16 +13,10 @@ from tasks.llm.trials import in_words
 from tasks.rules.certify import Certify
 from tasks.rules.greedy import Greedy
 from tasks.rules.race import Race
-from tasks.trial import History, Trial, Verdict
+from tasks.trial import History, Trial
 from tests.support.histories import search, tried
 
 SPACE: Space = {"lr": Float(low=0.01, high=10, default=0.1)}
-
-
-def of(machine: str, trial: Trial) -> Trial:
-    """A trial of a machine, its reruns too."""
-    reruns = tuple(replace(one, run=replace(one.run, machine=machine)) for one in trial.reruns)
-    return replace(trial, runs=tuple(replace(run, machine=machine) for run in trial.runs), reruns=reruns)
 
 
 def told(history: History, score: float | None, expected: float | None, seen: int | None = None) -> Trial:
@@ -50,19 +44,13 @@ def test_a_prediction_is_measured_against_the_champion_that_was_known_then() -> 
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_an_effect_is_measured_on_the_machine_of_the_trial(sign: float) -> None:
-    first = of("fast", tried((), 10.0 * sign, 10.2 * sign, higher_is_better=sign > 0))
-    slow = told((first,), 7.0 * sign, 2.0 * sign)
-    again = tried((first,), 1.0, reruns=((0, 5.0 * sign), (0, 5.2 * sign)), higher_is_better=sign > 0).reruns
-    trial = replace(of("slow", replace(slow, reruns=again)), verdict=Verdict("keep", "better than trial 0"))
-    trial = replace(trial, score=replace(trial.score, higher_is_better=sign > 0))
+def test_prompts_tell_the_effect_of_a_trial(sign: float) -> None:
+    first = tried((), 5.0 * sign, 5.2 * sign, higher_is_better=sign > 0)
+    trial = tried((first,), 7.0 * sign, higher_is_better=sign > 0)
+    trial = replace(trial, proposal=replace(trial.proposal, expected=2.0 * sign, seen=1))
     (found,) = predictions((first, trial))
     assert (found.measured, found.is_right) == (pytest.approx(1.9 * sign), True)
     assert f"{1.9 * sign:+.3g} against the champion then (better)" in in_words(SPACE, (first, trial))
-
-    nowhere = replace(trial, reruns=())
-    assert predictions((first, nowhere)) == ()
-    assert "against the champion then (" not in in_words(SPACE, (first, nowhere))
 
 
 def test_predictions_beyond_any_score_do_not_count() -> None:

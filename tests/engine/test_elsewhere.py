@@ -12,6 +12,7 @@ import pytest
 from flows.engine.elsewhere import cost, longest, multiple, runners
 from flows.engine.run_certificate import next_look, nothing_to_certify, path_of, store
 from flows.engine.runner import Runner
+from tasks.store.launch_request import LaunchRequest
 from tests.support.runners import bench, prefect_at
 
 from environments import LONGEST, Environment
@@ -23,7 +24,6 @@ from tasks.certifying import holdout_uses
 from tasks.certifying.ablation import ablation_runs
 from tasks.certifying.group_design import ALPHA
 from tasks.certifying.transfer import Conditions
-from tasks.store.launch_files import LaunchRequest
 from tasks.store.ledger import Ledger, freeze, frozen_elsewhere
 from tasks.system.files import write_atomic
 from tests.support.histories import certified

@@ -1,20 +1,17 @@
-"""The memory of GPUs while a program runs, through the seam that NVML stands behind: no GPU and no driver is needed."""
+"""The memory of GPUs while a program runs, through the module that NVML stands behind: no GPU and no driver is needed."""
 
 from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from threading import Event
 from types import SimpleNamespace
 
 import pytest
 
 import environments
 from tasks import train
-from tasks.machine import gpu_memory
-from tasks.machine.gpu_memory import Reader, Sampler, nvml
+from tasks.machine.gpu_memory import GpuMemory
 from tasks.store.workspace import TRIAL, TrialDir
 from tasks.system.slot import NOWHERE, Slot
 from tasks.tracking.client import CampaignRecord
@@ -27,96 +24,56 @@ PAIR = ("GPU-bbbb", "GPU-aaaa")
 GIB = 2**30
 
 
-class Driver:
-    """A machine of two GPUs, of which each look sees the next of some amounts; after the last it is asked in vain."""
-
-    def __init__(self, *amounts: tuple[int, int]) -> None:
-        self.left, self.seen = list(amounts), Event()
-        self.asked: tuple[str, ...] = ()
-
-    def find(self, uuids: Sequence[str]) -> Reader:
-        self.asked = tuple(uuids)
-        return self.read
-
-    def read(self) -> tuple[int, ...]:
-        if not self.left:
-            self.seen.set()
-            raise OSError("NVML: GPU is lost")
-        return self.left.pop(0)
-
-
-def test_the_most_of_each_gpu_is_kept_in_the_slots_order() -> None:
-    driver = Driver((1, 20), (3, 10), (2, 15))
-    with Sampler(PAIR, driver.find, seconds=0) as sampler:
-        assert driver.seen.wait(60)
-    assert sampler.peaks == (3, 20)
-    assert driver.asked == PAIR
-
-
-def test_a_driver_that_hangs_delays_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_memory, "END_SECONDS", 0.0)
-    answer, asked = Event(), Event()
-
-    def read() -> tuple[int, ...]:
-        asked.set()
-        answer.wait(60)
-        return (1, 1)
-
-    with Sampler(PAIR, lambda _: read) as sampler:
-        assert asked.wait(60)
-    assert sampler.peaks is None
-    answer.set()
-
-
-def test_without_the_package_or_without_gpus_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", None)  # as if it were not installed
-    assert nvml(PAIR) is None
-    with Sampler(PAIR) as absent, Sampler(()) as none:
-        pass
-    assert absent.peaks is none.peaks is None
-
-
-def library(known: Sequence[str], fails: bool = False) -> SimpleNamespace:
-    """What `pynvml` is to us: GPUs by UUID, and bytes in use."""
+def library(*amounts: tuple[int, int], fails: bool = False) -> SimpleNamespace:
+    """What `pynvml` is to us: two GPUs by UUID, and bytes in use at each look; after the last they are lost."""
+    left = {"GPU-aaaa": [a for a, _ in amounts], "GPU-bbbb": [b for _, b in amounts]}
 
     class NVMLError(Exception):
         pass
 
-    def handle(uuid: str) -> int:
-        if uuid not in known:
+    def handle(uuid: str) -> str:
+        if uuid not in left:
             raise NVMLError("Not Found")
-        return known.index(uuid)
+        return uuid
 
     def init() -> None:
         if fails:
             raise NVMLError("Driver Not Loaded")
 
-    def memory(handle: int) -> SimpleNamespace:
-        return SimpleNamespace(total=80 * GIB, used=(handle + 1) * GIB)
+    def memory(uuid: str) -> SimpleNamespace:
+        if not left[uuid]:
+            raise NVMLError("GPU is lost")
+        return SimpleNamespace(total=80 * GIB, used=left[uuid].pop(0))
 
     return SimpleNamespace(
         NVMLError=NVMLError, nvmlInit=init, nvmlDeviceGetHandleByUUID=handle, nvmlDeviceGetMemoryInfo=memory
     )
 
 
-def test_nvml_is_asked_by_uuid_since_numbers_may_be_anothers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", library(["GPU-aaaa", "GPU-bbbb"]))
-    read = nvml(PAIR)
-    assert read is not None and read() == (2 * GIB, GIB)
-    assert nvml(("GPU-cccc",)) is None
-    monkeypatch.setitem(sys.modules, "pynvml", library(PAIR, fails=True))
-    assert nvml(PAIR) is None
+def test_the_most_of_each_gpu_is_kept_in_the_slots_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", library((20, 1), (10, 3), (15, 2)))
+    memory = GpuMemory(PAIR)
+    assert [memory.now() for _ in range(4)] == [(1, 20), (3, 10), (2, 15), ()]
+    assert memory.peaks == (3, 20)
+
+
+@pytest.mark.parametrize("module", [None, library(fails=True), library()])
+def test_without_the_package_a_driver_or_gpus_nothing_is_measured(
+    monkeypatch: pytest.MonkeyPatch, module: SimpleNamespace | None
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", module)  # None: as if it were not installed
+    for uuids in (PAIR, ("GPU-cccc",), ()):
+        memory = GpuMemory(uuids)
+        assert memory.now() == () and memory.peaks is None
 
 
 def test_a_run_tells_what_the_gpus_of_its_slot_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = Driver((GIB, 2 * GIB), (5 * GIB, GIB))
-    monkeypatch.setattr(train, "Sampler", lambda uuids: Sampler(uuids, driver.find, seconds=0))
-    environment = environments.load(quadratic(tmp_path / "env", fit="import time\ntime.sleep(0.3)\n" + FIT))
+    monkeypatch.setitem(sys.modules, "pynvml", library((2 * GIB, GIB), (GIB, 5 * GIB)))
+    program = quadratic(tmp_path / "env", fit="import time\ntime.sleep(1.5)\n" + FIT)
     for name, slot, peaks in [("gpus", Slot("gpu-1-0", PAIR), (5 * GIB, 2 * GIB)), ("cpu", NOWHERE, None)]:
         place = TrialDir(tmp_path / name)
         run = train.run_program(
-            "test/gpu", environment, SANDBOX, quadratic(tmp_path / "program"), place, Proposal({"x": 1.0}), seed=7,
-            slot=slot,
+            "test/gpu", environments.load(program), SANDBOX, program, place, Proposal({"x": 1.0}), seed=7, slot=slot
         )  # fmt: skip
         assert (run.status, run.gpu_memory) == ("finished", peaks)
 

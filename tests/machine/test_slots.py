@@ -11,7 +11,6 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -25,10 +24,9 @@ from environments.limits import Limits
 from environments.plugins import Refused
 from environments.remote import HttpEndpoint
 from flows.cli.doctor.gpus import slots as doctors_slots
-from tasks.machine import slot_locks
 from tasks.machine.gpus import Gpu, visible
 from tasks.machine.slot_layout import Layout, here, saved_layout
-from tasks.machine.slots import SlotHeld, Slots, several_are_held
+from tasks.machine.slots import Slots, holder, several_are_held
 from tasks.sandbox.capped_log import SAID
 from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.isolation import findings
@@ -43,9 +41,10 @@ WORKING: list[Level] = [finding.level for finding in findings() if finding.works
 CARTPOLE = environments.load(environments.find("cartpole"))
 FOUR = [Gpu(index, f"GPU-{letter * 4}", "NVIDIA H200", None, None) for index, letter in enumerate("abcd")]
 LIST = "\n".join(f"{gpu.index}, {gpu.uuid}, 143771, 0, {gpu.name}" for gpu in FOUR)
+NOBODY = 65534
 
 HOLD = """
-import os, subprocess, sys
+import sys
 from pathlib import Path
 from tasks.machine.slots import Slots
 with Slots(Path(sys.argv[1]), cpu_slots=1, folder=Path(sys.argv[2])).hold() as slot:
@@ -53,17 +52,19 @@ with Slots(Path(sys.argv[1]), cpu_slots=1, folder=Path(sys.argv[2])).hold() as s
     print("held", flush=True)
     sys.stdin.read()
 """
-LEAVE = """orphan = subprocess.Popen(["sleep", "600"], pass_fds=slot.fences, env={env}, start_new_session=True)
-    print(orphan.pid, flush=True)"""
-TRAIN = """from environments.limits import Limits
+TRAIN = """import psutil
+    from environments.limits import Limits
     from tasks.sandbox.program import Program
     from tasks.sandbox.confinement import VisiblePaths
     there = Path(sys.argv[2]).parent / "trial"
     there.mkdir()
     view = VisiblePaths((there,), ())
-    program = Program(["sleep", "600"], cwd=there, log=there / "log", marker="slots/1", level="none", view=view,
-                      limits=Limits(), slot=slot)
-    print(psutil.Process(program.process.pid).children()[0].pid, flush=True)"""
+    program = Program(["sh", "-c", "setsid sleep 600"], cwd=there, log=there / "log", marker="slots/1", level="none",
+                      view=view, limits=Limits(), slot=slot)
+    keeper = psutil.Process(program.process.pid)
+    while "sleep" not in [process.name() for process in keeper.children(recursive=True)]:
+        pass
+    print(keeper.pid, *(process.pid for process in keeper.children(recursive=True)), flush=True)"""
 
 
 class Waited(Exception):
@@ -73,15 +74,14 @@ class Waited(Exception):
 @pytest.fixture
 def one(tmp_path: Path) -> Slots:
     """A machine with a single slot."""
-    return Slots(tmp_path, cpu_slots=1, folder=tmp_path / "slots", patience=0.3)
+    return Slots(tmp_path, cpu_slots=1, folder=tmp_path / "slots")
 
 
 @contextmanager
-def holder(slots: Slots, before: str = "pass") -> Iterator[subprocess.Popen[str]]:
+def another(slots: Slots, before: str = "pass") -> Iterator[subprocess.Popen[str]]:
     """Another process that holds the slot until its input ends, and says so."""
-    code = HOLD.format(before=before).replace("import os,", "import os, psutil,")
     with subprocess.Popen(
-        [sys.executable, "-c", code, str(slots.home), str(slots.folder)],
+        [sys.executable, "-c", HOLD.format(before=before), str(slots.home), str(slots.folder)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=CHECKOUT,
     ) as process:  # fmt: skip
         try:
@@ -125,18 +125,18 @@ def run(place: Path, level: Level, code: str, slot: Slot, gpu: bool = False) -> 
 
 
 def test_a_slot_is_held_by_one_process_and_who_waits_is_told_by_which(one: Slots) -> None:
-    told: list[str] = []
-    with holder(one) as other:
+    said: list[str] = []
+    with another(one) as other:
         assert line(other) == "held"
 
         def let_go(words: str) -> None:
-            told.append(words)
+            said.append(words)
             assert other.stdin is not None
             other.stdin.close()
 
         with one.hold(let_go) as slot:
             assert slot.name == "cpu-0"
-    assert told == [f"cpu-0 is held by process {other.pid} ({Path(sys.executable).name} -c ...)"]
+    assert said == [f"cpu-0 is held by process {other.pid} ({Path(sys.executable).name} -c ...)"]
 
 
 def test_a_slot_is_held_by_one_thread_and_there_are_as_many_as_were_asked_for(tmp_path: Path) -> None:
@@ -158,13 +158,6 @@ def test_cpu_slots_are_those_of_a_home(tmp_path: Path, one: Slots) -> None:
 
 def test_without_a_number_there_is_a_slot_for_every_core_that_can_be_used(tmp_path: Path) -> None:
     assert len(Slots(tmp_path).parts) == len(os.sched_getaffinity(0))
-
-
-def test_a_holder_that_is_killed_frees_its_slot(one: Slots) -> None:
-    with holder(one) as other:
-        assert line(other) == "held"
-        with one.hold(lambda _: other.kill()) as slot:
-            assert slot.name == "cpu-0"
 
 
 def test_who_waits_comes_before_who_gives_the_slot_back_and_wants_it_again(one: Slots) -> None:
@@ -190,89 +183,71 @@ def test_who_waits_can_be_asked_to_end(one: Slots) -> None:
         pass
 
 
-def test_a_lock_that_somebody_removed_is_not_held_twice(one: Slots) -> None:
-    path = one.folder / "some.lock"
-    slot_locks.prepare(one.folder)
-    old = slot_locks.take(path)
-    path.unlink()
-    new = slot_locks.take(path)
-    assert old is not None and new is not None
-    assert slot_locks.take(path) is None
-    os.close(old)
-    assert slot_locks.take(path) is None
-    os.close(new)
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs to become another user")
+def test_every_user_of_the_machine_shares_the_slots(one: Slots) -> None:
+    def as_nobody() -> int:
+        """0 if another user can hold the slot now."""
+        child = os.fork()
+        if not child:
+            try:
+                os.setuid(NOBODY)
+                with one.hold(give_up):
+                    os._exit(0)
+            finally:
+                os._exit(1)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
-
-# What is left of an earlier life, and what is somebody else's
-
-
-def test_an_orphan_keeps_its_slot_until_it_is_ended_by_its_marker(one: Slots) -> None:
-    with holder(one, LEAVE.format(env={orphans.MARKER: "night-1/0007/1"})) as dead:
-        orphan = int(line(dead))
-        assert line(dead) == "held"
-        dead.kill()
-        dead.wait()
-    assert runs(orphan)
-    with replace(one, patience=30).hold():  # on a busy machine a killed process takes a while to be gone
-        assert not runs(orphan)
-
-
-def test_a_process_that_is_not_ours_is_left_alone_and_named(one: Slots) -> None:
-    with holder(one, LEAVE.format(env={})) as dead:
-        stranger = int(line(dead))
-        assert line(dead) == "held"
-    try:
-        said = rf"cpu-0 is used by process {stranger} \(sleep\), which is none of ours: end it"
-        with pytest.raises(SlotHeld, match=said), one.hold():
-            pass
-        assert runs(stranger)
-    finally:
-        os.kill(stranger, signal.SIGKILL)
-    with one.hold():
+    for folder in one.folder.parents:
+        if folder.is_relative_to(tempfile.gettempdir()) and folder != Path(tempfile.gettempdir()):
+            folder.chmod(0o755)
+    with one.hold(give_up):
+        assert as_nobody() == 1
+    assert as_nobody() == 0
+    with one.hold(give_up):
         pass
 
 
-def test_an_orphan_that_poses_as_its_own_keeper_is_ended_all_the_same(
-    one: Slots, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(orphans, "SUPERVISOR_SECONDS", 0.1)
-    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
-    posing = LEAVE.format(env={orphans.SUPERVISOR: "night-1/0007/1"})
-    posing = posing.replace('["sleep", "600"]', f'[sys.executable, "-c", "{deaf}"]')
-    with holder(one, posing) as dead:
-        orphan = int(line(dead))
-        assert line(dead) == "held"
-        dead.kill()
-        dead.wait()
-    with one.hold():
-        assert not runs(orphan)
-
-
-def test_a_program_whose_engine_is_killed_is_gone_before_the_slot_is_used_again(one: Slots) -> None:
-    with holder(one, TRAIN) as dead:
-        program = int(line(dead))
-        assert line(dead) == "held"
-        dead.kill()
-    with one.hold():
-        assert not runs(program)
-
-
-def test_a_note_that_says_nonsense_is_no_holder(one: Slots) -> None:
-    slot_locks.prepare(one.folder)
-    for text in ("", "no JSON", "[]", '{"pid": "x", "started": 1}'):
-        (one.folder / "cpu.lock").write_text(text)
-        assert slot_locks.noted(one.folder / "cpu.lock") is None
-    (one.folder / "cpu.lock").write_text(json.dumps({"pid": os.getpid(), "started": "another boot 1"}))
-    assert slot_locks.describe(one.folder / "cpu.lock") == "a process that has not said which"
-
-
-def test_a_link_in_the_place_of_the_folder_or_a_file_in_that_of_a_fence_is_refused(tmp_path: Path) -> None:
+def test_a_link_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path)
     with pytest.raises(Refused, match="folder"), Slots(tmp_path, folder=tmp_path / "link").hold():
         pass
-    (tmp_path / "a.fence").touch()
-    with pytest.raises(Refused, match=r"fence|lock"):
-        slot_locks.open_fence(tmp_path / "a.fence")
+
+
+# What is left of an earlier life
+
+
+@pytest.mark.parametrize("before", [signal.SIGCONT, signal.SIGSTOP, signal.SIGKILL])
+def test_what_a_killed_engine_left_is_gone_before_the_slot_is_used_again(one: Slots, before: signal.Signals) -> None:
+    """Its supervisor ends it, unless that was stopped, as a program without a sandbox can, or was killed as well."""
+    with another(one, TRAIN) as dead:
+        keeper, *programs = map(int, line(dead).split())
+        assert line(dead) == "held"
+        os.kill(keeper, before)
+        dead.kill()
+        dead.wait()
+    assert before == signal.SIGCONT or any(map(runs, programs))
+    with one.hold():
+        assert not any(map(runs, (keeper, *programs)))
+
+
+def test_nothing_of_a_living_engine_is_ended(one: Slots) -> None:
+    with subprocess.Popen(["sleep", "600"], env={orphans.ENGINE: orphans.this_engine()}) as ours:
+        for _ in range(2):
+            with one.hold(give_up):
+                pass
+            (one.folder / f"{one.parts[0].locks[0]}.holder").write_text(orphans.this_engine())
+        assert runs(ours.pid)
+        ours.kill()
+
+
+def test_a_note_that_says_nonsense_is_no_holder(one: Slots) -> None:
+    one.folder.mkdir()
+    for text in ("", "no engine", "0", f"{os.getpid()} another boot"):
+        (one.folder / "cpu.holder").write_text(text)
+        assert holder("cpu", one.folder) == ""
+    (one.folder / f"{one.parts[0].locks[0]}.holder").write_text("no engine")
+    with one.hold(give_up):
+        pass
 
 
 def test_the_doctor_tells_who_holds_a_slot_and_what_is_left_in_one(
@@ -285,52 +260,14 @@ def test_the_doctor_tells_who_holds_a_slot_and_what_is_left_in_one(
         check = doctors_slots(tmp_path)
         assert (check.state, check.fact) == ("ok", f"cpu-0 is held by process {os.getpid()} (this one)")
     assert doctors_slots(tmp_path).fact == "none is held"
-    fence = slot_locks.open_fence(one.folder / f"{one.parts[0].locks[0]}.fence")
-    with subprocess.Popen(["sleep", "600"], pass_fds=(fence,)) as left:
-        os.close(fence)
+    (one.folder / f"{one.parts[0].locks[0]}.holder").write_text("7 a dead engine")
+    with subprocess.Popen(["/bin/sleep", "600"], env={orphans.ENGINE: "7 a dead engine"}) as left:
         check = doctors_slots(tmp_path)
         left.kill()
-    assert (check.state, check.fact) == ("note", f"cpu-0 is free, but still used by process {left.pid} (sleep)")
+    assert check.state == "note" and f"cpu-0 is free, but still used by process {left.pid} (sleep)" in check.fact
 
 
 # What programs do in one
-
-HOSTILE = """
-import fcntl, os, stat
-fences = [n for n in map(int, os.listdir("/proc/self/fd")) if n > 9 and stat.S_ISFIFO(os.stat(n).st_mode)]
-for number in fences:
-    fcntl.flock(number, fcntl.LOCK_UN)
-os.closerange(3, 4096)
-print(len(fences))
-"""
-
-
-@pytest.mark.parametrize("level", WORKING)
-def test_a_program_inherits_the_fence_and_frees_nothing_by_giving_it_up(one: Slots, level: Level) -> None:
-    with one.hold() as slot:
-        assert run(one.home / "workspace", level, HOSTILE, slot) == "1"
-        with pytest.raises(Waited), one.hold(give_up):
-            pass
-    assert run(one.home / "without", level, HOSTILE, NOWHERE) == "0"
-
-
-REOPEN = """
-import os, stat
-(number,) = [n for n in map(int, os.listdir("/proc/self/fd")) if n > 9 and stat.S_ISFIFO(os.stat(n).st_mode)]
-try:
-    os.write(os.open(f"/proc/self/fd/{number}", os.O_RDWR | os.O_NONBLOCK), b"psst")
-except OSError:
-    pass
-"""
-LISTEN = REOPEN.partition("try:")[0] + "print(os.read(number, 9))"
-
-
-@pytest.mark.parametrize("level", WORKING)
-def test_what_a_program_writes_to_its_fence_never_reaches_the_next(one: Slots, level: Level) -> None:
-    with one.hold() as slot:
-        run(one.home / "first", level, REOPEN + "print(1)", slot)
-    with one.hold() as slot:
-        assert run(one.home / "second", level, LISTEN, slot) == "b''"
 
 
 @pytest.mark.parametrize("level", WORKING)
@@ -368,7 +305,15 @@ def test_programs_of_several_threads_do_not_end_one_another(tmp_path: Path) -> N
 # GPUs
 
 
-def test_a_group_of_gpus_is_taken_as_a_whole_or_not_at_all(tmp_path: Path, quiet_driver: None) -> None:
+@pytest.fixture
+def quiet_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four GPUs that nobody computes on."""
+    monkeypatch.setenv("PATH", nvidia_smi(tmp_path / "bin", told(LIST)))
+    monkeypatch.delenv(VISIBLE, raising=False)
+
+
+@pytest.mark.usefixtures("quiet_driver")
+def test_a_group_of_gpus_is_taken_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
     folder = tmp_path / "slots"
     first, second, pair = (Slots(tmp_path, (group,), folder=folder) for group in (FOUR[:1], FOUR[1:2], FOUR[1::-1]))
     with second.hold():
@@ -378,17 +323,9 @@ def test_a_group_of_gpus_is_taken_as_a_whole_or_not_at_all(tmp_path: Path, quiet
             assert slot.gpus == ("GPU-aaaa",)
     with pair.hold(give_up) as both:
         assert both.gpus == ("GPU-bbbb", "GPU-aaaa")
-        assert len(both.fences) == 2
         for alone in (first, second):
             with pytest.raises(Waited), alone.hold(give_up):
                 pass
-
-
-@pytest.fixture
-def quiet_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four GPUs that nobody computes on."""
-    monkeypatch.setenv("PATH", nvidia_smi(tmp_path / "bin", told(LIST)))
-    monkeypatch.delenv(VISIBLE, raising=False)
 
 
 def computing(pid: int) -> str:
@@ -397,51 +334,50 @@ def computing(pid: int) -> str:
     return f"case $1 in --query-gpu=*) echo '{LIST}';; *) {row};; esac\n"
 
 
-@pytest.mark.parametrize("ours", [True, False])
-def test_who_computes_on_a_gpu_without_a_slot_is_ended_if_it_is_an_orphan_of_ours_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ours: bool
+@pytest.mark.parametrize("trial", ["night-1/0007/1", ""])
+def test_a_gpu_that_another_process_uses_is_waited_for_and_the_process_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trial: str
 ) -> None:
-    environment = {orphans.MARKER: "night-1/0007/1"} if ours else {}
-    with subprocess.Popen(["/bin/sleep", "600"], env=environment) as process:
+    slots = Slots(tmp_path, (tuple(FOUR[:1]),), folder=tmp_path / "slots")
+    said: list[str] = []
+    with subprocess.Popen(["/bin/sleep", "600"], env={orphans.MARKER: trial} if trial else {}) as process:
         monkeypatch.setenv("PATH", nvidia_smi(tmp_path / "bin", computing(process.pid)))
-        slots = Slots(tmp_path, (tuple(FOUR[:1]),), folder=tmp_path / "slots", patience=10 if ours else 0.3)
-        if ours:
-            with slots.hold():
-                assert not runs(process.pid)
-        else:
-            said = rf"gpu-0 is used by process {process.pid} \(sleep\), which is none of ours: end it, or leave"
-            with pytest.raises(SlotHeld, match=said), slots.hold():
-                pass
+
+        def end(words: str) -> None:
+            said.append(words)
             assert runs(process.pid)
             process.kill()
+            process.wait()
+
+        with slots.hold(end):
+            pass
+    (words,) = said
+    assert f"gpu-0 is used by process {process.pid} (sleep)" in words
+    assert f"trial {trial}" in words if trial else "none of ours" in words
 
 
 def test_a_gpu_that_somebody_else_uses_is_passed_over_while_another_is_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", nvidia_smi(tmp_path / "bin", computing(os.getpid())))
-    slots = Slots(tmp_path, ((FOUR[0],), (FOUR[1],)), folder=tmp_path / "slots", patience=0.3)
+    slots = Slots(tmp_path, ((FOUR[0],), (FOUR[1],)), folder=tmp_path / "slots")
     with slots.hold(give_up) as slot:
         assert slot.name == "gpu-1"
         with pytest.raises(Waited, match=f"gpu-0 .*{os.getpid()}.*gpu-1 is held by"), slots.hold(give_up):
-            pass  # what we hold will be given back
+            pass
 
 
 def test_a_driver_that_is_silent_for_a_while_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = tmp_path / "answers"
     script = f"case $1 in --query-gpu=*) echo '{LIST}';; *) [ -e {answers} ] || exit 9;; esac"
     monkeypatch.setenv("PATH", nvidia_smi(tmp_path / "bin", script))
-    slots = Slots(tmp_path, (tuple(FOUR[:1]),), folder=tmp_path / "slots", patience=0.02)
 
-    def told(words: str) -> None:
+    def answer(words: str) -> None:
         assert "cannot be listed" in words
-        threading.Timer(0.3, answers.touch).start()
+        answers.touch()
 
-    with slots.hold(told) as slot:
+    with Slots(tmp_path, (tuple(FOUR[:1]),), folder=tmp_path / "slots").hold(answer) as slot:
         assert slot.name == "gpu-0"
-    answers.unlink()
-    with pytest.raises(SlotHeld, match="cannot be listed"), slots.hold():
-        pass
 
 
 def on(device: str, gpus: int = 1) -> Environment:
@@ -474,7 +410,7 @@ def test_a_layout_that_this_machine_cannot_have_is_refused(tmp_path: Path, monke
     with pytest.raises(Refused, match=r"\[\[0, 4\]\].* 0, 1, 2, 3"):
         here(tmp_path, on("auto"), Layout(((0, 4),)))
     monkeypatch.setenv(VISIBLE, "0,2")
-    with pytest.raises(Refused, match="CUDA_VISIBLE_DEVICES = '0,2'"):
+    with pytest.raises(Refused, match="CUDA_VISIBLE_DEVICES is '0,2'"):
         here(tmp_path, on("auto"), Layout(((0, 1), (2, 3))))
 
 
@@ -486,7 +422,7 @@ def test_a_run_that_needs_two_gpus_gets_pairs(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv(VISIBLE, "1,2,3")
     assert [part.name for part in here(tmp_path, pair).parts] == ["gpu-1-2"]
     monkeypatch.setenv(VISIBLE, "3")
-    with pytest.raises(Refused, match="cartpole needs 2 GPUs"):
+    with pytest.raises(Refused, match="cartpole needs 2 GPUs in a slot"):
         here(tmp_path, pair)
 
 

@@ -17,7 +17,7 @@ from environments import plugins
 from environments.plugins import Refused
 from environments.score import Score
 from environments.space import Choice, Float, Int, Space
-from tasks.deciding.champion_estimate import FELL
+from tasks.deciding.champion_estimate import GUARD_FELL
 from tasks.proposers import Proposer
 from tasks.proposers._numeric import Numeric
 from tasks.proposers.cmaes import Cmaes
@@ -145,7 +145,7 @@ def test_whoever_proposed_a_trial_and_whatever_its_program_was_it_counts() -> No
 @every_search
 def test_a_score_that_was_refused_for_something_else_counts_as_none(search: type[Numeric]) -> None:
     history = walked(RandomSearch(), PLANE, 14, seed=4)
-    for evidence in (FELL, "untrained"):
+    for evidence in (GUARD_FELL, "untrained"):
         refused, crashed = (
             tuple(
                 dataclasses.replace(trial, verdict=verdict, score=score or trial.score)

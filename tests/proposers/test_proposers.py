@@ -6,7 +6,6 @@ import itertools
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ from tasks.proposers import Proposer
 from tasks.proposing.brief import Pending
 from tasks.trial import History, Proposal
 from tests.support.histories import decided, history_of
-from tests.support.proposals import brief_of, desk_of, next_proposal
+from tests.support.proposals import next_proposal
 from tests.support.toy import QUADRATIC, quadratic
 
 ASKING = ("agent", "best_of_n", "ensemble", "hybrid", "llm", "llm_diff")
@@ -55,26 +54,9 @@ def mixed(tmp_path: Path) -> Environment:
     return environments.load(quadratic(tmp_path / "mixed", toml=QUADRATIC + SPACES))
 
 
-def test_these_and_no_others_ask_somebody_and_the_rest_needs_no_score_at_first() -> None:
+def test_these_and_no_others_ask_somebody() -> None:
     loaded = {name: plugins.load(PROPOSERS, name, Proposer) for name in plugins.names(PROPOSERS)}  # type: ignore[type-abstract]
     assert tuple(name for name, proposer in loaded.items() if proposer.asks) == ASKING
-    assert tuple(name for name, proposer in loaded.items() if proposer.unscored) == NAMES
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_beside_the_baseline_they_propose_what_they_would_propose_after_it(tmp_path: Path, name: str) -> None:
-    environment, proposer = mixed(tmp_path), propose.load(name, {})
-    after = history_of(environment, 0)
-    (baseline,), others = after, dict[int, Proposal]()
-    for number in (1, 2):
-        brief = brief_of(environment, (), number, {0: baseline.proposal, **others})
-        brief = replace(brief, baseline_seed=baseline.runs[0].seed)
-        beside = propose.next_proposal(desk_of(environment), proposer, proposer, brief)
-        later = next_proposal(environment, proposer, after, number, others)
-        assert isinstance(beside, Proposal) and later is not None
-        assert (beside.params, beside.rationale) == (later.params, later.rationale)
-        assert (beside.seen, beside.pending) == (0, (0, *others))
-        others[number] = beside
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -68,13 +68,17 @@ def asked(
     tmp_path: Path,
     *answers: Answer,
     history: History | None = None,
-    ideas: tuple[tuple[str, InboxProposal], ...] = (),
+    ideas: tuple[InboxProposal, ...] = (),
     toml: str = QUADRATIC,
 ) -> Proposal:
     """What the engine makes of these answers, one for each turn."""
     environment = environments.load(quadratic(tmp_path / "quad", toml=toml))
     place = TrialDir(tmp_path / "night/trials/0001")
-    desk = replace(desk_of(environment, place), inbox_proposals=ideas)
+    night = place.path.parents[1]
+    for each in ideas:
+        night.mkdir(exist_ok=True)
+        inbox.add(night, each)
+    desk = replace(desk_of(environment, place), inbox_entries=inbox.waiting(night, ()))
     brief = brief_of(environment, history or started(environment), seed=3)
     idea = propose.from_inbox(desk, brief)
     found = idea or propose.next_proposal(desk, Scripted(answers=answers), Tpe(), brief)
@@ -265,15 +269,14 @@ def test_a_proposer_that_comes_to_nothing_new_gives_way_to_the_fallback(tmp_path
 
 def test_an_idea_of_the_inbox_comes_before_the_proposer(tmp_path: Path) -> None:
     idea = InboxProposal({"x": 0.5}, None, "I have a feeling")
-    proposal = asked(tmp_path, says(1.0), ideas=(("0001", idea),))
+    proposal = asked(tmp_path, says(1.0), ideas=(idea,))
     assert proposal is not None
     assert (proposal.params["x"], proposal.proposer, proposal.inbox) == (0.5, "inbox", "0001")
     assert proposal.rationale == "I have a feeling"
 
 
 def test_an_idea_that_cannot_be_tried_is_refused_with_its_reason_and_the_next_is_taken(tmp_path: Path) -> None:
-    ideas = (("0001", InboxProposal({"x": 2.5})), ("0002", InboxProposal({"x": 0.5}, {"fit.py": EDITED})))
-    (tmp_path / "night/inbox").mkdir(parents=True)
+    ideas = InboxProposal({"x": 2.5}), InboxProposal({"x": 0.5}, {"fit.py": EDITED})
     proposal = asked(tmp_path, says(1.0), ideas=ideas)
     assert proposal is not None and proposal.inbox == "0002" and proposal.edit is not None
     assert inbox.refused(tmp_path / "night")["0001"].startswith("the same as trial 0")
@@ -285,26 +288,12 @@ def test_an_idea_lies_over_the_champion_of_its_turn_and_its_edit_over_the_progra
     better = decided(history, 1.0, {"x": 1.0}, higher_is_better=False)
     history += (replace(better, proposal=replace(better.proposal, edit=edit)),)
     assert best(history) is history[1]
-    (tmp_path / "night/inbox").mkdir(parents=True)
     another = {"fit.py": FIT.replace('{"x": args.x}', '{"x": max(args.x, 0.1)}')}
-    files = asked(tmp_path, history=history, ideas=(("0001", InboxProposal({}, another, base=0)),))
+    files = asked(tmp_path, history=history, ideas=(InboxProposal({}, another, base=0),))
     assert (files.params["x"], files.parent) == (1.0, 0) and files.edit and "min(" not in files.edit
-    point = asked(tmp_path, history=history, ideas=(("0001", InboxProposal({"x": 0.5})),))
+    (tmp_path / "night/inbox/0001.json").unlink()
+    point = asked(tmp_path, history=history, ideas=(InboxProposal({"x": 0.5}),))
     assert (point.params["x"], point.parent, point.edit) == (0.5, 1, edit)
-
-
-def test_a_proposal_once_stored_is_never_made_again(tmp_path: Path) -> None:
-    environment, times = problem(tmp_path), []
-
-    def counts(brief: Brief) -> Suggestion:
-        times.append(1)
-        return says(1.25)(brief)
-
-    desk = desk_of(environment, TrialDir(tmp_path / "night/trials/0001"))
-    brief = brief_of(environment, started(environment), seed=3)
-    ask = propose.propose.fn.__wrapped__
-    found = [ask(None, desk, Scripted(answers=(counts,)), Tpe(), brief) for _ in range(2)]
-    assert found[0] == found[1] and len(times) == 1
 
 
 def test_where_nothing_is_left_to_try_an_outage_is_still_an_outage(tmp_path: Path) -> None:

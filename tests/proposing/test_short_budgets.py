@@ -15,7 +15,6 @@ from tasks import propose
 from tasks.cancellers.curve import ByCurve
 from tasks.decide import weigh
 from tasks.deciding.champion_estimate import champion_estimate, reference, run_sd
-from tasks.deciding.comparable import comparable
 from tasks.deciding.guards import guard_noise
 from tasks.deciding.values import JudgedTrial
 from tasks.propose import Nothing
@@ -23,7 +22,7 @@ from tasks.proposers import Proposer
 from tasks.proposing.brief import RemainingBudget
 from tasks.proposing.observations import Observations
 from tasks.rules.certify import Certify
-from tasks.trial import History, Params, Proposal, Run, Trial, Verdict
+from tasks.trial import History, Params, Proposal, Run, Trial, Verdict, in_full
 from tests.support.histories import decided
 from tests.support.proposals import brief_of, desk_of
 from tests.support.toy import QUADRATIC, quadratic
@@ -146,14 +145,14 @@ def test_champion_noise_and_comparison_know_full_trials_only(environment: Enviro
     assert all(trial.verdict.kind == "discard" for trial in both[1:]), "however good"
     first, second = champion_estimate(alone), champion_estimate(both)
     assert first is not None and second is not None and (first.level, first.sd) == (second.level, second.sd)
-    assert reference(both) is both[0] and comparable(both, "") == alone
+    assert reference(both) is both[0] and in_full(both) == alone
     assert run_sd(both) == 0 and guard_noise({}, both) == {}
 
 
 def test_a_full_run_is_compared_with_curves_of_full_runs_only(environment: Environment) -> None:
     history: History = (decided((), 2.25, environment.defaults, higher_is_better=False),)
     history = with_short(environment, history, *[0.001] * 6)
-    seen = comparable(history, "")
+    seen = in_full(history)
     assert ByCurve().look(seen, (5.0,) * 8, higher_is_better=False) is None
 
 

@@ -32,7 +32,7 @@ def train(tmp_path: Path, level: Level, code: str, **settings: Any) -> Run:
     (folder / "table.csv").write_text("1.0\n")
     (folder / "data").mkdir(exist_ok=True)
     (folder / "data/more.csv").write_text("2.0\n")
-    environment = environments.load(folder, {"budget_seconds": 2, "startup_seconds": 4, **settings})
+    environment = environments.load(folder, {"budget_seconds": 60, "startup_seconds": 60, **settings})
     for path, name in workspace.baseline_files(environment):
         (tmp_path / "program").mkdir(exist_ok=True)
         shutil.copyfile(path, tmp_path / "program" / name)
@@ -61,7 +61,7 @@ def train(tmp_path: Path, level: Level, code: str, **settings: Any) -> Run:
         ),
         ("import urllib.request\nurllib.request.urlopen('https://example.org')", ("no network", "network = true")),
         (
-            "import threading, time\nfor _ in range(99): threading.Thread(target=time.sleep, args=(1,)).start()",
+            "import threading, time\nfor _ in range(99): threading.Thread(target=time.sleep, args=(60,), daemon=True).start()",
             ("40 processes and threads", "limits.processes"),
         ),
         ("held = bytearray(2**30)\nfor at in range(0, 2**30, 4096): held[at] = 1", ("0.3 GiB", "limits.memory_gb")),
@@ -202,7 +202,7 @@ psutil.Process().memory_full_info(), psutil.cpu_percent()
 @pytest.mark.parametrize("level", FIRST)
 def test_ordinary_libraries_miss_nothing(tmp_path: Path, level: Level) -> None:
     """Locks, databases, mapped and temporary files, copies, pipes, seals, threads, limits."""
-    run = train(tmp_path, level, ORDINARY + FIT, budget_seconds=20, startup_seconds=20)
+    run = train(tmp_path, level, ORDINARY + FIT)
     assert run.status == "finished", run.error
 
 

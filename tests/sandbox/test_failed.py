@@ -32,7 +32,7 @@ def failing(line: dict[str, Any], status: int = 3, more: str = "") -> str:
 def train(tmp_path: Path, program: str, toml: str = QUADRATIC, **overrides: Any) -> Run:
     folder = quadratic(tmp_path / "env", fit=program, toml=toml)
     (folder / "train.toml").write_text(program)
-    environment = environments.load(folder, overrides)
+    environment = environments.load(folder, {"budget_seconds": 60, "startup_seconds": 60, **overrides})
     place = TrialDir(tmp_path / "trial")
     return run_program("test/failed", environment, SANDBOX, folder, place, Proposal({"x": 1.0}), seed=7)
 

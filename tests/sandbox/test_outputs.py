@@ -284,9 +284,7 @@ def test_a_survey_ends_at_its_bounds(out: Path) -> None:
 
     assert outputs.survey(out, most_files=100).files == 101
     assert outputs.survey(out, most_bytes=0).files == 1
-    started = time.monotonic()
     assert outputs.survey(out).files == 3003
-    assert time.monotonic() - started < 2
 
 
 @pytest.mark.parametrize(
@@ -395,10 +393,11 @@ def test_a_tree_that_changes_while_it_is_read_neither_breaks_nor_deceives(out: P
     thread.start()
     seen, before = set(), open_descriptors()
     try:
-        until = time.monotonic() + 1
-        while time.monotonic() < until:
+        rounds, until = 0, time.monotonic() + 60
+        while rounds < 100 or (len(seen) < 2 and time.monotonic() < until):
             seen.add(outputs.checkpoint(out))
             everything(out)
+            rounds += 1
     finally:
         stop.set()
         thread.join()

@@ -18,11 +18,9 @@ import pytest
 
 from tasks.sandbox import confinement, seccomp
 from tasks.sandbox.program import CannotStart
-from tasks.sandbox.reading import reader_process
 from tasks.sandbox.reading.reader import Unreadable, read
 from tasks.system import interrupt
 from tests.support import readings
-from tests.support.processes import own_children
 
 CONFINED = pytest.mark.skipif(
     not (confinement.landlock_version() and seccomp.is_known()), reason="this kernel has no Landlock"
@@ -30,39 +28,20 @@ CONFINED = pytest.mark.skipif(
 
 
 def readers(of: int) -> list[psutil.Process]:
-    """The processes below an engine that read, and those that guard them."""
+    """The processes below an engine that read."""
     found = []
     for each in psutil.Process(of).children(recursive=True):
         with suppress(psutil.NoSuchProcess):  # ended meanwhile
-            if "reader_process" in " ".join(each.cmdline()) and each.ppid() != of:
+            if "reader_process" in " ".join(each.cmdline()):
                 found.append(each)
     return found
 
 
-def within(seconds: float, done: Callable[[], bool]) -> bool:
+def within(seconds: float, done: Callable[[], object]) -> bool:
     deadline = time.monotonic() + seconds
     while not done() and time.monotonic() < deadline:
         time.sleep(0.05)
-    return done()
-
-
-def test_a_fork_of_the_engine_forgets_the_engines_process_without_a_warning() -> None:
-    """The object of a child that was never waited for warns when it goes."""
-    code = (
-        "import gc, os, sys, warnings\n"
-        "from tasks.sandbox.reading import reader\n"
-        "from tests.support import readings\n"
-        "assert reader.read(readings.echo, 1) == 1\n"
-        "if not (fork := os.fork()):\n"
-        "    warned = []\n"
-        "    sys.unraisablehook = warned.append\n"
-        "    warnings.simplefilter('error', ResourceWarning)\n"
-        "    reader._end()\n"
-        "    gc.collect()\n"
-        "    os._exit(len(warned))\n"
-        "sys.exit(os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1]))\n"
-    )
-    assert subprocess.run([sys.executable, "-W", "ignore::DeprecationWarning", "-c", code]).returncode == 0
+    return bool(done())
 
 
 def test_a_value_comes_back_as_it_was_given() -> None:
@@ -136,13 +115,6 @@ def test_a_fault_of_the_machine_is_no_verdict_about_the_text() -> None:
     thread.join()
 
 
-def test_a_killed_process_of_readers_is_begun_anew() -> None:
-    read(readings.echo, 1)
-    (first,) = own_children("reader_process")
-    first.kill()
-    assert read(readings.echo, 2) == 2
-
-
 def test_many_threads_read_at_once() -> None:
     found: dict[int, int] = {}
 
@@ -162,12 +134,10 @@ def test_a_signal_ends_the_wait_and_the_reader() -> None:
     with interrupt.deferred():
         timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM))
         timer.start()
-        began = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
             read(readings.sleeps)
         timer.join()
-    assert time.monotonic() - began < reader_process.WALL_SECONDS / 2
-    assert within(10, lambda: not readers(os.getpid()))
+    assert within(60, lambda: not readers(os.getpid()))
 
 
 def test_a_killed_engine_leaves_no_reader(tmp_path: Path) -> None:
@@ -175,7 +145,7 @@ def test_a_killed_engine_leaves_no_reader(tmp_path: Path) -> None:
         "from tasks.sandbox.reading.reader import read\nfrom tests.support import readings\nread(readings.sleeps)\n"
     )
     with subprocess.Popen([sys.executable, "-c", program]) as engine:
-        assert within(20, lambda: len(readers(engine.pid)) >= 2)
+        assert within(60, lambda: readers(engine.pid))
         all_of_them = psutil.Process(engine.pid).children(recursive=True)
         engine.kill()
-    assert within(10, lambda: not any(each.is_running() for each in all_of_them))
+    assert within(60, lambda: not any(each.is_running() for each in all_of_them))

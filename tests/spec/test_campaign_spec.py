@@ -206,11 +206,11 @@ def test_the_command_line_is_laid_over_the_file(tmp_path: Path) -> None:
 
 def test_an_option_of_a_plug_in_leaves_the_others_of_its_table_as_they_are(tmp_path: Path) -> None:
     (tmp_path / "night.toml").write_text(
-        'environment = "cartpole"\n[advanced.options]\npoints = 5\n[advanced.slurm_options]\npartition = "gpu"\n'
+        'environment = "cartpole"\n[advanced.options]\npoints = 5\n[advanced.cancel_options]\nfraction = 0.5\n'
     )
-    found = foreground.stated(str(tmp_path / "night.toml"), trust=True, settings=["slurm.minutes=60", "rule.most=3"])
+    found = foreground.stated(str(tmp_path / "night.toml"), trust=True, settings=["cancel.least=0.2", "rule.most=3"])
     assert found["advanced"] == {
-        "options": {"points": 5}, "slurm_options": {"partition": "gpu", "minutes": 60}, "rule_options": {"most": 3},
+        "options": {"points": 5}, "cancel_options": {"fraction": 0.5, "least": 0.2}, "rule_options": {"most": 3},
     }  # fmt: skip
 
 

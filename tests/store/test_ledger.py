@@ -29,6 +29,7 @@ from tests.support.toy import FIT, JUDGE, quadratic
 
 
 def write(place: TrialDir, trial: Trial) -> None:
+    write_atomic(place.proposal, workspace.PROPOSAL.dump_json(trial.proposal).decode())
     write_atomic(place.trial, workspace.TRIAL.dump_json(trial, indent=2).decode())
 
 
@@ -225,7 +226,7 @@ def test_a_frozen_file_that_was_changed_is_refused(tmp_path: Path, file: str) ->
     ledger = created(tmp_path)
     with (ledger.path / file).open("a") as opened:
         opened.write("# changed\n")
-    with pytest.raises(Refused, match=r"frozen files .*changed"):
+    with pytest.raises(Refused, match="frozen files"):
         Ledger.open("n").verify()
 
 
@@ -281,6 +282,7 @@ def test_history_has_each_trial_once_in_its_last_decided_attempt_in_the_order_of
 def test_another_attempt_has_keys_seeds_and_directories_of_its_own_and_no_certificate_has(tmp_path: Path) -> None:
     ledger = created(tmp_path)
     first, before = ledger.key(7), ledger.place(7, "run-2")
+    write_atomic(ledger.place(7).proposal, "{}")
     proofs = [ledger.key(7, part) for part in ("certificate-1-champion-1", "ablation-2")]
     attempts.begin(ledger.trials, 7)
     assert (ledger.attempt(7), ledger.attempt(6)) == (2, 1)

@@ -255,20 +255,16 @@ def test_a_repository_around_the_campaign_is_not_touched(tmp_path: Path, reposit
     assert git(tmp_path, "status", "--porcelain", "--untracked-files=no") == ""
 
 
-def test_a_repository_that_is_broken_is_not_mistaken_for_the_one_around_it(tmp_path: Path) -> None:
+def test_a_repository_whose_making_was_killed_is_completed_and_not_mistaken_for_one_around_it(
+    tmp_path: Path, repository: Path
+) -> None:
     subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
-    (tmp_path / "lineage.git").mkdir()
-    with pytest.raises(OSError, match=r"lineage.git: .*not a git repository"):
-        lineage.commit(tmp_path / "lineage.git", place_of(tmp_path, 0), two_trials()[0], PROGRAM)
-    assert git(tmp_path, "for-each-ref") == ""
-
-
-def test_a_repository_whose_making_was_killed_is_made_again(tmp_path: Path, repository: Path) -> None:
-    half_made = repository.with_name("lineage.git.new")
-    (half_made / "refs").mkdir(parents=True)
-    (half_made / "config.lock").touch()
+    (repository / "refs").mkdir(parents=True)
+    (repository / "config.lock").touch()
+    lineage.unlock(repository)
     commits, _ = commits_of_a_night(tmp_path, repository)
     assert lineage.commits(repository) == dict(enumerate(commits))
+    assert git(tmp_path, "for-each-ref") == ""
 
 
 def test_a_lock_that_a_killed_git_left_is_removed_by_the_next_life(tmp_path: Path, repository: Path) -> None:
@@ -278,35 +274,6 @@ def test_a_lock_that_a_killed_git_left_is_removed_by_the_next_life(tmp_path: Pat
         lineage.crown(repository, 0)
     lineage.unlock(repository)
     lineage.crown(repository, 0)
-
-
-def test_a_packed_repository_holds_the_same_in_a_few_files_and_takes_more(tmp_path: Path, repository: Path) -> None:
-    trials = two_trials()
-    commits = {t.number: lineage.commit(repository, place_of(tmp_path, t.number), t, PROGRAM) for t in trials}
-    patch, loose = lineage.patch(repository, 1), files_of(repository)
-
-    lineage.pack(repository)
-    assert files_of(repository) == loose, "so few are left as they are"
-    lineage.pack(repository, loose=1)
-
-    assert files_of(repository) < loose / 2
-    assert (lineage.commits(repository), lineage.patch(repository, 1)) == (commits, patch)
-    third = dataclasses.replace(trials[1], number=2, order=2)
-    commits[2] = lineage.commit(repository, place_of(tmp_path, 2), third, PROGRAM)
-    lineage.crown(repository, 2)
-    lineage.pack(repository, loose=1)
-    assert lineage.commits(repository) == commits
-    assert git(repository, "rev-parse", "champion").strip() == commits[2]
-    assert git(repository, "fsck", "--no-progress") == ""
-
-
-def files_of(repository: Path) -> int:
-    return sum(path.is_file() for path in repository.rglob("*"))
-
-
-def test_where_there_is_no_repository_there_is_nothing_to_pack(repository: Path) -> None:
-    lineage.pack(repository)
-    assert not repository.exists()
 
 
 def test_where_there_is_no_repository_there_is_nothing_to_unlock(repository: Path) -> None:

@@ -14,11 +14,11 @@ from environments.score import Score
 from tasks import propose
 from tasks.certifying.certificate import Certificate, Fresh, conclude
 from tasks.decide import weigh
-from tasks.deciding.values import JudgedTrial, Weighed
+from tasks.deciding.values import JudgedTrial, RuleAnswer
 from tasks.proposing.brief import Brief
 from tasks.rules.greedy import Greedy
 from tasks.store.seeds import derive
-from tasks.trial import Due, History, Level, Params, Proposal, Rerun, Run, Trial, Verdict, VerdictKind, best
+from tasks.trial import EarlyStop, History, Level, Params, Proposal, Rerun, Run, Trial, Verdict, VerdictKind, best
 
 
 def scored(value: float | None, higher_is_better: bool = True, seed: int = 0, error: float | None = 2.0) -> Score:
@@ -34,7 +34,7 @@ def tried(
     params: Params | None = None,
     kind: VerdictKind | None = None,
     level: Level | None = "provisional",
-    due: Due | None = None,
+    due: EarlyStop | None = None,
     reported: float | None = None,
     reruns: Sequence[tuple[int, float]] = (),
     higher_is_better: bool = True,
@@ -60,7 +60,7 @@ def tried(
         kind, reason = "keep", "the baseline"
     elif kind is None:
         weighed = Greedy().weigh(history, JudgedTrial(number, proposal, runs, score))
-        assert isinstance(weighed, Weighed)
+        assert isinstance(weighed, RuleAnswer)
         kind, reason = "keep" if weighed.better else "discard", weighed.words
     assert kind is not None
     again = tuple(
@@ -113,7 +113,7 @@ def search(count: int, seed: int = 1, gain: float = 130.0, cancels: bool = True,
         value = sign * (80 + gain * min(index / (0.6 * count), 1) * draws.random() + draws.gauss(0, 14))
         fate, spared = draws.random(), draws.random() < 0.1
         params: Params = {"lr": 10 ** draws.uniform(-5, -2), "layers": draws.choice([1, 2, 3])}
-        due = Due(0.4, "31 at 40% of its budget, where the champion's progress was 60", spared)
+        due = EarlyStop(0.4, "31 at 40% of its budget, where the champion's progress was 60", spared)
         if cancels and fate < 0.3:
             values = (value - sign * 30,) if spared else (None,)
             kind: VerdictKind = "discard" if spared else "cancelled"

@@ -8,7 +8,6 @@ import platform
 import pwd
 import secrets
 import shutil
-import signal
 import subprocess
 import tempfile
 import time
@@ -20,7 +19,7 @@ import pytest
 
 from tests.support.servers import free_port
 
-NEEDED = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol")
+NEEDED = ("munged", "slurmctld", "slurmd", "srun", "squeue")
 INSTALL = "apt-get install --no-install-recommends slurm-wlm munge"
 START_SECONDS = 60.0
 # Processes of a job are found by their parents, so neither cgroups nor root are needed.
@@ -47,14 +46,9 @@ ReturnToService=2
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 SchedulerParameters=sched_interval=1,bf_interval=1,sched_min_interval=0
-PreemptType=preempt/partition_prio
-PreemptMode=REQUEUE
 KillWait=10
-SlurmdTimeout=300
-JobRequeue=1
 NodeName={host} NodeAddr=127.0.0.1 CPUs={cores} RealMemory=4000 State=UNKNOWN
-PartitionName=night Nodes={host} Default=YES MaxTime=INFINITE State=UP PriorityTier=1
-PartitionName=urgent Nodes={host} MaxTime=INFINITE State=UP PriorityTier=2 PreemptMode=OFF
+PartitionName=night Nodes={host} Default=YES MaxTime=INFINITE State=UP
 """
 
 
@@ -73,12 +67,9 @@ class Cluster:
         with (self.folder / f"{name}.log").open("ab") as log:
             self.daemons[name] = subprocess.Popen([shutil.which(name) or name, *arguments], stdout=log, stderr=log)
 
-    def start_slurmd(self) -> None:
-        self.start("slurmd", "-D", "-N", platform.node().partition(".")[0])
-
-    def end(self, name: str, number: signal.Signals = signal.SIGTERM) -> None:
+    def end(self, name: str) -> None:
         process = self.daemons.pop(name)
-        process.send_signal(number)
+        process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(20)
         process.kill()
@@ -121,7 +112,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
             made.start("munged", "--foreground", "--force", *stated)
             _until(lambda: (made.folder / "munge/socket").exists(), made)
             made.start("slurmctld", "-D")
-            made.start_slurmd()
+            made.start("slurmd", "-D", "-N", host)
             _until(lambda: _answers("sinfo", "-h", "-t", "idle", "-o", "%n"), made)
             yield made
         finally:

@@ -28,7 +28,7 @@ from tasks.tracking.outbox import Outbox
 from tasks.tracking.receipts import unsent, waiting
 from tasks.tracking.registry import model_name
 from tasks.tracking.trial_run import trial_scalars, trial_tags, trial_times
-from tasks.trial import Due, History, Rerun, Run, Trial, Verdict
+from tasks.trial import EarlyStop, History, Rerun, Run, Trial, Verdict
 from tests.support.champions import filed
 from tests.support.fake_tracker import Shelf, night, notes, outbox_of
 from tests.support.ledgers import created
@@ -215,7 +215,7 @@ def test_a_trial_ends_with_its_last_run(campaign: CampaignRecord) -> None:
 
 def spared(trial: Trial, carried_out: bool = False) -> Trial:
     (run,) = trial.runs
-    due = Due(0.4, "below what the champion had after 40 % of its time", spared=not carried_out)
+    due = EarlyStop(0.4, "below what the champion had after 40 % of its time", spared=not carried_out)
     return replace(trial, runs=(replace(run, due=due),))
 
 

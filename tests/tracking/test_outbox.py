@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -165,6 +166,19 @@ def test_a_trial_that_was_decided_anew_is_sent_anew(ledger: Ledger) -> None:
     outbox.add(changed)
     outbox.drain()
     assert shelf.sent == [0, 0]
+
+
+def test_a_trial_that_was_run_again_is_sent_and_counts_once(ledger: Ledger) -> None:
+    shelf = Shelf()
+    history = night(ledger, outbox_of(ledger, shelf), shelf)
+    outbox = outbox_of(ledger, shelf, history)
+    ledger.place(1, attempt=2).workspace.mkdir(parents=True)
+    newest = replace(history[1], attempt=2, order=len(history))
+    write_atomic(ledger.place_of(newest).trial, workspace.TRIAL.dump_json(newest).decode())
+    outbox.add(newest)
+    outbox.close("finished")
+    assert shelf.sent == [0, 1, 2, 3, 1] and shelf.progress[-1] == (1, len(history))
+    assert shelf.shown[0] == len(history)
 
 
 def test_a_campaign_whose_tracker_is_down_ends_all_the_same(ledger: Ledger) -> None:

@@ -19,7 +19,7 @@ from flows.views import curves
 from flows.views.curves import CurveFile, CurvePoint, TrainingCurve, value_at
 from flows.views.follow import CampaignWatch, Follower
 from flows.views.live_model import Certifying, UnderWay, campaign_progress, run_seconds, runs_of_a_trial
-from tasks.machine import slot_locks
+from tasks.machine import slots as machine_slots
 from tasks.machine.slots import Slots
 from tasks.record import reconcile, record
 from tasks.store import approval, workspace
@@ -27,7 +27,7 @@ from tasks.store.campaign_lock import CampaignLock
 from tasks.store.ledger import Ledger
 from tasks.system.commands import identity
 from tasks.system.files import write_atomic
-from tasks.trial import Due, History, Proposal, Usage
+from tasks.trial import EarlyStop, History, Proposal, Usage
 from tests.support.histories import tried
 from tests.support.ledgers import created
 from tests.support.terminals import terminal
@@ -235,7 +235,7 @@ def test_a_fresh_run_takes_as_long_as_a_run_that_nobody_cancelled(tmp_path: Path
     environment = created(tmp_path).environment
     history: History = (tried((), 1.0, 1.1, 1.2, wall=60.0),)
     for _ in range(3):
-        history += (tried(history, None, kind="cancelled", due=Due(0.4, "slow"), wall=5.0),)
+        history += (tried(history, None, kind="cancelled", due=EarlyStop(0.4, "slow"), wall=5.0),)
     spec = {"trials": 1, "hours": 1.0, "rule": "certify", "replicates": 1}
     made = campaign_progress(spec, environment, history, 80.0, 0.0, 2e9, Certifying(0, 1, 4, 0.0))
     assert run_seconds(()) is None and run_seconds(history) == 5.0
@@ -428,7 +428,7 @@ def test_a_trial_waits_for_a_slot_until_it_has_one(tmp_path: Path) -> None:
 
 
 def test_who_holds_each_slot_is_read_from_its_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slot_locks, "folder", lambda: tmp_path / "locks")
+    monkeypatch.setattr(machine_slots, "locks_folder", lambda: tmp_path / "locks")
     ledger = campaign(tmp_path)
     propose(ledger, 0)
     slots = Slots(tmp_path, cpu_slots=3, folder=tmp_path / "locks")
@@ -437,10 +437,9 @@ def test_who_holds_each_slot_is_read_from_its_locks(tmp_path: Path, monkeypatch:
     with subprocess.Popen(["sleep", "60"]) as other, CampaignLock(ledger), slots.hold() as held:
         ledger.event("slots", locks=slots.locks)
         ledger.event("slot", number=0, slot=held.name)
-        stranger = {"pid": other.pid, "started": identity(other.pid)}
-        (tmp_path / "locks" / f"{slots.locks['cpu-1'][0]}.lock").write_text(json.dumps(stranger))
-        dead = {"pid": other.pid, "started": "another boot"}
-        (tmp_path / "locks" / f"{slots.locks['cpu-2'][0]}.lock").write_text(json.dumps(dead))
+        stranger, dead = f"{other.pid} {identity(other.pid)}", f"{other.pid} another boot"
+        (tmp_path / "locks" / f"{slots.locks['cpu-1'][0]}.holder").write_text(stranger)
+        (tmp_path / "locks" / f"{slots.locks['cpu-2'][0]}.holder").write_text(dead)
         states = {one.name: one.holder for one in Follower(ledger).look(time.time()).slots}
         other.kill()
     assert states == {"cpu-0": "trial 0", "cpu-1": f"process {other.pid} (sleep)", "cpu-2": ""}
@@ -474,8 +473,7 @@ def test_a_proposal_that_waits_for_approval_says_until_when(tmp_path: Path) -> N
     ledger = campaign(tmp_path)
     propose(ledger, 0)
     decide(ledger, 3.0)
-    place = propose(ledger, 1)
-    approval.ask(place, approval.ApprovalRequest(since=1e9, until=2e9))
+    approval.park(propose(ledger, 1), approval.Parked(1, Proposal({"x": 1.0}), until=2e9))
     scene = Follower(ledger).look(1.5e9)
     assert (scene.waiting, scene.answer_by, scene.trial) == ((1,), 2e9, None)
 
@@ -484,7 +482,7 @@ def test_a_campaign_only_waits_where_nothing_else_of_it_goes_on(tmp_path: Path) 
     ledger = campaign(tmp_path)
     propose(ledger, 0)
     decide(ledger, 3.0)
-    approval.ask(propose(ledger, 1), approval.ApprovalRequest(since=1e9, until=2e9))
+    approval.park(propose(ledger, 1), approval.Parked(1, Proposal({"x": 1.0}), until=2e9))
     seen = Follower(ledger).look(1.5e9)
     assert (seen.unapproved, seen.waits_for_a_slot) == ((1,), False)
     for number in (2, 3):

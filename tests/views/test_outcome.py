@@ -24,7 +24,7 @@ from tasks.numbers import number, probability
 from tasks.store import workspace
 from tasks.store.ledger import Ledger
 from tasks.system.files import write_atomic
-from tasks.trial import Due, History
+from tasks.trial import EarlyStop, History
 from tests.support.histories import certified, scored, search, tried
 from tests.support.ledgers import created
 from tests.support.terminals import printed
@@ -111,9 +111,6 @@ def test_a_certificate_in_groups_says_how_many_runs_there_might_have_been_and_wh
     assert "3 v 3 + 3 runs of at most 6 v 6" in said
     assert "1 of 3 runs of the champion collapsed, of the baseline 0 of 3" in said
     assert "the same questions, for which alone it holds" in said
-    assert "machines" in outcome(replace(one, runs=tuple(
-        replace(fresh, run=replace(fresh.run, machine=str(n % 2))) for n, fresh in enumerate(one.runs)
-    )))  # fmt: skip
     assert one.mean("baseline") == pytest.approx((3 * 83 + 82 + 85 + 84) / 6)
 
 
@@ -256,7 +253,7 @@ def test_a_certificate_in_a_status_is_whole_and_its_gain_is_positive_where_it_is
 
 def test_what_was_cancelled_is_counted_with_what_it_may_have_cost(tmp_path: Path) -> None:
     history = up()
-    ends = Due(0.4, "too slow"), Due(0.4, "too slow", spared=True)
+    ends = EarlyStop(0.4, "too slow"), EarlyStop(0.4, "too slow", spared=True)
     history += (tried(history, None, kind="cancelled", due=ends[0], reported=30.0),)
     history += (tried(history, 60.0, kind="discard", due=ends[1]),)
     history += (tried(history, 260.0, kind="keep", due=ends[1]),)
@@ -381,7 +378,7 @@ def test_what_was_cancelled_is_said_in_a_line(due: int, spared: int, kept: int, 
 
 def test_a_cancelled_trial_and_one_that_was_run_again_say_so_in_their_lines() -> None:
     history = up()
-    history += (tried(history, None, kind="cancelled", due=Due(0.4, "31 at 40% of its budget"), reported=31.0),)
+    history += (tried(history, None, kind="cancelled", due=EarlyStop(0.4, "31 at 40% of its budget"), reported=31.0),)
     again = [(4, 210.0), (2, 190.0), (4, 205.0)]
     history += (tried(history, 230.0, kind="keep", level="confirmed", reruns=again),)
     shown = [terminal.trial_line(trial, history).plain for trial in history]

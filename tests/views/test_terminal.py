@@ -352,14 +352,14 @@ def test_what_is_not_printable_is_written_out() -> None:
     assert terminal.clean(" two\r\nlines\tand  more ") == "two lines and more"
 
 
-NO_MONEY = {"usd": None, "unknown": None, "gpu_hours": 0.0, "next": None, "month": {"words": ""}}
+NO_MONEY = {"usd": None, "unknown": None, "gpu_hours": 0.0, "calls": 0, "next": None}
 
 
 def document(count: int = 3, params: Params | None = None, **more: Any) -> dict[str, Any]:
     """A status document of a campaign with so many trials, each better than the last."""
     trials = [
         {
-            "trial": number, "attempt": 1, "verdict": "crash" if number == 2 else "keep", "comparable": True, "was": [], "level": None,
+            "trial": number, "attempt": 1, "verdict": "crash" if number == 2 else "keep", "comparable": True, "level": None,
             "score": None if number == 2 else 10.0 * number, "se": 1.5, "n": 3, "seconds": 5.0,
             "params": {**PARAMS, "epochs": number, **(params or {})} if number else PARAMS,
             "description": EVIL, "reason": EVIL, "proposer": "test", "runs": 1 if number else 3, "reruns": [],

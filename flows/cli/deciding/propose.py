@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 from environments.plugins import Refused
@@ -10,11 +9,10 @@ from flows.cli.arguments import parse_params, placed, read_diff
 from flows.views import terminal
 from tasks.editing.edits import patched
 from tasks.proposing.validation import originals
-from tasks.store import approval, campaign_lock, inbox
-from tasks.store.approval import ApprovalAnswer, Parked
+from tasks.store import approval, inbox
 from tasks.store.inbox import InboxProposal
 from tasks.store.ledger import Ledger
-from tasks.trial import best
+from tasks.trial import History, best
 
 
 def propose(campaign: str, params: str, diff: Path | None, base: int | None, rationale: str, as_json: bool) -> int:
@@ -27,25 +25,25 @@ def propose(campaign: str, params: str, diff: Path | None, base: int | None, rat
         Refused: it cannot be tried as it is.
     """
     ledger = Ledger.open(campaign)
-    champion = best(ledger.history())
-    values = parse_params(params, "--params")
+    history = ledger.history()
+    champion, values = best(history), parse_params(params, "--params")
     if not values and diff is None:
         raise Refused("a proposal needs --params, --diff or both: say what is to be different")
     if base is not None and diff is None:
         raise Refused(f"--base {base}: it names the trial that --diff applies to: give --diff too, or leave it out")
     start = champion.proposal.params if champion else ledger.environment.defaults
     tunable = {name: value for name, value in start.items() if name in ledger.environment.space}
-    complete = ledger.environment.complete({**tunable, **values})
-    if diff and base is None and champion:
-        base = champion.number  # it may be another one when the proposal is tried
-    files = _files(ledger, diff, base) if diff else None
-    name = inbox.add(ledger.path, InboxProposal(values, files, rationale, base=base))
+    complete, files = ledger.environment.complete({**tunable, **values}), None
+    if diff:
+        # Stored with it, since the champion may be another one when the proposal is tried.
+        base = base if base is not None else champion.number if champion else 0
+        files = _files(ledger, history, diff, base)
+    name = inbox.add(ledger.path, InboxProposal(values, files, rationale, base))
     ledger.event("idea", inbox=name, rationale=rationale)
     if as_json:
         terminal.print_json({"campaign": campaign, "inbox": name, "params": complete})
     else:
-        when = "next" if campaign_lock.is_running(ledger) else "first when the campaign is resumed"
-        print(f"{campaign}: proposal {name} is in the inbox; it is tried {when}")
+        print(f"{campaign}: proposal {name} is in the inbox; it is tried next")
     return 0
 
 
@@ -59,43 +57,29 @@ def say(campaign: str, number: int | None, approved: bool, comment: str, as_json
         Refused: it is not pending.
     """
     ledger = Ledger.open(campaign)
-    trial = _pending(ledger, number).number
-    answer = ApprovalAnswer(approved, "terminal", comment, time.time())
-    if not approval.answer(ledger.place(trial), answer):
-        raise Refused(f"trial {trial} of {campaign} was answered a moment ago: see nightshift status")
-    ledger.event("answer", trial=trial, approved=approved, by="terminal", comment=comment)
+    parked = {one.number: one for one in approval.parked(ledger.trials)}
+    pending = [one.number for one in parked.values() if one.state == "waiting"]
+    number = pending[0] if number is None and len(pending) == 1 else number
+    if number is None or number not in parked:
+        raise Refused(f"name a pending trial of {campaign}; pending: {', '.join(map(str, pending)) or 'none'}")
+    if not approval.answer(ledger, number, approved, comment, by="terminal"):
+        words = approval.read(ledger.place(number)).words
+        raise Refused(f"trial {number} of {campaign} is not pending any more: {words}")
     word = "approved" if approved else "rejected"
-    later = "" if campaign_lock.is_running(ledger) or not approved else "; it runs first when the campaign is resumed"
     if as_json:
-        terminal.print_json({"campaign": campaign, "trial": trial, "answer": word})
+        terminal.print_json({"campaign": campaign, "trial": number, "answer": word})
     else:
-        print(f"{campaign}: trial {trial} is {word}{later}")
+        print(f"{campaign}: trial {number} is {word}")
     return 0
 
 
-def _pending(ledger: Ledger, number: int | None) -> Parked:
-    """The pending proposal with that number, or the only one."""
-    parked = {proposal.number: proposal for proposal in approval.parked(ledger.trials)}
-    pending = {key: proposal for key, proposal in parked.items() if proposal.state == "waiting"}
-    name = ledger.campaign.name
-    if number is None and len(pending) == 1:
-        return next(iter(pending.values()))
-    if number in pending:
-        return pending[number]
-    if number in parked:
-        raise Refused(f"trial {number} of {name} is not pending any more: {parked[number].words}")
-    raise Refused(f"name a pending trial of {name}; pending: {', '.join(map(str, pending)) or 'none'}")
-
-
-def _files(ledger: Ledger, diff: Path, base: int | None) -> dict[str, str]:
-    """The editable files after the diff."""
-    text = read_diff(diff, "--diff")
-    history = ledger.history()
-    start = best(history) if base is None else next((t for t in history if t.number == base), None)
-    if base is not None and start is None:
+def _files(ledger: Ledger, history: History, diff: Path, base: int) -> dict[str, str]:
+    """The editable files of a trial after the diff."""
+    start = {trial.number: trial for trial in history}.get(base)
+    if start is None and base:
         raise Refused(f"--base {base}: campaign {ledger.campaign.name!r} has no such trial")
     program = originals(ledger.environment, ledger.program)
     if start and start.proposal.edit:
         program = patched(program, start.proposal.edit)
-    of = f"trial {start.number}'s program" if start else "the baseline"
-    return patched(program, placed(text, f"--diff {diff}, applied to {of}", program, ledger.environment.editable))
+    what = f"--diff {diff}, applied to trial {base}'s program"
+    return patched(program, placed(read_diff(diff, "--diff"), what, program, ledger.environment.editable))

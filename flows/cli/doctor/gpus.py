@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from flows.cli.doctor.machine import Check, gib
-from tasks.machine import slot_locks
 from tasks.machine.gpus import COMMAND, GIB, Gpu, GpuProcess, ask_gpus, ask_holders, can_be_asked, known
-from tasks.machine.slots import cpu_prefix
+from tasks.machine.slots import cpu_prefix, describe, locks_folder, noted
 from tasks.system import orphans
 from tasks.system.commands import Unanswered, command_of
 
@@ -46,39 +44,23 @@ def judged(listed: list[Gpu], holders: list[GpuProcess], words: list[str]) -> Ch
 def slots(home: Path) -> Check:
     """Slots that are held: GPU slots of this machine, and CPU slots of this home."""
     facts: list[str] = []
-    remedies: list[str] = []
     details: list[dict[str, object]] = []
-    for lock in sorted(slot_locks.folder().glob("*.lock")):
-        prefix = cpu_prefix(home)
-        if not lock.stem.startswith((prefix, "gpu-")):
+    prefix = cpu_prefix(home)
+    for note in sorted(locks_folder().glob("*.holder")):
+        if not note.stem.startswith((prefix, "gpu-")):
             continue
-        name = lock.stem.replace(prefix, "cpu-")
-        held = slot_locks.is_held(lock)
-        left = [] if held else _left(lock.with_suffix(".fence"))
-        holder = slot_locks.noted(lock) if held else None
-        details.append({"name": name, "held_by": holder and holder.pid, "left": left})
-        if held:
-            facts.append(f"{name} is held by {slot_locks.describe(lock)}")
+        name, engine = note.stem.replace(prefix, "cpu-"), noted(note)
+        is_held = orphans.is_alive(engine)
+        left = [] if is_held else [process.pid for process in orphans.left_by(engine)]
+        details.append({"name": name, "held_by": int(engine.split()[0]) if is_held else None, "left": left})
+        if is_held:
+            facts.append(f"{name} is held by {describe(engine)}")
         elif left:
-            facts.append(f"{name} is free, but still used by {', '.join(map(_called, left))}")
-            remedies.append("the next training ends processes of earlier trials; end the others yourself")
+            used_by = ", ".join(f"process {pid} ({command_of(pid) or 'a program'})" for pid in left)
+            facts.append(f"{name} is free, but still used by {used_by}, of an engine that was killed")
     fact = "; ".join(facts) or "none is held"
-    return Check("slots", "note" if remedies else "ok", fact, "".join(remedies[:1]), {"slots": details})
-
-
-def _left(fence: Path) -> list[int]:
-    """Processes that have the fence of a free lock open."""
-    if not fence.exists():
-        return []
-    descriptor = slot_locks.open_fence(fence)
-    try:
-        return [process.pid for process in orphans.having_open(descriptor)]
-    finally:
-        os.close(descriptor)
-
-
-def _called(pid: int) -> str:
-    return f"process {pid} ({command_of(pid) or 'a program'})"
+    remedy = "the next training there ends them" if any(one["left"] for one in details) else ""
+    return Check("slots", "note" if remedy else "ok", fact, remedy, {"slots": details})
 
 
 def _described(gpu: Gpu, holders: list[GpuProcess]) -> str:

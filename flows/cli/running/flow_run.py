@@ -11,7 +11,6 @@ from typing import Any
 import httpx
 from rich.console import Console
 
-from flows.cli.running import libraries
 from flows.cli.seeing.status import print_status
 from flows.server import server_process
 from flows.views import terminal
@@ -41,8 +40,7 @@ def run_and_show(flow: Any, parameters: dict[str, Any], api: str | None, as_json
     console = terminal.console(as_json)
     try:
         with CampaignWatch(name, console), ExitStack() as server:
-            with libraries.loaded_meanwhile(tracking=parameters.get("tracking") != "off"):
-                url = server.enter_context(server_process.prefect_server(api, home()))
+            url = server.enter_context(server_process.prefect_server(api, home()))
             console.print(f"Prefect: {url.removesuffix('/api')}{_login(url)}", style="dim")
             run_flow(flow, parameters, url, console)
     except KeyboardInterrupt:

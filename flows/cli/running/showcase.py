@@ -33,7 +33,7 @@ from tasks.sandbox.isolation import Isolation, choose
 from tasks.store.ledger import Ledger, free_name
 from tasks.system import orphans
 from tasks.system.home import home
-from tasks.trial import History, before, best
+from tasks.trial import History, best, trials_before
 
 ENVIRONMENT = "showcase"
 KILL_IN = 3
@@ -199,9 +199,9 @@ def _conclude(ledger: Ledger, kill: Kill | None, left_out: tuple[str, ...], wher
 def features(status: dict[str, Any], history: History, kill: Kill | None, report: bool) -> dict[str, int | None]:
     """The number of the trial that shows a feature, None where it was not seen; 0 for those of the whole campaign."""
     shown: dict[str, int | None] = dict.fromkeys(FEATURES)
-    for trial in history[1:]:
-        earlier = best(before(history, trial))
-        edits = bool(trial.proposal.edit) and (earlier is None or trial.proposal.edit != earlier.proposal.edit)
+    for trial in (one for one in history if one.number > 0):
+        before = best(trials_before(history, trial))
+        edits = bool(trial.proposal.edit) and (before is None or trial.proposal.edit != before.proposal.edit)
         kept_edit = edits and trial.verdict.kind == "keep"
         shown["edit" if kept_edit else trial.verdict.kind] = trial.number
     shown["refused"] = next((one["trial"] for one in status["incidents"] if one["kind"] == "turned down"), None)

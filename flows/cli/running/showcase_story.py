@@ -14,7 +14,7 @@ from flows.views.terminal import binaries, clean, is_screen, put, short, trial_l
 from tasks.sandbox.isolation import Isolation
 from tasks.system import redact
 from tasks.system.home import is_checkout
-from tasks.trial import History, Trial, before, best
+from tasks.trial import History, Trial, best, trials_before
 
 WIDTH = 79
 DIFF_LINES = 16
@@ -64,8 +64,8 @@ def _shows(trial: Trial, history: History) -> tuple[str, str]:
             "An edit that behaves until its last report, then writes a score of its own and opens the judge's file. "
             "What a program writes is no score, and the judge lies outside of its sandbox."
         )
-    earlier = best(before(history, trial))
-    edits = trial.proposal.edit and (earlier is None or trial.proposal.edit != earlier.proposal.edit)
+    before = best(trials_before(history, trial))
+    edits = trial.proposal.edit and (before is None or trial.proposal.edit != before.proposal.edit)
     if kind == "keep" and edits:
         return "Code edit", "A change of the program, which is better: kept, as a commit with this diff."
     return {

@@ -86,24 +86,18 @@ class Stage:
 
         Raises:
             ChildProcessError: no process could be started.
-            SlotHeld: a process of somebody else uses the slots of this machine.
-            Refused: the month has too little money left.
         """
-        from flows.spending.outside import OutsideAccount
         from tasks.deciding.run_checks import plausible, plausible_beside
         from tasks.evaluate import judge_run
         from tasks.sandbox.program import CannotStart
         from tasks.train import run_program
 
         problem, sandbox, place = self.environment.at(planned.proposal.share), self.isolation, planned.place
-        account = OutsideAccount(home(), self.marker.partition("-")[0], self.marker)
         try:
-            account.check(problem)
-            with self.slots.hold(lambda reason: _print_aside(f"waiting: {reason}")) as slot, account.slot():
+            with self.slots.hold(lambda reason: _print_aside(f"waiting: {reason}")) as slot:
                 run = run_program(
                     self.marker, problem, sandbox, planned.program, place, planned.proposal, planned.seed, slot=slot
                 )  # fmt: skip
-                account.rented(run)
                 run = replace(run, dir=place.path.relative_to(self.root).as_posix())
                 run = plausible(problem, run, self.root)
                 run = plausible_beside(problem, (), planned.proposal, run, self.root, siblings)

@@ -38,10 +38,7 @@ def _briefly() -> Iterator[None]:
 
 @_briefly()
 def list_(*, json: Json = False) -> int:
-    from rich.text import Text
-
     from environments.plugins import Refused
-    from flows.spending.summary import this_month
     from flows.views import tables, terminal
     from flows.views.status import summary
     from tasks.store.ledger import Ledger, campaigns
@@ -60,8 +57,6 @@ def list_(*, json: Json = False) -> int:
     else:
         console = terminal.console()
         terminal.put(console, tables.campaigns_table(summaries, console))
-        if words := this_month(home())["words"]:
-            terminal.say(console, Text(f"all campaigns: {words}", "dim"))
     return int(damaged)
 
 

@@ -4,7 +4,7 @@
 
 A parser may need exponential time, all memory, or the whole stack for a text of a few kilobytes, and no Python code can
 end it. So nothing in the engine parses what others wrote: a plain function of ours does, in a process of its own that
-has read nothing before (tasks/sandbox/reading/reader_process.py). Its values are JSON in both directions.
+reads nothing else (tasks/sandbox/reading/reader_process.py). Its values are JSON in both directions.
 
 A verdict must not depend on how busy the machine is: processor time and memory decide. The wall limit is a last resort,
 and a fault of the machine.
@@ -12,37 +12,30 @@ and a fault of the machine.
 
 from __future__ import annotations
 
-import atexit
 import json
-import marshal
 import os
 import shutil
-import socket
+import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import IO, Any, ParamSpec, TypeVar, cast
 
 from tasks.sandbox import seccomp
 from tasks.sandbox.child_environment import passed_on
 from tasks.sandbox.confinement import SYSTEM, VisiblePaths, landlock, landlock_version
 from tasks.sandbox.program import CannotStart
-from tasks.sandbox.reading.reader_process import ANSWER_LIMIT, WALL_SECONDS
+from tasks.sandbox.reading.reader_process import CPU_SECONDS, MEMORY, NOT_CONFINED, OUT_OF_MEMORY
 from tasks.system import interrupt
 from tasks.system.clock import clock
 
 QUESTION_LIMIT = 16 * 2**20
 """Most bytes of the values of one call."""
+WALL_SECONDS = 60.0
 POLL_SECONDS = 0.05
-CHUNK = 2**20
-LATE_SECONDS = 15.0
-"""After the wall limit, until the process that keeps it counts as hanging."""
 ROOT = Path(__file__).parents[3]
 BEGIN = """\
 import sys
@@ -82,117 +75,70 @@ def read(function: Callable[P, T], *values: P.args, **none: P.kwargs) -> T:
         KeyboardInterrupt: a signal asks this process to end.
     """
     assert not none, "values are given by position"
-    name, question = f"{function.__module__}:{function.__name__}", json.dumps(values).encode()
+    question = json.dumps(values).encode()
     if len(question) > QUESTION_LIMIT:
         raise Unreadable(f"has more than {QUESTION_LIMIT // 2**20} MiB", stated=False)
-    # A second try: the processes may have been killed by somebody who does not know them.
-    heard = _ask(name, question)
-    if heard is None:
-        _forget()  # its folder may be gone, too
-        heard = _ask(name, question)
-    answer, end = heard or ({}, {"fault": "was being read when that was killed"})
-    if "fault" in end:
-        raise CannotStart(f"foreign text {end['fault']}")
-    told: dict[str, Any] = end or answer
-    if "made" in told:
-        return cast(T, told["made"])
-    raise Unreadable(told.get("refused") or told["limit"], stated="refused" in told)
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="nightshift-read-") as scratch,
+            tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as answered,
+        ):  # fmt: skip
+            asked.write(question)
+            asked.seek(0)
+            _check(_run(f"{function.__module__}:{function.__name__}", scratch, asked, answered))
+            answered.seek(0)
+            answer: dict[str, Any] = json.load(answered)
+    except OSError as fault:
+        raise CannotStart(f"cannot read foreign text: {fault}") from fault
+    if "made" in answer:
+        return cast(T, answer["made"])
+    raise Unreadable(answer.get("refused") or answer["limit"], stated="refused" in answer)
 
 
-def _ask(name: str, question: bytes) -> tuple[dict[str, Any], dict[str, str]] | None:
-    """The answer to one call, and how its process ended; None when its guard was killed."""
-    ours, theirs = socket.socketpair()
-    with ours:
-        with theirs:
-            _give(name, theirs)
-        ours.settimeout(POLL_SECONDS)
-        deadline = clock() + WALL_SECONDS + LATE_SECONDS
-        with suppress(ConnectionError):  # it ended before it had read everything; its guard says why
-            left = memoryview(question)
-            while left:
-                left = left[_done(partial(ours.send, left), deadline) :]
-            ours.shutdown(socket.SHUT_WR)
-        said = bytearray()
-        with suppress(ConnectionError):
-            while chunk := _done(partial(ours.recv, CHUNK), deadline):
-                said += chunk
-                if len(said) > 2 * ANSWER_LIMIT:
-                    raise CannotStart("the process that reads foreign text says more than it may")
-    answer, _, end = said.rpartition(b"\n")
-    if not (end.endswith(b"}") and b"\n" in said):
-        return None
-    how: dict[str, str] = json.loads(end)
-    return ({} if how else json.loads(answer or b"{}")), how  # that end may have cut the answer off
-
-
-def _done(step: Callable[[], T], deadline: float) -> T:
-    """A step on a socket, tried until it is done, the deadline has passed, or a signal asks to end."""
-    while True:
-        interrupt.check()
-        try:
-            return step()
-        except TimeoutError:
-            if clock() > deadline:
-                _forget()
-                raise CannotStart("the process that reads foreign text does not answer") from None
-
-
-@dataclass(frozen=True)
-class _Begun:
-    """The process that forks one for each call."""
-
-    by: int
-    """The pid of its engine: a fork of that must not use it."""
-    process: subprocess.Popen[bytes]
-    calls: socket.socket
-    folder: str
-    """Where readers have their own folders."""
-
-
-_lock = threading.Lock()
-_begun: _Begun | None = None
-
-
-def _give(name: str, connection: socket.socket) -> None:
-    """Hand a call's connection to the process that forks, begun anew if it has ended."""
-    global _begun
-    with _lock:
-        for _ in range(2):
-            if _begun is None or _begun.by != os.getpid() or _begun.process.poll() is not None:
-                _end()
-                _begun = _begin()
-            try:
-                socket.send_fds(_begun.calls, [name.encode()], [connection.fileno()])
-                return
-            except ConnectionError:
-                _end()
-    raise CannotStart("the process that reads foreign text ends at once")
-
-
-def _begin() -> _Begun:
-    folder = tempfile.mkdtemp(prefix="nightshift-read-")
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+def _run(name: str, scratch: str, asked: IO[bytes], answered: IO[bytes]) -> int:
+    """Run a function in a process of its own; its exit status."""
     git = shutil.which("git") or ""
-    plan = {"engine": os.getpid(), "git": git, "folder": folder, **_confined(git)}
-    with theirs:
-        try:
-            process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-B", "-c", BEGIN, str(ROOT), marshal.dumps(plan).hex()],
-                cwd="/",
-                env={**passed_on(), "PATH": os.defpath},
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-        except OSError as fault:
-            ours.close()
-            shutil.rmtree(folder)
-            raise CannotStart(f"cannot start the process that reads foreign text: {fault}") from fault
-    return _Begun(os.getpid(), process, ours, folder)
+    plan = {"function": name, "engine": os.getpid(), "scratch": scratch, **_confinement(git)}
+    path = os.pathsep.join([*([str(Path(git).parent)] if git else []), os.defpath])
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-B", "-c", BEGIN, str(ROOT), json.dumps(plan)],
+        cwd=scratch,
+        env={**passed_on(), "PATH": path, "TMPDIR": scratch},
+        stdin=asked,
+        stdout=answered,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    deadline = clock() + WALL_SECONDS
+    try:
+        while True:
+            interrupt.check()
+            with suppress(subprocess.TimeoutExpired):
+                return process.wait(POLL_SECONDS)
+            if clock() > deadline:
+                raise CannotStart(f"foreign text had too little of the processor to be read within {WALL_SECONDS:g} s")
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # with it a git that it has started
+        process.wait()
 
 
-def _confined(git: str) -> dict[str, Any]:
+def _check(status: int) -> None:
+    """Raise what the end of a reader means, unless it has answered."""
+    if status == -signal.SIGKILL:
+        raise CannotStart("foreign text was being read when the reader was killed: is the machine out of memory?")
+    if status == NOT_CONFINED:
+        raise CannotStart("foreign text could not be read: the reader could not be confined")
+    if status == OUT_OF_MEMORY:
+        raise Unreadable(f"takes more than {MEMORY // 2**20} MiB of memory to be read", stated=False)
+    if status == -signal.SIGXCPU:
+        raise Unreadable(f"takes more than {CPU_SECONDS} s of processor time to be read", stated=False)
+    if status:
+        name = signal.Signals(-status).name if -status in set(signal.Signals) else f"status {status}"
+        raise Unreadable(f"crashes its parser ({name}): it may be nested too deeply", stated=False)
+
+
+def _confinement(git: str) -> dict[str, Any]:
     """The rules of Landlock and the system call filter, where the kernel has them; else the limits have to do."""
     version = landlock_version()
     if not version or not seccomp.is_known():
@@ -204,23 +150,3 @@ def _confined(git: str) -> dict[str, Any]:
         "landlock": {"version": version, "rules": rules, "network": False},
         "filter": seccomp.without_namespaces(False, version).hex(),
     }
-
-
-def _forget() -> None:
-    with _lock:
-        _end()
-
-
-@atexit.register
-def _end() -> None:
-    """End the process that forks; the readers end with it."""
-    global _begun
-    if _begun is not None:
-        _begun.calls.close()
-        if _begun.by == os.getpid():
-            _begun.process.kill()
-            _begun.process.wait()
-            shutil.rmtree(_begun.folder, ignore_errors=True)
-        else:
-            _begun.process.returncode = 0  # the engine's child, which a fork of the engine cannot wait for
-    _begun = None

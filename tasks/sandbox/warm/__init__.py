@@ -1,1 +1,0 @@
-"""Warm starts: programs are forked from templates, processes that have imported their packages ahead."""

@@ -1,0 +1,116 @@
+"""Another machine: a campaign that goes on there says so once, and compares scores as they are."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from flows.views import run_log
+from flows.views.status import document
+from tasks.record import reconcile, settle
+from tasks.store import ledger as ledgers
+from tasks.store import workspace
+from tasks.store.ledger import Ledger, machine
+from tasks.trial import History, Trial, machine_of
+from tests.support.histories import tried
+from tests.support.ledgers import created
+from tests.support.toy import nightshift, quadratic, status
+
+BEFORE = "linux-x86_64-8cpu"
+
+
+def of(machine: str, trial: Trial) -> Trial:
+    return replace(trial, runs=tuple(replace(run, machine=machine) for run in trial.runs))
+
+
+def night(machine: str) -> History:
+    """A baseline, and a trial without a score."""
+    first = of(machine, tried((), 99.0, 100.0, 101.0, kind="keep"))
+    return first, of("yet-another", tried((first,), None))
+
+
+def told(ledger: Ledger) -> list[tuple[str, str]]:
+    return [(event["before"], event["now"]) for event in ledger.events() if event["event"] == "machine"]
+
+
+def test_a_search_that_has_moved_to_another_machine_is_told_of_it(tmp_path: Path) -> None:
+    ledger = created(tmp_path)
+    for known in ((), night(""), night(machine())):
+        assert run_log.another_machine(ledger, known) == "" and told(ledger) == []
+    words = run_log.another_machine(ledger, night(BEFORE))
+    assert BEFORE in words and machine() in words
+    assert told(ledger) == [(BEFORE, machine())]
+
+
+def test_trials_that_are_launched_run_on_other_machines_than_this(tmp_path: Path) -> None:
+    ledger = created(tmp_path, launch="pool")
+    assert run_log.another_machine(ledger, night(BEFORE)) == "" and told(ledger) == []
+
+
+def test_scores_of_all_machines_compare_and_the_table_says_which_it_was(tmp_path: Path) -> None:
+    ledger = created(tmp_path)
+    history = reconcile(ledger)
+    for trial in (*night(BEFORE), of("fast", tried(night(BEFORE), 210.0, kind="keep"))):
+        ledger.place(trial.number).workspace.mkdir(parents=True)
+        history = (*history, settle(ledger, history, trial))
+    names, *rows = [line.split("\t") for line in (ledger.path / "results.tsv").read_text().splitlines()]
+    lines = [dict(zip(names, row, strict=True)) for row in rows]
+    assert [(line["comparable"], line["machine"]) for line in lines] == [
+        ("yes", BEFORE), ("yes", "yet-another"), ("yes", "fast"),
+    ]  # fmt: skip
+    found = document(ledger)
+    assert (found["baseline"]["score"], found["champion"]["score"], found["machine"]) == (100.0, 210.0, "fast")
+
+
+def test_a_run_says_where_it_ran_and_an_older_one_nothing() -> None:
+    trial = of(machine(), tried((), 1.0))
+    assert workspace.TRIAL.validate_json(workspace.TRIAL.dump_json(trial)) == trial
+    older = workspace.TRIAL.dump_json(tried((), 1.0)).replace(b',"machine":""', b"")
+    assert b"machine" not in older and machine_of((workspace.TRIAL.validate_json(older),)) == ""
+
+
+def test_the_name_of_a_machine_tells_its_cards(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = machine()
+    card = "Model: \t\t NVIDIA A100-SXM4-80GB\nIRQ:   \t\t 152\nGPU UUID: \t GPU-1\n"
+    monkeypatch.setattr(ledgers, "_graphics", lambda: [card, card])
+    machine.cache_clear()
+    try:
+        assert machine() == f"{plain}-2x-nvidia-a100-sxm4-80gb"
+    finally:
+        machine.cache_clear()
+
+
+ELSEWHERE = """
+import sys, tasks.store.ledger
+tasks.store.ledger.machine = lambda: "another-machine"
+sys.argv = ["nightshift", *sys.argv[1:]]
+from flows.cli import main
+main()
+"""
+"""The command on a machine of another name."""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_campaign_that_is_resumed_on_another_machine_warns_and_goes_on(tmp_path: Path, server: str) -> None:
+    environment = quadratic(tmp_path / "quad")
+    asked = ("--name", "c", "--proposer", "random_search", "--tracking", "off", "--seed", "1", "--cancel", "none")
+    begun = nightshift("run", str(environment), "--trials", "3", *asked, server=server)
+    assert begun.returncode == 0, begun.stdout + begun.stderr
+    before = status("c")
+    moved = subprocess.run(
+        [sys.executable, "-c", ELSEWHERE, "resume", "c", "--trials", "5"],
+        env={**os.environ, "PREFECT_API_URL": server}, capture_output=True, text=True, timeout=110,
+    )  # fmt: skip
+    assert moved.returncode == 0, moved.stdout + moved.stderr
+    assert f"runs on another-machine, before on {machine()}" in moved.stdout
+    found, ledger = status("c"), Ledger.open("c")
+    assert told(ledger) == [(machine(), "another-machine")]
+    assert found["machine"] == "another-machine" and len(found["trials"]) == 6
+    assert all(row["comparable"] and not row["reruns"] for row in found["trials"])
+    assert found["trials"][:4] == before["trials"], "nothing is run again there"

@@ -1,0 +1,141 @@
+"""A trial that was run again is decided as the newest, and stands at the end of the history: the baseline too."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from environments.space import Float, Space
+from flows.engine.stopping import crashed_baseline
+from flows.report.facts import Facts
+from flows.views.status import document
+from flows.views.tables import campaign_table
+from flows.views.terminal import trial_line
+from tasks import propose
+from tasks.decide import weigh
+from tasks.deciding.champion_estimate import champion_estimate, gain, reference
+from tasks.deciding.predictions import predictions
+from tasks.deciding.simplicity import size
+from tasks.deciding.values import JudgedTrial
+from tasks.llm.trials import in_words
+from tasks.plots.data import estimates
+from tasks.plots.progress import draw, png
+from tasks.proposing.brief import Brief
+from tasks.proposing.curves import worth_reading
+from tasks.rules import Rule
+from tasks.rules.certify import Certify
+from tasks.rules.greedy import Greedy
+from tasks.rules.race import Race
+from tasks.store import workspace
+from tasks.trial import History, Trial, Verdict, baseline, best, trials_before
+from tests.support.histories import search, tried, undemanding
+from tests.support.ledgers import created
+
+CERTIFY = Certify()
+RULES = [CERTIFY, Greedy(), Race()]
+SPACE: Space = {"lr": Float(low=1e-3, high=10, default=0.1)}
+
+
+def night() -> History:
+    """A baseline near 100, a champion at 130, and one that was worse."""
+    history: History = (tried((), 99.0, 100.0, 101.0, kind="keep"),)
+    history += (tried(history, 130.0, kind="keep"),)
+    return (*history, tried(history, 90.0, kind="discard"))
+
+
+def again(history: History, number: int, *values: float | None, rule: Rule = CERTIFY) -> History:
+    """The history after another attempt at one of its trials."""
+    old = next(trial for trial in history if trial.number == number)
+    judged = tried(history, *values, kind="keep")
+    verdict = weigh(history, undemanding(), rule, JudgedTrial(number, old.proposal, judged.runs, judged.score))
+    assert isinstance(verdict, Verdict), "nothing more is asked for"
+    place = 1 + max(trial.settle for trial in history)
+    newest = Trial(number, old.attempt + 1, place, old.proposal, judged.runs, judged.score, verdict, 6.0)
+    return (*(trial for trial in history if trial is not old), newest)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("values", [(70.0, 71.0, 72.0), (199.0, 200.0, 201.0)])
+def test_a_baseline_that_is_run_again_is_what_counts_and_leaves_the_champion(
+    rule: Rule, values: tuple[float, ...]
+) -> None:
+    history = again(night(), 0, *values, rule=rule)
+    assert [trial.number for trial in history] == [1, 2, 0]
+    first, champion, level = baseline(history), best(history), champion_estimate(history)
+    assert first is history[-1] and first.verdict.kind == "discard"
+    assert champion is history[0] and reference(history) is first and level is not None
+    worth = gain(history)
+    assert worth is not None and worth == pytest.approx(level.level - values[1])
+    assert size(history, champion.proposal)[1] == 1, "parameters that differ from the baseline's"
+
+
+def test_a_baseline_that_is_run_again_while_nothing_was_kept_is_champion_again() -> None:
+    history = again((night()[0], replace(night()[2], number=1, order=1)), 0, 70.0, 71.0, 72.0)
+    assert best(history) is history[-1] and history[-1].verdict.reason == "the baseline"
+    assert best(again(history, 1, 130.0)) is not baseline(history)
+
+
+def test_a_baseline_that_crashes_when_it_is_run_again_leaves_nothing_to_compare_with() -> None:
+    history = again(night(), 0, None)
+    assert crashed_baseline(history) is history[-1]
+
+
+def test_a_champion_that_is_run_again_has_to_beat_the_one_before_it() -> None:
+    assert best(again(night(), 1, 140.0)) == again(night(), 1, 140.0)[-1]
+    lost = again(night(), 1, 60.0)
+    assert best(lost) is baseline(lost) and lost[-1].verdict.kind == "discard"
+
+
+def test_a_trial_that_was_unlucky_and_is_run_again_may_become_champion() -> None:
+    history = again(night(), 2, 160.0)
+    assert best(history) is history[-1]
+    assert [trial.number for trial in trials_before(history, history[-1])] == [0, 1]
+    assert trials_before(history, history[1]) == history[:1]
+
+
+def test_predictions_are_compared_with_the_champion_that_was_known_before_the_rerun() -> None:
+    history = night()
+    told = replace(history[2], proposal=replace(history[2].proposal, expected=5.0, seen=2))
+    for number, score in ((0, 90.0), (2, 95.0)):
+        (found,) = predictions(again((*history[:2], told), number, 95.0, 95.0))
+        assert (found.trial, found.measured) == (2, score - 130.0)
+
+
+def test_pictures_prompts_and_lines_take_a_baseline_at_the_end() -> None:
+    history = again(search(9), 0, 78.0, 80.0, 82.0)
+    assert [place for place, *_ in estimates(history).tolist()] == list(range(len(history)))
+    assert png(draw(history, "n", metric="return", higher_is_better=True))
+    assert "Trial 1" in in_words(SPACE, history) and all(trial_line(trial, history).plain for trial in history)
+    assert worth_reading(history, 1, 0) == [history[-1]]
+    assert [trial.number for trial in worth_reading(history[:-1], 1, 0)] == [history[-2].number]
+
+
+@pytest.mark.parametrize("name", ["tpe", "cmaes", "gp", "grid", "random_search", "learned"])
+def test_numeric_proposers_take_a_baseline_at_the_end(name: str) -> None:
+    history = again(search(9, cancels=False), 0, 78.0, 80.0, 82.0)
+    suggestion = propose.load(name, {}).propose(Brief(SPACE, history, seed=5))
+    assert suggestion is not None and suggestion.params
+
+
+def test_the_table_shows_what_differs_from_the_baseline(tmp_path: Path) -> None:
+    ledger = created(tmp_path)
+    for trial in (*night(), again(night(), 0, 99.0, 100.0, 101.0)[-1]):
+        place = ledger.place(trial.number, attempt=trial.attempt)
+        place.path.mkdir(parents=True)
+        place.trial.write_bytes(workspace.TRIAL.dump_json(trial))
+    assert [trial.number for trial in ledger.history()] == [1, 2, 0]
+    found, console = document(ledger), Console(width=40, record=True)
+    assert [row["attempt"] for row in found["trials"]] == [1, 1, 2]
+    console.print(campaign_table(found, console))
+    changed = [line.split()[0] for line in console.export_text().splitlines() if "lr=" in line]
+    assert changed == ["1", "2"], "against the baseline"
+    assert [one.trial.number for one in Facts.of(ledger).keeps] == [1]
+
+
+def test_a_trial_of_an_earlier_version_that_tells_its_former_verdicts_is_read() -> None:
+    text = workspace.TRIAL.dump_json(night()[2]).decode()
+    older = text.removesuffix("}") + ',"was":[{"kind":"keep","reason":"better","rerun":1,"attempt":2}]}'
+    assert workspace.TRIAL.validate_json(older) == night()[2]
