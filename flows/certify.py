@@ -36,6 +36,7 @@ def certify(name: Name, on: On = [], runs: Runs = None, budget: Budget = "") -> 
     """Compare fresh runs of a campaign's champion with fresh runs of its baseline."""
     ledger = Ledger.open(name)
     before, outcomes = ended_search(ledger), list[str]()
+    ledger.check_version()
     with opened(CampaignSpec.of(**stored_spec(ledger)), certify=True) as night:
         for question in questions(ledger, on, budget):
             if question.is_transfer:

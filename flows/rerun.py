@@ -50,7 +50,8 @@ def rerun(name: Name, trial: Number) -> State[str]:
 
 
 def check(ledger: Ledger, finished: History, number: int) -> None:
-    """Refuse a trial that is not finished."""
+    """Refuse a trial that is not finished, and a campaign of an earlier version."""
+    ledger.check_version()
     name, trials = ledger.campaign.name, {trial.number for trial in finished}
     if number in trials:
         return

@@ -42,6 +42,7 @@ def questions(ledger: Ledger, on: Sequence[str] = (), budget: str = "") -> list[
     Raises:
         Refused: the champion cannot run there, or the budget is beyond the limits.
     """
+    ledger.check_version()
     spec, times = CampaignSpec.of(**stored_spec(ledger)), multiple(budget)
     history = ledger.history()
     own = Question(spec, ledger, history, budget=times)

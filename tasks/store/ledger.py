@@ -221,8 +221,8 @@ class Ledger:
         write_atomic(path / "campaign.json", campaign.model_dump_json(indent=2) + "\n", lasting=True)
         return cls(path, campaign)
 
-    def verify(self) -> None:
-        """Refuse to continue if new scores would not compare with the old ones."""
+    def check_version(self) -> None:
+        """Refuse to go on with a campaign of an earlier format, whose specification may have options that are gone."""
         campaign = self.campaign
         if campaign.format < FORMAT:
             raise Refused(
@@ -230,6 +230,11 @@ class Ledger:
                 "exports its trials, and cannot go on with them: use that version, or begin a new campaign that learns "
                 "from it (learn_from)"
             )
+
+    def verify(self) -> None:
+        """Refuse to continue if new scores would not compare with the old ones."""
+        self.check_version()
+        campaign = self.campaign
         settings = campaign.model_dump(include=set(Settings.model_fields))
         if measure(self.path, self.environment, settings) != campaign.digest:
             raise Refused(

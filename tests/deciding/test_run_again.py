@@ -73,7 +73,7 @@ def test_a_baseline_that_is_run_again_is_what_counts_and_leaves_the_champion(
 
 
 def test_a_baseline_that_is_run_again_while_nothing_was_kept_is_champion_again() -> None:
-    history = again((night()[0], replace(night()[2], number=1, settle=1)), 0, 70.0, 71.0, 72.0)
+    history = again((night()[0], replace(night()[2], number=1, order=1)), 0, 70.0, 71.0, 72.0)
     assert best(history) is history[-1] and history[-1].verdict.reason == "the baseline"
     assert best(again(history, 1, 130.0)) is not baseline(history)
 

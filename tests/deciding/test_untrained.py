@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.support.controls import controlled
 
 import environments
 from environments import Environment
@@ -18,6 +17,7 @@ from tasks.rules.greedy import Greedy
 from tasks.store.workspace import TrialDir
 from tasks.train import run_program
 from tasks.trial import History, Proposal, Run, Trial, UntrainedControl, Verdict, VerdictKind
+from tests.support.controls import controlled
 from tests.support.toy import SANDBOX, quadratic
 
 RUN = Run("trials/0001", 1, 1.0, "finished")

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from tests.support.controls import controlled
 
 import environments
 from environments import Environment
@@ -27,6 +26,7 @@ from tasks.store.ledger import freeze
 from tasks.store.workspace import TrialDir
 from tasks.train import run_program
 from tasks.trial import Proposal, Run, Trial, UntrainedControl, Verdict
+from tests.support.controls import controlled
 from tests.support.toy import SANDBOX
 
 IMPORTS = "import json\nimport os\nimport random\nimport time\n\nimport torch._dynamo\n"

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.support.controls import controlled
 
 import environments
 from tasks.decide import Untrained, weigh
@@ -18,6 +17,7 @@ from tasks.store.ledger import freeze
 from tasks.store.workspace import TrialDir
 from tasks.train import run_program
 from tasks.trial import Proposal, Trial, Verdict
+from tests.support.controls import controlled
 from tests.support.toy import SANDBOX
 
 PRELUDE = """\

@@ -75,7 +75,7 @@ def test_of_too_many_the_newest_are_kept_and_the_baseline_that_they_compare_with
 
 def test_a_baseline_that_was_run_again_begins_its_campaign_all_the_same(tmp_path: Path) -> None:
     environment, history = quad(tmp_path), search(3)
-    campaign("old", environment, (*history[1:], replace(history[0], settle=len(history))))
+    campaign("old", environment, (*history[1:], replace(history[0], order=len(history))))
     assert [trial.number for trial in learned_from(["old"], environment)] == [0, 1, 2, 3]
 
 

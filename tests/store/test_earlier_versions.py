@@ -1,11 +1,13 @@
-"""Campaigns that an earlier version began, or whose files have changed since.
+"""Campaigns that an earlier version began are shown, taken along and learned from, and not gone on with.
 
-campaigns-0.1.0.tar.xz holds three of commit af3c92b, each killed with kill -9: `begun-with-0.1.0` (a judge command)
-in its fourth trial of seven, `cartpole-...` (the control judge) and `arithmetic-...` (the text judge) at their start.
+campaigns-0.1.0.tar.xz is of commit af3c92b, campaigns-0.6.tar.xz of 12a8a023: three trials, a certificate, trial 1 run
+again, and a further trial. Each was killed with kill -9 in the training after those.
 """
 
 from __future__ import annotations
 
+import json
+import shutil
 import tarfile
 from pathlib import Path
 
@@ -13,37 +15,53 @@ import pytest
 
 from environments.judges.reported import Reported
 from environments.plugins import Refused
-from flows.views.status import document
+from flows.export.folder import export
+from flows.report.write import REPORT, write_report
+from flows.spec.campaign_spec import CampaignSpec
+from tasks.store.earlier_campaigns import lessons
 from tasks.store.judge_code import judge_digest
 from tasks.store.ledger import Ledger
 from tests.support.ledgers import created
-from tests.support.toy import nightshift
+from tests.support.toy import nightshift, status, told
 
-STORED = Path(__file__).with_name("campaigns-0.1.0.tar.xz")
-NAMES = ("begun-with-0.1.0", "cartpole-begun-with-0.1.0", "arithmetic-begun-with-0.1.0")
+TRIALS = {"begun-with-0.1.0": [0, 1, 2], "begun-with-0.6": [0, 1, 2, 3, 4]}
 
 
-@pytest.fixture
-def stored(home: Path) -> Path:
-    """A home with the campaigns of 0.1.0."""
-    with tarfile.open(STORED) as archive:
+@pytest.fixture(params=TRIALS)
+def old(request: pytest.FixtureRequest, home: Path) -> Ledger:
+    """A campaign of format 1."""
+    name: str = request.param
+    with tarfile.open(Path(__file__).with_name(f"campaigns-{name.removeprefix('begun-with-')}.tar.xz")) as archive:
         archive.extractall(home, filter="data")
-    return home
+    return Ledger.open(name)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_campaign_of_0_1_0_can_be_read_and_is_not_resumed(stored: Path, name: str) -> None:
-    ledger = Ledger.open(name)
-    assert [row["trial"] for row in document(ledger)["trials"]] == ([0, 1, 2] if name == NAMES[0] else [])
-    with pytest.raises(Refused, match=r"Nightshift 0\.1\.0 began it"):
-        ledger.verify()
+def test_a_campaign_of_an_earlier_version_is_shown_and_exported(old: Ledger, tmp_path: Path) -> None:
+    name = old.campaign.name
+    found = status(name)
+    assert (found["state"], [row["trial"] for row in found["trials"]]) == ("interrupted", TRIALS[name])
+    assert found["spent"]["seconds"] > 0 and all(row["score"] is not None for row in found["trials"])
+    if name == "begun-with-0.6":
+        assert (found["trials"][1]["attempt"], found["certificate"]["trial"]) == (2, 3)
+    assert name in {row["campaign"] for row in json.loads(told("list", "--json"))} and name in told("status", name)
+    write_report(old)
+    assert name in (old.path / REPORT).read_text()
+    assert (export(old, tmp_path / "taken") / "result.json").is_file()
 
 
-@pytest.mark.slow
-def test_the_commands_that_only_read_take_a_campaign_of_0_1_0(stored: Path) -> None:
-    for verb in (("status", NAMES[0]), ("list",), ("report", NAMES[0])):
-        done = nightshift(*verb)
-        assert done.returncode == 0, done.stderr
+def test_resume_and_rerun_refuse_it_with_the_version_and_leave_it_as_it_is(old: Ledger, server: str) -> None:
+    before = {path: path.stat().st_mtime_ns for path in old.path.rglob("*") if path.is_file()}
+    for verb in (("resume", old.campaign.name), ("rerun", old.campaign.name, "1")):
+        done = nightshift(*verb, server=server)
+        assert done.returncode == 2 and f"was begun by Nightshift {old.campaign.version}" in done.stderr, done.stderr
+    assert {path: path.stat().st_mtime_ns for path in old.path.rglob("*") if path.is_file()} == before
+
+
+def test_a_new_campaign_learns_from_it(old: Ledger, tmp_path: Path) -> None:
+    name, source = old.campaign.name, tmp_path / old.campaign.environment
+    shutil.copytree(old.path / "environment", source)
+    new = CampaignSpec.of(environment=str(source), name="new", advanced={"learn_from": [name]}).open()
+    assert [trial.number for trial in lessons(new.path)] == TRIALS[name]
 
 
 def test_a_campaign_goes_on_until_the_code_of_its_judge_changes(

@@ -173,7 +173,7 @@ def test_a_trial_that_was_run_again_is_sent_and_counts_once(ledger: Ledger) -> N
     history = night(ledger, outbox_of(ledger, shelf), shelf)
     outbox = outbox_of(ledger, shelf, history)
     ledger.place(1, attempt=2).workspace.mkdir(parents=True)
-    newest = replace(history[1], attempt=2, settle=len(history))
+    newest = replace(history[1], attempt=2, order=len(history))
     write_atomic(ledger.place_of(newest).trial, workspace.TRIAL.dump_json(newest).decode())
     outbox.add(newest)
     outbox.close("finished")

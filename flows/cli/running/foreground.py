@@ -56,7 +56,10 @@ def run(stated: dict[str, Any], server: str | None, as_json: bool, detach: bool 
     from flows.spending.budget import check_budget
 
     name = stated.get("name")
-    stored = stored_spec(Ledger.open(name)) if name and Ledger.exists(name) else None
+    stored = None
+    if name and Ledger.exists(name):
+        Ledger.open(name).check_version()
+        stored = stored_spec(Ledger.open(name))
     parameters = _laid_over(stored or {}, stated)
     if "environment" not in parameters:
         plugins.require(str(name), campaigns(), what="campaign")
