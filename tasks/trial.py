@@ -12,7 +12,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import AliasChoices, Field
 
 from environments.score import Score
 
@@ -201,23 +203,33 @@ NO_CONTROL = "not controlled: the baseline trains for so short a time that no pr
 
 @dataclass(frozen=True)
 class UntrainedControl:
-    """What a trial's program scores without training (tasks/untrained_control.py)."""
+    """What a trial's program scores without training (tasks/untrained_control.py).
+
+    Campaigns of version 0.6 and before have some of it under other names.
+    """
 
     score: Score
     """Score of the trial's own program; missing if it left nothing to judge."""
     unedited: Score | None = None
     """Score of the environment's program instead, needed when an edited one left nothing."""
-    halved: Score | None = None
+    half_time: Annotated[Score | None, Field(validation_alias=AliasChoices("half_time", "halved"))] = None
     """Score of an edited program's trained checkpoint, judged again on the same units within half of its allowance."""
-    borrowed: Score | None = None
+    with_baseline_checkpoint: Annotated[
+        Score | None, Field(validation_alias=AliasChoices("with_baseline_checkpoint", "borrowed"))
+    ] = None
     """Score of an edited program that plays the baseline's first checkpoint, on the units of that run."""
-    lent: Score | None = None
+    baseline_score: Annotated[Score | None, Field(validation_alias=AliasChoices("baseline_score", "lent"))] = None
     """Score of the baseline's own program in that run."""
 
     @property
     def others(self) -> dict[str, Score]:
         """Its scores besides that without training, by name."""
-        named = {"unedited": self.unedited, "halved": self.halved, "borrowed": self.borrowed, "lent": self.lent}
+        named = {
+            "unedited": self.unedited,
+            "half_time": self.half_time,
+            "with_baseline_checkpoint": self.with_baseline_checkpoint,
+            "baseline_score": self.baseline_score,
+        }
         return {name: score for name, score in named.items() if score}
 
 

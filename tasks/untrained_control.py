@@ -13,10 +13,12 @@ without training   the program is stopped after a hundredth of its training time
 
 And where code of an edited program is judged:
 
-at half            its trained checkpoint is judged again, on the same units, within half of the spare time, and of what
-                   it needs itself without training. Who computes under judgement, in proportion to its training, fails
-borrowed           it plays the checkpoint of the baseline, on the units on which that was judged. Who plays it much
-                   better than the baseline has not learned that. A program with another architecture cannot play it
+at half time              its trained checkpoint is judged again, on the same units, within half of the spare time, and
+                          of what it needs itself without training. Who computes under judgement, in proportion to its
+                          training, fails
+with the baseline's       it plays the checkpoint of the baseline, on the units on which that was judged. Who plays it
+checkpoint                much better than the baseline has not learned that. A program with another architecture cannot
+                          play it
 
 A program that detects a control and then plays badly is *not* caught.
 """
@@ -48,6 +50,8 @@ SHARE = 0.01
 """Of its training time: at most one update, for a program that checks the clock once per update."""
 SHORTEST_SECONDS = 0.5
 """A baseline's training in which a program can be stopped early."""
+EARLIER_NAMES = {"halved": "half_time", "borrowed": "with_baseline_checkpoint", "lent": "baseline_score"}
+"""Of evidence in campaigns of version 0.6 and before."""
 STARTUP_SHARE = 0.1
 """Of the time of a program that never reports `ready`, whose preparations count as training."""
 
@@ -67,14 +71,14 @@ def untrained(
     allowance: Allowance | None,
     baseline: TrialDir,
     baseline_seed: int,
-    lent: Score,
+    baseline_score: Score,
 ) -> UntrainedControl:
     """Run the same program and parameters, stop it after a hundredth of the time, and judge its checkpoint; judge an
     edited program's trained checkpoint and the baseline's besides.
 
     Args:
         trained: The trial's first run. Its units were drawn from `trained_seed`.
-        baseline: The baseline's first run with a score, `lent`; its units were drawn from `baseline_seed`.
+        baseline: The baseline's first run with a score, `baseline_score`; its units were drawn from `baseline_seed`.
         allowance: As for a search; None: nothing is bounded, so nothing is judged at half of it.
     """
     if known := _known(place, environment):
@@ -92,7 +96,7 @@ def untrained(
 
     another_seed = partial(scored, "untrained-again", proposal, trained.seed ^ 1)
     if _can_be_stopped(baseline):
-        score = _without_luck(scored("untrained", proposal), lent, another_seed)
+        score = _without_luck(scored("untrained", proposal), baseline_score, another_seed)
     else:
         score = Score.missing(NO_CONTROL, environment.higher_is_better)
     if not proposal.edit:
@@ -101,24 +105,22 @@ def untrained(
     unedited = scored("untrained-unedited", replace(proposal, edit=None)) if hidden else None
     if environment.judge.runs_in != "workspace":
         return UntrainedControl(score, unedited)
-    halved = None
+    half_time = None
     if allowance and outputs.checkpoint(place.out) == trained.checkpoint:  # it may be pruned from the disk
         own = [score.effort] if score.effort else []
         half = (Allowance.of(own, allowance.budget_seconds, OWN_ANSWER_TIMES) if own else allowance).halved()
-        log = place.path / "halved.txt"  # the log of the judgement that counts stays
-        halved = judge_run(
+        log = place.path / "half-time.txt"  # the log of the judgement that counts stays
+        half_time = judge_run(
             at.marker, environment, isolation, place, trained, trained_seed, slot, allowance=half, log=log
         )
-    aside = TrialDir(place.path / "borrowed")
-    borrowed = None
-    borrowing = borrowed_run(aside, environment, isolation, program, proposal, trained, baseline)
-    if borrowing:
-        borrowed = judge_run(
-            at.marker, environment, isolation, aside, borrowing, baseline_seed, slot, allowance=allowance
-        )
+    aside = TrialDir(place.path / "with-baseline-checkpoint")
+    theirs = None
+    run = run_with_baseline_checkpoint(aside, environment, isolation, program, proposal, trained, baseline)
+    if run:
+        theirs = judge_run(at.marker, environment, isolation, aside, run, baseline_seed, slot, allowance=allowance)
         for large in (aside.out, aside.workspace):
             file_trees.remove(large)
-    return UntrainedControl(score, unedited, halved, borrowed, lent if borrowed else None)
+    return UntrainedControl(score, unedited, half_time, theirs, baseline_score if theirs else None)
 
 
 def _known(place: TrialDir, environment: Environment) -> UntrainedControl | None:
@@ -126,8 +128,9 @@ def _known(place: TrialDir, environment: Environment) -> UntrainedControl | None
     trial = workspace.finished(place)
     if not trial or "untrained" not in trial.verdict.evidence:
         return None
-    names = trial.verdict.evidence.keys() & {"untrained", "unedited", "halved", "borrowed", "lent"}
-    known = {name: Score(trial.verdict.evidence[name], higher_is_better=environment.higher_is_better) for name in names}
+    evidence = {EARLIER_NAMES.get(name, name): value for name, value in trial.verdict.evidence.items()}
+    names = evidence.keys() & {"untrained", "unedited", *EARLIER_NAMES.values()}
+    known = {name: Score(evidence[name], higher_is_better=environment.higher_is_better) for name in names}
     return UntrainedControl(known.pop("untrained"), **known)
 
 
@@ -145,15 +148,16 @@ def _can_be_stopped(baseline: TrialDir) -> bool:
     return known is None or known[0].seconds >= SHORTEST_SECONDS
 
 
-def _without_luck(score: Score, lent: Score, another_seed: Callable[[], Score]) -> Score:
+def _without_luck(score: Score, baseline_score: Score, another_seed: Callable[[], Score]) -> Score:
     """A score without training; the worse of two where the first is better than the baseline's."""
-    if score.value is None or (lent.value is not None and score.utility <= lent.utility):
+    is_worse = baseline_score.value is not None and score.utility <= baseline_score.utility
+    if score.value is None or is_worse:
         return score
     again = another_seed()
     return again if again.value is not None and again.utility < score.utility else score
 
 
-def borrowed_run(
+def run_with_baseline_checkpoint(
     aside: TrialDir, environment: Environment, isolation: Isolation, program: Path, proposal: Proposal, trained: Run,
     baseline: TrialDir,
 ) -> Run | None:  # fmt: skip

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pydantic import TypeAdapter
 
 import environments
 from environments import Environment
@@ -138,28 +139,30 @@ def loss(value: float | None, seed: int | None = None) -> Score:
 
 
 @pytest.mark.parametrize(
-    ("halved", "kind"),
+    ("half_time", "kind"),
     [(loss(1.0), "keep"), (loss(1.5), "keep"), (loss(1.6), "discard"), (loss(None), "discard"), (loss(9, 2), "keep")],
     ids=["the same", "half of its gain", "less", "nothing", "another run's"],
 )
 def test_who_loses_half_of_its_gain_within_half_of_the_time_computes_under_judgement(
-    environment: Environment, halved: Score, kind: str
+    environment: Environment, half_time: Score, kind: str
 ) -> None:
     """The baseline has a loss of 2, the trial 1."""
-    verdict = judged(environment, (trial(0, 2.0),), 1.0, UntrainedControl(loss(2.0), halved=halved))
-    assert isinstance(verdict, Verdict) and verdict.kind == kind and "halved" in verdict.evidence
+    verdict = judged(environment, (trial(0, 2.0),), 1.0, UntrainedControl(loss(2.0), half_time=half_time))
+    assert isinstance(verdict, Verdict) and verdict.kind == kind and "half_time" in verdict.evidence
     assert kind == "keep" or "within half of the time" in verdict.reason
 
 
 @pytest.mark.parametrize(
-    ("borrowed", "lent", "kind"),
+    ("with_baseline_checkpoint", "baseline_score", "kind"),
     [(3.0, 3.0, "keep"), (2.6, 3.0, "keep"), (2.5, 3.0, "discard"), (None, 3.0, "keep"), (1.0, None, "keep")],
 )
 def test_who_plays_the_checkpoint_of_the_baseline_much_better_than_the_baseline_has_not_learned_that(
-    environment: Environment, borrowed: float | None, lent: float | None, kind: str
+    environment: Environment, with_baseline_checkpoint: float | None, baseline_score: float | None, kind: str
 ) -> None:
     """The checkpoint had a loss of 3 in its own run, whatever the baseline's score is where the trial ran."""
-    control = UntrainedControl(loss(2.0), borrowed=loss(borrowed), lent=loss(lent))
+    control = UntrainedControl(
+        loss(2.0), with_baseline_checkpoint=loss(with_baseline_checkpoint), baseline_score=loss(baseline_score)
+    )
     verdict = judged(environment, (trial(0, 2.0),), 1.0, control)
     assert isinstance(verdict, Verdict) and verdict.kind == kind
     assert kind == "keep" or "with the baseline's checkpoint" in verdict.reason
@@ -191,7 +194,7 @@ def test_a_program_is_run_again_with_a_hundredth_of_its_time(
     control = untrained.fn.__wrapped__(
         at, environment, SANDBOX, environment.folder, place, proposal, run, seed=9, trained_seed=8, slot=NOWHERE,
         allowance=None, baseline=TrialDir(tmp_path / "trials/0000"), baseline_seed=8,
-        lent=Score.missing("not run", False),
+        baseline_score=Score.missing("not run", False),
     )  # fmt: skip
     caught = control.score.value == 0.0
     # Who never says that it is ready is not told apart from one that takes its time to learn.
@@ -216,7 +219,7 @@ def test_only_a_baseline_that_trains_for_a_moment_spares_programs_the_control(
     baseline.trial.write_bytes(TRIAL.dump_json(first))
     control = untrained.fn.__wrapped__(  # type: ignore[attr-defined]
         At("test", "d", 1), environment, SANDBOX, environment.folder, place, proposal, run, seed=9, trained_seed=8,
-        slot=NOWHERE, allowance=None, baseline=baseline, baseline_seed=8, lent=Score.of([2.0], False),
+        slot=NOWHERE, allowance=None, baseline=baseline, baseline_seed=8, baseline_score=Score.of([2.0], False),
     )  # fmt: skip
     verdict = judged(environment, (first,), 0.0, control)
     assert isinstance(verdict, Verdict) and verdict.kind == kind, control
@@ -250,7 +253,20 @@ def test_a_program_that_is_good_before_training_is_run_so_with_another_seed_and_
     control = untrained.fn.__wrapped__(  # type: ignore[attr-defined]
         At("test", "d", 1), environment, SANDBOX, environment.folder, place, Proposal({"x": 2.5}), trained, seed=9,
         trained_seed=8, slot=NOWHERE, allowance=None, baseline=TrialDir(tmp_path / "trials/0000"), baseline_seed=8,
-        lent=Score.of([2.25 + 1e-9], False),
+        baseline_score=Score.of([2.25 + 1e-9], False),
     )  # fmt: skip
     assert control.score.value == counts
     assert (place.path / "untrained-again").exists() is (first < 3.0)
+
+
+def test_controls_that_an_earlier_version_stored_are_read() -> None:
+    now = UntrainedControl(loss(2.0), None, loss(3.0), loss(4.0), loss(5.0))
+    stored = TypeAdapter(UntrainedControl)
+    older = stored.dump_python(now)
+    for name, earlier in (
+        ("half_time", "halved"),
+        ("with_baseline_checkpoint", "borrowed"),
+        ("baseline_score", "lent"),
+    ):
+        older[earlier] = older.pop(name)
+    assert stored.validate_python(older) == now == stored.validate_python(stored.dump_python(now))

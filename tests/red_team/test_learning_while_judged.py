@@ -158,7 +158,7 @@ class Night:
         control = untrained.fn.__wrapped__(  # type: ignore[attr-defined]
             At("learning", "d", number), self.environment, SANDBOX, self.folder / "program", place, proposal, run,
             seed=99, trained_seed=100 + number, slot=NOWHERE, allowance=granted,
-            baseline=TrialDir(self.folder / "trials/0000"), baseline_seed=100, lent=self.baseline.score,
+            baseline=TrialDir(self.folder / "trials/0000"), baseline_seed=100, baseline_score=self.baseline.score,
         )  # fmt: skip
         return JudgedTrial(number, proposal, (run,), score), control
 
@@ -217,4 +217,7 @@ def test_an_honest_edit_of_cartpole_is_kept_also_with_a_network_four_times_as_wi
     tried, control = night.tried(20 + hidden, proposal)
     verdict = weigh(night.history, night.environment, Greedy(), replace(tried, control=control))
     assert isinstance(verdict, Verdict) and verdict.kind == "keep", (verdict, tried.score, control)
-    assert control.borrowed is not None and control.borrowed.value == night.baseline.score.value
+    assert (
+        control.with_baseline_checkpoint is not None
+        and control.with_baseline_checkpoint.value == night.baseline.score.value
+    )

@@ -121,7 +121,7 @@ def test_red_team_a_program_that_is_good_without_training_is_not_kept(
         allowance=None,
         baseline=TrialDir(tmp_path / "trials/0000"),
         baseline_seed=2,
-        lent=score,
+        baseline_score=score,
     )
     first = type(score)(baseline, higher_is_better=True)
     history = (Trial(0, 1, 0, proposal, (run,), first, Verdict("keep", "the baseline", "provisional")),)
