@@ -215,4 +215,7 @@ def test_an_honest_edit_of_cartpole_is_kept_also_with_a_network_four_times_as_wi
     tried, control = night.tried(20 + hidden, proposal)
     verdict = weigh(night.history, night.environment, Greedy(), replace(tried, control=control))
     assert isinstance(verdict, Verdict) and verdict.kind == "keep", (verdict, tried.score, control)
-    assert control.borrowed is not None and control.borrowed.value == night.baseline.score.value
+    assert (
+        control.with_baseline_checkpoint is not None
+        and control.with_baseline_checkpoint.value == night.baseline.score.value
+    )
