@@ -10,7 +10,7 @@ import pytest
 import environments
 from environments import Environment
 from environments.score import Score
-from tasks.decide import Untrained, Wanted, weigh
+from tasks.decide import Decision, NeedsControl, weigh
 from tasks.deciding.values import JudgedTrial
 from tasks.evaluate import judge_run
 from tasks.rules.greedy import Greedy
@@ -59,7 +59,7 @@ def trial(number: int, value: float, kind: VerdictKind = "keep") -> Trial:
     return Trial(number, 1, number, Proposal({"x": 1.0}), (RUN,), Score.of([value], False), verdict)
 
 
-def judged(environment: Environment, history: History, value: float, control: UntrainedControl | None = None) -> Wanted:
+def judged(environment: Environment, history: History, value: float, control: UntrainedControl | None = None) -> Decision:
     """What rule greedy makes of a trial with this loss."""
     score = Score.of([value], higher_is_better=False)
     tried = JudgedTrial(len(history), Proposal({"x": 1.0}), (RUN,), score, control=control)
@@ -90,7 +90,7 @@ def environment(tmp_path: Path) -> Environment:
 def test_only_who_would_be_champion_is_asked(
     environment: Environment, history: History, value: float, due: bool
 ) -> None:
-    assert isinstance(judged(environment, history, value), Untrained) is due
+    assert isinstance(judged(environment, history, value), NeedsControl) is due
     allowed = environment.model_copy(update={"allow_untrained": True})
     assert isinstance(judged(allowed, history, value), Verdict)
 
