@@ -6,7 +6,7 @@ import concurrent.futures
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from prefect import State, runtime
 from prefect.states import Completed, Failed
@@ -38,9 +38,6 @@ from tasks.system import interrupt
 from tasks.tracking.outbox import Outbox
 from tasks.tracking.sender import Sender
 from tasks.trial import Curve, History, Trial, baseline, in_full
-
-if TYPE_CHECKING:
-    pass
 
 POLL_SECONDS = 0.5
 """Interval of checks for signals while tasks run."""
@@ -85,11 +82,9 @@ class Terms:
         each = known.score.each
         index = next((index for index, score in enumerate(each) if score.value is not None), 0)
         part = f"run-{index + 1}" if index else ""
-        key, seconds = self.ledger.key(0, part, known.attempt), known.runs[index].seconds
-        place = self.ledger.place(0, part, known.attempt)
-        return Reference(
-            place, self.ledger.seed("search", key), each[index] if each else Score.missing("", True), seconds
-        )
+        seed = self.ledger.seed("search", self.ledger.key(0, part, known.attempt))
+        score = each[index] if each else Score.missing("no run has one", self.environment.higher_is_better)
+        return Reference(self.ledger.place(0, part, known.attempt), seed, score, known.runs[index].seconds)
 
 
 class Night(Terms):
@@ -99,12 +94,8 @@ class Night(Terms):
         self, spec: CampaignSpec, ledger: Ledger, lock: CampaignLock, history: History, show: Callable[[History], None]
     ) -> None:
         slots = spec.slots(ledger.environment)
-        super().__init__(
-            spec,
-            ledger,
-            history,
-            Bench(ledger, spec.isolation, slots, spec.parallel, usd_per_hour=spec.advanced.usd_per_hour),
-        )
+        bench = Bench(ledger, spec.isolation, slots, spec.parallel, usd_per_hour=spec.advanced.usd_per_hour)
+        super().__init__(spec, ledger, history, bench)
         self.lock, self.rule = lock, spec.loaded_rule
         self.money = CampaignBudget(spec, ledger, gpus_of(spec, ledger.environment, slots))
         self.nothing_for: tuple[object, ...] = ()
