@@ -17,7 +17,7 @@ from environments.score import Score
 from flows.engine import launching
 from flows.engine.attempt import Attempt
 from flows.engine.preparation import ensure_prepared
-from flows.engine.recovery import cancellable, crash_earlier_runs, heed_pause, reported
+from flows.engine.recovery import cancellable, crash_earlier_runs, heed_the_server, reported
 from flows.engine.stopping import ASKED, Stop
 from flows.report.seeing import record_at_the_end
 from flows.report.write import write_report
@@ -145,7 +145,7 @@ class Night(Terms):
         """Go on from a history with one more decision."""
         self.history = history
         self._show(history)
-        heed_pause()
+        heed_the_server()
 
     def close(self, stop: Stop) -> None:
         """End the night; what is left is done where the block of `opened` ends."""
