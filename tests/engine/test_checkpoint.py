@@ -1,98 +1,82 @@
-"""The key of a result: it tells apart what must be, and nothing that may change between two lives."""
+"""Checkpoints: the keys of results, what is never run again, what is retried, and what the rows in Prefect say."""
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tasks.cache_key import At, history_digest, key, spec_digest
 
+import environments
+from flows.server.server_process import drain
 from flows.spec.advanced import Advanced
 from flows.spec.campaign_spec import CampaignSpec
+from tasks import checkpoint, task_messages
+from tasks.checkpoint import CRASH, RETRIES, ended, has_result, is_last_attempt, machine_failed, result_of, results_in
+from tasks.control import control
 from tasks.decide import decide
 from tasks.evaluate import evaluate
 from tasks.propose import propose
+from tasks.sandbox.program import CannotStart
 from tasks.store.seeds import Purpose, derive
-from tasks.train import train
-from tasks.trial import History
+from tasks.store.workspace import TrialDir
+from tasks.task_key import TaskKey, history_digest, spec_digest
+from tasks.train import run_program, train
+from tasks.trial import History, Proposal, Run
+from tests.support import processes
 from tests.support.histories import decided
-from tests.support.toy import QUADRATIC, quadratic
+from tests.support.prefect_api import ask, prefect_at
+from tests.support.toy import FIT, QUADRATIC, SANDBOX, quadratic
 
-AT = At("abc123", "0011223344556677", 7)
+KEY = TaskKey("abc123", "0011223344556677", 7)
+TASKS: tuple[Any, ...] = (propose, train, evaluate, control, decide)
 THREE: History = ()
 for _score in (3.0, None, 2.0):
     THREE += (decided(THREE, _score, {"x": 1.0}),)
 
 
-def key_of(task: Any, at: At = AT, history: History = THREE) -> str:
+# Keys
+
+
+def key_of(task: Any, key: TaskKey = KEY, history: History = THREE) -> str:
     """The key as Prefect asks for it."""
-    return key(SimpleNamespace(task=task.task), {"at": at, "history": history})  # type: ignore[arg-type]
+    return str(task.cache_key_fn(None, {"key": key, "history": history}))
 
 
-def test_a_key_spells_out_campaign_digest_trial_attempt_and_task() -> None:
+def test_a_key_names_a_file_below_the_results_by_campaign_digest_trial_attempt_run_and_task() -> None:
     assert key_of(train) == "abc123/0011223344556677/0007/1/train"
-
-
-def test_every_task_of_a_trial_has_a_key_of_its_own() -> None:
-    keys = [key_of(task) for task in (propose, train, evaluate, decide)]
-    assert len(set(keys)) == 4
-    assert all(key.startswith("abc123/0011223344556677/0007/1/") for key in keys)
+    keys = {key_of(task, replace(KEY, part=part)) for task in TASKS for part in ("", "run-2", "again-1-of-0003")}
+    assert len(keys) == 15
+    assert all((Path("/results") / key).resolve().is_relative_to("/results/abc123") for key in keys)
 
 
 @pytest.mark.parametrize(
     "change", [{"campaign_id": "abc124"}, {"digest": "00112233445566ff"}, {"number": 8}, {"attempt": 2}]
 )
-@pytest.mark.parametrize("task", [propose, train, evaluate, decide])
-def test_another_campaign_digest_trial_or_attempt_has_another_key(change: dict[str, Any], task: Any) -> None:
-    assert key_of(task, dataclasses.replace(AT, **change)) != key_of(task)
+def test_another_campaign_digest_trial_or_attempt_has_another_key(change: dict[str, Any]) -> None:
+    for task in TASKS:
+        assert key_of(task, replace(KEY, **change)) != key_of(task)
 
 
-@pytest.mark.parametrize("task", [propose, train, evaluate])
-def test_only_a_decision_depends_on_the_history(task: Any) -> None:
-    assert key_of(task, history=()) == key_of(task)
-    assert key_of(decide, history=()) != key_of(decide)
+def test_only_a_decision_depends_on_the_history() -> None:
+    assert [key_of(task, history=()) == key_of(task) for task in TASKS] == [True, True, True, True, False]
 
 
-def test_a_key_is_the_name_of_a_file_below_the_results() -> None:
-    for task in (propose, train, evaluate, decide):
-        path = (Path("/results") / key_of(task)).resolve()
-        assert path.is_relative_to("/results") and len(path.name) < 100
-
-
-def test_the_digest_of_a_history_does_not_see_how_long_anything_took() -> None:
-    slower = tuple(
-        dataclasses.replace(
-            trial,
-            wall_seconds=99.0,
-            runs=(dataclasses.replace(trial.runs[0], seconds=50.0, wall_seconds=60.0, started=1.0, peak_memory=1),),
-        )
-        for trial in THREE
-    )
-    assert history_digest(slower) == history_digest(THREE)
-
-
-@pytest.mark.parametrize("place", [0, 1, 2])
-def test_the_digest_of_a_history_sees_every_score(place: int) -> None:
-    other: History = ()
-    for index, trial in enumerate(THREE):
-        other += (decided(other, 9.0 if index == place else trial.score.value, {"x": 1.0}),)
-    assert history_digest(other) != history_digest(THREE)
-
-
-def test_the_digest_of_a_history_sees_parameters_and_order() -> None:
+def test_the_digest_of_a_history_sees_scores_parameters_and_order_and_no_times() -> None:
     first, second, third = THREE
-    moved = dataclasses.replace(third, proposal=dataclasses.replace(third.proposal, params={"x": 1.5}))
-    digests = {
-        history_digest(history) for history in (THREE, (first, second), (first, second, moved), (second, first, third))
-    }
-    assert len(digests) == 4
+    (run,) = first.runs
+    slower = replace(first, wall_seconds=99.0, runs=(replace(run, seconds=50.0, wall_seconds=60.0, started=1.0),))
+    assert history_digest((slower, second, third)) == history_digest(THREE)
+    moved = replace(third, proposal=replace(third.proposal, params={"x": 1.5}))
+    scored = replace(third, score=replace(third.score, value=9.0))
+    others = (THREE[:2], (first, second, moved), (first, second, scored), (second, first, third))
+    assert len({history_digest(history) for history in (THREE, *others)}) == 5
 
 
 def test_digests_and_seeds_are_the_same_in_every_process() -> None:
@@ -110,12 +94,15 @@ def test_digests_and_seeds_are_the_same_in_every_process() -> None:
     assert done.stdout.split() == here, done.stderr
 
 
-def test_seeds_differ_by_purpose_trial_and_attempt_but_not_by_anything_else() -> None:
+def test_seeds_differ_by_purpose_trial_and_attempt() -> None:
     purposes: tuple[Purpose, ...] = ("propose", "train", "search")
     seeds = {derive(7, purpose, trial, attempt) for purpose in purposes for trial in range(50) for attempt in (1, 2)}
     assert len(seeds) == 3 * 50 * 2
-    assert derive(7, "train", 3, 1) == derive(7, "train", 3, 1) != derive(8, "train", 3, 1)
     assert all(0 <= derive(7, "train", trial, 1) < 2**31 for trial in range(200))
+    assert derive(7, "train", 3, 1) != derive(8, "train", 3, 1)
+
+
+# What is in the digest of a campaign
 
 
 def digest(tmp_path: Path, name: str, toml: str = QUADRATIC, **parameters: Any) -> str:
@@ -125,56 +112,161 @@ def digest(tmp_path: Path, name: str, toml: str = QUADRATIC, **parameters: Any) 
     return CampaignSpec.of(**asked).open().campaign.digest
 
 
-@pytest.mark.parametrize(
-    "guards",
-    [
-        {"trials": 3},
-        {"hours": 1.0},
-        {"until": "2031-01-01T07:30"},
-        {"tracking": "off"},
-        {"advanced": Advanced(patience=2, crash_share=0.3)},
-    ],
-)
-def test_a_guard_is_not_in_the_digest(tmp_path: Path, guards: dict[str, Any]) -> None:
-    assert digest(tmp_path, "one", **guards) == digest(tmp_path, "other")
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"seed": 4},
-        {"proposer": "grid"},
+def test_guards_are_not_in_the_digest_and_what_changes_a_score_is(tmp_path: Path) -> None:
+    one = digest(tmp_path, "one")
+    guards = {"trials": 3, "hours": 1.0, "until": "2031-01-01T07:30", "advanced": Advanced(patience=2, crash_share=0.3)}
+    assert digest(tmp_path, "guarded", **guards) == one
+    changes: list[dict[str, Any]] = [
+        {"seed": 4}, {"proposer": "grid"}, {"proposer": "grid", "advanced": Advanced(options={"points": 2})},
         {"advanced": Advanced(overrides={"budget_seconds": 6})},
         {"toml": QUADRATIC.replace("budget_seconds = 5", "budget_seconds = 6")},
         {"toml": QUADRATIC.replace("default = 2.5", "default = 2.0")},
-    ],
-)
-def test_what_changes_a_score_is_in_the_digest(tmp_path: Path, change: dict[str, Any]) -> None:
-    assert digest(tmp_path, "one", **change) != digest(tmp_path, "other")
-
-
-def test_the_options_of_the_proposer_are_in_the_digest(tmp_path: Path) -> None:
-    grids = [
-        digest(tmp_path, f"n{points}", proposer="grid", advanced=Advanced(options={"points": points}))
-        for points in (2, 3)
-    ]
-    assert grids[0] != grids[1]
+    ]  # fmt: skip
+    assert len({one, *(digest(tmp_path, f"n{number}", **change) for number, change in enumerate(changes))}) == 7
 
 
 @pytest.mark.parametrize("file", ["fit.py", "judge.py", "program.md"])
 def test_every_file_of_the_environment_is_in_the_digest(tmp_path: Path, file: str) -> None:
     before = digest(tmp_path, "one")
-    original = (tmp_path / "quad" / file).read_text() if (tmp_path / "quad" / file).exists() else ""
+    path = tmp_path / "quad" / file
     asked = CampaignSpec.of(environment=str(tmp_path / "quad"), name="other", seed=3)
-    (tmp_path / "quad" / file).write_text(original + "# changed\n")
+    path.write_text(f"{path.read_text() if path.exists() else ''}# changed\n")
     assert asked.open().campaign.digest != before
 
 
 def test_a_campaign_that_is_made_anew_never_meets_the_results_of_the_old_one(tmp_path: Path) -> None:
-    folder = quadratic(tmp_path / "quad")
-    asked = CampaignSpec.of(environment=str(folder), name="n", seed=3)
+    asked = CampaignSpec.of(environment=str(quadratic(tmp_path / "quad")), name="n", seed=3)
     first = asked.open()
     shutil.rmtree(first.path)
     second = asked.open()
-    assert first.campaign.digest == second.campaign.digest
-    assert str(first.at(0)) != str(second.at(0))
+    assert first.campaign.digest == second.campaign.digest and str(first.key(0)) != str(second.key(0))
+
+
+# Real tasks on a real server
+
+
+def in_flow(server: str, folder: Path, work: Callable[[], Any], environment: str = "/home/me/spirals") -> Any:
+    """Run it in a flow whose tasks keep their results in a folder; what it returns."""
+    from prefect import flow
+
+    made = []
+
+    @flow(persist_result=False)
+    def campaign(environment: str) -> None:
+        with results_in(folder):
+            made.append(work())
+
+    with prefect_at(server):
+        campaign(environment)
+        drain(server)
+    return made[0]
+
+
+def task_of(work: Callable[..., Any], **options: Any) -> Any:
+    """A task as those of a trial are declared."""
+    from prefect import task
+
+    def key_of(_: Any, given: dict[str, Any]) -> str:
+        return f"{given['key']}/{work.__name__}"
+
+    of_trial = {
+        "task_run_name": checkpoint.run_name, "retries": RETRIES, "retry_delay_seconds": 0.0,
+        "retry_condition_fn": machine_failed, "persist_result": True, "result_serializer": "json",
+        "cache_key_fn": key_of,
+    }  # fmt: skip
+    return task(**(of_trial | options))(work)
+
+
+def rows(server: str, name: str, count: int) -> list[tuple[str, str, str]]:
+    """The states of the tasks whose name begins so. They reach the server as events, a moment later."""
+    known: list[tuple[str, str, str]] = []
+
+    def all_are_there() -> bool:
+        runs = ask("POST", f"{server}/task_runs/filter", {"task_runs": {"name": {"like_": name}}})
+        states = [(run["name"], run["state"]) for run in runs if run["state"]]
+        known[:] = sorted((name, state["name"], state["message"] or "") for name, state in states)
+        return len([one for one in known if one[1] in (CRASH, "Completed", "Cached", "Failed")]) == count
+
+    processes.wait_for(all_are_there, 60)
+    return known
+
+
+def test_a_crash_is_shown_as_failed_keeps_its_result_and_is_never_run_again(server: str, tmp_path: Path) -> None:
+    ran = []
+
+    def said(key: TaskKey, status: str) -> Any:
+        ran.append(status)
+        error = "exited with status 1\nValueError: no such thing" if status == "crash" else None
+        run = Run("trials/0007", 1, 2.5, status, error)  # type: ignore[arg-type]
+        return ended(run, task_messages.of_run(run))
+
+    task = task_of(said)
+    for status in ("crash", "crash", "finished", "finished"):
+        key = replace(KEY, part="" if status == "crash" else "certificate-1-champion-2")
+        run = in_flow(server, tmp_path, lambda k=key, s=status: result_of(task.submit(k, s, return_state=False)))
+        assert (run.status, run.seconds) == (status, 2.5), "of the second, it is read from its file"
+    assert ran == ["crash", "finished"], "neither a retry nor a second life runs it again"
+    assert has_result(tmp_path, KEY, "said")
+    assert [one[:2] for one in rows(server, "said ", 4)] == [
+        ("said spirals 7", "Cached"), ("said spirals 7", CRASH),
+        ("said spirals 7 certificate-1-champion-2", "Cached"), ("said spirals 7 certificate-1-champion-2", "Completed"),
+    ]  # fmt: skip
+    words = "\n".join(words for _, _, words in rows(server, "said ", 4))
+    assert "crash: exited with status 1: ValueError: no such thing" in words and "trained 2.5 s" in words
+
+
+@pytest.mark.parametrize("fault", [CannotStart("the disk is full"), OSError("stale file handle"), ValueError("a bug")])
+def test_only_a_fault_of_the_machine_is_tried_again_and_leaves_no_result(
+    server: str, tmp_path: Path, fault: Exception
+) -> None:
+    ran = []
+
+    def faulty(key: TaskKey, last: int) -> Any:
+        ran.append(is_last_attempt())
+        if len(ran) <= last:
+            raise fault
+        return ended("done", task_messages.plain("done"))
+
+    task = task_of(faulty)
+    assert {(one.retries, one.retry_condition_fn, one.persist_result) for one in TASKS} == {
+        (RETRIES, machine_failed, True)
+    }
+    tried = 1 if isinstance(fault, ValueError) else 1 + RETRIES
+    with pytest.raises(type(fault), match=str(fault)):
+        in_flow(server, tmp_path, lambda: result_of(task.submit(KEY, 9, return_state=False)))
+    assert ran == [False, False, True][:tried] and not is_last_attempt()
+    assert not has_result(tmp_path, KEY, "faulty")
+    made = in_flow(server, tmp_path, lambda: result_of(task.submit(KEY, tried, return_state=False)))
+    assert made == "done" and len(ran) == tried + 1, "another life tries it again"
+
+
+FULL = '{"failed": "the disk is full: trainer.log", "retry": true, "unsure": true}\\n'
+
+
+def test_a_fault_that_may_be_the_settings_own_is_the_trials_crash_when_no_retry_is_left(
+    server: str, tmp_path: Path
+) -> None:
+    program = f"{FIT}\n(args.out / 'progress.jsonl').write_text('{FULL}')\nraise SystemExit(1)\n"
+    toml = QUADRATIC.replace('editable = ["fit.py"]', 'editable = ["train.toml"]')
+    folder = quadratic(tmp_path / "env", fit=program, toml=toml)
+    environment, ran = environments.load(folder), list[bool]()
+
+    def unsure(key: TaskKey) -> Any:
+        ran.append(is_last_attempt())
+        place, proposal = TrialDir(tmp_path / "trial"), Proposal({"x": 1.0})
+        run = run_program("test/unsure", environment, SANDBOX, folder, place, proposal, seed=7)
+        return ended(run, task_messages.of_run(run))
+
+    task = task_of(unsure)
+    run = in_flow(server, tmp_path / "results", lambda: result_of(task.submit(KEY, return_state=False)))
+    assert ran == [False, False, True]
+    assert run.status == "crash" and (run.error or "").startswith("said: the disk is full: trainer.log")
+
+
+def test_half_a_result_is_none(tmp_path: Path) -> None:
+    path = tmp_path / f"{KEY}/train"
+    path.parent.mkdir(parents=True)
+    path.write_text('{"metadata": {"stor')
+    assert not has_result(tmp_path, KEY, "train")
+    path.write_text("{}")
+    assert has_result(tmp_path, KEY, "train") and not has_result(tmp_path, KEY, "evaluate")
