@@ -1,0 +1,418 @@
+"""Certificates as campaigns take them: when there is one, what it was begun as, how it ends, and what follows it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomlkit
+
+import environments
+from environments.effort import Effort
+from environments.plugins import Refused
+from environments.score import Score
+from flows import campaign as campaign_flow
+from flows.certify import certify as certify_flow
+from flows.cli.deciding.certify import certify as certify_command
+from flows.engine import certifying, stopping
+from flows.engine.certifying import (
+    DECLARATION, DeclaredAnalysis, also_ablate, certify_at_the_end, next_look, nothing_to_certify, path_of, store,
+    why_not,
+)  # fmt: skip
+from flows.engine.night import Terms
+from flows.engine.preparation import ensure_prepared, report_pool
+from flows.engine.stopping import ASKED, NOTHING_LEFT, Stop
+from flows.spec.campaign_spec import CampaignSpec
+from flows.views.status import document
+from tasks.bench import Bench, RunPlan
+from tasks.certifying import holdout_uses
+from tasks.certifying.ablation import parts
+from tasks.certifying.certificate import Certificate
+from tasks.certifying.group_design import ALPHA, design_of
+from tasks.store.ledger import Ledger, machine
+from tasks.system.files import write_atomic
+from tasks.trial import History, Proposal, Run
+from tests.support.histories import certified, tried
+from tests.support.nights import on_night, question, spec_of
+from tests.support.noisy import BETTER, DRAW, campaign, noisy, settled
+from tests.support.prefect_api import prefect_at
+from tests.support.processes import wait_for
+from tests.support.question_pool import pool
+from tests.support.toy import nightshift, quadratic, start, status, told
+from tests.support.trusting import trusted
+
+BASELINE = tried((), 0.1, -0.2, 0.4)
+GOOD: History = (BASELINE, tried((BASELINE,), 60.0))
+"""A baseline and a champion that is far better."""
+
+
+def night(folder: Path, name: str = "night", **asked: Any) -> Ledger:
+    """A new campaign that was asked for more than `campaign` does."""
+    return CampaignSpec.of(environment=str(folder), name=name, tracking="off", **asked).open()
+
+
+def decided(folder: Path, *params: dict[str, float], edit: str | None = None, **asked: Any) -> Ledger:
+    """A campaign with a baseline and these trials, each kept."""
+    ledger = night(noisy(folder), **asked)
+    settled(ledger, {})
+    for one in params:
+        settled(ledger, one, edit)
+    return ledger
+
+
+def certify(server: str, ledger: Ledger, runs: int | None = None) -> Certificate | None:
+    """`nightshift certify`, as its flow runs it; the newest certificate."""
+    with prefect_at(server):
+        state = certify_flow(ledger.campaign.name, runs=runs, return_state=True)
+    assert state.is_completed(), state.message
+    return ledger.certificates()[-1] if ledger.certificates() else None
+
+
+def at_the_end(server: str, ledger: Ledger, history: History | None = None) -> Stop:
+    """What a campaign does at the end of its search; how it ends then."""
+    return on_night(server, ledger, lambda one: certify_at_the_end(one, NOTHING_LEFT, campaign_flow.measure), history)
+
+
+def begun(ledger: Ledger, champion: int, runs: int) -> Path:
+    """Declare the first certificate, as a life of version 0.2 did that was killed thereafter."""
+    path = ledger.path / "certificates/1.begun"
+    write_atomic(path, json.dumps({"champion": champion, "runs": runs}))
+    return path
+
+
+def luck() -> Certificate:
+    """A certificate of trial 1 in the campaign's own environment that did not pass."""
+    return replace(certified(1, (1.0, 2.0, 3.0), (1.5, 2.5, 0.5)), environment="noisy")
+
+
+def events(ledger: Ledger, *kinds: str) -> list[dict[str, Any]]:
+    return [event for event in ledger.events() if event["event"] in kinds]
+
+
+def directories(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+
+
+# Whether there is something to certify
+
+
+def test_without_a_champion_there_is_nothing_to_certify(tmp_path: Path) -> None:
+    ledger = campaign(noisy(tmp_path / "noisy"))
+    for history, words in (
+        ((), "no trial has a score"), ((tried((), None),), "no trial has a score"),
+        ((BASELINE, tried((BASELINE,), -5.0)), "nothing that was tried was kept"), (GOOD, None),
+    ):  # fmt: skip
+        assert nothing_to_certify(question(ledger, history)) == words
+    with pytest.raises(Refused, match=r"'night' .*score"):
+        certify_command("night", None, 2, False, None, False)
+    assert not (ledger.path / "certificates").exists(), "none was declared"
+
+
+def test_a_campaign_that_declared_one_certificate_has_no_second_and_another_environment_takes_none_of_it(
+    tmp_path: Path,
+) -> None:
+    ledger = campaign(noisy(tmp_path / "noisy"))
+    store(ledger, certified(1, (1.0, 2.0, 3.0), (1.5, 2.5, 0.5), on="other"))
+    own = question(ledger, GOOD)
+    assert (nothing_to_certify(own), next_look(own), certifying.known(own)) == (None, 1, None)
+    store(ledger, luck())
+    reason = nothing_to_certify(own)
+    assert reason is not None and "took it" in reason and "looks = several" in reason
+
+
+def test_what_is_not_even_better_in_the_search_is_not_certified_and_the_status_says_why(
+    tmp_path: Path, server: str
+) -> None:
+    ledger = campaign(noisy(tmp_path / "noisy"))
+    history = (BASELINE, tried((BASELINE,), 0.09, kind="keep"))
+    reason = why_not(question(ledger, history))
+    assert reason == "in the search it scored no better than the baseline"
+    assert why_not(question(ledger, (BASELINE, tried((BASELINE,), 0.11, kind="keep")))) is None
+    assert nothing_to_certify(question(ledger, history)) is None, "by hand it may be"
+    assert at_the_end(server, ledger, history) == NOTHING_LEFT
+    assert not (ledger.path / "certificates").exists() and status("night")["uncertified"] == reason
+    ledger.event("life", certify=True)
+    assert document(ledger)["uncertified"] == reason, "a certificate elsewhere, made later, takes nothing back"
+    ledger.event("life")
+    assert document(ledger)["uncertified"] is None, "it may yet be certified"
+
+
+def test_no_run_of_a_certificate_begins_on_a_full_disk_and_a_rule_that_certifies_nothing_has_none(
+    tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    greedy = night(noisy(tmp_path / "noisy"), "greedy", rule="greedy")
+    assert at_the_end(server, greedy, GOOD) == NOTHING_LEFT and not (greedy.path / "certificates").exists()
+    ledger = campaign(noisy(tmp_path / "noisy"))
+    monkeypatch.setattr(stopping, "ROOM", 2**62)
+    assert at_the_end(server, ledger, GOOD).reason.startswith("the disk of ")
+    assert not ledger.certificates() and [one.name for one in (ledger.path / "certificates").iterdir()] == ["1.begun"]
+
+
+def test_a_certificate_that_was_given_up_hides_no_earlier_run_of_its_champion(tmp_path: Path) -> None:
+    ledger = night(noisy(tmp_path / "noisy"), advanced={"looks": "several"})
+    store(ledger, luck())
+    store(ledger, replace(luck(), look=2, runs=(), comparison=None))
+    assert certifying._earlier(question(ledger, GOOD), 1) == luck().runs
+
+
+# One that was begun
+
+
+def test_a_certificate_goes_on_as_it_was_declared_and_runs_nothing_twice(tmp_path: Path, server: str) -> None:
+    ledger = decided(tmp_path / "noisy", {"x": 40.0})
+    path = begun(ledger, champion=1, runs=3)
+    declared = path.read_text()
+
+    def stopped(one: Any) -> Stop:
+        (ledger.path / "stop").touch()
+        return certify_at_the_end(one, NOTHING_LEFT, campaign_flow.measure)
+
+    assert on_night(server, ledger, stopped) == ASKED
+    assert directories(path.parent) == [] and ledger.certificates() == (), "no run was begun"
+    made = certify(server, ledger, 2)
+    assert made is not None and made.passed, made
+    path_of(ledger, made).unlink()  # as if it was killed before it wrote that down
+    assert certify(server, ledger, 2) == made and path.read_text() == declared
+    assert len(made.scores("champion")) == len(made.scores("baseline")) == 3
+    assert directories(path.parent) == [f"1-0001-{arm}-{n}" for arm in ("baseline", "champion") for n in (1, 2, 3)]
+    seeds = {fresh.run.seed for fresh in made.runs}
+    assert len(seeds) == 6 and not seeds & {run.seed for trial in ledger.history() for run in trial.runs}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_groups_follow_each_other_until_it_is_clear_and_the_searchs_baseline_counts(
+    tmp_path: Path, server: str
+) -> None:
+    ledger = decided(tmp_path / "noisy", {"x": 4.5}, trials=10, parallel=2)
+    (first, second) = ledger.history()
+    value = first.score.value or 0.0
+    each = [replace(first.score, value=value + one) for one in (-0.8, 0.0, 0.8)]
+    first = replace(first, runs=first.runs * 3, score=Score.over(each))
+    assert at_the_end(server, ledger, (first, second)) == NOTHING_LEFT
+    (made,) = ledger.certificates()
+    assert made.design == design_of(10), made
+    sizes = len(made.scores("champion")), len(made.scores("baseline"))
+    assert len(events(ledger, "looked")) == made.design.groups.index(sizes)
+    assert len(made.reused) == 3 and not made.not_reused
+    assert made.tested_at in made.design.levels and made.alpha == ALPHA
+    (declared,) = (ledger.path / "certificates").glob("*.begun")
+    assert DECLARATION.validate_json(declared.read_bytes()) == DeclaredAnalysis(1, 5, design_of(10))
+
+
+def test_a_certificate_counts_as_taken_when_another_trial_is_champion_before_it_is_over(
+    tmp_path: Path, server: str
+) -> None:
+    ledger = campaign(noisy(tmp_path / "noisy"))
+    begun(ledger, champion=1, runs=3)
+    history = (*GOOD, tried(GOOD, 90.0))
+    assert at_the_end(server, ledger, history) == NOTHING_LEFT
+    (made,) = ledger.certificates()
+    assert (made.look, made.champion, made.passed, made.runs, made.alpha) == (1, 1, False, (), ALPHA)
+    assert made.reason.startswith("it was begun for trial 1, and not finished before another trial became champion")
+    reason = nothing_to_certify(question(ledger, history))
+    assert reason is not None and "took it" in reason
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_with_several_certificates_each_has_half_of_what_was_left_and_no_earlier_run_is_thrown_away(
+    tmp_path: Path, server: str
+) -> None:
+    ledger = decided(tmp_path / "noisy", {"x": 40.0}, advanced={"looks": "several"})
+    first = replace(certified(1, (39.0, 41.0, 40.5), (35.0, -2.5, 0.5), error=0.1), environment="noisy")
+    assert not first.passed
+    store(ledger, first)
+    made = certify(server, ledger, 3)
+    assert made is not None and (made.look, made.alpha, made.champion) == (2, ALPHA / 4, 1)
+    assert made.runs[:6] == first.runs and made.carried == 6
+    assert (len(made.scores("champion")), len(made.scores("baseline"))) == made.planned == (6, 6)
+    assert made.comparison is not None and first.comparison is not None and made.comparison.p < first.comparison.p
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_with_several_certificates_a_new_champion_gets_the_next_one(tmp_path: Path, server: str) -> None:
+    ledger = decided(tmp_path / "noisy", {"x": 20.0}, {"x": 40.0}, advanced={"looks": "several"})
+    begun(ledger, champion=1, runs=3)
+    made = certify(server, ledger, 2)
+    assert made is not None and made.passed and (made.look, made.champion, len(made.runs)) == (2, 2, 4)
+    lost, kept = ledger.certificates()
+    assert (lost.champion, lost.passed, lost.runs, lost.alpha) == (1, False, (), ALPHA / 2)
+    assert kept == made == certifying.known(question(ledger))
+
+
+# The command
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("how", ["stop", "kill -9"])
+def test_a_certificate_made_later_is_stopped_or_killed_between_two_runs_and_goes_on(
+    tmp_path: Path, server: str, how: str
+) -> None:
+    ledger = night(noisy(tmp_path / "noisy", "import time\ntime.sleep(2)\n" + DRAW), rule="greedy")
+    settled(ledger, {})
+    settled(ledger, {"x": 40.0})
+    with start("certify", "night", "--runs", "2", server=server) as process:
+        wait_for(lambda: len(list(ledger.path.glob("certificates/1-*/log.txt"))) == 2, 60)
+        if how == "stop":
+            told("stop", "night")
+        else:
+            os.kill(process.pid, signal.SIGKILL)
+        process.communicate(timeout=60)
+    assert (process.returncode == 0) == (how == "stop")
+    assert ledger.certificates() == () and 1 <= len(directories(ledger.path / "certificates")) < 4
+    done = {path: path.stat().st_mtime_ns for path in ledger.path.glob("certificates/1-*/out/model.json")}
+
+    gone_on = nightshift("certify", "night", "--runs", "5", "--json", server=server)
+    assert gone_on.returncode == 0, gone_on.stderr
+    found = json.loads(gone_on.stdout)
+    assert found["certificate"]["passed"] and found["certificate"]["runs"] == 2, found["certificate"]
+    assert (found["shipped"], found["shipped_trial"], found["champion"]["level"]) == ("champion", 1, "certified")
+    same = [path.stat().st_mtime_ns == when for path, when in done.items()]
+    assert all(same) if how == "stop" else same.count(False) <= 1, "what was done is not done again"
+    again = nightshift("certify", "night", server=server)
+    assert again.returncode == 2 and "'night' cannot be certified: the campaign declared one" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("on", "runs", "words"),
+    [
+        (None, 1, "--runs 1: give 2 to 100 runs of each arm"),
+        ("noisy", None, "--on noisy: that is the campaign's own environment: leave --on out"),
+        ("cartpole", None, "--on cartpole: it trains with 'ppo', the campaign with 'command'"),
+    ],
+)
+def test_too_few_runs_and_where_a_champion_cannot_be_taken_are_refused(
+    tmp_path: Path, on: str | None, runs: int | None, words: str
+) -> None:
+    ledger = decided(tmp_path / "noisy", {"x": 40.0})
+    asked = on if on is None or on in environments.bundled() else str(tmp_path / on)
+    with pytest.raises(Refused) as refused:
+        certify_command("night", asked, runs, False, None, False)
+    assert str(refused.value).startswith(words)
+    assert not (ledger.path / f"certificates/on-{on}").exists()
+
+
+def test_a_certificate_grants_half_of_the_spare_time_under_judgement_and_another_environment_has_no_bound(
+    tmp_path: Path,
+) -> None:
+    ledger = campaign(noisy(tmp_path / "noisy"))
+    run = Run("trials/0000", 1, 1.0, "finished", machine=machine())
+    known = (replace(BASELINE, runs=(run,), score=Score(1.0, effort=Effort(1.0, 0.1, 100, 1.0, 1.0, 0.1))),)
+    spec = spec_of(ledger)
+    bench = Bench(ledger, spec.isolation, spec.slots(ledger.environment), 1)
+    other = Bench(ledger, spec.isolation, bench.slots, 1, ledger.environment.model_copy(update={"name": "other"}))
+
+    def granted(use: str, history: History = known, at: Bench = bench) -> Any:
+        plan = RunPlan(ledger.key(1), Proposal({"x": 1.0}), "trials/0001", use)  # type: ignore[arg-type]
+        return Terms(spec, ledger, history, at).allowance(plan, at)
+
+    search = granted("search")
+    assert search is not None and granted("report") == granted("confirm") == search.halved()
+    assert granted("search", ()) is None and granted("report", at=other) is None
+
+
+# A finite pool of questions
+
+
+@pytest.mark.slow
+def test_a_certificate_is_tested_at_the_level_of_its_use_of_a_pool_and_charged_once(
+    tmp_path: Path, server: str
+) -> None:
+    folder = trusted(pool(tmp_path / "pool").folder)
+    ledger = CampaignSpec.of(environment=str(folder), name="night", tracking="off").open()
+    ensure_prepared(ledger, "here")
+    prepared = report_pool(ledger.environment)
+    assert prepared is not None
+    holdout_uses.charge(prepared, "an earlier campaign", 1)
+    first = tried((), 2.25, 2.25, params={"x": 2.5}, higher_is_better=False)
+    good: History = (first, tried((first,), 0.0, params={"x": 1.0}, higher_is_better=False))
+    at_the_end(server, ledger, good)
+    (made,) = ledger.certificates()
+    assert made.passed and (made.looked_before, made.alpha) == (1, 0.05 / 6)
+    path_of(ledger, made).unlink()
+    at_the_end(server, ledger, good)
+    assert ledger.certificates() == (made,), "made again from the same runs"
+    uses = holdout_uses.uses(prepared)
+    assert [use.campaign for use in uses] == ["an earlier campaign", ledger.campaign.campaign_id]
+    assert uses[-1].passed and holdout_uses.charge(prepared, "later", 1)[1] == 0.05 / 12 + 0.05 / 6
+    drawn = CampaignSpec.of(environment=str(quadratic(tmp_path / "quad")), name="drawn", tracking="off").open()
+    assert report_pool(drawn.environment) is None, "units that are drawn anew are not charged"
+
+
+# The champion without each of its changes
+
+
+def test_a_champion_is_taken_apart_by_parameter_and_its_edit_is_one_part() -> None:
+    first = replace(BASELINE, proposal=Proposal({"x": 0.0, "y": 1, "same": "a"}))
+    proposal = Proposal({"x": 2.0, "y": 3, "same": "a"}, edit=BETTER, rationale="r", parent=0, seen=1)
+    found = parts(replace(GOOD[1], proposal=proposal), first)
+    assert [(name, one.params, one.edit) for name, one in found] == [
+        ("x", {"x": 0.0, "y": 3, "same": "a"}, BETTER), ("y", {"x": 2.0, "y": 1, "same": "a"}, BETTER),
+        ("its edit", proposal.params, None),
+    ]  # fmt: skip
+    assert parts(first, first) == ()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_an_ablation_that_was_cut_off_is_done_in_the_next_life(tmp_path: Path, server: str) -> None:
+    ledger = decided(tmp_path / "noisy", {"x": 30.0}, edit=BETTER, advanced={"ablation": True})
+    store(ledger, replace(certified(1, (80.0, 81.0, 79.0), (0.1, -0.2, 0.4)), environment="noisy"))
+    assert at_the_end(server, ledger) == NOTHING_LEFT
+    found = ledger.ablation(1)
+    (ledger.path / "ablations/0001.json").unlink()
+    ran = {path: path.stat().st_mtime_ns for path in ledger.path.glob("ablations/*/out/model.json")}
+    assert at_the_end(server, ledger) == NOTHING_LEFT
+    assert found is not None and ledger.ablation(1) == found
+    assert all(path.stat().st_mtime_ns == when for path, when in ran.items()), "what had been run was not run again"
+    assert (found.champion, found.mean, found.runs) == (1, pytest.approx(80.0, abs=4), 3)
+    assert [one.change for one in found.removed] == ["x", "its edit"] * 2
+    assert [one.score.value for one in found.removed] == pytest.approx([50.0, 30.0] * 2, abs=6)
+
+
+@pytest.mark.parametrize("case", ["not asked", "not passed", "elsewhere"])
+def test_only_what_passed_here_is_taken_apart_and_only_where_that_was_asked(
+    tmp_path: Path, server: str, case: str
+) -> None:
+    ledger = night(noisy(tmp_path / "noisy"), advanced={"ablation": case != "not asked"})
+    made = certified(1, (80.0, 81.0, 79.0), (0.1, -0.2, 0.4), on="other" if case == "elsewhere" else None)
+    made = replace(made, passed=case != "not passed")
+    of = question(ledger, GOOD)
+    assert on_night(server, ledger, lambda one: also_ablate(one, of, made, campaign_flow.measure), GOOD)
+    assert not (ledger.path / "ablations").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_campaign_ends_with_its_certificate_and_its_ablation_and_a_resumed_one_adds_what_is_missing(
+    tmp_path: Path, home: Path, server: str
+) -> None:
+    spec = {
+        "environment": str(quadratic(tmp_path / "quad")), "name": "whole", "trials": 3, "seed": 1, "tracking": "off",
+        "advanced": {"ablation": True},
+    }  # fmt: skip
+    (tmp_path / "spec.toml").write_text(tomlkit.dumps(spec))
+    done = nightshift("run", str(tmp_path / "spec.toml"), "--json", server=server)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["state"] == "finished" and found["uncertified"] is None
+    assert found["certificate"]["passed"] and found["certificate"]["runs"] == 2, "nothing is random there"
+    assert len(found["ablation"]) == 1 and found["ablation"][0].startswith("without x: ")
+    ledger = Ledger.open("whole")
+    (made,) = ledger.certificates()
+    ran = {path: path.stat().st_mtime_ns for path in ledger.path.glob("certificates/1-*/out/model.json")}
+    assert len(ran) == 4
+    shutil.rmtree(ledger.path / "ablations")
+    resumed = nightshift("resume", "whole", "--trials", "3", "--json", server=server)
+    assert resumed.returncode == 0, resumed.stderr
+    assert json.loads(resumed.stdout)["ablation"] == found["ablation"] and ledger.certificates() == (made,)
+    assert all(path.stat().st_mtime_ns == when for path, when in ran.items())
