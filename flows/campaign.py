@@ -85,7 +85,7 @@ def next_attempt(night: Night, under_way: list[Attempt]) -> Attempt | Stop | Non
     if again := night.rerun_due(under_way):
         return again
     while turn := next_turn(night, under_way):
-        proposed = propose.submit(turn.key, *map(quote, turn.arguments), return_state=False)
+        proposed = propose.submit(*map(quote, turn.arguments), return_state=False)
         if isinstance(proposal := result_of(proposed), Nothing):
             return turn.without(proposal)
         if not turn.waits_for_approval(proposal):
@@ -95,7 +95,7 @@ def next_attempt(night: Night, under_way: list[Attempt]) -> Attempt | Stop | Non
 
 def measure(night: Terms, step: Step, bench: Bench | None = None, after: Sequence[Task] = ()) -> Measurement:
     """Train once and judge the result: in a slot of this machine, or as a run of the deployment `trial`."""
-    key, plan, bench = step.plan.key, quote(step.plan), bench or night.bench
+    key, plan, bench = quote(step.plan.key), quote(step.plan), bench or night.bench
     after = launched(night, step, bench, after)  # on another machine: then the tasks below find their results
     if isinstance(step, Control):
         return controlled(night, step, bench, after)
@@ -106,5 +106,5 @@ def measure(night: Terms, step: Step, bench: Bench | None = None, after: Sequenc
 
 def settle(night: Night, attempt: Attempt) -> None:
     """Decide a trial whose runs are complete, and record it."""
-    verdict = decide(attempt.key, *map(quote, attempt.evidence), wait_for=attempt.last_tasks, return_state=True)
+    verdict = decide(*map(quote, attempt.evidence), wait_for=attempt.last_tasks, return_state=True)
     night.remember(record(night.ledger, night.history, attempt.trial(result_in(verdict))))

@@ -23,6 +23,7 @@ from prefect.filesystems import LocalFileSystem
 from prefect.futures import PrefectFuture
 from prefect.results import ResultRecord  # type: ignore[attr-defined]
 from prefect.states import Completed, Failed
+from prefect.utilities.annotations import quote
 
 from tasks.sandbox.program import CannotStart
 from tasks.task_key import TaskKey
@@ -64,7 +65,8 @@ def run_name() -> str:
     """
     asked = runtime.flow_run.parameters
     subject = Path(asked.get("environment") or asked.get("name") or "").name
-    key: TaskKey = runtime.task_run.parameters["key"]
+    key = runtime.task_run.parameters["key"]
+    key = key.unquote() if isinstance(key, quote) else key
     return " ".join(filter(None, [runtime.task_run.task_name, subject, str(key.number), key.part]))
 
 

@@ -93,7 +93,7 @@ class Measurement:
 def controlled(night: Terms, step: Control, bench: Bench, after: Sequence[Task]) -> Measurement:
     """Control a would-be champion (tasks/control.py)."""
     arguments = map(quote, (step.plan, step.trained, night.allowance(step.plan, bench), night.reference))
-    task = control.submit(step.plan.key, bench, *arguments, wait_for=after, return_state=False)
+    task = control.submit(quote(step.plan.key), bench, *arguments, wait_for=after, return_state=False)
     return Measurement(bench, step.plan, task)
 
 
@@ -135,9 +135,9 @@ class Attempt:
         return tuple(trial for trial in self.night.history if trial.number != self.number)
 
     @property
-    def evidence(self) -> tuple[History, Environment, Rule, JudgedTrial]:
+    def evidence(self) -> tuple[TaskKey, History, Environment, Rule, JudgedTrial]:
         """The arguments of its verdict."""
-        return self.seen, self.night.environment, self.night.rule, self.tried
+        return self.key, self.seen, self.night.environment, self.night.rule, self.tried
 
     def add(self, begun: Iterable[tuple[Step, Measurement]]) -> None:
         """Take up runs that were begun for it."""
@@ -157,7 +157,7 @@ class Attempt:
         if sum(score.value is None for score in scores) <= seeds - fewest and len(scores) < seeds:
             at_once = min(self.night.spec.parallel, seeds - len(scores))
             return [Train(self._plan(len(scores) + 1 + later, at_once)) for later in range(at_once)]
-        seen, environment, rule, tried = self.evidence
+        _, seen, environment, rule, tried = self.evidence
         decision = weigh(seen, environment, rule, tried)
         if isinstance(decision, NeedsRerun):
             return [Train(self._rerun(decision.of, len(tried.reruns) + 1), decision.of)]

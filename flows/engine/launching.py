@@ -97,7 +97,11 @@ def launched(night: Terms, step: Step, bench: Bench, after: Sequence[Task]) -> S
     transfer = "" if bench.environment.name == night.environment.name else bench.environment.name
     known = len(night.history), history_digest(night.history)
     request = quote(LaunchRequest(step.plan, *known, trained, transfer, bench.budget))
-    return [launch.submit(step.plan.key, bench, request, night.spec.launch, wait_for=after, return_state=False)]
+    return [
+        launch.submit(
+            quote(step.plan.key), bench, request, quote(night.spec.launch), wait_for=after, return_state=False
+        )
+    ]
 
 
 @task(task_run_name=run_name, cache_policy=NO_CACHE, persist_result=False)

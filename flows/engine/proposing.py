@@ -50,8 +50,8 @@ class Turn:
     known: tuple[object, ...]
 
     @property
-    def arguments(self) -> tuple[ProposalChecks, Proposer, Proposer, Brief]:
-        return self.checks, self.proposer, self.fallback, self.brief
+    def arguments(self) -> tuple[TaskKey, ProposalChecks, Proposer, Proposer, Brief]:
+        return self.key, self.checks, self.proposer, self.fallback, self.brief
 
     def without(self, answer: Nothing) -> Stop | None:
         """How the night goes on without a proposal: it ends, or it waits where trials or people have to end first."""

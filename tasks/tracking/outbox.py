@@ -166,6 +166,8 @@ class Outbox:
     def _send_certificate(self, path: Path, certificates: Sequence[Certificate]) -> None:
         """Record a certificate; if it passed, also the champion's new level and registered model."""
         certificate = CERTIFICATE.validate_json(path.read_bytes())
+        if certificate.champion not in {trial.number for trial in self._history}:
+            return  # it was made while earlier trials were still being sent: it follows them
         self.tracker.log_certificates(self._campaign, tuple(self._history), certificates)
         run_id = ""
         if certificate.passed and not certificate.elsewhere:
