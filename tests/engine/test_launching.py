@@ -14,29 +14,32 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flows.engine.runner import Runner
-from tasks.cache_key import At, history_digest, is_kept
-from tasks.store.launch_request import REQUEST, LaunchRequest, alone
 
 from environments.plugins import Refused
+from flows.campaign import search
 from flows.engine import launching
 from flows.engine.launching import CannotLaunch, run_elsewhere
 from flows.server.api import Api
 from flows.spec.campaign_spec import CampaignSpec
+from tasks.bench import RunPlan
+from tasks.launch_request import REQUEST, LaunchRequest, alone
+from tasks.store.campaign_lock import STOP
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt, orphans
-from tasks.trial import Proposal
+from tasks.task_key import TaskKey, history_digest
+from tasks.trial import Proposal, Run
+from tests.support.nights import on_night
 from tests.support.servers import prefect_server
 from tests.support.toy import quadratic
 
-AT = At("abc123", "0011223344556677", 7)
+KEY = TaskKey("abc123", "0011223344556677", 7)
 BASELINE = Proposal({"x": 2.5})
 POOL = "launch-tests"
 Launch = Callable[[Ledger, LaunchRequest], Future[None]]
 
 
-def asked(at: At = AT, **more: Any) -> LaunchRequest:
-    return LaunchRequest(at, "measure", BASELINE, f"trials/{at.number:04d}", 0, history_digest(()), **more)
+def asked(key: TaskKey = KEY, **more: Any) -> LaunchRequest:
+    return LaunchRequest(RunPlan(key, BASELINE, f"trials/{key.number:04d}"), 0, history_digest(()), **more)
 
 
 @pytest.fixture
@@ -88,10 +91,10 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(launching, name, seconds)
 
 
-def finish(ledger: Ledger, at: At) -> None:
+def finish(ledger: Ledger, key: TaskKey) -> None:
     """What a child leaves."""
     for name in ("train", "evaluate"):
-        path = ledger.results / f"{at}/{name}"
+        path = ledger.results / f"{key}/{name}"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("{}")
 
@@ -118,7 +121,7 @@ def launched() -> Iterator[Launch]:
 
 def runs(api: Api, what: LaunchRequest) -> list[dict[str, Any]]:
     """Every launch of a run, in their order."""
-    keys = [f"{what.at.campaign_id}/{what.name}/launch {number}" for number in range(1, 8)]
+    keys = [f"{what.plan.key.campaign_id}/{what.name}/launch {number}" for number in range(1, 8)]
     found = api.ask("POST", "/flow_runs/filter", {"flow_runs": {"idempotency_key": {"any_": keys}}})
     return sorted(found, key=lambda run: keys.index(run["idempotency_key"]))
 
@@ -141,28 +144,29 @@ def events(ledger: Ledger, what: str) -> list[dict[str, Any]]:
 
 def test_every_run_of_a_campaign_has_a_name_of_its_own() -> None:
     assert asked().name == "0007-1"
-    assert asked(replace(AT, attempt=2, part="run-2")).name == "0007-2-run-2"
-    assert replace(asked(), step="untrained").name == "0007-1-untrained"
+    assert asked(replace(KEY, attempt=2, part="run-2")).name == "0007-2-run-2"
+    assert asked(trained=Run("trials/0007", 1, 5.0, "finished")).name == "0007-1-control"
 
 
 def test_what_is_launched_is_out_of_reach_of_another_life_of_the_campaign() -> None:
     """Which ends all that begins with the campaign's id; and no two runs of a trial are found by one mark."""
-    here, there = AT.marker, replace(AT, launched=True).marker
+    here, there = KEY.marker, replace(KEY, launched=True).marker
     assert here.startswith("abc123/") and not there.startswith("abc123")
-    assert str(AT) == str(replace(AT, launched=True))
-    marks = [replace(AT, part=part).marker for part in ("", "run-2", "again-1", "again-1-of-0003")]
+    assert str(KEY) == str(replace(KEY, launched=True))
+    marks = [replace(KEY, part=part).marker for part in ("", "run-2", "again-1", "again-1-of-0003")]
     assert not any(one != other and (one + "/").startswith(other + "/") for one in marks for other in marks)
     assert orphans.marked("abc123") == []
 
 
 def test_what_is_asked_survives_its_file_and_holds_neither_seeds_nor_keys(ledger: Ledger) -> None:
-    at = ledger.at(3, "run-2")
-    what = replace(asked(at), judged=ledger.at(0, "certificate-1"), purpose="report", early=True, elsewhere="hills")
+    key = ledger.key(3, "run-2")
+    plan = RunPlan(key, BASELINE, "trials/0003-run-2", "report", units=ledger.key(0, "certificate-1"))
+    what = replace(asked(key, transfer="hills", budget=4.0), plan=plan)
     what.write(ledger.path)
     text = (ledger.path / what.file).read_text()
     assert REQUEST.validate_json(text) == what
     assert ledger.campaign.judge_key not in text
-    assert str(ledger.seed("train", at)) not in text and str(ledger.seed("report", at)) not in text
+    assert str(ledger.seed("train", key)) not in text and str(ledger.seed("report", key)) not in text
 
 
 def test_two_launches_of_a_run_never_do_it_at_once(tmp_path: Path) -> None:
@@ -183,15 +187,6 @@ def test_two_launches_of_a_run_never_do_it_at_once(tmp_path: Path) -> None:
     assert order == ["first", "second"]
 
 
-def test_half_a_result_is_none(ledger: Ledger) -> None:
-    path = ledger.results / f"{AT}/train"
-    path.parent.mkdir(parents=True)
-    path.write_text('{"metadata": {"stor')
-    assert not is_kept(ledger.results, AT, "train")
-    path.write_text("{}")
-    assert is_kept(ledger.results, AT, "train") and not is_kept(ledger.results, AT, "evaluate")
-
-
 def test_an_unknown_deployment_is_refused_with_the_near_miss(api: Api) -> None:
     launching.check("here")
     with pytest.raises(Refused, match=r"trial/gpu-pear.*'gpu-pair'\?"):
@@ -201,7 +196,7 @@ def test_an_unknown_deployment_is_refused_with_the_near_miss(api: Api) -> None:
 def test_a_child_is_a_subflow_of_its_campaign_and_a_pool_without_a_worker_is_told_once_and_waited_for(
     api: Api, ledger: Ledger, launched: Launch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    what = asked(ledger.at(0))
+    what = asked(ledger.key(0))
     done = launched(ledger, what)
     until(lambda: events(ledger, "waits"))
     (run,) = runs(api, what)
@@ -209,20 +204,20 @@ def test_a_child_is_a_subflow_of_its_campaign_and_a_pool_without_a_worker_is_tol
     row = api.ask("GET", f"/task_runs/{run['parent_task_run_id']}")
     assert row["state"]["state_details"]["child_flow_run_id"] == run["id"] and row["state_type"] == "RUNNING"
     assert api.ask("GET", f"/flow_runs/{row['flow_run_id']}")["state_type"] == "RUNNING"
-    finish(ledger, what.at)
+    finish(ledger, what.plan.key)
     assert done.result(60) is None
     assert [event["reason"] for event in events(ledger, "waits")] == [f"work pool '{POOL}' has no worker"]
     assert "has no worker" in caplog.text
 
 
 def test_a_child_that_is_under_way_is_adopted(api: Api, ledger: Ledger, launched: Launch) -> None:
-    what = asked(ledger.at(0))
+    what = asked(ledger.key(0))
     first = launched(ledger, what)
     (run,) = until(lambda: runs(api, what))
     set_state(api, run, type="RUNNING")
     second = launched(ledger, what)
     until(lambda: events(ledger, "adopted"))
-    finish(ledger, what.at)
+    finish(ledger, what.plan.key)
     set_state(api, run, type="COMPLETED")
     assert first.result(60) is None and second.result(60) is None
     assert launched(ledger, what).result(60) is None  # it is done: nobody is asked
@@ -233,13 +228,13 @@ def test_a_child_that_is_under_way_is_adopted(api: Api, ledger: Ledger, launched
 def test_a_child_that_dies_or_is_cancelled_by_a_person_gets_the_next_number(
     state: str, api: Api, ledger: Ledger, launched: Launch
 ) -> None:
-    what = asked(ledger.at(0))
+    what = asked(ledger.key(0))
     done = launched(ledger, what)
     (first,) = until(lambda: runs(api, what))
     set_state(api, first, type="RUNNING")
     set_state(api, first, type=state, message="Process exited with status code: -9")
     _, second = until(lambda: runs(api, what)[1:] and runs(api, what))
-    finish(ledger, what.at)
+    finish(ledger, what.plan.key)
     assert done.result(60) is None
     assert second["idempotency_key"].endswith("launch 2")
     (death,) = events(ledger, "died")
@@ -249,7 +244,7 @@ def test_a_child_that_dies_or_is_cancelled_by_a_person_gets_the_next_number(
 def test_after_three_deaths_the_campaign_stops_and_another_life_tries_again(
     api: Api, ledger: Ledger, launched: Launch
 ) -> None:
-    what = asked(ledger.at(0))
+    what = asked(ledger.key(0))
     done = launched(ledger, what)
     for number in range(1, 4):
         run = until(lambda n=number: runs(api, what)[n - 1 :])[0]
@@ -258,12 +253,12 @@ def test_after_three_deaths_the_campaign_stops_and_another_life_tries_again(
         done.result(60)
     again = launched(ledger, what)
     assert until(lambda: runs(api, what)[3:])[0]["idempotency_key"].endswith("launch 4")
-    finish(ledger, what.at)
+    finish(ledger, what.plan.key)
     assert again.result(60) is None
 
 
 def test_an_error_of_ours_is_told_in_full_and_not_tried_again(api: Api, ledger: Ledger, launched: Launch) -> None:
-    what = asked(ledger.at(0))
+    what = asked(ledger.key(0))
     done = launched(ledger, what)
     (run,) = until(lambda: runs(api, what))
     set_state(api, run, type="FAILED", message="Flow run encountered an exception: TypeError: no\x1b[31m")
@@ -275,7 +270,7 @@ def test_an_error_of_ours_is_told_in_full_and_not_tried_again(api: Api, ledger: 
 def test_results_that_are_left_somewhere_else_stop_the_campaign_and_another_life_tries_again(
     api: Api, ledger: Ledger, launched: Launch
 ) -> None:
-    what = asked(ledger.at(0))
+    what = asked(ledger.key(0))
     done = launched(ledger, what)
     (run,) = until(lambda: runs(api, what))
     set_state(api, run, type="COMPLETED")
@@ -283,7 +278,7 @@ def test_results_that_are_left_somewhere_else_stop_the_campaign_and_another_life
         done.result(60)
     again = launched(ledger, what)
     until(lambda: runs(api, what)[1:])
-    finish(ledger, what.at)
+    finish(ledger, what.plan.key)
     assert again.result(60) is None
 
 
@@ -291,7 +286,7 @@ def test_results_that_are_left_somewhere_else_stop_the_campaign_and_another_life
 def test_results_that_come_while_the_server_is_away_are_used(
     empty_prefect: Path, ledger: Ledger, launched: Launch, tmp_path: Path
 ) -> None:
-    what = asked(ledger.at(0))
+    what = asked(ledger.key(0))
     with ExitStack() as up:
         (tmp_path / "prefect").mkdir()
         url = up.enter_context(prefect_server(tmp_path / "prefect", empty_prefect))
@@ -300,12 +295,12 @@ def test_results_that_come_while_the_server_is_away_are_used(
         until(lambda: events(ledger, "asked"))
     time.sleep(1)
     assert not events(ledger, "returned")
-    finish(ledger, what.at)
+    finish(ledger, what.plan.key)
     until(lambda: events(ledger, "returned"))
 
 
 def test_a_parent_that_is_interrupted_calls_its_child_back(api: Api, ledger: Ledger, launched: Launch) -> None:
-    what = asked(ledger.at(0))
+    what = asked(ledger.key(0))
     done = launched(ledger, what)
     (run,) = until(lambda: runs(api, what))
     with interrupt.asked(), pytest.raises(BaseException):  # noqa: B017, PT011 (as Prefect has it)
@@ -314,26 +309,27 @@ def test_a_parent_that_is_interrupted_calls_its_child_back(api: Api, ledger: Led
 
 
 def test_a_run_that_is_done_under_another_path_and_home_comes_back_to_its_campaign(
-    api: Api, ledger: Ledger, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    api: Api, server: str, ledger: Ledger, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The flow itself, as a worker runs it: the campaign's directory is mounted elsewhere there."""
     from flows import trial
 
     monkeypatch.setattr(trial, "VISIBLE_SECONDS", 0.3)
-    at, mounted = ledger.at(0), tmp_path / "mnt"
+    key, mounted = ledger.key(0), tmp_path / "mnt"
     mounted.symlink_to(home)
-    what = asked(at)
+    what = asked(key)
     what.write(ledger.path)
     monkeypatch.setenv("NIGHTSHIFT_HOME", str(tmp_path / "machine"))
     facts = {"folder": f"/campaigns/{ledger.path.name}", "request": what.file}
-    wrong = trial.trial(**facts, campaign_id=at.campaign_id, return_state=True)
+    wrong = trial.trial(**facts, campaign_id=key.campaign_id, return_state=True)
     assert wrong.is_failed() and "/campaigns/night" in str(wrong.message)
     other = trial.trial(**facts, campaign_id="another", runs=str(mounted), return_state=True)
     assert other.is_failed() and "same storage" in str(other.message)
-    state = trial.trial(**facts, campaign_id=at.campaign_id, runs=str(mounted), return_state=True)
+    state = trial.trial(**facts, campaign_id=key.campaign_id, runs=str(mounted), return_state=True)
     assert state.is_completed(), state.message
     monkeypatch.setenv("NIGHTSHIFT_HOME", str(home))
-    spec = CampaignSpec.of(environment=str(tmp_path / "quad"), name="night", rule="greedy", launch="gpu-pear")
-    run, score = Runner(spec, ledger, (), spec.slots(ledger.environment)).measure(0, BASELINE, "", "search")
-    assert (run.dir, score.value) == ("trials/0000", 2.25)
-    assert json.loads((ledger.results / f"{at}/train").read_text())["metadata"]["storage_key"]
+    on_night(server, ledger, search, show=lambda _: (ledger.path / STOP).touch())
+    (first,) = ledger.history()
+    assert (first.runs[0].dir, first.score.value) == ("trials/0000", 2.25)
+    assert not [event for event in ledger.events() if event["event"] == "launch"], "it was done: nobody is asked"
+    assert json.loads((ledger.results / f"{key}/train").read_text())["metadata"]["storage_key"]
