@@ -22,7 +22,14 @@ from flows.certify import certify as certify_flow
 from flows.cli.deciding.certify import certify as certify_command
 from flows.engine import certifying, stopping
 from flows.engine.certifying import (
-    DECLARATION, DeclaredAnalysis, also_ablate, certify_at_the_end, next_look, nothing_to_certify, path_of, store,
+    DECLARATION,
+    DeclaredAnalysis,
+    also_ablate,
+    certify_at_the_end,
+    next_look,
+    nothing_to_certify,
+    path_of,
+    store,
     why_not,
 )  # fmt: skip
 from flows.engine.night import Terms

@@ -1,0 +1,114 @@
+"""How a flow run ends that a person cancels, stops or pauses, or that is killed: real flows on a real server."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from flows.engine.recovery import cancellable, crash_earlier_runs, heed_pause, reported
+from flows.server.api import Api
+from tasks.store.campaign_lock import STOP, CampaignLock
+from tasks.store.ledger import Ledger
+from tasks.system import interrupt
+from tests.support.ledgers import created
+from tests.support.prefect_api import prefect_at
+
+DEPLOYED = {"PREFECT__RUNTIME__DEPLOYMENT__ID": "00000000-0000-0000-0000-000000000001"}
+"""As Prefect's runtime has it in a run of a deployment."""
+
+
+def set_state(server: str, run: str, kind: str, name: str | None = None) -> None:
+    with Api(server, None) as api:
+        state = {"type": kind, "name": name or kind.title()}
+        api.ask("POST", f"/flow_runs/{run}/set_state", {"state": state, "force": True})
+
+
+def states_of(server: str, run: str) -> list[str]:
+    with Api(server, None) as api:
+        found = api.ask("GET", f"/flow_run_states/?flow_run_id={run}")
+    return [state["type"] for state in sorted(found, key=lambda state: state["timestamp"])]
+
+
+def interrupted(server: str, ledger: Ledger, state: str | None, stop: bool = False) -> tuple[str, BaseException]:
+    """A flow whose run gets this state and then SIGTERM: its run, and what ended it."""
+    from prefect import flow, runtime
+
+    runs: list[str] = []
+
+    @flow(persist_result=False)
+    def night() -> None:
+        runs.append(str(runtime.flow_run.id))
+        with cancellable(), CampaignLock(ledger, runs[0]):
+            if stop:
+                (ledger.path / STOP).touch()
+            if state:
+                set_state(server, runs[0], state)
+            heed_pause()
+            os.kill(os.getpid(), signal.SIGTERM)
+            interrupt.wait(10)
+
+    with prefect_at(server), pytest.raises(BaseException) as ended:  # noqa: PT011 (Abort, Pause and Ctrl-C)
+        night()
+    return runs[0], ended.value
+
+
+@pytest.mark.parametrize(
+    ("state", "stop", "end"),
+    [
+        ("CANCELLING", False, "CANCELLED"),
+        (None, True, "CANCELLED"),  # `stop --now`
+        (None, False, "CRASHED"),
+        ("PAUSED", False, "CRASHED"),  # which nobody could resume
+    ],
+)
+def test_a_run_without_a_worker_ends_as_a_person_asked_and_else_as_crashed(
+    server: str, tmp_path: Path, state: str | None, stop: bool, end: str
+) -> None:
+    run, ended = interrupted(server, created(tmp_path), state, stop)
+    states = states_of(server, run)
+    assert states[-1] == end and ("CRASHED" in states) == (end == "CRASHED")
+    assert isinstance(ended, KeyboardInterrupt) == (end == "CRASHED"), ended
+
+
+@pytest.mark.parametrize("state", ["CANCELLING", "PAUSED"])
+def test_of_a_run_of_a_deployment_the_end_is_written_by_its_worker_and_a_pause_stays(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    for name, value in DEPLOYED.items():
+        monkeypatch.setenv(name, value)
+    run, _ = interrupted(server, created(tmp_path), state)
+    assert states_of(server, run)[-1] == state
+
+
+def test_runs_of_earlier_lives_that_were_killed_end_and_no_others(server: str, tmp_path: Path) -> None:
+    ledger = created(tmp_path)
+    with Api(server, None) as api:
+        flow = api.ask("POST", "/flows/", {"name": "campaign"})["id"]
+        runs = [str(api.ask("POST", "/flow_runs/", {"flow_id": flow})["id"]) for _ in range(5)]
+    running, cancelled, done, own, stranger = runs
+    for run, state in zip(runs, ("RUNNING", "CANCELLING", "COMPLETED", "RUNNING", "RUNNING"), strict=True):
+        set_state(server, run, state)
+    for run in (running, cancelled, done, own, "00000000-0000-0000-0000-000000000009"):  # a run of another server
+        ledger.event("life", flow_run_id=run)
+    with prefect_at(server):
+        crash_earlier_runs(ledger, own)
+    ends = [states_of(server, run)[-1] for run in (running, cancelled, done, own, stranger)]
+    assert ends == ["CRASHED", "CANCELLED", "COMPLETED", "RUNNING", "RUNNING"]
+    for run in (own, stranger):
+        set_state(server, run, "CRASHED")
+
+
+def test_no_fault_of_the_last_report_changes_how_a_run_ended(tmp_path: Path) -> None:
+    ledger = created(tmp_path)
+    ledger.place(0).path.mkdir()
+    ledger.place(0).trial.write_text("damaged")
+    with pytest.raises(KeyboardInterrupt), reported(ledger):
+        raise KeyboardInterrupt
+    assert [event["failed"] for event in ledger.events() if event["event"] == "view"] == ["report"]
+    (ledger.path / "events.jsonl").unlink()
+    (ledger.path / "events.jsonl").mkdir()  # as unwritable as on a full disk
+    with pytest.raises(KeyboardInterrupt), reported(ledger):
+        raise KeyboardInterrupt
