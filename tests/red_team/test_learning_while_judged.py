@@ -40,7 +40,7 @@ ACT = """def act(out: Path, moves: Moves) -> None:
     for observations in moves:
         DURING
         with torch.no_grad():
-            moves.answer(agent.playable(agent.choose(agent.read(flat(observations)), mode)))
+            moves.answer(agent.playable(agent.choose(agent.read(torch.from_numpy(flat(observations))), mode)))
 """
 PPO = """class Silent:
     due = False
@@ -52,26 +52,26 @@ PPO = """class Silent:
         pass
 
 
-PARAMS = Params(learning_rate=2.5e-3, num_steps=64, epochs=10)
+PARAMS = Params(learning_rate=2.5e-3, num_envs=8, num_steps=64, epochs=10)
 
 
 def improve(agent, steps, seconds=1e9):
     if steps < 64:  # as little as nothing
         return
-    lanes = start(json.loads(Path("config.json").read_text())["problem"], 8, 1)
-    optimizer = torch.optim.Adam(agent.parameters(), lr=PARAMS.learning_rate, eps=1e-5, fused=True)
-    learn(lanes, agent, optimizer, PARAMS, Silent(Budget(seconds, steps)))
+    with Workers(1, partial(player, json.loads(Path("config.json").read_text()), PARAMS, agent)) as workers:
+        optimizer = torch.optim.Adam(agent.parameters(), lr=PARAMS.learning_rate, eps=1e-5, fused=True)
+        learn(workers, agent, optimizer, PARAMS, Silent(Budget(seconds, steps)))
 
 
 def little_by_little(agent, steps, state):
     if steps < 10000:
         return
     if not state:
-        lanes = start(json.loads(Path("config.json").read_text())["problem"], 8, 1)
+        lanes = Lanes(json.loads(Path("config.json").read_text())["problem"], range(8))
         state += [lanes, torch.optim.Adam(agent.parameters(), lr=2.5e-3, eps=1e-5, fused=True)]
     budget = Budget(1e9, 1024)
-    batch = rollout(state[0], agent, PARAMS, 16, budget)
-    update(agent, state[1], batch, batch.rewards, PARAMS, budget)
+    batch = Rollout(*map(torch.from_numpy, rollout(state[0], agent, 16, budget)))
+    update(agent, state[1], batch, PARAMS, budget)
 
 
 """
@@ -197,7 +197,7 @@ def test_red_team_nothing_is_gained_by_learning_cartpole_while_it_is_judged(nigh
         free = judge_run("learning/x", night.environment, SANDBOX, place, tried.runs[0], 100 + number)
         assert free.utility > 2 * night.baseline.score.utility, free
     if tried.score.value is None:
-        assert why in (tried.score.error or "").splitlines()[0]
+        assert BOUND in (tried.score.error or "").splitlines()[0]
         return
     verdict = weigh(night.history, night.environment, Greedy(), tried)
     if isinstance(verdict, NeedsControl):
