@@ -102,7 +102,7 @@ def test_a_training_ends_with_its_budget_or_earlier_where_it_is_cut(
 def test_an_early_stop_ends_the_training_there(tmp_path: Path, home: Path, endpoint: RunningEndpoint) -> None:
     environment = problem(tmp_path, endpoint.url, SLEEPS).model_copy(update={"budget_seconds": 5})
 
-    run = trained(environment, tmp_path, look=lambda curve: "too bad" if curve[-1] == 9.0 else None)
+    run = trained(environment, tmp_path, reason_to_stop=lambda curve: "too bad" if curve[-1] == 9.0 else None)
 
     assert run.status == "cancelled" and run.due is not None and run.due.reason == "too bad" and run.due.fraction < 1
     assert not endpoint.left and not open_jobs(home)
@@ -146,7 +146,7 @@ def test_a_trial_of_an_endpoint_that_was_away_is_adopted_and_not_started_again(t
             away.process.send_signal(signal.SIGSTOP)
 
         with pytest.raises(CannotStart, match="did not answer"):
-            trained(environment, tmp_path, look=leave)
+            trained(environment, tmp_path, reason_to_stop=leave)
         (left,) = jobs.unfollowed()
         away.process.send_signal(signal.SIGCONT)
         run = trained(environment, tmp_path)

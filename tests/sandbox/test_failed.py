@@ -93,7 +93,7 @@ def test_what_a_program_says_of_its_result_stands_with_the_trial(tmp_path: Path)
     program = failing({"note": "a third is left"}, status=0)
     run = train(tmp_path, program)
     assert (run.status, run.note) == ("finished", "a third is left")
-    assert of_run(run, {}).words.endswith("; the program says: a third is left"), "and not the engine"
+    assert of_run(run).words.endswith("; the program says: a third is left"), "and not the engine"
 
 
 def test_a_report_may_count_what_failed_and_is_a_report_all_the_same(tmp_path: Path) -> None:
