@@ -8,10 +8,9 @@ through Prefect. This flow never takes the campaign's lock, and writes only that
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from prefect import State, flow
 from prefect.states import Completed
@@ -28,21 +27,18 @@ from flows.spec.refusal import fails_when_refused
 from flows.views.status import stored_spec
 from tasks.bench import Bench
 from tasks.checkpoint import result_of, results_in
-from tasks.launch_request import POLL_SECONDS, REQUEST, VISIBLE_SECONDS, LaunchRequest, alone
+from tasks.launch_request import POLL_SECONDS, REQUEST, LaunchRequest, alone, once_visible
 from tasks.recipes import output, preparing
 from tasks.sandbox.confinement import outside
 from tasks.sandbox.isolation import check_given
 from tasks.store.ledger import Ledger, frozen_elsewhere
 from tasks.system import interrupt, orphans
-from tasks.system.clock import clock
 from tasks.system.home import home
 from tasks.task_key import history_digest
 
 if TYPE_CHECKING:
     from environments import Environment
     from tasks.trial import History
-
-T = TypeVar("T")
 
 
 @flow(name=FLOW, persist_result=False)
@@ -58,12 +54,13 @@ def trial(folder: str, request: str, campaign_id: str, runs: str | None = None) 
     """
     path = Path(runs, Path(folder).name) if runs else Path(folder)
     with cancellable(), interrupt.deferred():
-        asked = _visible(
-            lambda: _requested(path / request, campaign_id),
-            f"{path / request} on {platform.node()} is not what the campaign in {folder} asks for, or not there: both "
-            "machines need the same storage. Mount it here under the same path, or set the deployment's parameter "
-            "`runs` to the directory that holds the campaigns here (docs/work-pools.md)",
-        )
+        asked = once_visible(lambda: _requested(path / request, campaign_id))
+        if asked is None:
+            raise Refused(
+                f"{path / request} on {platform.node()} is not what the campaign in {folder} asks for, or not there: "
+                "both machines need the same storage. Mount it here under the same path, or set the deployment's "
+                "parameter `runs` to the directory that holds the campaigns here (docs/work-pools.md)"
+            )
         with alone(path / asked.plan.folder):
             if not asked.is_done(path / "results"):
                 orphans.end(replace(asked.plan.key, launched=True).marker)
@@ -72,42 +69,37 @@ def trial(folder: str, request: str, campaign_id: str, runs: str | None = None) 
 
 
 def measure(path: Path, asked: LaunchRequest) -> None:
-    """Do one run of the campaign in `path`, on this machine. Refused if the campaign uses another directory."""
+    """Make one run of the campaign in `path`, on this machine. Refused if the campaign uses another directory."""
     ledger = Ledger.at(path)
     ledger.verify()
     spec = CampaignSpec.of(**{**stored_spec(ledger), "launch": "here", "parallel": 1})
-    history, transfer = _history(ledger, asked), None
+    history, transfer = _see_history(ledger, asked), None
     if name := asked.transfer:
         frozen = environments.load(frozen_elsewhere(path, name) / "environment", {}, name)
         transfer = preparing.laid(frozen, path.parent)
     problem = transfer or ledger.environment
     see_prepared(problem)
     check_given(spec.isolation.level, home(), outside(problem))
-    bench = Bench(
-        ledger,
-        spec.isolation,
-        spec.slots(problem),
-        1,
-        transfer,
-        asked.budget,
-        spec.advanced.usd_per_hour,
-        launched=True,
-    )
+    slots, price = spec.slots(problem), spec.advanced.usd_per_hour
+    bench = Bench(ledger, spec.isolation, slots, 1, transfer, asked.budget, price, launched=True)
     step = Control(asked.plan, asked.trained) if asked.trained else Train(asked.plan)
     with results_in(ledger.results):
         made = campaign.measure(Terms(spec, ledger, history, bench), step)
-        while not made.waited_for.done():
-            interrupt.wait(POLL_SECONDS)
+        try:
+            while not made.waited_for.done():
+                interrupt.wait(POLL_SECONDS)
+        finally:
+            bench.close()
         result_of(made.last_task)
 
 
 def see_prepared(environment: Environment) -> None:
     """Wait until the prepared files of a recipe are visible here. Refused if they differ from the campaign's."""
-    if environment.prepared:
-        _visible(
-            lambda: output.read(environment.prepared) if environment.prepared else None,
-            f"{environment.prepared} is not there on {platform.node()}: what the recipe of {environment.name} has "
-            "made lies beside the campaigns, so share the whole directory of them",
+    prepared = environment.prepared
+    if prepared and not once_visible(lambda: output.read(prepared)):
+        raise Refused(
+            f"{prepared} is not there on {platform.node()}: what the recipe of {environment.name} has made lies beside "
+            "the campaigns, so share the whole directory of them"
         )
     preparing.compare(environment)
 
@@ -121,26 +113,16 @@ def _requested(file: Path, campaign_id: str) -> LaunchRequest | None:
     return asked if asked.plan.key.campaign_id == campaign_id else None
 
 
-def _history(ledger: Ledger, asked: LaunchRequest) -> History:
+def _see_history(ledger: Ledger, asked: LaunchRequest) -> History:
     """The trials that the run may know, once they are visible here. Refused if they differ from the campaign's."""
 
-    def known() -> tuple[History] | None:
-        history = ledger.history()[: asked.seen]
-        is_the_same = (ledger.campaign.digest, history_digest(history)) == (asked.plan.key.digest, asked.history)
-        return (history,) if is_the_same else None
+    def is_there() -> bool:
+        known = ledger.campaign.digest, history_digest(ledger.history()[: asked.seen])
+        return known == (asked.plan.key.digest, asked.history)
 
-    return _visible(
-        known,
-        f"{ledger.trials} on {platform.node()} is not what the campaign knows that asked for {asked.plan.key}, after "
-        f"{asked.seen} trials: see that both machines have the same storage, and the same version",
-    )[0]
-
-
-def _visible(look: Callable[[], T | None], absent: str) -> T:
-    """What another machine has written, once it can be seen here. Refused in these words if that takes too long."""
-    deadline = clock() + VISIBLE_SECONDS
-    while (found := look()) is None:
-        if clock() > deadline:
-            raise Refused(absent)
-        interrupt.wait(POLL_SECONDS)
-    return found
+    if not once_visible(is_there):
+        raise Refused(
+            f"{ledger.trials} on {platform.node()} is not what the campaign knows that asked for {asked.plan.key}, "
+            f"after {asked.seen} trials: see that both machines have the same storage, and the same version"
+        )
+    return ledger.history()[: asked.seen]

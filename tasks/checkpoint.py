@@ -70,9 +70,11 @@ def run_name() -> str:
 
 def ended(result: T, message: TaskMessage) -> State[T]:
     """The state in which a task ends with a result: Failed for a crash, which ends no campaign."""
+    log = get_run_logger()
     if not message.crash:
+        log.info(message.words)  # the pages show logs, and no messages of states
         return Completed(message=message.words, data=result)
-    get_run_logger().error(message.crash)
+    log.error(message.crash)
     return Failed(name=CRASH, message=message.words, data=result)
 
 

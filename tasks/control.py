@@ -13,10 +13,11 @@ without training   the program is stopped after a hundredth of its training time
 
 And where code of an edited program is judged:
 
-at half            its trained checkpoint is judged again, on the same units, within half of the spare time, and of what
-                   it needs itself without training. Who computes under judgement, in proportion to its training, fails
-borrowed           it plays the checkpoint of the baseline, on the units on which that was judged. Who plays it much
-                   better than the baseline has not learned that. A program with another architecture cannot play it
+at half time              its trained checkpoint is judged again, on the same units, within half of the spare time, and
+                          of what it needs itself without training. Who computes under judgement, in proportion to its
+                          training, fails
+with the checkpoint of    it plays that, on the units on which it was judged. Who plays it much better than the baseline
+the baseline              has not learned that. A program with another architecture cannot play it
 
 A program that detects a control and then plays badly is *not* caught.
 """
@@ -115,21 +116,21 @@ def controls_of(
     unedited = scored("untrained-unedited", replace(proposal, edit=None)) if hidden else None
     if environment.judge.runs_in != "workspace":
         return UntrainedControl(score, unedited)
-    halved = None
+    half_time = None
     if allowance and outputs.checkpoint(place.out) == trained.checkpoint:  # it may be pruned from the disk
         own = [score.effort] if score.effort else []
         half = (Allowance.of(own, allowance.budget_seconds, OWN_ANSWER_TIMES) if own else allowance).halved()
-        log = place.path / "halved.txt"  # the log of the judgement that counts stays
+        log = place.path / "half-time.txt"  # the log of the judgement that counts stays
         units = bench.seed("search", plan.key)
-        halved = judge_run(marker, environment, isolation, place, trained, units, slot, allowance=half, log=log)
-    aside = TrialDir(place.path / "borrowed")
-    borrowed = None
-    borrowing = borrowed_run(aside, environment, isolation, program, proposal, trained, first.dir)
-    if borrowing:
-        borrowed = judge_run(marker, environment, isolation, aside, borrowing, first.seed, slot, allowance=allowance)
+        half_time = judge_run(marker, environment, isolation, place, trained, units, slot, allowance=half, log=log)
+    aside = TrialDir(place.path / "with-baseline-checkpoint")
+    theirs = None
+    run = run_with_baseline_checkpoint(aside, environment, isolation, program, proposal, trained, first.dir)
+    if run:
+        theirs = judge_run(marker, environment, isolation, aside, run, first.seed, slot, allowance=allowance)
         for large in (aside.out, aside.workspace):
             file_trees.remove(large)
-    return UntrainedControl(score, unedited, halved, borrowed, first.score if borrowed else None)
+    return UntrainedControl(score, unedited, half_time, theirs, first.score if theirs else None)
 
 
 def _cut(environment: Environment, trained: Run) -> Cut:
@@ -140,15 +141,16 @@ def _cut(environment: Environment, trained: Run) -> Cut:
     return Cut(startup, trained.seconds * SHARE)
 
 
-def _without_luck(score: Score, lent: Score, another_seed: Callable[[], Score]) -> Score:
+def _without_luck(score: Score, baseline_score: Score, another_seed: Callable[[], Score]) -> Score:
     """A score without training; the worse of two where the first is better than the baseline's."""
-    if score.value is None or (lent.value is not None and score.utility <= lent.utility):
+    is_worse = baseline_score.value is not None and score.utility <= baseline_score.utility
+    if score.value is None or is_worse:
         return score
     again = another_seed()
     return again if again.value is not None and again.utility < score.utility else score
 
 
-def borrowed_run(
+def run_with_baseline_checkpoint(
     aside: TrialDir, environment: Environment, isolation: Isolation, program: Path, proposal: Proposal, trained: Run,
     baseline: TrialDir,
 ) -> Run | None:  # fmt: skip

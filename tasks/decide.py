@@ -168,17 +168,17 @@ def _not_in_the_checkpoint(history: History, tried: JudgedTrial) -> str | None:
     first, control = reference(history), tried.control
     assert first is not None and control is not None, "a control is asked for only when there is a champion"
     most = UNTRAINED_SHARE * (tried.score.utility - first.score.utility)
-    if halved := control.halved:
+    if half := control.half_time:
         again = "judged again within half of the time allowed under judgement it"
-        if halved.value is None:
-            return f"{again} has no score ({(halved.error or '').partition(chr(10))[0]})"
-        own = next((one for one in tried.score.each if halved.seed in (None, one.seed)), None)
-        if own and own.utility - halved.utility > most > 0:
-            return f"{again} scores {halved.value:.4g}, before {own.value:.4g}"
-    lent, borrowed = control.lent, control.borrowed
-    if not lent or not borrowed or lent.value is None or borrowed.value is None:
+        if half.value is None:
+            return f"{again} has no score ({(half.error or '').partition(chr(10))[0]})"
+        own = next((one for one in tried.score.each if half.seed in (None, one.seed)), None)
+        if own and own.utility - half.utility > most > 0:
+            return f"{again} scores {half.value:.4g}, before {own.value:.4g}"
+    theirs, mine = control.baseline_score, control.with_baseline_checkpoint
+    if not theirs or not mine or theirs.value is None or mine.value is None:
         return None
-    if borrowed.utility - lent.utility >= most > 0:
-        plays = f"it scores {borrowed.value:.4g} with the baseline's checkpoint"
-        return f"{plays}, and the baseline's own program {lent.value:.4g}"
+    if mine.utility - theirs.utility >= most > 0:
+        plays = f"it scores {mine.value:.4g} with the baseline's checkpoint"
+        return f"{plays}, and the baseline's own program {theirs.value:.4g}"
     return None

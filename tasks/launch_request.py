@@ -6,10 +6,11 @@ here: both sides read them from the ledger.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from filelock import FileLock, Timeout
 from pydantic import TypeAdapter
@@ -17,12 +18,15 @@ from pydantic import TypeAdapter
 from tasks.bench import RunPlan
 from tasks.checkpoint import has_result
 from tasks.system import interrupt
+from tasks.system.clock import clock
 from tasks.system.files import write_atomic
 from tasks.trial import Run
 
 VISIBLE_SECONDS = 90.0
 """How long a file may take to become visible on another machine: NFS caches directories for up to 60 s."""
 POLL_SECONDS = 0.5
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,14 @@ class LaunchRequest:
 
 
 REQUEST = TypeAdapter(LaunchRequest)
+
+
+def once_visible(look: Callable[[], T | None]) -> T | None:
+    """What another machine has written, once it can be seen here; nothing if it cannot within VISIBLE_SECONDS."""
+    deadline = clock() + VISIBLE_SECONDS
+    while not (found := look()) and clock() < deadline:
+        interrupt.wait(POLL_SECONDS)
+    return found
 
 
 @contextmanager

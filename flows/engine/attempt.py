@@ -58,6 +58,7 @@ Task = PrefectFuture[Any]
 class Measurement:
     """The tasks of a run."""
 
+    bench: Bench
     plan: RunPlan
     first: Task
     """It trains, or it is the control."""
@@ -81,7 +82,7 @@ class Measurement:
         """
         assert self.judged is not None, "a control has no run"
         run: Run = result_of(self.first)
-        environment = night.environment.at(self.plan.proposal.share)
+        environment = self.bench.environment.at(self.plan.proposal.share)
         judged: Score = result_of(self.judged)
         run = plausible_beside(environment, night.history, self.plan.proposal, run, night.ledger.path, siblings)
         if run.status == "crash":
@@ -92,7 +93,8 @@ class Measurement:
 def controlled(night: Terms, step: Control, bench: Bench, after: Sequence[Task]) -> Measurement:
     """Control a would-be champion (tasks/control.py)."""
     arguments = map(quote, (step.plan, step.trained, night.allowance(step.plan, bench), night.reference))
-    return Measurement(step.plan, control.submit(step.plan.key, bench, *arguments, wait_for=after, return_state=False))
+    task = control.submit(step.plan.key, bench, *arguments, wait_for=after, return_state=False)
+    return Measurement(bench, step.plan, task)
 
 
 @dataclass

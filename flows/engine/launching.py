@@ -32,7 +32,7 @@ from flows.server.api import impatient_client
 from flows.server.automations import SILENT
 from tasks.bench import Bench
 from tasks.checkpoint import run_name
-from tasks.launch_request import VISIBLE_SECONDS, LaunchRequest
+from tasks.launch_request import LaunchRequest, once_visible
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt
 from tasks.system.clock import clock
@@ -155,14 +155,22 @@ class _Launches:
             self._note("called back")
             self._call_back(child)
             raise
-        if state is None or state.is_completed():
-            self._wait_for_results()
+        if state is None:
             return None
+        if state.is_completed():
+            if once_visible(lambda: self.are_done):
+                return None
+            raise CannotLaunch(
+                f"{self.deployment} has done trial {self.asked.plan.key.number}, and its results are not in "
+                f"{self.ledger.results} on {platform.node()}: both machines need the same storage, mounted there under "
+                "the same path or at the deployment's parameter `runs` (docs/work-pools.md)"
+            )
         message = capped(" ".join(clean(state.message or "")), 2000) or "it does not say why"
         if state.is_failed():
             raise CannotLaunch(f"{self.deployment} failed at trial {self.asked.plan.key.number}: {message}")
         death = f"launch {self._number} {state.name}: {capped(message, 200)}"
         self._note("died", reason=death)
+        get_run_logger().warning(f"trial {self.asked.plan.key.number}: {death}")
         return death
 
     def _begin(self) -> UUID:
@@ -175,10 +183,14 @@ class _Launches:
                 break
             if known.state is None or not _is_over(known.state):
                 self._note("adopted", flow_run_id=str(known.id))
+                get_run_logger().info(f"trial {self.asked.plan.key.number}: goes on with the run {known.name!r}")
                 return known.id
         self.asked.write(self.ledger.path)
         child = self._ask(partial(self._launch, key))
         self._note("asked", deployment=self.deployment, flow_run_id=str(child.id))
+        get_run_logger().info(
+            f"trial {self.asked.plan.key.number}: launched as the run {child.name!r} of {self.deployment}"
+        )
         return child.id
 
     def _find(self, key: str) -> FlowRun | None:
@@ -223,18 +235,6 @@ class _Launches:
             reason = f"work pool {pool.name!r} {'is paused' if pool.is_paused else 'has no worker'}"
             self._note("waits", reason=reason)
             get_run_logger().warning(f"trial {self.asked.plan.key.number}: {reason}; waiting for it")
-
-    def _wait_for_results(self) -> None:
-        """Return once the results of a child that is done are visible here."""
-        deadline = clock() + VISIBLE_SECONDS
-        while not self.are_done:
-            if clock() > deadline:
-                raise CannotLaunch(
-                    f"{self.deployment} has done trial {self.asked.plan.key.number}, and its results are not in "
-                    f"{self.ledger.results} on {platform.node()}: both machines need the same storage, mounted there "
-                    "under the same path or at the deployment's parameter `runs` (docs/work-pools.md)"
-                )
-            interrupt.wait(POLL_SECONDS)
 
     def _call_back(self, child: UUID) -> None:
         """Cancel the child, and wait for its end."""

@@ -6,7 +6,7 @@ import concurrent.futures
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from prefect import State, runtime
 from prefect.states import Completed, Failed
@@ -17,7 +17,7 @@ from environments.score import Score
 from flows.engine import launching
 from flows.engine.attempt import Attempt
 from flows.engine.preparation import ensure_prepared
-from flows.engine.recovery import cancellable, crash_earlier_runs, heed_pause, reported
+from flows.engine.recovery import cancellable, crash_earlier_runs, heed_the_server, reported
 from flows.engine.stopping import ASKED, Stop
 from flows.report.seeing import record_at_the_end
 from flows.report.write import write_report
@@ -38,9 +38,6 @@ from tasks.system import interrupt
 from tasks.tracking.outbox import Outbox
 from tasks.tracking.sender import Sender
 from tasks.trial import Curve, History, Trial, baseline, in_full
-
-if TYPE_CHECKING:
-    pass
 
 POLL_SECONDS = 0.5
 """Interval of checks for signals while tasks run."""
@@ -85,11 +82,9 @@ class Terms:
         each = known.score.each
         index = next((index for index, score in enumerate(each) if score.value is not None), 0)
         part = f"run-{index + 1}" if index else ""
-        key, seconds = self.ledger.key(0, part, known.attempt), known.runs[index].seconds
-        place = self.ledger.place(0, part, known.attempt)
-        return Reference(
-            place, self.ledger.seed("search", key), each[index] if each else Score.missing("", True), seconds
-        )
+        seed = self.ledger.seed("search", self.ledger.key(0, part, known.attempt))
+        score = each[index] if each else Score.missing("no run has one", self.environment.higher_is_better)
+        return Reference(self.ledger.place(0, part, known.attempt), seed, score, known.runs[index].seconds)
 
 
 class Night(Terms):
@@ -99,12 +94,8 @@ class Night(Terms):
         self, spec: CampaignSpec, ledger: Ledger, lock: CampaignLock, history: History, show: Callable[[History], None]
     ) -> None:
         slots = spec.slots(ledger.environment)
-        super().__init__(
-            spec,
-            ledger,
-            history,
-            Bench(ledger, spec.isolation, slots, spec.parallel, usd_per_hour=spec.advanced.usd_per_hour),
-        )
+        bench = Bench(ledger, spec.isolation, slots, spec.parallel, usd_per_hour=spec.advanced.usd_per_hour)
+        super().__init__(spec, ledger, history, bench)
         self.lock, self.rule = lock, spec.loaded_rule
         self.money = CampaignBudget(spec, ledger, gpus_of(spec, ledger.environment, slots))
         self.nothing_for: tuple[object, ...] = ()
@@ -154,7 +145,7 @@ class Night(Terms):
         """Go on from a history with one more decision."""
         self.history = history
         self._show(history)
-        heed_pause()
+        heed_the_server()
 
     def close(self, stop: Stop) -> None:
         """End the night; what is left is done where the block of `opened` ends."""

@@ -43,7 +43,8 @@ def cancellable() -> Iterator[None]:
     except (KeyboardInterrupt, TerminationSignal) as ending:
         with suppress(*AWAY), _client() as client:
             run = client.read_flow_run(UUID(str(runtime.flow_run.id)))
-            is_cancelled = run.state is not None and (run.state.is_cancelling() or run.state.is_cancelled())
+            state = run.state
+            is_cancelled = state is not None and (state.is_cancelling() or state.is_cancelled() or state.is_paused())
             if isinstance(ending, StoppedForGood) or (is_cancelled and runtime.deployment.id is None):
                 cancelled: State[Any] = Cancelled(message=ENDED)
                 client.set_flow_run_state(run.id, cancelled, force=True)
@@ -53,14 +54,19 @@ def cancellable() -> Iterator[None]:
         raise
 
 
-def heed_pause() -> None:
-    """End the flow run if a person has paused it meanwhile; Resume goes on. Raises Pause."""
-    if runtime.deployment.id is None:  # such a run cannot be resumed in the UI
-        return
+def heed_the_server() -> None:
+    """End the flow run if a person has paused it meanwhile, or cancelled one that no worker ends.
+
+    Raises:
+        Pause: Resume goes on.
+        KeyboardInterrupt: it was cancelled, or paused without a deployment, so that nobody could resume it.
+    """
     with suppress(*AWAY), _client() as client:
         state = client.read_flow_run(UUID(str(runtime.flow_run.id))).state
-        if state is not None and state.is_paused():
+        if state is not None and state.is_paused() and runtime.deployment.id:
             raise Pause(state=state)
+        if state is not None and (state.is_paused() or state.is_cancelling() or state.is_cancelled()):
+            raise KeyboardInterrupt
 
 
 @contextmanager

@@ -17,8 +17,6 @@ from flows.server.api import Api
 FILE = Path(__file__).with_suffix(".yaml")
 SILENT, RESUME = "nightshift-silent", "nightshift-resume"
 """Names of automations: a silent run is marked Crashed; a crashed run is resumed."""
-RESUMED_MESSAGES = ("Its process died; it is resumed.", "Its crash had been missed; it is resumed.")
-"""Messages of the states by which the automation, and `nightshift up`, resume a run: no person has asked for that."""
 DIGEST = "digest-"
 """Prefix of the tag."""
 

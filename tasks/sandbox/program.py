@@ -40,8 +40,6 @@ from tasks.system.slot import NOWHERE, Slot
 
 LOOK_SECONDS = 0.5
 """Between two checks of its resources: one costs a few milliseconds of a core that may be training."""
-TABLE_SECONDS = 0.2
-"""Age of the table of processes that such a check may use: all programs of this process share it."""
 FIRST_LOOK_SECONDS = 0.1
 
 GIB, MIB = 2**30, 2**20
@@ -326,7 +324,7 @@ class Program:
         if clock() - self._looked < LOOK_SECONDS:
             return
         self._looked = clock()
-        now = usage.measure(self.process.pid, self._disk, most_age=TABLE_SECONDS)
+        now = usage.measure(self.process.pid, self._disk)
         allowed = usage.allowed(self.limits)
         self.peak_memory = max(self.peak_memory or 0, now.memory)
         self.samples.add(clock() - self.started, now, self._gpu_memory())

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import signal
 import stat
-import threading
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 import psutil
 
@@ -18,7 +15,6 @@ from environments.limits import Limits
 from tasks.sandbox import confinement
 from tasks.sandbox.confinement import Level
 from tasks.system import orphans
-from tasks.system.clock import clock
 from tasks.trial import ResourceSample
 
 GIB = 2**30
@@ -61,48 +57,10 @@ class Samples:
             self.kept, self._apart = self.kept[::2], 2 * self._apart
 
 
-class _ProcessTable:
-    """Which process has which children. To read it takes milliseconds, so programs side by side share one reading."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._read, self._children = -math.inf, dict[int, list[int]]()
-
-    def below(self, pid: int, most_age: float) -> list[psutil.Process]:
-        """Every process below this one, by a table that is at most so many seconds old."""
-        with self._lock:
-            if clock() - self._read > most_age:
-                self._read, self._children = clock(), _children()
-            children = self._children
-        found, todo = list[psutil.Process](), [pid]
-        while todo:
-            for child in children.get(todo.pop(), ()):
-                todo.append(child)
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    found.append(psutil.Process(child))
-        return found
-
-
-def _children() -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
-    for pid in psutil.pids():
-        with contextlib.suppress(OSError):  # ended meanwhile
-            stated = Path(f"/proc/{pid}/stat").read_bytes()
-            # A program chooses its name, with brackets and spaces in it; the parent is the second word behind.
-            found.setdefault(int(stated[stated.rindex(b")") + 1 :].split()[1]), []).append(pid)
-    return found
-
-
-TABLE = _ProcessTable()
-
-
-def measure(supervisor: int, disk: int, exact: bool = False, most_age: float = 0.0) -> ResourceUsage:
+def measure(supervisor: int, disk: int, exact: bool = False) -> ResourceUsage:
     """The use of every process below the supervisor; `disk` is the device that the trial is on.
 
     A process that ends meanwhile is left out: what it held is free again.
-
-    Args:
-        most_age: Seconds for which a process that began may be missing.
     """
     processes = memory = 0
     cpu = 0.0
@@ -110,7 +68,7 @@ def measure(supervisor: int, disk: int, exact: bool = False, most_age: float = 0
     with contextlib.suppress(psutil.NoSuchProcess):
         top = psutil.Process(supervisor)
         cpu += sum(top.cpu_times()[2:4])  # what it waited for: orphans, and the program itself
-        for process in TABLE.below(supervisor, most_age):
+        for process in top.children(recursive=True):
             processes += 1
             with contextlib.suppress(psutil.Error):
                 cpu += _spent(process)

@@ -12,7 +12,7 @@ import pytest
 
 from flows.views import run_log
 from flows.views.status import document
-from tasks.record import reconcile, settle
+from tasks.record import reconcile, record
 from tasks.store import ledger as ledgers
 from tasks.store import workspace
 from tasks.store.ledger import Ledger, machine
@@ -57,7 +57,7 @@ def test_scores_of_all_machines_compare_and_the_table_says_which_it_was(tmp_path
     history = reconcile(ledger)
     for trial in (*night(BEFORE), of("fast", tried(night(BEFORE), 210.0, kind="keep"))):
         ledger.place(trial.number).workspace.mkdir(parents=True)
-        history = (*history, settle(ledger, history, trial))
+        history = record(ledger, history, trial)
     names, *rows = [line.split("\t") for line in (ledger.path / "results.tsv").read_text().splitlines()]
     lines = [dict(zip(names, row, strict=True)) for row in rows]
     assert [(line["comparable"], line["machine"]) for line in lines] == [

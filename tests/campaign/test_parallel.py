@@ -174,7 +174,7 @@ def test_a_slow_trial_holds_nobody_up_and_proposals_know_what_is_under_way(
     by_number = {trial.number: trial for trial in history}
     slow = next(trial for trial in history if trial.proposal.params["x"] == -3.0)
     later = [by_number[number] for number in range(slow.number + 1, 6)]
-    ahead = [trial for trial in later if trial.order < slow.settle]
+    ahead = [trial for trial in later if trial.order < slow.order]
     assert len(ahead) >= 2, "it would have held them up"
     assert all(slow.number in trial.proposal.pending for trial in ahead)
     (run,) = slow.runs

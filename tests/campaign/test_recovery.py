@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import signal
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from environments.plugins import Refused
 from flows.cli.running import flow_run
 from flows.engine import recovery
 from flows.engine.recovery import DEATHS, check_progress, follow_state
-from flows.server import automations, server_process, zombies
+from flows.server import automations, resuming, server_process
 from flows.server import postgres as database
 from flows.server.api import Api
 from tasks.system.daemon import Daemon, Note, identity
@@ -119,49 +118,24 @@ def state_of(server: str, run: str) -> str:
     return str(ask(server, "GET", f"/flow_runs/{run}")["state_type"])
 
 
-def test_the_sweep_marks_a_run_whose_process_is_gone_and_no_other(server: str, tmp_path: Path) -> None:
-    ledger = created(tmp_path)
-    gone, alive, elsewhere, stranger = (running_on(server) for _ in range(4))
-    with subprocess.Popen(["true"]) as process:
-        process.wait()
-    here = platform.node()
-    for run, pid, host in ((gone, process.pid, here), (alive, os.getpid(), here), (elsewhere, process.pid, "other")):
-        ledger.event("life", flow_run_id=run, pid=pid, host=host)
-    zombies.sweep(server, None)
-    states = [state_of(server, run) for run in (gone, alive, elsewhere, stranger)]
-    assert states == ["CRASHED", "RUNNING", "RUNNING", "RUNNING"]
-    for run in (alive, elsewhere, stranger):
-        set_state(server, run, "CRASHED")
-
-
-def test_a_crash_that_nobody_heard_is_resumed_once_and_only_where_it_is_to_be(
-    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    left, over, untagged = (running_on(server) for _ in range(3))
-    for name, run in (("left", left), ("over", over), ("untagged", untagged)):
-        created(tmp_path, name).event("life", flow_run_id=run, pid=1, host="gone")
+def test_what_was_cut_off_is_resumed_and_nothing_else(server: str, tmp_path: Path) -> None:
+    runs = {name: running_on(server) for name in ("left", "crashed", "terminal", "cancelling", "over", "stranger")}
+    for name, run in runs.items():
+        if name != "stranger":
+            created(tmp_path, name).event("life", flow_run_id=run, pid=1, host="gone")
     created(tmp_path, "over").event("end", state="finished", reason="all 3 trials done")
-    for run, tags in ((left, [zombies.RESUMED]), (over, [zombies.RESUMED]), (untagged, [])):
-        ask(server, "PATCH", f"/flow_runs/{run}", tags=tags)
-        set_state(server, run, "CRASHED")
-    assert zombies.resume_forgotten(server, None) == [], "the automations have a minute"
-    monkeypatch.setattr(zombies, "RESUME_SECONDS", 0.0)
-    assert len(zombies.resume_forgotten(server, None)) == 1
-    assert [state_of(server, run) for run in (left, over, untagged)] == ["SCHEDULED", "CRASHED", "CRASHED"]
-    assert zombies.resume_forgotten(server, None) == []
-    set_state(server, left, "CANCELLED")
-
-
-def test_a_number_that_somebody_else_has_now_is_no_life(tmp_path: Path) -> None:
-    before = {"host": platform.node(), "pid": os.getpid(), "time": 1e9}
-    assert zombies.is_dead(before, since=1e9 - 1)
-    assert not zombies.is_dead({**before, "time": time.time()}, since=1e9)
-
-
-def test_a_run_that_is_just_being_resumed_is_not_dead_yet() -> None:
-    last = {"host": platform.node(), "pid": 2**22 + 1, "time": time.time() - 600}
-    assert not zombies.is_dead(last, since=time.time() - 5), "its next life has not begun"
-    assert zombies.is_dead(last, since=time.time() - zombies.BEGIN_SECONDS - 1)
+    for name in ("left", "crashed", "over", "cancelling"):
+        ask(server, "PATCH", f"/flow_runs/{runs[name]}", tags=[resuming.AUTORESUME])
+    for name, state in (("crashed", "CRASHED"), ("over", "CRASHED"), ("cancelling", "CANCELLING")):
+        set_state(server, runs[name], state)
+    assert len(resuming.resume_cut_off(server, None)) == 2
+    assert {name: state_of(server, run) for name, run in runs.items()} == {
+        "left": "SCHEDULED", "crashed": "SCHEDULED", "terminal": "CRASHED", "cancelling": "CANCELLED",
+        "over": "CRASHED", "stranger": "RUNNING",
+    }  # fmt: skip
+    assert resuming.resume_cut_off(server, None) == []
+    for name in ("left", "crashed", "stranger"):
+        set_state(server, runs[name], "CANCELLED")
 
 
 def test_a_run_that_is_taken_for_dead_says_that_it_lives_unless_a_person_cancels_it(server: str) -> None:

@@ -157,7 +157,7 @@ def all_are_there_once(again: Sequence[str] = ()) -> None:
     """Every trial is decided once, with its own score, and nothing was asked for twice but what had died."""
     ledger = Ledger.open("night")
     history = ledger.history()
-    assert sorted(done.number for done in history) == sorted(done.settle for done in history) == list(range(6))
+    assert sorted(done.number for done in history) == sorted(done.order for done in history) == list(range(6))
     for done in history:
         assert done.score.value == pytest.approx((float(done.proposal.params["x"]) - 1) ** 2)
     asked = sorted((event["run"], event["launch"]) for event in launches(ledger.path, "asked"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
 
@@ -125,10 +124,3 @@ def test_the_standing_of_a_short_trial_is_among_short_ones_of_the_same_program()
     assert promotions(history).get(2) is None
     history += (trial(history, 7.0, promotes=2),)
     assert promotions(history)[2] is history[-1]
-
-
-def test_a_history_of_before_there_were_budgets_keeps_its_digest() -> None:
-    old = baseline()
-    assert '"share"' not in old.decided and '"promotes"' not in old.decided
-    short = replace(old, proposal=replace(old.proposal, share=SHARE))
-    assert '"share": 0.3' in short.decided

@@ -61,11 +61,6 @@ def test_predictions_beyond_any_score_do_not_count() -> None:
     assert summary is not None and (summary.count, summary.expected) == (3, pytest.approx(2.0))
 
 
-def test_a_proposal_without_a_prediction_is_decided_as_before_there_were_any() -> None:
-    plain = tried((), 10.0)
-    assert "expected" not in plain.decided
-    assert '"expected": 2.0' in replace(plain, proposal=replace(plain.proposal, expected=2.0)).decided
-
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 @pytest.mark.parametrize("rule", [Certify(), Greedy(), Race()])

@@ -52,7 +52,7 @@ def again(history: History, number: int, *values: float | None, rule: Rule = CER
     judged = tried(history, *values, kind="keep")
     verdict = weigh(history, undemanding(), rule, JudgedTrial(number, old.proposal, judged.runs, judged.score))
     assert isinstance(verdict, Verdict), "nothing more is asked for"
-    place = 1 + max(trial.settle for trial in history)
+    place = 1 + max(trial.order for trial in history)
     newest = Trial(number, old.attempt + 1, place, old.proposal, judged.runs, judged.score, verdict, 6.0)
     return (*(trial for trial in history if trial is not old), newest)
 

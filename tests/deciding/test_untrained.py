@@ -10,7 +10,7 @@ import pytest
 import environments
 from environments import Environment
 from environments.score import Score
-from tasks.decide import Untrained, Wanted, weigh
+from tasks.decide import Decision, NeedsControl, weigh
 from tasks.deciding.values import JudgedTrial
 from tasks.evaluate import judge_run
 from tasks.rules.greedy import Greedy
@@ -59,7 +59,7 @@ def trial(number: int, value: float, kind: VerdictKind = "keep") -> Trial:
     return Trial(number, 1, number, Proposal({"x": 1.0}), (RUN,), Score.of([value], False), verdict)
 
 
-def judged(environment: Environment, history: History, value: float, control: UntrainedControl | None = None) -> Wanted:
+def judged(environment: Environment, history: History, value: float, control: UntrainedControl | None = None) -> Decision:
     """What rule greedy makes of a trial with this loss."""
     score = Score.of([value], higher_is_better=False)
     tried = JudgedTrial(len(history), Proposal({"x": 1.0}), (RUN,), score, control=control)
@@ -90,7 +90,7 @@ def environment(tmp_path: Path) -> Environment:
 def test_only_who_would_be_champion_is_asked(
     environment: Environment, history: History, value: float, due: bool
 ) -> None:
-    assert isinstance(judged(environment, history, value), Untrained) is due
+    assert isinstance(judged(environment, history, value), NeedsControl) is due
     allowed = environment.model_copy(update={"allow_untrained": True})
     assert isinstance(judged(allowed, history, value), Verdict)
 
@@ -134,28 +134,30 @@ def loss(value: float | None, seed: int | None = None) -> Score:
 
 
 @pytest.mark.parametrize(
-    ("halved", "kind"),
+    ("half_time", "kind"),
     [(loss(1.0), "keep"), (loss(1.5), "keep"), (loss(1.6), "discard"), (loss(None), "discard"), (loss(9, 2), "keep")],
     ids=["the same", "half of its gain", "less", "nothing", "another run's"],
 )
 def test_who_loses_half_of_its_gain_within_half_of_the_time_computes_under_judgement(
-    environment: Environment, halved: Score, kind: str
+    environment: Environment, half_time: Score, kind: str
 ) -> None:
     """The baseline has a loss of 2, the trial 1."""
-    verdict = judged(environment, (trial(0, 2.0),), 1.0, UntrainedControl(loss(2.0), halved=halved))
-    assert isinstance(verdict, Verdict) and verdict.kind == kind and "halved" in verdict.evidence
+    verdict = judged(environment, (trial(0, 2.0),), 1.0, UntrainedControl(loss(2.0), half_time=half_time))
+    assert isinstance(verdict, Verdict) and verdict.kind == kind and "half_time" in verdict.evidence
     assert kind == "keep" or "within half of the time" in verdict.reason
 
 
 @pytest.mark.parametrize(
-    ("borrowed", "lent", "kind"),
+    ("with_baseline_checkpoint", "baseline_score", "kind"),
     [(3.0, 3.0, "keep"), (2.6, 3.0, "keep"), (2.5, 3.0, "discard"), (None, 3.0, "keep"), (1.0, None, "keep")],
 )
 def test_who_plays_the_checkpoint_of_the_baseline_much_better_than_the_baseline_has_not_learned_that(
-    environment: Environment, borrowed: float | None, lent: float | None, kind: str
+    environment: Environment, with_baseline_checkpoint: float | None, baseline_score: float | None, kind: str
 ) -> None:
     """The checkpoint had a loss of 3 in its own run, whatever the baseline's score is where the trial ran."""
-    control = UntrainedControl(loss(2.0), borrowed=loss(borrowed), lent=loss(lent))
+    control = UntrainedControl(
+        loss(2.0), with_baseline_checkpoint=loss(with_baseline_checkpoint), baseline_score=loss(baseline_score)
+    )
     verdict = judged(environment, (trial(0, 2.0),), 1.0, control)
     assert isinstance(verdict, Verdict) and verdict.kind == kind
     assert kind == "keep" or "with the baseline's checkpoint" in verdict.reason

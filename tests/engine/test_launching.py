@@ -16,19 +16,18 @@ from typing import Any
 import pytest
 
 from environments.plugins import Refused
-from flows.campaign import search
 from flows.engine import launching
 from flows.engine.launching import CannotLaunch, run_elsewhere
 from flows.server.api import Api
 from flows.spec.campaign_spec import CampaignSpec
+from tasks import launch_request
 from tasks.bench import RunPlan
+from tasks.checkpoint import has_result
 from tasks.launch_request import REQUEST, LaunchRequest, alone
-from tasks.store.campaign_lock import STOP
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt, orphans
 from tasks.task_key import TaskKey, history_digest
 from tasks.trial import Proposal, Run
-from tests.support.nights import on_night
 from tests.support.servers import prefect_server
 from tests.support.toy import quadratic
 
@@ -39,7 +38,7 @@ Launch = Callable[[Ledger, LaunchRequest], Future[None]]
 
 
 def asked(key: TaskKey = KEY, **more: Any) -> LaunchRequest:
-    return LaunchRequest(RunPlan(key, BASELINE, f"trials/{key.number:04d}"), 0, history_digest(()), **more)
+    return LaunchRequest(RunPlan(key, BASELINE, f"trials/{key.number:04d}", **more), 0, history_digest(()))
 
 
 @pytest.fixture
@@ -82,12 +81,8 @@ def api(server: str) -> Iterator[Api]:
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look often, and wait for nobody for long."""
-    for name, seconds in (
-        ("POLL_SECONDS", 0.05),
-        ("POOL_SECONDS", 0.0),
-        ("VISIBLE_SECONDS", 0.3),
-        ("PAUSE_SECONDS", 0.0),
-    ):
+    monkeypatch.setattr(launch_request, "VISIBLE_SECONDS", 0.3)
+    for name, seconds in (("POLL_SECONDS", 0.05), ("POOL_SECONDS", 0.0), ("PAUSE_SECONDS", 0.0)):
         monkeypatch.setattr(launching, name, seconds)
 
 
@@ -145,7 +140,7 @@ def events(ledger: Ledger, what: str) -> list[dict[str, Any]]:
 def test_every_run_of_a_campaign_has_a_name_of_its_own() -> None:
     assert asked().name == "0007-1"
     assert asked(replace(KEY, attempt=2, part="run-2")).name == "0007-2-run-2"
-    assert asked(trained=Run("trials/0007", 1, 5.0, "finished")).name == "0007-1-control"
+    assert replace(asked(), trained=Run("trials/0007", 1, 1.0, "finished")).name == "0007-1-control"
 
 
 def test_what_is_launched_is_out_of_reach_of_another_life_of_the_campaign() -> None:
@@ -159,14 +154,13 @@ def test_what_is_launched_is_out_of_reach_of_another_life_of_the_campaign() -> N
 
 
 def test_what_is_asked_survives_its_file_and_holds_neither_seeds_nor_keys(ledger: Ledger) -> None:
-    key = ledger.key(3, "run-2")
-    plan = RunPlan(key, BASELINE, "trials/0003-run-2", "report", units=ledger.key(0, "certificate-1"))
-    what = replace(asked(key, transfer="hills", budget=4.0), plan=plan)
+    at = ledger.key(3, "run-2")
+    what = replace(asked(at, units=ledger.key(0, "certificate-1"), use="report", stops_early=True), transfer="hills")
     what.write(ledger.path)
     text = (ledger.path / what.file).read_text()
     assert REQUEST.validate_json(text) == what
     assert ledger.campaign.judge_key not in text
-    assert str(ledger.seed("train", key)) not in text and str(ledger.seed("report", key)) not in text
+    assert str(ledger.seed("train", at)) not in text and str(ledger.seed("report", at)) not in text
 
 
 def test_two_launches_of_a_run_never_do_it_at_once(tmp_path: Path) -> None:
@@ -185,6 +179,15 @@ def test_two_launches_of_a_run_never_do_it_at_once(tmp_path: Path) -> None:
         order.append("second")
     thread.join()
     assert order == ["first", "second"]
+
+
+def test_half_a_result_is_none(ledger: Ledger) -> None:
+    path = ledger.results / f"{KEY}/train"
+    path.parent.mkdir(parents=True)
+    path.write_text('{"metadata": {"stor')
+    assert not has_result(ledger.results, KEY, "train")
+    path.write_text("{}")
+    assert has_result(ledger.results, KEY, "train") and not has_result(ledger.results, KEY, "evaluate")
 
 
 def test_an_unknown_deployment_is_refused_with_the_near_miss(api: Api) -> None:
@@ -309,27 +312,23 @@ def test_a_parent_that_is_interrupted_calls_its_child_back(api: Api, ledger: Led
 
 
 def test_a_run_that_is_done_under_another_path_and_home_comes_back_to_its_campaign(
-    api: Api, server: str, ledger: Ledger, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    api: Api, ledger: Ledger, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The flow itself, as a worker runs it: the campaign's directory is mounted elsewhere there."""
-    from flows import trial
+    from flows.trial import trial
 
-    monkeypatch.setattr(trial, "VISIBLE_SECONDS", 0.3)
-    key, mounted = ledger.key(0), tmp_path / "mnt"
+    at, mounted = ledger.key(0), tmp_path / "mnt"
     mounted.symlink_to(home)
-    what = asked(key)
+    what = asked(at)
     what.write(ledger.path)
     monkeypatch.setenv("NIGHTSHIFT_HOME", str(tmp_path / "machine"))
     facts = {"folder": f"/campaigns/{ledger.path.name}", "request": what.file}
-    wrong = trial.trial(**facts, campaign_id=key.campaign_id, return_state=True)
+    wrong = trial(**facts, campaign_id=at.campaign_id, return_state=True)
     assert wrong.is_failed() and "/campaigns/night" in str(wrong.message)
-    other = trial.trial(**facts, campaign_id="another", runs=str(mounted), return_state=True)
+    other = trial(**facts, campaign_id="another", runs=str(mounted), return_state=True)
     assert other.is_failed() and "same storage" in str(other.message)
-    state = trial.trial(**facts, campaign_id=key.campaign_id, runs=str(mounted), return_state=True)
+    state = trial(**facts, campaign_id=at.campaign_id, runs=str(mounted), return_state=True)
     assert state.is_completed(), state.message
     monkeypatch.setenv("NIGHTSHIFT_HOME", str(home))
-    on_night(server, ledger, search, show=lambda _: (ledger.path / STOP).touch())
-    (first,) = ledger.history()
-    assert (first.runs[0].dir, first.score.value) == ("trials/0000", 2.25)
-    assert not [event for event in ledger.events() if event["event"] == "launch"], "it was done: nobody is asked"
-    assert json.loads((ledger.results / f"{key}/train").read_text())["metadata"]["storage_key"]
+    score = json.loads(json.loads((ledger.results / f"{at}/evaluate").read_text())["result"])
+    assert score["data"]["value"] == 2.25

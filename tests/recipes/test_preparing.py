@@ -29,7 +29,7 @@ from tasks.describe import outcome
 from tasks.evaluate import judge_run
 from tasks.recipes import execution, output, preparing
 from tasks.recipes.output import Unfit
-from tasks.store import calibration
+from tasks.store import calibration, launch_request
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TrialDir
 from tasks.train import run_program
@@ -505,7 +505,7 @@ def test_a_launched_run_waits_until_what_was_made_can_be_seen_on_its_machine(
         late.rename(place)
         waiting.result(timeout=30)
     place.rename(late)
-    monkeypatch.setattr(trial, "VISIBLE_SECONDS", 0.1)
+    monkeypatch.setattr(launch_request, "VISIBLE_SECONDS", 0.1)
     with pytest.raises(Refused, match="recipe of pool"):
         trial.see_prepared(ledger.environment)
 

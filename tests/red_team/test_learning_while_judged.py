@@ -17,7 +17,7 @@ import environments
 from environments import Environment
 from environments.effort import Allowance
 from environments.score import Score
-from tasks.decide import Untrained, weigh
+from tasks.decide import NeedsControl, weigh
 from tasks.deciding.judge_allowance import allowance
 from tasks.deciding.values import JudgedTrial
 from tasks.evaluate import judge_run
@@ -200,7 +200,7 @@ def test_red_team_nothing_is_gained_by_learning_cartpole_while_it_is_judged(nigh
         assert why in (tried.score.error or "").splitlines()[0]
         return
     verdict = weigh(night.history, night.environment, Greedy(), tried)
-    if isinstance(verdict, Untrained):
+    if isinstance(verdict, NeedsControl):
         verdict = weigh(night.history, night.environment, Greedy(), replace(tried, control=control))
     assert isinstance(verdict, Verdict) and verdict.kind == "discard" and why in verdict.reason, (verdict, control)
 
@@ -215,4 +215,7 @@ def test_an_honest_edit_of_cartpole_is_kept_also_with_a_network_four_times_as_wi
     tried, control = night.tried(20 + hidden, proposal)
     verdict = weigh(night.history, night.environment, Greedy(), replace(tried, control=control))
     assert isinstance(verdict, Verdict) and verdict.kind == "keep", (verdict, tried.score, control)
-    assert control.borrowed is not None and control.borrowed.value == night.baseline.score.value
+    assert (
+        control.with_baseline_checkpoint is not None
+        and control.with_baseline_checkpoint.value == night.baseline.score.value
+    )

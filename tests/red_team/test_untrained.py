@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import environments
-from tasks.decide import Untrained, weigh
+from tasks.decide import NeedsControl, weigh
 from tasks.deciding.values import JudgedTrial
 from tasks.evaluate import judge_run
 from tasks.rules.greedy import Greedy
@@ -109,7 +109,7 @@ def test_red_team_a_program_that_is_good_without_training_is_not_kept(
     first = type(score)(baseline, higher_is_better=True)
     history = (Trial(0, 1, 0, proposal, (run,), first, Verdict("keep", "the baseline", "provisional")),)
     tried = JudgedTrial(1, proposal, (run,), score)
-    assert isinstance(weigh(history, environment, Greedy(), tried), Untrained), "it would be kept"
+    assert isinstance(weigh(history, environment, Greedy(), tried), NeedsControl), "it would be kept"
     verdict = weigh(history, environment, Greedy(), replace(tried, control=control))
     assert isinstance(verdict, Verdict)
     assert verdict.kind == "discard" and verdict.reason.startswith("not learned"), (verdict, control)

@@ -27,7 +27,7 @@ from rich.text import Text
 from environments.plugins import Refused
 from flows.cli.machine.starting import StartBoard
 from flows.cli.running.stop import stop
-from flows.server import automations, block_types, mlflow_process, postgres, server_process, zombies
+from flows.server import automations, block_types, mlflow_process, postgres, resuming, server_process
 from flows.server.api import Api
 from flows.views import terminal
 from flows.views.own_servers import NO_LOGIN, login_steps, own_servers
@@ -118,11 +118,10 @@ def _start(
     def server_and_worker() -> tuple[Note, list[str]]:
         _server(directory, auth, database, board.begin("server"))
         server = ready("server")
-        crashed, resumed = _recover(server)
+        resumed = _recover(server)
         _start_worker(directory, server, board.begin("worker"))
         ready("worker", f"of the pool {POOL}")
-        lines = [f"{name}: its process was gone; marked Crashed, so that automations can resume it" for name in crashed]
-        return server, lines + [f"{name}: had crashed without being resumed; resumed now" for name in resumed]
+        return server, [f"{name}: its process was gone; resumed now" for name in resumed]
 
     with ThreadPoolExecutor() as side:  # each takes ten seconds and more, mostly for imports
         chain, other = side.submit(server_and_worker), side.submit(mlflow)
@@ -252,8 +251,8 @@ def _check(alive: Note, auth: bool, database: str | None) -> None:
         )
 
 
-def _recover(server: Note) -> tuple[list[str], list[str]]:
-    """Install the automations; the names of dead runs now marked Crashed, and of crashed runs now resumed.
+def _recover(server: Note) -> list[str]:
+    """Install the automations; the names of runs that were cut off, and are resumed now.
 
     Raises:
         Refused: the server did not take the automations.
@@ -263,7 +262,7 @@ def _recover(server: Note) -> tuple[list[str], list[str]]:
         automations.put(server.url, login)
         with server_process.used(server.url, home()):
             block_types.register()
-        return zombies.sweep(server.url, login), zombies.resume_forgotten(server.url, login)
+        return resuming.resume_cut_off(server.url, login)
     except httpx.HTTPError as why:
         raise Refused(f"the Prefect server at {_page(server)} does not take automations.yaml: {why}") from why
 
