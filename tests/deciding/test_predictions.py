@@ -61,7 +61,6 @@ def test_predictions_beyond_any_score_do_not_count() -> None:
     assert summary is not None and (summary.count, summary.expected) == (3, pytest.approx(2.0))
 
 
-
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 @pytest.mark.parametrize("rule", [Certify(), Greedy(), Race()])
 def test_a_rule_says_its_threshold_in_the_metrics_own_sign(rule: Certify | Greedy | Race, sign: float) -> None:

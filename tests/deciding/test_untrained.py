@@ -59,7 +59,9 @@ def trial(number: int, value: float, kind: VerdictKind = "keep") -> Trial:
     return Trial(number, 1, number, Proposal({"x": 1.0}), (RUN,), Score.of([value], False), verdict)
 
 
-def judged(environment: Environment, history: History, value: float, control: UntrainedControl | None = None) -> Decision:
+def judged(
+    environment: Environment, history: History, value: float, control: UntrainedControl | None = None
+) -> Decision:
     """What rule greedy makes of a trial with this loss."""
     score = Score.of([value], higher_is_better=False)
     tried = JudgedTrial(len(history), Proposal({"x": 1.0}), (RUN,), score, control=control)

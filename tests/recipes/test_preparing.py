@@ -24,12 +24,13 @@ from flows.cli.doctor import machine
 from flows.engine import preparation
 from flows.engine.preparation import ensure_prepared
 from flows.spec.campaign_spec import CampaignSpec
+from tasks import launch_request
 from tasks.certifying import holdout_uses
 from tasks.describe import outcome
 from tasks.evaluate import judge_run
 from tasks.recipes import execution, output, preparing
 from tasks.recipes.output import Unfit
-from tasks.store import calibration, launch_request
+from tasks.store import calibration
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TrialDir
 from tasks.train import run_program

@@ -16,7 +16,7 @@ import pytest
 
 from environments.score import Score
 from tasks.decide import weigh
-from tasks.deciding.run_checks import believed
+from tasks.deciding.run_checks import plausible, plausible_beside
 from tasks.deciding.values import JudgedTrial
 from tasks.rules.greedy import Greedy
 from tasks.sandbox.confinement import Level
@@ -41,7 +41,9 @@ def earlier(run: Run, score: float, number: int = 0, x: float = 1.0) -> Trial:
 
 def settled(assault: Assault, history: History = ()) -> Score:
     """What a campaign makes of a finished program: its score, as far as its run is believed."""
-    run = believed(assault.environment, history, Proposal({"x": 1.0}), assault.run, assault.ground.campaign)
+    environment, campaign = assault.environment, assault.ground.campaign
+    run = plausible(environment, assault.run, campaign)
+    run = plausible_beside(environment, history, Proposal({"x": 1.0}), run, campaign)
     return replace(assault, run=run).judge()
 
 

@@ -7,22 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flows.engine.campaign_state import CampaignState
-from flows.engine.redecide import check_pending
 
 from environments.plugins import Refused
-from flows.engine import next_trial
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spending.budget import FORMER_FILE, CampaignBudget, check_budget
 from flows.spending.summary import parts
 from flows.views.status import document
-from tasks.llm.prompt_parts import told
-from tasks.machine.slots import Slots
-from tasks.proposing.brief import Brief
 from tasks.remote import jobs
 from tasks.spending.spent import note_bought
-from tasks.store import attempts
-from tasks.trial import History, Proposal, Usage
+from tasks.trial import History, Usage
 from tests.support.endpoints import remote_quadratic
 from tests.support.histories import decided
 from tests.support.toy import quadratic
@@ -149,26 +142,6 @@ def test_a_limit_that_cannot_be_checked_is_not_exceeded(tmp_path: Path, home: Pa
     assert free.shortage(history(3.0)) is None, "the fallback goes on"
 
 
-def test_what_a_model_is_told_of_the_money_stays_after_a_kill_and_its_limit_does_not(
-    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    money, briefs = budget(spec(tmp_path, max_usd=30.0)), list[Brief]()
-
-    def heard(*asked: Any) -> Proposal:
-        briefs.append(asked[-1].unquote())
-        return Proposal({"x": 0.0})
-
-    monkeypatch.setattr(next_trial, "kept", lambda *_: heard)
-    for _ in range(2):
-        state = CampaignState(money.spec, money.ledger, None, Slots(home), history(3.0), lambda _: None, money)  # type: ignore[arg-type]
-        next_trial.proposed(state, {}, (), 1, spent=0.0)
-        ran(money, 1, 2.0)  # the second life pays for what the first one has held
-
-    first, second = briefs
-    assert first.left.usd is not None and second.left.usd == pytest.approx(first.left.usd - 2)
-    assert told(first).left == told(second).left != ""
-
-
 def test_the_status_has_the_spending_and_the_next_trial(tmp_path: Path, home: Path) -> None:
     wanted = spec(tmp_path, "n", "certify", max_usd=90.0, max_gpu_hours=2.0)
     money = budget(wanted)
@@ -190,14 +163,6 @@ def test_what_a_person_asks_for_keeps_the_campaigns_limits_too(tmp_path: Path, h
     hours = budget(spec(tmp_path, "gpus", max_gpu_hours=1.0), gpus=2)
     with pytest.raises(Refused, match="max_gpu_hours = 1"):
         hours.check(history(3.0), "the certificate", seconds=1801.0)
-
-
-def test_the_rerun_that_a_kill_cut_off_is_checked_before_it_runs_again(tmp_path: Path, home: Path) -> None:
-    money = budget(spec(tmp_path, max_usd=6.5))
-    check_pending(money.spec, money.ledger, history(3.0), money)
-    attempts.begin(money.ledger.path, 0, 2)
-    with pytest.raises(Refused, match=r"running trial 0 again.* 7 more"):
-        check_pending(money.spec, money.ledger, history(3.0), money)
 
 
 def test_limits_of_an_earlier_version_that_nobody_keeps_are_not_passed_over(tmp_path: Path, home: Path) -> None:
