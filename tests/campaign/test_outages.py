@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
-import http.server
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from environments.plugins import Refused
-from flows import approval as forms
 from flows.cli.machine import sync
-from flows.engine import recovery, stopping
+from flows.engine import stopping
 from flows.server.mlflow_process import LIGHT
 from tasks.record import reconcile, record
-from tasks.store import approval, workspace
-from tasks.store.approval import ApprovalRequest
 from tasks.store.campaign_lock import CampaignLock
 from tasks.store.ledger import Ledger
-from tasks.system.files import write_atomic
 from tasks.tracking.outbox import Outbox
-from tasks.trial import History, Proposal
+from tasks.trial import History
 from tests.support.fake_tracker import Shelf
 from tests.support.histories import tried
 from tests.support.ledgers import created
@@ -151,62 +143,6 @@ def test_a_disk_that_is_nearly_full_stops_the_campaign_before_its_next_trial(
     found = stopping.full(tmp_path)
     assert found is not None and found.state == "stopped"
     assert f"the disk of {tmp_path} has" in found.reason and "nightshift prune" in found.reason
-
-
-def test_a_server_that_does_not_answer_is_not_asked_for_the_same_form_at_every_look(ledger: Ledger) -> None:
-    place = ledger.place(1)
-    write_atomic(place.proposal, workspace.PROPOSAL.dump_json(Proposal({"x": 1.0})).decode())
-    approval.ask(place, ApprovalRequest(time.time(), time.time() + 600, "00000000-0000-0000-0000-000000000001"))
-    with temporary_settings({PREFECT_API_URL: NOBODY}):
-        forms.collect(ledger)
-        noted = (place.path / "unanswered").stat().st_mtime_ns
-        forms.collect(ledger)
-        assert (place.path / "unanswered").stat().st_mtime_ns == noted, "it was not asked again"
-        os.utime(place.path / "unanswered", (0, 0))
-        forms.collect(ledger)
-        assert (place.path / "unanswered").stat().st_mtime > 0, "after a while it is"
-    assert len([event for event in ledger.events() if event["event"] == "approval"]) == 1
-
-
-def test_the_end_of_a_run_waits_for_the_server_and_not_for_ever(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(recovery, "LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(recovery, "END_SECONDS", 0.2)
-    with temporary_settings({PREFECT_API_URL: NOBODY}):
-        recovery.wait_for_the_server(ledger)
-    assert [event.get("back") for event in ledger.events() if event["event"] == "prefect"] == [None, False]
-    monkeypatch.setattr(recovery, "END_SECONDS", 30.0)
-    health = Health()
-    with health.served() as url, temporary_settings({PREFECT_API_URL: url}):
-        recovery.wait_for_the_server(ledger)
-    assert [event.get("back") for event in ledger.events() if event["event"] == "prefect"][2:] == [None, True]
-    assert health.asked == 4
-
-
-class Health:
-    """A server that is well again at the fourth question."""
-
-    def __init__(self) -> None:
-        self.asked = 0
-
-    @contextlib.contextmanager
-    def served(self) -> Iterator[str]:
-        state = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                state.asked += 1
-                self.send_response(200 if state.asked > 3 else 500)
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
-            threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-            yield f"http://127.0.0.1:{server.server_port}/api"
-            server.shutdown()
 
 
 class Service:

@@ -4,161 +4,24 @@ from __future__ import annotations
 
 import json
 import signal
-import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
-from flows.engine.worker_pool import WorkerPool, run_in_parallel
 
-from tasks.store import workspace
+import tasks.train
+from flows.campaign import search
+from flows.spec.campaign_spec import CampaignSpec
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt, orphans
-from tasks.trial import Proposal
+from tasks.trial import Run
+from tests.support.nights import on_night
 from tests.support.toy import FIT, GREEDY, nightshift, quadratic, start, status
 
-NOBODY = Proposal({})
 UNEVEN = "import sys, time\ntime.sleep(6 if '-3.0' in sys.argv else 0.3)\n" + FIT
 """The trainer that takes long at one end of the space, and a moment everywhere else."""
 FIVE = ("--proposer", "grid", "--set", "proposer.points=5", "--trials", "5", "--tracking", "off", *GREEDY)
-
-
-def test_a_crew_does_as_many_at_once_as_it_has_hands() -> None:
-    meet, done = threading.Barrier(2, timeout=10), []
-
-    def work(number: int, proposal: Proposal) -> None:
-        meet.wait()
-        done.append(number)
-
-    with WorkerPool(2) as crew:
-        crew.start(work, 1, NOBODY)
-        assert not crew.is_full()
-        crew.start(work, 2, NOBODY)
-        assert crew.is_full() and not crew.is_full(resting=1) and set(crew.under_way) == {1, 2}
-        while crew.under_way:
-            crew.wait(10)
-    assert sorted(done) == [1, 2]
-
-
-def test_what_goes_wrong_in_one_ends_the_others_and_is_told() -> None:
-    ended = threading.Event()
-
-    def fails(number: int, proposal: Proposal) -> None:
-        raise OSError("no space left")
-
-    def trains(number: int, proposal: Proposal) -> None:
-        try:
-            while True:
-                interrupt.wait(0.01)
-        except KeyboardInterrupt:
-            ended.set()
-
-    def both() -> None:
-        with WorkerPool(2) as crew:
-            crew.start(trains, 1, NOBODY)
-            crew.start(fails, 2, NOBODY)
-            while True:
-                crew.wait(10)
-
-    with pytest.raises(OSError, match="no space left"):
-        both()
-    assert ended.is_set()
-    interrupt.check()  # the next campaign of this process may run
-
-
-def test_trials_that_are_called_off_end_and_others_may_begin() -> None:
-    began, ended = threading.Barrier(3, timeout=10), []
-
-    def trains(number: int, proposal: Proposal) -> None:
-        began.wait()
-        try:
-            run_in_parallel(interrupt.wait, [(60,)] * number, number)  # in this thread, or in others
-        finally:
-            ended.append(number)
-
-    with WorkerPool(2) as crew:
-        crew.start(trains, 1, NOBODY)
-        crew.start(trains, 2, NOBODY)
-        began.wait()
-        crew.call_off()
-        assert sorted(ended) == [1, 2] and not crew.under_way
-        interrupt.check()  # the campaign goes on
-        crew.start(lambda number, proposal: interrupt.check(), 3, NOBODY)
-        crew.wait(10)
-
-
-def test_what_goes_wrong_in_a_trial_that_is_called_off_is_told() -> None:
-    began = threading.Event()
-
-    def fails(number: int, proposal: Proposal) -> None:
-        began.set()
-        raise OSError("no space left")
-
-    with WorkerPool(1) as crew:
-        crew.start(fails, 1, NOBODY)
-        began.wait(10)
-        with pytest.raises(OSError, match="no space left"):
-            crew.call_off()
-
-
-def test_side_by_side_results_come_in_the_order_of_their_calls() -> None:
-    def square(number: int) -> int:
-        time.sleep(0.02 * (3 - number))
-        return number**2
-
-    for hands in (1, 3):
-        assert run_in_parallel(square, [(1,), (2,), (3,)], hands) == [1, 4, 9]
-
-
-def test_side_by_side_ends_with_what_goes_wrong() -> None:
-    begun: list[int] = []
-
-    def one(number: int) -> None:
-        begun.append(number)
-        if number == 1:
-            raise ValueError("the first")
-        interrupt.wait(10)
-
-    def last(number: int) -> None:
-        if number == 2:
-            raise ValueError("the second")
-        interrupt.wait(60)
-
-    with pytest.raises(ValueError, match="the second"):
-        run_in_parallel(last, [(1,), (2,)], 2)  # which ends the first, and does not wait a minute for it
-
-    for hands in (1, 2):
-        begun.clear()
-        with pytest.raises(ValueError, match="the first"):
-            run_in_parallel(one, [(number,) for number in range(1, 9)], hands)
-        assert len(begun) <= hands + 1
-    interrupt.check()
-
-
-def test_who_waits_for_a_trial_meets_what_went_wrong_in_one_of_its_runs() -> None:
-    both = threading.Barrier(2, timeout=10)
-
-    def run(number: int) -> None:
-        both.wait()
-        if number == 1:
-            raise OSError("the slot is taken")
-        try:
-            interrupt.wait(60)
-        finally:
-            time.sleep(0.3)  # a program takes a moment to end
-
-    def trial(number: int, proposal: Proposal) -> None:
-        run_in_parallel(run, [(1,), (2,)], 2)
-
-    def waits() -> None:
-        with WorkerPool(2) as crew:
-            crew.start(trial, 0, NOBODY)
-            while True:
-                crew.wait(0.02)
-
-    with pytest.raises(OSError, match="the slot is taken"):
-        waits()
-    interrupt.check()
 
 
 @pytest.mark.slow
@@ -180,6 +43,36 @@ def test_a_slow_trial_holds_nobody_up_and_proposals_know_what_is_under_way(
     (run,) = slow.runs
     assert all(run.started < trial.runs[0].started < run.started + run.wall_seconds for trial in ahead)
     assert len({trial.proposal.params["x"] for trial in history}) == 6, "no point twice"
+
+
+def test_a_fault_of_the_machine_in_one_trial_ends_the_other_at_once_and_leaves_no_verdict(
+    tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, ended = tasks.train.run_program, []
+
+    def faulty(marker: str, *rest: Any, **more: Any) -> Run:
+        number = int(marker.split("/")[1])
+        if number == 2:
+            raise OSError("no space left")
+        try:
+            interrupt.wait(60 if number else 0)
+        except KeyboardInterrupt:
+            ended.append(number)
+            raise
+        return real(marker, *rest, **more)
+
+    ledger = CampaignSpec.of(
+        environment=str(quadratic(tmp_path / "quad")), name="two", rule="greedy", trials=2, parallel=2, tracking="off"
+    ).open()
+    monkeypatch.setattr(tasks.train.train, "retries", 0)
+    with monkeypatch.context() as patched:
+        patched.setattr(tasks.train, "run_program", faulty)
+        with pytest.raises(OSError, match="no space left"):
+            on_night(server, ledger, search)
+    assert ended == [1] and [trial.number for trial in ledger.history()] == [0]
+    interrupt.check()  # the next campaign of this process may run
+    assert on_night(server, ledger, search).state == "finished"
+    assert {(trial.number, trial.attempt) for trial in ledger.history()} == {(0, 1), (1, 1), (2, 1)}
 
 
 def stored(home: Path, name: str) -> dict[str, str]:
@@ -215,5 +108,3 @@ def test_killed_with_two_trials_under_way_a_campaign_loses_and_changes_nothing(
     assert sorted(trial["trial"] for trial in status("two")["trials"]) == list(range(6))
     campaign_id = json.loads((home / "two/campaign.json").read_text())["campaign_id"]
     assert orphans.marked(campaign_id) == []
-    ledger = Ledger.open("two")
-    assert all(workspace.finished(ledger.place(number)) for number in range(6))

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,11 +16,10 @@ import pytest
 
 from environments.plugins import Refused
 from flows.cli.running import flow_run
-from flows.engine import recovery
-from flows.engine.recovery import DEATHS, check_progress, follow_state
 from flows.server import automations, resuming, server_process
 from flows.server import postgres as database
 from flows.server.api import Api
+from tasks.store.campaign_lock import HOLDER
 from tasks.system.daemon import Daemon, Note, identity
 from tests.support.ledgers import created
 from tests.support.toy import nightshift, quadratic, slow, start, status
@@ -77,31 +75,6 @@ def ask(server: str, method: str, path: str, **body: Any) -> Any:
         return api.ask(method, path, body or None)
 
 
-def test_a_run_that_dies_again_and_again_is_given_up_until_a_person_retries_it(tmp_path: Path) -> None:
-    ledger = created(tmp_path)
-    for _ in range(DEATHS):
-        ledger.event("life", flow_run_id="mine", pid=1, host="h")
-        check_progress(ledger, "mine")
-    ledger.event("life", flow_run_id="another", pid=1, host="h")
-    check_progress(ledger, "another")
-    ledger.event("life", flow_run_id="mine", pid=1, host="h")
-    with pytest.raises(Refused, match="died 10 times"):
-        check_progress(ledger, "mine")
-    ledger.event("life", flow_run_id="mine", pid=1, host="h")
-    check_progress(ledger, "mine")
-
-
-def test_a_run_that_gets_somewhere_may_die_as_often_as_it_likes(tmp_path: Path) -> None:
-    ledger = created(tmp_path)
-    for _ in range(DEATHS + 1):
-        ledger.event("life", flow_run_id="mine", pid=1, host="h")
-    result = ledger.results / ledger.campaign.campaign_id / "digest/0001/1/evaluate"
-    result.parent.mkdir(parents=True)
-    result.touch()
-    os.utime(result, (time.time() + 1, time.time() + 1))
-    check_progress(ledger, "mine")
-
-
 def running_on(server: str, state: str = "RUNNING", **more: Any) -> str:
     """A flow run at the server, as if somebody ran it."""
     flow = ask(server, "POST", "/flows/", name="campaign")["id"]
@@ -138,52 +111,15 @@ def test_what_was_cut_off_is_resumed_and_nothing_else(server: str, tmp_path: Pat
         set_state(server, runs[name], "CANCELLED")
 
 
-def test_a_run_that_is_taken_for_dead_says_that_it_lives_unless_a_person_cancels_it(server: str) -> None:
-    from prefect.settings import PREFECT_API_URL, temporary_settings
-
-    run = running_on(server)
-    with temporary_settings({PREFECT_API_URL: server}):
-        over = threading.Event()
-        follow_state(run, over)
-        assert state_of(server, run) == "RUNNING"
-        set_state(server, run, "CRASHED")
-        follow_state(run, over)
-        assert state_of(server, run) == "RUNNING"
-        over.set()
-        set_state(server, run, "CRASHED")
-        follow_state(run, over)
-        assert state_of(server, run) == "CRASHED"
-
-
-def test_a_second_process_of_a_run_waits_for_the_first(tmp_path: Path) -> None:
-    from threading import Thread
-
-    from tasks.store.campaign_lock import CampaignLock
-
-    ledger = created(tmp_path)
-    with CampaignLock(ledger, flow_run_id="mine"):
-        recovery.wait_for_the_other(ledger, "another")  # its lock will refuse that one
-        second = Thread(target=recovery.wait_for_the_other, args=(ledger, "mine"))
-        second.start()
-        second.join(0.2)
-        assert second.is_alive()
-    second.join(10)
-    assert not second.is_alive()
-
-
-@pytest.mark.parametrize("url", ["sqlite:///x", "postgresql://u:p@h/d", "nonsense"])
-def test_a_database_that_is_no_postgresql_is_refused(url: str) -> None:
-    with pytest.raises(Refused, match=r"--database must begin with postgresql\+asyncpg://"):
-        database.stated(url)
-
-
-def test_a_database_that_does_not_answer_is_refused_without_a_word_of_its_password() -> None:
+def test_a_database_that_cannot_be_used_is_refused_without_a_word_of_its_password_and_nothing_is_started(
+    home: Path,
+) -> None:
+    for url in ("sqlite:///x", "postgresql://u:p@h/d", "nonsense"):
+        with pytest.raises(Refused, match=r"--database must begin with postgresql\+asyncpg://"):
+            database.stated(url)
     with pytest.raises(Refused, match="--database: cannot connect") as refused:
         database.stated("postgresql+asyncpg://me:hunter2@127.0.0.1:9/prefect")
     assert "hunter2" not in str(refused.value)
-
-
-def test_up_with_a_database_that_cannot_be_used_starts_nothing(home: Path) -> None:
     done = nightshift("up", "--database", "mysql://x")
     assert (done.returncode, done.stderr.count("--database must begin with")) == (2, 1)
     assert [path.name for path in (home / ".prefect").glob("*.json")] == []
@@ -274,7 +210,7 @@ def test_whatever_is_killed_on_postgresql_the_campaign_comes_to_its_end_without_
     first = (home / name / "trials/0000/trial.json").read_text()
 
     os.kill(worker.pid, signal.SIGKILL)  # first, so that nobody reports what follows
-    os.kill(json.loads((home / name / "lock").read_text())["pid"], signal.SIGKILL)
+    os.kill(json.loads((home / name / HOLDER).read_text())["pid"], signal.SIGKILL)
     wait_until(lambda: told("GET", f"/flow_runs/{run}")["state_name"] == "AwaitingRetry")
 
     os.kill(server.pid, signal.SIGKILL)

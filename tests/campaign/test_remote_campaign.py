@@ -32,7 +32,7 @@ def test_twenty_trials_at_a_faulty_endpoint_with_an_engine_that_is_killed_are_ea
             while len(set(endpoint.starts)) < wanted:
                 assert engine.poll() is None
                 time.sleep(0.1)
-            os.kill(int(json.loads((stores / "far/lock").read_text())["pid"]), signal.SIGKILL)
+            os.kill(int(json.loads((stores / "far/holder.json").read_text())["pid"]), signal.SIGKILL)
             engine.communicate()
         done = nightshift("resume", "far", server=server)
 

@@ -154,7 +154,7 @@ def test_a_detached_campaign_goes_on_without_the_terminal_and_can_be_watched(
     begun = nightshift("run", quad, "--name", "far", *options, server=server)
     assert begun.returncode == 0, begun.stderr
     told = document(begun.stdout)
-    assert told == {"campaign": "far", "pid": json.loads((home / "far/lock").read_text())["pid"]}
+    assert told == {"campaign": "far", "pid": json.loads((home / "far/holder.json").read_text())["pid"]}
     assert os.getsid(told["pid"]) == told["pid"], "in a session of its own"
     again = nightshift("resume", "far", "--detach", server=server)
     assert again.returncode == 2 and "campaign 'far' is already running" in again.stderr

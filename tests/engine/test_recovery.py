@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.engine.recovery import cancellable, crash_earlier_runs, heed_pause, reported
+from flows.engine.recovery import cancellable, crash_earlier_runs, heed_the_server, reported
 from flows.server.api import Api
 from tasks.store.campaign_lock import STOP, CampaignLock
 from tasks.store.ledger import Ledger
@@ -32,8 +32,10 @@ def states_of(server: str, run: str) -> list[str]:
     return [state["type"] for state in sorted(found, key=lambda state: state["timestamp"])]
 
 
-def interrupted(server: str, ledger: Ledger, state: str | None, stop: bool = False) -> tuple[str, BaseException]:
-    """A flow whose run gets this state and then SIGTERM: its run, and what ended it."""
+def interrupted(
+    server: str, ledger: Ledger, state: str | None, stop: bool = False, signalled: bool = True
+) -> tuple[str, BaseException]:
+    """A flow whose run gets this state, and then SIGTERM or looks for itself: its run, and what ended it."""
     from prefect import flow, runtime
 
     runs: list[str] = []
@@ -46,9 +48,10 @@ def interrupted(server: str, ledger: Ledger, state: str | None, stop: bool = Fal
                 (ledger.path / STOP).touch()
             if state:
                 set_state(server, runs[0], state)
-            heed_pause()
-            os.kill(os.getpid(), signal.SIGTERM)
-            interrupt.wait(10)
+            if signalled:
+                os.kill(os.getpid(), signal.SIGTERM)
+                interrupt.wait(10)
+            heed_the_server()
 
     with prefect_at(server), pytest.raises(BaseException) as ended:  # noqa: PT011 (Abort, Pause and Ctrl-C)
         night()
@@ -56,30 +59,31 @@ def interrupted(server: str, ledger: Ledger, state: str | None, stop: bool = Fal
 
 
 @pytest.mark.parametrize(
-    ("state", "stop", "end"),
+    ("state", "stop", "signalled", "end"),
     [
-        ("CANCELLING", False, "CANCELLED"),
-        (None, True, "CANCELLED"),  # `stop --now`
-        (None, False, "CRASHED"),
-        ("PAUSED", False, "CRASHED"),  # which nobody could resume
+        ("CANCELLING", False, True, "CANCELLED"),
+        ("CANCELLING", False, False, "CANCELLED"),
+        ("PAUSED", False, False, "CANCELLED"),  # nobody could resume it
+        (None, True, True, "CANCELLED"),  # `stop --now`
+        (None, False, True, "CRASHED"),
     ],
 )
 def test_a_run_without_a_worker_ends_as_a_person_asked_and_else_as_crashed(
-    server: str, tmp_path: Path, state: str | None, stop: bool, end: str
+    server: str, tmp_path: Path, state: str | None, stop: bool, signalled: bool, end: str
 ) -> None:
-    run, ended = interrupted(server, created(tmp_path), state, stop)
+    run, ended = interrupted(server, created(tmp_path), state, stop, signalled)
     states = states_of(server, run)
     assert states[-1] == end and ("CRASHED" in states) == (end == "CRASHED")
     assert isinstance(ended, KeyboardInterrupt) == (end == "CRASHED"), ended
 
 
-@pytest.mark.parametrize("state", ["CANCELLING", "PAUSED"])
+@pytest.mark.parametrize(("state", "signalled"), [("CANCELLING", True), ("PAUSED", False)])
 def test_of_a_run_of_a_deployment_the_end_is_written_by_its_worker_and_a_pause_stays(
-    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, signalled: bool
 ) -> None:
     for name, value in DEPLOYED.items():
         monkeypatch.setenv(name, value)
-    run, _ = interrupted(server, created(tmp_path), state)
+    run, _ = interrupted(server, created(tmp_path), state, signalled=signalled)
     assert states_of(server, run)[-1] == state
 
 
