@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextvars
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -88,21 +88,18 @@ def test_a_sandbox_that_waits_for_a_machine_outlives_its_engine_and_is_adopted_a
 
 def test_an_engine_that_is_told_to_end_waits_for_no_machine_and_leaves_no_sandbox(server: ModalServer) -> None:
     server.is_full = True
-    told = threading.Event()
 
     def engine() -> float:
-        interrupt.also_by(told)
         began = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
             place(GPU).reach("key", 60.0)
         return time.monotonic() - began
 
-    def tell() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(engine)
         wait_until(lambda: server.containers.running)
-        told.set()
-
-    threading.Thread(target=tell).start()
-    assert contextvars.copy_context().run(engine) < GPU["ready_seconds"] / 2
+        with interrupt.asked():
+            assert waiting.result() < GPU["ready_seconds"] / 2
     place(GPU).tear_down("key", 30.0)
     assert len(server.made) == 1 and not server.containers.running
 
