@@ -180,11 +180,6 @@ def paid(path: Path) -> Paid:
     )
 
 
-def are_left(home: Path, campaign_id: str) -> bool:
-    """Whether a job of a campaign's runs is not removed yet, so that it may still cost money."""
-    return any((home / FOLDER).glob(f"*{campaign_id}.*.json"))
-
-
 def begin(
     run: str, trainer: str, settings: RemoteSettings, request: str, seconds: float, costs: Path, adopt: bool,
     gpus: int = 0,
