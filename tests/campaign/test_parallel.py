@@ -19,9 +19,12 @@ from tasks.trial import Run
 from tests.support.nights import on_night
 from tests.support.toy import FIT, GREEDY, nightshift, quadratic, start, status
 
-UNEVEN = "import sys, time\ntime.sleep(6 if '-3.0' in sys.argv else 0.3)\n" + FIT
+UNEVEN = "import sys, time\ntime.sleep(15 if '-3.0' in sys.argv else 0.3)\n" + FIT
 """The trainer that takes long at one end of the space, and a moment everywhere else."""
-FIVE = ("--proposer", "grid", "--set", "proposer.points=5", "--trials", "5", "--tracking", "off", *GREEDY)
+FIVE = (
+    "--proposer", "grid", "--set", "proposer.points=5", "--trials", "5", "--tracking", "off",
+    "--set", "budget_seconds=30", *GREEDY,
+)  # fmt: skip
 
 
 @pytest.mark.slow
