@@ -78,14 +78,6 @@ def refusals() -> list[str]:
 
 
 @pytest.mark.slow
-def test_sigterm_ends_a_campaign_while_its_proposals_cannot_be_read(tmp_path: Path, home: Path, server: str) -> None:
-    with night(tmp_path, server, "--trials", "50", asked_before=1) as (_, process):
-        process.send_signal(signal.SIGTERM)
-        assert ended(process) != 0
-    assert status("odd")["state"] == "interrupted"
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("how", [(), ("--now",)], ids=["stop", "stop --now"])
 def test_a_campaign_whose_proposals_cannot_be_read_stops(
     tmp_path: Path, home: Path, server: str, how: tuple[str, ...]
@@ -95,16 +87,6 @@ def test_a_campaign_whose_proposals_cannot_be_read_stops(
         assert done.returncode == 0, done.stderr
         ended(process)
     assert status("odd")["state"] in ("stopped", "interrupted")
-
-
-@pytest.mark.slow
-def test_a_campaign_whose_proposals_cannot_be_read_ends_with_its_hours(tmp_path: Path, home: Path, server: str) -> None:
-    hours = 40 / 3600
-    options = ("--trials", "500", "--hours", f"{hours:.6f}", "--set", "command.total_seconds=5")
-    with night(tmp_path, server, *options) as (_, process):
-        assert ended(process, hours * 3600 + END_SECONDS) == 0
-    document = status("odd")
-    assert document["state"] == "finished" and "no time for another trial" in document["reason"]
 
 
 @pytest.mark.slow

@@ -13,7 +13,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flows.server import automations
 from tasks.system import orphans
 from tests.support import workers
 from tests.support.toy import FIT, nightshift, quadratic, slow, start, status
@@ -104,21 +103,6 @@ def test_cancel_reaches_a_campaign_that_no_worker_watches(site: Site, home: Path
     assert status("night")["state"] == "interrupted"
 
 
-@pytest.mark.parametrize("after", [["Crashed"], ["Crashed", "AwaitingRetry"]], ids="then ".join)
-def test_a_cancelled_run_that_is_reported_crashed_by_force_is_not_resumed(run: Started, after: list[str]) -> None:
-    """As an engine that takes the signal for a crash, or an automation that sees silence, would report it."""
-    os.kill(run.lives[-1], signal.SIGSTOP)  # it cannot answer meanwhile
-    run.set(type="CANCELLING", name="Cancelling")
-    for name in after:
-        kind, message = ("CRASHED", "") if name == "Crashed" else ("SCHEDULED", automations.RESUMED_MESSAGES[0])
-        run.set(type=kind, name=name, message=message)
-    lives = run.lives
-    os.kill(lives[-1], signal.SIGKILL)
-    run.becomes("Cancelled")
-    stays(run, "Cancelled", "Running")  # a process that a worker had begun to start ends before it takes the campaign
-    assert run.state == "Cancelled" and run.lives == lives
-
-
 def test_cancelling_and_a_kill_at_the_same_time_end_as_cancelled(run: Started) -> None:
     run.cancel()
     os.kill(run.lives[-1], signal.SIGKILL)
@@ -126,7 +110,7 @@ def test_cancelling_and_a_kill_at_the_same_time_end_as_cancelled(run: Started) -
     stays(run, "Cancelling", "Cancelled")  # where its worker saw the death first, the server ends it after 300 s
 
 
-def test_pause_frees_the_slot_and_resume_trains_the_trial_again(run: Started) -> None:
+def test_pause_ends_the_process_after_the_training_under_way_and_resume_goes_on(run: Started) -> None:
     baseline = baseline_of(run)
     until = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=300)
     details = {"pause_timeout": until.isoformat(), "pause_reschedule": True}
@@ -135,12 +119,10 @@ def test_pause_frees_the_slot_and_resume_trains_the_trial_again(run: Started) ->
     assert run.state == "Suspended"
     stays(run, "Suspended")
 
-    run.set(type="CRASHED", name="Crashed", message="No heartbeat for two minutes")
-    wait_until(lambda: run.states[-1] == "Suspended" and "AwaitingRetry" in run.states)
-    stays(run, "Suspended")
-
+    trained = (run.campaign / "trials/0001/out/model.json").stat().st_mtime_ns
     run.site.ask("POST", f"/flow_runs/{run.id}/resume")
     finishes_without_repeating(run, baseline)
+    assert (run.campaign / "trials/0001/out/model.json").stat().st_mtime_ns == trained
 
 
 def test_a_process_that_is_killed_is_resumed_by_a_worker_and_only_its_trial_is_repeated(run: Started) -> None:
@@ -148,7 +130,8 @@ def test_a_process_that_is_killed_is_resumed_by_a_worker_and_only_its_trial_is_r
     os.kill(run.lives[-1], signal.SIGKILL)
     finishes_without_repeating(run, baseline)
     assert "AwaitingRetry" in run.states
-    assert len(run.lives) == 2
+    # Prefect 3.8's worker reports one death twice, so that two processes may begin: the second one waits for the first.
+    assert len(run.lives) in (2, 3)
 
 
 def test_sigterm_from_anybody_else_frees_the_slot_and_the_run_is_resumed(site: Site, run: Started) -> None:
@@ -199,6 +182,11 @@ def test_a_trial_that_crashes_is_over_and_its_task_says_so_while_the_run_goes_on
     given = [event["slot"] for event in started.events if event["event"] == "slot"]
     assert len(given) >= 4, "the next trial gets the slot"
 
+    again = site.rerun(started, trial=1)
+    again.becomes("Completed")
+    rows = {row["trial"]: (row["attempt"], row["verdict"]) for row in status("night")["trials"]}
+    assert list(rows) == [0, 2, 3, 1] and rows[1][0] == 2 and rows[1][1] != "crash"
+
 
 def test_stop_now_is_not_resumed_by_the_automation(run: Started) -> None:
     assert nightshift("stop", "night", "--now", server=run.site.url).returncode == 0
@@ -222,12 +210,15 @@ def test_retry_of_a_completed_run_prints_its_result_again(run: Started) -> None:
     assert (run.campaign / "results.tsv").read_text() == before
 
 
-def test_two_runs_of_one_name_are_one_campaign(run: Started, tmp_path: Path) -> None:
-    second = run.site.start(run.campaign.parent, tmp_path / "quad")
+def test_two_runs_of_one_name_are_one_campaign(site: Site, home: Path, tmp_path: Path) -> None:
+    first = site.start(home, tmp_path / "quad", seconds=30, advanced={"overrides": {"budget_seconds": 60}})
+    first.began(0)
+    second = site.start(home, tmp_path / "quad", seconds=30, advanced={"overrides": {"budget_seconds": 60}})
     second.becomes("Failed")
-    assert "already running" in second.message
-    run.becomes("Completed")
-    assert [row["trial"] for row in status("night")["trials"]] == [0, 1, 2]
+    assert "already running" in second.message and first.state == "Running"
+    first.cancel()
+    first.becomes("Cancelled")
+    wait_until(lambda: gone(first))
 
 
 def test_a_run_that_begins_after_its_end_trains_nothing_and_says_so(site: Site, home: Path, tmp_path: Path) -> None:

@@ -63,6 +63,19 @@ class Site:
         )  # fmt: skip
         return Started(self, str(run["id"]), home / str((stated | more)["name"]))
 
+    def rerun(self, of: Started, trial: int) -> Started:
+        """Run a trial of a campaign again, by a deployment of the flow `rerun`."""
+        flow = self.ask("POST", "/flows/", name="rerun")["id"]
+        made = self.ask(
+            "POST", "/deployments/", name="again", flow_id=flow, entrypoint="flows.rerun.rerun", pull_steps=[],
+            work_pool_name=POOL,
+        )  # fmt: skip
+        run = self.ask(
+            "POST", f"/deployments/{made['id']}/create_flow_run", parameters={"name": of.campaign.name, "trial": trial},
+            job_variables={"env": {"NIGHTSHIFT_HOME": str(of.campaign.parent)}},
+        )  # fmt: skip
+        return Started(self, str(run["id"]), of.campaign)
+
 
 @dataclass(frozen=True)
 class Started:
