@@ -62,7 +62,9 @@ def expected(ledger: Ledger) -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize(
-    "asked", [{}, pytest.param({"parallel": 2, "replicates": 2}, marks=pytest.mark.slow)], ids=["one by one", "two at once"]
+    "asked",
+    [{}, pytest.param({"parallel": 2, "replicates": 2}, marks=pytest.mark.slow)],
+    ids=["one by one", "two at once"],
 )
 @pytest.mark.timeout(300)
 def test_each_trial_is_a_chain_of_its_four_tasks_and_no_edge_leads_to_another(
