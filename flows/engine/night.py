@@ -91,7 +91,12 @@ class Night(Terms):
     """A campaign that this process runs."""
 
     def __init__(
-        self, spec: CampaignSpec, ledger: Ledger, lock: CampaignLock, history: History, show: Callable[[History], None]
+        self,
+        spec: CampaignSpec,
+        ledger: Ledger,
+        lock: CampaignLock,
+        history: History,
+        follow_up: Callable[[History], None],
     ) -> None:
         slots = spec.slots(ledger.environment)
         bench = Bench(ledger, spec.isolation, slots, spec.parallel, usd_per_hour=spec.advanced.usd_per_hour)
@@ -101,7 +106,7 @@ class Night(Terms):
         self.nothing_for: tuple[object, ...] = ()
         """What was known when there was last nothing to propose: nobody is asked again before it changes."""
         self.ending: Stop | None = None
-        self._show = show
+        self._follow_up = follow_up
         self.benches = [self.bench]
         """Those of certificates in other environments too."""
 
@@ -144,8 +149,7 @@ class Night(Terms):
     def remember(self, history: History) -> None:
         """Go on from a history with one more decision."""
         self.history = history
-        self._show(history)
-        heed_the_server()
+        self._follow_up(history)
 
     def close(self, stop: Stop) -> None:
         """End the night; what is left is done where the block of `opened` ends."""
@@ -187,7 +191,7 @@ def opened(spec: CampaignSpec, **facts: object) -> Iterator[Night]:
         launching.check(spec.launch)
     ledger = spec.open()
     with (
-        cancellable(), reported(ledger), CampaignLock(ledger, run.id, page=run.ui_url, **facts) as lock,
+        cancellable() as server, reported(ledger), CampaignLock(ledger, run.id, page=run.ui_url, **facts) as lock,
         results_in(ledger.results),
     ):  # fmt: skip
         lock.check_progress()
@@ -199,12 +203,13 @@ def opened(spec: CampaignSpec, **facts: object) -> Iterator[Night]:
         with Artifacts(ledger, run.id, write_report) as artifacts:
             with Sender(outbox) as sender:
 
-                def show(history: History) -> None:
+                def follow_up(history: History) -> None:
                     sender.send(history[-1])
                     artifacts.show(history)
                     run_log.decided(history)
+                    heed_the_server(server)
 
-                night = Night(spec, ledger, lock, history, show)
+                night = Night(spec, ledger, lock, history, follow_up)
                 locks = night.bench.slots.locks if spec.launch == "here" else {}
                 ledger.event("slots", parallel=spec.parallel, locks=locks)
                 artifacts.show(history)

@@ -47,6 +47,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     daemon = Engine(folder)
     with pytest.MonkeyPatch.context() as outside:
         outside.delenv("SSL_CERT_FILE")  # these tests alone get something from elsewhere: images and packages
+        outside.delenv("PREFECT_API_SSL_CERT_FILE")  # a worker passes it on, and containers do not have that file
         daemon.start()
         try:
             daemon.build(torch_index())

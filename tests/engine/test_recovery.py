@@ -43,7 +43,7 @@ def interrupted(
     @flow(persist_result=False)
     def night() -> None:
         runs.append(str(runtime.flow_run.id))
-        with cancellable(), CampaignLock(ledger, runs[0]):
+        with cancellable() as client, CampaignLock(ledger, runs[0]):
             if stop:
                 (ledger.path / STOP).touch()
             if state:
@@ -51,7 +51,7 @@ def interrupted(
             if signalled:
                 os.kill(os.getpid(), signal.SIGTERM)
                 interrupt.wait(10)
-            heed_the_server()
+            heed_the_server(client)
 
     with prefect_at(server), pytest.raises(BaseException) as ended:  # noqa: PT011 (Abort, Pause and Ctrl-C)
         night()
