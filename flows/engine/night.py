@@ -194,7 +194,6 @@ def opened(spec: CampaignSpec, **facts: object) -> Iterator[Night]:
         cancellable() as server, reported(ledger), CampaignLock(ledger, run.id, page=run.ui_url, **facts) as lock,
         results_in(ledger.results),
     ):  # fmt: skip
-        lock.check_progress()
         spec.store(ledger)
         crash_earlier_runs(ledger, run.id)
         ensure_prepared(ledger, spec.launch)

@@ -10,7 +10,7 @@ from tasks.system.redact import capped, clean
 
 SUBJECTS = {
     "orphans": "leftovers", "prefect": "Prefect server", "tracking": "MLflow", "machine": "machine",
-    "gave up": "gave up", "rerun": "rerun", "guards": "options changed", "launch": "launch",
+    "rerun": "rerun", "guards": "options changed", "launch": "launch",
     **dict.fromkeys(("view", "showcase"), "view"),
 }  # fmt: skip
 """Events that are told as they are, and what they concern. To version 0.6 a view that failed was called a showcase."""

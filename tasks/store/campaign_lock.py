@@ -1,20 +1,18 @@
-"""The lock of a campaign, and the process that holds it: a life.
+"""The lock of a campaign: one process at a time runs it. The time from a process's start to its end is a life.
 
-A campaign has one life at a time. The kernel frees the lock of a killed one. What it left are the trainings that it
-had started, which the next life finds by their marker and ends before it starts anything, and `holder.json`, which
-says who it was, and how long all lives have run. A copy of a campaign so has spent what the campaign had.
+The kernel frees the lock of a killed process. What it left are the trainings that it had started, which the next life
+finds by their marker and ends before it starts anything. Who runs the campaign, and for how long it has run, is read
+from its events, so a copy of a campaign has spent what the campaign had.
 """
 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import platform
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -26,16 +24,12 @@ from tasks.store.ledger import Ledger
 from tasks.system import interrupt, orphans
 from tasks.system.clock import clock
 from tasks.system.commands import identity
-from tasks.system.files import write_atomic
 
-LOCK, HOLDER, STOP = "lock", "holder.json", "stop"
-BEAT_SECONDS = 1.0
+LOCK, STOP = "lock", "stop"
 PATIENCE_SECONDS = 1.0
 """Whoever looks whether a campaign runs holds its lock for an instant."""
 SWEEP_SECONDS = 5.0
 """How long the removal of a trial on another machine may take; after that it is left to the next sweep."""
-DEATHS = 10
-"""Lives in a row that may end without a decided trial or a fresh run; then nobody resumes the campaign by itself."""
 
 
 class CampaignLock:
@@ -47,28 +41,22 @@ class CampaignLock:
 
     def __init__(self, ledger: Ledger, flow_run_id: str | None = None, **facts: object) -> None:
         self.ledger = ledger
-        self._facts = {"flow_run_id": flow_run_id, **facts}
-        self._over = threading.Event()
-        self._before = self._started = self._since = 0.0
+        self._flow_run_id, self._facts = flow_run_id, facts
+        self._lock = FileLock(ledger.path / LOCK)
+        self._signals = interrupt.deferred()
+        self._before = self._started = 0.0
 
     def __enter__(self) -> CampaignLock:
-        self._signals = interrupt.deferred()
-        self._lock = FileLock(self.ledger.path / LOCK)
         self._acquire()
-        self._before, self._started, self._since = spent(self.ledger), clock(), time.time()
-        lives = [event for event in self.ledger.events() if event["event"] in ("life", "end")]
-        own = self._facts["flow_run_id"]
-        is_resumed = own is not None and bool(lives) and lives[-1].get("flow_run_id") == own
-        if not is_resumed:  # a person began this life, so that a request to stop the one before no longer holds
-            self._stop_file.unlink(missing_ok=True)
-        self._note()
+        if self._flow_run_id is None or holder(self.ledger).get("flow_run_id") != self._flow_run_id:
+            self._stop_file.unlink(missing_ok=True)  # a person began this life: what stopped another no longer holds
+        self._before, self._started = _lived(self.ledger)[0], clock()
         killed = orphans.end(self.ledger.campaign.campaign_id)
-        self.ledger.event("life", **_own(), spent_before=round(self._before, 3), **self._facts)
+        who = {"identity": identity(os.getpid()), "host": platform.node(), "flow_run_id": self._flow_run_id}
+        self.ledger.event("life", **who, spent_before=round(self._before, 3), **self._facts)
         if killed:
             self.ledger.event("orphans", killed=killed)
         self._sweep()
-        self._beat = threading.Thread(target=self._beats, name="beat", daemon=True)
-        self._beat.start()
         self._signals.__enter__()
         return self
 
@@ -78,10 +66,7 @@ class CampaignLock:
             self._stop_file.unlink()
         self._signals.__exit__(None, None, None)
         self._sweep(own=True)
-        self._over.set()
-        self._beat.join()
-        with suppress(OSError):
-            self._note()
+        self.ledger.event("life over")
         self._lock.release()
         if stopped:
             raise interrupt.StoppedForGood
@@ -95,38 +80,18 @@ class CampaignLock:
     def asked_to_stop(self) -> bool:
         return self._stop_file.exists()
 
-    def check_progress(self) -> None:
-        """Refuse to go on where the last DEATHS lives decided no trial: nobody has to resume that for ever.
-
-        A person's Retry, or `nightshift resume`, counts anew.
-        """
-        deaths = -1  # without this life
-        for event in self.ledger.events():
-            if event["event"] in ("settled", "slot free", "gave up"):
-                deaths = -1
-            elif event["event"] == "life":
-                deaths += 1
-        if deaths >= DEATHS:
-            self.ledger.event("gave up", deaths=deaths)
-            name = self.ledger.campaign.name
-            raise Refused(
-                f"campaign {name!r} died {deaths} times in a row without finishing a run, and is not resumed any more: "
-                f"see its last trial (`nightshift logs {name}`) and the worker's log, mend that, then press Retry, or "
-                f"`nightshift resume {name}`"
-            )
+    @property
+    def _stop_file(self) -> Path:
+        return self.ledger.path / STOP
 
     def _acquire(self) -> None:
-        holder, own = self.ledger, self._facts["flow_run_id"]
         while True:
             try:
                 self._lock.acquire(timeout=PATIENCE_SECONDS, poll_interval=0.02)
                 return
             except Timeout:
-                last = [event.get("flow_run_id") for event in holder.events() if event["event"] == "life"][-1:]
-                if own is None or last != [own]:
-                    raise Refused(
-                        f"campaign {holder.campaign.name!r} is already running ({describe(holder)})"
-                    ) from None
+                if self._flow_run_id is None or holder(self.ledger).get("flow_run_id") != self._flow_run_id:
+                    raise _running(self.ledger) from None
                 interrupt.check()
 
     def _sweep(self, own: bool = False) -> None:
@@ -136,24 +101,6 @@ class CampaignLock:
         wanted = jobs.is_of(self.ledger.campaign.campaign_id) if own else jobs.is_over
         if swept := jobs.sweep(wanted, SWEEP_SECONDS, given_up=False):
             self.ledger.event("remote", swept=swept)
-
-    @property
-    def _stop_file(self) -> Path:
-        return self.ledger.path / STOP
-
-    def _note(self) -> None:
-        whose = {**_own(), "started": self._since, "spent": self.spent}
-        write_atomic(self.ledger.path / HOLDER, json.dumps(whose) + "\n")
-
-    def _beats(self) -> None:
-        while not self._over.wait(BEAT_SECONDS):
-            with suppress(OSError):  # a full disk, whose next trial will tell
-                self._note()
-
-
-def _own() -> dict[str, Any]:
-    """How this process is told from all others."""
-    return {"pid": os.getpid(), "identity": identity(os.getpid()), "host": platform.node()}
 
 
 def is_running(ledger: Ledger) -> bool:
@@ -190,27 +137,35 @@ def check_idle(ledger: Ledger) -> None:
 
 
 def _running(ledger: Ledger) -> Refused:
-    name = ledger.campaign.name
-    return Refused(f"campaign {name!r} is running ({describe(ledger)}): wait for its end, or `nightshift stop {name}`")
+    name, life = ledger.campaign.name, holder(ledger)
+    since = time.strftime("%H:%M:%S", time.localtime(life["time"])) if life else "?"
+    return Refused(
+        f"campaign {name!r} is already running (process {life.get('pid', '?')} on {life.get('host', '?')} since "
+        f"{since}): wait for its end, or `nightshift stop {name}`"
+    )
 
 
 def holder(ledger: Ledger) -> dict[str, Any]:
-    """pid, its identity, host, start (Unix time) and seconds `spent` of the present or last life; empty without one."""
-    try:
-        return dict(json.loads((ledger.path / HOLDER).read_text()))
-    except (FileNotFoundError, ValueError):
-        return {}
-
-
-def describe(ledger: Ledger) -> str:
-    held = holder(ledger)
-    since = time.strftime("%H:%M:%S", time.localtime(held["started"])) if held else "?"
-    return f"process {held.get('pid', '?')} on {held.get('host', '?')} since {since}"
+    """The event with which the present or last life began: pid, its identity, host, flow run; empty without one."""
+    lives = [event for event in ledger.events() if event["event"] == "life"]
+    return lives[-1] if lives else {}
 
 
 def spent(ledger: Ledger) -> float:
-    """Seconds that all lives have run; a killed one counts up to its last heartbeat. Version 0.6 has it in the lock."""
-    for file in (HOLDER, LOCK):
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            return float(json.loads((ledger.path / file).read_text())["spent"])
-    return 0.0
+    """Seconds that all lives have run. One that was killed counts up to its last event."""
+    seconds, last = _lived(ledger)
+    return seconds + (time.time() - last if last and is_running(ledger) else 0.0)
+
+
+def _lived(ledger: Ledger) -> tuple[float, float]:
+    """Seconds from the first to the last event of each life together, and when the last of these events was."""
+    seconds, pid, last = 0.0, None, 0.0
+    for event in ledger.events():
+        if event["event"] == "life":
+            pid = event.get("pid")
+        elif last and event.get("pid", pid) == pid:  # version 0.6 did not say whose
+            seconds += event["time"] - last
+        else:  # of another process, such as a command
+            continue
+        last = event["time"]
+    return seconds, last

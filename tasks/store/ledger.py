@@ -14,7 +14,7 @@
         results.tsv       one line per finished trial            events.jsonl   events in order
         report.html, timeline.json, summary.json   the report, and its line in the page of all campaigns (flows/report)
         ablations/0012.json   a champion without each of its changes, if asked for
-        lineage.git       one commit per trial (tasks/store/lineage.py)   lock, holder.json   of the running process
+        lineage.git       one commit per trial (tasks/store/lineage.py)   lock   of the running process
 
 All state is derived from these files. The campaign's memory is `history()`.
 """
@@ -308,7 +308,8 @@ class Ledger:
         return ABLATION.validate_json(path.read_bytes()) if path.is_file() else None
 
     def event(self, kind: str, **facts: object) -> None:
-        append_line(self.path / "events.jsonl", json.dumps({"time": round(time.time(), 3), "event": kind, **facts}))
+        line = {"time": round(time.time(), 3), "event": kind, "pid": os.getpid(), **facts}
+        append_line(self.path / "events.jsonl", json.dumps(line))
 
     def events(self) -> Iterator[dict[str, Any]]:
         """The events so far, which are not to be changed."""

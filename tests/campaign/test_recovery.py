@@ -19,7 +19,8 @@ from flows.cli.running import flow_run
 from flows.server import automations, resuming, server_process
 from flows.server import postgres as database
 from flows.server.api import Api
-from tasks.store.campaign_lock import HOLDER
+from tasks.store.campaign_lock import holder
+from tasks.store.ledger import Ledger
 from tasks.system.daemon import Daemon, Note, identity
 from tests.support.ledgers import created
 from tests.support.toy import nightshift, quadratic, slow, start, status
@@ -210,7 +211,7 @@ def test_whatever_is_killed_on_postgresql_the_campaign_comes_to_its_end_without_
     first = (home / name / "trials/0000/trial.json").read_text()
 
     os.kill(worker.pid, signal.SIGKILL)  # first, so that nobody reports what follows
-    os.kill(json.loads((home / name / HOLDER).read_text())["pid"], signal.SIGKILL)
+    os.kill(holder(Ledger.at(home / name))["pid"], signal.SIGKILL)
     wait_until(lambda: told("GET", f"/flow_runs/{run}")["state_name"] == "AwaitingRetry")
 
     os.kill(server.pid, signal.SIGKILL)

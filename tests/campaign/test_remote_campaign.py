@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tasks.store.campaign_lock import holder
 from tasks.store.ledger import Ledger
 from tests.support.endpoints import reference, remote_quadratic
 from tests.support.toy import FIT, GREEDY, nightshift, start, status
@@ -32,7 +32,7 @@ def test_twenty_trials_at_a_faulty_endpoint_with_an_engine_that_is_killed_are_ea
             while len(set(endpoint.starts)) < wanted:
                 assert engine.poll() is None
                 time.sleep(0.1)
-            os.kill(int(json.loads((stores / "far/holder.json").read_text())["pid"]), signal.SIGKILL)
+            os.kill(holder(Ledger.at(stores / "far"))["pid"], signal.SIGKILL)
             engine.communicate()
         done = nightshift("resume", "far", server=server)
 

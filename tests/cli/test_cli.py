@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
+import platform
 import re
 import shlex
 import signal
@@ -26,7 +27,7 @@ from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.environment import checked_environment
 from tasks.record import reconcile, record
 from tasks.store import campaign_lock
-from tasks.store.campaign_lock import CampaignLock, left_alone
+from tasks.store.campaign_lock import left_alone
 from tasks.store.ledger import Ledger, free_name
 from tests.support.histories import decided
 from tests.support.ledgers import created
@@ -154,7 +155,7 @@ def test_a_detached_campaign_goes_on_without_the_terminal_and_can_be_watched(
     begun = nightshift("run", quad, "--name", "far", *options, server=server)
     assert begun.returncode == 0, begun.stderr
     told = document(begun.stdout)
-    assert told == {"campaign": "far", "pid": json.loads((home / "far/holder.json").read_text())["pid"]}
+    assert told == {"campaign": "far", "pid": campaign_lock.holder(Ledger.at(home / "far"))["pid"]}
     assert os.getsid(told["pid"]) == told["pid"], "in a session of its own"
     again = nightshift("resume", "far", "--detach", server=server)
     assert again.returncode == 2 and "campaign 'far' is already running" in again.stderr
@@ -337,11 +338,7 @@ def test_stop_now_signals_nobody_but_the_campaign(tmp_path: Path) -> None:
     ledger = with_trials(tmp_path)
     with left_alone(ledger), pytest.raises(Refused, match="about to begin, or is looked at"):
         call("stop", "n", "--now")
-    with CampaignLock(ledger):
-        pass
-    note = campaign_lock.holder(ledger)
-    assert note["pid"] == os.getpid()
-    (ledger.path / campaign_lock.HOLDER).write_text(json.dumps(note | {"identity": "of a process before"}))
+    ledger.event("life", identity="of a process before", host=platform.node())
     with left_alone(ledger), pytest.raises(Refused, match="is looked at by another command, such as prune"):
         call("stop", "n", "--now")
     assert not (ledger.path / "stop").exists()

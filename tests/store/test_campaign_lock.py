@@ -1,8 +1,7 @@
-"""One life at a time: the lock, the hours over all lives, what a kill leaves behind, and when nobody goes on."""
+"""One life at a time: the lock, the hours over all lives, and what a kill leaves behind."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -19,7 +18,7 @@ from filelock import FileLock
 
 from environments.plugins import Refused
 from tasks.store import campaign_lock
-from tasks.store.campaign_lock import BEAT_SECONDS, DEATHS, LOCK, STOP, CampaignLock
+from tasks.store.campaign_lock import LOCK, STOP, CampaignLock
 from tasks.store.ledger import Ledger
 from tasks.system import orphans
 from tasks.system.interrupt import StoppedForGood
@@ -33,6 +32,8 @@ from tasks.system.orphans import MARKER
 with CampaignLock(Ledger.open("n"), "f-1") as lock:
     marker = {MARKER: lock.ledger.campaign.campaign_id + "/0003/1"}
     subprocess.Popen(["sleep", "300"], env=marker, start_new_session=True, stdout=subprocess.DEVNULL)
+    time.sleep(0.5)
+    lock.ledger.event("settled")
     print("held", flush=True)
     time.sleep(60)
 """
@@ -63,19 +64,18 @@ def test_a_killed_life_leaves_the_lock_free_its_time_behind_and_its_processes_to
             pass
         assert list(ledger.events()) == before and campaign_lock.holder(ledger)["pid"] == process.pid
         assert campaign_lock.is_running(ledger) and process.poll() is None
-        time.sleep(BEAT_SECONDS + 0.3)
+        ledger.event("idea")  # of a command, some time later
         process.send_signal(signal.SIGKILL)
         process.wait()
     assert not campaign_lock.is_running(ledger)
     assert campaign_lock.holder(ledger)["pid"] == process.pid
-    assert BEAT_SECONDS <= campaign_lock.spent(ledger) < 30
+    assert 0.5 <= campaign_lock.spent(ledger) < 30
     assert len(orphans.marked(campaign_id)) == 1
     with CampaignLock(ledger) as next_life:
-        assert next_life.spent >= BEAT_SECONDS
+        assert next_life.spent >= 0.5
         assert orphans.marked(campaign_id) == []
-    assert [(event["event"], event.get("killed")) for event in ledger.events()] == [
-        ("life", None), ("life", None), ("orphans", ["sleep 300"]),
-    ]  # fmt: skip
+    kinds = [event["event"] for event in ledger.events()]
+    assert kinds == ["life", "settled", "idea", "life", "orphans", "life over"]
 
 
 def test_another_process_of_the_same_flow_run_waits_for_the_end_of_the_first(ledger: Ledger) -> None:
@@ -103,7 +103,7 @@ def test_the_hours_of_all_lives_add_up_without_the_time_between_them(ledger: Led
             time.sleep(0.1)
         time.sleep(0.9)
     assert 0.2 <= campaign_lock.spent(ledger) < 0.9
-    second = [event["spent_before"] for event in ledger.events()][1]
+    second = [event["spent_before"] for event in ledger.events() if event["event"] == "life"][1]
     assert 0.1 <= second < campaign_lock.spent(ledger)
 
 
@@ -120,12 +120,9 @@ def test_a_campaign_that_was_copied_has_spent_what_it_had(ledger: Ledger) -> Non
     assert campaign_lock.spent(Ledger(moved, ledger.campaign)) == before < 60
 
 
-def test_looking_makes_nothing_and_what_is_no_json_is_taken_all_the_same(ledger: Ledger) -> None:
+def test_looking_makes_nothing(ledger: Ledger) -> None:
     assert campaign_lock.holder(ledger) == {} and not campaign_lock.is_running(ledger)
-    assert campaign_lock.describe(ledger) == "process ? on ? since ?"
     assert not (ledger.path / LOCK).exists()
-    (ledger.path / campaign_lock.HOLDER).write_text("half a li")
-    assert campaign_lock.spent(ledger) == 0.0
     with CampaignLock(ledger):
         assert campaign_lock.holder(ledger)["pid"] == os.getpid()
 
@@ -185,31 +182,3 @@ def as_a_reader(lock: Path) -> bool:
     answer = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     assert answer in (0, 1)
     return answer == 1
-
-
-def test_the_note_of_a_life_is_whole_at_any_moment(ledger: Ledger) -> None:
-    with CampaignLock(ledger):
-        until = time.monotonic() + 1.5 * BEAT_SECONDS
-        while time.monotonic() < until:
-            note = json.loads((ledger.path / campaign_lock.HOLDER).read_text())
-    assert note["spent"] >= BEAT_SECONDS
-
-
-def lives(ledger: Ledger, count: int) -> None:
-    for _ in range(count):
-        ledger.event("life", flow_run_id="mine", pid=1, host="h")
-
-
-@pytest.mark.parametrize("progress", ["settled", "slot free"])
-def test_a_campaign_that_dies_again_and_again_without_progress_is_given_up_until_a_person_resumes_it(
-    ledger: Ledger, progress: str
-) -> None:
-    lives(ledger, DEATHS)
-    ledger.event(progress)
-    lives(ledger, DEATHS - 1)
-    with CampaignLock(ledger) as lock:
-        lock.check_progress()  # the tenth
-    with CampaignLock(ledger) as lock, pytest.raises(Refused, match=f"died {DEATHS} times in a row"):
-        lock.check_progress()
-    with CampaignLock(ledger) as lock:
-        lock.check_progress()

@@ -74,8 +74,7 @@ def run(stated: dict[str, Any], server: str | None, as_json: bool, detach: bool 
         is_complete = status["state"] == "finished" and not status["waiting_to_record"]
         if is_complete and not stated["advanced"] and stated.keys() <= {"name", "environment", "advanced"}:
             return print_status(ledger, as_json)
-        if campaign_lock.is_running(ledger):
-            raise Refused(f"campaign {spec.name!r} is already running ({campaign_lock.describe(ledger)})")
+        campaign_lock.check_idle(ledger)
     api = server_process.stated_server(server, home())
     with server_process.used(api, home()) if api else contextlib.nullcontext():
         locate(spec.tracking, home())

@@ -29,7 +29,7 @@ def stop(name: str, now: bool) -> int:
         raise Refused(
             f"campaign {name!r} runs on {holder['host']}: run `nightshift stop {name} --now` there, or leave out --now"
         )
-    if now and not _lives(holder["pid"], holder.get("identity")):
+    if now and not _lives(holder["pid"], holder["identity"]):
         raise Refused(f"campaign {name!r} is looked at by another command, such as prune: try again in a moment")
     (ledger.path / "stop").touch()
     if not now:
