@@ -37,7 +37,7 @@ from tasks.store.ledger import ABLATION, CERTIFICATE, Ledger
 from tasks.store.workspace import TrialDir
 from tasks.system import interrupt
 from tasks.system.files import write_atomic
-from tasks.trial import History, Params, Run, baseline, best
+from tasks.trial import History, Run, baseline, best
 
 Measure = Callable[..., Measurement]
 """`flows.campaign.measure`."""
@@ -101,12 +101,8 @@ class DeclaredAnalysis:
     """A certificate as declared before its first run; its results change nothing of it."""
 
     champion: int
-    runs: int
-    """Of the champion at most."""
-    design: Design | None = None
-    """Without those of earlier certificates. None in campaigns of version 0.2 and before: one look at `runs` each."""
-    changed: Params | None = None
-    """As in the certificate."""
+    design: Design
+    """Without the runs of earlier certificates."""
 
 
 DECLARATION = TypeAdapter(DeclaredAnalysis)
@@ -224,15 +220,16 @@ def certify(night: Night, question: Question, measure: Measure, runs: int | None
         before, level_of_use = holdout_uses.charge(pool, user, look)
         alpha = min(alpha, level_of_use)
     declared = _declared(question, folder, champion, alpha, runs)
-    if why := _given_up(declared, champion, conditions):
+    if declared.champion != champion:
+        why = f"it was begun for trial {declared.champion}, and not finished before another trial became champion"
         lost = Certificate(
             look, alpha, declared.champion, environment.name, (), False, why, elsewhere=is_apart, conditions=conditions
         )
         store(ledger, lost)
         return lost if nothing_to_certify(question) else certify(night, question, measure, runs)
-    own = declared.design or Design(((declared.runs, declared.runs),), (alpha,))
+    own = declared.design
     ledger.event(
-        "certify", look=look, champion=champion, runs=declared.runs, planned=own.runs, environment=environment.name,
+        "certify", look=look, champion=champion, runs=own.champion, planned=own.runs, environment=environment.name,
         folder=folder, groups=own.groups, budget=conditions.budget, budget_seconds=environment.budget_seconds,
         where=setting(environment.name, conditions.budget) if is_apart else "",
     )  # fmt: skip
@@ -312,8 +309,7 @@ def _declared(question: Question, folder: str, champion: int, alpha: float, runs
     """The certificate as it was declared; it is now, unless it was."""
     if (known := _begun(question)) is not None:
         return known
-    asked = planned(question, alpha, runs)
-    new = DeclaredAnalysis(champion, asked.champion, asked, question.conditions.changed)
+    new = DeclaredAnalysis(champion, planned(question, alpha, runs))
     write_atomic(question.ledger.path / "certificates" / f"{folder}.begun", DECLARATION.dump_json(new).decode() + "\n")
     return new
 
@@ -325,20 +321,11 @@ def _begun(question: Question) -> DeclaredAnalysis | None:
     return DECLARATION.validate_json(declaration.read_bytes()) if declaration.is_file() else None
 
 
-def _given_up(declared: DeclaredAnalysis, champion: int, conditions: Conditions) -> str:
-    """Why a declared certificate cannot be continued; empty if it can."""
-    if declared.champion != champion:
-        return f"it was begun for trial {declared.champion}, and not finished before another trial became champion"
-    if declared.changed != conditions.changed:
-        return "it was begun by an earlier version, whose runs there had other parameters"
-    return ""
-
-
 def planned(question: Question, alpha: float, runs: int | None = None) -> Design:
     """The design of the next certificate, without the runs of earlier ones: as declared, if it goes on."""
     environment, spec, champion, begun = question.environment, question.spec, best(question.history), _begun(question)
-    if begun and champion and not _given_up(begun, champion.number, question.conditions):
-        return begun.design or Design(((begun.runs, begun.runs),), (alpha,))
+    if begun and champion and begun.champion == champion.number:
+        return begun.design
     if runs is not None:
         return of_groups(equal_arms(runs), alpha)
     # Runs on a finite pool share its questions out: unequal arms would leave some to one arm alone.

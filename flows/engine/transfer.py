@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import glob
 import math
-import os
 import re
 import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-
-import psutil
 
 import environments
 from environments import LONGEST, Environment
@@ -34,10 +30,11 @@ from tasks.store.ledger import Ledger, freeze, frozen_elsewhere
 from tasks.trial import baseline, best
 
 
-def questions(ledger: Ledger, on: Sequence[str] = (), budget: str = "") -> list[Question]:
+def questions(ledger: Ledger, on: Sequence[str] = (), budget: str = "", *, looking: bool = False) -> list[Question]:
     """The questions of a certificate: one for each environment in `on`, or one for the campaign's own.
 
-    Each other environment is frozen when it is first certified in. Of several, those that are answered are left out.
+    Each other environment is frozen when it is first certified in, which needs the campaign's lock; not where somebody
+    is only `looking`. Of several, those that are answered are left out.
 
     Raises:
         Refused: the champion cannot run there, or the budget is beyond the limits.
@@ -50,7 +47,7 @@ def questions(ledger: Ledger, on: Sequence[str] = (), budget: str = "") -> list[
         raise Refused(f"campaign {ledger.campaign.name!r} cannot be certified: {reason}")
     if not on:
         _check_budget(ledger.environment, times)
-    found = [_transferred(own, checked_environment(reference, {})) for reference in on] or [own]
+    found = [_transferred(own, checked_environment(reference, {}), looking) for reference in on] or [own]
     # The same command, given again after a kill, goes on with those that are left.
     return [one for one in found if not certifying.is_answered(one)] or found
 
@@ -120,7 +117,7 @@ def _check_budget(environment: Environment, times: float) -> None:
         )
 
 
-def _transferred(own: Question, environment: Environment) -> Question:
+def _transferred(own: Question, environment: Environment, looking: bool) -> Question:
     """The question in another environment, frozen when it is first certified in. Refused if that has changed since."""
     ledger = own.ledger
     check_fits(ledger.environment, environment)
@@ -128,42 +125,26 @@ def _transferred(own: Question, environment: Environment) -> Question:
     champion, first = best(own.history), baseline(own.history)
     assert champion is not None and first is not None, "there is a champion"
     arms = arms_there(champion, first, environment)
+    if looking:
+        return replace(own, transfer=environment, arms=arms)
     path = frozen_elsewhere(ledger.path, environment.name)
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh = path.with_name(f".{path.name}")
+    shutil.rmtree(fresh, ignore_errors=True)  # of a process that was killed
     try:
         freeze(environment, fresh)
         if not (environment.program or ledger.environment.program):  # the trainer's, as it was when the campaign began
             shutil.rmtree(fresh / "program")
             shutil.copytree(ledger.program, fresh / "program")
-        if arms.champion.edit:
-            _check_edit(ledger, environment, (path if path.is_dir() else fresh) / "program", arms.champion.edit)
-        _clear_killed(path)
-        if not _place(fresh, path) and outputs.digest(path / "environment") != outputs.digest(fresh / "environment"):
+        if path.is_dir() and outputs.digest(path / "environment") != outputs.digest(fresh / "environment"):
             raise Refused(f"{environment.folder} has changed since the first certificate in it: it froze {path}")
+        if arms.champion.edit:
+            _check_edit(ledger, environment, fresh / "program", arms.champion.edit)
+        if not path.is_dir():
+            fresh.rename(path)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     frozen = preparing.laid(environments.load(path / "environment", {}, environment.name), ledger.path.parent)
     return replace(own, transfer=frozen, arms=arms)
-
-
-def _place(fresh: Path, path: Path) -> bool:
-    """Rename a frozen environment; whether it is there now, and not one of an earlier call or of one beside this."""
-    try:
-        fresh.rename(path)
-    except OSError:
-        if not path.is_dir():
-            raise
-        return False
-    return True
-
-
-def _clear_killed(path: Path) -> None:
-    """Remove what killed calls have left unfinished."""
-    prefix = f".{path.name}."
-    for left in path.parent.glob(f"{glob.escape(prefix)}*"):
-        pid = left.name.removeprefix(prefix)
-        if pid.isdigit() and not psutil.pid_exists(int(pid)):
-            shutil.rmtree(left, ignore_errors=True)
 
 
 def _check_edit(ledger: Ledger, environment: Environment, program: Path, edit: str) -> None:

@@ -41,7 +41,7 @@ from tasks.bench import Bench, RunPlan
 from tasks.certifying import holdout_uses
 from tasks.certifying.ablation import parts
 from tasks.certifying.certificate import Certificate
-from tasks.certifying.group_design import ALPHA, design_of
+from tasks.certifying.group_design import ALPHA, design_of, equal_arms, of_groups
 from tasks.store.ledger import Ledger, machine
 from tasks.system.files import write_atomic
 from tasks.trial import History, Proposal, Run
@@ -87,9 +87,9 @@ def at_the_end(server: str, ledger: Ledger, history: History | None = None) -> S
 
 
 def begun(ledger: Ledger, champion: int, runs: int) -> Path:
-    """Declare the first certificate, as a life of version 0.2 did that was killed thereafter."""
+    """Declare the first certificate, as a life did that was killed thereafter."""
     path = ledger.path / "certificates/1.begun"
-    write_atomic(path, json.dumps({"champion": champion, "runs": runs}))
+    write_atomic(path, DECLARATION.dump_json(DeclaredAnalysis(champion, of_groups(equal_arms(runs), ALPHA))).decode())
     return path
 
 
@@ -210,7 +210,7 @@ def test_groups_follow_each_other_until_it_is_clear_and_the_searchs_baseline_cou
     assert len(made.reused) == 3 and not made.not_reused
     assert made.tested_at in made.design.levels and made.alpha == ALPHA
     (declared,) = (ledger.path / "certificates").glob("*.begun")
-    assert DECLARATION.validate_json(declared.read_bytes()) == DeclaredAnalysis(1, 5, design_of(10))
+    assert DECLARATION.validate_json(declared.read_bytes()) == DeclaredAnalysis(1, design_of(10))
 
 
 def test_a_certificate_counts_as_taken_when_another_trial_is_champion_before_it_is_over(

@@ -13,10 +13,10 @@ import pytest
 import tomlkit
 
 import environments
-from environments import LONGEST, Environment
+from environments import LONGEST
 from environments.plugins import Refused
 from flows.certify import certify
-from flows.engine import certifying, transfer
+from flows.engine import certifying
 from flows.engine.certifying import next_look, nothing_to_certify, path_of, store
 from flows.engine.transfer import cost, longest, multiple, questions
 from flows.spec.campaign_spec import CampaignSpec
@@ -26,7 +26,7 @@ from tasks.certifying.ablation import ablation_runs
 from tasks.certifying.certificate import Certificate
 from tasks.certifying.group_design import ALPHA
 from tasks.certifying.transfer import Conditions
-from tasks.store.ledger import Ledger, freeze, frozen_elsewhere
+from tasks.store.ledger import Ledger, frozen_elsewhere
 from tasks.system.files import write_atomic
 from tests.support.histories import certified
 from tests.support.nights import question
@@ -117,29 +117,11 @@ def test_an_edit_needs_the_same_program_there_and_parameters_do_not(tmp_path: Pa
     assert cost(asked, 5).startswith("other at 2x the budget: at most 5 v 5 runs of at most 10 s")
 
 
-def test_two_first_certificates_at_a_time_agree_and_what_a_killed_one_has_left_is_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ledger = decided(tmp_path)
-    killed = ledger.path / f"certificates/.on-harder.{2**22 + 1}"
-    killed.mkdir(parents=True)
-    other = noisy(tmp_path / "harder", toml=OTHER)
-
-    def freeze_twice(environment: Environment, path: Path) -> None:
-        for folder in (path, frozen_elsewhere(ledger.path, "harder")):
-            freeze(environment, folder)
-
-    monkeypatch.setattr(transfer, "freeze", freeze_twice)  # as another command does, in between
-    (asked,) = questions(ledger, on=[str(other)])
-    assert asked.transfer is not None and asked.transfer.name == "harder"
-    assert [path.name for path in (ledger.path / "certificates").iterdir()] == ["on-harder"]
-
-
 def test_what_a_certificate_costs_is_told_as_it_was_declared_if_it_goes_on(tmp_path: Path) -> None:
     ledger = decided(tmp_path)
     (asked,) = questions(ledger, (), "4x")
     assert " at most 2 v 2 runs" in cost(asked, 2)
-    declared = certifying.DeclaredAnalysis(1, 5, certifying.planned(asked, ALPHA, 5))
+    declared = certifying.DeclaredAnalysis(1, certifying.planned(asked, ALPHA, 5))
     text = certifying.DECLARATION.dump_json(declared).decode()
     write_atomic(ledger.path / "certificates/1-at-4x-on-noisy.begun", text)
     assert " at most 5 v 5 runs" in cost(asked, 2)

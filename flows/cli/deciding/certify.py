@@ -40,7 +40,7 @@ def certify(
         check_fits(ledger.environment, checked_environment(reference, {}))
     if reason := certifying.no_champion(ledger.history()):
         raise Refused(f"campaign {name!r} cannot be certified: {reason}")
-    every = questions(ledger, elsewhere, budget)
+    every = questions(ledger, elsewhere, budget, looking=True)
     for question in every:
         if reason := certifying.nothing_to_certify(question, runs):
             raise Refused(f"campaign {name!r} cannot be certified: {reason}")
