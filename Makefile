@@ -21,7 +21,7 @@ SIDE_BY_SIDE := -n 6 --dist loadfile --no-loadscope-reorder
 export PYTHON TORCH_INDEX
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-docker test-slurm test-postgres check bench wheel clean
+.PHONY: help setup demo showcase test test-all test-docker test-slurm test-postgres check bench wheel clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -34,6 +34,9 @@ $(INSTALLED): pyproject.toml uv.lock .ci/setup
 
 demo: setup ## a real campaign of 8 trials on LunarLander, always a new one
 	@$(ALONE) $(BIN)/nightshift run lunar_lander --trials 8 --parallel $(TRIALS_AT_ONCE)
+
+showcase: setup ## every feature once, in a minute: a small campaign, killed and resumed on the way
+	@$(ALONE) $(BIN)/python -m benchmarks.showcase
 
 test: setup ## the tests, without the slow ones
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE)

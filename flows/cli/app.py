@@ -21,7 +21,6 @@ GROUPS = {
         "stop": "Stop CAMPAIGN after the current trial. It can be resumed.",
         "rerun": "Run TRIAL of CAMPAIGN again, and decide it as the newest; the first attempt is kept.",
         "try": "Train and evaluate once, outside of any campaign.",
-        "showcase": "See every feature once, in a minute: a small campaign, killed and resumed on the way.",
     },
     "Seeing": {
         "list": "List all campaigns, the newest last.",

@@ -1,4 +1,4 @@
-"""The verbs that run trials: run, resume, stop, rerun, try, showcase."""
+"""The verbs that run trials: run, resume, stop, rerun, try."""
 
 from __future__ import annotations
 
@@ -86,15 +86,3 @@ def try_(
     from flows.cli.running import try_once
 
     return try_once.attempt(environment, in_, params, diff, set_ or [], trust, seed, isolation, allow_unsandboxed, json)
-
-
-def showcase(
-    *,
-    home: Annotated[Path | None, Parameter("--home", help="Keep the campaign in this folder, not in the home.")] = None,
-    isolation: Isolation = "auto",
-    allow_unsandboxed: Unsandboxed = False,
-    json: Json = False,
-) -> int:
-    from flows.cli.running.showcase import run
-
-    return run(home, isolation, allow_unsandboxed, json)
