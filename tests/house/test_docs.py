@@ -130,9 +130,8 @@ def test_the_example_trainer_learns_in_the_example_environment(tmp_path: Path) -
 
 
 def test_every_verb_that_a_page_names_exists() -> None:
-    named = {verb for page in PAGES for verb in re.findall(r"nightshift ((?:env )?[a-z]+)\b", page.read_text())} - {
-        "runs"
-    }  # "Nightshift runs" is prose in some page's first line
+    texts = [page.read_text() for page in PAGES if page.name != "CHANGELOG.md"]  # which also tells what is gone
+    named = {verb for text in texts for verb in re.findall(r"nightshift ((?:env )?[a-z]+)\b", text)}
     known = set(re.findall(r"^│ ([a-z]+) ", nightshift("--help").stdout, re.MULTILINE))
     known |= {f"env {verb}" for verb in re.findall(r"^│ ([a-z]+) ", nightshift("env", "--help").stdout, re.MULTILINE)}
     assert named - {"env"} <= known, f"{named - known} are not verbs"
