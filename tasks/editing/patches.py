@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import resource
 import signal
 import stat
 import subprocess
@@ -20,8 +19,6 @@ from tasks.system.variables import variables
 
 EDIT_LIMIT = 256 * 2**10
 FILE_LIMIT = 2**20
-GIT_CPU_SECONDS = 1
-"""Of processor time; an honest diff of the largest size takes some hundredths."""
 GIT = ("git", "apply", "--recount", "--ignore-whitespace", "-C1")
 NEW_FILE = re.compile(r" create (mode 100644 |(?!mode \d{6} ))")
 """The only accepted line of `git apply --summary`: the others are modes, links, removals, renames and copies."""
@@ -264,18 +261,13 @@ def _git(command: list[str], folder: Path, diff: bytes, differ: int = 0) -> str:
     """The output of git; `differ`: the exit status by which it says that files differ."""
     # The ceiling keeps git from taking a repository around the folder for the one to patch.
     alone = git_environment(GIT_ATTR_NOSYSTEM="1", GIT_CEILING_DIRECTORIES=str(folder.absolute().parent), LC_ALL="C")
-    done = subprocess.run(command, cwd=folder, input=diff, capture_output=True, env=alone, preexec_fn=_limit)
+    done = subprocess.run(command, cwd=folder, input=diff, capture_output=True, env=alone)
     if done.returncode == -signal.SIGXCPU:
-        raise EditFailed(f"the edit takes git more than {GIT_CPU_SECONDS} s of processor time")
+        raise EditFailed("the edit takes git more than seconds of processor time")
     if done.returncode not in (0, differ):
         said = done.stderr.decode(errors="replace").strip().removeprefix("error: ")
         raise EditFailed(f"the edit does not apply: {said or f'git ended with status {done.returncode}'}")
     return done.stdout.decode(errors="replace")
-
-
-def _limit() -> None:
-    """Before git is started: limits besides those of the process that starts it."""
-    resource.setrlimit(resource.RLIMIT_CPU, (GIT_CPU_SECONDS, GIT_CPU_SECONDS + 1))
 
 
 def git_environment(**more: str) -> dict[str, str]:

@@ -27,8 +27,6 @@ CLOSE = re.compile(r"^(>{5,})[ \t]*REPLACE\b")
 SHOWN_PLACES = 8
 SHOWN_LINES, SHOWN_CHARACTERS = 12, 160
 """Of a file, in a reason; characters of each line."""
-READINGS = (_matching.exact, _matching.trailing, _matching.shifted)
-"""The ways to find a block's place: the first with any match decides."""
 
 
 @dataclass(frozen=True)
@@ -120,16 +118,12 @@ def _applied(before: str | None, block: Block, where: str) -> str:
     if block.search == block.replace:
         raise NoEdit(f"{where}: SEARCH and REPLACE are the same")
     text = GitText.of(before)
-    change = _matching.change_of(block.search, block.replace)
-    for reading in READINGS:
-        places = reading(text, change)
-        if len(places) == 1:
-            return str(put(text, places))
-        if places:
-            raise NoEdit(
-                f"{where}: SEARCH is in the file {several(places)}; add lines around it until it is there once"
-            )
-    raise NoEdit(f"{where}: SEARCH is not in the file{nearest(text, block.search)}")
+    places = _matching.places(text, _matching.change_of(block.search, block.replace))
+    if not places:
+        raise NoEdit(f"{where}: SEARCH is not in the file{nearest(text, block.search)}")
+    if len(places) > 1:
+        raise NoEdit(f"{where}: SEARCH is in the file {several(places)}; add lines around it until it is there once")
+    return str(put(text, places))
 
 
 def put(text: GitText, places: Sequence[Replacement]) -> GitText:

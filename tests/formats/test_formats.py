@@ -150,17 +150,6 @@ def test_whitespace_at_the_ends_of_lines_stays_the_files() -> None:
         assert made(answer.replace("\n", "\r\n"), editable=ONE) == LOWER
 
 
-def test_another_indentation_is_forgiven_where_everything_can_be_moved_alike() -> None:
-    search, put = "def warm(step):\n    total = 0\n", "def warm(step):\n    if step:\n        total = 1\n"
-    inside = "class A:\n" + "".join(f"    {line}\n" for line in PROGRAM.split("\n")[5:10])
-    assert "        if step:\n            total = 1\n" in made(block(search, put), before=inside)
-    tabs = PROGRAM.replace("    ", "\t")
-    assert "\tif step:\n\t\ttotal = 1\n" in made(block(search, put), before=tabs)
-    assert "is not in the file" in reason(block("total = 0\n", "total = 1\n"), before=inside)
-    crooked = "def warm(step):\n      total = 0\n"
-    assert "is not in the file" in reason(block(crooked, put))
-
-
 NUMBERLESS = hunk(" import math", "", "-rate = 0.1", "+rate = 0.05")
 WARM = (" def warm(step):", "-    total = 0", "+    total = 5", "     for each in range(step):")
 WARMER = PROGRAM.replace("total = 0", "total = 5", 1)
@@ -178,15 +167,11 @@ WARMER = PROGRAM.replace("total = 0", "total = 5", 1)
         (f"So:\n```diff\n{DIFF}```\n- a lower rate\n+ more patience\n", LOWER),
         (f"```diff\n{NUMBERLESS.replace(' import', 'import')}```", LOWER),
         (hunk(*WARM), WARMER),
-        (hunk(" rate = 0.1", " ", *WARM), WARMER),
         (hunk("-rate = 0.1", "+rate = 0.05", "@@ @@", *WARM), WARMER.replace("0.1", "0.05")),
-        (hunk("     total = 0", "-        total += each", "+        total += 7", head="@@ -7,3 +7,3 @@"), PROGRAM.replace("+= each", "+= 7", 1)),
-        (hunk("     total = 0", "-        total += each", "+        total += 7", head="@@ -8,3 +8,3 @@"), None),
         (hunk("-        total += each", "+        total += 7", head="@@ -9,1 +9,1 @@"), PROGRAM.replace("+= each", "+= 7", 1)),
         (hunk("-        total += each", "+        total += 7", head="@@ -9,2 +9,0 @@"), None),
         (hunk("-        total += each", "+        total += 7", head="@@ -10,1 +10,1 @@"), None),
         (hunk("-        total += each", "+        total += 7", "@@ -4,1 +4,1 @@", "-rate = 0.1", "+rate = 0.2", head="@@ -9,1 +9,1 @@"), None),
-        (hunk("-        total += each", "+        total += 7", head="@@ ... @@ def warm(step):"), PROGRAM.replace("+= each", "+= 7", 1)),
     ],
 )  # fmt: skip
 def test_a_hunk_belongs_where_all_its_old_lines_are_and_nowhere_else(answer: str, after: str | None) -> None:
@@ -208,8 +193,8 @@ def test_a_hunk_belongs_where_all_its_old_lines_are_and_nowhere_else(answer: str
         (DIFF.replace("+++ b/train.py", "+++ /dev/null"), "an edit may change and add files"),
         (DIFF.replace("--- a/train.py", "--- /dev/null"), "is there already"),
         (DIFF.replace("b/train.py", "b/lib/net.py"), "name one file, twice"),
-        ("diff --git a/train.py b/train.py\nold mode 100644\nnew mode 100755\n" + DIFF, "texts, nothing else"),
-        ("diff --git a/lib/net.py b/lib/net.py\nnew file mode 120000\n" + DIFF, "texts, nothing else"),
+        ("diff --git a/train.py b/train.py\nold mode 100644\nnew mode 100755\n" + DIFF, "texts, no more"),
+        ("diff --git a/lib/net.py b/lib/net.py\nnew file mode 120000\n" + DIFF, "texts, no more"),
         (DIFF.replace("+rate = 0.05", "+# ... existing code ..."), "stands for lines that are left out"),
         ("@@ @@\n-rate = 0.1\n+rate = 0.05\n", "the diff names no file"),
         (

@@ -1,14 +1,10 @@
-"""Functions for tasks/sandbox/reading/reader.py to run: each meets another limit, or says what it finds around it."""
+"""Functions for tasks/sandbox/reading/reader.py to run: each meets another limit."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import signal
-import socket
-import sys
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 
@@ -35,10 +31,6 @@ def breaks(text: str) -> str:
 def spins() -> None:
     while True:
         pass
-
-
-def sleeps() -> None:
-    signal.pause()
 
 
 def hoards() -> int:
@@ -71,28 +63,3 @@ def nests(depth: int) -> Any:
 def remembers(text: str) -> list[str]:
     seen.append(text)
     return seen
-
-
-def surroundings(file: str, port: int) -> dict[str, Any]:
-    """What a reader has of its engine."""
-    reached = []
-    with suppress(OSError):
-        Path(file).read_text()
-        reached.append("file")
-    with suppress(OSError):
-        Path(file).with_name("written").write_text("")
-        reached.append("folder")
-    with suppress(OSError):
-        socket.create_connection(("127.0.0.1", port), 1)
-        reached.append("network")
-    with suppress(OSError):
-        os.kill(os.getppid(), 0)
-        reached.append("processes")
-    open_files = list(Path("/proc/self/fd").iterdir())[:-1]
-    return {
-        "reached": reached,
-        "variables": sorted(os.environ),
-        "descriptors": len(open_files),
-        "folder": str(Path.cwd()),
-        "heavy": sorted({"numpy", "pydantic", "prefect"} & set(sys.modules)),
-    }
