@@ -188,15 +188,14 @@ class Follower:
 
     def _slot_states(self, under_way: tuple[UnderWay, ...], what: str) -> tuple[SlotState, ...]:
         """The slots of this machine, by the locks and who says to hold them; `what`: this campaign, at no trial."""
-        mine = str(campaign_lock.holder(self.ledger).get("pid"))
+        mine = campaign_lock.holder(self.ledger).get("pid")
         trials = {
             self._slot_of.get(trial.number): f"trial {trial.number}" for trial in under_way if not trial.waits_for
         }
         states = []
         for name, locks in self._slots.items():
-            engine = next(filter(None, map(holder, locks)), "")
-            is_mine = engine.partition(" ")[0] == mine
-            who = trials.get(name, what) if is_mine else describe(engine) if engine else ""
+            pid = next(filter(None, map(holder, locks)), None)
+            who = trials.get(name, what) if pid == mine else describe(pid) if pid else ""
             states.append(SlotState(name, who))
         return tuple(states)
 

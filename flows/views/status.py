@@ -86,7 +86,7 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
             "seconds": round(campaign_lock.spent(ledger), 1),
             "trials": len([trial for trial in history if trial.number > 0]),
             **money(ledger, history, spec),
-            "slots": slot_use(ledger.events(), campaign_lock.spent(ledger)).shares,
+            "slots": slot_use(ledger.events(), spec.get("parallel", 1) * campaign_lock.spent(ledger)),
         },
         "waiting_to_record": waiting(ledger, history),
         "urls": urls(ledger),

@@ -431,7 +431,7 @@ def test_who_holds_each_slot_is_read_from_its_locks(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(machine_slots, "locks_folder", lambda: tmp_path / "locks")
     ledger = campaign(tmp_path)
     propose(ledger, 0)
-    slots = Slots(tmp_path, cpu_slots=3, folder=tmp_path / "locks")
+    slots = Slots.of_cores(tmp_path, usable=[0, 1, 2])
     ledger.event("slots", locks=slots.locks)
     ledger.event("slot", number=0, slot="cpu-0")
     with subprocess.Popen(["sleep", "60"]) as other, CampaignLock(ledger), slots.hold() as held:
