@@ -31,7 +31,6 @@ from tasks.system import orphans
 from tasks.system.slot import NOWHERE, VISIBLE, Slot
 from tasks.train import run_program
 from tasks.trial import Proposal, Run
-from tests.support.fake_prime_rl.gpus import GPUS
 from tests.support.fake_prime_rl.laying import Faults, goes_wrong, quality_of
 from tests.support.nvml import nvml
 from tests.support.prime_rl_problem import laid
@@ -140,8 +139,9 @@ def test_what_the_machine_is_at_fault_for_is_tried_again_and_no_verdict(tmp_path
 def test_in_a_slot_of_two_gpus_the_first_serves_and_the_second_trains(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, _ = laid(tmp_path)
-    nvml(monkeypatch, GPUS)
+    folder, checkout = laid(tmp_path)
+    listed = subprocess.run([checkout / ".venv/bin/nvidia-smi", "--query-gpu=uuid"], capture_output=True, text=True)
+    nvml(monkeypatch, listed.stdout.split())
     monkeypatch.delenv(VISIBLE, raising=False)
     environment = prepared(tmp_path, folder, device="cuda", gpus=2)
     with slots_of(environment, home).hold() as slot:
