@@ -85,7 +85,7 @@ def api(server: str) -> Iterator[Api]:
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look often, and wait for nobody for long."""
     monkeypatch.setattr(launch_request, "VISIBLE_SECONDS", 0.3)
-    for name, seconds in (("POLL_SECONDS", 0.05), ("POOL_SECONDS", 0.0), ("PAUSE_SECONDS", 0.0)):
+    for name, seconds in (("POLL_SECONDS", 0.05), ("PAUSE_SECONDS", 0.0)):
         monkeypatch.setattr(launching, name, seconds)
 
 
@@ -201,7 +201,7 @@ def test_half_a_result_is_none(ledger: Ledger) -> None:
 
 def test_an_unknown_deployment_is_refused_with_the_near_miss(api: Api) -> None:
     launching.check("here")
-    with pytest.raises(Refused, match=rf"trial/x{DEPLOYMENT}.*'{DEPLOYMENT}'\?"):
+    with pytest.raises(Refused, match=rf"'x{DEPLOYMENT}'.*'{DEPLOYMENT}'\?"):
         launching.check(f"x{DEPLOYMENT}")
 
 
