@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import platform
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -202,12 +203,17 @@ class _LaunchedRun:
         )))  # fmt: skip
         self._note("asked", deployment=self.deployment, flow_run_id=str(child.id))
         get_run_logger().info(f"{self.words}: launched as the run {child.name!r}")
-        pool = _answer(lambda: self.client.read_work_pool(child.work_pool_name or ""))
-        if pool.status is not None and pool.status.value != "READY":
-            reason = f"work pool {pool.name!r} {'is paused' if pool.is_paused else 'has no worker'}"
-            self._note("waits", reason=reason)
-            get_run_logger().warning(f"{self.words}: {reason}; waiting for it")
+        self._look_at_pool(child)
         return child
+
+    def _look_at_pool(self, child: FlowRun) -> None:
+        """Say that a child has to wait since its pool has no worker."""
+        with suppress(httpx.HTTPError):
+            pool = self.client.read_work_pool(child.work_pool_name or "")
+            if pool.status is not None and pool.status.value != "READY":
+                reason = f"work pool {pool.name!r} {'is paused' if pool.is_paused else 'has no worker'}"
+                self._note("waits", reason=reason)
+                get_run_logger().warning(f"{self.words}: {reason}; waiting for it")
 
     def _read(self, child: FlowRun) -> FlowRun:
         """The child as it is now; once the results are there, which can be seen without the server, as it was."""
