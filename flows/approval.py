@@ -47,13 +47,13 @@ def approve(campaign: str, trial: int) -> None:
 
 def ask(ledger: Ledger, number: int, proposal: Proposal, minutes: float) -> None:
     """Put a proposal on hold until it is approved or rejected."""
-    place, until, run, problem = ledger.place(number), time.time() + 60 * minutes, None, ""
-    write_atomic(place.diff, proposal.edit or "")
+    trial_dir, until, run, problem = ledger.place(number), time.time() + 60 * minutes, None, ""
+    write_atomic(trial_dir.diff, proposal.edit or "")
     try:
         run = _suspended(ledger, number, proposal, int(60 * minutes))
     except Exception as fault:  # noqa: BLE001 (whatever the server says, the terminal can still answer)
         problem = " ".join(clean(str(fault))[:1])
-    approval.park(place, Parked(number, proposal, until, run))
+    approval.park(trial_dir, Parked(number, proposal, until, run))
     ledger.event("approval", trial=number, flow_run_id=run, problem=problem)
 
 
@@ -69,15 +69,12 @@ def collect(ledger: Ledger) -> tuple[Parked, ...]:
 
 def page(proposal: Proposal, defaults: Params) -> str:
     """A proposal in Markdown: rationale, changes and diff."""
-    why = inert(plain(proposal.rationale)) or "(the proposer does not say why)"
     changed = [code(change) for change in changes(proposal.params, defaults)]
-    parts = [f"**{proposal.proposer}** {proposal.model}".strip(), why, *changed]
+    parts = [f"**{proposal.proposer}** {proposal.model}".strip(), inert(plain(proposal.rationale)), *changed]
     if proposal.edit:
-        # A newline inside a line would make a line that does not look like a diff's, and a fence in it would end ours.
-        fence = "`" * (3 + proposal.edit.count("`"))
-        lines = [" ".join(clean(line)) for line in proposal.edit.split("\n")]
-        parts.append("\n".join([f"{fence}diff", *lines, fence]))
-    return "\n\n".join(parts) + "\n"
+        fence = "`" * (3 + proposal.edit.count("`"))  # no fence in the diff ends ours
+        parts.append("\n".join([f"{fence}diff", *(" ".join(clean(line)) for line in proposal.edit.split("\n")), fence]))
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def _suspended(ledger: Ledger, number: int, proposal: Proposal, seconds: int) -> str:
