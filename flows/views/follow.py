@@ -162,14 +162,15 @@ class Follower:
         self._find_trials()
         self.read_events()
         places = {number: self.ledger.place(number) for number in self._open}
-        held = [number for number, place in places.items() if approval.is_held(place)]
+        parked = approval.parked(self.ledger)
+        held = [one.number for one in parked if one.state != "approved"]
         begun = {n: place for n, place in places.items() if n not in held and place.proposal.is_file()}
         under_way = tuple(self._under_way(number, now) for number in begun)
         since = max((now - place.proposal.stat().st_mtime for place in begun.values()), default=0.0)
         certifying = None if under_way else self._certifying(now)
         environment, seconds = self.ledger.environment, campaign_lock.spent(self.ledger)
         progress = campaign_progress(self._spec, environment, self.history, seconds, max(since, 0.0), now, certifying)
-        waiting = {one.number: one.until for one in approval.parked(self.ledger.trials) if one.state == "waiting"}
+        waiting = {one.number: one.until for one in parked if one.state == "waiting"}
         what, money = "the certificate" if certifying else "this campaign", spent(self.ledger, self.history)
         return LiveModel(
             environment, self.history, under_way, progress, self._page, now, certifying, tuple(waiting),

@@ -372,7 +372,7 @@ def _row(trial: Trial, own: Sequence[Certificate], in_full: Trial | None) -> dic
 
 def _proposals(ledger: Ledger, history: History) -> dict[str, Any]:
     """Where proposals came from, what happened to them, and which wait."""
-    parked = tuple(approval.parked(ledger.trials))
+    parked = tuple(approval.parked(ledger))
     happened = incidents(ledger, history, parked)
     return {
         "sources": [
