@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from environments.plugins import Refused
 from flows import approval as forms
 from flows.views.status import document
 from tasks.store import approval
@@ -160,10 +159,3 @@ def test_what_nobody_answers_in_time_is_rejected_and_the_night_goes_on(tmp_path:
         "rejected: nobody answered in time"
     }
     assert [row["trial"] for row in known["trials"]] == [0]
-
-
-def test_an_answer_to_nothing_names_what_waits(tmp_path: Path, home: Path) -> None:
-    from flows.cli.deciding import propose
-
-    with pytest.raises(Refused, match="'nights'"):
-        propose.say("nights", None, True, "", False)

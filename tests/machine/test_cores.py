@@ -235,11 +235,6 @@ def test_more_cores_than_there_are_is_refused_with_the_remedy(tmp_path: Path) ->
     assert len(slots_of(made(tmp_path / "env", most), tmp_path).parts) == 1
 
 
-def test_a_number_of_cores_that_is_none_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match="cores: "):
-        environments.load(quadratic(tmp_path / "env"), {"cores": -1})
-
-
 def test_a_calibration_of_one_core_is_that_of_earlier_versions_and_none_of_two(tmp_path: Path) -> None:
     environment = environments.load(quadratic(tmp_path / "env"))
     freeze(environment, tmp_path / "frozen")
