@@ -102,7 +102,8 @@ def measured(on: str, trials: int, workers: int, database: str | None) -> Figure
         home, problem = root / "home", root / "empty"
         problem.mkdir()
         for name, content in FILES.items():
-            (problem / name).write_text(content)
+            is_environment = name == "environment.toml"  # its programs do nothing, and need no core
+            (problem / name).write_text("cores = 0\n" + content if is_environment else content)
         return campaigns(on, home, problem, trials, workers, prefect_db, mlflow_db)
 
 
@@ -119,7 +120,6 @@ def campaigns(
     url = server_process.start(place, auth=None, database=prefect_db)
     started: list[subprocess.Popen[bytes]] = []
     try:
-        share_the_cores(url, workers)
         each = [trials // workers + (number < trials % workers) for number in range(workers)]
         to = mlflow_db or f"sqlite:///{home}/mlflow.db"
         records(to, home)  # makes the tables
@@ -149,12 +149,6 @@ def per_minute(home: Path) -> float:
     begin = max((settled[0] for settled in times if settled), default=0.0)
     after = [moment for settled in times for moment in settled if moment > begin]
     return 60 * len(after) / (max(after) - begin) if after else 0.0
-
-
-def share_the_cores(url: str, workers: int) -> None:
-    """As many slots as there are campaigns, however many cores there are: their programs do nothing."""
-    code = f"from blocks.machine import Machine; Machine(cpu_slots={workers}).save('nightshift', overwrite=True)"
-    subprocess.run([sys.executable, "-c", code], env=os.environ | {"PREFECT_API_URL": url}, check=True)
 
 
 def campaign(problem: Path, home: Path, number: int, trials: int, url: str, to: str) -> subprocess.Popen[bytes]:

@@ -3,8 +3,8 @@
     python -m benchmarks.scale [--parallel 16] [--trials 100] [--seconds 60] [--killed 0.2] [--seed 0] [--json]
                                [--pool process] [--database postgres]
 
-A real campaign (launch here, TPE, sandboxed programs, no MLflow) at a Prefect server of its own, whose Machine block
-says `cpu_slots`: a program that sleeps needs no core. Of each trial that is to be killed, the program, its child or its
+A real campaign (launch here, TPE, sandboxed programs, no MLflow) at a Prefect server of its own, with `cores = 0`: a
+program that sleeps needs no core. Of each trial that is to be killed, the program, its child or its
 supervisor gets SIGKILL at a random moment of its sleep.
 
 With --pool process each trial is a flow run of a Prefect work pool with two workers on this machine (launch = gpu-pair,
@@ -146,6 +146,8 @@ class Watch:
 def measure(options: argparse.Namespace, folder: Path, server: Server) -> Figures:
     draw = random.Random(options.seed)
     spec = lives.write_problem(folder / "problem", seconds=options.seconds, proposer="tpe", seed=options.seed)
+    environment = spec.with_name("environment.toml")
+    environment.write_text(f"cores = 0\n{environment.read_text()}")
     doomed = set(draw.sample(range(1, options.trials + 1), round(options.killed * options.trials)))
     watch = Watch(draw, options.seconds, doomed, launched=bool(options.pool))
     command = [
@@ -237,7 +239,7 @@ def _per_trial(samples: list[Sample], third: int) -> dict[str, float]:
 
 @contextmanager
 def settled(options: argparse.Namespace, folder: Path) -> Iterator[Server]:
-    """A home of its own in `folder`, and a server that divides this machine into so many slots."""
+    """A home of its own in `folder`, and a server."""
     for name in FOREIGN:
         os.environ.pop(name, None)
     os.environ["NIGHTSHIFT_HOME"] = str(folder / "home")
@@ -250,9 +252,6 @@ def settled(options: argparse.Namespace, folder: Path) -> Iterator[Server]:
         stack.callback(server.kill)
         server.wait()
         os.environ["PREFECT_API_URL"] = server.url
-        from blocks.machine import Machine
-
-        Machine(cpu_slots=options.parallel).save("nightshift", overwrite=True)
         yield server
 
 

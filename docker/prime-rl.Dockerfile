@@ -40,7 +40,7 @@ WORKDIR /nightshift
 COPY pyproject.toml README.md LICENSE ./
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cu128
 RUN python3.12 -m venv /opt/nightshift \
-    && /opt/nightshift/bin/pip install --no-cache-dir --extra-index-url "$TORCH_INDEX" --editable ".[grpo,gpu]"
+    && /opt/nightshift/bin/pip install --no-cache-dir --extra-index-url "$TORCH_INDEX" --editable ".[grpo]"
 
 # Compiled here, or each container would do it anew.
 COPY flows flows

@@ -85,8 +85,9 @@ class Environment(BaseModel):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     gpus: int = Field(default=1, ge=1, le=64)
     """GPUs per run, where it runs on GPUs."""
-    cores: int = Field(default=1, ge=1, le=1024)
-    """Processor cores per run. Where it runs on the CPU, its programs are kept on so many cores of their own."""
+    cores: int = Field(default=1, ge=0, le=1024)
+    """Processor cores per run. Where it runs on the CPU, its programs are kept on so many cores of their own; with 0,
+    runs share all cores, for programs that mostly wait or compute on a device that has no slots."""
     requires: dict[
         Annotated[str, Field(pattern=r"^[A-Za-z]\w*$")], Annotated[str, Field(pattern=r"^[ -~]{1,200}$")]
     ] = Field(default_factory=dict)

@@ -47,13 +47,13 @@ def approve(campaign: str, trial: int) -> None:
 
 def ask(ledger: Ledger, number: int, proposal: Proposal, minutes: float) -> None:
     """Put a proposal on hold until it is approved or rejected."""
-    place, until, run, problem = ledger.place(number), time.time() + 60 * minutes, None, ""
-    write_atomic(place.diff, proposal.edit or "")
+    until, run, problem = time.time() + 60 * minutes, None, ""
+    write_atomic(ledger.place(number).diff, proposal.edit or "")
     try:
         run = _suspended(ledger, number, proposal, int(60 * minutes))
     except Exception as fault:  # noqa: BLE001 (whatever the server says, the terminal can still answer)
         problem = " ".join(clean(str(fault))[:1])
-    approval.park(place, Parked(number, proposal, until, run))
+    approval.park(ledger, Parked(number, proposal, until, run))
     ledger.event("approval", trial=number, flow_run_id=run, problem=problem)
 
 
@@ -61,23 +61,20 @@ def collect(ledger: Ledger) -> tuple[Parked, ...]:
     """Every proposal that was put on hold, with the answers so far."""
     with suppress(Exception):  # a server that is away says nothing, and the night goes on
         _collect_forms(ledger)
-    for one in approval.parked(ledger.trials):
+    for one in approval.parked(ledger):
         if one.state == "waiting" and time.time() >= one.until:
             approval.answer(ledger, one.number, False, TOO_LATE, by="time")
-    return approval.parked(ledger.trials)
+    return approval.parked(ledger)
 
 
 def page(proposal: Proposal, defaults: Params) -> str:
     """A proposal in Markdown: rationale, changes and diff."""
-    why = inert(plain(proposal.rationale)) or "(the proposer does not say why)"
     changed = [code(change) for change in changes(proposal.params, defaults)]
-    parts = [f"**{proposal.proposer}** {proposal.model}".strip(), why, *changed]
+    parts = [f"**{proposal.proposer}** {proposal.model}".strip(), inert(plain(proposal.rationale)), *changed]
     if proposal.edit:
-        # A newline inside a line would make a line that does not look like a diff's, and a fence in it would end ours.
-        fence = "`" * (3 + proposal.edit.count("`"))
-        lines = [" ".join(clean(line)) for line in proposal.edit.split("\n")]
-        parts.append("\n".join([f"{fence}diff", *lines, fence]))
-    return "\n\n".join(parts) + "\n"
+        fence = "`" * (3 + proposal.edit.count("`"))  # no fence in the diff ends ours
+        parts.append("\n".join([f"{fence}diff", *(" ".join(clean(line)) for line in proposal.edit.split("\n")), fence]))
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def _suspended(ledger: Ledger, number: int, proposal: Proposal, seconds: int) -> str:
@@ -102,8 +99,8 @@ def _suspended(ledger: Ledger, number: int, proposal: Proposal, seconds: int) ->
 
 
 def _collect_forms(ledger: Ledger) -> None:
-    """Store the answers that were given in Prefect, and end the runs of what is answered."""
-    newest = approval.parked(ledger.trials)[-200:]  # a server returns no more at once
+    """Store the answers that were given in Prefect, and end the runs of what was answered elsewhere."""
+    newest = approval.parked(ledger)[-200:]  # a server returns no more at once
     asked = {UUID(one.flow_run_id): one for one in newest if one.flow_run_id}
     if not asked:
         return
@@ -115,7 +112,7 @@ def _collect_forms(ledger: Ledger) -> None:
                 ended = "its run was ended" if time.time() < one.until else TOO_LATE
                 word = Word(**forms[0].decoded_value) if forms else Word(comment=ended)
                 approval.answer(ledger, one.number, word.approve, word.comment, by="prefect")
-                one = approval.read(ledger.place(one.number))  # the first answer counts
+                one = next(each for each in approval.parked(ledger) if each.number == one.number)
             if one.state != "waiting" and not state.is_final():
                 end: State[None] = Completed(name=one.state.capitalize(), message=one.words)
                 client.set_flow_run_state(run.id, end, force=True)

@@ -54,35 +54,38 @@ def trial(folder: str, request: str, campaign_id: str, runs: str | None = None) 
     """
     path = Path(runs, Path(folder).name) if runs else Path(folder)
     with cancellable(), interrupt.deferred():
-        asked = once_visible(lambda: _requested(path / request, campaign_id))
-        if asked is None:
+        wanted = once_visible(lambda: _request(path / request, campaign_id))
+        if wanted is None:
             raise Refused(
                 f"{path / request} on {platform.node()} is not what the campaign in {folder} asks for, or not there: "
                 "both machines need the same storage. Mount it here under the same path, or set the deployment's "
                 "parameter `runs` to the directory that holds the campaigns here (docs/work-pools.md)"
             )
-        with alone(path / asked.plan.folder):
-            if not asked.is_done(path / "results"):
-                orphans.end(replace(asked.plan.key, launched=True).marker)
-                measure(path, asked)
-    return Completed(message=f"{asked.name}: done on {platform.node()}")
+        with alone(path / wanted.plan.folder):
+            if not wanted.is_done(path / "results"):
+                orphans.end(replace(wanted.plan.key, launched=True).marker)
+                measure(path, wanted)
+    return Completed(message=f"{wanted.name}: done on {platform.node()}")
 
 
-def measure(path: Path, asked: LaunchRequest) -> None:
-    """Make one run of the campaign in `path`, on this machine. Refused if the campaign uses another directory."""
+def measure(path: Path, request: LaunchRequest) -> None:
+    """Make one run of the campaign in `path`, on this machine.
+
+    Refused where the shared storage shows another history or other prepared files than the campaign's machine.
+    """
     ledger = Ledger.at(path)
     ledger.verify()
-    spec = CampaignSpec.of(**{**stored_spec(ledger), "launch": "here", "parallel": 1})
-    history, transfer = _see_history(ledger, asked), None
-    if name := asked.transfer:
+    history, transfer = _history(ledger, request), None
+    if name := request.transfer:
         frozen = environments.load(frozen_elsewhere(path, name) / "environment", {}, name)
         transfer = preparing.laid(frozen, path.parent)
-    problem = transfer or ledger.environment
-    see_prepared(problem)
-    check_given(spec.isolation.level, home(), outside(problem))
-    slots, price = spec.slots(problem), spec.advanced.usd_per_hour
-    bench = Bench(ledger, spec.isolation, slots, 1, transfer, asked.budget, price, launched=True)
-    step = Control(asked.plan, asked.trained) if asked.trained else Train(asked.plan)
+    environment = transfer or ledger.environment
+    see_prepared(environment)
+    spec = CampaignSpec.of(**{**stored_spec(ledger), "launch": "here", "parallel": 1})
+    check_given(spec.isolation.level, home(), outside(environment))
+    slots, price = spec.slots(environment), spec.advanced.usd_per_hour
+    bench = Bench(ledger, spec.isolation, slots, 1, transfer, request.budget, price, launched=True)
+    step = Control(request.plan, request.trained) if request.trained else Train(request.plan)
     with results_in(ledger.results):
         made = campaign.measure(Terms(spec, ledger, history, bench), step)
         try:
@@ -104,25 +107,21 @@ def see_prepared(environment: Environment) -> None:
     preparing.compare(environment)
 
 
-def _requested(file: Path, campaign_id: str) -> LaunchRequest | None:
+def _request(file: Path, campaign_id: str) -> LaunchRequest | None:
     """The request in a file; None if it is not there, or another campaign's."""
     try:
-        asked = REQUEST.validate_json(file.read_bytes())
+        request = REQUEST.validate_json(file.read_bytes())
     except FileNotFoundError:
         return None
-    return asked if asked.plan.key.campaign_id == campaign_id else None
+    return request if request.plan.key.campaign_id == campaign_id else None
 
 
-def _see_history(ledger: Ledger, asked: LaunchRequest) -> History:
+def _history(ledger: Ledger, request: LaunchRequest) -> History:
     """The trials that the run may know, once they are visible here. Refused if they differ from the campaign's."""
-
-    def is_there() -> bool:
-        known = ledger.campaign.digest, history_digest(ledger.history()[: asked.seen])
-        return known == (asked.plan.key.digest, asked.history)
-
-    if not once_visible(is_there):
-        raise Refused(
-            f"{ledger.trials} on {platform.node()} is not what the campaign knows that asked for {asked.plan.key}, "
-            f"after {asked.seen} trials: see that both machines have the same storage, and the same version"
-        )
-    return ledger.history()[: asked.seen]
+    wanted = request.plan.key.digest, request.history
+    if once_visible(lambda: wanted == (ledger.campaign.digest, history_digest(ledger.history()[: request.seen]))):
+        return ledger.history()[: request.seen]
+    raise Refused(
+        f"{ledger.trials} on {platform.node()} is not what the campaign knows that asked for {request.plan.key}, "
+        f"after {request.seen} trials: see that both machines have the same storage, and the same version"
+    )

@@ -16,13 +16,14 @@ from pathlib import Path
 
 from environments import Environment
 from environments.judges import ComparisonBlock, Use
-from tasks.machine.slots import Slot, Slots
+from tasks.machine.slots import Slots
 from tasks.sandbox.isolation import Isolation
 from tasks.store.ledger import Ledger, frozen_elsewhere
 from tasks.store.seeds import Purpose
 from tasks.store.workspace import TrialDir
 from tasks.system import interrupt
 from tasks.system.clock import clock, covered
+from tasks.system.slot import Slot
 from tasks.task_key import TaskKey
 from tasks.trial import Proposal
 
@@ -98,8 +99,7 @@ class Bench:
                 try:
                     yield slot
                 finally:
-                    proof = {"proof": True} if key.part.startswith(("certificate", "ablation")) else {}
-                    ledger.event("slot free", **where, **proof, **slot.use)
+                    ledger.event("slot free", **where, **slot.use)
         finally:
             self._turns.release()
 

@@ -29,7 +29,7 @@ def step_budget(environment: Environment) -> str:
 
 def cores_per_run(environment: Environment) -> str:
     """How many processor cores a run has."""
-    return f"{environment.cores} core{'s' * (environment.cores > 1)} per run"
+    return f"{environment.cores} core{'s' * (environment.cores > 1)} per run" if environment.cores else "shared cores"
 
 
 def outcome(certificate: Certificate) -> str:

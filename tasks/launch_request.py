@@ -1,13 +1,12 @@
 """What a campaign asks of another machine: one run of a trial, as a file in that run's directory on shared storage.
 
-Results come back the same way: they are the task results in the campaign's directory. No seeds or keys are written
-here: both sides read them from the ledger.
+Results come back as the tasks' results in the campaign's directory. Seeds and keys are read from the ledger there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -79,20 +78,12 @@ def once_visible(look: Callable[[], T | None]) -> T | None:
     return found
 
 
-@contextmanager
-def alone(run: Path) -> Iterator[None]:
-    """Do what is launched in a run's directory alone within the block; waits for another launch that is at it.
+def alone(run: Path) -> AbstractContextManager[object]:
+    """Hold the lock of a run's directory while the block runs, once no other launch is at it.
 
     A launch that was taken for dead may live. The file system carries the lock to other machines: docs/work-pools.md.
     """
-    lock = FileLock(run / "launch.lock")
     while True:
-        try:
-            lock.acquire(timeout=0)
-            break
-        except Timeout:
-            interrupt.wait(POLL_SECONDS)
-    try:
-        yield
-    finally:
-        lock.release()
+        with suppress(Timeout):
+            return FileLock(run / "launch.lock").acquire(timeout=0)
+        interrupt.wait(POLL_SECONDS)

@@ -25,7 +25,7 @@ from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, is_last_attempt, mac
 from tasks.deciding.run_checks import plausible
 from tasks.editing.edits import EditFailed
 from tasks.editing.required_calls import missing_calls
-from tasks.machine.gpu_memory import GpuMemory
+from tasks.machine.gpus import GpuMemory
 from tasks.remote import places
 from tasks.remote_session import RemoteSession
 from tasks.sandbox import confinement, outputs

@@ -140,7 +140,7 @@ class Run:
     peak_memory: int | None = None
     """Largest resident set of all its processes together, in bytes, sampled twice a second."""
     gpu_memory: tuple[int, ...] | None = None
-    """Peak memory of each GPU of its slot, in bytes (tasks/machine/gpu_memory.py); None: not measured."""
+    """Peak memory of each GPU of its slot, in bytes (tasks/machine/gpus.py); None: not measured."""
     steps: int | None = None
     """Steps as last reported by the program: a claim, not a measurement."""
     started: float = 0.0

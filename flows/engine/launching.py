@@ -8,11 +8,10 @@ files in the campaign's directory, on storage that both machines share, and the 
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import platform
-import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -22,10 +21,10 @@ from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.filters import FlowFilter, FlowFilterName, FlowRunFilter, FlowRunFilterIdempotencyKey
 from prefect.deployments import run_deployment
-from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelling
 from prefect.utilities.annotations import quote
 
+from environments import plugins
 from environments.plugins import Refused
 from flows.engine.attempt import Control, Step, Task
 from flows.server.api import impatient_client
@@ -40,8 +39,6 @@ from tasks.system.redact import capped, clean
 from tasks.task_key import TaskKey, history_digest
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
     from prefect import State
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.objects import FlowRun
@@ -54,10 +51,6 @@ MOST_DEATHS = 3
 PAUSE_SECONDS = 30.0
 """Pause before the next launch: what ended the last one, such as a Docker daemon or a node, may be restarting."""
 POLL_SECONDS = 1.0
-POOL_SECONDS = 15.0
-"""Interval of checks whether a pool has a worker."""
-CANCEL_SECONDS = 45.0
-"""Time for a cancelled child to end."""
 ANSWER_SECONDS = 10.0
 """Time-out of one request to the server."""
 AWAY_SECONDS = 3600.0
@@ -76,11 +69,10 @@ def check(launch: str) -> None:
     if launch == "here":
         return
     with impatient_client(ANSWER_SECONDS, retries=3) as client:
-        try:
-            deployment = client.read_deployment_by_name(f"{FLOW}/{launch}")
-        except ObjectNotFound:
-            raise Refused(_unknown(client, launch)) from None
-        if deployment.work_pool_name is None:
+        deployments = client.read_deployments(flow_filter=FlowFilter(name=FlowFilterName(any_=[FLOW])))
+        pools = {deployment.name: deployment.work_pool_name for deployment in deployments}
+        plugins.require(launch, sorted(pools), f"deployment of the flow {FLOW}", f"launch, at {client.api_url}")
+        if pools[launch] is None:
             raise Refused(f"launch = {launch!r}: the deployment {FLOW}/{launch} has no work pool: deploy it with one")
         if not client.read_automations_by_name(SILENT):
             get_run_logger().warning(
@@ -111,176 +103,146 @@ def launch(key: TaskKey, bench: Bench, request: LaunchRequest, deployment: str) 
         run_elsewhere(deployment, bench.ledger, request)
 
 
-def run_elsewhere(launch: str, ledger: Ledger, asked: LaunchRequest) -> None:
+def run_elsewhere(deployment: str, ledger: Ledger, request: LaunchRequest) -> None:
     """Have a run done by a deployment, and return when its results are there.
 
     CannotLaunch if its machines died too often, if it failed there, or if they do not see the campaign's directory.
     """
     deaths: list[str] = []
     with impatient_client(ANSWER_SECONDS) as client:
-        launches = _Launches(client, f"{FLOW}/{launch}", ledger, asked)
-        while not launches.are_done:
-            if (death := launches.death_of_next()) is None:
+        run = _LaunchedRun(client, f"{FLOW}/{deployment}", ledger, request)
+        while not run.is_done:
+            if not (death := run.death()):
                 return
             deaths.append(death)
             if len(deaths) == MOST_DEATHS:
                 raise CannotLaunch(
-                    f"{FLOW}/{launch} could not do trial {asked.plan.key.number}: its machines died "
-                    f"{len(deaths)} times ({'; '.join(deaths)}). See to them, then "
+                    f"{run.words}: its machines died {len(deaths)} times ({'; '.join(deaths)}). See to them, then "
                     f"`nightshift resume {ledger.campaign.name}`"
                 )
             interrupt.wait(PAUSE_SECONDS)
 
 
 @dataclass
-class _Launches:
-    """The launches of one run."""
+class _LaunchedRun:
+    """One run, and its launches."""
 
     client: SyncPrefectClient
     deployment: str
     ledger: Ledger
-    asked: LaunchRequest
-    _number: int = field(default=0, init=False)
-    """Of the last launch."""
-    _pool_seen: float | None = field(default=None, init=False)
-    """When the pool was last looked at, on the engine's clock."""
-    _has_warned: bool = field(default=False, init=False)
+    request: LaunchRequest
+    launch: int = field(default=0, init=False)
+    """Number of the last one."""
 
     @property
-    def are_done(self) -> bool:
-        return self.asked.is_done(self.ledger.results)
+    def is_done(self) -> bool:
+        return self.request.is_done(self.ledger.results)
 
-    def death_of_next(self) -> str | None:
-        """Launch the run, or adopt the launch that is under way; why it died, or None once the results are there."""
-        child = self._begin()
+    @property
+    def words(self) -> str:
+        return f"{self.deployment} at trial {self.request.plan.key.number}"
+
+    def death(self) -> str:
+        """Launch the run, or adopt the launch that is under way; why it died, or nothing once the results are there."""
+        child = self._adopted() or self._launched()
         try:
-            state = self._end_of(child)
+            while not self.is_done and not _is_over(child.state):
+                interrupt.wait(POLL_SECONDS)
+                child = _answer(partial(self._read, child))
         except KeyboardInterrupt:
             self._note("called back")
-            self._call_back(child)
+            try:
+                self.client.set_flow_run_state(child.id, Cancelling(message="the campaign called it back"))
+            except httpx.HTTPError as fault:  # it trains on, and is adopted when the campaign is resumed
+                get_run_logger().warning(f"the Prefect server could not be told to end {child.name!r}: {fault}")
             raise
-        if state is None:
-            return None
+        state = child.state
+        if self.is_done or state is None:
+            return ""
         if state.is_completed():
-            if once_visible(lambda: self.are_done):
-                return None
+            if once_visible(lambda: self.is_done):
+                return ""
             raise CannotLaunch(
-                f"{self.deployment} has done trial {self.asked.plan.key.number}, and its results are not in "
-                f"{self.ledger.results} on {platform.node()}: both machines need the same storage, mounted there under "
-                "the same path or at the deployment's parameter `runs` (docs/work-pools.md)"
+                f"{self.words}: done, and its results are not in {self.ledger.results} on {platform.node()}: both "
+                "machines need the same storage, mounted there under the same path or at the deployment's parameter "
+                "`runs` (docs/work-pools.md)"
             )
         message = capped(" ".join(clean(state.message or "")), 2000) or "it does not say why"
         if state.is_failed():
-            raise CannotLaunch(f"{self.deployment} failed at trial {self.asked.plan.key.number}: {message}")
-        death = f"launch {self._number} {state.name}: {capped(message, 200)}"
+            raise CannotLaunch(f"{self.words}: it failed: {message}")
+        death = f"launch {self.launch} {state.name}: {capped(message, 200)}"
         self._note("died", reason=death)
-        get_run_logger().warning(f"trial {self.asked.plan.key.number}: {death}")
+        get_run_logger().warning(f"{self.words}: {death}")
         return death
 
-    def _begin(self) -> UUID:
-        """Adopt the child that is under way, or create the next one; its id."""
-        for number in itertools.count(1):
-            self._number = number
-            key = f"{self.asked.plan.key.campaign_id}/{self.asked.name}/launch {number}"
-            known = self._ask(partial(self._find, key))
-            if known is None:
+    def _adopted(self) -> FlowRun | None:
+        """The launch that is under way; without one, `launch` is the number of the next."""
+        for self.launch in itertools.count(1):
+            chosen = FlowRunFilter(idempotency_key=FlowRunFilterIdempotencyKey(any_=[self._key]))
+            known = _answer(partial(self.client.read_flow_runs, flow_run_filter=chosen))
+            if not known:
                 break
-            if known.state is None or not _is_over(known.state):
-                self._note("adopted", flow_run_id=str(known.id))
-                get_run_logger().info(f"trial {self.asked.plan.key.number}: goes on with the run {known.name!r}")
-                return known.id
-        self.asked.write(self.ledger.path)
-        child = self._ask(partial(self._launch, key))
-        self._note("asked", deployment=self.deployment, flow_run_id=str(child.id))
-        get_run_logger().info(
-            f"trial {self.asked.plan.key.number}: launched as the run {child.name!r} of {self.deployment}"
-        )
-        return child.id
-
-    def _find(self, key: str) -> FlowRun | None:
-        chosen = FlowRunFilter(idempotency_key=FlowRunFilterIdempotencyKey(any_=[key]))
-        return next(iter(self.client.read_flow_runs(flow_run_filter=chosen)), None)
-
-    def _launch(self, key: str) -> FlowRun:
-        """Create the child as a subflow of this flow run; the server gives the one of this key if there is one."""
-        campaign = self.ledger.campaign
-        parameters = {"folder": str(self.ledger.path), "request": self.asked.file, "campaign_id": campaign.campaign_id}
-        child = run_deployment(
-            self.deployment, parameters=parameters, flow_run_name=f"{campaign.name} {self.asked.name}", timeout=0,
-            idempotency_key=key, tags=[campaign.environment, campaign.name], as_subflow=True,
-        )  # fmt: skip
-        return cast("FlowRun", child)
-
-    def _end_of(self, child: UUID) -> State[Any] | None:
-        """The state in which the child ended; None once the results are there."""
-        while run := self._ask(partial(self._read, child)):
-            if run.state and _is_over(run.state):
-                return run.state
-            interrupt.wait(POLL_SECONDS)
+            if not _is_over(known[0].state):
+                self._note("adopted", flow_run_id=str(known[0].id))
+                get_run_logger().info(f"{self.words}: goes on with the run {known[0].name!r}")
+                return known[0]
         return None
 
-    def _read(self, child: UUID) -> FlowRun | None:
-        """The child; None once the results are there, which can be seen without the server."""
-        if self.are_done:
-            return None
-        run = self.client.read_flow_run(child)
-        if run.state and (run.state.is_scheduled() or run.state.is_pending()):
-            self._look_at_pool(run)
-        return run
+    def _launched(self) -> FlowRun:
+        """Create the child as a subflow of this flow run; the server gives the one of this key if there is one."""
+        campaign = self.ledger.campaign
+        self.request.write(self.ledger.path)
+        parameters = {
+            "folder": str(self.ledger.path),
+            "request": self.request.file,
+            "campaign_id": campaign.campaign_id,
+        }
+        child = cast("FlowRun", _answer(lambda: run_deployment(
+            self.deployment, parameters=parameters, flow_run_name=f"{campaign.name} {self.request.name}", timeout=0,
+            idempotency_key=self._key, tags=[campaign.environment, campaign.name], as_subflow=True,
+        )))  # fmt: skip
+        self._note("asked", deployment=self.deployment, flow_run_id=str(child.id))
+        get_run_logger().info(f"{self.words}: launched as the run {child.name!r}")
+        self._look_at_pool(child)
+        return child
 
-    def _look_at_pool(self, run: FlowRun) -> None:
-        """Say once that a child has not begun since its pool has no worker."""
-        if self._has_warned or (self._pool_seen and clock() - self._pool_seen < POOL_SECONDS):
-            return
-        self._pool_seen = clock()
-        pool = self.client.read_work_pool(run.work_pool_name or "")
-        if pool.status is not None and pool.status.value != "READY":
-            self._has_warned = True
-            reason = f"work pool {pool.name!r} {'is paused' if pool.is_paused else 'has no worker'}"
-            self._note("waits", reason=reason)
-            get_run_logger().warning(f"trial {self.asked.plan.key.number}: {reason}; waiting for it")
+    def _look_at_pool(self, child: FlowRun) -> None:
+        """Say that a child has to wait since its pool has no worker."""
+        with suppress(httpx.HTTPError):
+            pool = self.client.read_work_pool(child.work_pool_name or "")
+            if pool.status is not None and pool.status.value != "READY":
+                reason = f"work pool {pool.name!r} {'is paused' if pool.is_paused else 'has no worker'}"
+                self._note("waits", reason=reason)
+                get_run_logger().warning(f"{self.words}: {reason}; waiting for it")
 
-    def _call_back(self, child: UUID) -> None:
-        """Cancel the child, and wait for its end."""
-        deadline = clock() + CANCEL_SECONDS
-        cancelling: State[Any] = Cancelling(message="the campaign called it back")
-        try:
-            self.client.set_flow_run_state(child, cancelling)
-            while (state := self.client.read_flow_run(child).state) and not state.is_final() and clock() < deadline:
-                time.sleep(POLL_SECONDS)
-        except httpx.HTTPError as fault:  # it trains on, and is adopted when the campaign is resumed
-            get_run_logger().warning(f"the Prefect server could not be told to end {child}: {fault}")
+    def _read(self, child: FlowRun) -> FlowRun:
+        """The child as it is now; once the results are there, which can be seen without the server, as it was."""
+        return child if self.is_done else self.client.read_flow_run(child.id)
 
-    def _ask(self, question: Callable[[], T]) -> T:
-        """Ask the Prefect server until it answers. CannotLaunch if it was away for AWAY_SECONDS."""
-        began = clock()
-        while True:
-            try:
-                return question()
-            except (httpx.TransportError, httpx.HTTPStatusError) as fault:
-                status = fault.response.status_code if isinstance(fault, httpx.HTTPStatusError) else 500
-                if status < 500 and status != TOO_MANY_REQUESTS:
-                    raise
-                if clock() - began > AWAY_SECONDS:
-                    raise CannotLaunch(f"the Prefect server did not answer for {AWAY_SECONDS / 60:g} min") from fault
-            interrupt.wait(POLL_SECONDS)
+    @property
+    def _key(self) -> str:
+        return f"{self.request.plan.key.campaign_id}/{self.request.name}/launch {self.launch}"
 
     def _note(self, what: str, **facts: object) -> None:
-        where = {"trial": self.asked.plan.key.number, "run": self.asked.name, "launch": self._number}
+        where = {"trial": self.request.plan.key.number, "run": self.request.name, "launch": self.launch}
         self.ledger.event("launch", what=what, **where, **facts)
 
 
-def _is_over(state: State[Any]) -> bool:
+def _answer(question: Callable[[], T]) -> T:
+    """Ask the Prefect server until it answers. CannotLaunch if it was away for AWAY_SECONDS."""
+    deadline = clock() + AWAY_SECONDS
+    while True:
+        try:
+            return question()
+        except (httpx.TransportError, httpx.HTTPStatusError) as fault:
+            status = fault.response.status_code if isinstance(fault, httpx.HTTPStatusError) else 500
+            if status < 500 and status != TOO_MANY_REQUESTS:
+                raise
+            if clock() > deadline:
+                raise CannotLaunch(f"the Prefect server did not answer for {AWAY_SECONDS / 60:g} min") from fault
+        interrupt.wait(POLL_SECONDS)
+
+
+def _is_over(state: State[Any] | None) -> bool:
     """Whether nothing more can be expected of a child. One that is being cancelled may never end, if it died before."""
-    return state.is_final() or state.is_cancelling()
-
-
-def _unknown(client: SyncPrefectClient, launch: str) -> str:
-    trials = FlowFilter(name=FlowFilterName(any_=[FLOW]))
-    names = sorted(deployment.name for deployment in client.read_deployments(flow_filter=trials))
-    near = difflib.get_close_matches(launch, names, n=1)
-    return (
-        f"launch = {launch!r}: the Prefect server at {client.api_url} has no deployment {FLOW}/{launch}."
-        f"{f' Did you mean {near[0]!r}?' if near else ''} "
-        f"Available: {', '.join(names) or 'none'}. docs/work-pools.md says how one is made"
-    )
+    return state is not None and (state.is_final() or state.is_cancelling())

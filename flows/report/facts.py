@@ -38,7 +38,6 @@ from tasks.describe import (
     short_value,
     where,
 )
-from tasks.machine.slot_use import slot_use
 from tasks.numbers import number
 from tasks.plots.forest import Forest, forest
 from tasks.store.ledger import Ledger
@@ -312,7 +311,8 @@ class Facts:
 
     @cached_property
     def time(self) -> tuple[time_split.TimePart, ...]:
-        return time_split.time_split(slot_use(self.ledger.events(), self.document["spent"]["seconds"]))
+        spent = self.document["spent"]
+        return time_split.time_split(spent["slots"], self.document["spec"].get("parallel", 1) * spent["seconds"])
 
     @cached_property
     def timeline(self) -> timeline.Tracks:

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tasks.machine.slot_use import SlotUse
+PARTS = {
+    "training": ("training, certificates included", "training"),
+    "start-up": ("start-up of the programs: interpreter and imports", "starting"),
+    "judging": ("judging and controls", "judging"),
+    "other": ("no program ran, waits and runs that were cut off", "rest"),
+}
 
 
 @dataclass(frozen=True)
 class TimePart:
     name: str
-    seconds: float
     style: str
     """A class of the style sheet."""
+    seconds: float
 
 
-def time_split(use: SlotUse) -> tuple[TimePart, ...]:
-    """The parts of the slots' time that are not empty."""
-    parts = (
-        TimePart("training in the search", use.train - use.proof, "training"),
-        TimePart("training for certificates and ablations", use.proof, "certifying"),
-        TimePart("start-up of the programs: interpreter and imports", use.start, "starting"),
-        TimePart("judging and controls", use.judge, "judging"),
-        TimePart("no program ran, waits and runs that were cut off", use.idle, "rest"),
-    )
-    return tuple(part for part in parts if part.seconds > 0)
+def time_split(shares: Mapping[str, float], seconds: float) -> tuple[TimePart, ...]:
+    """The parts of the slots' time that are not empty; `seconds` of all slots together."""
+    return tuple(TimePart(*PARTS[name], share * seconds) for name, share in shares.items() if share)

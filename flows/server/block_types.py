@@ -10,10 +10,9 @@ def register() -> list[str]:
     """Register every block type at the server that Prefect is connected to; their names. It changes nothing twice."""
     from blocks.endpoint import TrainingEndpoint
     from blocks.llm import LLM
-    from blocks.machine import Machine
     from blocks.tracking import Tracking
 
-    blocks = (LLM, Machine, TrainingEndpoint, Tracking)
+    blocks = (LLM, TrainingEndpoint, Tracking)
     for block in blocks:
         block.register_type_and_schema()
     return [str(block.get_block_type_slug()) for block in blocks]

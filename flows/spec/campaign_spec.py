@@ -36,8 +36,7 @@ from tasks.deciding.champion_estimate import has_edits
 from tasks.deciding.fidelity import Fidelity
 from tasks.deciding.simplicity import kept_in_a_row
 from tasks.llm import prompts
-from tasks.machine.slot_layout import check_cores, here, saved_layout
-from tasks.machine.slots import Slots
+from tasks.machine.slots import Slots, slots_of
 from tasks.proposers import Proposer
 from tasks.proposing.validation import problem_of
 from tasks.recipes import preparing
@@ -133,10 +132,10 @@ class CampaignSpec(CampaignOptions, BaseModel):
         return plugins.make(CANCELLERS, self.cancel, Canceller, options)  # type: ignore[type-abstract]
 
     def slots(self, environment: Environment) -> Slots:
-        """The slots of this machine, as the server's Machine block divides it."""
+        """The slots of this machine for its runs."""
         if self.launch != "here":  # the machines where trials run have slots of their own
-            return Slots(home())
-        return here(home(), environment, saved_layout())
+            return Slots.of_cores(home())
+        return slots_of(environment, home())
 
     def certificate_design(self, environment: Environment, history: History) -> Design | None:
         """The certificate at the end, as it is planned now; None where the rule takes none."""
@@ -219,24 +218,14 @@ class CampaignSpec(CampaignOptions, BaseModel):
         return self._resumed().environment if Ledger.exists(self.name) else self.new_environment()
 
     def _check_slots(self, environment: Environment) -> None:
-        """Refuse more cores than there are, and more parallel trials than slots. Of these only the flow knows: its
-        server stores the Machine block.
-        """
+        """Refuse more cores than there are, and more parallel trials than slots."""
         if self.launch != "here":
-            return
-        if not environment.remote:
-            check_cores(environment)
-        from prefect import runtime
-
-        if runtime.flow_run.id is None:
             return
         slots = [part.name for part in self.slots(environment).parts]
         if self.parallel > len(slots):
             each = f" of {environment.cores} cores each" if environment.cores > 1 else ""
             has = f"{len(slots)} slot{'s' * (len(slots) > 1)} for {environment.name} ({', '.join(slots)}){each}"
-            raise Refused(
-                f"parallel = {self.parallel}, but this machine has {has}: lower it, or save a Machine block with more"
-            )
+            raise Refused(f"parallel = {self.parallel}, but this machine has {has}: lower it, or use a larger machine")
 
     def _check_proposers(self, environment: Environment) -> None:
         """Refuse a proposer or fallback that cannot be run with these options."""

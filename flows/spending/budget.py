@@ -17,23 +17,10 @@ from tasks.machine.slots import Slots
 from tasks.proposing.brief import RemainingBudget
 from tasks.spending.spent import FREE, HOUR, NOTHING_SPENT, MachineCost, Spent, spent
 from tasks.store.ledger import Ledger
-from tasks.system.home import home
 from tasks.trial import History
 
-FORMER_FILE = "budget.toml"
-UNKNOWN = "a language model"
-"""What may have no known price: machines without one cost nothing."""
 ROUNDING = 1e-9
 """Of sums of costs."""
-
-
-@dataclass(frozen=True)
-class Shortage:
-    """Why no further trial may start."""
-
-    reason: str
-    certifies: bool
-    """Whether the certificate may still be made, since its cost is reserved."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +36,12 @@ class CampaignBudget:
         """What it spent until now."""
         return spent(self.ledger, history, time.time())
 
-    def shortage(self, history: History, under_way: Iterable[int] = ()) -> Shortage | None:
-        """Why the budget allows no trial after those under way; None if it does."""
+    def shortage(self, history: History, under_way: Iterable[int] = ()) -> str:
+        """Why the budget allows no trial after those under way; empty if it does."""
         so_far = self.spent(history)
         planned = self._planned(history, so_far, under_way)
-        if words := _excess(self.spec, so_far, planned.next, planned.certificate):
-            return Shortage(f"no budget for another trial: {words}", certifies=so_far.usd is not None)
-        return None
+        excess = _excess(self.spec, so_far, planned.next, planned.certificate)
+        return excess and f"no budget for another trial: {excess}"
 
     def left_for_models(self, history: History, under_way: Iterable[int] = ()) -> RemainingBudget:
         """The money and tokens that models may take for the next proposal; None where nothing limits them."""
@@ -72,8 +58,8 @@ class CampaignBudget:
         """Refuse so many seconds of a slot, which a person asked for, if they could break a limit."""
         so_far = self.spent(history)
         hour = _hour(self.spec, self.ledger.environment, so_far, self.gpus)
-        if words := _excess(self.spec, so_far, hour.of(seconds)):
-            raise Refused(f"no budget for {what}: {words}: raise the limit with `nightshift resume`, or ask for less")
+        if excess := _excess(self.spec, so_far, hour.of(seconds)):
+            raise Refused(f"no budget for {what}: {excess}: raise the limit with `nightshift resume`, or ask for less")
 
     def _planned(self, history: History, so_far: Spent, under_way: Iterable[int]) -> Projection:
         return projection(self.spec, self.ledger.environment, history, so_far, self.gpus, under_way)
@@ -118,21 +104,16 @@ def gpus_of(spec: CampaignSpec, environment: Environment, slots: Slots) -> int:
 def check_budget(spec: CampaignSpec) -> RemainingBudget:
     """What models may take at most, for their preflight.
 
-    Raises:
-        Refused: the budget of a new campaign does not pay for the baseline and the certificate, or the home has a file
-            of limits that are no longer kept.
+    Refused if the budget of a new campaign does not pay for the baseline and the certificate.
     """
-    if (former := home() / FORMER_FILE).exists():
-        instead = "state --usd-per-hour, and a limit for each campaign with --max-usd"
-        raise Refused(f"this version does not read {former}, so no limit in it holds: {instead}, and remove the file")
     limits = spec.advanced
     if (limits.max_usd, limits.max_gpu_hours) != (None, None) and not Ledger.exists(spec.name):
         environment = spec.new_environment()
         gpus = 0 if limits.max_gpu_hours is None else gpus_of(spec, environment, spec.slots(environment))
         planned = projection(spec, environment, (), NOTHING_SPENT, gpus)
-        if words := _excess(spec, NOTHING_SPENT, planned.next, planned.certificate):
+        if excess := _excess(spec, NOTHING_SPENT, planned.next, planned.certificate):
             remedy = ", or use rule = greedy, which certifies nothing" if spec.loaded_rule.certifies else ""
-            raise Refused(f"no budget for the baseline: {words}: raise the limit{remedy}")
+            raise Refused(f"no budget for the baseline: {excess}: raise the limit{remedy}")
     return RemainingBudget(usd=limits.max_usd, tokens=limits.max_tokens)
 
 
@@ -158,7 +139,7 @@ def _excess(spec: CampaignSpec, so_far: Spent, need: MachineCost, certificate: M
     """
     limits, used = spec.advanced, so_far.machines
     if limits.max_usd is not None and need.usd and so_far.usd is None:
-        return f"max_usd = {limits.max_usd:g} cannot be kept, since {UNKNOWN} has no known price"
+        return f"max_usd = {limits.max_usd:g} cannot be kept, since a language model has no known price"
     of_each = (
         ("max_usd", "USD", limits.max_usd, so_far.usd or 0.0, need.usd, certificate.usd),
         ("max_gpu_hours", "GPU hours", limits.max_gpu_hours, used.gpu_hours, need.gpu_hours, certificate.gpu_hours),

@@ -254,7 +254,7 @@ def artifacts(
     if news.own or news.elsewhere:
         page = certificate_page.page(name, news.own, news.elsewhere, step_budget(ledger.environment))
         found.insert(0, Artifact("certificate", "markdown", page))
-    asked = tuple(approval.parked(ledger.trials))
+    asked = tuple(approval.parked(ledger))
     who, happened = sources(history, asked), incidents(ledger, history, asked)
     if happened or len(who) > 1:
         told = [("trial", "what", "in words"), *((str(one.trial), one.kind, code(one.words)) for one in happened)]

@@ -162,14 +162,15 @@ class Follower:
         self._find_trials()
         self.read_events()
         places = {number: self.ledger.place(number) for number in self._open}
-        held = [number for number, place in places.items() if approval.is_held(place)]
+        parked = approval.parked(self.ledger)
+        held = [one.number for one in parked if one.state != "approved"]
         begun = {n: place for n, place in places.items() if n not in held and place.proposal.is_file()}
         under_way = tuple(self._under_way(number, now) for number in begun)
         since = max((now - place.proposal.stat().st_mtime for place in begun.values()), default=0.0)
         certifying = None if under_way else self._certifying(now)
         environment, seconds = self.ledger.environment, campaign_lock.spent(self.ledger)
         progress = campaign_progress(self._spec, environment, self.history, seconds, max(since, 0.0), now, certifying)
-        waiting = {one.number: one.until for one in approval.parked(self.ledger.trials) if one.state == "waiting"}
+        waiting = {one.number: one.until for one in parked if one.state == "waiting"}
         what, money = "the certificate" if certifying else "this campaign", spent(self.ledger, self.history)
         return LiveModel(
             environment, self.history, under_way, progress, self._page, now, certifying, tuple(waiting),
@@ -188,15 +189,14 @@ class Follower:
 
     def _slot_states(self, under_way: tuple[UnderWay, ...], what: str) -> tuple[SlotState, ...]:
         """The slots of this machine, by the locks and who says to hold them; `what`: this campaign, at no trial."""
-        mine = str(campaign_lock.holder(self.ledger).get("pid"))
+        mine = campaign_lock.holder(self.ledger).get("pid")
         trials = {
             self._slot_of.get(trial.number): f"trial {trial.number}" for trial in under_way if not trial.waits_for
         }
         states = []
         for name, locks in self._slots.items():
-            engine = next(filter(None, map(holder, locks)), "")
-            is_mine = engine.partition(" ")[0] == mine
-            who = trials.get(name, what) if is_mine else describe(engine) if engine else ""
+            pid = next(filter(None, map(holder, locks)), None)
+            who = trials.get(name, what) if pid == mine else describe(pid) if pid else ""
             states.append(SlotState(name, who))
         return tuple(states)
 

@@ -20,7 +20,6 @@ from flows.views.own_servers import OwnServer, login_steps
 from flows.views.status import SURE_SES
 from flows.views.terminal import binaries, changes, clean, duration, fold, put, room, say, short, whole
 from tasks.describe import SPREAD_ONLY, UNPROVEN
-from tasks.machine.slot_use import in_words
 from tasks.numbers import number
 from tasks.plots.forest import Forest, ForestRow, text
 
@@ -44,8 +43,8 @@ def outcome(document: Document, console: Console) -> None:
         say(console, line)
     if spent := parts(document):
         say(console, Text(f"spent: {', '.join(spent)}", "dim"))
-    if slots := in_words(document["spent"]["slots"]):
-        say(console, Text(slots, "dim"))
+    if slots := document["spent"]["slots"]:
+        say(console, Text(f"slots: {', '.join(f'{share:.1%} {name}' for name, share in slots.items())}", "dim"))
 
 
 def elsewhere(document: Document, console: Console) -> None:

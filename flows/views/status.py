@@ -86,7 +86,7 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
             "seconds": round(campaign_lock.spent(ledger), 1),
             "trials": len([trial for trial in history if trial.number > 0]),
             **money(ledger, history, spec),
-            "slots": slot_use(ledger.events(), campaign_lock.spent(ledger)).shares,
+            "slots": slot_use(ledger.events(), spec.get("parallel", 1) * campaign_lock.spent(ledger)),
         },
         "waiting_to_record": waiting(ledger, history),
         "urls": urls(ledger),
@@ -372,7 +372,7 @@ def _row(trial: Trial, own: Sequence[Certificate], in_full: Trial | None) -> dic
 
 def _proposals(ledger: Ledger, history: History) -> dict[str, Any]:
     """Where proposals came from, what happened to them, and which wait."""
-    parked = tuple(approval.parked(ledger.trials))
+    parked = tuple(approval.parked(ledger))
     happened = incidents(ledger, history, parked)
     return {
         "sources": [

@@ -1,69 +1,53 @@
-"""The GPUs of this machine and the processes that compute on them, from `nvidia-smi`.
+"""The GPUs of this machine and the processes that compute on them, by NVIDIA's management library (NVML).
 
-Source: nvidia-smi(1), and `nvidia-smi --help-query-gpu` and `--help-query-compute-apps` for the fields. One line per
-GPU or process, memory in MiB, and in brackets why a field has no value. Warnings may stand between the lines.
+A MIG instance has a UUID of its own, and what is asked by UUID is answered for it as for a GPU. Sizes are in bytes.
 """
 
 from __future__ import annotations
 
-import contextlib
-import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 
-import psutil
+import pynvml
 
-from tasks.system.commands import ask, command_of
-from tasks.system.orphans import MARKER
-
-COMMAND = "nvidia-smi"
-FORMAT = "--format=csv,noheader,nounits"
-GPU_FIELDS = ("index", "uuid", "memory.total", "memory.used", "name")
-PROCESS_FIELDS = ("gpu_uuid", "pid", "used_memory", "process_name")
-"""The name comes last, as only a name may hold a comma."""
-NO_VALUE = ("n/a", "not supported", "not found", "insufficient permissions", "unknown", "")
-GIB, MIB = 2**30, 2**20
-T = TypeVar("T")
+GIB = 2**30
+GpuError = pynvml.NVMLError
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU; sizes in bytes, None where the driver reports none."""
-
     index: int
+    """In nvidia-smi's order."""
     uuid: str
     name: str
-    memory: int | None
-    used: int | None
+    memory: int | None = None
+    """None where the driver reports none, as for memory that it shares with the processor."""
+    used: int | None = None
 
 
-@dataclass(frozen=True)
-class GpuProcess:
-    """A process that computes on a GPU."""
-
-    gpu: str
-    """UUID of the GPU or MIG instance."""
-    pid: int | None
-    memory: int | None
-    """Bytes of the GPU's memory."""
-    command: str
-    trial: str = ""
-    """Its campaign and trial, as in night-1/0007; empty when it is not Nightshift's."""
-
-
-def can_be_asked() -> bool:
-    return shutil.which(COMMAND) is not None
-
-
-def ask_gpus() -> tuple[list[Gpu], list[str]]:
-    """The GPUs of this machine, and the other lines printed. Raises Unanswered, and OSError without the command."""
-    return parse_gpus(ask([COMMAND, f"--query-gpu={','.join(GPU_FIELDS)}", FORMAT]))
-
-
-def ask_holders() -> tuple[list[GpuProcess], list[str]]:
-    """The processes that compute on any of them, and the words that tell of none; raises as `ask_gpus`."""
-    return parse_processes(ask([COMMAND, f"--query-compute-apps={','.join(PROCESS_FIELDS)}", FORMAT]))
+def find() -> tuple[list[Gpu], list[str]]:
+    """The GPUs of this machine, and what the driver says of those that fail. Neither without a driver."""
+    found: list[Gpu] = []
+    faults: list[str] = []
+    try:
+        pynvml.nvmlInit()
+        count = pynvml.nvmlDeviceGetCount()
+    except pynvml.NVMLError_LibraryNotFound:
+        return [], []
+    except GpuError as fault:
+        return [], [str(fault)]
+    for index in range(count):
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            gpu = Gpu(index, pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle))
+            with suppress(pynvml.NVMLError_NotSupported):
+                memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+                gpu = Gpu(index, gpu.uuid, gpu.name, int(memory.total), int(memory.used))
+            found.append(gpu)
+        except GpuError as fault:
+            faults.append(f"GPU {index}: {fault}")
+    return found, faults
 
 
 def visible(found: Sequence[Gpu], stated: str | None) -> list[Gpu]:
@@ -76,64 +60,36 @@ def visible(found: Sequence[Gpu], stated: str | None) -> list[Gpu]:
         return list(found)
     chosen: list[Gpu] = []
     for word in map(str.strip, stated.split(",")):
-        part = [Gpu(len(chosen), word, "a part of a GPU", None, None)] if word.startswith("MIG-") else []
-        is_prefix = word.startswith("GPU-")
-        named = [gpu for gpu in found if word == str(gpu.index) or (is_prefix and gpu.uuid.startswith(word))]
-        if not (part or named):
+        named = [gpu for gpu in found if word == str(gpu.index) or (word[:4] == "GPU-" and gpu.uuid.startswith(word))]
+        if word.startswith("MIG-"):
+            named = [Gpu(len(chosen), word, "a part of a GPU")]
+        if not named:
             break
-        chosen.append([*part, *named][0])
+        chosen.append(named[0])
     return chosen
 
 
-def parse_gpus(text: str) -> tuple[list[Gpu], list[str]]:
-    """The GPUs, and the other lines."""
-
-    def gpu(line: str) -> Gpu:
-        index, uuid, memory, used, name = map(str.strip, line.split(",", 4))
-        return Gpu(int(index), uuid, name, _bytes(memory), _bytes(used))
-
-    return _parsed(text, gpu)
+def processes_on(uuid: str) -> list[int]:
+    """The ids of the processes that compute on a GPU; in a container they may be those of its host. Raises GpuError."""
+    processes = pynvml.nvmlDeviceGetComputeRunningProcesses(pynvml.nvmlDeviceGetHandleByUUID(uuid))
+    return [int(process.pid) for process in processes]
 
 
-def parse_processes(text: str) -> tuple[list[GpuProcess], list[str]]:
-    """The processes that compute, and the lines that tell of none."""
+class GpuMemory:
+    """The memory of a slot's GPUs, the driver's part included, and the most of it that was in use when asked for."""
 
-    def holder(line: str) -> GpuProcess:
-        uuid, pid, memory, name = map(str.strip, line.split(",", 3))
-        return GpuProcess(uuid, _whole(pid), _bytes(memory), "" if _has_no_value(name) else name)
+    def __init__(self, uuids: Sequence[str]) -> None:
+        self._uuids = tuple(uuids)
+        self.peaks: tuple[int, ...] | None = None
+        """Bytes per GPU, in the order of the UUIDs; None while nothing was measured."""
 
-    return _parsed(text, holder)
-
-
-def known(holder: GpuProcess) -> GpuProcess:
-    """With what this machine's own list of processes tells of it; in a container it may tell nothing."""
-    if holder.pid is None:
-        return holder
-    trial = ""
-    with contextlib.suppress(psutil.Error):  # another user's, or gone
-        trial = psutil.Process(holder.pid).environ().get(MARKER, "")
-    return replace(holder, command=command_of(holder.pid) or holder.command, trial=trial)
-
-
-def _parsed(text: str, build: Callable[[str], T]) -> tuple[list[T], list[str]]:
-    rows: list[T] = []
-    words: list[str] = []
-    for line in filter(None, map(str.strip, text.splitlines())):
+    def now(self) -> tuple[int, ...]:
+        """Bytes in use on each GPU; empty where that cannot be measured."""
         try:
-            rows.append(build(line))
-        except ValueError:  # another number of fields, or a text where a number is wanted
-            words.append(line)
-    return rows, words
-
-
-def _has_no_value(text: str) -> bool:
-    return text.strip("[]").lower() in NO_VALUE
-
-
-def _whole(text: str) -> int | None:
-    """A number, or None for "no value". Raises ValueError for other texts, such as those of a broken GPU."""
-    return None if _has_no_value(text) else int(text)
-
-
-def _bytes(mebibytes: str) -> int | None:
-    return (number := _whole(mebibytes)) and number * MIB
+            handles = [pynvml.nvmlDeviceGetHandleByUUID(uuid) for uuid in self._uuids]
+            used = tuple(int(pynvml.nvmlDeviceGetMemoryInfo(handle).used) for handle in handles)
+        except GpuError:  # such as a GPU that fell off the bus: the peaks so far stay
+            return ()
+        if used:
+            self.peaks = tuple(map(max, used, self.peaks or used))
+        return used

@@ -1,7 +1,7 @@
 """The slots of this machine, each for one training at a time.
 
-A slot is a group of GPUs, or a part of the CPU, shared by all campaigns and commands. It has a lock for each of its
-GPUs or cores, in one folder of the machine, which the engine holds and the kernel frees when the engine dies:
+A slot is a group of GPUs, or a share of the processor's cores. Each GPU and each core has a file lock, in one folder
+for all campaigns and commands of the machine, which the engine holds and the kernel frees when the engine dies:
 
     NAME.lock      a file lock           NAME.holder    the engine that holds it
 
@@ -14,26 +14,25 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import stat
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from environments import Environment
 from environments.plugins import Refused
 from tasks.machine import gpus
-from tasks.machine.gpus import Gpu
+from tasks.machine.gpus import Gpu, GpuError
 from tasks.system import interrupt, orphans
-from tasks.system.commands import Unanswered, command_of
-from tasks.system.slot import NOWHERE, Slot
-
-__all__ = ["NOWHERE", "Slot", "Slots"]
+from tasks.system.commands import command_of
+from tasks.system.slot import VISIBLE, Slot
 
 POLL_SECONDS = 0.2
+SHARED_SLOTS = 64
+"""Slots of a home that have no core for themselves."""
 
 _held: list[Slot] = []
 """Those that threads of this process hold now."""
@@ -45,56 +44,66 @@ def several_are_held() -> bool:
 
 
 def locks_folder() -> Path:
-    """The folder of this machine's locks."""
     return Path(tempfile.gettempdir()) / "nightshift-slots"
 
 
-def holder(lock: str, folder: Path | None = None) -> str:
-    """The engine that says to hold a lock; empty if none does, or it is dead."""
-    engine = noted((folder or locks_folder()) / f"{lock}.holder")
-    return engine if orphans.is_alive(engine) else ""
+def holder(lock: str) -> int | None:
+    """The process that says to hold a lock; None if none does, or it is dead."""
+    engine = _noted(lock)
+    return int(engine.partition(" ")[0]) if orphans.is_alive(engine) else None
 
 
-def describe(engine: str) -> str:
-    """An engine in words, as far as it is known."""
-    if not engine:
-        return "a process that has not said which"
-    pid = int(engine.partition(" ")[0])
+def describe(pid: int) -> str:
+    """A process in words, as far as it is known."""
     return f"process {pid} ({'this one' if pid == os.getpid() else command_of(pid) or 'a program'})"
 
 
 @dataclass(frozen=True)
 class Slots:
-    """The slots of this machine that a campaign may use: groups of GPUs, or without any, groups of cores."""
+    """The slots of this machine that a campaign may use."""
 
-    home: Path
-    """The home directory; each has CPU slots of its own."""
-    groups: tuple[tuple[Gpu, ...], ...] = ()
-    cpu_slots: int | None = None
-    """How many cores are shared out, where there are no groups; None: the usable ones. Beyond these, several programs
-    share a core, and none is kept on one."""
-    cores: int = 1
-    """Cores of a CPU slot."""
-    folder: Path = field(default_factory=locks_folder)
-    """Folder of the locks, one for the whole machine."""
+    parts: tuple[Slot, ...]
+    queue: str
+    """The lock of the first to wait for one of them."""
 
-    @cached_property
-    def parts(self) -> tuple[Slot, ...]:
-        if self.groups:
-            return tuple(map(_of_gpus, self.groups))
-        usable = sorted(os.sched_getaffinity(0))
-        count, each, prefix = self.cpu_slots or len(usable), self.cores, cpu_prefix(self.home)
-        numbers = [*usable, *range(usable[-1] + 1, usable[-1] + 1 + count)][:count]
-        groups = [tuple(numbers[at : at + each]) for at in range(0, count - each + 1, each)]
-        names = ["-".join(map(str, group)) for group in groups]
-        locks = [tuple(f"{prefix}{number}" for number in group) for group in groups]
-        cores = groups if count <= len(usable) else [()] * len(groups)
-        return tuple(Slot(f"cpu-{name}", (), *rest) for name, *rest in zip(names, cores, locks, strict=True))
+    @classmethod
+    def of_gpus(cls, visible: Sequence[Gpu], each: int = 1) -> Slots:
+        """Groups of so many GPUs; those that fill no group are left out."""
+        parts = []
+        for at in range(0, len(visible) - each + 1, each):
+            uuids = tuple(gpu.uuid for gpu in visible[at : at + each])
+            name = "-".join(str(gpu.index) for gpu in visible[at : at + each])
+            locks = sorted("gpu-" + re.sub(r"[^\w-]", "_", uuid) for uuid in uuids)
+            parts.append(Slot(f"gpu-{name}", uuids, locks=tuple(locks)))
+        return cls(tuple(parts), f"queue-{_digest(' '.join(sorted(gpu.uuid for gpu in visible)))}")
+
+    @classmethod
+    def of_cores(cls, home: Path, each: int = 1, usable: Sequence[int] | None = None) -> Slots:
+        """Groups of so many of the usable cores, by their numbers in the kernel; each home has slots of its own.
+
+        Args:
+            each: 0: slots that share all cores, and are kept on none.
+            usable: None: those of this process.
+        """
+        prefix = f"cpu-{_digest(str(home.resolve()))}-"
+        if each == 0:
+            names = [f"shared-{number}" for number in range(SHARED_SLOTS)]
+            return cls(tuple(Slot(name, locks=(prefix + name,)) for name in names), f"queue-{prefix}shared")
+        cores, parts = sorted(os.sched_getaffinity(0) if usable is None else usable), []
+        for at in range(0, len(cores) - each + 1, each):
+            group = tuple(cores[at : at + each])
+            locks = tuple(f"{prefix}{core}" for core in group)
+            parts.append(Slot(f"cpu-{'-'.join(map(str, group))}", cores=group, locks=locks))
+        return cls(tuple(parts), f"queue-{prefix}cores")  # one queue for groups of all sizes
 
     @property
     def locks(self) -> dict[str, tuple[str, ...]]:
         """The names of each slot's locks, by which others see who holds it."""
         return {part.name: part.locks for part in self.parts}
+
+    @property
+    def have_gpus(self) -> bool:
+        return any(part.gpus for part in self.parts)
 
     @contextmanager
     def hold(self, waiting: Callable[[str], None] | None = None) -> Iterator[Slot]:
@@ -103,21 +112,20 @@ class Slots:
         The first to wait gets the next slot; the order of those behind it is not kept. Raises KeyboardInterrupt when
         this process was asked to end, and PermissionError where another user's folder keeps it from the locks.
         """
-        _make(self.folder)
-
-        def tell(words: str) -> None:
-            nonlocal waiting
-            first, waiting = waiting, None
-            if first:
-                first(words)
-
+        with suppress(FileExistsError):
+            locks_folder().mkdir()
+            locks_folder().chmod(0o777)  # for every user; in a sticky folder filelock takes no lock of another user
         with ExitStack() as held:
             with ExitStack() as turn:  # else a campaign that gives back a slot would have it again at once
-                while not self._take(self._turn, turn, POLL_SECONDS):
-                    interrupt.check()
-                    tell("; ".join(map(self._held_by, self.parts)))
-                while isinstance(slot := self._first_free(held), str):
-                    tell(slot)
+                is_first = False
+                while True:
+                    is_first = is_first or _locked(self.queue, turn)
+                    slot = self._first_free(held) if is_first else "; ".join(map(_held_by, self.parts))
+                    if isinstance(slot, Slot):
+                        break
+                    if waiting:
+                        waiting(slot)
+                        waiting = None
                     interrupt.wait(POLL_SECONDS)
             _held.append(slot)
             held.callback(_held.remove, slot)
@@ -125,90 +133,91 @@ class Slots:
 
     def _first_free(self, held: ExitStack) -> Slot | str:
         """The first free slot, whose locks go to `held`; else who uses the slots."""
-        hindrances = []
+        obstacles = []
         for part in self.parts:
-            with ExitStack() as mine:
-                if not (hindrance := self._hindrance(part, mine)):
-                    held.push(mine.pop_all())
-                    return replace(part)
-                hindrances.append(hindrance)
-        return "; ".join(dict.fromkeys(hindrances))
-
-    def _hindrance(self, part: Slot, mine: ExitStack) -> str:
-        """Take all locks of a slot, which go to `mine`, or say why that is not possible."""
-        if not all(self._take(name, mine) for name in part.locks):
-            return self._held_by(part)
-        notes = [self.folder / f"{name}.holder" for name in part.locks]
-        for engine in map(noted, notes):
-            if engine and not orphans.is_alive(engine) and (left := orphans.end_left_by(engine)):
-                named = ", ".join(f"{process.pid} ({command_of(process.pid)})" for process in left)
-                return f"{part.name} is still used by processes of an engine that was killed, which do not end: {named}"
-        if words := _computing(part):
-            return words
-        for note in notes:
-            note.unlink(missing_ok=True)  # it may be another user's
-            note.write_text(orphans.this_engine())
-            mine.callback(note.unlink, missing_ok=True)
-        return ""
-
-    def _take(self, name: str, held: ExitStack, seconds: float = 0.0) -> bool:
-        """Take a lock, which goes to `held`; False if another thread or process holds it for so long."""
-        with suppress(Timeout):
-            held.enter_context(FileLock(self.folder / f"{name}.lock", mode=0o666).acquire(seconds))
-            return True
-        return False
-
-    def _held_by(self, part: Slot) -> str:
-        holders = filter(None, (holder(name, self.folder) for name in part.locks))
-        return f"{part.name} is held by {describe(next(holders, ''))}"
-
-    @property
-    def _turn(self) -> str:
-        """The lock of the first to wait for these slots; of CPU slots of all sizes, the same one."""
-        names = sorted(name for part in self.parts for name in part.locks) if self.groups else [cpu_prefix(self.home)]
-        return f"turn-{hashlib.sha256(' '.join(names).encode()).hexdigest()[:16]}"
+            with ExitStack() as locks:
+                if not (obstacle := _obstacle(part, locks)):
+                    held.push(locks.pop_all())
+                    return replace(part)  # it counts its own use
+                obstacles.append(obstacle)
+        return "; ".join(dict.fromkeys(obstacles))
 
 
-def cpu_prefix(home: Path) -> str:
-    """Prefix of the names of a home's CPU locks."""
-    return f"cpu-{hashlib.sha256(os.fsencode(home.resolve())).hexdigest()[:16]}-"
+def slots_of(environment: Environment, home: Path) -> Slots:
+    """The slots for an environment's programs: GPUs if its device allows and there are any, else cores.
+
+    GPUs that CUDA_VISIBLE_DEVICES hides from this process are left out, and GPUs of other makers are not locked. What
+    another machine trains only waits here, unless a model on a GPU of this machine answers the judge.
+
+    Raises:
+        Refused: no slot has as many GPUs or cores as a run needs, or device is cuda and the driver does not answer.
+    """
+    judged_on_gpus = environment.device != "cpu" and getattr(environment.judge, "backend", "openai") != "openai"
+    if environment.remote and not judged_on_gpus:
+        return Slots.of_cores(home, 0)
+    if environment.device != "cpu":
+        found, faults = gpus.find()
+        stated, each = os.environ.get(VISIBLE), environment.gpus
+        seen = gpus.visible(found, stated)
+        if faults and not found and environment.device == "cuda":
+            raise Refused(f"device = 'cuda', but {'; '.join(faults)}: see `nightshift doctor`")
+        if seen and len(seen) < each:
+            has = f"this machine has GPU {', '.join(str(gpu.index) for gpu in found)}"
+            has += "" if stated is None else f", and {VISIBLE} is {stated!r}"
+            raise Refused(f"a run of {environment.name} needs {each} GPUs in a slot, and {has}: correct these")
+        if seen:
+            return Slots.of_gpus(seen, each)
+    slots, usable = Slots.of_cores(home, environment.cores), len(os.sched_getaffinity(0))
+    if not slots.parts:
+        needs = f"a run of {environment.name} needs {environment.cores} cores (cores = {environment.cores})"
+        raise Refused(f"{needs}, and this machine has {usable} usable: begin with --set cores={usable}")
+    return slots
 
 
-def _make(folder: Path) -> None:
-    """Make the folder of the locks, for every user of this machine. Refused when something else is there."""
-    with suppress(FileExistsError):
-        folder.mkdir()
-    if not stat.S_ISDIR(folder.lstat().st_mode):
-        raise Refused(f"{folder} must be a folder for the locks of slots, and is not: remove it")
-    with suppress(PermissionError):  # another user has made it
-        folder.chmod(0o777)  # whatever the umask; in a sticky folder filelock takes no lock of another user
+def _obstacle(part: Slot, held: ExitStack) -> str:
+    """Take all locks of a slot, which go to `held`, or say why that is not possible."""
+    if not all(_locked(name, held) for name in part.locks):
+        return _held_by(part)
+    for engine in map(_noted, part.locks):
+        if engine and not orphans.is_alive(engine) and (left := orphans.end_left_by(engine)):
+            processes = ", ".join(describe(process.pid) for process in left)
+            return f"{part.name} is still used by what a killed engine left, and does not end: {processes}"
+    try:
+        pids = [pid for uuid in part.gpus for pid in gpus.processes_on(uuid)]
+    except GpuError as fault:
+        return f"the processes on {part.name} cannot be listed: {fault}"
+    if pids:
+        return f"{part.name} is used by {describe(pids[0])}: wait for its end, or hide its GPU with {VISIBLE}"
+    for note in map(_note, part.locks):
+        note.unlink(missing_ok=True)  # it may be another user's
+        note.write_text(orphans.this_engine())
+        held.callback(note.unlink, missing_ok=True)
+    return ""
 
 
-def _of_gpus(group: Sequence[Gpu]) -> Slot:
-    uuids = tuple(gpu.uuid for gpu in group)
-    locks = sorted("gpu-" + re.sub(r"[^\w-]", "_", uuid) for uuid in uuids)
-    return Slot(f"gpu-{'-'.join(str(gpu.index) for gpu in group)}", uuids, locks=tuple(locks))
+def _locked(name: str, held: ExitStack) -> bool:
+    """Take a lock, which goes to `held`; False if another thread or process holds it."""
+    with suppress(Timeout):
+        held.enter_context(FileLock(locks_folder() / f"{name}.lock", mode=0o666).acquire(0))
+        return True
+    return False
 
 
-def noted(note: Path) -> str:
+def _held_by(part: Slot) -> str:
+    pid = next(filter(None, map(holder, part.locks)), None)
+    return f"{part.name} is held by {describe(pid) if pid else 'a process that has not said which'}"
+
+
+def _note(lock: str) -> Path:
+    return locks_folder() / f"{lock}.holder"
+
+
+def _noted(lock: str) -> str:
     """The engine that a holder's note names, alive or dead; empty without one."""
     with suppress(OSError, UnicodeDecodeError):  # anybody can write there
-        return note.read_text()
+        return _note(lock).read_text()
     return ""
 
 
-def _computing(part: Slot) -> str:
-    """Who computes on a slot's GPUs, whose locks we hold; empty if nobody does."""
-    if not part.gpus:
-        return ""
-    try:
-        processes, _ = gpus.ask_holders()
-    except (Unanswered, OSError) as silent:
-        return f"the processes on {part.name} cannot be listed: {silent}"
-    for process in (gpus.known(process) for process in processes if process.gpu in part.gpus):
-        who = f"process {process.pid} ({process.command or 'a program'})" if process.pid else "a process out of sight"
-        if process.trial:  # such as the first seconds of an edited program, which needs no slot
-            return f"{part.name} is used by {who} of trial {process.trial}"
-        remedy = "end it, or leave its GPUs out of the Machine block"
-        return f"{part.name} is used by {who}, which is none of ours: {remedy}"
-    return ""
+def _digest(name: str) -> str:
+    return hashlib.sha256(os.fsencode(name)).hexdigest()[:16]

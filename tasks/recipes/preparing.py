@@ -30,7 +30,6 @@ from typing import TYPE_CHECKING
 from environments import FILE, Environment
 from environments.plugins import Refused
 from environments.recipe import DATA, JUDGE, SETTINGS, Recipe
-from tasks.machine import gpus
 from tasks.recipes import output
 from tasks.recipes.output import PREPARED, Content, Prepared, Unfit
 from tasks.system import file_trees, interrupt, orphans
@@ -111,10 +110,10 @@ def check_gpus(environment: Environment, home: Path) -> None:
     """Check that there is a GPU for an environment that needs one. Raises Refused."""
     if environment.device != "cuda":
         return
-    from tasks.machine.slot_layout import here
+    from tasks.machine.slots import slots_of
 
     other_make = any(Path("/dev", name).exists() for name in OTHER_MAKES)
-    if not (here(home, environment).groups if gpus.can_be_asked() else other_make):
+    if not (other_make or slots_of(environment, home).have_gpus):
         fact = f"{environment.name} has device = 'cuda', but this machine has no usable GPU"
         raise Refused(f"{fact}: see `nightshift doctor`")
 

@@ -10,10 +10,10 @@ taken for lost.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
 
 from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger
@@ -81,15 +81,22 @@ def spent(ledger: Ledger, history: History, now: float | None = None) -> Spent:
     Args:
         now: Unix time until which open holds count; None: until the end of the campaign's last process.
     """
-    events = _events(ledger, now)
-    models = sum((proposal.usage for proposal in ledger.proposals(history)), events.bought)
+    lost = sum((Usage(**event["usage"]) for event in ledger.events() if event["event"] == BOUGHT), NOTHING_BOUGHT)
+    models = sum((proposal.usage for proposal in ledger.proposals(history)), lost)
+    holds = _holds(ledger, now)
+    slots: dict[int, MachineCost] = {}
+    for hold in holds:
+        if hold.is_current:
+            slots[hold.number] = slots.get(hold.number, FREE) + hold.cost
     rented, dearest = _rented(ledger)
-    return Spent(models, events.bought, events.total + rented, events.gpus, dearest, events.slots)
+    machines = sum((hold.cost for hold in holds), rented)
+    return Spent(models, lost, machines, max((int(hold.hour.gpu_hours) for hold in holds), default=0), dearest, slots)
 
 
 def slots_usd(ledger: Ledger, number: int) -> float:
     """What the slots of a trial have cost in its current attempt, rented machines aside."""
-    return _events(ledger, time.time()).slots.get(number, FREE).usd
+    holds = _holds(ledger, time.time())
+    return math.fsum(hold.cost.usd for hold in holds if hold.number == number and hold.is_current)
 
 
 def note_bought(ledger: Ledger, usage: Usage) -> None:
@@ -98,71 +105,50 @@ def note_bought(ledger: Ledger, usage: Usage) -> None:
         ledger.event(BOUGHT, usage=asdict(usage))
 
 
-class _Hold(NamedTuple):
+@dataclass
+class _Hold:
+    """A slot that a run of a trial held."""
+
     number: int
-    since: float
     hour: MachineCost
+    since: float
+    cost: MachineCost = FREE
+    is_current: bool = True
+    """Whether it is of the trial's current attempt."""
 
 
-class _Events:
-    """The fold of a campaign's events, in their order."""
+def _holds(ledger: Ledger, now: float | None) -> list[_Hold]:
+    """Every slot that was held, by a campaign's events; those still held, until `now`."""
+    holds: list[_Hold] = []
+    held: dict[tuple[str, str], _Hold] = {}  # by machine, empty for the campaign's own, and slot
+    begun = before = 0.0
 
-    def __init__(self) -> None:
-        self.bought = NOTHING_BOUGHT
-        self.total = FREE
-        self.gpus = 0
-        self.slots: dict[int, MachineCost] = {}
-        self._price = 0.0  # version 0.6 noted it in an event of its own
-        self._holds: dict[tuple[str, str], _Hold] = {}  # by machine (empty: the campaign's) and slot
-        self._life = 0.0, 0.0  # start, and seconds of all lives before
+    def end(slots: Iterable[tuple[str, str]], until: float) -> None:
+        for hold in [held.pop(slot) for slot in slots if slot in held]:
+            hold.cost = hold.hour.of(until - hold.since)
 
-    def add(self, event: Mapping[str, Any]) -> None:
-        where, now = (event.get("on", ""), event.get("slot", "")), event["time"]
+    for event in ledger.events():
+        moment, slot = event["time"], (event.get("on", ""), event.get("slot", ""))
         match event["event"]:
             case "life":
-                before = float(event.get("spent_before", 0.0))
-                self.count([where for where in self._holds if not where[0]], self.end_of_life(before))
-                self._life = now, before
+                ran = event.get("spent_before", 0.0)
+                end([slot for slot in held if not slot[0]], begun + ran - before)
+                begun, before = moment, ran
             case "slot":
-                self.count([where], now)  # should its machine have been lost, and be back
+                end([slot], moment)  # its machine was lost, and is back
                 kind, *indices = event["slot"].split("-")  # such as gpu-0-1
-                gpus = len(indices) if kind == "gpu" else 0
-                self.gpus = max(self.gpus, gpus)
-                hour = MachineCost(event.get("usd_per_hour", self._price), gpus)
-                self._holds[where] = _Hold(event["number"], now, hour)
+                hour = MachineCost(event.get("usd_per_hour", 0.0), len(indices) if kind == "gpu" else 0)
+                held[slot] = _Hold(event["number"], hour, moment)
+                holds.append(held[slot])
             case "slot free":
-                self.count([where], now)
+                end([slot], moment)
             case "launch" if event["what"] in ("died", "called back"):
-                lost = (where for where, hold in self._holds.items() if where[0] and hold.number == event["trial"])
-                self.count([*lost], now)
+                end([slot for slot, hold in held.items() if slot[0] and hold.number == event["trial"]], moment)
             case "rerun":
-                self.slots.pop(event["trial"], None)
-            case "price":
-                self._price = float(event["usd_per_hour"])
-            case "bought":
-                self.bought += Usage(**event["usage"])
-
-    def end_of_life(self, seconds: float) -> float:
-        """Unix time until which the last life ran, given the seconds of all lives."""
-        return self._life[0] + seconds - self._life[1]
-
-    def count(self, slots: Iterable[tuple[str, str]], until: float) -> None:
-        """Count what is held of these slots until then, and hold it no longer."""
-        for hold in (self._holds.pop(where) for where in slots if where in self._holds):
-            cost = hold.hour.of(until - hold.since)
-            self.total += cost
-            self.slots[hold.number] = self.slots.get(hold.number, FREE) + cost
-
-    def count_all(self, until: float) -> None:
-        self.count([*self._holds], until)
-
-
-def _events(ledger: Ledger, now: float | None) -> _Events:
-    found = _Events()
-    for event in ledger.events():
-        found.add(event)
-    found.count_all(found.end_of_life(campaign_lock.spent(ledger)) if now is None else now)
-    return found
+                for hold in holds:
+                    hold.is_current &= hold.number != event["trial"]
+    end([*held], begun + campaign_lock.spent(ledger) - before if now is None else now)
+    return holds
 
 
 def _rented(ledger: Ledger) -> tuple[MachineCost, MachineCost]:

@@ -1,4 +1,4 @@
-"""Proposals that wait for a person: trials/0007/parked.json has the request, and later the answer.
+"""Proposals that wait for a person: trials/0007/parked.json has the request, and the ledger's first `answer` counts.
 
 A rejected proposal keeps its number and is never trained.
 """
@@ -6,15 +6,14 @@ A rejected proposal keeps its number and is never trained.
 from __future__ import annotations
 
 import glob
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from filelock import FileLock
 from pydantic import TypeAdapter
 
 from tasks.store.ledger import Ledger
-from tasks.store.workspace import TrialDir
 from tasks.system.files import write_atomic
 from tasks.trial import Proposal
 
@@ -42,33 +41,27 @@ class Parked:
 PARKED = TypeAdapter(Parked)
 
 
-def park(place: TrialDir, parked: Parked) -> None:
-    write_atomic(place.path / NAME, PARKED.dump_json(parked, indent=2) + b"\n")
+def park(ledger: Ledger, parked: Parked) -> None:
+    write_atomic(ledger.place(parked.number).path / NAME, PARKED.dump_json(parked, indent=2) + b"\n")
 
 
-def answer(ledger: Ledger, number: int, approved: bool, comment: str, by: str) -> bool:
-    """Store an answer, unless there is one; whether it was the first."""
-    place = ledger.place(number)
-    with FileLock(place.path / f".{NAME}.lock"):
-        if (one := read(place)).state != "waiting":
-            return False
-        state: Literal["approved", "rejected"] = "approved" if approved else "rejected"
-        park(place, replace(one, state=state, comment=comment))
+def answer(ledger: Ledger, number: int, approved: bool, comment: str, by: str) -> None:
+    """Store an answer; the first one counts."""
     ledger.event("answer", trial=number, approved=approved, by=by, comment=comment)
-    return True
 
 
-def read(place: TrialDir) -> Parked:
-    return PARKED.validate_json((place.path / NAME).read_bytes())
-
-
-def parked(trials: Path) -> tuple[Parked, ...]:
-    """Every proposal that needed approval, by number; `trials` is the campaign's folder of trials."""
+def parked(ledger: Ledger) -> tuple[Parked, ...]:
+    """Every proposal that needed approval, by number, with its answer."""
     # Not Path.glob, which is slow where there are many, and this is asked often.
-    paths = sorted(glob.glob(f"{trials}/*/{NAME}"))  # noqa: PTH207
-    return tuple(read(TrialDir(Path(path).parent)) for path in paths)
+    paths = sorted(glob.glob(f"{ledger.trials}/*/{NAME}"))  # noqa: PTH207
+    answers: dict[int, Mapping[str, Any]] = {}
+    for event in ledger.events() if paths else ():
+        if event["event"] == "answer":
+            answers.setdefault(event["trial"], event)
+    return tuple(_answered(PARKED.validate_json(Path(path).read_bytes()), answers) for path in paths)
 
 
-def is_held(place: TrialDir) -> bool:
-    """Whether a proposal waits for approval or was rejected, and so does not run."""
-    return (place.path / NAME).is_file() and read(place).state != "approved"
+def _answered(one: Parked, answers: Mapping[int, Mapping[str, Any]]) -> Parked:
+    if (answer := answers.get(one.number)) is None:
+        return one
+    return replace(one, state="approved" if answer["approved"] else "rejected", comment=answer["comment"])

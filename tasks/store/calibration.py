@@ -75,7 +75,7 @@ CALIBRATION = TypeAdapter(Calibration)
 def digest(path: Path, environment: Environment) -> str:
     """The digest for which a calibration is valid; `path` holds a frozen environment (tasks/store/ledger.py)."""
     left_out = {"folder", "judge", "prepared", *(() if environment.prepare else ("prepare",))}
-    left_out |= {"requires", *(() if environment.cores > 1 else ("cores",))}  # earlier versions had neither
+    left_out |= {"requires", *(() if environment.cores != 1 else ("cores",))}  # earlier versions had neither
     parts: dict[str, object] = {
         "settings": environment.model_dump(mode="json", exclude=left_out),
         "judged": environment.judge.model_dump(mode="json"),

@@ -34,11 +34,10 @@ IDEA = TypeAdapter(InboxProposal)
 
 def add(folder: Path, idea: InboxProposal) -> str:
     """Add a proposal to the campaign in `folder`; returns its name in the inbox."""
-    box, number = folder / "inbox", 1
+    box = folder / "inbox"
     box.mkdir(exist_ok=True)
     with FileLock(box / ".lock"):
-        while (path := box / f"{number:04d}.json").exists():
-            number += 1
+        path = box / f"{len(list(box.glob('*.json'))) + 1:04d}.json"
         write_atomic(path, IDEA.dump_json(idea, indent=2) + b"\n")
     return path.stem
 

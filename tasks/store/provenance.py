@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -61,17 +60,17 @@ def sources(history: History, parked: Sequence[Parked] = ()) -> tuple[ProposerSu
 
 def incidents(ledger: Ledger, history: History, parked: Sequence[Parked] = ()) -> tuple[Incident, ...]:
     """Incidents, by trial; those of the inbox last."""
-    told: dict[int, list[tuple[str, str]]] = defaultdict(list)
-    for number, proposal in _proposals(history, parked).items():
-        told[number] += _of(proposal)
+    proposals = _proposals(history, parked)
+    found = [Incident(number, *told) for number, proposal in proposals.items() for told in _of(proposal)]
     unfollowed = {event["trial"]: event["reasons"] for event in ledger.events() if event["event"] == TURNED_DOWN}
-    for number, reasons in unfollowed.items():
-        told[number] += [(TURNED_DOWN, reason) for reason in reasons if (TURNED_DOWN, reason) not in told[number]]
+    found += [Incident(number, TURNED_DOWN, _line(reason)) for number in unfollowed for reason in unfollowed[number]]
     for held in parked:
-        told[held.number].append(("waits", "for approval") if held.state == "waiting" else (held.state, held.words))
+        told = ("waits", "for approval") if held.state == "waiting" else (held.state, _line(held.words))
+        found.append(Incident(held.number, *told))
+    newest = max((*proposals, *unfollowed), default=0)
     for name, why in inbox.refused(ledger.path).items():
-        told[max(told, default=0)].append(("inbox", f"idea {name} was refused: {why}"))
-    return tuple(Incident(number, kind, _line(words)) for number in sorted(told) for kind, words in told[number])
+        found.append(Incident(newest, "inbox", _line(f"idea {name} was refused: {why}")))
+    return tuple(sorted(dict.fromkeys(found), key=lambda incident: incident.trial))
 
 
 def _proposals(history: History, parked: Sequence[Parked]) -> dict[int, Proposal]:
@@ -81,13 +80,13 @@ def _proposals(history: History, parked: Sequence[Parked]) -> dict[int, Proposal
 def _of(proposal: Proposal) -> Iterator[tuple[str, str]]:
     """What a proposal says of how it came about: the kind of incident, and words."""
     if proposal.switch:
-        yield "switch", proposal.switch
+        yield "switch", _line(proposal.switch)
     for reason in proposal.turned_down:
-        yield TURNED_DOWN, reason
+        yield TURNED_DOWN, _line(reason)
     if proposal.instead_of:
-        yield "fallback", f"{proposal.proposer} took the turn, instead of {proposal.instead_of}"
+        yield "fallback", _line(f"{proposal.proposer} took the turn, instead of {proposal.instead_of}")
     if proposal.inbox:
-        yield "inbox", f"idea {proposal.inbox}: {proposal.rationale}".removesuffix(": ")
+        yield "inbox", _line(f"idea {proposal.inbox}: {proposal.rationale}".removesuffix(": "))
 
 
 def _line(text: str) -> str:

@@ -137,7 +137,7 @@ def config(place: TrialDir, environment: Environment, proposal: Proposal, seed: 
         "budget_seconds": environment.budget_seconds,
         "budget_steps": environment.budget_steps,
         "device": environment.device,
-        "cores": environment.cores,
+        "cores": max(environment.cores, 1),
         "resume": None,
         "init": None,
         "problem": environment.judge.problem(),

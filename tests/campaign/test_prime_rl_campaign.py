@@ -22,7 +22,7 @@ import pytest
 import environments
 from environments import Environment
 from tasks.evaluate import judge_run
-from tasks.machine.slot_layout import here
+from tasks.machine.slots import slots_of
 from tasks.sandbox.confinement import Level
 from tasks.sandbox.isolation import Isolation, findings
 from tasks.sandbox.program import CannotStart
@@ -32,6 +32,7 @@ from tasks.system.slot import NOWHERE, VISIBLE, Slot
 from tasks.train import run_program
 from tasks.trial import Proposal, Run
 from tests.support.fake_prime_rl.laying import Faults, goes_wrong, quality_of
+from tests.support.nvml import nvml
 from tests.support.prime_rl_problem import laid
 from tests.support.toy import GREEDY, SANDBOX, start, status
 
@@ -139,13 +140,11 @@ def test_in_a_slot_of_two_gpus_the_first_serves_and_the_second_trains(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, checkout = laid(tmp_path)
-    driver = tmp_path / "driver"
-    driver.mkdir()
-    (driver / "nvidia-smi").symlink_to(checkout / ".venv/bin/nvidia-smi")
-    monkeypatch.setenv("PATH", f"{driver}{os.pathsep}{os.environ['PATH']}")
+    listed = subprocess.run([checkout / ".venv/bin/nvidia-smi", "--query-gpu=uuid"], capture_output=True, text=True)
+    nvml(monkeypatch, listed.stdout.split())
     monkeypatch.delenv(VISIBLE, raising=False)
     environment = prepared(tmp_path, folder, device="cuda", gpus=2)
-    with here(home, environment).hold() as slot:
+    with slots_of(environment, home).hold() as slot:
         assert slot.name == "gpu-0-1" and len(slot.gpus) == 2
         run = train(tmp_path, environment, slot=slot)
     assert (run.status, run.error) == ("finished", None)

@@ -19,21 +19,20 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pynvml
 import pytest
 from rich.console import Console
 
 from blocks.tracking import Tracking
 from flows.cli.app import app
 from flows.cli.doctor import machine, report, services
-from flows.cli.doctor.gpus import gpus, judged
+from flows.cli.doctor.gpus import gpus
 from flows.cli.doctor.machine import Check
 from flows.views.own_servers import NO_LOGIN
-from tasks.machine.gpus import GIB, MIB, Gpu, GpuProcess, known, parse_gpus, parse_processes
 from tasks.sandbox.isolation import Finding
 from tasks.system.commands import Unanswered, ask, command_of
 from tasks.system.daemon import Daemon, Note, identity
-from tasks.system.orphans import MARKER
-from tests.support.fake_nvidia_smi import nvidia_smi, told
+from tests.support.nvml import nvml
 from tests.support.terminals import terminal
 from tests.support.toy import nightshift
 
@@ -43,7 +42,6 @@ NAMES = [
     "home", "disk", "prepared", "slots", "ports", "prefect", "mlflow", "remote",
 ]  # fmt: skip
 SECRET = "hunter2"
-ONE_GPU = "0, GPU-aa, 143771, 520, NVIDIA H200\n"
 
 
 @pytest.fixture(autouse=True)
@@ -140,106 +138,21 @@ def test_a_home_that_cannot_be_made_is_bad(
     assert home["state"] == "bad" and "Not a directory" in home["fact"] and "NIGHTSHIFT_HOME" in home["remedy"]
 
 
-def test_gpus_are_told_with_who_holds_them_and_which_of_them_are_trials(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    environment = {**os.environ, MARKER: "night-1/0007"}
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=environment) as ours:
-        rows = f"GPU-aa, {ours.pid}, 2048, python\nGPU-bb, {os.getpid()}, [N/A], [Not Found]"
-        path = nvidia_smi(tmp_path / "bin", told(f"{ONE_GPU}1, GPU-bb, [N/A], [Not Supported], NVIDIA GB10", rows))
-        monkeypatch.setenv("PATH", path)
-        _, shown = looked(capsys)
-        assert ours.stdin is not None
-        ours.stdin.close()
+def test_gpus_are_told_with_who_uses_them(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    nvml(monkeypatch, ["GPU-aa", "GPU-bb"], lambda uuid: [os.getpid()] if uuid == "GPU-aa" else [])
+    _, shown = looked(capsys)
     check = by_name(shown)["gpus"]
     assert check["state"] == "note" and "CUDA_VISIBLE_DEVICES" in check["remedy"]
-    first, second = check["fact"].split("; ")
-    assert first == f"0: NVIDIA H200, 140.4 GiB, held by trial night-1/0007 (pid {ours.pid}, 2.0 GiB)"
-    assert re.fullmatch(rf"1: NVIDIA GB10, memory unknown, held by python.*\(pid {os.getpid()}\)", second)
-    assert [gpu["memory_bytes"] for gpu in check["gpus"]] == [143771 * MIB, None]
-    (holder,) = check["gpus"][0]["held_by"]
-    assert (holder["trial"], holder["memory_bytes"]) == ("night-1/0007", 2048 * MIB)
-    assert check["gpus"][1]["held_by"][0]["trial"] is None
+    used = f"0: NVIDIA H200, 140.4 GiB, used by process {os.getpid()} (this one)"
+    assert check["fact"] == f"{used}; 1: NVIDIA H200, 140.4 GiB, free"
+    assert [gpu["used_by"] for gpu in check["gpus"]] == [[os.getpid()], []]
 
 
-def test_a_driver_that_hangs_is_bad_and_does_not_hold_up_the_rest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("PATH", nvidia_smi(tmp_path / "bin", "sleep 100"))
-    before = time.monotonic()
-    code, shown = looked(capsys)
-    assert time.monotonic() - before < 30
-    check = by_name(shown)["gpus"]
-    assert (code, check["state"]) == (1, "bad")
-    assert check["fact"] == "nvidia-smi does not answer within 4 s"
-
-
-def test_a_driver_that_fails_is_bad_in_its_own_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = "NVIDIA-SMI has failed because it could not communicate with the NVIDIA driver."
-    monkeypatch.setenv("PATH", nvidia_smi(tmp_path / "bin", f"echo '{words}'\nexit 9\n"))
-    check = gpus()
-    assert (check.state, check.fact) == ("bad", f"nvidia-smi ends with status 9: {words}")
-
-
-def test_a_machine_without_a_gpu_is_told_that_programs_train_on_the_cpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    check = gpus()
-    assert check.state == "note" and "programs train on the CPU" in check.fact
-
-
-# Reading what nvidia-smi prints
-
-
-@pytest.mark.parametrize(
-    ("text", "found", "words"),
-    [
-        ("", [], []),
-        (ONE_GPU, [Gpu(0, "GPU-aa", "NVIDIA H200", 143771 * MIB, 520 * MIB)], []),
-        ("1, GPU-b, [N/A], [Not Supported], NVIDIA GB10", [Gpu(1, "GPU-b", "NVIDIA GB10", None, None)], []),
-        ("0,GPU-a,10,N/A,Tesla T4\r\n", [Gpu(0, "GPU-a", "Tesla T4", 10 * MIB, None)], []),
-        ("No devices were found", [], ["No devices were found"]),
-        ("0, GPU-a, [GPU requires reset], 0, Tesla T4", [], ["0, GPU-a, [GPU requires reset], 0, Tesla T4"]),
-        (f"{ONE_GPU}WARNING: infoROM is corrupted at gpu 0000:65:00.0\n",
-         [Gpu(0, "GPU-aa", "NVIDIA H200", 143771 * MIB, 520 * MIB)], ["WARNING: infoROM is corrupted at gpu 0000:65:00.0"]),
-    ],
-)  # fmt: skip
-def test_every_line_is_a_gpu_or_kept_as_words(text: str, found: list[Gpu], words: list[str]) -> None:
-    assert parse_gpus(text) == (found, words)
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("GPU-a, 12, 300, /usr/bin/python3", GpuProcess("GPU-a", 12, 300 * MIB, "/usr/bin/python3")),
-        ("GPU-a, 12, [N/A], [Not Found]", GpuProcess("GPU-a", 12, None, "")),
-        ("GPU-a, [N/A], [Insufficient Permissions], [Insufficient Permissions]", GpuProcess("GPU-a", None, None, "")),
-        ("MIG-c, 7, 1, a, b, and c", GpuProcess("MIG-c", 7, MIB, "a, b, and c")),
-    ],
-)  # fmt: skip
-def test_a_process_is_read_whatever_its_name_and_whatever_is_not_told(text: str, found: GpuProcess) -> None:
-    assert parse_processes(f"{text}\n") == ([found], [])
-
-
-def test_what_a_gpu_is_held_by_decides_whether_it_is_worth_a_note() -> None:
-    card = Gpu(0, "GPU-a", "T4", 16 * GIB, 8 * GIB)
-    ours, other = (GpuProcess("GPU-a", 1, GIB, "python train.py", "n/0001"), GpuProcess("GPU-a", 2, None, "blender"))
-    assert judged([card], [ours], []).state == "ok"
-    assert judged([card], [ours, other], []).state == "note"
-    assert "8.0 GiB used by processes that are not visible here" in judged([card], [], []).fact
-    assert judged([Gpu(0, "GPU-a", "T4", 16 * GIB, 3 * MIB)], [], []).fact == "0: T4, 16.0 GiB, free"
-    apart = judged([card], [GpuProcess("MIG-x", 3, None, "blender")], [])
-    assert "on MIG-x: blender (pid 3)" in apart.fact, "nobody who computes is left out"
-    assert judged([], [], ["No devices were found"]).state == "bad"
-    assert "a warning" in judged([card], [ours], ["a warning"]).fact
-
-
-def test_a_process_that_is_gone_is_told_as_the_driver_named_it() -> None:
-    with subprocess.Popen(["true"]) as process:
-        process.wait()
-    gone = GpuProcess("GPU-a", process.pid, None, "blender")
-    assert known(gone) == gone
+def test_a_driver_that_fails_is_bad_in_its_own_words_and_no_driver_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml(monkeypatch, fault=pynvml.NVMLError_DriverNotLoaded)
+    assert (gpus().state, gpus().fact) == ("bad", "Driver Not Loaded")
+    nvml(monkeypatch, fault=pynvml.NVMLError_LibraryNotFound)
+    assert gpus().state == "note" and "programs train on the CPU" in gpus().fact
 
 
 # Commands that are asked

@@ -7,6 +7,7 @@ import os
 import queue
 import subprocess
 import sys
+import tempfile
 import threading
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -18,14 +19,12 @@ from environments import Environment
 from environments.limits import Limits
 from environments.plugins import Refused
 from tasks.evaluate import judge_run
-from tasks.machine.gpus import Gpu
-from tasks.machine.slot_layout import Layout, check_cores, here
-from tasks.machine.slots import Slots
+from tasks.machine.slots import Slots, slots_of
 from tasks.sandbox.capped_log import SAID
 from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.isolation import Isolation
 from tasks.sandbox.program import Program
-from tasks.store import calibration, workspace
+from tasks.store import calibration
 from tasks.store.ledger import freeze, measure
 from tasks.store.workspace import TrialDir
 from tasks.system.slot import NOWHERE, Slot
@@ -61,7 +60,7 @@ HOLD_TWO = """
 import sys
 from pathlib import Path
 from tasks.machine.slots import Slots
-with Slots(Path(sys.argv[1]), cpu_slots=2, folder=Path(sys.argv[2]), cores=2).hold():
+with Slots.of_cores(Path(sys.argv[1]), 2, [0, 1]).hold():
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -79,8 +78,16 @@ def give_up(words: str) -> None:
     raise Waited(words)
 
 
+@pytest.fixture(autouse=True)
+def own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine of its own, for the processes of a test too."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+
+
 def slots(tmp_path: Path, cores: int = 1, count: int | None = None) -> Slots:
-    return Slots(tmp_path, cpu_slots=count, folder=tmp_path / "slots", cores=cores)
+    return Slots.of_cores(tmp_path, cores, None if count is None else range(count))
 
 
 def told_in(place: Path, level: Level, slot: Slot) -> dict[str, list[int]]:
@@ -170,13 +177,6 @@ def test_the_thread_that_judges_and_what_it_starts_keep_to_the_cores_of_the_slot
         assert sorted(os.sched_getaffinity(0)) == USABLE
 
 
-def test_a_program_finds_the_number_of_its_cores_in_its_configuration(tmp_path: Path) -> None:
-    proposal, place = Proposal({"x": 1.0}), TrialDir(tmp_path / "trial")
-    for stated, wanted in (({}, 1), ({"cores": 3}, 3)):
-        environment = environments.load(quadratic(tmp_path / "env"), stated)  # type: ignore[arg-type]
-        assert workspace.config(place, environment, proposal, seed=1)["cores"] == wanted
-
-
 def test_a_slot_of_two_cores_is_taken_whole_or_not_at_all(tmp_path: Path) -> None:
     one, pair = slots(tmp_path, count=2), slots(tmp_path, 2, count=2)
     with ExitStack() as first, one.hold(give_up) as second:
@@ -210,7 +210,7 @@ def test_who_wants_two_cores_and_who_wants_one_do_not_block_each_other_for_ever(
 
 def test_a_holder_of_two_cores_that_is_killed_frees_both(tmp_path: Path) -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", HOLD_TWO, str(tmp_path), str(tmp_path / "slots")],
+        [sys.executable, "-c", HOLD_TWO, str(tmp_path)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=CHECKOUT,
     ) as holder:  # fmt: skip
         assert holder.stdout is not None and holder.stdout.readline() == "held\n"
@@ -223,36 +223,16 @@ def test_a_holder_of_two_cores_that_is_killed_frees_both(tmp_path: Path) -> None
         pass
 
 
-def test_more_slots_than_cores_are_kept_on_none(tmp_path: Path) -> None:
-    parts = slots(tmp_path, count=len(USABLE) + 1).parts
-    assert len({part.locks for part in parts}) == len(USABLE) + 1
-    assert {part.cores for part in parts} == {()}
-    assert [part.cores for part in slots(tmp_path, count=1).parts] == [(USABLE[0],)]
-
-
-def test_cores_that_make_no_whole_slot_are_left_out_and_a_gpu_slot_binds_none(tmp_path: Path) -> None:
+def test_cores_that_make_no_whole_slot_are_left_out_and_a_shared_slot_is_kept_on_none(tmp_path: Path) -> None:
     assert [len(part.locks) for part in slots(tmp_path, 2, count=5).parts] == [2, 2]
-    gpu = Gpu(0, "GPU-aaaa", "NVIDIA H200", None, None)
-    assert [part.cores for part in Slots(tmp_path, ((gpu,),), cores=2).parts] == [()]
+    assert {part.cores for part in slots(tmp_path, 0).parts} == {()}
 
 
 def test_more_cores_than_there_are_is_refused_with_the_remedy(tmp_path: Path) -> None:
     most = len(USABLE)
-    with pytest.raises(Refused) as refused:
-        here(tmp_path, made(tmp_path / "env", most + 1))
-    words = str(refused.value)
-    assert f"cores = {most + 1}" in words and f"has {most} usable" in words and f"--set cores={most}" in words
-    assert "\n" not in words
-    check_cores(made(tmp_path / "env", most))
-    if most > 1:
-        with pytest.raises(Refused, match=r"cpu_slots = 1.*--set cores=1"):
-            here(tmp_path, made(tmp_path / "env", most), Layout(cpu_slots=1))
-
-
-@pytest.mark.parametrize("value", [0, -1, 1.5, "many", 5000])
-def test_a_number_of_cores_that_is_none_is_refused(tmp_path: Path, value: float | str) -> None:
-    with pytest.raises(Refused, match="cores: "):
-        environments.load(quadratic(tmp_path / "env"), {"cores": value})
+    with pytest.raises(Refused, match=rf"cores = {most + 1}.*has {most} usable.*--set cores={most}"):
+        slots_of(made(tmp_path / "env", most + 1), tmp_path)
+    assert len(slots_of(made(tmp_path / "env", most), tmp_path).parts) == 1
 
 
 def test_a_calibration_of_one_core_is_that_of_earlier_versions_and_none_of_two(tmp_path: Path) -> None:

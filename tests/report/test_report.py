@@ -178,19 +178,6 @@ def test_the_runs_of_all_certificates_are_told_and_each_run_once(tmp_path: Path,
     assert "17 runs for certificates" in dict(facts.answers)["What did it cost?"]
 
 
-def test_the_time_of_fresh_runs_is_told_apart_also_while_no_certificate_is_made(tmp_path: Path, home: Path) -> None:
-    ledger = stored(created(tmp_path), search(6, cancels=False))
-    ledger.event("life", spent_before=0.0)
-    ledger.event("slots", parallel=1, locks={})
-    for proof in ({}, {"proof": True}, {"proof": True}):
-        ledger.event("slot", number=1, slot="cpu-0")
-        ledger.event("slot free", number=1, slot="cpu-0", train=50.0, **proof)
-    ledger.event("end", state="finished", reason="")
-
-    found = {part.style: part.seconds for part in Facts.of(ledger).time}
-    assert (found["training"], found["certifying"]) == (50.0, 100.0)
-
-
 def test_why_the_baselines_runs_of_the_search_do_not_count_is_said_where_nothing_was_shown(
     tmp_path: Path, home: Path
 ) -> None:

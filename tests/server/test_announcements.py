@@ -102,7 +102,7 @@ def test_the_silence_ends_when_a_slot_is_given_or_an_approval(tmp_path: Path) ->
     place = other.place(1)
     place.path.mkdir(parents=True)
     write_atomic(place.proposal, workspace.PROPOSAL.dump_json(Proposal({"x": 1.0})).decode())
-    approval.park(place, approval.Parked(1, Proposal({"x": 1.0}), long_ago + 1e6))
+    approval.park(other, approval.Parked(1, Proposal({"x": 1.0}), long_ago + 1e6))
     assert announcements.silence(other, long_ago) is not None
     approval.answer(other, 1, True, "", by="terminal")
     assert announcements.silence(other, long_ago) is None

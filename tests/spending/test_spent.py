@@ -71,14 +71,6 @@ def test_slots_cost_their_stated_price_while_they_are_held(ledger: Ledger) -> No
     assert {number: round(cost.usd, 6) for number, cost in found.slots.items()} == {0: 0.0, 1: 10.0, 2: 2.0}
 
 
-def test_a_campaign_of_version_0_6_noted_its_prices_in_events_of_their_own(ledger: Ledger) -> None:
-    price, old = {"time": 0.0, "event": "price"}, slot(10.0, 1)
-    del old["usd_per_hour"]
-    happened(ledger, {**price, "usd_per_hour": 3600.0}, old, free(20.0, 1))
-    happened(ledger, {**price, "usd_per_hour": 7200.0}, {**old, "time": 30.0}, free(40.0, 1))
-    assert usd(ledger, now=99.0) == 30.0
-
-
 def test_a_slot_that_a_kill_left_open_costs_until_the_end_of_its_process(ledger: Ledger) -> None:
     happened(ledger, life(100.0), slot(110.0, 1), life(900.0, before=25.0))
     assert usd(ledger, now=1000.0) == 15.0

@@ -431,7 +431,7 @@ def test_who_holds_each_slot_is_read_from_its_locks(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(machine_slots, "locks_folder", lambda: tmp_path / "locks")
     ledger = campaign(tmp_path)
     propose(ledger, 0)
-    slots = Slots(tmp_path, cpu_slots=3, folder=tmp_path / "locks")
+    slots = Slots.of_cores(tmp_path, usable=[0, 1, 2])
     ledger.event("slots", locks=slots.locks)
     ledger.event("slot", number=0, slot="cpu-0")
     with subprocess.Popen(["sleep", "60"]) as other, CampaignLock(ledger), slots.hold() as held:
@@ -473,7 +473,8 @@ def test_a_proposal_that_waits_for_approval_says_until_when(tmp_path: Path) -> N
     ledger = campaign(tmp_path)
     propose(ledger, 0)
     decide(ledger, 3.0)
-    approval.park(propose(ledger, 1), approval.Parked(1, Proposal({"x": 1.0}), until=2e9))
+    propose(ledger, 1)
+    approval.park(ledger, approval.Parked(1, Proposal({"x": 1.0}), until=2e9))
     scene = Follower(ledger).look(1.5e9)
     assert (scene.waiting, scene.answer_by, scene.trial) == ((1,), 2e9, None)
 
@@ -482,7 +483,8 @@ def test_a_campaign_only_waits_where_nothing_else_of_it_goes_on(tmp_path: Path) 
     ledger = campaign(tmp_path)
     propose(ledger, 0)
     decide(ledger, 3.0)
-    approval.park(propose(ledger, 1), approval.Parked(1, Proposal({"x": 1.0}), until=2e9))
+    propose(ledger, 1)
+    approval.park(ledger, approval.Parked(1, Proposal({"x": 1.0}), until=2e9))
     seen = Follower(ledger).look(1.5e9)
     assert (seen.unapproved, seen.waits_for_a_slot) == ((1,), False)
     for number in (2, 3):

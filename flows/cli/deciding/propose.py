@@ -57,14 +57,11 @@ def say(campaign: str, number: int | None, approved: bool, comment: str, as_json
         Refused: it is not pending.
     """
     ledger = Ledger.open(campaign)
-    parked = {one.number: one for one in approval.parked(ledger.trials)}
-    pending = [one.number for one in parked.values() if one.state == "waiting"]
-    number = pending[0] if number is None and len(pending) == 1 else number
-    if number is None or number not in parked:
+    pending = {one.number: one for one in approval.parked(ledger) if one.state == "waiting"}
+    number = next(iter(pending)) if number is None and len(pending) == 1 else number
+    if number is None or number not in pending:
         raise Refused(f"name a pending trial of {campaign}; pending: {', '.join(map(str, pending)) or 'none'}")
-    if not approval.answer(ledger, number, approved, comment, by="terminal"):
-        words = approval.read(ledger.place(number)).words
-        raise Refused(f"trial {number} of {campaign} is not pending any more: {words}")
+    approval.answer(ledger, number, approved, comment, by="terminal")
     word = "approved" if approved else "rejected"
     if as_json:
         terminal.print_json({"campaign": campaign, "trial": number, "answer": word})

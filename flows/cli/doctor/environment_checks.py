@@ -137,16 +137,16 @@ def sandbox(environment: Environment, home: Path) -> Check:
 
 def room(environment: Environment, home: Path) -> Check:
     """The slots for its runs: the GPUs that it needs, or cores."""
-    from tasks.machine.slot_layout import here
+    from tasks.machine.slots import slots_of
     from tasks.recipes.preparing import check_gpus
 
     if environment.trainer == "prime_rl" and environment.gpus < 2:
         fact = f"gpus = {environment.gpus}, and a run of prime-rl needs two: one for vLLM, one that trains"
         return Check("room", "bad", fact, "state gpus = 2 in environment.toml")
     check_gpus(environment, home)
-    slots = here(home, environment)
+    slots = slots_of(environment, home)
     names = [part.name for part in slots.parts]
-    where = "GPUs" if slots.groups else "cores"
+    where = "GPUs" if slots.have_gpus else "cores"
     fact = f"{len(names)} run{'s' * (len(names) != 1)} at a time on {where}: {', '.join(names)}"
     return Check("room", "ok", fact, details={"slots": names})
 

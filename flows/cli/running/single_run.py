@@ -129,7 +129,7 @@ def stage(
         Refused: this machine does not offer that sandbox, an edited program would run without any, a GPU does not
             answer, or the recipe fails.
     """
-    from tasks.machine.slot_layout import here
+    from tasks.machine.slots import slots_of
     from tasks.sandbox.confinement import outside
     from tasks.sandbox.isolation import Isolation, check_given, choose
     from tasks.train import UNSANDBOXED
@@ -138,7 +138,7 @@ def stage(
     check_given(chosen.level, home(), outside(environment))
     if edited and not chosen.may_run("an edit"):
         raise Refused(UNSANDBOXED)
-    slots = here(home(), environment)
+    slots = slots_of(environment, home())
     if environment.prepare:
         check_gpus(environment, home())
         with interrupt.deferred():
