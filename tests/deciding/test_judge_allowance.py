@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from environments.effort import ELSEWHERE_TIMES, OWN_ANSWER_TIMES, SPARE_SECONDS, Allowance, Effort
 from pydantic import TypeAdapter
 
-from environments.effort import ELSEWHERE_TIMES, OWN_ANSWER_TIMES, SPARE_SECONDS, Allowance, Effort
 from environments.score import Score
 from tasks.deciding.judge_allowance import allowance
 from tasks.trial import Proposal, Rerun, Run, Trial, Verdict

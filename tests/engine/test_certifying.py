@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 import tomlkit
+from environments.effort import Effort
 
 import environments
-from environments.effort import Effort
 from environments.plugins import Refused
 from environments.score import Score
 from flows import campaign as campaign_flow

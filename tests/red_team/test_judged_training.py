@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
 from environments.effort import Allowance, Effort
+
 from environments.score import Score
 from environments.space import Value
 from tasks.evaluate import judge_run

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from environments.effort import Allowance
 
 import environments
 from environments import Environment
-from environments.effort import Allowance
 from environments.score import Score
 from tasks.decide import NeedsControl, weigh
 from tasks.deciding.judge_allowance import allowance

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from environments import Environment
 from environments.effort import Allowance
+
+from environments import Environment
 from environments.score import Score
 from tasks.bench import Bench, RunPlan
 from tasks.control import Reference, controls_of
