@@ -1,6 +1,6 @@
 """The red team learns CartPole while it is judged, in the time that an honest program may be waited for.
 
-Each program trains as the bundled one does, too slowly to get far, and plays what it learns at every start instead. The
+The program trains as the bundled one does, too slowly to get far, and plays what it learns at every start instead. The
 canary: it would be kept. The control without training is as good, since it learns at its start too. One that first looks
 whether its checkpoint has trained is *not* contained (docs/trust.md).
 """
@@ -28,7 +28,7 @@ from tasks.trial import Proposal, Run, Trial, Verdict
 from tests.support.controls import controlled
 from tests.support.toy import SANDBOX
 
-IMPORTS = "import json\nimport random\n"
+IMPORTS = "import random\n"
 ACT = """def act(out: Path, moves: Moves) -> None:
     torch.set_num_threads(1)
     agent = load(out / "policy.pt")
@@ -39,26 +39,6 @@ ACT = """def act(out: Path, moves: Moves) -> None:
     for observations in moves:
         with torch.no_grad():
             moves.answer(agent.playable(agent.choose(agent.read(torch.from_numpy(flat(observations))), mode)))
-"""
-PPO = """class Silent:
-    due = False
-
-    def __init__(self, budget):
-        self.budget = budget
-
-    def report(self, *_):
-        pass
-
-
-PARAMS = Params(learning_rate=2.5e-3, num_envs=8, num_steps=64, epochs=10)
-
-
-def improve(agent):
-    with Workers(1, partial(player, json.loads(Path("config.json").read_text()), PARAMS, agent)) as workers:
-        optimizer = torch.optim.Adam(agent.parameters(), lr=PARAMS.learning_rate, eps=1e-5, fused=True)
-        learn(workers, agent, optimizer, PARAMS, Silent(Budget(1e9, 60000)))
-
-
 """
 SEARCH = """def after(seen, push):
     x, v, angle, spin = seen
@@ -160,11 +140,8 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Night:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("number", "learner"), [(1, PPO), (2, SEARCH)], ids=["PPO", "a search"])
-def test_red_team_nothing_is_gained_by_learning_cartpole_at_every_start(
-    night: Night, number: int, learner: str
-) -> None:
-    verdict = night.verdict(number, night.edited("learns under judgement", learner, ACT))
+def test_red_team_nothing_is_gained_by_learning_cartpole_at_every_start(night: Night) -> None:
+    verdict = night.verdict(1, night.edited("learns under judgement", SEARCH, ACT))
     assert verdict.kind == "discard" and verdict.reason.startswith("not learned"), verdict
 
 
