@@ -1,7 +1,6 @@
 """The time for which a judge waits for a program in a campaign, by what the baseline needed.
 
-A program could train on while it is judged, where nothing counts its steps. Its score would then not tell what its
-training is worth, nor be to be had from its checkpoint.
+A program could train on while it is judged, where nothing counts its steps or its time.
 """
 
 from __future__ import annotations
