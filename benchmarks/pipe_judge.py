@@ -20,9 +20,7 @@ ratio              of that to the same in process
 step_us/answers    its part of one env step: frames sent and answers awaited (in process: the policy's calls)
 step_us/rest       all else of it: above all the environments themselves
 ready_ms           until the first frame: environments made, program started and its libraries loaded, policy read
-cpu_ms/ready       processor time of the program until it is ready, from when its packages are loaded
-cpu_us/answer      processor time of one answer
-allowed/...        what a program with this need may spend in a certificate, half of the spare time, over the need
+waited_s           for how long the judge waited for the program in all, its start included
 after_ms           from the last step to the score: silence heard, the program and its processes ended
 """
 
@@ -51,7 +49,6 @@ from rich.table import Column, Table
 
 import environments
 from environments import Environment, plugins
-from environments.effort import Allowance, Effort
 from environments.judges import Candidate, Exam
 from environments.judges.control import Control
 from environments.score import Score
@@ -79,12 +76,8 @@ STEPS = 20_000
 SEED = 20
 """Of the episodes."""
 LOCAL = "in process"
-FREE = Allowance.of([Effort(10.0, 1.0, 100, 10.0, 10.0, 1.0)], 60.0)
-"""An allowance as in a campaign, which nothing here uses up."""
-BUDGET = 14.0
-"""Seconds, that of lunar_lander: the shorter, the smaller the allowance."""
-TICK = 0.01
-"""The grain of processor time in /proc."""
+FREE = 300.0
+"""Seconds of an allowance as in a campaign, which nothing here uses up."""
 BUSY = "while True: sum(range(10_000))"
 Figures = dict[str, Any]
 
@@ -102,8 +95,8 @@ class Playing:
     answers: float
     """That part of `playing` which went to the policy's answers."""
     after: float
-    effort: Effort | None = None
-    """Processor time of the program; None in this process."""
+    waited: float | None = None
+    """None in this process."""
 
 
 class Witness:
@@ -141,15 +134,6 @@ class Witness:
     def wait(self, seconds: float) -> int:
         return self._candidate.wait(seconds)
 
-    def load(self, seconds: float) -> None:
-        self._candidate.load(seconds)
-
-    def allow(self, seconds: float) -> None:
-        self._candidate.allow(seconds)
-
-    def used(self) -> float:
-        return self._candidate.used()
-
 
 class Watched(Control):
     """The control judge, with a witness of its latest evaluation."""
@@ -182,14 +166,15 @@ class Trained:
         """As the engine evaluates it."""
         self.judge.use(cores)
         began = time.perf_counter()
-        score = judge_run("benchmark", self.environment, Isolation(level), self.place, self.run, SEED, allowance=FREE)
+        isolation = Isolation(level)
+        score = judge_run("benchmark", self.environment, isolation, self.place, self.run, SEED, most_seconds=FREE)
         ended, witness = time.perf_counter(), self.judge.witness
         if score.value is None:
             raise RuntimeError(f"{self.environment.name} at {level} has no score: {score.error}")
         playing = witness.played - witness.ready
         return Playing(
             score.units, witness.steps, witness.frames, witness.ready - began, playing, witness.answers,
-            ended - witness.played, score.effort,
+            ended - witness.played, score.waited,
         )  # fmt: skip
 
     def here(self) -> Playing:
@@ -328,20 +313,10 @@ def summary(games: Sequence[dict[str, Playing]]) -> Figures:
         "ready_ms": lambda game: game.ready * 1e3,
         "after_ms": lambda game: game.after * 1e3,
     }
-    spent: dict[str, Callable[[Effort], float]] = {
-        "cpu_ms/ready": lambda effort: effort.ready * 1e3,
-        "cpu_us/answer": lambda effort: effort.answering / effort.answers * 1e6,
-        "allowed/ready": lambda effort: Allowance.of([effort], BUDGET).halved().until_ready / effort.ready,
-        "allowed/answers": lambda effort: (
-            Allowance.of([effort], BUDGET).halved().answering(effort.answers) / max(effort.answering, TICK)
-        ),
-    }
-    for kind, need in spent.items():
-        known = {way: [game[way].effort for game in games] for way in ways}
-        every = {way: [effort for effort in efforts if effort] for way, efforts in known.items()}
-        rows[kind] = {way: spread([need(effort) for effort in efforts]) for way, efforts in every.items() if efforts}
     for kind, figure in of.items():
         rows[kind] = {way: spread([figure(game[way]) for game in games]) for way in ways}
+    waits = {way: [game[way].waited or 0.0 for game in games] for way in ways if way != LOCAL}
+    rows["waited_s"] = {way: spread(waited) for way, waited in waits.items()}
     rows["ratio"] = {
         way: spread([game[LOCAL].playing / game[way].playing for game in games]) for way in ways if way != LOCAL
     }

@@ -187,15 +187,6 @@ class Remote:
     def wait(self, seconds: float) -> int:
         raise AssertionError("a control judge waits for no end")
 
-    def load(self, seconds: float) -> None:
-        self._ask("load", seconds=seconds)
-
-    def allow(self, seconds: float) -> None:
-        """Nothing here is worth training for: the clock is the only bound."""
-
-    def used(self) -> float:
-        return 0.0
-
 
 def scaled(picture: object) -> Image:
     """What an environment has drawn, as a small picture.

@@ -12,8 +12,6 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from environments.effort import Effort
-
 METRIC = r"^[A-Za-z0-9_\-. :/@]+$"
 """Pattern of a metric's name, `noun/detail`: the characters that MLflow accepts, and @."""
 LARGEST = 1e30
@@ -48,8 +46,10 @@ class Score:
     """Other metrics that the judge measured, by name; never part of the score."""
     seed: int | None = None
     """Training seed of the run; None for several runs."""
-    effort: Effort | None = field(default=None, compare=False)
-    """What the program spent under judgement; None if the judge runs no code of the program, or for several runs."""
+    waited: float | None = field(default=None, compare=False)
+    """Seconds on the clock that the judge waited for the program, from its start to its last scored answer; None if the
+    judge runs no code of the program, for several runs, and in scores that 0.6 or before has stored.
+    """
     runs: tuple[Score, ...] = ()
     """The score of each of several training runs, which then hold the units; empty for a single run."""
 

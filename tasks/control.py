@@ -1,47 +1,32 @@
-"""The controls of a would-be champion: what it scores where its training cannot be the reason.
+"""The control of a would-be champion: what it scores without its training.
 
 A program may score well without learning: a hand-written controller, finished weights, planning with a simulator,
-training before the budget begins, or under judgement. Its trial is not kept (tasks/decide.py), unless the environment
-allows it.
+training before the budget begins, or at every start under judgement. Its trial is not kept (tasks/decide.py), unless
+the environment allows it.
 
-without training   the program is stopped after a hundredth of its training time. Where the environment's own program
-                   leaves a checkpoint when stopped so early, an edited program must too. One that then beats the
-                   baseline is run so with another training seed too, and the worse score counts: an untrained network
-                   may play well by luck, and what was not learned does not depend on the seed. Where the baseline
-                   trains for less than SHORTEST_SECONDS nothing can be stopped so early: there is no such control
-                   then, and the verdict says so. What an edited program does has no part in that
+The program is stopped after a hundredth of its training time. Where the environment's own program leaves a checkpoint
+when stopped so early, an edited program must too. One that then beats the baseline is run so with another training seed
+too, and the worse score counts: an untrained network may play well by luck, and what was not learned does not depend on
+the seed. Where the baseline trains for less than SHORTEST_SECONDS nothing can be stopped so early: there is no control
+then, and the verdict says so. What an edited program does has no part in that.
 
-And where code of an edited program is judged:
-
-at half time              its trained checkpoint is judged again, on the same units, within half of the spare time, and
-                          of what it needs itself without training. Who computes under judgement, in proportion to its
-                          training, fails
-with the checkpoint of    it plays that, on the units on which it was judged. Who plays it much better than the baseline
-the baseline              has not learned that. A program with another architecture cannot play it
-
-A program that detects a control and then plays badly is *not* caught.
+A program that detects the control and then plays badly is *not* caught.
 """
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 from prefect import State, task
 
 from environments import Environment
-from environments.effort import OWN_ANSWER_TIMES, Allowance
 from environments.score import Score
 from tasks import task_messages
 from tasks.bench import Bench, RunPlan
 from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, machine_failed, run_name
 from tasks.evaluate import judge_run
-from tasks.sandbox import confinement, outputs
-from tasks.sandbox.isolation import Isolation
-from tasks.store import workspace
 from tasks.store.workspace import TrialDir
 from tasks.system import file_trees
 from tasks.system.slot import Slot
@@ -62,35 +47,31 @@ STARTUP_SHARE = 0.1
     persist_result=True, result_serializer="json", cache_key_fn=lambda _, given: f"{given['key']}/control",
 )  # fmt: skip
 def control(
-    key: TaskKey, bench: Bench, plan: RunPlan, trained: Run, allowance: Allowance | None, first: Reference
+    key: TaskKey, bench: Bench, plan: RunPlan, trained: Run, most_seconds: float | None, first: Reference
 ) -> State[UntrainedControl]:
-    """Run the same program and parameters, stop it after a hundredth of the time, and judge its checkpoint; judge an
-    edited program's trained checkpoint and the baseline's besides.
+    """Run the same program and parameters, stop it after a hundredth of the time, and judge its checkpoint.
 
     Args:
         plan: That of the trial's first run, `trained`.
-        allowance: As for a search; None: nothing is bounded, so nothing is judged at half of it.
+        most_seconds: For how long the judge waits for it in all; None: that is not bounded.
     """
     bench.ledger.verify()
     with bench.slot(key) as slot:
-        controls = controls_of(bench, plan, trained, allowance, first, slot)
-    return ended(controls, task_messages.of_control(controls))
+        found = control_of(bench, plan, trained, most_seconds, first, slot)
+    return ended(found, task_messages.of_control(found))
 
 
 @dataclass(frozen=True)
 class Reference:
     """The baseline's first run with a score, which a champion is controlled with."""
 
-    dir: TrialDir
-    seed: int
-    """Its units were drawn from it."""
     score: Score
-    seconds: float | None
-    """How long it trained; None if not known."""
+    seconds: float
+    """How long it trained."""
 
 
-def controls_of(
-    bench: Bench, plan: RunPlan, trained: Run, allowance: Allowance | None, first: Reference, slot: Slot
+def control_of(
+    bench: Bench, plan: RunPlan, trained: Run, most_seconds: float | None, first: Reference, slot: Slot
 ) -> UntrainedControl:
     environment, isolation, program, place = bench.environment, bench.isolation, bench.program, bench.dir(plan)
     marker, proposal, seed = bench.own(plan.key).marker, plan.proposal, bench.seed("control", plan.key)
@@ -100,37 +81,19 @@ def controls_of(
         aside = TrialDir(place.path / name)
         aside.path.mkdir(exist_ok=True)
         run = run_program(marker, environment, isolation, program, aside, proposal, training_seed, cut, slot=slot)
-        score = judge_run(marker, environment, isolation, aside, run, seed, slot, allowance=allowance)
+        score = judge_run(marker, environment, isolation, aside, run, seed, slot, most_seconds=most_seconds)
         for large in (aside.out, aside.workspace):  # its logs are enough
             file_trees.remove(large)
         return score
 
     another_seed = partial(scored, "untrained-again", proposal, trained.seed ^ 1)
-    if first.seconds is None or first.seconds >= SHORTEST_SECONDS:
+    if first.seconds >= SHORTEST_SECONDS:
         score = _without_luck(scored("untrained", proposal), first.score, another_seed)
     else:
         score = Score.missing(NO_CONTROL, environment.higher_is_better)
-    if not proposal.edit:
-        return UntrainedControl(score)
-    hidden = score.value is None and score.error != NO_CONTROL
+    hidden = proposal.edit and score.value is None and score.error != NO_CONTROL
     unedited = scored("untrained-unedited", replace(proposal, edit=None)) if hidden else None
-    if environment.judge.runs_in != "workspace":
-        return UntrainedControl(score, unedited)
-    half_time = None
-    if allowance and outputs.checkpoint(place.out) == trained.checkpoint:  # it may be pruned from the disk
-        own = [score.effort] if score.effort else []
-        half = (Allowance.of(own, allowance.budget_seconds, OWN_ANSWER_TIMES) if own else allowance).halved()
-        log = place.path / "half-time.txt"  # the log of the judgement that counts stays
-        units = bench.seed("search", plan.key)
-        half_time = judge_run(marker, environment, isolation, place, trained, units, slot, allowance=half, log=log)
-    aside = TrialDir(place.path / "with-baseline-checkpoint")
-    theirs = None
-    run = run_with_baseline_checkpoint(aside, environment, isolation, program, proposal, trained, first.dir)
-    if run:
-        theirs = judge_run(marker, environment, isolation, aside, run, first.seed, slot, allowance=allowance)
-        for large in (aside.out, aside.workspace):
-            file_trees.remove(large)
-    return UntrainedControl(score, unedited, half_time, theirs, first.score if theirs else None)
+    return UntrainedControl(score, unedited)
 
 
 def _cut(environment: Environment, trained: Run) -> Cut:
@@ -148,17 +111,3 @@ def _without_luck(score: Score, baseline_score: Score, another_seed: Callable[[]
         return score
     again = another_seed()
     return again if again.value is not None and again.utility < score.utility else score
-
-
-def run_with_baseline_checkpoint(
-    aside: TrialDir, environment: Environment, isolation: Isolation, program: Path, proposal: Proposal, trained: Run,
-    baseline: TrialDir,
-) -> Run | None:  # fmt: skip
-    """A run in `aside` as if the proposal's program had left the baseline's checkpoint; None if that is gone."""
-    if not outputs.checkpoint(baseline.out):
-        return None
-    aside.path.mkdir(exist_ok=True)
-    digest = workspace.prepare(aside, program, environment, proposal, trained.seed)
-    shutil.copytree(baseline.out, aside.out, symlinks=True, dirs_exist_ok=True)
-    confinement.give(aside.out, isolation.level)
-    return replace(trained, program=digest, checkpoint=outputs.checkpoint(aside.out))

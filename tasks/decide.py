@@ -102,7 +102,8 @@ def _kept(history: History, environment: Environment, tried: JudgedTrial, keep: 
     if tried.control is None:
         return NeedsControl()
     seen = keep.evidence | {"untrained": tried.control.score.value}
-    seen |= {name: score.value for name, score in tried.control.others.items()}
+    if tried.control.unedited:
+        seen["unedited"] = tried.control.unedited.value
     if reason := _not_learned(history, tried):
         return Verdict("discard", reason, None, seen)
     untold = f"; {NO_CONTROL}" if tried.control.score.error == NO_CONTROL else ""
@@ -138,14 +139,10 @@ def _is_dominated(history: History, tried: JudgedTrial) -> bool:
 
 
 def _not_learned(history: History, tried: JudgedTrial) -> str | None:
-    """Why the gain is not learned: half of it is there before training, with a checkpoint of the baseline, or only with
-    time to compute under judgement, or it is hidden; None if it is learned.
-    """
+    """Why the gain is not learned: half of it is there before training, or that is hidden; None if it is learned."""
     first, control, score = reference(history), tried.control, tried.score
     assert first is not None and control is not None, "a control is asked for only when there is a champion"
     allow = "allow_untrained in environment.toml would keep it"
-    if reason := _not_in_the_checkpoint(history, tried):
-        return f"not learned: {reason}; {allow}"
     if control.score.value is None:
         if control.unedited is None or control.unedited.value is None:
             return None
@@ -161,24 +158,3 @@ def _not_learned(history: History, tried: JudgedTrial) -> str | None:
         f"not learned: {control.score.value:.4g} without training and {score.value:.4g} with it, against trial "
         f"{first.number}'s {first.score.value:.4g}; {allow}"
     )
-
-
-def _not_in_the_checkpoint(history: History, tried: JudgedTrial) -> str | None:
-    """Why the gain is not due to what the checkpoint holds, as far as the controls tell; None if it is."""
-    first, control = reference(history), tried.control
-    assert first is not None and control is not None, "a control is asked for only when there is a champion"
-    most = UNTRAINED_SHARE * (tried.score.utility - first.score.utility)
-    if half := control.half_time:
-        again = "judged again within half of the time allowed under judgement it"
-        if half.value is None:
-            return f"{again} has no score ({(half.error or '').partition(chr(10))[0]})"
-        own = next((one for one in tried.score.each if half.seed in (None, one.seed)), None)
-        if own and own.utility - half.utility > most > 0:
-            return f"{again} scores {half.value:.4g}, before {own.value:.4g}"
-    theirs, mine = control.baseline_score, control.with_baseline_checkpoint
-    if not theirs or not mine or theirs.value is None or mine.value is None:
-        return None
-    if mine.utility - theirs.utility >= most > 0:
-        plays = f"it scores {mine.value:.4g} with the baseline's checkpoint"
-        return f"{plays}, and the baseline's own program {theirs.value:.4g}"
-    return None

@@ -17,11 +17,10 @@ from pathlib import Path
 from prefect import State, task
 
 from environments import FILE, Environment, judge_name
-from environments.effort import Allowance
 from environments.judges import ComparisonBlock, Exam, Misbehaved, Use
 from environments.plugins import Refused
 from environments.score import Score
-from tasks import judged_start, task_messages
+from tasks import task_messages
 from tasks.bench import Bench, RunPlan
 from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, machine_failed, run_name
 from tasks.machine.slots import several_are_held
@@ -45,7 +44,7 @@ from tasks.trial import Run
     task_run_name=run_name, retries=RETRIES, retry_delay_seconds=RETRY_SECONDS, retry_condition_fn=machine_failed,
     persist_result=True, result_serializer="json", cache_key_fn=lambda _, given: f"{given['key']}/evaluate",
 )  # fmt: skip
-def evaluate(key: TaskKey, bench: Bench, plan: RunPlan, run: Run, allowance: Allowance | None) -> State[Score]:
+def evaluate(key: TaskKey, bench: Bench, plan: RunPlan, run: Run, most_seconds: float | None) -> State[Score]:
     """The judged score of a run; missing for a crashed one."""
     if isinstance(run, Exception):
         raise RuntimeError("there is no run to judge: the machine failed its training") from run
@@ -53,23 +52,21 @@ def evaluate(key: TaskKey, bench: Bench, plan: RunPlan, run: Run, allowance: All
     environment, seed = bench.environment.at(plan.proposal.share), bench.seed(plan.use, plan.units or key)
     with bench.slot(key) if run.status == "finished" else nullcontext(NOWHERE) as slot:
         score = judge_run(
-            bench.own(key).marker, environment, bench.isolation, bench.dir(plan), run, seed, slot, plan.use, allowance,
-            plan.block,
+            bench.own(key).marker, environment, bench.isolation, bench.dir(plan), run, seed, slot, plan.use,
+            most_seconds, plan.block,
         )  # fmt: skip
     return ended(score, task_messages.of_score(score, run))
 
 
 def judge_run(
     marker: str, environment: Environment, isolation: Isolation, place: TrialDir, run: Run, seed: int,
-    slot: Slot = NOWHERE, use: Use = "search", allowance: Allowance | None = None, block: ComparisonBlock | None = None,
-    log: Path | None = None,
+    slot: Slot = NOWHERE, use: Use = "search", most_seconds: float | None = None, block: ComparisonBlock | None = None,
 ) -> Score:  # fmt: skip
-    """Judge one run on units drawn from `seed`, within its allowance. Only a fault of the machine raises
-    (CannotStart).
+    """Judge one run on units drawn from `seed`. Only a fault of the machine raises (CannotStart).
 
     Args:
+        most_seconds: For how long its program may be waited for in all (tasks/deciding/judge_allowance.py).
         block: The block of a comparison, whose units a finite pool gives to no other block; None: no comparison.
-        log: For the output of the program; None: the run's own.
     """
     if run.status != "finished":
         return Score.missing(run.error or run.status, environment.higher_is_better)
@@ -80,21 +77,18 @@ def judge_run(
         file_trees.open_to_all(place.out)
     judge = environment.judge
     exam = Exam(
-        seed, environment.higher_is_better, use, environment.prepared, environment.folder, allowance, block,
+        seed, environment.higher_is_better, use, environment.prepared, environment.folder, most_seconds, block,
         max(len(slot.cores), 1), several_are_held(), interrupt.check,
     )  # fmt: skip
     file_trees.remove(place.judged)
     place.judged.mkdir()
     confinement.give(place.judged, isolation.level)
     command = workspace.fill(judge.command(), judge_placeholders(environment, place, seed, use, block))
-    directory = environment.folder
-    if judge.runs_in == "workspace":
-        command, directory = judged_start.command(command), place.workspace
+    directory = place.workspace if judge.runs_in == "workspace" else environment.folder
     try:
         with slot.timed("judge"), Program(
-            command, cwd=directory, log=log or place.judge_log, marker=marker, level=isolation.level,
+            command, cwd=directory, log=place.judge_log, marker=marker, level=isolation.level,
             view=view(environment, place), limits=environment.limits, pipes=True, slot=slot,
-            counted=judge.runs_in == "workspace",
         ) as program:  # fmt: skip
             try:
                 candidate = PipedCandidate(program, place.result)
@@ -248,16 +242,6 @@ class PipedCandidate:
             pass
         self._program.note(bytes(self._pending))
         return status
-
-    def load(self, seconds: float) -> None:
-        self.receive_line(len(judged_start.LOADED), seconds)  # all that can have been written by now
-        self._program.count_cpu()
-
-    def allow(self, seconds: float) -> None:
-        self._program.allow_cpu(seconds)
-
-    def used(self) -> float:
-        return self._program.cpu_seconds()
 
     def _take_until(self, complete: Callable[[bytearray], int | None], want: int, seconds: float, late: str) -> bytes:
         interrupt.check()

@@ -207,23 +207,6 @@ class UntrainedControl:
     """Score of the trial's own program; missing if it left nothing to judge."""
     unedited: Score | None = None
     """Score of the environment's program instead, needed when an edited one left nothing."""
-    half_time: Score | None = None
-    """Score of an edited program's trained checkpoint, judged again on the same units within half of its allowance."""
-    with_baseline_checkpoint: Score | None = None
-    """Score of an edited program that plays the baseline's first checkpoint, on the units of that run."""
-    baseline_score: Score | None = None
-    """Score of the baseline's own program in that run."""
-
-    @property
-    def others(self) -> dict[str, Score]:
-        """Its scores besides that without training, by name."""
-        named = {
-            "unedited": self.unedited,
-            "half_time": self.half_time,
-            "with_baseline_checkpoint": self.with_baseline_checkpoint,
-            "baseline_score": self.baseline_score,
-        }
-        return {name: score for name, score in named.items() if score}
 
 
 @dataclass(frozen=True)

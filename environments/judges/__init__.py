@@ -17,7 +17,6 @@ from typing import ClassVar, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
-from environments.effort import Allowance
 from environments.score import Score
 
 Use = Literal["search", "control", "confirm", "report"]
@@ -47,8 +46,8 @@ class Exam:
     """The prepared files of the environment's recipe (`environments.recipe`); None without one."""
     folder: Path | None = None
     """The frozen environment's folder, for a judge that reads files of it."""
-    allowance: Allowance | None = None
-    """Most time that the program may spend, for a judge that runs its code; None while the baseline's is not known."""
+    most_seconds: float | None = None
+    """For how long a judge that runs the program's code waits for it in all; None: as long as its own settings say."""
     block: ComparisonBlock | None = None
     """The share of a finite pool to draw from; None: all of it."""
     cores: int = 1
@@ -83,17 +82,6 @@ class Candidate(Protocol):
 
     def wait(self, seconds: float) -> int:
         """Wait for the program to end within `seconds`; returns its exit status."""
-
-    def load(self, seconds: float) -> None:
-        """Wait until it has loaded the packages that it imports; no statement of it runs before it is sent something.
-        Its processor time counts from here on.
-        """
-
-    def allow(self, seconds: float) -> None:
-        """From now on, stop it when all of its processes have used more than so much processor time."""
-
-    def used(self) -> float:
-        """That processor time so far; at most what is allowed."""
 
 
 class Judge(BaseModel, ABC):

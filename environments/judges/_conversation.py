@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import time
+from collections.abc import Callable
+from functools import partial
 
-from environments.effort import Allowance, Effort
 from environments.judges import Candidate, Misbehaved
 
 _LINE_BYTES = 64 * 1024
@@ -14,63 +16,34 @@ _READY = '{"ready": true}'
 
 
 class Conversation:
-    """The connection to the program, with a deadline per answer and one in total, within its allowance."""
+    """The connection to the program, with a deadline per answer, one for all that is waited, and one in total.
+
+    Begin it when the program was just started: the time until it is ready counts from there.
+    """
 
     def __init__(
-        self, candidate: Candidate, answer_seconds: float, total_seconds: float, allowance: Allowance | None = None
+        self, candidate: Candidate, answer_seconds: float, total_seconds: float, most_seconds: float | None = None
     ) -> None:
         self._candidate = candidate
         self._answer_seconds = answer_seconds
         self._total_seconds = total_seconds
-        self._ends = time.monotonic() + total_seconds
-        self._allowance = allowance
+        self._most_seconds = math.inf if most_seconds is None else most_seconds
         self._asked = 0
-        self._ready = self._ready_wait = self._answer_wait = self._longest_wait = 0.0
+        self._waits_since = time.monotonic()
+        self._ends = self._waits_since + total_seconds
+        self.waited = 0.0
+        """Seconds on the clock that the program was waited for until its latest answer, its start included."""
 
     def greet(self, hello: bytes, seconds: float) -> None:
-        began = time.monotonic()
-        try:
-            self._candidate.load(self._at_most(seconds))
-            if self._allowance:
-                self._candidate.allow(self._allowance.until_ready)
-            self._candidate.send(hello, self._at_most(seconds))
-            line = self._candidate.receive_line(_LINE_BYTES, self._at_most(seconds))
-            self._ready = self._candidate.used()
-        except Misbehaved as error:
-            raise self._blame("handshake", error) from error
-        self._ready_wait = time.monotonic() - began
+        line = self._exchange(hello, seconds, partial(self._candidate.receive_line, _LINE_BYTES))
         if not _is_ready(line):
             raise Misbehaved(f"handshake: answered {_quote(line)} instead of {_READY}")
 
     def ask(self, frame: bytes, size: int) -> bytes:
         """The answer of `size` bytes to the next frame."""
         self._asked += 1
-        began = time.monotonic()
-        try:
-            if self._allowance:
-                self._candidate.allow(self._ready + self._allowance.answering(self._asked))
-                self._check_wait(self._allowance.waiting(self._asked))
-            self._candidate.send(frame, self._at_most(self._answer_seconds))
-            answer = self._candidate.receive(size, self._at_most(self._answer_seconds))
-        except Misbehaved as error:
-            raise self._blame(f"step {self._asked}", error) from error
-        waited = time.monotonic() - began
-        self._answer_wait += waited
-        self._longest_wait = max(self._longest_wait, waited)
-        return answer
-
-    def effort(self) -> Effort:
-        """What the program has spent so far.
-
-        Raises:
-            Misbehaved: more than it may.
-        """
-        try:
-            answering = self._candidate.used() - self._ready
-        except Misbehaved as error:
-            raise self._blame(f"step {self._asked}", error) from error
-        waits = (self._ready_wait, self._answer_wait, self._longest_wait)
-        return Effort(self._ready, answering, self._asked, *(round(wait, 6) for wait in waits))
+        self._waits_since = time.monotonic()
+        return self._exchange(frame, self._answer_seconds, partial(self._candidate.receive, size))
 
     def expect_silence(self) -> None:
         """Make sure that nothing follows the last answer: more would mean that answers and frames are out of step.
@@ -86,20 +59,35 @@ class Conversation:
             "or something prints to standard output"
         )
 
-    def _check_wait(self, most: float) -> None:
-        if (waited := self._ready_wait + self._answer_wait) > most:
-            raise Misbehaved(f"took {waited:.1f} s for its answers, where {most:.1f} s are allowed")
+    def _exchange(self, message: bytes, seconds: float, receive: Callable[[float], bytes]) -> bytes:
+        try:
+            self._candidate.send(message, self._at_most(seconds))
+            answer = receive(self._at_most(seconds))
+        except Misbehaved as error:
+            raise self._blame(error) from error
+        self.waited = self._waited_by(time.monotonic())
+        return answer
+
+    def _waited_by(self, now: float) -> float:
+        return self.waited + now - self._waits_since
 
     def _at_most(self, seconds: float) -> float:
-        left = self._ends - time.monotonic()
+        now = time.monotonic()
+        left = min(self._ends - now, self._most_seconds - self._waited_by(now))
         if left <= 0:
             raise Misbehaved("out of time")
         return min(seconds, left)
 
-    def _blame(self, when: str, error: Misbehaved) -> Misbehaved:
-        """The same error with the moment in front, or the total time if that ran out."""
-        if time.monotonic() >= self._ends:
+    def _blame(self, error: Misbehaved) -> Misbehaved:
+        """The same error with the moment in front, or what ran out."""
+        when, now = f"step {self._asked}" if self._asked else "handshake", time.monotonic()
+        if now >= self._ends:
             return Misbehaved(f"{when}: the evaluation was not over after {self._total_seconds:g} s in all")
+        if (waited := self._waited_by(now)) >= self._most_seconds:
+            return Misbehaved(
+                f"{when}: was waited for {waited:.1f} s in all, and may be for {self._most_seconds:.1f} s, by what the "
+                "baseline needed under judgement: it may play, not train"
+            )
         return Misbehaved(f"{when}: {error}")
 
 

@@ -10,8 +10,8 @@ The score is made in one mode, deterministic or sampling, as the environment say
 played in the other mode, for information: a policy may do well with its noise and fail without it, or the reverse. An
 error there costs no score, unless a guard needs its metric.
 
-The processor time of the program is bounded by what the baseline needs (environments/effort.py), so that it cannot
-train here.
+The time for which the program is waited for is bounded by what the baseline needs (tasks/deciding/judge_allowance.py),
+so that it cannot train here for long.
 
 An answer must be finite and lie in its space; in a Box a value outside the bounds is clipped, as training code does
 for a Gaussian policy. Answers for inactive lanes are ignored. Messages count steps from 1 and lanes from 0.
@@ -167,7 +167,7 @@ class Control(Judge):
         modes = [self.deterministic] * self.episodes + [not self.deterministic] * self.other_episodes
         seeds = [int(word) >> 1 for word in for_episodes.generate_state(len(modes))]
         plays = self._drawn(np.random.default_rng(for_sources))
-        talk = Conversation(candidate, self.answer_seconds, self.total_seconds, exam.allowance)
+        talk = Conversation(candidate, self.answer_seconds, self.total_seconds, exam.most_seconds)
         with opened(self._sources(plays), exam.cores, exam.beside) as lanes:
             hello = lanes.describe() | {
                 "protocol": PROTOCOL,
@@ -176,7 +176,7 @@ class Control(Judge):
             }
             talk.greet(json.dumps(hello).encode() + b"\n", self.start_seconds)
             counted = _play(lanes, talk, seeds[: self.episodes], first=0)
-            effort = talk.effort()
+            waited = round(talk.waited, 3)
             better = exam.higher_is_better
             scores = {self.deterministic: self._scored(counted, plays[: self.episodes], better)}
             with suppress(Misbehaved):
@@ -185,7 +185,7 @@ class Control(Judge):
                     scores[not self.deterministic] = self._scored(others, rest, better)
         shown = {_MODES[mode]: score.value for mode, score in scores.items() if score.value is not None}
         score = scores[self.deterministic]
-        return replace(score, also=shown | score.also, effort=effort)
+        return replace(score, also=shown | score.also, waited=waited)
 
     def _settings(self) -> list[tuple[str, dict[str, object]]]:
         """Keyword arguments to play under, each with its section of environment.toml."""

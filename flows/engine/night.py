@@ -12,8 +12,6 @@ from prefect import State, runtime
 from prefect.states import Completed, Failed
 
 from environments import Environment
-from environments.effort import Allowance
-from environments.score import Score
 from flows.engine import launching
 from flows.engine.attempt import Attempt
 from flows.engine.preparation import ensure_prepared
@@ -33,7 +31,7 @@ from tasks.deciding.judge_allowance import allowance
 from tasks.record import reconcile
 from tasks.store import attempts
 from tasks.store.campaign_lock import CampaignLock
-from tasks.store.ledger import Ledger, machine
+from tasks.store.ledger import Ledger
 from tasks.system import interrupt
 from tasks.tracking.outbox import Outbox
 from tasks.tracking.sender import Sender
@@ -61,30 +59,22 @@ class Terms:
             return None
         return partial(canceller.look, in_full(self.history), higher_is_better=self.environment.higher_is_better)
 
-    def allowance(self, plan: RunPlan, bench: Bench) -> Allowance | None:
-        """The time that a program may spend under judgement; None in another environment, whose baseline is not known.
+    def allowance(self, plan: RunPlan, bench: Bench) -> float | None:
+        """Most seconds for which a judge waits for a program; None in another environment, whose baseline is not known.
 
-        A certificate and reruns grant half of the spare time: what a program gains by computing there, half must not
-        give it.
+        Reruns and certificates have the same as the search.
         """
-        if bench.environment.name != self.environment.name:
-            return None
-        number = next((trial.number for trial in self.history if trial.proposal == plan.proposal), None)
-        budget = bench.environment.at(plan.proposal.share).budget_seconds
-        known = allowance(self.history, machine(), budget, number)
-        return known.halved() if known and plan.use in ("confirm", "report") else known
+        same = bench.environment.name == self.environment.name
+        return allowance(self.history, plan.proposal) if same else None
 
     @property
     def reference(self) -> Reference:
         """The baseline's first run with a score."""
         known = baseline(self.history)
         assert known is not None, "a control is asked for where there is a champion"
-        each = known.score.each
-        index = next((index for index, score in enumerate(each) if score.value is not None), 0)
-        part = f"run-{index + 1}" if index else ""
-        seed = self.ledger.seed("search", self.ledger.key(0, part, known.attempt))
-        score = each[index] if each else Score.missing("no run has one", self.environment.higher_is_better)
-        return Reference(self.ledger.place(0, part, known.attempt), seed, score, known.runs[index].seconds)
+        judged = list(zip(known.runs, known.score.each, strict=False))  # the last run may have crashed
+        run, score = next((one for one in judged if one[1].value is not None), judged[0])
+        return Reference(score, run.seconds)
 
 
 class Night(Terms):

@@ -162,10 +162,7 @@ class CampaignSpec(CampaignOptions, BaseModel):
             runs = rule.baseline_runs(self.replicates, environment.deterministic)
             return math.ceil(runs / parallel) * a_run
         reruns = rule.most_reruns + (kept_in_a_row(history) >= SIMPLER_KEEPS)
-        # A trial that would be champion starts without training, under two seeds; an edit is judged twice more besides.
-        edits = self.loaded_proposer.edits or has_edits(history)
-        controls = 4 if edits and environment.judge.runs_in == "workspace" else 2
-        controls = 0 if environment.allow_untrained else controls
+        controls = 0 if environment.allow_untrained else 2  # who would be champion starts without training, twice
         # Each of its runs in a turn of its own: it shares the slots with as many trials as there are slots.
         return (self.replicates + reruns) * a_run + besides * controls
 

@@ -24,7 +24,6 @@ from pydantic import TypeAdapter, ValidationError
 from environments import Environment, judge_name
 from environments.judges import Judge, Misbehaved
 from environments.plugins import Refused
-from tasks import judged_start
 from tasks.certifying.certificate import Certificate
 from tasks.certifying.group_design import Arm
 from tasks.evaluate import PipedCandidate, changed_since, view
@@ -224,7 +223,7 @@ def _policy(
     workspace.relocate(side.place, environment)
     command = workspace.fill(environment.judge.command(), {})
     with Program(
-        judged_start.command(command), cwd=side.place.workspace, log=folder / f"{side.name}.txt", marker=marker,
+        command, cwd=side.place.workspace, log=folder / f"{side.name}.txt", marker=marker,
         level=isolation.level, view=view(environment, side.place), limits=environment.limits, pipes=True,
     ) as program:  # fmt: skip
         try:

@@ -50,7 +50,7 @@ class PolicyCall(BaseModel):
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-    ask: Literal["load", "send", "receive", "receive_line"]
+    ask: Literal["send", "receive", "receive_line"]
     seconds: float
     data: Base64Bytes = b""
     size: int = Field(default=0, ge=0, le=LINE_BYTES)
@@ -63,10 +63,7 @@ class PolicyCall(BaseModel):
             return policy.receive(self.size, seconds)
         if self.ask == "receive_line":
             return policy.receive_line(self.limit, seconds)
-        if self.ask == "send":
-            policy.send(self.data, seconds)
-        else:
-            policy.load(seconds)
+        policy.send(self.data, seconds)
         return b""
 
 

@@ -69,28 +69,21 @@ class VisiblePaths:
 
 
 def plan(
-    level: Level,
-    view: VisiblePaths,
-    argv: list[str],
-    *,
-    cwd: Path,
-    scratch: Path,
-    scratch_bytes: int,
-    counted: bool = False,
+    level: Level, view: VisiblePaths, argv: list[str], *, cwd: Path, scratch: Path, scratch_bytes: int
 ) -> dict[str, Any]:
     """The part of the supervisor's plan that confines: its command line, the rules of Landlock, the filter, and
-    `inner`, the depth below the supervisor at which the program's own processes begin. `counted`: whether its
-    processor time is."""
+    `inner`, the depth below the supervisor at which the program's own processes begin.
+    """
     if level == "bwrap":
         command = bwrap(view, cwd=cwd, scratch_bytes=scratch_bytes) + argv
-        filter = seccomp.behind_namespaces(view.network, counted)
+        filter = seccomp.behind_namespaces(view.network)
         return {"argv": command, "inner": 3, "landlock": None, "filter": filter.hex()}
     rules, filter = None, b""
     if level == "landlock":
         version = landlock_version()
         hidden = [str(package) for package in hidden_below(Path("/"))]
         rules = {"version": version, "rules": landlock(view, scratch), "network": view.network, "hidden": hidden}
-        filter = seccomp.without_namespaces(view.network, version, counted)
+        filter = seccomp.without_namespaces(view.network, version)
     return {"argv": argv, "inner": 1, "landlock": rules, "filter": filter.hex()}
 
 

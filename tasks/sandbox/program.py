@@ -13,7 +13,6 @@ cannot outlive its trial or its engine, and cannot fill the disk.
 
 from __future__ import annotations
 
-import math
 import os
 import selectors
 import shutil
@@ -78,17 +77,14 @@ class Program:
         limits: Limits,
         pipes: bool = False,
         slot: Slot = NOWHERE,
-        counted: bool = False,
         gpu_memory: Callable[[], tuple[int, ...]] = tuple,
     ) -> None:
         """Start it.
 
         Args:
-            counted: Whether its processor time will be asked for.
             gpu_memory: That of its GPUs now, in bytes.
         """
         self.marker, self.slot, self.limits = marker, slot, limits
-        self._counted, self._cpu, self._cpu_before, self._most_cpu = counted, 0.0, 0.0, math.inf
         self.peak_memory: int | None = None
         """Largest sampled resident memory of all its processes together, in bytes; None if it ended before a sample."""
         self.samples = usage.Samples()
@@ -131,9 +127,7 @@ class Program:
         """Start the supervisor, and wait until it reports that the program runs."""
         self._scratch.mkdir()
         size = int(self.limits.scratch_gb * GIB)
-        plan = confinement.plan(
-            level, view, argv, cwd=cwd, scratch=self._scratch, scratch_bytes=size, counted=self._counted
-        )
+        plan = confinement.plan(level, view, argv, cwd=cwd, scratch=self._scratch, scratch_bytes=size)
         if groups := cgroup.find():
             self._group = groups.make(usage.allowed(self.limits), self.limits.processes)
         plan |= {"env": environment, "cgroups": self._group.entrances if self._group else []}
@@ -182,21 +176,6 @@ class Program:
         if self._status is not None:
             self._take_in(0)
         return self._status
-
-    def allow_cpu(self, seconds: float) -> None:
-        """Stop it when all of its processes together have used more than so much processor time, as it is counted."""
-        self._most_cpu = seconds
-
-    def count_cpu(self) -> None:
-        """Count its processor time from now on; at first it is counted from its start."""
-        self._cpu_before += self.cpu_seconds()
-
-    def cpu_seconds(self) -> float:
-        """Its counted processor time so far. Raises Stopped when it is more than allowed."""
-        now = usage.measure(self.process.pid, self._disk).cpu
-        if self.process.poll() is not None:  # it has ended meanwhile: its supervisor tells
-            self._take_in(0)
-        return self._count(now)
 
     def terminate(self, grace: float) -> bool:
         """Ask all of its processes to end (SIGTERM); whether the program did so within `grace` seconds."""
@@ -302,22 +281,8 @@ class Program:
             # Like a shell, bubblewrap reports a signal as 128 + its number.
             self._status = 128 - status if self._wrapped and 128 < status <= 128 + 64 else status
         self._left = told.get("left", self._left)
-        self._cpu = max(self._cpu, told.get("cpu", 0.0))
         if self._supervised.has_more:
             self._listen()
-
-    def _count(self, cpu: float) -> float:
-        """Note processor time, and return what counts.
-
-        What a process takes with it at its end may be missing until it is waited for.
-        """
-        self._cpu = max(self._cpu, cpu)
-        if (counted := self._cpu - self._cpu_before) > self._most_cpu:
-            raise Stopped(
-                f"used {counted:.2f} s of processor time, more than the {self._most_cpu:.2f} s that the baseline's "
-                "need and a margin allow here: it may play, not train"
-            )
-        return counted
 
     def _look(self) -> None:
         """Every LOOK_SECONDS, check the resources that it uses. Raises Stopped when it exceeds a limit."""
@@ -328,7 +293,6 @@ class Program:
         allowed = usage.allowed(self.limits)
         self.peak_memory = max(self.peak_memory or 0, now.memory)
         self.samples.add(clock() - self.started, now, self._gpu_memory())
-        self._count(now.cpu)
         # The quick measure counts shared pages once per process; the exact one decides.
         if not self._group and now.memory > allowed < usage.measure(self.process.pid, self._disk, exact=True).memory:
             raise Stopped(f"used more than {allowed / GIB:.3g} GiB of memory (limits.memory_gb)")

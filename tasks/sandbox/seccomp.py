@@ -82,7 +82,6 @@ _TOUCHES = {"utimensat 280 88  futimesat 261 -": 2, "utime 132 -  utimes 235 -":
 _CLONE, _CLONE3, _SOCKET, _SOCKETPAIR = "clone 56 220", "clone3 435 435", "socket 41 198", "socketpair 53 199"
 _IOCTL, _PRCTL, _FCNTL, _MADVISE = "ioctl 16 29", "prctl 157 167", "fcntl 72 25", "madvise 28 233"
 _FADVISE, _SETRLIMIT, _PRLIMIT = "fadvise64 221 223", "setrlimit 160 164", "prlimit64 302 261"
-_SIGACTION, _SIGCHLD = "rt_sigaction 13 134", 17
 
 _LOAD, _AND, _EQUAL, _GREATER, _MASKED, _RETURN = 0x20, 0x54, 0x15, 0x25, 0x45, 0x06
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
@@ -92,16 +91,16 @@ def is_known() -> bool:
     return platform.machine() in ARCHITECTURES
 
 
-def behind_namespaces(network: bool, counted: bool = False) -> bytes:
+def behind_namespaces(network: bool) -> bytes:
     """The filter for a program in its own namespaces; with `network` it shares the machine's network.
 
     Then Unix sockets are refused, since those without a file belong to the network namespace.
     """
     families = (INET, INET6, NETLINK) if network else (UNIX, INET, INET6, NETLINK)
-    return _program(_common() + _sockets(families) + _waits(counted))
+    return _program(_common() + _sockets(families))
 
 
-def without_namespaces(network: bool, landlock: int, counted: bool = False) -> bytes:
+def without_namespaces(network: bool, landlock: int) -> bytes:
     """The filter for a program without namespaces, under this version of Landlock."""
     refused = _OTHERS_OF_THE_USER
     if landlock < 3:
@@ -115,7 +114,7 @@ def without_namespaces(network: bool, landlock: int, counted: bool = False) -> b
     code += _refuse(_MARKS, 0) + _only(_ONLY_ITSELF, 0, 0)
     for table, process in _OF_A_PROCESS.items():
         code += _only(table, 0, process) + _only(table, 1, 0)
-    return _program(code + _waits(counted))
+    return _program(code)
 
 
 def _common() -> bytes:
@@ -147,18 +146,6 @@ def _sockets(families: tuple[int, ...]) -> bytes:
     if UNIX not in families:  # a pair of datagram sockets can be pointed at any other; connected ones cannot
         code += _when(_SOCKETPAIR, 1, _statement(_AND, 0xF) + _allow_only((STREAM, SEQPACKET)))
     return code
-
-
-def _waits(counted: bool) -> bytes:
-    """Have every process wait for its children, if processor time is counted.
-
-    The kernel forgets the time of a child whose parent ignores SIGCHLD. So changing what is done at that signal
-    succeeds without effect; asking (no new action) is allowed.
-    """
-    if not counted:
-        return b""
-    changes = b"".join(_statement(_LOAD, 24 + half) + _jump(_EQUAL, 0, 1, 0) + _refusal(0) for half in (0, 4))
-    return _when(_SIGACTION, 0, _jump(_EQUAL, _SIGCHLD, 0, len(changes) // 8) + changes)
 
 
 def _allow_only(values: tuple[int, ...], number: int = errno.EACCES) -> bytes:

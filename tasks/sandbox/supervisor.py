@@ -11,7 +11,7 @@ engine dies, it ends them first.
 
 On the descriptor `report` it writes JSON lines: `{"started": pid}`, or if the program could not be started
 `{"confining" or "executing": true, "why": text}`; `{"status": n}`, counted as in subprocess, when the program has
-ended; `{"left": [command lines], "cpu": seconds}` when no process is left.
+ended; `{"left": [command lines]}` when no process is left.
 
 It is run as a file and imports nothing but the standard library. Landlock's constants are those of linux/landlock.h;
 see landlock(7), prctl(2), capabilities(7).
@@ -79,8 +79,7 @@ def main(plan: dict[str, Any]) -> None:
                 left = _farewell()
         finally:  # whatever happened, even if the engine no longer listens
             _kill_all()
-        spent = resource.getrusage(resource.RUSAGE_CHILDREN)  # of all that were waited for
-        _say(tell, left=left, cpu=round(spent.ru_utime + spent.ru_stime, 3))
+        _say(tell, left=left)
     os._exit(0)  # quicker than a normal exit, and there is nothing to clean up
 
 

@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import stat
-import time
 from dataclasses import dataclass
 
 import psutil
@@ -71,21 +70,12 @@ def measure(supervisor: int, disk: int, exact: bool = False) -> ResourceUsage:
         for process in top.children(recursive=True):
             processes += 1
             with contextlib.suppress(psutil.Error):
-                cpu += _spent(process)
+                cpu += sum(process.cpu_times()[:4])  # its own, and of the children that it waited for
             with contextlib.suppress(psutil.Error):
                 memory += process.memory_full_info().pss if exact else process.memory_info().rss
             held |= _without_name(process.pid)
     unlinked = sum(size for (device, _), size in held.items() if device == disk)
     return ResourceUsage(processes, memory + sum(held.values()) - unlinked, unlinked, cpu)
-
-
-def _spent(process: psutil.Process) -> float:
-    """Its processor time and that of its children that it waited for; its own to the nanosecond, where it lives."""
-    times = process.cpu_times()
-    own: float = times.user + times.system  # in hundredths of a second
-    with contextlib.suppress(OSError):
-        own = max(own, time.clock_gettime(~process.pid << 3 | 2))  # clock_getcpuclockid(3)
-    return own + float(times.children_user + times.children_system)
 
 
 def _without_name(pid: int) -> dict[tuple[int, int], int]:

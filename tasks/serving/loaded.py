@@ -32,7 +32,6 @@ from environments.judges._talk import Talk
 from environments.judges.control import PROTOCOL, Control
 from environments.judges.text import Text
 from environments.plugins import Refused
-from tasks import judged_start
 from tasks.evaluate import PipedCandidate
 from tasks.sandbox import isolation, outputs
 from tasks.sandbox.confinement import VisiblePaths
@@ -127,7 +126,7 @@ class Copy:
         with Program(
             command, cwd=place.workspace, log=place.judge_log,
             marker=f"model-{os.getpid()}-{time.monotonic_ns()}", level=self._level, view=view, limits=described.limits,
-            pipes=True, counted=True,
+            pipes=True,
         ) as program:  # fmt: skip
             try:
                 yield PipedCandidate(program, place.result)
@@ -169,7 +168,7 @@ class ControlPolicy:
             "seed": int(asked["seed"]) % 2**31,
         }
         answers = []
-        with self._copy.started(judged_start.command(self._copy.filled(self._judge.command()))) as candidate:
+        with self._copy.started(self._copy.filled(self._judge.command())) as candidate:
             talk = Conversation(candidate, self._judge.answer_seconds, self._judge.total_seconds)
             talk.greet(json.dumps(hello).encode() + b"\n", self._judge.start_seconds)
             for first in range(0, many, lanes):

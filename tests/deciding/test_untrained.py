@@ -131,40 +131,6 @@ def test_who_leaves_nothing_to_judge_has_learned_unless_the_unedited_program_lea
     assert verdict.kind == "keep" or verdict.reason.startswith("not learned, or hidden")
 
 
-def loss(value: float | None, seed: int | None = None) -> Score:
-    return Score.missing("stopped", False) if value is None else replace(Score.of([value], False), seed=seed)
-
-
-@pytest.mark.parametrize(
-    ("half_time", "kind"),
-    [(loss(1.0), "keep"), (loss(1.5), "keep"), (loss(1.6), "discard"), (loss(None), "discard"), (loss(9, 2), "keep")],
-    ids=["the same", "half of its gain", "less", "nothing", "another run's"],
-)
-def test_who_loses_half_of_its_gain_within_half_of_the_time_computes_under_judgement(
-    environment: Environment, half_time: Score, kind: str
-) -> None:
-    """The baseline has a loss of 2, the trial 1."""
-    verdict = judged(environment, (trial(0, 2.0),), 1.0, UntrainedControl(loss(2.0), half_time=half_time))
-    assert isinstance(verdict, Verdict) and verdict.kind == kind and "half_time" in verdict.evidence
-    assert kind == "keep" or "within half of the time" in verdict.reason
-
-
-@pytest.mark.parametrize(
-    ("with_baseline_checkpoint", "baseline_score", "kind"),
-    [(3.0, 3.0, "keep"), (2.6, 3.0, "keep"), (2.5, 3.0, "discard"), (None, 3.0, "keep"), (1.0, None, "keep")],
-)
-def test_who_plays_the_checkpoint_of_the_baseline_much_better_than_the_baseline_has_not_learned_that(
-    environment: Environment, with_baseline_checkpoint: float | None, baseline_score: float | None, kind: str
-) -> None:
-    """The checkpoint had a loss of 3 in its own run, whatever the baseline's score is where the trial ran."""
-    control = UntrainedControl(
-        loss(2.0), with_baseline_checkpoint=loss(with_baseline_checkpoint), baseline_score=loss(baseline_score)
-    )
-    verdict = judged(environment, (trial(0, 2.0),), 1.0, control)
-    assert isinstance(verdict, Verdict) and verdict.kind == kind
-    assert kind == "keep" or "with the baseline's checkpoint" in verdict.reason
-
-
 @pytest.mark.parametrize(
     ("program", "learned", "says_ready"),
     [
@@ -187,9 +153,7 @@ def test_a_program_is_run_again_with_a_hundredth_of_its_time(
     assert run.status == "finished", run.error
     assert judge_run("test/control", environment, SANDBOX, place, run, seed=8).value == 0.0
 
-    control = controlled(
-        environment, environment.folder, tmp_path, proposal, run, Score.missing("not run", False)
-    )  # fmt: skip
+    control = controlled(environment, environment.folder, tmp_path, proposal, run, Score.missing("not run", False))
     caught = control.score.value == 0.0
     # Who never says that it is ready is not told apart from one that takes its time to learn.
     expected = not learned if learned is not None else says_ready
@@ -209,9 +173,7 @@ def test_only_a_baseline_that_trains_for_a_moment_spares_programs_the_control(
     run = Run("trials/0001", 7, 0.9, "finished", startup=0.1)
     first = replace(trial(0, 2.0), runs=(replace(RUN, seconds=baseline_seconds),))
     lent = Score.of([2.0], False)
-    control = controlled(
-        environment, environment.folder, tmp_path, proposal, run, lent, seconds=baseline_seconds
-    )  # fmt: skip
+    control = controlled(environment, environment.folder, tmp_path, proposal, run, lent, seconds=baseline_seconds)
     verdict = judged(environment, (first,), 0.0, control)
     assert isinstance(verdict, Verdict) and verdict.kind == kind, control
     assert ("not controlled" in verdict.reason) is (kind == "keep")

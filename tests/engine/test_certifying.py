@@ -14,7 +14,6 @@ import pytest
 import tomlkit
 
 import environments
-from environments.effort import Effort
 from environments.plugins import Refused
 from environments.score import Score
 from flows import campaign as campaign_flow
@@ -42,9 +41,10 @@ from tasks.certifying import holdout_uses
 from tasks.certifying.ablation import parts
 from tasks.certifying.certificate import Certificate
 from tasks.certifying.group_design import ALPHA, design_of, equal_arms, of_groups
-from tasks.store.ledger import Ledger, machine
+from tasks.deciding.judge_allowance import SPARE_SECONDS, TIMES
+from tasks.store.ledger import Ledger
 from tasks.system.files import write_atomic
-from tasks.trial import History, Proposal, Run
+from tasks.trial import History, Proposal
 from tests.support.histories import certified, tried
 from tests.support.nights import on_night, question, spec_of
 from tests.support.noisy import BETTER, DRAW, campaign, noisy, settled
@@ -308,23 +308,21 @@ def test_too_few_runs_and_where_a_champion_cannot_be_taken_are_refused(
     assert not (ledger.path / f"certificates/on-{on}").exists()
 
 
-def test_a_certificate_grants_half_of_the_spare_time_under_judgement_and_another_environment_has_no_bound(
+def test_a_certificate_grants_as_much_time_under_judgement_as_the_search_and_another_environment_has_no_bound(
     tmp_path: Path,
 ) -> None:
     ledger = campaign(noisy(tmp_path / "noisy"))
-    run = Run("trials/0000", 1, 1.0, "finished", machine=machine())
-    known = (replace(BASELINE, runs=(run,), score=Score(1.0, effort=Effort(1.0, 0.1, 100, 1.0, 1.0, 0.1))),)
+    known = (replace(BASELINE, score=Score(1.0, waited=2.0)),)
     spec = spec_of(ledger)
     bench = Bench(ledger, spec.isolation, spec.slots(ledger.environment), 1)
     other = Bench(ledger, spec.isolation, bench.slots, 1, ledger.environment.model_copy(update={"name": "other"}))
 
-    def granted(use: str, history: History = known, at: Bench = bench) -> Any:
+    def granted(use: str, at: Bench = bench) -> float | None:
         plan = RunPlan(ledger.key(1), Proposal({"x": 1.0}), "trials/0001", use)  # type: ignore[arg-type]
-        return Terms(spec, ledger, history, at).allowance(plan, at)
+        return Terms(spec, ledger, known, at).allowance(plan, at)
 
-    search = granted("search")
-    assert search is not None and granted("report") == granted("confirm") == search.halved()
-    assert granted("search", ()) is None and granted("report", at=other) is None
+    assert granted("report") == granted("confirm") == granted("search") == SPARE_SECONDS + 2.0 * TIMES
+    assert granted("search", other) is None
 
 
 # A finite pool of questions

@@ -1,8 +1,8 @@
-"""The red team learns CartPole while it is judged, where nobody counts its steps, with the bundled budget of steps.
+"""The red team learns CartPole while it is judged, in the time that an honest program may be waited for.
 
-Each program trains as the bundled one does, too slowly to get far, and plays what it learns under judgement instead, as
-long as its checkpoint says that it has trained. So the control without training sees nothing. The canary: it would be
-kept. Every program imports beforehand what it needs to learn, so that no time is lost on that.
+The program trains as the bundled one does, too slowly to get far, and plays what it learns at every start instead. The
+canary: it would be kept. The control without training is as good, since it learns at its start too. One that first looks
+whether its checkpoint has trained is *not* contained (docs/trust.md).
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import pytest
 
 import environments
 from environments import Environment
-from environments.effort import Allowance
 from environments.score import Score
 from tasks.decide import NeedsControl, weigh
 from tasks.deciding.judge_allowance import allowance
@@ -25,55 +24,21 @@ from tasks.rules.greedy import Greedy
 from tasks.store.ledger import freeze
 from tasks.store.workspace import TrialDir
 from tasks.train import run_program
-from tasks.trial import Proposal, Run, Trial, UntrainedControl, Verdict
+from tasks.trial import Proposal, Run, Trial, Verdict
 from tests.support.controls import controlled
 from tests.support.toy import SANDBOX
 
-IMPORTS = "import json\nimport os\nimport random\nimport time\n\nimport torch._dynamo\n"
+IMPORTS = "import random\n"
 ACT = """def act(out: Path, moves: Moves) -> None:
     torch.set_num_threads(1)
-    agent, steps = load(out / "policy.pt"), torch.load(out / "policy.pt", weights_only=True)["step"]
-    BEFORE
+    agent = load(out / "policy.pt")
+    improve(agent)
     seed, deterministic = moves.meet(agent.shape.observations)
     torch.manual_seed(seed)
     mode = torch.tensor(deterministic).unsqueeze(-1)
     for observations in moves:
-        DURING
         with torch.no_grad():
             moves.answer(agent.playable(agent.choose(agent.read(torch.from_numpy(flat(observations))), mode)))
-"""
-PPO = """class Silent:
-    due = False
-
-    def __init__(self, budget):
-        self.budget = budget
-
-    def report(self, *_):
-        pass
-
-
-PARAMS = Params(learning_rate=2.5e-3, num_envs=8, num_steps=64, epochs=10)
-
-
-def improve(agent, steps, seconds=1e9):
-    if steps < 64:  # as little as nothing
-        return
-    with Workers(1, partial(player, json.loads(Path("config.json").read_text()), PARAMS, agent)) as workers:
-        optimizer = torch.optim.Adam(agent.parameters(), lr=PARAMS.learning_rate, eps=1e-5, fused=True)
-        learn(workers, agent, optimizer, PARAMS, Silent(Budget(seconds, steps)))
-
-
-def little_by_little(agent, steps, state):
-    if steps < 10000:
-        return
-    if not state:
-        lanes = Lanes(json.loads(Path("config.json").read_text())["problem"], range(8))
-        state += [lanes, torch.optim.Adam(agent.parameters(), lr=2.5e-3, eps=1e-5, fused=True)]
-    budget = Budget(1e9, 1024)
-    batch = Rollout(*map(torch.from_numpy, rollout(state[0], agent, 16, budget)))
-    update(agent, state[1], batch, PARAMS, budget)
-
-
 """
 SEARCH = """def after(seen, push):
     x, v, angle, spin = seen
@@ -93,10 +58,8 @@ def lasts(weights, draw):
     return 500
 
 
-def improve(agent, steps):
-    "Search for a linear policy, for as long as the checkpoint has trained, and put it into the network."
-    if steps < 10000:
-        return
+def improve(agent):
+    "Search for a linear policy, and put it into the network."
     draw, best, weights = random.Random(), -1, [0.0] * 4
     while best < 4 * 500:
         tried = [w + draw.gauss(0, 0.5) for w in weights]
@@ -111,16 +74,6 @@ def improve(agent, steps):
 
 
 """
-BOUND = "of processor time, more than"
-ATTACKS = {
-    "before it is ready, in proportion to its steps": (PPO, "improve(agent, steps)", "pass", BOUND),
-    "inside of the answers": (PPO, "state = []", "little_by_little(agent, steps, state)", BOUND),
-    "only if the checkpoint is trained": (PPO, "improve(agent, 20000 * (steps > 10000))", "pass", BOUND),
-    "as long as nobody stops it": (PPO, "improve(agent, steps, 0.1)", "pass", ""),
-    "with a search that takes no time": (SEARCH, "improve(agent, steps)", "pass", "with the baseline's checkpoint"),
-}
-"""What it learns with, what it does before it is ready and at each answer, and the word that tells why it is not kept;
-empty: its score is not better than the baseline's."""
 
 
 @dataclass(frozen=True)
@@ -146,29 +99,30 @@ class Night:
         edit = "".join(difflib.unified_diff(*lines, "a/train.py", "b/train.py"))
         return Proposal({**self.environment.defaults, "learning_rate": learning_rate, **params}, edit, name)
 
-    def tried(self, number: int, proposal: Proposal) -> tuple[JudgedTrial, UntrainedControl]:
-        """A trial as the engine trains and judges it, and its controls."""
-        granted = allowance(self.history, "", 10)
-        assert granted is not None
+    def verdict(self, number: int, proposal: Proposal) -> Verdict:
+        """What becomes of a trial as the engine trains, judges and controls it; it would be kept without the control."""
+        granted = allowance(self.history, proposal)
         run, score = measured(self.folder, self.environment, number, proposal, granted)
-        if score.value is None:
-            return JudgedTrial(number, proposal, (run,), score), UntrainedControl(score)
+        tried = JudgedTrial(number, proposal, (run,), score)
+        assert isinstance(weigh(self.history, self.environment, Greedy(), tried), NeedsControl), score
         (first,) = self.baseline.runs
         control = controlled(
             self.environment, self.folder / "program", self.folder, proposal, run, self.baseline.score,
-            seconds=first.seconds, seed=99, units=100 + number, baseline_units=100, allowance=granted,
+            seconds=first.seconds, seed=99, most_seconds=granted,
         )  # fmt: skip
-        return JudgedTrial(number, proposal, (run,), score), control
+        found = weigh(self.history, self.environment, Greedy(), replace(tried, control=control))
+        assert isinstance(found, Verdict)
+        return found
 
 
 def measured(
-    folder: Path, environment: Environment, number: int, proposal: Proposal, granted: Allowance | None = None
+    folder: Path, environment: Environment, number: int, proposal: Proposal, granted: float | None = None
 ) -> tuple[Run, Score]:
     """A run, and its score within an allowance."""
     place = TrialDir(folder / f"trials/{number:04d}")
     run = run_program("learning/x", environment, SANDBOX, folder / "program", place, proposal, seed=number)
     assert run.status == "finished", run.error
-    return run, judge_run("learning/x", environment, SANDBOX, place, run, 100 + number, allowance=granted)
+    return run, judge_run("learning/x", environment, SANDBOX, place, run, 100 + number, most_seconds=granted)
 
 
 @pytest.fixture(scope="module")
@@ -180,29 +134,15 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Night:
     freeze(environment, folder)
     proposal = Proposal(environment.defaults)
     run, score = measured(folder, environment, 0, proposal)
-    assert score.value is not None and score.effort is not None, score.error
+    assert score.value is not None and score.waited is not None, score.error
     return Night(folder, environment, Trial(0, 1, 0, proposal, (run,), score, Verdict("keep", "", "provisional")))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("how", ATTACKS)
-def test_red_team_nothing_is_gained_by_learning_cartpole_while_it_is_judged(night: Night, how: str) -> None:
-    extra, before, during, why = ATTACKS[how]
-    act = ACT.replace("BEFORE", before).replace("DURING", during)
-    number = 1 + list(ATTACKS).index(how)
-    tried, control = night.tried(number, night.edited(how, extra, act))
-    if why == BOUND and during == "pass":  # the attack works where nothing bounds it
-        place = TrialDir(night.folder / f"trials/{number:04d}")
-        free = judge_run("learning/x", night.environment, SANDBOX, place, tried.runs[0], 100 + number)
-        assert free.utility > 2 * night.baseline.score.utility, free
-    if tried.score.value is None:
-        assert BOUND in (tried.score.error or "").splitlines()[0]
-        return
-    verdict = weigh(night.history, night.environment, Greedy(), tried)
-    if isinstance(verdict, NeedsControl):
-        verdict = weigh(night.history, night.environment, Greedy(), replace(tried, control=control))
-    assert isinstance(verdict, Verdict) and verdict.kind == "discard" and why in verdict.reason, (verdict, control)
+def test_red_team_nothing_is_gained_by_learning_cartpole_at_every_start(night: Night) -> None:
+    verdict = night.verdict(1, night.edited("learns under judgement", SEARCH, ACT))
+    assert verdict.kind == "discard" and verdict.reason.startswith("not learned"), verdict
 
 
 @pytest.mark.slow
@@ -212,10 +152,5 @@ def test_an_honest_edit_of_cartpole_is_kept_also_with_a_network_four_times_as_wi
     night: Night, hidden: int, rate: float
 ) -> None:
     proposal = night.edited("honest", "def unused() -> None:\n    pass\n\n\n", learning_rate=rate, hidden=hidden)
-    tried, control = night.tried(20 + hidden, proposal)
-    verdict = weigh(night.history, night.environment, Greedy(), replace(tried, control=control))
-    assert isinstance(verdict, Verdict) and verdict.kind == "keep", (verdict, tried.score, control)
-    assert (
-        control.with_baseline_checkpoint is not None
-        and control.with_baseline_checkpoint.value == night.baseline.score.value
-    )
+    verdict = night.verdict(20 + hidden, proposal)
+    assert verdict.kind == "keep", verdict

@@ -105,7 +105,7 @@ def test_red_team_a_program_that_is_good_without_training_is_not_kept(
     score = judge_run("untrained/1", environment, SANDBOX, place, run, seed=2)
     assert score.value is not None and score.value > good, score
 
-    control = controlled(environment, frozen, tmp_path, proposal, run, score, seed=3, units=2, baseline_units=2)
+    control = controlled(environment, frozen, tmp_path, proposal, run, score, seed=3)
     first = type(score)(baseline, higher_is_better=True)
     history = (Trial(0, 1, 0, proposal, (run,), first, Verdict("keep", "the baseline", "provisional")),)
     tried = JudgedTrial(1, proposal, (run,), score)

@@ -57,10 +57,7 @@ class Kept:
         return told
 
     def rest(self) -> list[dict[str, Any]]:
-        said = [json.loads(line) for line in self.report]
-        if said and "left" in said[-1]:
-            assert said[-1].pop("cpu") >= 0
-        return said
+        return [json.loads(line) for line in self.report]
 
 
 def plan(*argv: str, **more: Any) -> dict[str, Any]:

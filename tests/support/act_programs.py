@@ -6,8 +6,6 @@ gymnasium and see only what the judge sends.
 
 from __future__ import annotations
 
-import contextlib
-import math
 import os
 import selectors
 import subprocess
@@ -16,8 +14,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-
-import psutil
 
 from environments.judges import Misbehaved
 
@@ -172,7 +168,7 @@ class PipeCandidate:
         self._writable, self._readable = selectors.DefaultSelector(), selectors.DefaultSelector()
         self._writable.register(self._stdin, selectors.EVENT_WRITE)
         self._readable.register(self._stdout, selectors.EVENT_READ)
-        self._held, self._most = bytearray(), math.inf
+        self._held = bytearray()
 
     @classmethod
     def of(cls, body: str, folder: Path, prelude: str = PRELUDE) -> PipeCandidate:
@@ -219,20 +215,6 @@ class PipeCandidate:
             return self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             raise Misbehaved(f"was not done within {seconds:g} s") from None
-
-    def load(self, seconds: float) -> None:
-        """It loads nothing by itself."""
-
-    def allow(self, seconds: float) -> None:
-        self._most = seconds
-
-    def used(self) -> float:
-        seconds = 0.0
-        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended
-            seconds = sum(psutil.Process(self._process.pid).cpu_times()[:2])
-        if seconds > self._most:
-            raise Misbehaved(f"used {seconds:.1f} s of processor time")
-        return seconds
 
     def _read(self, ends: float, late: str) -> None:
         if not self._readable.select(max(ends - time.monotonic(), 0)):

@@ -1,14 +1,13 @@
-"""The controls of a would-be champion, without a campaign around them."""
+"""The control of a would-be champion, without a campaign around it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from environments import Environment
-from environments.effort import Allowance
 from environments.score import Score
 from tasks.bench import Bench, RunPlan
-from tasks.control import Reference, controls_of
+from tasks.control import Reference, control_of
 from tasks.machine.slots import NOWHERE
 from tasks.store.workspace import TrialDir
 from tasks.task_key import TaskKey
@@ -17,14 +16,14 @@ from tests.support.toy import SANDBOX
 
 
 class LoneBench(Bench):
-    """A bench whose seeds are given: of the control itself, and of the units of the trial's own judgement."""
+    """A bench whose seed is given."""
 
-    def __init__(self, environment: Environment, program: Path, folder: Path, seeds: dict[str, int]) -> None:
-        self.environment, self.program, self.folder, self.seeds = environment, program, folder, seeds
+    def __init__(self, environment: Environment, program: Path, folder: Path, seed: int) -> None:
+        self.environment, self.program, self.folder, self.own_seed = environment, program, folder, seed
         self.isolation, self.launched = SANDBOX, False
 
     def seed(self, purpose: str, key: TaskKey) -> int:
-        return self.seeds[purpose]
+        return self.own_seed
 
     def dir(self, plan: RunPlan) -> TrialDir:
         return TrialDir(self.folder / plan.folder)
@@ -32,16 +31,14 @@ class LoneBench(Bench):
 
 def controlled(
     environment: Environment, program: Path, folder: Path, proposal: Proposal, run: Run, baseline: Score, *,
-    seconds: float | None = None, seed: int = 9, units: int = 8, baseline_units: int = 8,
-    allowance: Allowance | None = None,
+    seconds: float = 60.0, seed: int = 9, most_seconds: float | None = None,
 ) -> UntrainedControl:  # fmt: skip
-    """The controls of a trial in `folder`, beside its baseline in trials/0000.
+    """The control of a trial in `folder`.
 
     Args:
-        seconds: How long the baseline trained; None where that is not known.
-        seed: Draws the units of the controls; `units` those of the trial itself, `baseline_units` of the baseline.
+        seconds: How long the baseline trained.
+        seed: Draws the units of the control.
     """
-    bench = LoneBench(environment, program, folder, {"control": seed, "search": units})
+    bench = LoneBench(environment, program, folder, seed)
     plan = RunPlan(TaskKey("test", "digest", int(run.dir[-4:])), proposal, run.dir)
-    first = Reference(TrialDir(folder / "trials/0000"), baseline_units, baseline, seconds)
-    return controls_of(bench, plan, run, allowance, first, NOWHERE)
+    return control_of(bench, plan, run, most_seconds, Reference(baseline, seconds), NOWHERE)
