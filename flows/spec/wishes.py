@@ -49,7 +49,7 @@ def of(environment: Environment) -> Wishes:
     """
     source = f"{shown(str(environment.folder))}/{FILE}"
     return _readable(
-        source, chain(_network(environment), _code(environment), _limits(environment), _paths(environment))
+        source, chain(_network(environment), _judged(environment), _limits(environment), _paths(environment))
     )
 
 
@@ -148,11 +148,8 @@ def _sent(environment: Environment) -> str:
     return f"its programs and parameters are sent to {shown(environment.trainer)} with {shown(words)}"
 
 
-def _code(environment: Environment) -> Iterator[str]:
-    """Code that runs besides training and judging, and what the engine itself does for it."""
-    if recipe := environment.prepare:
-        most = f"for {recipe.seconds:g} s and {recipe.disk_gb:g} GiB at most"
-        yield f"its recipe {shown(recipe.program)} runs before the first training, in the sandbox, {most}"
+def _judged(environment: Environment) -> Iterator[str]:
+    """What the engine itself does for the judge. A recipe runs in the sandbox, as training does: nobody is asked."""
     yield from BY_JUDGE[judge_name(environment.judge)](environment.judge)
 
 
