@@ -50,7 +50,7 @@ BENCHMARKS = {
     "prime_rl_configs": Benchmark("1 min", "--draws 1"),
     "prime_rl_keys": Benchmark("1 min", ""),
     "proposers": Benchmark("1 h", "--proposers tpe --problems bump rugged --trials 3 --repetitions 2"),
-    "reading": Benchmark("10 s", "--rounds 1"),
+    "showcase": Benchmark("1 min", ""),
     "reports": Benchmark("2 min", "--trials 20 --campaigns 3"),
     "sandbox": Benchmark("1 min", "--rounds 5"),
     "scale": Benchmark("10 min", "--parallel 4 --trials 8 --seconds 6 --killed 0.25"),
