@@ -9,11 +9,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import sqlite3
 import sys
 import time
 import tomllib
-from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -33,6 +31,7 @@ from tasks.sandbox.isolation import Isolation, choose
 from tasks.store.ledger import Ledger, free_name
 from tasks.system import orphans
 from tasks.system.home import home
+from tasks.tracking import sync
 from tasks.trial import History, best, trials_before
 
 ENVIRONMENT = "showcase"
@@ -212,14 +211,6 @@ def features(status: dict[str, Any], history: History, kill: Kill | None, report
 
 
 def _mlflow_runs(ledger: Ledger) -> int | None:
-    """How many runs MLflow has of the campaign's trials; None where its records are not in the home."""
-    database = ledger.path.parent / "mlflow.db"
-    if not database.is_file():
-        return None
-    count = (
-        "SELECT COUNT(*) FROM tags AS kind JOIN tags AS campaign ON kind.run_uuid = campaign.run_uuid WHERE "
-        "kind.key = 'kind' AND kind.value = 'trial' AND campaign.key = 'campaign_id' AND campaign.value = ?"
-    )
-    with closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
-        found: int = connection.execute(count, (ledger.campaign.campaign_id,)).fetchone()[0]
-    return found
+    """How many runs MLflow has of the campaign's trials; None with tracking off."""
+    known = sync.last(ledger)
+    return len(known.runs) if known.store else None
