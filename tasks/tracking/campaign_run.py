@@ -11,9 +11,8 @@ from collections.abc import Iterable, Sequence
 
 from tasks.certifying.aggregate import aggregates
 from tasks.certifying.certificate import Certificate, shipped
-from tasks.describe import ARMS, SELF_REPORTED, caution, mean_of, outcome, over_environments, ships, where
+from tasks.describe import ARMS, SELF_REPORTED, caution, headline, mean_of, outcome, over_environments, ships, where
 from tasks.store.ledger import Ledger, machine
-from tasks.system.clock import covered
 from tasks.tracking.trial_run import origin
 from tasks.tracking.values import NOTE, NOTE_CHARACTERS, MetricPoint, inert, milliseconds, parameters, plain, points
 from tasks.trial import History, Trial, baseline, best, trials_before
@@ -62,37 +61,17 @@ def words(certificate: Certificate) -> str:
 
 
 def note(ledger: Ledger, history: History, certificates: Sequence[Certificate], state: str) -> str:
-    """The note in Markdown, of which MLflow shows five lines: certificate and best score first, then costs."""
-    own, lines = own_certificates(certificates), list[str]()
+    """The note in Markdown, of which MLflow shows five lines: the result first, then each certificate, then counts."""
+    own = own_certificates(certificates)
+    lines = [f"**{headline(history, ledger.campaign.name, own)}**"]
     if own:
-        verdict = "certified" if own[-1].passed else "not certified"
-        then = caution(own[-1]) if own[-1].passed else ships(own)
-        said = inert(words(own[-1]).removeprefix(verdict))
-        lines.append(f"Trial {own[-1].champion} **{verdict}**{said}; {then}.")
-    lines += [f"On {inert(plain(where(one)))}: {inert(words(one))}." for one in certificates if one.elsewhere]
-    lines += [f"{inert(plain(over_environments(one)))}." for one in aggregates(certificates)]
-    lines.append(_best_seen(ledger, history, own))
+        lines.append(f"{words(own[-1])}; {caution(own[-1]) if own[-1].passed else ships(own)}.")
+    lines += [f"On {where(one)}: {words(one)}." for one in certificates if one.elsewhere]
+    lines += [f"{over_environments(one)}." for one in aggregates(certificates)]
     kinds = [trial.verdict.kind for trial in history if trial.number > 0]
     counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
-    plural = "" if len(kinds) == 1 else "s"
-    lines.append(f"{state}: {len(kinds)} trial{plural} besides the baseline" + (f" ({counts})" if counts else ""))
-    return "\n\n".join(lines)[:NOTE_CHARACTERS]
-
-
-def _best_seen(ledger: Ledger, history: History, own: Sequence[Certificate]) -> str:
-    champion = best(history)
-    if champion is None or (value := mean_of(history, champion.number)) is None:
-        return "**No trial has a score yet.**"
-    score = f"{ledger.environment.metric} {value:.6g}"
-    direction = "higher" if ledger.environment.higher_is_better else "lower"
-    if champion.number == 0:
-        return f"**The baseline stands**: {score} ({direction} is better); nothing that was tried was kept."
-    before = mean_of(history, 0)
-    against = "" if before is None else f" against the baseline's {before:.6g} ({value - before:+.4g})"
-    luck = " That is what the search saw, and luck flatters it."
-    if not any(one.champion == champion.number for one in own):
-        luck = f" {(champion.verdict.level or 'provisional').capitalize()}: not tested on fresh runs."
-    return f"**Champion: trial {champion.number}**, {score}{against}; {direction} is better.{luck}"
+    lines.append(f"{state}: {len(kinds)} trials besides the baseline" + (f" ({counts})" if counts else ""))
+    return "\n\n".join(inert(plain(line)) for line in lines)[:NOTE_CHARACTERS]
 
 
 def best_so_far(ledger: Ledger, history: History, trials: Iterable[Trial]) -> list[MetricPoint]:
@@ -112,20 +91,16 @@ def decided(ledger: Ledger, trial: Trial) -> int:
     return milliseconds(started + trial.wall_seconds)
 
 
-def summary_points(ledger: Ledger, history: History, certificates: Sequence[Certificate]) -> list[MetricPoint]:
+def summary_points(ledger: Ledger, history: History) -> list[MetricPoint]:
     """Metrics that compare campaigns. `gain` is positive if the champion is better."""
     if not history:
         return []
     first, champion = baseline(history), best(history)
     kinds = Counter(trial.verdict.kind for trial in history)
-    spans = [(trial.runs[0].started, trial.wall_seconds) for trial in history if trial.runs]
-    fresh = [one.run for certificate in certificates for one in certificate.runs[certificate.carried :]]
-    spans += [(run.started, run.wall_seconds) for run in fresh]
     values: dict[str, float | None] = {
         "trials": sum(trial.number > 0 for trial in history),
         "crashes": kinds["crash"],
         "cancelled": kinds["cancelled"],
-        "hours": round(covered([(began, began + seconds) for began, seconds in spans]) / 3600, 4),
         "baseline/score": first.score.value if first else None,
     }
     before, now = mean_of(history, 0), mean_of(history, champion.number) if champion else None

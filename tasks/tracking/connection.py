@@ -42,6 +42,10 @@ SETTINGS = {
 _ENVIRONMENT = threading.RLock()
 
 
+class NotRecorded(Exception):
+    """MLflow does not have a record, for a reason that we know; others may still go through."""
+
+
 @dataclass(frozen=True)
 class Store:
     """An MLflow server or database. Nothing is opened, nor mlflow imported, before `client`."""

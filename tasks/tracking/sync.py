@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from filelock import FileLock
+from pydantic import ValidationError
 
 from tasks.certifying.certificate import level
 from tasks.store import campaign_lock, lineage, safe_read
@@ -33,7 +34,7 @@ from tasks.system.redact import without_passwords
 from tasks.tracking import campaign_run, champion_model, datasets, traces, trial_run
 from tasks.tracking.campaign_run import own_certificates
 from tasks.tracking.champion_model import Champion
-from tasks.tracking.connection import Store
+from tasks.tracking.connection import NotRecorded, Store
 from tasks.tracking.pages import links
 from tasks.tracking.trial_run import trial_key
 from tasks.tracking.values import MetricPoint, metric_key, milliseconds, parameters
@@ -54,10 +55,6 @@ LOCK_SECONDS = 60.0
 TEMPORARY = (401, 403, 408, 429)
 """HTTP client errors that are no fault of the record."""
 PROBLEM_CHARACTERS = 500
-
-
-class NotRecorded(Exception):
-    """MLflow does not have a record, for a reason that we know."""
 
 
 @dataclass
@@ -230,7 +227,8 @@ class _Campaign:
         trial = replace(trial, verdict=replace(trial.verdict, level=level(trial, self.own)))
         tags = trial_run.trial_tags(self.ledger, trial, self.commits.get(trial.number) if counts else None)
         if not counts:
-            tags["superseded"] = "by a later attempt"
+            newest = next(other for other in self.history if other.number == trial.number)
+            tags["superseded"] = f"attempt {newest.attempt}"
         found, params = trial_run.trial_points(self.ledger, trial), parameters(trial.proposal.params)
         self._log(run_id, found, params, tags)
         if inputs := datasets.of_trial(self.ledger, trial):
@@ -289,7 +287,7 @@ class _Campaign:
         tags = campaign_run.campaign_tags(ledger, self.history, self.certificates, self.state)
         # A limit may change on resume, an MLflow parameter may not: a new value becomes a tag.
         tags |= {f"spec.{name}": value for name, value in spec.items() if stored.get(name, value) != value}
-        found = campaign_run.summary_points(ledger, self.history, self.certificates)
+        found = campaign_run.summary_points(ledger, self.history)
         found += campaign_run.certificate_points(ledger, self.certificates)
         self._log(run_id, found, {name: value for name, value in spec.items() if name not in stored}, tags)
         self.client.log_inputs(run_id, datasets.used(ledger))
@@ -368,7 +366,7 @@ def _is_of_the_record(error: Exception) -> bool:
     """Whether MLflow is up and rejects one record; others may still go through."""
     from mlflow.exceptions import MlflowException
 
-    if isinstance(error, NotRecorded | traces.TracesMissing):
+    if isinstance(error, NotRecorded | ValidationError):
         return True
     if not isinstance(error, MlflowException):
         return False

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tasks.llm.trace import FOLDER, TRACE, Trace
 from tasks.store.ledger import Ledger
+from tasks.tracking.connection import NotRecorded
 from tasks.tracking.values import plain
 from tasks.trial import Trial
 
@@ -24,10 +25,6 @@ KEY = "nightshift.key"
 WORDS = 250
 
 
-class TracesMissing(Exception):
-    """MLflow has not taken every trace."""
-
-
 def requests(folder: Path) -> list[Path]:
     """The request files in a trial's directory, in order."""
     return sorted((folder / FOLDER).glob("*.json"))
@@ -37,14 +34,14 @@ def send(client: MlflowClient, ledger: Ledger, trial: Trial, experiment: str, ru
     """Make every request of a trial that MLflow does not have yet a trace of its run.
 
     Raises:
-        TracesMissing: MLflow has not taken every one.
+        NotRecorded: MLflow has not taken every one.
     """
     wanted = {f"{trial.number:04d}/{path.stem}": path for path in requests(ledger.place_of(trial).path)}
     known = _names(client, ledger, trial, experiment)
     for name in wanted.keys() - known:
         _log(TRACE.validate_json(wanted[name].read_bytes()), wanted[name], ledger, trial, name, experiment, run_id)
     if wanted.keys() > known and (left := wanted.keys() - _names(client, ledger, trial, experiment)):
-        raise TracesMissing(f"{len(left)} traces were not taken; MLflow takes them from version 3.4 on")
+        raise NotRecorded(f"{len(left)} traces were not taken; MLflow takes them from version 3.4 on")
 
 
 def _names(client: MlflowClient, ledger: Ledger, trial: Trial, experiment: str) -> set[str]:

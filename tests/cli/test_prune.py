@@ -16,7 +16,7 @@ from tasks.store.campaign_lock import CampaignLock
 from tasks.store.ledger import CERTIFICATE, Ledger
 from tasks.store.workspace import TrialDir
 from tasks.system.files import write_atomic
-from tasks.tracking.outbox import Outbox
+from tasks.tracking import sync
 from tasks.trial import History
 from tests.support.histories import certified, tried
 from tests.support.ledgers import created
@@ -46,8 +46,8 @@ def night(ledger: Ledger, sent: bool = True) -> History:
         trial = tried(history, value, reruns=((4, 0.1),) if value == 0.0 else ())
         fill(ledger.place(trial.number).path)
         history = record(ledger, history, trial)
-    if sent:
-        Outbox(ledger, "off", None, history).drain()
+    runs = {sync.part(trial): "a" * 32 for trial in history if sent}
+    (ledger.path / sync.FILE).write_text(json.dumps({"store": "mlflow.db", "runs": runs, "state": "stopped"}))
     return history
 
 

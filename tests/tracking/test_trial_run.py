@@ -1,0 +1,93 @@
+"""What MLflow is told of a trial, where the trial's own program wrote it: nothing there is believed."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.tracking import trial_run
+from tasks.tracking.trial_run import curves, log_tail
+from tasks.tracking.values import MetricPoint, metric_key
+
+
+def written(folder: Path, *lines: object) -> Path:
+    path = folder / "progress.jsonl"
+    path.write_text("".join(line if isinstance(line, str) else json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def report(step: int | None = 1, elapsed: float | None = 1.0, **metrics: Any) -> dict[str, Any]:
+    stated = {"step": step, "elapsed": elapsed}
+    return {**{name: value for name, value in stated.items() if value is not None}, "metrics": metrics}
+
+
+def keys(points: list[MetricPoint]) -> set[str]:
+    return {point.key for point in points}
+
+
+def test_numbers_that_are_not_finite_are_not_logged(tmp_path: Path) -> None:
+    path = written(tmp_path, report(a=1.0, b=float("nan"), c=float("inf"), d="text", e=True, f=None, g=10**400))
+    assert keys(curves(path, 0)) == {"train/a"}
+
+
+def test_lines_that_are_no_reports_are_passed_over(tmp_path: Path) -> None:
+    lines = [
+        "\n",
+        "not json\n",
+        "[1]\n",
+        '{"metrics": 3}\n',
+        "[" * 100_000 + "\n",
+        report(-1, a=1.0),
+        report(10**400, a=1.0),
+    ]
+    path = written(tmp_path, *lines, report(7, 2.0, a=3.0), '{"step": 8, "metrics": {"a": 4')
+    assert curves(path, 1000) == [MetricPoint("train/a", 3.0, 3000, 7)]
+
+
+def test_a_report_without_a_step_stands_at_its_seconds_and_one_without_seconds_at_the_start(tmp_path: Path) -> None:
+    path = written(tmp_path, report(None, 2.5, a=1.0), report(9, None, a=2.0))
+    assert curves(path, 1000) == [MetricPoint("train/a", 1.0, 3500, 2), MetricPoint("train/a", 2.0, 1000, 9)]
+
+
+def test_a_long_curve_is_thinned_and_keeps_its_ends(tmp_path: Path) -> None:
+    path = written(tmp_path, *(report(step, a=float(step)) for step in range(1001)))
+    steps = [point.step for point in curves(path, 0)]
+    assert len(steps) == trial_run.CURVE_POINTS and (steps[0], steps[-1]) == (0, 1000)
+    assert {after - before for before, after in pairwise(steps)} <= {5, 6}
+
+
+def test_many_curves_share_the_points(tmp_path: Path) -> None:
+    path = written(tmp_path, *(report(step, **{f"m{n}": 1.0 for n in range(150)}) for step in range(40)))
+    points = curves(path, 0)
+    assert len(keys(points)) == trial_run.CURVES and len(points) <= trial_run.POINTS
+
+
+def test_a_huge_report_file_is_sampled_from_end_to_end(tmp_path: Path) -> None:
+    path = written(tmp_path, *(report(step, a=1.0, note="x" * 90) for step in range(20_000)))
+    steps = [point.step for point in curves(path, 0)]
+    assert steps == sorted(steps) and steps[0] < 200 and steps[-1] > 19_000
+
+
+def test_a_report_file_that_is_a_link_is_not_read(tmp_path: Path) -> None:
+    path = written(tmp_path, report(a=1.0))
+    (tmp_path / "link.jsonl").symlink_to(path)
+    assert curves(tmp_path / "link.jsonl", 0) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [("pass@1", "pass_1"), ("a//b/../c", "a/b/c"), ("/", "_"), ("reward mean: a-b.c", "reward mean: a-b.c")],
+)
+def test_names_become_names_that_mlflow_takes(name: str, key: str) -> None:
+    assert metric_key(name) == key
+
+
+def test_of_a_long_log_only_the_end_is_shown(tmp_path: Path) -> None:
+    path = tmp_path / "log.txt"
+    path.write_text("".join(f"line {number}\n" for number in range(20_000)))
+    shown = log_tail(path).splitlines()
+    assert shown[-1] == "line 19999" and shown[0].startswith("line ") and len(shown) < 20_000
