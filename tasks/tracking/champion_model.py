@@ -119,7 +119,7 @@ def _version(
 def _rank(client: MlflowClient, name: str, version: ModelVersion, higher_is_better: bool) -> str:
     """Point the alias at a version if it is better than the one there, and note which it was."""
     said, at = f"@{ALIAS}", client.get_registered_model(name).aliases.get(ALIAS)
-    if at and at != version.version:
+    if at and str(at) != str(version.version):
         holder = client.get_model_version(name, at)
         stays = f"@{ALIAS} stays at version {at}"
         mine, best = float(version.tags[FRESH_MEAN]), float(holder.tags.get(FRESH_MEAN, "nan"))

@@ -28,7 +28,7 @@ from tasks.tracking.connection import Store
 from tasks.trial import History
 from tests.support.histories import tried
 from tests.support.ledgers import created
-from tests.support.mlflow_records import mlflow_runs
+from tests.support.mlflow_records import mlflow_runs, store_in
 from tests.support.prefect_api import ask
 from tests.support.toy import GREEDY, nightshift, quadratic, slow, start, status
 
@@ -49,15 +49,25 @@ def decided(ledger: Ledger, count: int) -> History:
     return history
 
 
-@pytest.fixture(autouse=True)
-def settled(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def stores(home: Path, empty_mlflow: Path) -> Path:
+    """The home, with an empty database."""
+    return store_in(home, empty_mlflow).home
+
+
+@pytest.fixture
+def without_prefect(monkeypatch: pytest.MonkeyPatch) -> None:
     """No Prefect server is asked for a block."""
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
     monkeypatch.setattr("flows.server.server_process.settle_in", lambda _: None)
 
 
 def test_sync_records_what_is_missing_and_the_end_of_the_campaign(
-    ledger: Ledger, stores: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    without_prefect: None,
+    ledger: Ledger,
+    stores: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     decided(ledger, 3)
     ledger.event("end", state="finished", reason="all 2 trials done")
@@ -75,7 +85,7 @@ def test_sync_records_what_is_missing_and_the_end_of_the_campaign(
 
 
 def test_a_campaign_that_cannot_be_read_leaves_the_others_to_be_recorded(
-    ledger: Ledger, stores: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    without_prefect: None, ledger: Ledger, stores: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     decided(ledger, 1)
     broken = created(tmp_path, "broken")
@@ -84,7 +94,7 @@ def test_a_campaign_that_cannot_be_read_leaves_the_others_to_be_recorded(
     assert set(mlflow_runs(stores, "n")) == {"campaign", "0"}
 
 
-def test_the_run_of_a_campaign_that_was_cut_off_is_ended(ledger: Ledger, stores: Path) -> None:
+def test_the_run_of_a_campaign_that_was_cut_off_is_ended(without_prefect: None, ledger: Ledger, stores: Path) -> None:
     decided(ledger, 2)
     with CampaignLock(ledger):
         assert sync.sync("n", as_json=False) == 0
@@ -96,7 +106,7 @@ def test_the_run_of_a_campaign_that_was_cut_off_is_ended(ledger: Ledger, stores:
 
 
 def test_a_campaign_is_not_recorded_in_two_places(
-    ledger: Ledger, stores: Path, monkeypatch: pytest.MonkeyPatch
+    without_prefect: None, ledger: Ledger, stores: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decided(ledger, 1)
     assert sync.sync("n", as_json=False) == 0
@@ -121,7 +131,9 @@ def test_a_campaign_does_not_wait_for_a_server_and_says_once_that_it_is_away(led
     assert len(said) == 1 and len([event for event in ledger.events() if event["event"] == "tracking"]) == 1
 
 
-def test_what_was_asked_in_the_background_is_there_at_the_end(ledger: Ledger, stores: Path) -> None:
+def test_what_was_asked_in_the_background_is_there_at_the_end(
+    without_prefect: None, ledger: Ledger, stores: Path
+) -> None:
     recording = Background(ledger, Store(f"sqlite:///{stores}/mlflow.db", stores), pytest.fail)
     for count in (1, 2, 3):
         decided(ledger, count)

@@ -157,7 +157,7 @@ def test_a_campaign_that_cannot_be_read_leaves_the_others_to_be_pruned(
 ) -> None:
     one, two = created(tmp_path, "one"), created(tmp_path, "two")
     night(one), night(two)
-    (one.path / "spec.toml").write_text("trials =")
+    one.place(1).trial.write_text("{")
     assert prune(None, "champions", dry=False, as_json=False) == 1
     told = capsys.readouterr()
     assert "two: freed" in told.out and f"one: left alone: {one.path}/spec.toml: not TOML" in told.err

@@ -24,6 +24,7 @@ from tasks.tracking.connection import Store
 from tests.support.champions import TILT, cart, filed, talker
 from tests.support.histories import certified
 from tests.support.mlflow_records import artifacts_of, client_of, make_files, put, runs_of, store_in
+from tests.support.trusting import trusted
 
 MODEL = "nightshift.environment"
 
@@ -35,7 +36,8 @@ def store(home: Path, empty_mlflow: Path) -> Store:
 
 def night(champion: Champion, name: str = "night.1") -> Ledger:
     """A campaign in the champion's environment, of which that is the only trial."""
-    ledger = CampaignSpec.of(environment=str(champion.environment.folder), name=name).open()
+    folder = trusted(champion.environment.folder)
+    ledger = CampaignSpec.of(environment=str(folder), name=name).open()
     place = ledger.place_of(champion.trial).path
     for folder in ("workspace", "out"):
         if (champion.place.path / folder).is_dir():
@@ -147,13 +149,13 @@ def test_the_alias_never_moves_to_a_worse_model(store: Store, tmp_path: Path) ->
     said = {name: register(store, champion, name, proof(champion, *fresh)) for name, fresh in nights.items()}
     assert said["worse"] == f"{MODEL} version 2, @champion stays at version 1, with 5.15 against 4.15 on fresh runs"
     client = client_of(store)
-    assert client.get_model_version_by_alias(MODEL, "champion").version == "3"
+    assert client.get_model_version_by_alias(MODEL, "champion").version == 3
     client.set_registered_model_alias(MODEL, "champion", "1")  # by a person
     (run,) = runs_of(store, Ledger.open("better"))
     with store.client() as own:
         parent = runs_of(store, Ledger.open("better"), "campaign")[0].info.run_id
         champion_model.register(own, Ledger.open("better"), proof(champion, 6.0), champion, run, parent)
-    assert client.get_model_version_by_alias(MODEL, "champion").version == "1"
+    assert client.get_model_version_by_alias(MODEL, "champion").version == 1
 
 
 def test_a_champion_of_another_version_of_the_environment_does_not_take_the_alias(store: Store, tmp_path: Path) -> None:

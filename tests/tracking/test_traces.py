@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 PRICED = "openai/gpt-4o-mini"
 """A model whose price everybody knows."""
 ENDED = 1_700_000_050.0
+pytestmark = pytest.mark.filterwarnings("ignore:.*Any type hint is inferred:UserWarning")  # of MLflow's own types
 
 
 @pytest.fixture

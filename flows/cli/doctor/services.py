@@ -19,6 +19,7 @@ from flows.server import mlflow_process, server_process
 from flows.views.own_servers import NO_LOGIN
 from tasks.system.commands import command_of
 from tasks.system.daemon import Daemon, answers, free_port, is_encrypted, page_of
+from tasks.system.redact import without_passwords
 from tasks.tracking.connection import api_with_blocks, locate, own_database, without_credentials
 
 ASK_SECONDS = 3.0
@@ -178,7 +179,7 @@ def problem(uri: str, home: Path) -> str:
     try:
         store = locate(uri, home)
     except Refused as fault:
-        return str(fault)
+        return str(fault).replace(without_passwords(uri), public(uri))
     if store is None or not uri.startswith(("http", "sqlite")):
         return ""
     if store.is_served:
