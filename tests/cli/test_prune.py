@@ -160,8 +160,8 @@ def test_a_campaign_that_cannot_be_read_leaves_the_others_to_be_pruned(
     one.place(1).trial.write_text("{")
     assert prune(None, "champions", dry=False, as_json=False) == 1
     told = capsys.readouterr()
-    assert "two: freed" in told.out and f"one: left alone: {one.path}/spec.toml: not TOML" in told.err
-    with pytest.raises(Refused, match="not TOML"):
+    assert "two: freed" in told.out and "one: left alone: " in told.err and "trial.json" in told.err
+    with pytest.raises(Refused, match="trial.json"):
         prune("one", "champions", dry=False, as_json=False)
 
 
