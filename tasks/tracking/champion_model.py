@@ -108,7 +108,7 @@ def _version(
         "trial": str(certificate.champion),
         "metric": ledger.environment.metric,
         FRESH_MEAN: repr(mean),
-        ENVIRONMENT: datasets.environment(ledger).digest,
+        ENVIRONMENT: datasets.environment_digest(ledger),
     }
     told = f"{words(certificate)}; {caution(certificate)}"
     # The address models:/<id> would be looked up in the process's own store, whichever this client's is.
@@ -153,9 +153,9 @@ def _logged(client: MlflowClient, ledger: Ledger, champion: Champion, run: Run, 
         if why:
             client.set_logged_model_tags(model.model_id, {NOT_LOADABLE: why})
         client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
-    judged_on = datasets.environment(ledger)
+    name, digest = ledger.environment.name, datasets.environment_digest(ledger)
     measured = objective_points(ledger, trial)
-    scores = [Metric(*one, model.model_id, judged_on.name, judged_on.digest) for one in measured]
+    scores = [Metric(*one, model.model_id, name, digest) for one in measured]
     client.log_batch(run_id, scores)
     for shows in (run_id, parent):
         outputs = client.get_run(shows).outputs

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import environments
@@ -28,49 +27,31 @@ OF_TRIALS = ("environment", "train", "search")
 """Contexts of every trial's datasets; `confirm` is that of trials with reruns, `report` of certificates."""
 
 
-@dataclass(frozen=True)
-class UsedDataset:
-    name: str
-    digest: str
-    context: str
-    """What it is for: `environment`, `train`, `search`, `confirm` or `report`."""
-    facts: dict[str, str | int]
-    """Shown as its profile; `num_rows` is a number of questions."""
-
-
-def environment(ledger: Ledger) -> UsedDataset:
-    """The environment, as frozen at the campaign's start."""
-    judged = ledger.environment
-    facts: dict[str, str | int] = {
-        "metric": judged.metric,
-        "judge": judge_name(judged.judge),
-        "budget_seconds": f"{judged.budget_seconds:g}",
-    }
-    digest = outputs.digest(ledger.path / "environment")[:DIGEST]
-    return UsedDataset(judged.name, digest, "environment", facts)
+def environment_digest(ledger: Ledger) -> str:
+    """That of the environment's folder, as frozen at the campaign's start."""
+    return outputs.digest(ledger.path / "environment")[:DIGEST]
 
 
 def used(ledger: Ledger, contexts: Collection[str] = (*OF_TRIALS, "confirm", "report")) -> list[DatasetInput]:
-    """The datasets of a campaign with these contexts."""
+    """The datasets of a campaign with these contexts; the profile of a question set is its number of questions."""
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
-    every, note = [environment(ledger)], ledger.path / FILE
+    environment, source, note = ledger.environment, scrub_text(ledger.campaign.source), ledger.path / FILE
+    facts = {"metric": environment.metric, "judge": judge_name(environment.judge)}
+    every = {"environment": (environment.name, environment_digest(ledger), json.dumps(facts))}
     if note.is_file():
         made = PREPARED.validate_json(note.read_bytes())
         for use, many in made.questions.items():
-            name = f"{DATA}/{TRAIN}.jsonl" if use == TRAIN else f"{JUDGE}/{use}.jsonl"
-            digest = made.files[name].sha256[:DIGEST]
-            every.append(UsedDataset(f"{ledger.environment.name}/{use}", digest, use, {"num_rows": many}))
-    source = scrub_text(ledger.campaign.source)
+            file = made.files[f"{DATA}/{TRAIN}.jsonl" if use == TRAIN else f"{JUDGE}/{use}.jsonl"]
+            every[use] = f"{environment.name}/{use}", file.sha256[:DIGEST], json.dumps({"num_rows": many})
     kind = "nightshift" if source in environments.bundled() else "local"
-    where = json.dumps({"uri": source})
     return [
         DatasetInput(
-            Dataset(one.name, one.digest, kind, where, profile=json.dumps(one.facts)),
-            [InputTag("mlflow.data.context", one.context)],
+            Dataset(name, digest, kind, json.dumps({"uri": source}), profile=profile),
+            [InputTag("mlflow.data.context", context)],
         )
-        for one in every
-        if one.context in contexts
+        for context, (name, digest, profile) in every.items()
+        if context in contexts
     ]
 
 

@@ -14,6 +14,8 @@ import json
 import math
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from io import BytesIO
 from pathlib import Path
 from typing import TypeGuard
 
@@ -26,9 +28,8 @@ from tasks.trial import ResourceSample, Trial
 LOG_BYTES = 64 * 2**10
 CURVES, CURVE_POINTS, POINTS = 100, 200, 1000
 """Limits of a trial: curves, points of each, points in all."""
-PROGRESS_BYTES = 2**18
-"""Of a larger progress.jsonl only lines at equal distances are read."""
-LINE_BYTES = 64 * 2**10
+PROGRESS_BYTES = 2**24
+"""Of a larger progress.jsonl the end is not read."""
 WORDS = 500
 LARGEST = 1e12
 """Larger seconds and steps are ignored: as milliseconds they overflow MLflow's integers."""
@@ -170,7 +171,10 @@ def curves(progress: Path, start: int) -> list[MetricPoint]:
     """
     found: dict[str, list[MetricPoint]] = {}
     secrets, keys = known_secrets(), dict[str, str]()
-    for line in _lines(progress):
+    file = open_below(progress.parent, progress.name)
+    with file or nullcontext(BytesIO()) as reports:
+        lines = reports.read(PROGRESS_BYTES).splitlines()
+    for line in lines:
         for name, value, moment, step in _reported(line, start):
             if name not in keys:
                 clear = scrub(name.encode(errors="replace"), secrets).decode(errors="replace")
@@ -179,21 +183,6 @@ def curves(progress: Path, start: int) -> list[MetricPoint]:
     kept = list(found.values())[:CURVES]
     each = min(CURVE_POINTS, POINTS // max(len(kept), 1))
     return [point for curve in kept for point in _thin(curve, each)]
-
-
-def _lines(path: Path) -> Iterator[bytes]:
-    if (file := open_below(path.parent, path.name)) is None:
-        return
-    with file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(0)
-        if size <= PROGRESS_BYTES:
-            yield from file.read(PROGRESS_BYTES).splitlines()
-            return
-        for part in range(2 * CURVE_POINTS):
-            file.seek(size * part // (2 * CURVE_POINTS))
-            file.readline(LINE_BYTES)  # the rest of a line that was entered in the middle
-            yield file.readline(LINE_BYTES)
 
 
 def _reported(line: bytes, start: int) -> Iterator[tuple[str, float, int, int]]:

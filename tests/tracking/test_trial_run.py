@@ -66,12 +66,6 @@ def test_many_curves_share_the_points(tmp_path: Path) -> None:
     assert len(keys(points)) == trial_run.CURVES and len(points) <= trial_run.POINTS
 
 
-def test_a_huge_report_file_is_sampled_from_end_to_end(tmp_path: Path) -> None:
-    path = written(tmp_path, *(report(step, a=1.0, note="x" * 90) for step in range(20_000)))
-    steps = [point.step for point in curves(path, 0)]
-    assert steps == sorted(steps) and steps[0] < 200 and steps[-1] > 19_000
-
-
 def test_a_report_file_that_is_a_link_is_not_read(tmp_path: Path) -> None:
     path = written(tmp_path, report(a=1.0))
     (tmp_path / "link.jsonl").symlink_to(path)
