@@ -200,26 +200,28 @@ def opened(spec: CampaignSpec, **facts: object) -> Iterator[Night]:
         crash_earlier_runs(ledger, run.id)
         ensure_prepared(ledger, spec.launch)
         history = reconcile(ledger)
-        recording = Background(ledger, locate(spec.tracking, home()), get_run_logger().warning)
-        with Artifacts(ledger, run.id, write_report) as artifacts:
+        store = locate(spec.tracking, home())
+        get_run_logger().info(f"MLflow: {store or 'off'}")
+        with Background(ledger, store, get_run_logger().warning) as recording:
+            with Artifacts(ledger, run.id, write_report) as artifacts:
 
-            def follow_up(history: History) -> None:
-                recording.ask()
+                def follow_up(history: History) -> None:
+                    recording.ask()
+                    artifacts.show(history)
+                    run_log.decided(history)
+                    heed_the_server(server)
+
+                night = Night(spec, ledger, lock, history, follow_up)
+                locks = night.bench.slots.locks if spec.launch == "here" else {}
+                ledger.event("slots", parallel=spec.parallel, locks=locks)
                 artifacts.show(history)
-                run_log.decided(history)
-                heed_the_server(server)
-
-            night = Night(spec, ledger, lock, history, follow_up)
-            locks = night.bench.slots.locks if spec.launch == "here" else {}
-            ledger.event("slots", parallel=spec.parallel, locks=locks)
-            artifacts.show(history)
-            run_log.begin(ledger, history)
-            try:
-                yield night
-            finally:
-                night.close_benches()
-            ending = night.ending or ASKED
-            artifacts.show(night.history, CampaignEnd(ending.state, ending.reason))
-            run_log.end(ledger, night.history, ending.reason)
-        recording.close(ending.state)  # with the certificate and the final picture
+                run_log.begin(ledger, history)
+                try:
+                    yield night
+                finally:
+                    night.close_benches()
+                ending = night.ending or ASKED
+                artifacts.show(night.history, CampaignEnd(ending.state, ending.reason))
+                run_log.end(ledger, night.history, ending.reason)
+            recording.close(ending.state)  # with the certificate and the final picture
         ledger.event("end", state=ending.state, reason=ending.reason)

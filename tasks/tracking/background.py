@@ -19,19 +19,30 @@ POLL_SECONDS = 0.1
 
 
 class Background:
-    """Calls `sync` once it begins, whenever it is asked, and at the end."""
+    """Calls `sync` at the beginning of a `with` block, whenever it is asked, and at the end.
+
+    A block that an exception ends leaves what is missing to the next process.
+    """
 
     def __init__(self, ledger: Ledger, store: Store | None, warn: Callable[[str], None]) -> None:
-        """Begin. (store: None if tracking is off; warn: is told why MLflow takes nothing, once in an outage)"""
+        """Args: store: None if tracking is off; warn: is told why MLflow takes nothing, once in an outage."""
         self._ledger, self._store, self._warn = ledger, store, warn
         self._wanted = threading.Event()
         self._state = "running"
         self._problem = ""
+        self._is_over = False
         # Prefect's settings, which a log message needs, are variables of the context.
         context = contextvars.copy_context()
         self._thread = threading.Thread(target=context.run, args=(self._work,), name="mlflow", daemon=True)
-        if store is not None:
+
+    def __enter__(self) -> Background:
+        if self._store is not None:
             self._thread.start()
+        self.ask()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over = True
         self.ask()
 
     def ask(self) -> None:
@@ -54,6 +65,8 @@ class Background:
         while True:
             self._wanted.wait()
             self._wanted.clear()
+            if self._is_over:
+                return
             state = self._state
             assert self._store is not None, "the thread runs where there is a store"
             try:

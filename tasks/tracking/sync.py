@@ -25,6 +25,7 @@ from urllib.request import url2pathname
 from filelock import FileLock
 from pydantic import ValidationError
 
+from environments.plugins import Refused
 from tasks.certifying.certificate import level
 from tasks.store import campaign_lock, lineage, safe_read
 from tasks.store.ledger import CERTIFICATE, Ledger, decided_trial
@@ -34,7 +35,7 @@ from tasks.system.redact import without_passwords
 from tasks.tracking import campaign_run, champion_model, datasets, traces, trial_run
 from tasks.tracking.campaign_run import own_certificates
 from tasks.tracking.champion_model import Champion
-from tasks.tracking.connection import NotRecorded, Store
+from tasks.tracking.connection import DATABASE, NotRecorded, Store
 from tasks.tracking.pages import links
 from tasks.tracking.trial_run import trial_key
 from tasks.tracking.values import MetricPoint, metric_key, milliseconds, parameters
@@ -88,12 +89,15 @@ def sync(ledger: Ledger, store: Store, state: str) -> Synced:
     now = Synced(str(store))
     if before.store == now.store:
         now.urls, now.runs, now.state = before.urls, before.runs, before.state
-    campaign = _Campaign(ledger, store, state, now)
     try:
-        with FileLock(ledger.path / LOCK, timeout=LOCK_SECONDS), store.client() as client:
-            campaign.record(client)
+        with FileLock(ledger.path / LOCK, timeout=LOCK_SECONDS):
+            campaign = _Campaign(ledger, store, state, now)
+            with store.client() as client:
+                campaign.record(client)
+    except Refused:
+        raise
     except Exception as error:  # noqa: BLE001 (MLflow's stores are plug-ins, which may raise anything)
-        now.problem = now.problem or campaign.problem(error)
+        now.problem = now.problem or _words(store, error)
     write_atomic(ledger.path / FILE, json.dumps(asdict(now), indent=1) + "\n")
     return now
 
@@ -137,6 +141,7 @@ class _Campaign:
         """Every decided attempt, those that count no more among them."""
         self.history, self.certificates = ledger.history(), ledger.certificates()
         self.own = own_certificates(self.certificates)
+        self.counting = {part(trial) for trial in self.history}
         self.commits = lineage.commits(ledger.path / "lineage.git")
         self.traces = wants_traces(ledger)
         self.takes_files = True
@@ -152,18 +157,9 @@ class _Campaign:
         for trial, digest in zip(self.trials, digests, strict=True):
             with self._others_go_on():
                 self.now.runs[part(trial)] = self._record_trial(trial, digest)
-        if len(self.now.runs) == len(self.trials):
-            with self._others_go_on():
-                self._record_campaign(digests)
-                self.now.state = self.state
-
-    def problem(self, error: Exception) -> str:
-        """An error in one line, without credentials."""
-        first_line = str(error).partition("\n")[0][:PROBLEM_CHARACTERS] or type(error).__name__
-        if isinstance(error, NotRecorded):
-            return first_line
-        told = first_line.replace(self.store.uri, str(self.store))
-        return without_passwords(f"MLflow at {self.store} does not take records: {told}")
+        with self._others_go_on():
+            self._record_campaign(digests)
+            self.now.state = self.state
 
     @contextmanager
     def _others_go_on(self) -> Iterator[None]:
@@ -171,7 +167,7 @@ class _Campaign:
         try:
             yield
         except Exception as error:
-            self.now.problem = self.now.problem or self.problem(error)
+            self.now.problem = self.now.problem or _words(self.store, error)
             if not _is_of_the_record(error):
                 raise
 
@@ -193,7 +189,7 @@ class _Campaign:
     # The runs of trials
 
     def _digest(self, trial: Trial) -> str:
-        superseded = "" if trial in self.history else "superseded"
+        superseded = "" if part(trial) in self.counting else "superseded"
         stored = TRIAL.dump_json(trial).decode()
         return _digest(stored, level(trial, self.own), superseded, self.commits.get(trial.number))
 
@@ -223,7 +219,7 @@ class _Campaign:
 
     def _complete(self, trial: Trial, run: Run) -> None:
         """Log everything about a trial in its run, and the best score then in the campaign's."""
-        run_id, counts = run.info.run_id, trial in self.history
+        run_id, counts = run.info.run_id, part(trial) in self.counting
         trial = replace(trial, verdict=replace(trial.verdict, level=level(trial, self.own)))
         tags = trial_run.trial_tags(self.ledger, trial, self.commits.get(trial.number) if counts else None)
         if not counts:
@@ -258,7 +254,7 @@ class _Campaign:
             upload()
         except Exception as error:
             self.takes_files = False
-            raise NotRecorded(self.problem(error)) from error
+            raise NotRecorded(_words(self.store, error)) from error
 
     # The campaign's own run
 
@@ -291,13 +287,17 @@ class _Campaign:
         found += campaign_run.certificate_points(ledger, self.certificates)
         self._log(run_id, found, {name: value for name, value in spec.items() if name not in stored}, tags)
         self.client.log_inputs(run_id, datasets.used(ledger))
-        self._register()
+        is_whole = len(self.now.runs) == len(self.trials)
+        if is_whole:
+            self._register()
         if self.state != "running":
             ends = [campaign_run.decided(ledger, trial) for trial in self.history]
             ends += [campaign_run.ended(ledger, one) for one in self.certificates]
             end = max(ends, default=milliseconds(ledger.campaign.created))
             self.client.set_terminated(run_id, STATUS[self.state], end_time=end)
             self._upload(self._upload_campaign)
+        if not is_whole:
+            raise NotRecorded("some of its trials are missing")
         self.client.set_tag(run_id, DIGEST, digest)
         self.now.sent += 1
 
@@ -313,7 +313,7 @@ class _Campaign:
         for trial in trials:
             run = self.client.get_run(self.runs[trial_key(self.ledger, trial)].info.run_id)
             champion = Champion(self.ledger.environment, self.ledger.place_of(trial), trial)
-            with FileLock(self.ledger.path.parent / "mlflow.lock", timeout=LOCK_SECONDS):
+            with FileLock(self.store.home / f"{DATABASE}.registry.lock", timeout=LOCK_SECONDS):
                 model = champion_model.register(
                     self.client, self.ledger, passed[-1], champion, run, self.parent.info.run_id
                 )
@@ -372,6 +372,15 @@ def _is_of_the_record(error: Exception) -> bool:
         return False
     status: int = error.get_http_status_code()  # type: ignore[no-untyped-call]
     return 400 <= status < 500 and status not in TEMPORARY
+
+
+def _words(store: Store, error: Exception) -> str:
+    """An error in one line, without credentials."""
+    first_line = str(error).partition("\n")[0][:PROBLEM_CHARACTERS] or type(error).__name__
+    if isinstance(error, NotRecorded):
+        return first_line
+    told = first_line.replace(store.uri, str(store))
+    return without_passwords(f"MLflow at {store} does not take records: {told}")
 
 
 def _digest(*parts: str | None) -> str:

@@ -25,6 +25,7 @@ from tasks.store.campaign_lock import CampaignLock
 from tasks.store.ledger import Ledger
 from tasks.tracking.background import Background
 from tasks.tracking.connection import Store
+from tasks.tracking.sync import sync as record_now
 from tasks.trial import History
 from tests.support.histories import tried
 from tests.support.ledgers import created
@@ -97,7 +98,9 @@ def test_a_campaign_that_cannot_be_read_leaves_the_others_to_be_recorded(
 def test_the_run_of_a_campaign_that_was_cut_off_is_ended(without_prefect: None, ledger: Ledger, stores: Path) -> None:
     decided(ledger, 2)
     with CampaignLock(ledger):
-        assert sync.sync("n", as_json=False) == 0
+        assert record_now(ledger, Store(f"sqlite:///{stores}/mlflow.db", stores), "running").problem == ""
+        with pytest.raises(Refused, match="records itself"):
+            sync.sync("n", as_json=False)
         assert mlflow_runs(stores, "n")["campaign"].info.status == "RUNNING"
     assert document(ledger)["waiting_to_record"] == 1
     assert sync.sync("n", as_json=False) == 0
@@ -122,26 +125,28 @@ def test_a_campaign_does_not_wait_for_a_server_and_says_once_that_it_is_away(led
         said: list[str] = []
         away = Store(f"http://127.0.0.1:{silent.getsockname()[1]}", tmp_path)
         began = time.monotonic()
-        recording = Background(ledger, away, said.append)
-        for count in (1, 2, 3):
-            decided(ledger, count)
-            recording.ask()
-        assert time.monotonic() - began < 20 and not said, "it waits for no answer"
-    recording.close("stopped")
+        with Background(ledger, away, said.append) as recording:
+            for count in (1, 2, 3):
+                decided(ledger, count)
+                recording.ask()
+            assert time.monotonic() - began < 20 and not said, "it waits for no answer"
+            silent.close()
+            recording.close("stopped")
     assert len(said) == 1 and len([event for event in ledger.events() if event["event"] == "tracking"]) == 1
 
 
 def test_what_was_asked_in_the_background_is_there_at_the_end(
     without_prefect: None, ledger: Ledger, stores: Path
 ) -> None:
-    recording = Background(ledger, Store(f"sqlite:///{stores}/mlflow.db", stores), pytest.fail)
-    for count in (1, 2, 3):
-        decided(ledger, count)
-        recording.ask()
-    recording.close("finished")
+    with Background(ledger, Store(f"sqlite:///{stores}/mlflow.db", stores), pytest.fail) as recording:
+        for count in (1, 2, 3):
+            decided(ledger, count)
+            recording.ask()
+        recording.close("finished")
     runs = mlflow_runs(stores, "n")
     assert set(runs) == {"campaign", "0", "1", "2"} and runs["campaign"].info.status == "FINISHED"
-    Background(ledger, None, pytest.fail).close("finished")
+    with Background(ledger, None, pytest.fail) as nothing:
+        nothing.close("finished")
 
 
 class Service:

@@ -193,6 +193,7 @@ def test_files_that_cannot_be_uploaded_hold_back_no_figures(ledger: Ledger, stor
     done = sync.sync(ledger, store, ENDED)
     assert done.problem and done.runs == {}
     assert [run.data.metrics["loss"] for run in runs_of(store, ledger)] == [3.0, 2.0]
+    assert runs_of(store, ledger, "campaign")[0].info.status == "FINISHED"
     (home / "artifacts").unlink()
     recorded(ledger, store, ENDED)
     assert "config.json" in artifacts_of(store, runs_of(store, ledger)[0].info.run_id)

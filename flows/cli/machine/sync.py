@@ -9,6 +9,7 @@ from environments.plugins import Refused
 from flows.server import server_process
 from flows.views import terminal
 from flows.views.status import state, stored_spec
+from tasks.store import campaign_lock
 from tasks.store.ledger import FORMAT, Ledger, readable
 from tasks.system.home import home
 from tasks.tracking import sync as tracking
@@ -35,10 +36,13 @@ def sync(name: str | None, as_json: bool) -> int:
     """Record what MLflow lacks of a campaign, or of all of this version; 1 where something is still missing, else 0.
 
     Raises:
-        Refused: the campaign cannot be recorded.
+        Refused: the campaign is running, or cannot be recorded.
     """
     server_process.settle_in(home())
+    if name is not None and campaign_lock.is_running(Ledger.open(name)):
+        raise Refused(f"campaign {name!r} is running: it records itself, after its next trial")
     ledgers = [Ledger.open(name)] if name else [one for one in readable() if one.campaign.format == FORMAT]
+    ledgers = [ledger for ledger in ledgers if not campaign_lock.is_running(ledger)]
     results, refused = list[Sent](), False
     for ledger in ledgers:
         try:
