@@ -89,6 +89,8 @@ def sync(ledger: Ledger, store: Store, state: str) -> Synced:
     now = Synced(str(store))
     if before.store == now.store:
         now.urls, now.runs, now.state = before.urls, before.runs, before.state
+    else:  # said before it is asked: it may never answer
+        _note(ledger, now)
     try:
         with FileLock(ledger.path / LOCK, timeout=LOCK_SECONDS):
             campaign = _Campaign(ledger, store, state, now)
@@ -98,8 +100,12 @@ def sync(ledger: Ledger, store: Store, state: str) -> Synced:
         raise
     except Exception as error:  # noqa: BLE001 (MLflow's stores are plug-ins, which may raise anything)
         now.problem = now.problem or _words(store, error)
-    write_atomic(ledger.path / FILE, json.dumps(asdict(now), indent=1) + "\n")
+    _note(ledger, now)
     return now
+
+
+def _note(ledger: Ledger, now: Synced) -> None:
+    write_atomic(ledger.path / FILE, json.dumps(asdict(now), indent=1) + "\n")
 
 
 def last(ledger: Ledger) -> Synced:
