@@ -52,7 +52,7 @@ STATUS = {
 """MLflow's words for the states of a campaign."""
 KEY, DIGEST, TRACES = "nightshift.key", "nightshift.digest", "nightshift.traces"
 FILE, LOCK = "mlflow.json", "mlflow.lock"
-LOCK_SECONDS = 60.0
+LOCK_SECONDS = 300.0
 TEMPORARY = (401, 403, 408, 429)
 """HTTP client errors that are no fault of the record."""
 PROBLEM_CHARACTERS = 500
