@@ -148,7 +148,8 @@ class _Campaign:
         self.history, self.certificates = ledger.history(), ledger.certificates()
         self.own = own_certificates(self.certificates)
         self.counting = {part(trial) for trial in self.history}
-        self.commits = lineage.commits(ledger.path / "lineage.git")
+        # Before the first trial the repository may be half made.
+        self.commits = lineage.commits(ledger.path / "lineage.git") if self.trials else {}
         self.traces = wants_traces(ledger)
         self.takes_files = True
         self.runs: dict[str, Run] = {}
