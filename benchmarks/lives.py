@@ -271,13 +271,13 @@ def marks(ledger: Ledger, number: int) -> dict[str, Path]:
         "diff.patch": place.diff,
         "trial.json": place.trial,
         "results.tsv": ledger.path / "results.tsv",
-        "MLflow's receipt": place.path / "tracked.json",
+        "MLflow's record": ledger.path / "mlflow.json",
     }
 
 
 MARKS = (
     "a result is begun", "proposal.json", "result of propose", "its workspace", "its model", "result of train",
-    "result of evaluate", "its commit", "diff.patch", "trial.json", "results.tsv", "MLflow's receipt",
+    "result of evaluate", "its commit", "diff.patch", "trial.json", "results.tsv", "MLflow's record",
 )  # fmt: skip
 
 

@@ -179,7 +179,7 @@ def records(to: str, home: Path) -> int:
     """How many trials are in MLflow."""
     from tasks.tracking.connection import Store
 
-    with Store(to, home, {}).reach() as client:
+    with Store(to, home).client() as client:
         ids = [one.experiment_id for one in client.search_experiments()]
         count, token = 0, None
         while True:

@@ -34,7 +34,7 @@ OUTAGE = 0.05
 """Share of the night for which MLflow is gone."""
 DISK_GB = 2
 LEFT = 300 * 2**20
-"""Bytes that are left on a full disk: too few for a campaign to go on (docs/outages.md), enough for a running trial."""
+"""Bytes that are left on a full disk: too few for a campaign to go on enough for a running trial."""
 UP_SECONDS = 60.0
 POLL_SECONDS = 2.0
 SELDOM = 15.0

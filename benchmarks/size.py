@@ -43,7 +43,6 @@ from tasks.sandbox import outputs
 from tasks.store import workspace
 from tasks.store.ledger import Ledger, machine
 from tasks.system.files import write_atomic
-from tasks.tracking.outbox import Outbox
 from tasks.trial import History, Params, Proposal, Rerun, Run, Trial, Verdict
 
 if TYPE_CHECKING:  # what loads Prefect, which reads its settings then, is loaded when they are made
@@ -127,13 +126,11 @@ def make(problem: Path, name: str, count: int) -> tuple[Ledger, Figures]:
     spec = CampaignSpec.of(environment=str(problem), name=name, seed=0, tracking="off", trials=count, hours=1000)
     ledger, draw = spec.open(), random.Random(0)
     history: History = ()
-    outbox, seconds = Outbox(ledger, "off", None, history), []
+    seconds: list[float] = []
     for number in range(count + 1):
         trial = decided(ledger, history, number, draw, spec)
         began = time.perf_counter()
         history = record(ledger, history, trial)
-        outbox.add(trial)
-        outbox.drain()
         seconds.append(time.perf_counter() - began)
     return ledger, {"settle_ms": 1000 * statistics.median(seconds[-20:])}
 

@@ -25,7 +25,7 @@ from tasks.store.approval import Parked
 from tasks.store.ledger import Ledger
 from tasks.system.files import write_atomic
 from tasks.system.redact import clean
-from tasks.tracking.trial_run import inert, plain
+from tasks.tracking.values import inert, plain
 from tasks.trial import Params, Proposal
 
 ASK_SECONDS = 5.0

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from prefect import State, runtime
+from prefect import State, get_run_logger, runtime
 from prefect.states import Completed, Failed
 
 from environments import Environment
@@ -33,8 +33,9 @@ from tasks.store import attempts
 from tasks.store.campaign_lock import CampaignLock
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt
-from tasks.tracking.outbox import Outbox
-from tasks.tracking.sender import Sender
+from tasks.system.home import home
+from tasks.tracking.background import Background
+from tasks.tracking.connection import locate
 from tasks.trial import Curve, History, Trial, baseline, in_full
 
 POLL_SECONDS = 0.5
@@ -188,12 +189,13 @@ def opened(spec: CampaignSpec, **facts: object) -> Iterator[Night]:
         crash_earlier_runs(ledger, run.id)
         ensure_prepared(ledger, spec.launch)
         history = reconcile(ledger)
-        outbox = Outbox(ledger, spec.tracking, run.id, history)
-        with Artifacts(ledger, run.id, write_report) as artifacts:
-            with Sender(outbox) as sender:
+        store = locate(spec.tracking, home())
+        get_run_logger().info(f"MLflow: {store or 'off'}")
+        with Background(ledger, store, get_run_logger().warning) as recording:
+            with Artifacts(ledger, run.id, write_report) as artifacts:
 
                 def follow_up(history: History) -> None:
-                    sender.send(history[-1])
+                    recording.ask()
                     artifacts.show(history)
                     run_log.decided(history)
                     heed_the_server(server)
@@ -207,8 +209,8 @@ def opened(spec: CampaignSpec, **facts: object) -> Iterator[Night]:
                     yield night
                 finally:
                     night.close_benches()
-            ending = night.ending or ASKED
-            artifacts.show(night.history, CampaignEnd(ending.state, ending.reason))
-            run_log.end(ledger, night.history, ending.reason)
-        outbox.close(ending.state)  # with the certificate and the final picture
+                ending = night.ending or ASKED
+                artifacts.show(night.history, CampaignEnd(ending.state, ending.reason))
+                run_log.end(ledger, night.history, ending.reason)
+            recording.close(ending.state)  # with the certificate and the final picture
         ledger.event("end", state=ending.state, reason=ending.reason)

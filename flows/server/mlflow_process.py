@@ -11,7 +11,7 @@ from pathlib import Path
 from flows.server.server_process import PATIENCE_SECONDS
 from tasks.system.daemon import Daemon, address, answers, serve
 from tasks.system.login import make_login
-from tasks.tracking import schema
+from tasks.tracking.connection import SETTINGS, make_database
 
 FIRST_PORT = 5000
 LIGHT = {
@@ -29,17 +29,15 @@ def start(home: Path, auth: bool, still: Callable[[str], None] | None = None) ->
         still: Told the address while it starts (tasks.system.daemon.serve).
 
     Raises:
-        Refused: it does not start, or the database is another MLflow version's.
+        Refused: it does not start; of a database of another version the log has MLflow's own message.
     """
-    schema.check(home / "mlflow.db")
     mlflow, login = Daemon(home / ".prefect", "mlflow"), make_login(home) if auth else None
     note = mlflow.living()
     if note and note.auth == auth and answers(note.url, PATIENCE_SECONDS, login):
         return
     mlflow.end()
-    _make_database(home / "mlflow.db")
-    from tasks.tracking.connection import SETTINGS
-
+    os.environ.update({name: os.environ.get(name, value) for name, value in SETTINGS.items()})
+    make_database(home / "mlflow.db")
     # Variables about another MLflow server are not for this one.
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "_MLFLOW_"))}
     environment = {**inherited, **SETTINGS, **LIGHT}
@@ -50,24 +48,3 @@ def start(home: Path, auth: bool, still: Callable[[str], None] | None = None) ->
         return mlflow.launch(command, environment, address(port), auth=auth, stays=True)
 
     serve(mlflow, FIRST_PORT, launch, login=login, still=still)
-
-
-def _make_database(database: Path) -> None:
-    """Build a fresh MLflow database before any server opens it, alone and under its lock.
-
-    Raises:
-        Refused: the one that is there cannot be written.
-    """
-    from tasks.tracking.connection import Store, Unreachable, build_database, follow, prepare_mlflow
-
-    if database.exists() and database.stat().st_size:
-        try:
-            follow(database)
-        except Unreachable as wrong:
-            from environments.plugins import Refused  # takes long to load, and is hardly ever needed
-
-            raise Refused(f"{wrong}: see who holds it, or restore it from a backup") from wrong
-        return
-    prepare_mlflow()
-    with Store(f"sqlite:///{database}", database.parent, {}).lock(seconds=60):
-        build_database(database)

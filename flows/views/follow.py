@@ -29,7 +29,7 @@ from tasks.spending.spent import spent
 from tasks.store import approval, attempts, campaign_lock, workspace
 from tasks.store.ledger import Ledger, decided_trial
 from tasks.store.workspace import TrialDir
-from tasks.tracking.receipts import waiting as waiting_records
+from tasks.tracking import sync
 from tasks.trial import History, Trial, best
 
 LOOK_SECONDS = 0.25
@@ -202,7 +202,7 @@ class Follower:
 
     def _unrecorded(self) -> str:
         """How many records wait for MLflow, and why; empty while it has failed at nothing."""
-        left = waiting_records(self.ledger, self.history) if self._failure else 0
+        left = sync.waiting(self.ledger, self.history) if self._failure else 0
         return f"{left} record{' waits' if left == 1 else 's wait'}: {self._failure}" if left else ""
 
     def read_events(self) -> None:

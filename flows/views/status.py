@@ -30,7 +30,7 @@ from tasks.store.ledger import Ledger, ended_search
 from tasks.store.provenance import incidents, sources
 from tasks.system.daemon import page_of
 from tasks.system.redact import clean
-from tasks.tracking.receipts import waiting
+from tasks.tracking import sync
 from tasks.trial import History, Trial, baseline, best, machine_of, measured
 
 RULES = "tasks.rules"
@@ -88,7 +88,7 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
             **money(ledger, history, spec),
             "slots": slot_use(ledger.events(), spec.get("parallel", 1) * campaign_lock.spent(ledger)),
         },
-        "waiting_to_record": waiting(ledger, history),
+        "waiting_to_record": sync.waiting(ledger, history),
         "urls": urls(ledger),
         "servers": [asdict(server) for server in own_servers(ledger.path.parent)],
     }
@@ -167,8 +167,7 @@ def urls(ledger: Ledger) -> dict[str, str]:
     for event in ledger.events():
         if event["event"] == "life" and event.get("page"):
             found["prefect"] = event["page"]
-        elif event["event"] == "tracked":
-            found |= {f"mlflow_{key}": value for key, value in event["urls"].items()}
+    found |= {f"mlflow_{key}": value for key, value in sync.last(ledger).urls.items()}
     home = ledger.path.parent
     if str(home / "mlflow.db") not in found.get("mlflow_command", ""):
         return found

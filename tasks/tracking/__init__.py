@@ -1,1 +1,1 @@
-"""MLflow: runs of campaigns and trials, traces, the model registry and the outbox."""
+"""MLflow: `sync` (sync.py) makes it show a campaign's folder; background.py calls it while the campaign runs."""

@@ -1,145 +1,135 @@
-"""The MLflow run of a campaign: best score so far, summary metrics, and the note."""
+"""The MLflow run of a campaign: best score so far, certificates, summary metrics, and the note.
+
+Certificate n is logged at step n - 1, so that a single one is drawn as a bar. Gains are positive if the champion is
+better, whichever way the metric points; the sentences (tasks/describe.py) give differences of scores.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from tasks.certifying.certificate import Certificate
-from tasks.describe import mean_of
-from tasks.system.clock import covered
-from tasks.tracking.certificates import certificate_tags, own, proof
-from tasks.tracking.trial_run import NOTE_CHARACTERS, CampaignRecord, MetricPoint, milliseconds, point, shown
+from tasks.certifying.aggregate import aggregates
+from tasks.certifying.certificate import Certificate, shipped
+from tasks.describe import ARMS, SELF_REPORTED, caution, headline, mean_of, outcome, over_environments, ships, where
+from tasks.store.ledger import Ledger, machine
+from tasks.tracking.trial_run import origin
+from tasks.tracking.values import NOTE, NOTE_CHARACTERS, MetricPoint, inert, milliseconds, parameters, plain, points
 from tasks.trial import History, Trial, baseline, best, trials_before
 
+STATED = ("proposer", "rule", "cancel", "replicates", "looks", "seed", "isolation")
+"""Settings of a campaign that are parameters of its run, by the same name."""
+WORDS = 1000
+"""Characters of a certificate's sentence: a reason may quote a program."""
 
-def decided(campaign: CampaignRecord, trial: Trial) -> int:
+
+def campaign_parameters(ledger: Ledger) -> dict[str, str]:
+    campaign, environment = ledger.campaign, ledger.environment
+    tables = {"set": campaign.overrides, "rule": campaign.rule_options, "cancel": campaign.cancel_options}
+    return parameters(
+        {
+            "environment": campaign.source,
+            **{name: str(getattr(campaign, name)) for name in STATED},
+            "budget_seconds": f"{environment.budget_seconds:g}",
+            "machine": machine(),
+            "cores": str(environment.cores),
+            **({"budget_steps": f"{environment.budget_steps} ({SELF_REPORTED})"} if environment.budget_steps else {}),
+            **{f"{table}.{key}": str(value) for table, values in tables.items() for key, value in values.items()},
+        }
+    )
+
+
+def campaign_tags(ledger: Ledger, history: History, certificates: Sequence[Certificate], state: str) -> dict[str, str]:
+    champion, own = best(history), own_certificates(certificates)
+    tags = {"kind": "campaign", NOTE: note(ledger, history, certificates, state), **origin(ledger)}
+    if champion:
+        tags["champion"] = str(champion.number)
+    if own:
+        tags["certified"] = "yes" if own[-1].passed else "no"
+        tags["shipped"] = "champion" if shipped(own) else "baseline"
+        tags["certificate"] = words(own[-1])
+    return tags
+
+
+def own_certificates(certificates: Iterable[Certificate]) -> tuple[Certificate, ...]:
+    """The certificates of the campaign's own environment, in order."""
+    return tuple(one for one in certificates if not one.elsewhere)
+
+
+def words(certificate: Certificate) -> str:
+    return plain(outcome(certificate))[:WORDS]
+
+
+def note(ledger: Ledger, history: History, certificates: Sequence[Certificate], state: str) -> str:
+    """The note in Markdown, of which MLflow shows five lines: the result first, then each certificate, then counts."""
+    own = own_certificates(certificates)
+    lines = [f"**{headline(history, ledger.campaign.name, own)}**"]
+    if own:
+        lines.append(f"{words(own[-1])}; {caution(own[-1]) if own[-1].passed else ships(own)}.")
+    lines += [f"On {where(one)}: {words(one)}." for one in certificates if one.elsewhere]
+    lines += [f"{over_environments(one)}." for one in aggregates(certificates)]
+    kinds = [trial.verdict.kind for trial in history if trial.number > 0]
+    counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
+    lines.append(f"{state}: {len(kinds)} trials besides the baseline" + (f" ({counts})" if counts else ""))
+    return "\n\n".join(inert(plain(line)) for line in lines)[:NOTE_CHARACTERS]
+
+
+def best_so_far(ledger: Ledger, history: History, trials: Iterable[Trial]) -> list[MetricPoint]:
+    """The best score after each of these trials was decided: points of a curve over trial numbers."""
+    found: list[MetricPoint] = []
+    for trial in trials:
+        seen = (*trials_before(history, trial), trial)
+        champion = best(seen)
+        value = mean_of(seen, champion.number) if champion else None
+        found += points({"champion/score": value}, decided(ledger, trial), trial.number)
+    return found
+
+
+def decided(ledger: Ledger, trial: Trial) -> int:
     """Time of the verdict in milliseconds, which is part of the identity of what is logged with it."""
-    started = trial.runs[0].started if trial.runs else campaign.created
+    started = trial.runs[0].started if trial.runs else ledger.campaign.created
     return milliseconds(started + trial.wall_seconds)
 
 
-def progress_points(campaign: CampaignRecord, trial: Trial, history: History) -> list[MetricPoint]:
-    """The best score after `trial` was decided: one point of a curve over trial numbers."""
-    known = (*trials_before(history, trial), trial)
-    champion = best(known)
-    moment = decided(campaign, trial)
-    points = []
-    if champion is not None:
-        points = point("champion/score", mean_of(known, champion.number), moment, trial.number)
-    return points + (point("baseline/score", trial.score.value, moment) if trial.number == 0 else [])
-
-
-def _searched(history: History) -> list[tuple[float, float]]:
-    """Begin and end of each trial, in Unix time."""
-    begun = [(trial.runs[0].started, trial.wall_seconds) for trial in history if trial.runs]
-    return [(began, began + seconds) for began, seconds in begun]
-
-
-def _certified(certificates: Sequence[Certificate]) -> list[tuple[float, float]]:
-    fresh = [one.run for certificate in certificates for one in certificate.runs[certificate.carried :]]
-    return [(run.started, run.started + run.wall_seconds) for run in fresh]
-
-
-def summary_points(
-    campaign: CampaignRecord, history: History, certificates: Sequence[Certificate] = ()
-) -> list[MetricPoint]:
-    """Metrics that compare campaigns. `gain` is positive if the champion is better, whichever way the metric points."""
+def summary_points(ledger: Ledger, history: History) -> list[MetricPoint]:
+    """Metrics that compare campaigns. `gain` is positive if the champion is better."""
     if not history:
         return []
-    # MLflow shows the newest value.
-    moment = max(decided(campaign, trial) for trial in history)
     first, champion = baseline(history), best(history)
-    spared = [trial for trial in history if any(run.due and run.due.spared for run in trial.runs)]
     kinds = Counter(trial.verdict.kind for trial in history)
-    values: dict[str, float] = {
+    values: dict[str, float | None] = {
         "trials": sum(trial.number > 0 for trial in history),
         "crashes": kinds["crash"],
         "cancelled": kinds["cancelled"],
-        "spared": len(spared),
-        "spared/kept": sum(trial.verdict.kind == "keep" for trial in spared),
-        "hours": round(covered([*_searched(history), *_certified(certificates)]) / 3600, 4),
+        "baseline/score": first.score.value if first else None,
     }
-    if champion and (means := _means(history)):
-        gain = means[1] - means[0] if champion.score.higher_is_better else means[0] - means[1]
-        values["gain"] = float(f"{gain:.9g}")
-    points = progress_points(campaign, first, history) if first else []
-    if champion and any(trial.attempt > 1 for trial in history):
-        last = max(trial.number for trial in history)
-        points += point("champion/score", mean_of(history, champion.number), moment, last)
-    return [*points, *(found for key, value in values.items() for found in point(key, value, moment))]
-
-
-def state_tags(
-    campaign: CampaignRecord, history: History, certificates: Sequence[Certificate], state: str = "running"
-) -> dict[str, str]:
-    """The campaign's note, champion and certification, as tags."""
-    champion = best(history)
-    number = {"champion": str(champion.number)} if champion else {}
-    note = campaign_note(campaign, history, certificates, state)
-    return {"mlflow.note.content": note, **number, **certificate_tags(campaign, certificates)}
-
-
-def campaign_note(
-    campaign: CampaignRecord, history: History, certificates: Sequence[Certificate], state: str = "running"
-) -> str:
-    """The note in Markdown, of which MLflow shows five lines: certificate and best score first, then costs."""
-    kinds = [trial.verdict.kind for trial in history if trial.number > 0]
-    counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
-    plural = "" if len(kinds) == 1 else "s"
-    spent = f"{state}: {len(kinds)} trial{plural} besides the baseline" + (f" ({counts})" if counts else "")
-    parts = [proof(campaign, certificates), _outcome(campaign, history, certificates), spent]
-    return ("\n\n".join(filter(None, parts)) + _changes(history))[:NOTE_CHARACTERS]
-
-
-def _outcome(campaign: CampaignRecord, history: History, certificates: Sequence[Certificate]) -> str:
-    champion = best(history)
-    if champion is None or (value := mean_of(history, champion.number)) is None:
-        return "**No trial has a score yet.**"
-    direction = "higher" if campaign.higher_is_better else "lower"
-    score = f"{campaign.metric} {value:.6g}"
-    if champion.number == 0:
-        return f"**The baseline stands**: {score} ({direction} is better); nothing that was tried was kept."
-    against = ""
-    if means := _means(history):
-        against = f" against the baseline's {means[0]:.6g} ({means[1] - means[0]:+.4g})"
-    told = _worth(champion, own(campaign, certificates))
-    return f"**Champion: trial {champion.number}**, {score}{against}; {direction} is better.{told}"
-
-
-def _means(history: History) -> tuple[float, float] | None:
-    """The mean scores of baseline and champion, reruns included; None where one has none."""
-    champion = best(history)
     before, now = mean_of(history, 0), mean_of(history, champion.number) if champion else None
-    return None if before is None or now is None else (before, now)
+    if before is not None and now is not None:
+        gain = now - before if ledger.environment.higher_is_better else before - now
+        values["gain"] = float(f"{gain:.9g}")
+    # MLflow shows the newest value.
+    return points(values, max(decided(ledger, trial) for trial in history))
 
 
-def _worth(champion: Trial, certificates: Sequence[Certificate]) -> str:
-    """How well the champion's score is supported, without a certificate."""
-    if any(one.champion == champion.number for one in certificates):
-        return " That is what the search saw, and luck flatters it."
-    caution = {
-        "provisional": " Provisional: not tested on fresh runs, and the best of several is flattered by luck.",
-        "confirmed": " Confirmed: it held up when it ran again, and is not tested on fresh runs yet.",
-    }
-    return caution.get(champion.verdict.level or "", "")
+def certificate_points(ledger: Ledger, certificates: Sequence[Certificate]) -> list[MetricPoint]:
+    """Metrics of every certificate, those of other environments included, and of every fresh run, from step 1."""
+    found: list[MetricPoint] = []
+    number = dict.fromkeys(ARMS, 0)
+    for one in certificates:
+        group = f"transfer{one.conditions.name}/{one.environment}" if one.elsewhere else "certificate"
+        moment = ended(ledger, one)
+        if one.comparison is not None:  # if runs crashed, no mean is shown
+            low, high = one.bounds or (None, None)
+            figures = {"gain": one.comparison.gain, "p": one.comparison.p, "low": low, "high": high}
+            figures |= {arm: one.mean(arm) for arm in ARMS}
+            found += points({f"{group}/{name}": value for name, value in figures.items()}, moment, one.look - 1)
+        for run in () if one.elsewhere else one.runs[one.carried :]:  # one that counts again is not repeated
+            number[run.arm] += 1
+            found += points({f"certificate/{run.arm}/run": run.score.value}, moment, number[run.arm])
+    return found
 
 
-def _changes(history: History) -> str:
-    """A table of the champion's parameters that differ from the baseline's."""
-    first, champion = baseline(history), best(history)
-    if first is None or champion is None or champion.number == 0:
-        return ""
-    before, now = shown(first.proposal.params), shown(champion.proposal.params)
-    rows = [
-        f"| {_cell(name)} | {_cell(before.get(name, ''))} | {_cell(value)} |"
-        for name, value in now.items()
-        if before.get(name) != value
-    ]
-    edited = "\n\nIts program is changed too: see diff.patch of its run." if champion.proposal.edit else ""
-    table = ["| parameter | baseline | champion |", "|---|---|---|", *rows]
-    return ("\n\n" + "\n".join(table) if rows else "") + edited
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.replace("|", "\\|").split())[:80]
+def ended(ledger: Ledger, certificate: Certificate) -> int:
+    """When its last run ended, in milliseconds."""
+    ends = (run.run.started + run.run.wall_seconds for run in certificate.runs if run.run.started > 0)
+    return milliseconds(max(ends, default=ledger.campaign.created))

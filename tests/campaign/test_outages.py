@@ -19,18 +19,21 @@ import pytest
 from environments.plugins import Refused
 from flows.cli.machine import sync
 from flows.server.mlflow_process import LIGHT
+from flows.views.status import document
 from tasks.record import reconcile, record
 from tasks.store.campaign_lock import CampaignLock
 from tasks.store.ledger import Ledger
-from tasks.tracking.outbox import Outbox
+from tasks.tracking.background import Background
+from tasks.tracking.connection import Store
+from tasks.tracking.sync import sync as record_now
 from tasks.trial import History
-from tests.support.fake_tracker import Shelf
 from tests.support.histories import tried
 from tests.support.ledgers import created
+from tests.support.mlflow_records import mlflow_runs, store_in
 from tests.support.prefect_api import ask
 from tests.support.toy import GREEDY, nightshift, quadratic, slow, start, status
 
-NOBODY = "http://127.0.0.1:9/api"
+NOBODY = "http://127.0.0.1:9"
 
 
 @pytest.fixture
@@ -39,72 +42,111 @@ def ledger(tmp_path: Path) -> Ledger:
 
 
 def decided(ledger: Ledger, count: int) -> History:
-    """So many trials in a ledger."""
+    """A ledger with so many trials in all."""
     history = reconcile(ledger)
-    for number in range(count):
+    for number in range(len(history), count):
         ledger.place(number).workspace.mkdir(parents=True)
         history = record(ledger, history, tried(history, float(number)))
     return history
 
 
 @pytest.fixture
-def shelf(monkeypatch: pytest.MonkeyPatch) -> Shelf:
-    """In the place of MLflow, and down."""
-    found = Shelf()
-    found.down = True
-    monkeypatch.setattr("tasks.tracking.outbox.locate", lambda *_: found)
+def stores(home: Path, empty_mlflow: Path) -> Path:
+    """The home, with an empty database."""
+    return store_in(home, empty_mlflow).home
+
+
+@pytest.fixture
+def without_prefect(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No Prefect server is asked for a block."""
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
     monkeypatch.setattr("flows.server.server_process.settle_in", lambda _: None)
-    return found
 
 
-def test_sync_sends_what_waits_and_the_end_of_the_campaign(
-    ledger: Ledger, shelf: Shelf, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_sync_records_what_is_missing_and_the_end_of_the_campaign(
+    without_prefect: None,
+    ledger: Ledger,
+    stores: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    history = decided(ledger, 3)
-    Outbox(ledger, None, None, history).close("finished")
+    decided(ledger, 3)
     ledger.event("end", state="finished", reason="all 2 trials done")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", NOBODY)
     assert sync.sync("n", as_json=False) == 1
-    assert "4 still waiting: connection refused" in capsys.readouterr().out
-    shelf.down = False
+    assert "4 still waiting: " in capsys.readouterr().out
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    (ledger.path / "mlflow.json").unlink()
     assert sync.sync(None, as_json=True) == 0
     assert json.loads(capsys.readouterr().out) == [{"campaign": "n", "sent": 4, "waiting": 0, "problem": ""}]
-    assert (shelf.sent, shelf.ended) == ([0, 1, 2], ["finished"])
+    assert {key: run.info.status for key, run in mlflow_runs(stores, "n").items()} == dict.fromkeys(
+        ("campaign", "0", "1", "2"), "FINISHED"
+    )
+    assert sync.sync("n", as_json=False) == 0 and "has everything" in capsys.readouterr().out
+
+
+def test_a_campaign_that_cannot_be_read_leaves_the_others_to_be_recorded(
+    without_prefect: None, ledger: Ledger, stores: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    decided(ledger, 1)
     broken = created(tmp_path, "broken")
-    decided(broken, 1)
     (broken.path / "spec.toml").write_text("trials =")
     assert sync.sync(None, as_json=False) == 1 and "broken: left alone: " in capsys.readouterr().err
+    assert set(mlflow_runs(stores, "n")) == {"campaign", "0"}
 
 
-def test_sync_leaves_a_running_campaign_to_itself(ledger: Ledger, shelf: Shelf) -> None:
-    decided(ledger, 1)
+def test_the_run_of_a_campaign_that_was_cut_off_is_ended(without_prefect: None, ledger: Ledger, stores: Path) -> None:
+    decided(ledger, 2)
     with CampaignLock(ledger):
-        with pytest.raises(Refused, match="sends its records itself"):
+        assert record_now(ledger, Store(f"sqlite:///{stores}/mlflow.db", stores), "running").problem == ""
+        with pytest.raises(Refused, match="records itself"):
             sync.sync("n", as_json=False)
-        assert sync.sync(None, as_json=False) == 0
-    assert shelf.sent == []
+        assert mlflow_runs(stores, "n")["campaign"].info.status == "RUNNING"
+    assert document(ledger)["waiting_to_record"] == 1
+    assert sync.sync("n", as_json=False) == 0
+    assert mlflow_runs(stores, "n")["campaign"].info.status == "KILLED"
+    assert document(ledger)["waiting_to_record"] == 0
 
 
-def test_the_run_of_a_campaign_that_was_cut_off_is_ended_once(ledger: Ledger, shelf: Shelf) -> None:
-    shelf.down = False
-    Outbox(ledger, None, None, decided(ledger, 2)).drain()
-    for _ in range(2):
-        assert sync.sync(None, as_json=False) == 0
-        assert shelf.ended == ["stopped"]
-
-
-def test_what_waits_is_not_sent_elsewhere_than_what_was_sent(ledger: Ledger, shelf: Shelf) -> None:
-    shelf.down, shelf.store = False, "https://team.example.org"
-    history = decided(ledger, 2)
-    outbox = Outbox(ledger, None, None, history)
-    outbox.drain()
-    shelf.down, shelf.store = True, "mlflow.db"
-    outbox.close("finished")
-    shelf.down = False
-    with pytest.raises(Refused, match=r"recorded in https://team\.example\.org.*would go to mlflow\.db.*--tracking"):
+def test_a_campaign_is_not_recorded_in_two_places(
+    without_prefect: None, ledger: Ledger, stores: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decided(ledger, 1)
+    assert sync.sync("n", as_json=False) == 0
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://team.example.org")
+    with pytest.raises(Refused, match=r"recorded in mlflow\.db.*would go to https://team\.example\.org.*--tracking"):
         sync.sync("n", as_json=False)
-    assert shelf.ended == []
-    shelf.store = "https://team.example.org"
-    assert sync.send(ledger) == sync.Sent("n", 1, 0, "")
+
+
+def test_a_campaign_does_not_wait_for_a_server_and_says_once_that_it_is_away(ledger: Ledger, tmp_path: Path) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        said: list[str] = []
+        away = Store(f"http://127.0.0.1:{silent.getsockname()[1]}", tmp_path)
+        began = time.monotonic()
+        with Background(ledger, away, said.append) as recording:
+            for count in (1, 2, 3):
+                decided(ledger, count)
+                recording.ask()
+            assert time.monotonic() - began < 20 and not said, "it waits for no answer"
+            silent.close()
+            recording.close("stopped")
+    assert len(said) == 1 and len([event for event in ledger.events() if event["event"] == "tracking"]) == 1
+
+
+def test_what_was_asked_in_the_background_is_there_at_the_end(
+    without_prefect: None, ledger: Ledger, stores: Path
+) -> None:
+    with Background(ledger, Store(f"sqlite:///{stores}/mlflow.db", stores), pytest.fail) as recording:
+        for count in (1, 2, 3):
+            decided(ledger, count)
+            recording.ask()
+        recording.close("finished")
+    runs = mlflow_runs(stores, "n")
+    assert set(runs) == {"campaign", "0", "1", "2"} and runs["campaign"].info.status == "FINISHED"
+    with Background(ledger, None, pytest.fail) as nothing:
+        nothing.close("finished")
 
 
 class Service:
@@ -184,7 +226,7 @@ def test_mlflow_hangs_and_dies_and_gets_everything_in_the_end(tmp_path: Path, ho
         mlflow.signal(signal.SIGCONT)
         output, _ = process.communicate(timeout=180)
         assert process.returncode == 0, output
-        assert status("c")["waiting_to_record"] == 0, "the end waits for no rest"
+        assert status("c")["waiting_to_record"] == 0
         mlflow.signal(signal.SIGKILL)
         further = nightshift("resume", "c", "--trials", "12", server=server)
         assert further.returncode == 0 and "wait for MLflow: " in further.stdout, further.stdout
@@ -200,7 +242,7 @@ def test_mlflow_hangs_and_dies_and_gets_everything_in_the_end(tmp_path: Path, ho
     (experiment,) = [one for one in client.search_experiments() if one.name.startswith("nightshift/")]
     runs = client.search_runs([experiment.experiment_id], max_results=100)
     assert len(runs) == 1 + 13, "one for the campaign and one for each trial, none twice"
-    assert {run.info.status for run in runs} <= {"FINISHED"}
+    assert {run.info.status for run in runs} == {"FINISHED"}
 
 
 @pytest.mark.slow

@@ -78,8 +78,7 @@ def test_a_campaign_of_short_budgets_that_is_killed_twice_makes_the_trials_of_an
     assert [row["comparable"] for row in ledger(home, "killed")] == ["yes", *["no"] * 6, "yes"]
     shown = nightshift("status", "killed").stdout
     assert "discard 30% → 7" in shown and "trial that ran it in full" in shown
-    tags = {key: run.data.tags for key, run in mlflow_runs(home, "killed").items()}
-    assert tags["1"]["share"] == "0.3" and tags["7"]["promotes"] == str(best["trial"]) and "share" not in tags["7"]
+    assert set(mlflow_runs(home, "killed")) == {"campaign", *map(str, range(8))}
 
     refused = nightshift("resume", "killed", "--fidelity", "0.5", "--trials", "9", server=server)
     assert refused.returncode == 2 and "fidelity" in refused.stderr

@@ -363,34 +363,24 @@ def test_the_saved_block_comes_before_the_variable_and_the_variable_before_the_h
 @pytest.mark.parametrize(
     ("uri", "why"),
     [
-        (f"http://me:{SECRET}@{{closed}}", "no MLflow server answers at"),
-        (f"postgresql+psycopg2://me:{SECRET}/#@{{closed}}/db?sslpassword={SECRET}", "no database answers there: "),
-        (f"me:{SECRET}@mlflow.example.org", "MLflow has no such store"),
-        ("mlruns", "MLflow has no such store"),
-        ("sqlite:///", "it names no file"),
-        ("sqlite:///{folder}/garbage.db", "file is not a database"),
+        (f"http://me:{SECRET}@{{closed}}", "no MLflow server answers there"),
+        (f"me:{SECRET}@mlflow.example.org", "MLflow keeps nothing in plain folders"),
+        ("mlruns", "MLflow keeps nothing in plain folders"),
+        ("sqlite:///", "MLflow keeps nothing in plain folders"),
         ("sqlite:////proc/none/mlflow.db", "/proc is not writable"),
     ],
 )
 def test_where_mlflow_cannot_record_is_bad_and_no_password_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed: str, uri: str, why: str
 ) -> None:
-    (tmp_path / "garbage.db").write_text("no database " * 100)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri.format(closed=closed, folder=tmp_path))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri.format(closed=closed))
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != Path("/proc"))  # root may write anywhere
     check = services.mlflow(tmp_path)
     assert check.state == "bad" and why in check.fact
     assert SECRET not in json.dumps(report.document(check))
 
 
-def test_a_database_that_listens_and_a_file_that_is_not_there_yet_will_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        where = f"127.0.0.1:{listener.getsockname()[1]}"
-        assert services.problem(f"mysql://me:{SECRET}@{where}/db", tmp_path) == ""
+def test_a_file_that_is_not_there_yet_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert services.problem(f"sqlite:///{tmp_path}/a/b.db", tmp_path) == ""
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "off")

@@ -27,6 +27,7 @@ from flows.cli.machine.starting import StartBoard
 from flows.views.status import urls
 from tasks.system import log_rotation
 from tasks.system.daemon import Daemon, Note, address, identity, page_of, serve
+from tasks.tracking.sync import FILE
 from tests.support import prefect_api
 from tests.support.ledgers import created
 from tests.support.receivers import Received, webhook
@@ -118,9 +119,10 @@ def test_mlflows_own_database_is_shown_by_up_and_where_it_is_served_by_its_addre
 ) -> None:
     ledger = created(tmp_path)
     elsewhere = {"command": "mlflow ui --backend-store-uri sqlite:////srv/other.db", "path": "/#/a"}
-    ledger.event("tracked", urls=elsewhere)
+    (ledger.path / FILE).write_text(json.dumps({"urls": elsewhere}))
     assert urls(ledger) == {"mlflow_command": elsewhere["command"], "mlflow_path": "/#/a"}
-    ledger.event("tracked", urls={"command": f"mlflow ui sqlite:///{home / 'mlflow.db'}", "path": "/#/b"})
+    own = {"command": f"mlflow ui sqlite:///{home / 'mlflow.db'}", "path": "/#/b"}
+    (ledger.path / FILE).write_text(json.dumps({"urls": own}))
     assert urls(ledger) == {"mlflow_command": "nightshift up", "mlflow_path": "/#/b"}
     note = Note("http://127.0.0.1:5000", foreign.pid, time.time(), identity(foreign.pid), stays=True)
     Daemon(directory, "mlflow").write(note)

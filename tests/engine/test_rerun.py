@@ -112,7 +112,9 @@ def test_only_a_finished_trial_can_be_run_again(young: Ledger, number: int, word
 def test_a_campaign_that_runs_is_left_alone(young: Ledger) -> None:
     with FileLock(young.path / LOCK):
         for command in (lambda: rerun_command("night", 0, None, False), lambda: certify_command("night", None, None, False, None, False)):  # fmt: skip
-            with pytest.raises(Refused, match=r"campaign 'night' is already running .*: wait for its end, or `nightshift stop"):
+            with pytest.raises(
+                Refused, match=r"campaign 'night' is already running .*: wait for its end, or `nightshift stop"
+            ):
                 command()
 
 

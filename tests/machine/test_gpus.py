@@ -14,10 +14,10 @@ from tasks import train
 from tasks.machine.gpus import Gpu, GpuMemory, find, visible
 from tasks.store.workspace import TRIAL, TrialDir
 from tasks.system.slot import NOWHERE, Slot
-from tasks.tracking.client import CampaignRecord
-from tasks.tracking.trial_run import trial_scalars
+from tasks.tracking.trial_run import trial_points
 from tasks.trial import Proposal, Trial
 from tests.support.histories import tried
+from tests.support.ledgers import created
 from tests.support.nvml import Memory, nvml
 from tests.support.toy import FIT, SANDBOX, quadratic
 
@@ -94,9 +94,9 @@ def with_peaks(*peaks: tuple[int, ...] | None) -> Trial:
     return dataclasses.replace(trial, runs=tuple(dataclasses.replace(run, gpu_memory=peak) for run, peak in runs))
 
 
-def test_mlflow_is_told_the_most_of_each_gpu_over_the_runs_of_a_trial() -> None:
-    campaign = CampaignRecord("night", "id", "gsm8k", "pass@1", True, None, 1_000_000_000, {})
-    points = trial_scalars(campaign, with_peaks((3 * GIB, GIB), None, (2 * GIB, 4 * GIB)))
+def test_mlflow_is_told_the_most_of_each_gpu_over_the_runs_of_a_trial(tmp_path: Path) -> None:
+    ledger = created(tmp_path)
+    points = trial_points(ledger, with_peaks((3 * GIB, GIB), None, (2 * GIB, 4 * GIB)))
     found = {point.key: point.value for point in points if point.key.startswith("memory/gpu")}
     assert found == {"memory/gpu0_peak_gb": 3.0, "memory/gpu1_peak_gb": 4.0}
 

@@ -23,17 +23,19 @@ import pytest
 from flows.server import mlflow_process
 from flows.views.own_servers import own_servers
 from tasks.sandbox.confinement import Level
+from tasks.store.ledger import Ledger
 from tasks.system.daemon import Daemon, Note
 from tasks.system.login import login_file, split_login, stored_login
-from tasks.tracking.client import Mlflow
-from tasks.tracking.trial_run import CampaignRecord, TrialFiles
+from tasks.tracking.connection import Store
+from tasks.tracking.sync import sync
+from tasks.trial import Trial
 from tests.support.champions import cart
+from tests.support.ledgers import created
 from tests.support.levels import SANDBOXED
-from tests.support.mlflow_records import artifacts_of, make_files, make_trial, runs_of
+from tests.support.mlflow_records import artifacts_of, make_trial, put, runs_of
 from tests.support.strangers import is_nothing, of_a_trial, of_another_user
-from tests.tracking.test_certificates import certificate
+from tests.tracking.test_champion_model import register
 
-CAMPAIGN = CampaignRecord("night-1", "one-id", "cartpole", "return/mean", True, None, 1_700_000_000.0, {})
 SECRET = f"canary-{secrets.token_hex(12)}"
 
 
@@ -61,7 +63,7 @@ class Served:
 
     @property
     def artifacts(self) -> Path:
-        (found,) = self.home.glob(f"artifacts/cartpole/{self.run}/artifacts")
+        (found,) = self.home.glob(f"artifacts/quad/{self.run}/artifacts")
         return found
 
     def ask(self, method: str, path: str, **more: Any) -> httpx.Response:
@@ -88,17 +90,26 @@ class Served:
         return found == ["secret"] and (self.outside / "secret").read_text() == SECRET
 
 
+def recorded(ledger: Ledger, store: Store, trial: Trial) -> str:
+    """Record a campaign with one more trial; that one's run."""
+    put(ledger, trial)
+    done = sync(ledger, store, "finished")
+    assert done.problem == ""
+    return done.runs[max(done.runs)]
+
+
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory, empty_mlflow: Path) -> Iterator[Served]:
     """One server for this module."""
     home = tmp_path_factory.mktemp("served") / "runs"
     (home / ".prefect").mkdir(mode=0o700, parents=True)
     shutil.copy(empty_mlflow, home / "mlflow.db")
-    outside, files = home.parent / "outside", home.parent / "trial"
+    outside = home.parent / "outside"
     outside.mkdir()
     (outside / "secret").write_text(SECRET)
-    files.mkdir()
-    run = Mlflow(f"sqlite:///{home}/mlflow.db", home).log_trial(CAMPAIGN, make_trial(), make_files(files))
+    with pytest.MonkeyPatch.context() as variables:
+        variables.setenv("NIGHTSHIFT_HOME", str(home))
+        run = recorded(created(home.parent), Store(f"sqlite:///{home}/mlflow.db", home), make_trial())
     mlflow = Daemon(home / ".prefect", "mlflow")
     try:
         mlflow_process.start(home, auth=True)
@@ -170,17 +181,17 @@ def test_a_trial_with_a_network_gets_nothing(served: Served, tmp_path: Path, lev
 
 
 def test_a_campaign_is_recorded_there_without_being_told_the_login(
-    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "somebody-else")
-    tracker = Mlflow(served.url.replace("127.0.0.1", "localhost"), served.home)
-    run = tracker.log_trial(CAMPAIGN, make_trial(8), make_files(tmp_path))
+    ledger = Ledger.at(served.home / "n")
+    run = recorded(ledger, Store(served.url.replace("127.0.0.1", "localhost"), served.home), make_trial(8))
     assert os.environ["MLFLOW_TRACKING_PASSWORD"] == "somebody-else", "the next store may be somebody else's"
     assert "MLFLOW_TRACKING_USERNAME" not in os.environ
-    direct = Mlflow(f"sqlite:///{served.home}/mlflow.db", served.home)
+    direct = Store(f"sqlite:///{served.home}/mlflow.db", served.home)
     assert {"log.txt", "out"} <= artifacts_of(direct, run)
-    assert {found.info.run_id for found in runs_of(direct, CAMPAIGN)} == {served.run, run}
-    assert served.login[1] not in json.dumps(tracker.urls(CAMPAIGN))
+    assert {found.info.run_id for found in runs_of(direct, ledger)} == {served.run, run}
+    assert served.login[1] not in (ledger.path / "mlflow.json").read_text()
 
 
 def test_the_exported_lines_let_any_client_in(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,17 +249,14 @@ def test_a_registered_model_is_downloaded_from_it(served: Served) -> None:
 
 LOAD = """
 import mlflow
-model = mlflow.pyfunc.load_model("models:/nightshift.cartpole@champion")
+model = mlflow.pyfunc.load_model("models:/nightshift.environment@champion")
 print(model.predict([[0.0, 0.0, 0.2, 0.0], [0.0, 0.0, -0.2, 0.0]]).tolist())
 """
 
 
 @pytest.mark.slow
 def test_a_champion_is_registered_there_and_loaded_with_the_login(served: Served, tmp_path: Path) -> None:
-    tracker, champion = Mlflow(served.url, served.home), cart(tmp_path)
-    run = tracker.log_trial(CAMPAIGN, champion.trial, TrialFiles(champion.place.path))
-    told = tracker.register(CAMPAIGN, certificate(environment="cartpole"), champion, run)
-    assert told == "nightshift.cartpole version 1"
+    assert "version 1, @champion" in register(Store(served.url, served.home), cart(tmp_path))
     user, password = served.login
     login = {"MLFLOW_TRACKING_USERNAME": user, "MLFLOW_TRACKING_PASSWORD": password}
     for variables, answer in ((login, "[1, 0]"), ({}, "")):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import shutil
 import subprocess
 import zipfile
 from collections.abc import Iterator
@@ -15,14 +14,15 @@ from pathlib import Path
 import pytest
 
 from tasks.store import lineage
+from tasks.store.ledger import Ledger
 from tasks.store.safe_read import open_below, pack_folder
 from tasks.store.workspace import TrialDir
-from tasks.tracking.client import CampaignRecord, Mlflow, TrialFiles, Unreachable
+from tasks.tracking.connection import Store
+from tasks.tracking.sync import sync
 from tasks.tracking.trial_run import trial_note
 from tasks.trial import Verdict
-from tests.support.fake_tracker import Shelf, outbox_of, settled
 from tests.support.ledgers import created
-from tests.support.mlflow_records import artifacts_of, client_of, make_files, make_trial, runs_of
+from tests.support.mlflow_records import artifacts_of, client_of, make_trial, put, runs_of, store_in
 
 KEY = "sk-canary-0123456789"
 
@@ -32,28 +32,24 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory, empty_mlflow: Path) -> Mlflow:
-    """One sqlite store for the module."""
-    home = tmp_path_factory.mktemp("home")
-    shutil.copy(empty_mlflow, home)
-    return Mlflow(f"sqlite:///{home}/mlflow.db", home)
+@pytest.fixture
+def store(home: Path, empty_mlflow: Path) -> Store:
+    return store_in(home, empty_mlflow)
 
 
 @pytest.fixture
-def campaign(request: pytest.FixtureRequest) -> CampaignRecord:
-    name = request.node.name[:40]
-    spec = {"proposer": "tpe", "set.note": f"my {KEY}"}
-    return CampaignRecord("night", f"id-{name}", "cartpole", "return/mean", True, None, 1.7e9, spec)
+def ledger(tmp_path: Path) -> Ledger:
+    ledger = created(tmp_path)
+    return Ledger(ledger.path, ledger.campaign.model_copy(update={"proposer": f"my {KEY}"}))
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> TrialFiles:
-    (tmp_path / "trial").mkdir()
-    return make_files(tmp_path / "trial")
+def place(ledger: Ledger) -> TrialDir:
+    """The files of a trial that was kept."""
+    return ledger.place_of(put(ledger, make_trial()))
 
 
-def stored(store: Mlflow, run_id: str, path: str) -> bytes:
+def stored(store: Store, run_id: str, path: str) -> bytes:
     return Path(client_of(store).download_artifacts(run_id, path)).read_bytes()
 
 
@@ -71,10 +67,7 @@ def checkpoint_with(text: str) -> bytes:
         return file.getvalue()
 
 
-def test_no_secret_gets_into_the_store_whichever_way_it_tries(
-    store: Mlflow, campaign: CampaignRecord, files: TrialFiles
-) -> None:
-    place = TrialDir(files.dir)
+def test_no_secret_gets_into_the_store_whichever_way_it_tries(store: Store, ledger: Ledger, place: TrialDir) -> None:
     for path in (place.config, place.diff, place.log, place.out / "notes.md"):
         path.write_text(f"before {KEY} after\n")
     with place.progress.open("a") as progress:
@@ -83,23 +76,24 @@ def test_no_secret_gets_into_the_store_whichever_way_it_tries(
     trial = make_trial()
     proposal = replace(trial.proposal, params={"note": KEY}, rationale=f"try {KEY}")
     trial = replace(trial, proposal=proposal, verdict=Verdict("keep", f"better than {KEY}", "provisional"))
-    run_id = store.log_trial(campaign, trial, files)
-    store.log_progress(campaign, trial, (trial,), ())
-    (files.dir / "spec.toml").write_text('tracking = "https://me:pw@host"\n')
-    (files.dir / "results.tsv").write_text(f"trial\tdescription\n7\t{KEY}\n")
-    (files.dir / "progress.png").write_bytes(b"\x89PNG\0")
-    parent = store.open_campaign(campaign)
-    store.close_campaign(campaign, "finished", (trial,), (), files.dir)
+    put(ledger, trial, files=False)
+    with (ledger.path / "spec.toml").open("a") as spec:
+        spec.write('\n[note]\naddress = "https://me:pw@host"\n')
+    (ledger.path / "results.tsv").write_text(f"trial\tdescription\n7\t{KEY}\n")
+    (ledger.path / "progress.png").write_bytes(b"\x89PNG\0")
+    assert sync(ledger, store, "finished").problem == ""
+    (run,), (own,) = runs_of(store, ledger), runs_of(store, ledger, "campaign")
+    run_id, parent = run.info.run_id, own.info.run_id
 
     assert stored(store, run_id, "log.txt") == b"before [secret OPENAI_API_KEY] after\n"
     assert artifacts_of(store, run_id, "out") == {"out/notes.md", "out/progress.jsonl"}
-    (run,) = runs_of(store, campaign)
     assert run.data.tags["checkpoint"] == "out/ without 'policy.pt': it holds the secret OPENAI_API_KEY"
     assert run.data.metrics["train/loss/_secret OPENAI_API_KEY_"] == 1.0
-    assert stored(store, parent, "spec.toml") == b'tracking = "https://me:[secret]@host"\n'
+    assert b'"https://me:[secret]@host"' in stored(store, parent, "spec.toml")
     assert artifacts_of(store, parent) == {"progress.png", "results.tsv", "spec.toml"}
-    assert not [content for content in everything_below(store._store.home) if KEY.encode() in content]
-    assert not (files.dir / ".outgoing").exists()
+    assert not [content for content in everything_below(store.home / "artifacts") if KEY.encode() in content]
+    assert KEY.encode() not in (store.home / "mlflow.db").read_bytes()
+    assert not (place.path / ".outgoing").exists()
 
 
 def test_a_note_fetches_nothing_from_elsewhere() -> None:
@@ -116,23 +110,14 @@ def test_a_note_fetches_nothing_from_elsewhere() -> None:
     ]
 
 
-def test_what_mlflow_answers_is_noted_without_passwords(tmp_path: Path) -> None:
-    class Refusing(Shelf):
-        def open_campaign(self, campaign: CampaignRecord) -> str:
-            raise Unreachable(f"http://me:a-password@host does not take {KEY}")
-
-    ledger = created(tmp_path)
-    outbox = outbox_of(ledger, Refusing())
-    outbox.add(settled(ledger, ()))
-    outbox.drain()
-    (event,) = [event for event in ledger.events() if event["event"] == "tracking"]
-    assert event["error"] == "http://me:[secret]@host does not take [secret OPENAI_API_KEY]"
+def test_what_mlflow_answers_is_noted_without_passwords(ledger: Ledger, place: TrialDir) -> None:
+    away = Store("http://me:a-password@127.0.0.1:9", ledger.path.parent)
+    problem = sync(ledger, away, "finished").problem
+    assert "127.0.0.1:9" in problem and "a-password" not in problem
+    assert "a-password" not in (ledger.path / "mlflow.json").read_text()
 
 
-def test_what_leads_out_of_a_trial_is_not_sent(
-    store: Mlflow, campaign: CampaignRecord, files: TrialFiles, tmp_path: Path
-) -> None:
-    place = TrialDir(files.dir)
+def test_what_leads_out_of_a_trial_is_not_sent(store: Store, ledger: Ledger, place: TrialDir, tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home/id_rsa").write_text("the user's own")
     (place.out / "model.pt").symlink_to(tmp_path / "home/id_rsa")
@@ -142,26 +127,25 @@ def test_what_leads_out_of_a_trial_is_not_sent(
         path.unlink()
         path.symlink_to(tmp_path / "home/id_rsa")
     os.mkfifo(place.out / "pipe")
-    run_id = store.log_trial(campaign, make_trial(), files)
-    assert artifacts_of(store, run_id) == {"out"}
-    assert artifacts_of(store, run_id, "out") == {"out/policy.pt"}
-    (run,) = runs_of(store, campaign)
+    assert sync(ledger, store, "finished").problem == ""
+    (run,) = runs_of(store, ledger)
+    assert artifacts_of(store, run.info.run_id) == {"out"}
+    assert artifacts_of(store, run.info.run_id, "out") == {"out/policy.pt"}
     assert run.data.tags["checkpoint"] == "out/"
 
 
 @pytest.mark.parametrize("what", ["link", "pipe", "file"])
 def test_an_out_that_is_no_folder_is_left(
-    store: Mlflow, campaign: CampaignRecord, files: TrialFiles, tmp_path: Path, what: str
+    store: Store, ledger: Ledger, place: TrialDir, tmp_path: Path, what: str
 ) -> None:
-    place = TrialDir(files.dir)
     place.out.rename(tmp_path / "elsewhere")
     place.workspace.rename(tmp_path / "workspace")
     place.workspace.symlink_to(tmp_path / "workspace")
     make = {"link": lambda: place.out.symlink_to(tmp_path / "elsewhere"), "pipe": lambda: os.mkfifo(place.out)}
     make.get(what, place.out.touch)()
-    run_id = store.log_trial(campaign, make_trial(), files)
-    assert artifacts_of(store, run_id) == {"log.txt", "diff.patch"}
-    (run,) = runs_of(store, campaign)
+    assert sync(ledger, store, "finished").problem == ""
+    (run,) = runs_of(store, ledger)
+    assert artifacts_of(store, run.info.run_id) == {"log.txt", "diff.patch"}
     assert run.data.tags["checkpoint"] == "not uploaded: out/ is no folder"
     assert not [key for key in run.data.metrics if key.startswith("train/")]
 

@@ -11,7 +11,7 @@ from environments import Environment
 from tasks.sandbox import outputs
 from tasks.store import workspace
 from tasks.store.workspace import TrialDir
-from tasks.tracking.logged_model import Champion
+from tasks.tracking.champion_model import Champion
 from tests.support import tiny_model
 from tests.support.act_programs import PRELUDE
 from tests.support.mlflow_records import make_trial

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from environments.score import Score
-from tasks.tracking.client import CampaignRecord, Mlflow, TrialFiles
+from tasks.store.ledger import Ledger
+from tasks.store.workspace import TRIAL
+from tasks.tracking.connection import Store
+from tasks.tracking.sync import KEY
 from tasks.trial import Params, Proposal, Run, Trial, Verdict, VerdictKind
 
 if TYPE_CHECKING:
@@ -29,43 +33,55 @@ def make_trial(number: int = 7, kind: VerdictKind = "keep", value: float | None 
     return Trial(number, 1, number, proposal, (run,), score, Verdict(kind, "beats 300 by 12.5", level))
 
 
-def make_files(tmp_path: Path, reports: int = 50, metrics: int = 4) -> TrialFiles:
-    """A trial's directory with `metrics` curves of `reports` points each."""
-    out, workspace = tmp_path / "out", tmp_path / "workspace"
-    out.mkdir()
-    workspace.mkdir()
+def make_files(folder: Path, reports: int = 50, metrics: int = 4) -> Path:
+    """Fill a trial's directory, with `metrics` curves of `reports` points each."""
+    out, workspace = folder / "out", folder / "workspace"
+    out.mkdir(parents=True, exist_ok=True)
+    workspace.mkdir(exist_ok=True)
     (workspace / "config.json").write_text('{"seed": 1}')
-    (tmp_path / "log.txt").write_text("ready\ndone\n")
-    (tmp_path / "diff.patch").write_text("--- a\n+++ b\n")
+    (folder / "log.txt").write_text("ready\ndone\n")
+    (folder / "diff.patch").write_text("--- a\n+++ b\n")
     (out / "policy.pt").write_bytes(b"weights")
     lines = [{"ready": True}] + [
         {"elapsed": i / 10, "step": 100 * i, "metrics": {f"m/{k}": i + k / 10 for k in range(metrics)}}
         for i in range(reports)
     ]
     (out / "progress.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return TrialFiles(tmp_path, commit="abc123")
+    return folder
 
 
-def client_of(tracker: Mlflow) -> MlflowClient:
+def put(ledger: Ledger, trial: Trial, files: bool = True) -> Trial:
+    """Write a decided trial into a ledger, with its files."""
+    place = ledger.place_of(trial)
+    place.path.mkdir(parents=True, exist_ok=True)
+    if files:
+        make_files(place.path)
+    place.trial.write_bytes(TRIAL.dump_json(trial))
+    return trial
+
+
+def client_of(store: Store) -> MlflowClient:
     from mlflow import MlflowClient
 
-    return MlflowClient(tracker.uri)
+    return MlflowClient(store.uri)
 
 
-def runs_of(tracker: Mlflow, campaign: CampaignRecord, kind: str = "trial") -> list[MlflowRun]:
-    client = client_of(tracker)
-    experiment = client.get_experiment_by_name(f"nightshift/{campaign.environment}")
+def runs_of(store: Store, ledger: Ledger, kind: str = "trial") -> list[MlflowRun]:
+    """The campaign's runs of a kind, in the order of their keys."""
+    client = client_of(store)
+    experiment = client.get_experiment_by_name(f"nightshift/{ledger.environment.name}")
     assert experiment is not None
-    only = f"tags.kind = '{kind}' and tags.campaign_id = '{campaign.campaign_id}'"
-    return list(client.search_runs([experiment.experiment_id], only))
+    runs = client.search_runs([experiment.experiment_id], f"tags.kind = '{kind}'")
+    own = [run for run in runs if run.data.tags[KEY].startswith(ledger.campaign.campaign_id)]
+    return sorted(own, key=lambda run: str(run.data.tags[KEY]))
 
 
-def artifacts_of(tracker: Mlflow, run_id: str, folder: str | None = None) -> set[str]:
-    return {entry.path for entry in client_of(tracker).list_artifacts(run_id, folder)}
+def artifacts_of(store: Store, run_id: str, folder: str | None = None) -> set[str]:
+    return {entry.path for entry in client_of(store).list_artifacts(run_id, folder)}
 
 
-def points_of(tracker: Mlflow, run: MlflowRun) -> dict[str, list[tuple[int, int, float]]]:
-    client = client_of(tracker)
+def points_of(store: Store, run: MlflowRun) -> dict[str, list[tuple[int, int, float]]]:
+    client = client_of(store)
     histories = {key: client.get_metric_history(run.info.run_id, key) for key in run.data.metrics}
     return {key: sorted((p.step, p.timestamp, p.value) for p in history) for key, history in histories.items()}
 
@@ -80,3 +96,10 @@ def mlflow_runs(home: Path, campaign: str) -> dict[str, Any]:
     found = {run.data.tags.get("trial", "campaign"): run for run in runs}
     assert len(found) == len(runs)
     return found
+
+
+def store_in(home: Path, empty: Path) -> Store:
+    """A home's own database, a copy of an empty one."""
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    shutil.copy(empty, home / "mlflow.db")
+    return Store(f"sqlite:///{home}/mlflow.db", home)

@@ -104,7 +104,7 @@ def for_all_workers(factory: pytest.TempPathFactory) -> Path:
 def empty_mlflow_database(folder: Path) -> Path:
     """An MLflow database without a campaign, as the engine makes it; 2 s of work, done by whoever comes first."""
     path = folder / "empty/mlflow.db"
-    code = "import pathlib, sys; from tasks.tracking.connection import build_database as build; build(pathlib.Path(sys.argv[1]))"
+    code = "import pathlib, sys; from tasks.tracking.connection import make_database as make; make(pathlib.Path(sys.argv[1]))"
     return made_once(path, [sys.executable, "-c", code, str(path)])
 
 

@@ -14,35 +14,54 @@ from typing import Any
 import numpy as np
 import pytest
 
+from flows.spec.campaign_spec import CampaignSpec
+from tasks.certifying.certificate import Certificate
 from tasks.serving.loaded import CannotPredict
-from tasks.tracking.client import CampaignRecord, Mlflow, TrialFiles
-from tasks.tracking.logged_model import Champion
+from tasks.store.ledger import CERTIFICATE, Ledger
+from tasks.tracking import champion_model, sync
+from tasks.tracking.champion_model import Champion
+from tasks.tracking.connection import Store
 from tests.support.champions import TILT, cart, filed, talker
-from tests.support.mlflow_records import BEGIN, artifacts_of, client_of, make_files, make_trial, runs_of
-from tests.tracking.test_certificates import certificate
+from tests.support.histories import certified
+from tests.support.mlflow_records import artifacts_of, client_of, make_files, put, runs_of, store_in
+from tests.support.trusting import trusted
 
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory, empty_mlflow: Path) -> Mlflow:
-    """One sqlite store for the module."""
-    home = tmp_path_factory.mktemp("home")
-    shutil.copy(empty_mlflow, home)
-    return Mlflow(f"sqlite:///{home}/mlflow.db", home)
+MODEL = "nightshift.environment"
 
 
 @pytest.fixture
-def campaign(request: pytest.FixtureRequest) -> CampaignRecord:
-    name = request.node.name[:40].replace("_", "-")
-    return CampaignRecord("night.1", f"id-{name}", name, "return/mean", True, None, BEGIN, {})
+def store(home: Path, empty_mlflow: Path) -> Store:
+    return store_in(home, empty_mlflow)
 
 
-def register(store: Mlflow, campaign: CampaignRecord, champion: Champion) -> str:
-    files = TrialFiles(champion.place.path)
-    run_id = store.log_trial(campaign, champion.trial, files)
-    return store.register(campaign, certificate(environment=campaign.environment), champion, run_id)
+def night(champion: Champion, name: str = "night.1") -> Ledger:
+    """A campaign in the champion's environment, of which that is the only trial."""
+    folder = trusted(champion.environment.folder)
+    ledger = CampaignSpec.of(environment=str(folder), name=name).open()
+    place = ledger.place_of(champion.trial).path
+    for folder in ("workspace", "out"):
+        if (champion.place.path / folder).is_dir():
+            shutil.copytree(champion.place.path / folder, place / folder)
+    put(ledger, champion.trial, files=False)
+    return ledger
 
 
-def load(store: Mlflow, campaign: CampaignRecord) -> Any:
+def proof(champion: Champion, *fresh: float, passed: bool = True) -> Certificate:
+    one = certified(champion.trial.number, fresh or (9.0, 9.1, 9.2, 9.3), (1.0, 1.1, 1.2, 1.3))
+    return replace(one, passed=passed)
+
+
+def register(store: Store, champion: Champion, name: str = "night.1", certificate: Certificate | None = None) -> str:
+    ledger = night(champion, name)
+    assert sync.sync(ledger, store, "finished").problem == ""
+    (run,), (parent,) = runs_of(store, ledger), runs_of(store, ledger, "campaign")
+    with store.client() as client:
+        return champion_model.register(
+            client, ledger, certificate or proof(champion), champion, run, parent.info.run_id
+        )
+
+
+def load(store: Store) -> Any:
     """The model as a user loads it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of MLflow's own types, when it is imported
@@ -50,20 +69,17 @@ def load(store: Mlflow, campaign: CampaignRecord) -> Any:
 
     with pytest.MonkeyPatch.context() as variables:
         variables.setenv("MLFLOW_TRACKING_URI", store.uri)
-        return mlflow.pyfunc.load_model(f"models:/nightshift.{campaign.environment}@champion")
+        return mlflow.pyfunc.load_model(f"models:/{MODEL}@champion")
 
 
 ROWS = np.array([[0.0, 0.0, 0.2, 0.0], [0.0, 0.0, -0.2, 0.0], [1.0, 0.0, 0.1, 0.5]])
 
 
-def test_a_loaded_champion_answers_rows_of_observations(
-    store: Mlflow, campaign: CampaignRecord, tmp_path: Path
-) -> None:
+def test_a_loaded_champion_answers_rows_of_observations(store: Store, tmp_path: Path) -> None:
     import pandas as pd
 
-    told = register(store, campaign, cart(tmp_path))
-    assert told == f"nightshift.{campaign.environment} version 1"
-    model = load(store, campaign)
+    assert register(store, cart(tmp_path)) == f"{MODEL} version 1, @champion"
+    model = load(store)
     for given in (ROWS, ROWS.astype(np.float32), ROWS.tolist(), pd.DataFrame(ROWS)):
         answers = model.predict(given)
         assert (answers.tolist(), answers.dtype) == ([1, 0, 1], np.int64)
@@ -72,73 +88,109 @@ def test_a_loaded_champion_answers_rows_of_observations(
     assert np.array_equal(model.predict(many), np.tile([1, 0, 1], 700))
 
 
-def test_rows_that_are_no_observations_are_refused_before_anything_starts(
-    store: Mlflow, campaign: CampaignRecord, tmp_path: Path
-) -> None:
-    register(store, campaign, cart(tmp_path))
-    model = load(store, campaign)
+def test_rows_that_are_no_observations_are_refused_before_anything_starts(store: Store, tmp_path: Path) -> None:
+    register(store, cart(tmp_path))
+    model = load(store)
     for given, why in ((np.full((1, 4), np.nan), "NaN"), (np.zeros((0, 4)), "no rows"), (np.zeros((2, 3)), "4 ")):
         with pytest.raises(Exception, match=why):
             model.predict(given)
 
 
 def test_red_team_without_a_sandbox_no_model_is_loaded_whatever_it_says_of_itself(
-    store: Mlflow, campaign: CampaignRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    register(store, campaign, cart(tmp_path))
+    register(store, cart(tmp_path))
     monkeypatch.setattr("tasks.sandbox.isolation.choose", lambda asked: "none")
     with pytest.raises(Exception, match="no sandbox"):
-        load(store, campaign)
+        load(store)
 
 
-def test_run_and_campaign_show_the_model_and_a_second_time_makes_no_other(
-    store: Mlflow, campaign: CampaignRecord, tmp_path: Path
+def certify(ledger: Ledger, certificate: Certificate) -> None:
+    (ledger.path / "certificates").mkdir(exist_ok=True)
+    (ledger.path / "certificates/1.json").write_bytes(CERTIFICATE.dump_json(certificate))
+
+
+def test_a_certified_champion_is_registered_once_and_shown_by_its_run_and_its_campaigns(
+    store: Store, tmp_path: Path
 ) -> None:
     champion = cart(tmp_path)
-    for _ in range(2):
-        register(Mlflow(store.uri, tmp_path), campaign, champion)
+    ledger = night(champion)
+    assert sync.sync(ledger, store, "finished").problem == ""
     client = client_of(store)
-    (run,), (parent,) = runs_of(store, campaign), runs_of(store, campaign, "campaign")
+    assert client.search_model_versions(f"name = '{MODEL}'") == [], "it is not certified"
+    certify(ledger, proof(champion))
+    for state in ("running", "finished"):
+        assert sync.sync(ledger, store, state).problem == ""
+    (run,), (parent,) = runs_of(store, ledger), runs_of(store, ledger, "campaign")
     (model,) = client.search_logged_models([run.info.experiment_id], f"source_run_id = '{run.info.run_id}'")
-    assert model.name == "night-1-0007"
+    assert model.name == "0007-night-1" and parent.data.tags["model"] == f"{MODEL} version 1, @champion"
     for shows in (run, parent):
         assert [one.model_id for one in shows.outputs.model_outputs] == [model.model_id]
-    version = client.get_model_version(f"nightshift.{campaign.environment}", "1")
-    assert (version.tags["model_id"], version.run_id) == (model.model_id, run.info.run_id)
+    (version,) = client.search_model_versions(f"name = '{MODEL}'")
+    assert (version.run_id, version.tags["fresh_mean"]) == (run.info.run_id, repr(9.15))
 
 
 @pytest.mark.slow
-def test_an_upload_that_was_cut_short_is_completed(store: Mlflow, campaign: CampaignRecord, tmp_path: Path) -> None:
+def test_an_upload_that_was_cut_short_is_completed(store: Store, tmp_path: Path) -> None:
     champion = cart(tmp_path)
-    run_id = store.log_trial(campaign, champion.trial, TrialFiles(champion.place.path))
+    ledger = night(champion)
+    sync.sync(ledger, store, "finished")
+    (run,) = runs_of(store, ledger)
+    half = client_of(store).create_logged_model(run.info.experiment_id, "half", run.info.run_id)
+    certify(ledger, proof(champion))
+    assert sync.sync(ledger, store, "finished").problem == ""
+    assert client_of(store).get_logged_model(half.model_id).status == "READY"
+    assert load(store).predict(ROWS).tolist() == [1, 0, 1]
+
+
+def test_the_alias_never_moves_to_a_worse_model(store: Store, tmp_path: Path) -> None:
+    champion = cart(tmp_path)
+    nights = {"first": (5.0, 5.1, 5.2, 5.3), "worse": (4.0, 4.1, 4.2, 4.3), "better": (6.0, 6.1, 6.2, 6.3)}
+    said = {name: register(store, champion, name, proof(champion, *fresh)) for name, fresh in nights.items()}
+    assert said["worse"] == f"{MODEL} version 2, @champion stays at version 1, with 5.15 against 4.15 on fresh runs"
     client = client_of(store)
-    half = client.create_logged_model(client.get_run(run_id).info.experiment_id, "half", run_id)
-    register(store, campaign, champion)
-    whole = client.get_logged_model(half.model_id)
-    assert whole.status == "READY"
-    assert load(store, campaign).predict(ROWS).tolist() == [1, 0, 1]
+    assert client.get_model_version_by_alias(MODEL, "champion").version == 3
+    client.set_registered_model_alias(MODEL, "champion", "1")  # by a person
+    (run,) = runs_of(store, Ledger.open("better"))
+    with store.client() as own:
+        parent = runs_of(store, Ledger.open("better"), "campaign")[0].info.run_id
+        champion_model.register(own, Ledger.open("better"), proof(champion, 6.0), champion, run, parent)
+    assert client.get_model_version_by_alias(MODEL, "champion").version == 1
 
 
-def test_a_champion_that_is_judged_by_a_command_is_files_only(
-    store: Mlflow, campaign: CampaignRecord, tmp_path: Path
+def test_a_champion_of_another_version_of_the_environment_does_not_take_the_alias(store: Store, tmp_path: Path) -> None:
+    register(store, cart(tmp_path / "one"), "first")
+    other = cart(tmp_path / "two")
+    (other.environment.folder / "train.py").write_text(
+        "# another\n" + (other.environment.folder / "train.py").read_text()
+    )
+    said = register(store, other, "second", proof(other, 99.0, 99.1, 99.2, 99.3))
+    assert "stays at version 1, of another version of the environment" in said
+
+
+def test_a_champion_whose_checkpoint_was_not_uploaded_is_not_registered(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("tasks.store.safe_read.CHECKPOINT_BYTES", 3)
+    assert register(store, cart(tmp_path)).startswith("not registered: its checkpoint is not uploaded")
+    assert client_of(store).search_registered_models() == []
+
+
+def test_a_champion_that_is_judged_by_a_command_is_files_only(store: Store, tmp_path: Path) -> None:
     champion = filed(tmp_path)
     make_files(tmp_path)
-    assert register(store, campaign, champion).endswith("files only: it left no checkpoint")
+    assert register(store, champion).endswith("files only: it left no checkpoint")
     (run,) = champion.trial.runs
-    judged = replace(champion.trial, number=8, runs=(replace(run, program="a", checkpoint="b"),))
-    told = register(store, campaign, replace(champion, trial=judged))
-    assert "judged by a command" in told
-    with pytest.raises(Exception, match="python_function"):
-        load(store, campaign)
+    judged = replace(champion.trial, runs=(replace(run, program="a", checkpoint="b"),))
+    assert "judged by a command" in register(store, replace(champion, trial=judged), "night.2")
 
 
 @pytest.mark.slow
-def test_a_language_model_answers_prompts(store: Mlflow, campaign: CampaignRecord, tmp_path: Path) -> None:
+def test_a_language_model_answers_prompts(store: Store, tmp_path: Path) -> None:
     import pandas as pd
 
-    assert "files only" not in register(store, campaign, talker(tmp_path))
-    model = load(store, campaign)
+    assert "files only" not in register(store, talker(tmp_path))
+    model = load(store)
     assert (model.get_raw_model().place.path / "tokenizer" / "tokenizer.json").is_file()
     assert not list((model.get_raw_model().place.path / "tokenizer").glob("*.safetensors"))
     answers = model.predict(pd.DataFrame({"prompt": ["1+2", "3+4"]}), params={"temperature": 0.0, "max_tokens": 3})
@@ -152,14 +204,15 @@ def test_a_language_model_answers_prompts(store: Mlflow, campaign: CampaignRecor
 
 
 @pytest.mark.slow
-def test_the_code_of_the_notebook_page_runs(
-    store: Mlflow, campaign: CampaignRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    register(store, replace(campaign, environment="cartpole"), cart(tmp_path))
+def test_the_code_of_the_notebook_page_runs(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    register(store, cart(tmp_path))
     page = (Path(__file__).parents[2] / "docs" / "notebooks.md").read_text()
     (code,) = [part.partition("```")[0] for part in page.split("```python")[1:] if "load_model" in part]
     monkeypatch.setenv("NIGHTSHIFT_HOME", str(Path(store.uri.removeprefix("sqlite:///")).parent))
-    program = code.replace("sqlite:///runs/mlflow.db", store.uri) + "\nprint(actions.tolist())\n"
+    program = (
+        code.replace("sqlite:///runs/mlflow.db", store.uri).replace("nightshift.cartpole", MODEL)
+        + "\nprint(actions.tolist())\n"
+    )
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True)
     assert done.stdout.splitlines()[-1:] == ["[1, 0]"], done.stderr
 
@@ -185,13 +238,11 @@ def bomb(canary: Path) -> bytes:
     return f"cos\nmkdir\n(V{canary}\ntR.".encode()
 
 
-def test_red_team_a_malicious_pickle_goes_off_in_the_sandbox_alone(
-    store: Mlflow, campaign: CampaignRecord, tmp_path: Path
-) -> None:
+def test_red_team_a_malicious_pickle_goes_off_in_the_sandbox_alone(store: Store, tmp_path: Path) -> None:
     canary = tmp_path / "canary"
     champion = cart(tmp_path, BOMB, {"policy.pkl": bomb(canary)})
-    register(store, campaign, champion)
-    model = load(store, campaign)
+    register(store, champion)
+    model = load(store)
     assert not canary.exists()
     assert model.predict(ROWS).tolist() == [0, 0, 0]
     assert "hit a wall" in model.get_raw_model().place.judge_log.read_text(), "it went off, where it could do nothing"
@@ -200,51 +251,45 @@ def test_red_team_a_malicious_pickle_goes_off_in_the_sandbox_alone(
     assert canary.exists(), "outside of the sandbox it would have worked"
 
 
-def test_red_team_a_checkpoint_that_calls_itself_a_model_is_not_uploaded_as_one(
-    store: Mlflow, campaign: CampaignRecord, tmp_path: Path
-) -> None:
-    files = make_files(tmp_path)
+def test_red_team_a_checkpoint_that_calls_itself_a_model_is_not_uploaded_as_one(store: Store, tmp_path: Path) -> None:
+    champion = filed(tmp_path)
+    make_files(tmp_path)
     (tmp_path / "out" / "nested").mkdir()
     for name in ("MLmodel", "nested/mlmodel"):
         (tmp_path / "out" / name).write_text("flavors:\n  python_function:\n    loader_module: evil\n")
-    run_id = store.log_trial(campaign, make_trial(), files)
-    assert artifacts_of(store, run_id, "out") == {"out/policy.pt", "out/progress.jsonl"}
-    (run,) = runs_of(store, campaign)
+    ledger = night(champion)
+    assert sync.sync(ledger, store, "finished").problem == ""
+    (run,) = runs_of(store, ledger)
+    assert artifacts_of(store, run.info.run_id, "out") == {"out/policy.pt", "out/progress.jsonl"}
     assert "'MLmodel': MLflow would run the code" in run.data.tags["checkpoint"]
 
 
-def test_red_team_files_that_were_changed_in_the_store_are_not_run(
-    store: Mlflow, campaign: CampaignRecord, tmp_path: Path
-) -> None:
-    register(store, campaign, cart(tmp_path))
+def test_red_team_files_that_were_changed_in_the_store_are_not_run(store: Store, tmp_path: Path) -> None:
+    register(store, cart(tmp_path))
     client = client_of(store)
-    version = client.get_model_version(f"nightshift.{campaign.environment}", "1")
+    version = client.get_model_version(MODEL, "1")
     place = Path(client.get_model_version_download_uri(version.name, "1").removeprefix("file://"))
     config, secret = place / "workspace" / "config.json", tmp_path / "secret.json"
     secret.write_text("{}")
     config.unlink()
     config.symlink_to(secret)
     with pytest.raises(CannotPredict, match=r"config\.json"):
-        load(store, campaign)
+        load(store)
     (place / "workspace" / "train.py").write_text("print('mine')")
     with pytest.raises(CannotPredict, match="has changed"):
-        load(store, campaign)
+        load(store)
 
 
 @pytest.mark.slow
-def test_a_program_that_answers_no_action_or_ends_is_told_with_its_words(
-    store: Mlflow, campaign: CampaignRecord, tmp_path: Path
-) -> None:
-    register(store, campaign, cart(tmp_path, TILT.replace("(sign *", "7 + (sign *"), edit="a diff"))
+def test_a_program_that_answers_no_action_or_ends_is_told_with_its_words(store: Store, tmp_path: Path) -> None:
+    register(store, cart(tmp_path, TILT.replace("(sign *", "7 + (sign *"), edit="a diff"))
     with pytest.raises(CannotPredict, match="no action"):
-        load(store, campaign).predict(ROWS)
+        load(store).predict(ROWS)
 
 
-def test_champion_json_says_how_it_is_run_and_holds_no_question(
-    store: Mlflow, campaign: CampaignRecord, tmp_path: Path
-) -> None:
-    register(store, campaign, cart(tmp_path))
-    place = client_of(store).get_model_version_download_uri(f"nightshift.{campaign.environment}", "1")
+def test_champion_json_says_how_it_is_run_and_holds_no_question(store: Store, tmp_path: Path) -> None:
+    register(store, cart(tmp_path))
+    place = client_of(store).get_model_version_download_uri(MODEL, "1")
     files = Path(place.removeprefix("file://"))
     assert {path.name for path in files.iterdir()} == {
         "MLmodel", "champion.json", "input_example.json", "out", "workspace",

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,17 +14,14 @@ from tasks.llm import trace
 from tasks.llm.request import Message
 from tasks.llm.trace import Answer, Attempt, RecordedRequest
 from tasks.store.ledger import Ledger
-from tasks.tracking.client import CampaignRecord, Mlflow, TrialFiles
-from tasks.tracking.connection import RecordRejected, Unreachable
-from tasks.tracking.outbox import Outbox
-from tasks.tracking.receipts import is_traced, waiting
-from tasks.tracking.traces import KEY, questions, span_of
-from tasks.trial import History, Trial, Usage
+from tasks.tracking.connection import Store
+from tasks.tracking.sync import sync, waiting
+from tasks.tracking.traces import KEY, requests
+from tasks.trial import Usage
 from tests.support.fake_llm import Asked as Request
 from tests.support.fake_llm import FakeLLM, Reply
-from tests.support.fake_tracker import Shelf, notes, outbox_of, settled
 from tests.support.ledgers import created
-from tests.support.mlflow_records import client_of, make_files, make_trial, runs_of
+from tests.support.mlflow_records import client_of, make_trial, put, store_in
 from tests.support.toy import GREEDY, nightshift, quadratic, status
 
 if TYPE_CHECKING:
@@ -35,25 +30,24 @@ if TYPE_CHECKING:
 PRICED = "openai/gpt-4o-mini"
 """A model whose price everybody knows."""
 ENDED = 1_700_000_050.0
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory, empty_mlflow: Path) -> Iterator[Mlflow]:
-    """One sqlite store for the module, while the process is told of another."""
-    home = tmp_path_factory.mktemp("home")
-    shutil.copy(empty_mlflow, home)
-    elsewhere = tmp_path_factory.mktemp("elsewhere") / "other.db"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{elsewhere}")
-        patch.chdir(elsewhere.parent)
-        yield Mlflow(f"sqlite:///{home / 'mlflow.db'}", home)
-        assert not list(elsewhere.parent.iterdir()), "a trace went where this process writes by itself"
+pytestmark = pytest.mark.filterwarnings("ignore:.*Any type hint is inferred:UserWarning")  # of MLflow's own types
 
 
 @pytest.fixture
-def campaign(request: pytest.FixtureRequest) -> CampaignRecord:
-    identity = f"id-{request.node.name[:40]}"
-    return CampaignRecord("night", identity, "cartpole", "return/mean", True, None, 1.7e9, {})
+def store(home: Path, empty_mlflow: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    """A database, while the process is told of another."""
+    elsewhere = tmp_path / "elsewhere" / "other.db"
+    elsewhere.parent.mkdir()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{elsewhere}")
+    monkeypatch.chdir(elsewhere.parent)
+    yield store_in(home, empty_mlflow)
+    assert not list(elsewhere.parent.iterdir()), "a trace went where this process writes by itself"
+    assert os.environ["MLFLOW_TRACKING_URI"] == f"sqlite:///{elsewhere}"
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return created(tmp_path, advanced={"traces": True})
 
 
 def ask(
@@ -66,247 +60,97 @@ def ask(
     request = RecordedRequest(model, None, messages, None, 0.3, 700, 0, 11)
     said = None if error else Answer(answer, usage, model, "stop")
     trace.keep(folder, request, (Attempt(2.5, False, usage, error, "gpt-4o-mini-x"),), said, error)
-    os.utime(questions(folder)[-1], (ENDED, ENDED))
+    os.utime(requests(folder)[-1], (ENDED, ENDED))
 
 
-def traces_of(store: Mlflow, campaign: CampaignRecord, run_id: str | None = None) -> list[Trace]:
-    """The campaign's traces with their spans, in the order of their names."""
+def traces_of(store: Store, run_id: str | None = None) -> list[Trace]:
+    """The traces with their spans, in the order of their names."""
     client = client_of(store)
-    experiment = client.get_experiment_by_name(f"nightshift/{campaign.environment}")
+    experiment = client.get_experiment_by_name("nightshift/quad")
     assert experiment is not None
-    found = client.search_traces(
-        locations=[experiment.experiment_id], run_id=run_id, filter_string="tags.campaign = 'night'"
-    )
-    own = [one for one in found if one.info.tags[KEY].startswith(f"{campaign.campaign_id}/")]
-    return sorted(own, key=lambda one: one.info.tags[KEY])
+    found = client.search_traces(locations=[experiment.experiment_id], run_id=run_id)
+    return sorted(found, key=lambda one: one.info.tags[KEY])
 
 
-def recorded(store: Mlflow, campaign: CampaignRecord, files: TrialFiles) -> str:
-    """Log a trial and what was asked for it; its run."""
-    run_id = store.log_trial(campaign, make_trial(), files)
-    assert store.log_traces(campaign, make_trial(), files) == run_id
-    return run_id
+def recorded(store: Store, ledger: Ledger) -> str:
+    """Record the campaign; the run of its newest trial."""
+    done = sync(ledger, store, "finished")
+    assert done.problem == "" and waiting(ledger, ledger.history()) == 0
+    return done.runs[max(done.runs)]
 
 
-def shape(found: list[Trace]) -> list[tuple[str, str, Any, Any]]:
-    return [(t.info.trace_id, t.info.state.value, t.data.spans[0].outputs, t.info.token_usage) for t in found]
-
-
-# In the store
-
-
-def test_a_question_is_a_trace_of_its_trials_run(store: Mlflow, campaign: CampaignRecord, tmp_path: Path) -> None:
-    files = make_files(tmp_path)
-    ask(tmp_path)
-    run_id = recorded(store, campaign, files)
-    (found,) = traces_of(store, campaign, run_id)
+def test_a_question_is_a_trace_of_its_trials_run(store: Store, ledger: Ledger) -> None:
+    ask(ledger.place_of(put(ledger, make_trial())).path)
+    (found,) = traces_of(store, recorded(store, ledger))
     info, (span,) = found.info, found.data.spans
-    assert (info.state.value, info.request_preview, info.response_preview) == ("OK", "What next?", "x = 1")
+    assert info.state.value == "OK"
     assert (info.request_time, info.execution_duration) == (ENDED * 1000 - 2500, 2500)
-    assert (span.start_time_ns, span.end_time_ns) == ((ENDED - 2.5) * 10**9, ENDED * 10**9)
     tags = {name: value for name, value in info.tags.items() if not name.startswith("mlflow.")}
     assert tags == {
-        KEY: f"{campaign.campaign_id}/0007/01",
-        "campaign": "night",
+        KEY: f"{ledger.campaign.campaign_id}/0007/01",
+        "campaign": "n",
         "trial": "7",
         "proposer": "tpe",
         "model": PRICED,
     }
-    assert info.tags["mlflow.traceName"] == "night-0007/01"
-    assert info.trace_metadata["mlflow.sourceRun"] == run_id
-    assert info.trace_metadata["mlflow.trace.session"] == "night-0007"
+    assert (info.tags["mlflow.traceName"], info.trace_metadata["mlflow.trace.session"]) == ("n-0007/01", "n-0007")
     assert info.token_usage == {"input_tokens": 1000, "output_tokens": 500, "total_tokens": 1500}
     assert info.cost is not None and info.cost["total_cost"] == 0.002
-    assert span.inputs is not None
+    assert span.inputs is not None and span.outputs is not None
     assert span.inputs["messages"][-1] == {"role": "user", "content": "What next?"}
-    assert (span.inputs["temperature"], span.inputs["max_tokens"]) == (0.3, 700)
-    assert span.outputs is not None
     assert span.outputs["choices"][0]["message"] == {"role": "assistant", "content": "x = 1"}
-    assert (span.model_name, span.span_type) == (PRICED, "CHAT_MODEL")
-    attempts: Any = span.get_attribute("attempts")
-    assert [attempt["model"] for attempt in attempts] == ["gpt-4o-mini-x"]
+    assert span.span_type == "CHAT_MODEL"
 
 
-def test_what_was_not_answered_is_an_error_with_its_reason(
-    store: Mlflow, campaign: CampaignRecord, tmp_path: Path
+def test_an_error_keeps_its_reason_and_a_price_that_was_not_known_is_not_looked_up(
+    store: Store, ledger: Ledger
 ) -> None:
-    files = make_files(tmp_path)
-    ask(tmp_path, error="outage (500): the machines are down")
-    recorded(store, campaign, files)
-    (found,) = traces_of(store, campaign)
-    assert found.info.state.value == "ERROR"
-    assert found.info.response_preview == "outage (500): the machines are down"
-    assert found.data.spans[0].status.description == "outage (500): the machines are down"
+    ask(ledger.place_of(put(ledger, make_trial())).path, error="outage (500): the machines are down", usd=None)
+    recorded(store, ledger)
+    (found,) = traces_of(store)
+    assert found.info.state.value == "ERROR" and not found.info.cost
+    assert "the machines are down" in str(found.data.spans[0].outputs)
 
 
-def test_a_price_that_was_not_known_is_not_looked_up(store: Mlflow, campaign: CampaignRecord, tmp_path: Path) -> None:
-    files = make_files(tmp_path)
-    ask(tmp_path, usd=None)
-    recorded(store, campaign, files)
-    (found,) = traces_of(store, campaign)
-    assert not found.info.cost and not found.data.spans[0].llm_cost
-    assert found.info.token_usage and found.info.token_usage["total_tokens"] == 1500
+def test_each_request_is_a_trace_once_whoever_asks_again(store: Store, ledger: Ledger) -> None:
+    first = put(ledger, make_trial())
+    ask(ledger.place_of(first).path)
+    recorded(store, ledger)
+    ask(ledger.place_of(first).path, error="timeout")
+    put(ledger, make_trial(8))
+    recorded(store, ledger)
+    recorded(store, ledger)
+    assert [one.info.tags[KEY][-7:] for one in traces_of(store)] == ["0007/01", "0007/02"]
 
 
-def test_sent_again_a_trace_takes_its_own_place(store: Mlflow, campaign: CampaignRecord, tmp_path: Path) -> None:
-    files = make_files(tmp_path)
-    ask(tmp_path)
-    ask(tmp_path, error="timeout")
-    recorded(store, campaign, files)
-    before = shape(traces_of(store, campaign))
-    again = Mlflow(store.uri, tmp_path)
-    recorded(again, campaign, files)
-    another_attempt = replace(make_trial(), attempt=2)
-    again.log_trial(campaign, another_attempt, files)
-    again.log_traces(campaign, another_attempt, files)
-    assert shape(traces_of(store, campaign)) == before and len(before) == 2
+def test_without_the_option_nothing_is_sent_until_a_resumption_asks_for_it(store: Store, ledger: Ledger) -> None:
+    spec = (ledger.path / "spec.toml").read_text()
+    (ledger.path / "spec.toml").write_text(spec.replace("traces = true", "traces = false"))
+    ask(ledger.place_of(put(ledger, make_trial())).path)
+    recorded(store, ledger)
+    assert traces_of(store) == []
+    (ledger.path / "spec.toml").write_text(spec)
+    recorded(store, ledger)
+    assert len(traces_of(store)) == 1
 
 
-def test_what_a_kill_left_half_done_is_completed(store: Mlflow, campaign: CampaignRecord, tmp_path: Path) -> None:
-    from mlflow.tracing.client import TracingClient
-
-    files = make_files(tmp_path)
-    ask(tmp_path)
-    store.log_trial(campaign, make_trial(), files)
-    experiment = client_of(store).get_experiment_by_name("nightshift/cartpole")
-    assert experiment is not None
-    asked = trace.TRACE.validate_json(questions(tmp_path)[0].read_bytes())
-    TracingClient(store.uri).log_spans(experiment.experiment_id, [span_of(asked, campaign, "0007/01", ENDED)])
-    run_id = recorded(store, campaign, files)
-    (found,) = traces_of(store, campaign, run_id)
-    assert (found.info.state.value, found.info.request_preview) == ("OK", "What next?")
-    assert found.info.token_usage == {"input_tokens": 1000, "output_tokens": 500, "total_tokens": 1500}
-
-
-def test_traces_follow_a_trial_that_was_decided_anew_to_its_new_run(
-    store: Mlflow, campaign: CampaignRecord, tmp_path: Path
-) -> None:
-    files = make_files(tmp_path)
-    ask(tmp_path)
-    first = recorded(store, campaign, files)
-    anew = make_trial(value=400.0)
-    second = store.log_trial(campaign, anew, files)
-    store.log_traces(campaign, anew, files)
-    assert second != first
-    assert len(traces_of(store, campaign)) == len(traces_of(store, campaign, second)) == 1
-
-
-def test_a_trial_whose_run_is_not_there_gets_no_traces(store: Mlflow, campaign: CampaignRecord, tmp_path: Path) -> None:
-    files = make_files(tmp_path)
-    ask(tmp_path)
-    recorded(store, campaign, files)
-    other = replace(make_trial(), number=8)
-    assert store.log_traces(campaign, other, files) == ""
-    assert len(traces_of(store, campaign)) == 1 and len(runs_of(store, campaign)) == 1
-
-
-def test_no_text_makes_a_page_fetch_a_picture(campaign: CampaignRecord, tmp_path: Path) -> None:
-    ask(tmp_path, "see ![](http://a.example/q)", "![](http://a.example/a) where a<b")
-    asked = trace.TRACE.validate_json(questions(tmp_path)[0].read_bytes())
-    span = span_of(asked, campaign, "0007/01", ENDED)
+def test_no_text_makes_a_page_fetch_a_picture(store: Store, ledger: Ledger) -> None:
+    place = ledger.place_of(put(ledger, make_trial()))
+    ask(place.path, "see ![](http://a.example/q)", "![](http://a.example/a) where a<b")
+    recorded(store, ledger)
+    (span,) = traces_of(store)[0].data.spans
+    assert span.inputs is not None and span.outputs is not None
     shown = span.inputs["messages"][-1]["content"] + span.outputs["choices"][0]["message"]["content"]
     assert shown == r"see \![](http://a.example/q)\![](http://a.example/a) where a<b"
 
 
-def test_a_file_that_is_no_trace_is_rejected_and_those_before_it_go(
-    store: Mlflow, campaign: CampaignRecord, tmp_path: Path
-) -> None:
-    files = make_files(tmp_path)
-    ask(tmp_path)
-    (tmp_path / "asked/02.json").write_text('{"digest": 1')
-    store.log_trial(campaign, make_trial(), files)
-    with pytest.raises(RecordRejected, match=r"asked/02\.json"):
-        store.log_traces(campaign, make_trial(), files)
-    assert len(traces_of(store, campaign)) == 1
-
-
-# In the outbox
-
-
-class Shelves(Shelf):
-    """A shelf that takes traces, unless it has trouble with them alone."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.traced: list[int] = []
-        self.trouble: dict[int, Unreachable] = {}
-
-    def log_traces(self, campaign: CampaignRecord, trial: Trial, files: TrialFiles) -> str:
-        self._answer()
-        assert trial.number in self.sent
-        if trial.number in self.trouble:
-            raise self.trouble[trial.number]
-        self.traced.append(trial.number)
-        return f"run-{trial.number}"
-
-
-def asked_night(ledger: Ledger, shelf: Shelves, outbox: Outbox | None = None, down: bool = False) -> History:
-    """Four trials, models asked for 1 and 2, each sent after it was decided."""
-    outbox = outbox or outbox_of(ledger, shelf)
-    history: History = ()
-    for number in range(4):
-        if number in (1, 2):
-            ask(ledger.place(number).path)
-        history += (settled(ledger, history),)
-        shelf.down = down
-        outbox.add(history[-1])
-        outbox.drain()
-    return history
-
-
-def traced_ledger(tmp_path: Path, traces: bool = True) -> Ledger:
-    return created(tmp_path, advanced={"traces": traces})
-
-
-def want_traces(tmp_path: Path, ledger: Ledger) -> None:
-    """The campaign is resumed with traces."""
-    text = (ledger.path / "spec.toml").read_text()
-    (ledger.path / "spec.toml").write_text(text.replace("traces = false", "traces = true"))
-
-
-def test_only_what_was_asked_is_sent_and_once(tmp_path: Path) -> None:
-    ledger, shelf = traced_ledger(tmp_path), Shelves()
-    history = asked_night(ledger, shelf)
-    outbox_of(ledger, shelf, history).close("finished")
-    assert (shelf.sent, shelf.traced, waiting(ledger, history)) == ([0, 1, 2, 3], [1, 2], 0)
-
-
-def test_without_the_option_nothing_is_sent_and_nothing_waits(tmp_path: Path) -> None:
-    ledger, shelf = traced_ledger(tmp_path, traces=False), Shelves()
-    history = asked_night(ledger, shelf)
-    assert (shelf.traced, waiting(ledger, history)) == ([], 0)
-    assert not is_traced(ledger, history[1])
-
-
-def test_a_campaign_that_began_without_traces_shows_all_of_them_once_it_is_asked_to(tmp_path: Path) -> None:
-    ledger, shelf = traced_ledger(tmp_path, traces=False), Shelves()
-    history = asked_night(ledger, shelf)
-    want_traces(tmp_path, ledger)
-    assert waiting(ledger, history) == 2
-    outbox_of(ledger, shelf, history).close("finished")
-    assert (shelf.sent, shelf.traced, waiting(ledger, history)) == ([0, 1, 2, 3], [1, 2], 0)
-
-
-def test_an_outage_loses_no_trace(tmp_path: Path) -> None:
-    ledger, shelf = traced_ledger(tmp_path), Shelves()
-    history = asked_night(ledger, shelf, down=True)
-    assert (shelf.traced, waiting(ledger, history)) == ([], 4)
-    shelf.down = False
-    outbox_of(ledger, shelf, history).drain()
-    assert (shelf.traced, waiting(ledger, history)) == ([1, 2], 0)
-
-
-@pytest.mark.parametrize("problem", [RecordRejected("it takes no traces"), Unreachable("it takes no traces")])
-def test_a_server_that_will_have_no_traces_gets_all_the_rest(tmp_path: Path, problem: Unreachable) -> None:
-    ledger, shelf = traced_ledger(tmp_path), Shelves()
-    shelf.trouble = {1: problem}
-    outbox = outbox_of(ledger, shelf)
-    history = asked_night(ledger, shelf, outbox)
-    outbox.close("finished")
-    assert (shelf.sent, shelf.ended) == ([0, 1, 2, 3], ["finished"])
-    assert shelf.traced == ([2] if isinstance(problem, RecordRejected) else [])
-    assert notes(ledger) == [("it takes no traces", 1)]
-    assert waiting(ledger, history) == 2 - len(shelf.traced)
+def test_a_file_that_is_no_trace_holds_up_no_other_trial(store: Store, ledger: Ledger) -> None:
+    place = ledger.place_of(put(ledger, make_trial()))
+    ask(place.path)
+    (place.path / "asked/02.json").write_text('{"digest": 1')
+    put(ledger, make_trial(8))
+    done = sync(ledger, store, "finished")
+    assert done.problem and list(done.runs) == ["0008/1"]
 
 
 # A whole night

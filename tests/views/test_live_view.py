@@ -27,6 +27,7 @@ from tasks.store.campaign_lock import CampaignLock
 from tasks.store.ledger import Ledger
 from tasks.system.commands import identity
 from tasks.system.files import write_atomic
+from tasks.tracking.sync import FILE
 from tasks.trial import EarlyStop, History, Proposal, Usage
 from tests.support.histories import tried
 from tests.support.ledgers import created
@@ -451,9 +452,10 @@ def test_records_that_wait_for_mlflow_are_counted_until_they_are_sent(tmp_path: 
     propose(ledger, 0)
     decide(ledger, 3.0)
     assert Follower(ledger).look(0.0).unrecorded == "", "it has failed at nothing"
+    (ledger.path / FILE).write_text(json.dumps({"store": "mlflow.db", "state": "running"}))
     ledger.event("tracking", error="no server answers", waiting=1)
     follower = Follower(ledger)
-    assert follower.look(0.0).unrecorded == "1 record waits: no server answers"
+    assert follower.look(0.0).unrecorded == "2 records wait: no server answers"
     ledger.event("life", pid=1)
     assert follower.look(0.0).unrecorded == ""
 

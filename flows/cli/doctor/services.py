@@ -1,7 +1,7 @@
 """Checks of Prefect and MLflow: where a campaign would find them, and whether they answer.
 
-The rules are those of flows/server/server_process.py and tasks/tracking/client.py, followed without importing Prefect
-or MLflow, which takes seconds. Users, passwords and queries of addresses are never shown.
+The rules are those of flows/server/server_process.py and tasks/tracking/connection.py, followed without importing
+Prefect or MLflow, which takes seconds. Users, passwords and queries of addresses are never shown.
 """
 
 from __future__ import annotations
@@ -19,16 +19,8 @@ from flows.server import mlflow_process, server_process
 from flows.views.own_servers import NO_LOGIN
 from tasks.system.commands import command_of
 from tasks.system.daemon import Daemon, answers, free_port, is_encrypted, page_of
-from tasks.tracking import schema
-from tasks.tracking.client import SCHEMES, api_with_blocks
-from tasks.tracking.connection import (
-    DATABASE_PORTS,
-    Unreachable,
-    probe_database,
-    probe_port,
-    probe_server,
-    without_credentials,
-)
+from tasks.system.redact import without_passwords
+from tasks.tracking.connection import api_with_blocks, locate, own_database, without_credentials
 
 ASK_SECONDS = 3.0
 BLOCK = "/block_types/slug/nightshift-tracking/block_documents/name/nightshift"
@@ -148,9 +140,6 @@ def mlflow(home: Path) -> Check:
     if why := problem(uri, home):
         remedy = f"start it, or change {source}" if source else "repair the file, or move it away"
         return Check("mlflow", "bad", f"{where}; {why}", remedy, details)
-    file = Path(uri.partition("://")[2][1:])
-    if uri.startswith("sqlite") and (other := schema.mismatch(file)):
-        return Check("mlflow", "bad", f"{where}; {other.fact}", other.remedy, details)
     return Check("mlflow", "ok", where, details=details)
 
 
@@ -182,36 +171,26 @@ def where_recorded(home: Path) -> tuple[str, str]:
             return str(answer.json()["data"]["uri"]), "the saved block nightshift"
     if stated := os.environ.get("MLFLOW_TRACKING_URI"):
         return stated, "MLFLOW_TRACKING_URI"
-    return f"sqlite:///{home.absolute() / 'mlflow.db'}", ""
+    return own_database(home), ""
 
 
 def problem(uri: str, home: Path) -> str:
     """Why nothing can be recorded at an address; empty when nothing is known against it."""
-    scheme, separator, rest = uri.partition("://")
-    kind = scheme.partition("+")[0]
-    if not separator or kind not in SCHEMES:
-        return f"MLflow has no such store: use sqlite:///{home / 'mlflow.db'}, an http(s) address, or off"
     try:
-        if kind in ("http", "https"):
-            probe_server(without_credentials(uri).rstrip("/"))
-        elif kind == "sqlite":
-            return _problem_of_a_file(rest)
-        elif kind in DATABASE_PORTS:
-            probe_port(uri)
-    except Unreachable as silent:
-        return str(silent).replace(without_credentials(uri).rstrip("/"), public(uri))
-    return ""
-
-
-def _problem_of_a_file(rest: str) -> str:
-    if rest in ("", "/", "/:memory:"):
-        return "it names no file"
-    path = Path(rest[1:]).absolute()
-    if path.exists():
-        probe_database(path)
+        store = locate(uri, home)
+    except Refused as fault:
+        return str(fault).replace(without_passwords(uri), public(uri))
+    if store is None or not uri.startswith(("http", "sqlite")):
         return ""
-    above = next(folder for folder in path.parents if folder.exists())
-    return "" if os.access(above, os.W_OK | os.X_OK) else f"it cannot be created: {above} is not writable"
+    if store.is_served:
+        try:
+            answer = httpx.get(f"{without_credentials(store.uri)}/health", timeout=ASK_SECONDS)
+        except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as silent:
+            return f"no MLflow server answers there: {silent}"
+        return f"it answers {answer.status_code}" if answer.status_code >= 500 else ""  # a proxy may want a login
+    path = Path(store.uri.removeprefix("sqlite:///"))
+    above = next(folder for folder in (path, *path.parents) if folder.exists())
+    return "" if os.access(above, os.W_OK) else f"it cannot be written: {above} is not writable"
 
 
 def public(uri: str) -> str:

@@ -8,7 +8,6 @@ are removed there.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import stat
@@ -27,8 +26,8 @@ from tasks.store.ledger import Ledger, decided_trial, readable
 from tasks.store.workspace import is_own
 from tasks.system import file_trees
 from tasks.system.home import home
-from tasks.tracking.receipts import is_traced, is_tracked, wants_traces
-from tasks.tracking.trial_run import metric_key
+from tasks.tracking import sync
+from tasks.tracking.values import metric_key
 from tasks.trial import History, Trial, baseline, best
 
 STAYS = {"out": "progress.jsonl", "workspace": "config.json", "judged": "result.json"}
@@ -142,8 +141,8 @@ def _best(ledger: Ledger, history: History) -> set[int]:
 
 def _unsent(ledger: Ledger, history: History) -> set[int]:
     """The trials that wait for MLflow: their checkpoints may be uploaded too."""
-    traces = wants_traces(ledger)
-    return {t.number for t in history if not is_tracked(ledger, t) or (traces and not is_traced(ledger, t))}
+    known = sync.last(ledger)
+    return {trial.number for trial in history if known.store and sync.part(trial) not in known.runs}
 
 
 def _runs(ledger: Ledger, trial: Trial, whole: bool) -> Iterator[Path]:
@@ -187,8 +186,7 @@ def _empty(folder: Path, dry: bool) -> int:
 
 def _remove_artifact(ledger: Ledger, trial: Trial, dry: bool) -> int:
     """Remove a trial's checkpoint from MLflow's artifacts in this home, not from a server's; the bytes freed."""
-    receipt = ledger.place_of(trial).path / "tracked.json"
-    run = json.loads(receipt.read_text())["run_id"] if receipt.is_file() else ""
+    run = sync.last(ledger).runs.get(sync.part(trial), "")
     copy = home() / "artifacts" / metric_key(ledger.environment.name) / run / "artifacts" / "out"
     if not run.isalnum() or not copy.is_dir():
         return 0

@@ -1,7 +1,4 @@
-"""`nightshift sync`: send the records that wait for MLflow, of campaigns that are not running.
-
-A running campaign sends its records itself, after each trial and at its end.
-"""
+"""`nightshift sync`: record in MLflow what it lacks of campaigns. A running one does so itself after each trial."""
 
 from __future__ import annotations
 
@@ -13,11 +10,10 @@ from flows.server import server_process
 from flows.views import terminal
 from flows.views.status import state, stored_spec
 from tasks.store import campaign_lock
-from tasks.store.ledger import Ledger, readable
+from tasks.store.ledger import FORMAT, Ledger, readable
 from tasks.system.home import home
-from tasks.tracking.outbox import Outbox
-from tasks.tracking.receipts import is_left_open, store_of, waiting
-from tasks.trial import History
+from tasks.tracking import sync as tracking
+from tasks.tracking.connection import locate
 
 
 @dataclass(frozen=True)
@@ -33,25 +29,25 @@ class Sent:
     @property
     def words(self) -> str:
         result = f"{self.campaign}: {self.sent} record{'' if self.sent == 1 else 's'} sent"
-        return f"{result}, {self.waiting} still waiting: {self.problem}" if self.waiting else result
+        return f"{result}, {self.waiting} still waiting: {self.problem}" if self.problem else result
 
 
 def sync(name: str | None, as_json: bool) -> int:
-    """Send the waiting records of a campaign, or of all; 1 where some still wait or cannot be read, else 0.
+    """Record what MLflow lacks of a campaign, or of all of this version; 1 where something is still missing, else 0.
 
     Raises:
-        Refused: the campaign is running.
+        Refused: the campaign is running, or cannot be recorded.
     """
     server_process.settle_in(home())
     if name is not None and campaign_lock.is_running(Ledger.open(name)):
-        raise Refused(f"campaign {name!r} is running: it sends its records itself, after its next trial")
-    ledgers = [Ledger.open(name)] if name else [*readable()]
-    idle = [ledger for ledger in ledgers if not campaign_lock.is_running(ledger)]
+        raise Refused(f"campaign {name!r} is running: it records itself, after its next trial")
+    ledgers = [Ledger.open(name)] if name else [one for one in readable() if one.campaign.format == FORMAT]
+    ledgers = [ledger for ledger in ledgers if not campaign_lock.is_running(ledger)]
     results, refused = list[Sent](), False
-    for ledger in idle:
+    for ledger in ledgers:
         try:
-            if due(ledger, ledger.history()):
-                results.append(send(ledger))
+            if sent := send(ledger):
+                results.append(sent)
         except Refused as fault:
             if name:
                 raise
@@ -60,33 +56,27 @@ def sync(name: str | None, as_json: bool) -> int:
     if as_json:
         terminal.print_json([asdict(result) for result in results])
     else:
-        print("\n".join(terminal.clean(result.words) for result in results) or "nothing waits for MLflow")
-    return int(refused or any(result.waiting for result in results))
+        lacking = [result for result in results if result.sent or result.problem]
+        print("\n".join(terminal.clean(result.words) for result in lacking) or "MLflow has everything")
+    return int(refused or any(result.problem for result in results))
 
 
-def due(ledger: Ledger, history: History) -> int:
-    """Number of records that wait, with the end of a campaign that was cut off."""
-    return waiting(ledger, history) + is_left_open(ledger)
-
-
-def send(ledger: Ledger) -> Sent:
-    """Send the waiting records of a campaign that is not running.
+def send(ledger: Ledger) -> Sent | None:
+    """Record what MLflow lacks of a campaign; None if its tracking is off.
 
     Raises:
-        Refused: they would go elsewhere than the campaign's earlier ones.
+        Refused: it would be recorded elsewhere than before, or is of an earlier version.
     """
-    history, tracking = ledger.history(), stored_spec(ledger).get("tracking")
-    before = due(ledger, history)
-    flow_runs = [event.get("flow_run_id") for event in ledger.events() if event["event"] == "life"]
-    outbox = Outbox(ledger, tracking, flow_runs[-1] if flow_runs else None, history)
-    recorded = store_of(ledger)
-    if not tracking and recorded and recorded != outbox.tracker.store:
+    ledger.check_version()
+    stated, before = stored_spec(ledger).get("tracking"), tracking.last(ledger).store
+    store = locate(stated, home())
+    if not stated and before and before != str(store):
         raise Refused(
-            f"campaign {ledger.campaign.name!r} is recorded in {recorded}, and from here its records would go to "
-            f"{outbox.tracker.store or 'nowhere'}: set PREFECT_API_URL or MLFLOW_TRACKING_URI as where it ran, or "
+            f"campaign {ledger.campaign.name!r} is recorded in {before}, and from here its records would go to "
+            f"{store or 'nowhere'}: set PREFECT_API_URL or MLFLOW_TRACKING_URI as where it ran, or "
             f"`nightshift resume {ledger.campaign.name} --tracking ADDRESS`"
         )
-    end = state(ledger)
-    outbox.close("finished" if end == "finished" else "failed" if end == "failed" else "stopped")
-    left = due(ledger, history)
-    return Sent(ledger.campaign.name, before - left, left, outbox.problem)
+    if store is None:
+        return None
+    done = tracking.sync(ledger, store, state(ledger))
+    return Sent(ledger.campaign.name, done.sent, tracking.waiting(ledger, ledger.history()), done.problem)

@@ -39,8 +39,7 @@ from tasks.system import interrupt
 from tasks.system.daemon import Daemon, Note
 from tasks.system.home import home
 from tasks.system.login import make_login
-from tasks.tracking import schema
-from tasks.tracking.views import experiments_page
+from tasks.tracking.pages import experiments_page
 
 POOL = "trainers"
 """The work pool of every deployment in prefect.yaml."""
@@ -69,7 +68,6 @@ def up(auth: bool, database: str | None = None) -> int:
     server_process.settle_in(home())
     directory, console = home() / ".prefect", terminal.console()
     database = postgres.stated(database)  # refused before anything starts
-    schema.check(home() / "mlflow.db")
     with interrupt.deferred(), server_process.exclusively(directory / "up.lock"):
         before = _living(directory)
         if (server := before["server"]) and (server.stays or server_process.in_use(directory)):

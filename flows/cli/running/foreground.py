@@ -23,7 +23,7 @@ from flows.views.status import document, state, stored_spec
 from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger, campaigns, free_name, readable
 from tasks.system.home import home
-from tasks.tracking.client import locate
+from tasks.tracking.connection import locate
 
 TABLES = tuple(SetOptions.__annotations__)
 """Options that are tables, which are laid over key by key."""

@@ -1,0 +1,85 @@
+"""`sync` while a campaign runs: in one thread, so that a slow or dead server stops and slows nothing."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Callable
+
+from environments.plugins import Refused
+from tasks.store.ledger import Ledger
+from tasks.system import interrupt
+from tasks.system.clock import clock
+from tasks.tracking.connection import Store
+from tasks.tracking.sync import sync, waiting
+
+CLOSE_SECONDS = 300.0
+"""How long a campaign waits at its end for a server that is slow."""
+POLL_SECONDS = 0.1
+
+
+class Background:
+    """Calls `sync` at the beginning of a `with` block, whenever it is asked, and at the end.
+
+    A block that an exception ends leaves what is missing to the next process.
+    """
+
+    def __init__(self, ledger: Ledger, store: Store | None, warn: Callable[[str], None]) -> None:
+        """Args: store: None if tracking is off; warn: is told why MLflow takes nothing, once in an outage."""
+        self._ledger, self._store, self._warn = ledger, store, warn
+        self._wanted = threading.Event()
+        self._state = "running"
+        self._problem = ""
+        self._is_over = False
+        # Prefect's settings, which a log message needs, are variables of the context.
+        context = contextvars.copy_context()
+        self._thread = threading.Thread(target=context.run, args=(self._work,), name="mlflow", daemon=True)
+
+    def __enter__(self) -> Background:
+        if self._store is not None:
+            self._thread.start()
+        self.ask()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over = True
+        self.ask()
+
+    def ask(self) -> None:
+        """Have what is new recorded, soon."""
+        self._wanted.set()
+
+    def close(self, state: str) -> None:
+        """Record the end of the campaign, and wait for that, a bounded time. What is missing then is left to `sync`."""
+        self._state = state
+        self.ask()
+        until = clock() + CLOSE_SECONDS
+        while self._thread.is_alive():
+            interrupt.check()
+            if clock() > until:
+                self._say(f"MLflow at {self._store} took longer than {CLOSE_SECONDS:g} s")
+                return
+            self._thread.join(POLL_SECONDS)
+
+    def _work(self) -> None:
+        while True:
+            self._wanted.wait()
+            self._wanted.clear()
+            if self._is_over:
+                return
+            state = self._state
+            assert self._store is not None, "the thread runs where there is a store"
+            try:
+                self._say(sync(self._ledger, self._store, state).problem)
+            except (Refused, OSError) as fault:  # a damaged file, or a full disk: the campaign meets it too
+                self._say(str(fault))
+            if state != "running":
+                return
+
+    def _say(self, problem: str) -> None:
+        """Note a problem, unless there was one already."""
+        if problem and not self._problem:
+            left = waiting(self._ledger, self._ledger.history())
+            self._ledger.event("tracking", error=problem, waiting=left)
+            self._warn(f"{problem}; the campaign goes on, and what is missing is sent later")
+        self._problem = problem

@@ -1,0 +1,394 @@
+"""`sync`: make MLflow show what a campaign's folder holds.
+
+It may be called at any time, by anybody, again: it reads the folder, looks up which runs MLflow has, and creates or
+completes the rest. A run is found by its tag `nightshift.key` (campaign, trial, attempt). Its tag `nightshift.digest`
+is set last, to a digest of what was recorded, so a run that a kill left half done, or whose trial has changed since,
+is completed by the next call. Everything that is sent twice is the same: points have times that follow from the trial.
+
+What came of the last call is in `mlflow.json`, for people and for `prune`; `sync` itself asks MLflow.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+from filelock import FileLock
+from pydantic import ValidationError
+
+from environments.plugins import Refused
+from tasks.certifying.certificate import level
+from tasks.store import campaign_lock, lineage, safe_read
+from tasks.store.ledger import CERTIFICATE, Ledger, decided_trial
+from tasks.store.workspace import TRIAL
+from tasks.system.files import write_atomic
+from tasks.system.redact import without_passwords
+from tasks.tracking import campaign_run, champion_model, datasets, traces, trial_run
+from tasks.tracking.campaign_run import own_certificates
+from tasks.tracking.champion_model import Champion
+from tasks.tracking.connection import DATABASE, NotRecorded, Store
+from tasks.tracking.pages import links
+from tasks.tracking.trial_run import trial_key
+from tasks.tracking.values import MetricPoint, metric_key, milliseconds, parameters
+from tasks.trial import History, Trial
+from tasks.verdict_styles import VERDICTS
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+STATUS = {
+    "running": "RUNNING", "finished": "FINISHED", "failed": "FAILED", "stopped": "KILLED", "interrupted": "KILLED",
+}  # fmt: skip
+"""MLflow's words for the states of a campaign."""
+KEY, DIGEST, TRACES = "nightshift.key", "nightshift.digest", "nightshift.traces"
+FILE, LOCK = "mlflow.json", "mlflow.lock"
+LOCK_SECONDS = 300.0
+TEMPORARY = (401, 403, 408, 429)
+"""HTTP client errors that are no fault of the record."""
+PROBLEM_CHARACTERS = 500
+
+
+@dataclass
+class Synced:
+    """What the last call of `sync` left."""
+
+    store: str = ""
+    """The address, without a login; the name of the home's own database."""
+    urls: dict[str, str] = field(default_factory=dict)
+    runs: dict[str, str] = field(default_factory=dict)
+    """The runs that are complete, by trial and attempt: `0007/1`."""
+    state: str = ""
+    """That of the campaign's own run, once that is complete."""
+    problem: str = ""
+    """MLflow's first error; empty if it has everything."""
+    sent: int = 0
+    """Runs that this call made or completed."""
+
+
+def sync(ledger: Ledger, store: Store, state: str) -> Synced:
+    """Record what is missing. What MLflow does not take is left to the next call, with the reason.
+
+    Args:
+        state: The campaign's: its own run is ended unless it is running.
+
+    Raises:
+        Refused: the campaign is of an earlier version, or one of its files is damaged.
+    """
+    ledger.check_version()
+    before = last(ledger)
+    now = Synced(str(store))
+    if before.store == now.store:
+        now.urls, now.runs, now.state = before.urls, before.runs, before.state
+    else:  # said before it is asked: it may never answer
+        _note(ledger, now)
+    try:
+        with FileLock(ledger.path / LOCK, timeout=LOCK_SECONDS):
+            campaign = _Campaign(ledger, store, state, now)
+            with store.client() as client:
+                campaign.record(client)
+    except Refused:
+        raise
+    except Exception as error:  # noqa: BLE001 (MLflow's stores are plug-ins, which may raise anything)
+        now.problem = now.problem or _words(store, error)
+    _note(ledger, now)
+    return now
+
+
+def _note(ledger: Ledger, now: Synced) -> None:
+    write_atomic(ledger.path / FILE, json.dumps(asdict(now), indent=1) + "\n")
+
+
+def last(ledger: Ledger) -> Synced:
+    """What the last call left; empty before the first."""
+    try:
+        return Synced(**json.loads((ledger.path / FILE).read_text()))
+    except (FileNotFoundError, ValueError, TypeError):
+        return Synced()
+
+
+def waiting(ledger: Ledger, history: History) -> int:
+    """How many records MLflow lacks as far as known: trials, and the campaign's own run. None with tracking off."""
+    known = last(ledger)
+    if not known.store:
+        return 0
+    missing = sum(part(trial) not in known.runs for trial in history)
+    is_open = known.state == "running" and not campaign_lock.is_running(ledger)
+    return missing + (is_open or not known.state)
+
+
+def part(trial: Trial) -> str:
+    """The trial and the attempt in `Synced.runs`."""
+    return f"{trial.number:04d}/{trial.attempt}"
+
+
+def wants_traces(ledger: Ledger) -> bool:
+    """Whether the campaign, as last started, records requests to language models."""
+    spec = tomllib.loads((ledger.path / "spec.toml").read_text())
+    return bool(spec.get("advanced", {}).get("traces", False))
+
+
+class _Campaign:
+    """One call of `sync`."""
+
+    def __init__(self, ledger: Ledger, store: Store, state: str, now: Synced) -> None:
+        self.ledger, self.store, self.state, self.now = ledger, store, state, now
+        read = [trial for folder in ledger.trials.iterdir() if (trial := decided_trial(folder)) is not None]
+        self.trials = sorted(read, key=lambda trial: trial.order)
+        """Every decided attempt, those that count no more among them."""
+        self.history, self.certificates = ledger.history(), ledger.certificates()
+        self.own = own_certificates(self.certificates)
+        self.counting = {part(trial) for trial in self.history}
+        # Before the first trial the repository may be half made.
+        self.commits = lineage.commits(ledger.path / "lineage.git") if self.trials else {}
+        self.traces = wants_traces(ledger)
+        self.takes_files = True
+        self.runs: dict[str, Run] = {}
+        """MLflow's runs by key, deleted ones among them."""
+
+    def record(self, client: MlflowClient) -> None:
+        self.client, self.experiment = client, _experiment(client, self.store, self.ledger.environment.name)
+        self.now.urls = links(self.ledger, self.store, self.experiment)
+        self.runs, self.now.runs, self.now.state = self._find(), {}, ""
+        self.parent = self._own_run()
+        digests = [self._digest(trial) for trial in self.trials]
+        for trial, digest in zip(self.trials, digests, strict=True):
+            with self._others_go_on():
+                self.now.runs[part(trial)] = self._record_trial(trial, digest)
+        with self._others_go_on():
+            self._record_campaign(digests)
+            self.now.state = self.state
+
+    @contextmanager
+    def _others_go_on(self) -> Iterator[None]:
+        """Note that the block's record was rejected, which holds up no other; a server that is down ends the call."""
+        try:
+            yield
+        except Exception as error:
+            self.now.problem = self.now.problem or _words(self.store, error)
+            if not _is_of_the_record(error):
+                raise
+
+    def _find(self) -> dict[str, Run]:
+        from mlflow.entities import ViewType
+
+        only = f"tags.`{KEY}` LIKE '{self.ledger.campaign.campaign_id}%'"
+        found: dict[str, Run] = {}
+        token = None
+        while True:
+            page = self.client.search_runs(
+                [self.experiment], only, ViewType.ALL, max_results=1000, order_by=["start_time"], page_token=token
+            )
+            for run in page:
+                found.setdefault(run.data.tags[KEY], run)
+            if not (token := page.token):
+                return found
+
+    # The runs of trials
+
+    def _digest(self, trial: Trial) -> str:
+        superseded = "" if part(trial) in self.counting else "superseded"
+        stored = TRIAL.dump_json(trial).decode()
+        return _digest(stored, level(trial, self.own), superseded, self.commits.get(trial.number))
+
+    def _record_trial(self, trial: Trial, digest: str) -> str:
+        """Complete the run of a trial, created if missing; returns its id."""
+        key = trial_key(self.ledger, trial)
+        run = self.runs.get(key) or self._create(key, trial)
+        run_id: str = run.info.run_id
+        if run.info.lifecycle_stage == "deleted":  # by a person, who does not want to see it
+            return run_id
+        if run.data.tags.get(DIGEST) != digest:
+            self._complete(trial, run)
+            self.client.set_tag(run_id, DIGEST, digest)
+            self.now.sent += 1
+        asked = len(traces.requests(self.ledger.place_of(trial).path))
+        if self.traces and asked and run.data.tags.get(TRACES) != f"{trial.attempt}: {asked}":
+            traces.send(self.client, self.ledger, trial, self.experiment, run_id)
+            self.client.set_tag(run_id, TRACES, f"{trial.attempt}: {asked}")
+        return run_id
+
+    def _create(self, key: str, trial: Trial) -> Run:
+        tags = {KEY: key, "kind": "trial", "mlflow.parentRunId": self.parent.info.run_id}
+        start, _ = trial_run.trial_times(self.ledger, trial)
+        run = self.client.create_run(self.experiment, start, tags, trial_run.trial_name(self.ledger, trial))
+        self.runs[key] = run
+        return run
+
+    def _complete(self, trial: Trial, run: Run) -> None:
+        """Log everything about a trial in its run, and the best score then in the campaign's."""
+        run_id, counts = run.info.run_id, part(trial) in self.counting
+        trial = replace(trial, verdict=replace(trial.verdict, level=level(trial, self.own)))
+        tags = trial_run.trial_tags(self.ledger, trial, self.commits.get(trial.number) if counts else None)
+        if not counts:
+            newest = next(other for other in self.history if other.number == trial.number)
+            tags["superseded"] = f"attempt {newest.attempt}"
+        found, params = trial_run.trial_points(self.ledger, trial), parameters(trial.proposal.params)
+        self._log(run_id, found, params, tags)
+        if inputs := datasets.of_trial(self.ledger, trial):
+            self.client.log_inputs(run_id, inputs)
+        if counts:
+            self._log(self.parent.info.run_id, campaign_run.best_so_far(self.ledger, self.history, [trial]))
+        _, end = trial_run.trial_times(self.ledger, trial)
+        self.client.set_terminated(run_id, VERDICTS[trial.verdict.kind].run_status, end_time=end)
+        self._upload(lambda: self._upload_trial(trial, run))
+
+    def _upload_trial(self, trial: Trial, run: Run) -> None:
+        """Upload the small files, and a keep's checkpoint once: a decided trial does not change."""
+        place, is_sent = self.ledger.place_of(trial), run.data.tags.get("checkpoint", "").startswith("out/")
+        with safe_read.parcel(place.path) as parcel:
+            safe_read.pack_trial(place, trial_run.log_tail(place.log), parcel)
+            is_due = trial.verdict.kind == "keep" and not is_sent
+            told = safe_read.pack_folder(place.out, parcel) if is_due else ""
+            self.client.log_artifacts(run.info.run_id, str(parcel))
+        if told:
+            self.client.set_tag(run.info.run_id, "checkpoint", told)
+
+    def _upload(self, upload: Callable[[], None]) -> None:
+        """Upload files, unless some were refused: a full artifact store holds up no other record."""
+        if not self.takes_files:
+            raise NotRecorded("files before it were not taken")
+        try:
+            upload()
+        except Exception as error:
+            self.takes_files = False
+            raise NotRecorded(_words(self.store, error)) from error
+
+    # The campaign's own run
+
+    def _own_run(self) -> Run:
+        """The campaign's run, created if missing, and restored if somebody deleted it."""
+        campaign = self.ledger.campaign
+        run = self.runs.get(campaign.campaign_id)
+        if run is not None and run.info.lifecycle_stage == "deleted":
+            self.client.restore_run(run.info.run_id)
+        if run is None:
+            tags = {KEY: campaign.campaign_id, "kind": "campaign"}
+            run = self.client.create_run(self.experiment, milliseconds(campaign.created), tags, campaign.name)
+        status = STATUS[self.state]
+        if self.state == "running" and run.info.status != status:
+            self.client.update_run(run.info.run_id, status=status)
+        return run
+
+    def _record_campaign(self, digests: Sequence[str]) -> None:
+        """Log how the campaign stands, register its certified champion, and end its run if it has ended."""
+        ledger, run_id, stored = self.ledger, self.parent.info.run_id, self.parent.data.params
+        proofs = (CERTIFICATE.dump_json(one).decode() for one in self.certificates)
+        digest = _digest(*digests, *proofs, self.state)
+        if self.parent.data.tags.get(DIGEST) == digest:
+            return
+        spec = campaign_run.campaign_parameters(ledger)
+        tags = campaign_run.campaign_tags(ledger, self.history, self.certificates, self.state)
+        # A limit may change on resume, an MLflow parameter may not: a new value becomes a tag.
+        tags |= {f"spec.{name}": value for name, value in spec.items() if stored.get(name, value) != value}
+        found = campaign_run.summary_points(ledger, self.history)
+        found += campaign_run.certificate_points(ledger, self.certificates)
+        self._log(run_id, found, {name: value for name, value in spec.items() if name not in stored}, tags)
+        self.client.log_inputs(run_id, datasets.used(ledger))
+        is_whole = len(self.now.runs) == len(self.trials)
+        if is_whole:
+            self._register()
+        if self.state != "running":
+            ends = [campaign_run.decided(ledger, trial) for trial in self.history]
+            ends += [campaign_run.ended(ledger, one) for one in self.certificates]
+            end = max(ends, default=milliseconds(ledger.campaign.created))
+            self.client.set_terminated(run_id, STATUS[self.state], end_time=end)
+            self._upload(self._upload_campaign)
+        if not is_whole:
+            raise NotRecorded("some of its trials are missing")
+        self.client.set_tag(run_id, DIGEST, digest)
+        self.now.sent += 1
+
+    def _upload_campaign(self) -> None:
+        with safe_read.parcel(self.ledger.path) as parcel:
+            safe_read.pack_campaign(self.ledger.path, parcel)
+            self.client.log_artifacts(self.parent.info.run_id, str(parcel))
+
+    def _register(self) -> None:
+        """Make the newest certified champion a version of its environment's model."""
+        passed = [one for one in self.own if one.passed]
+        trials = [trial for trial in self.history if passed and trial.number == passed[-1].champion]
+        for trial in trials:
+            run = self.client.get_run(self.runs[trial_key(self.ledger, trial)].info.run_id)
+            champion = Champion(self.ledger.environment, self.ledger.place_of(trial), trial)
+            with FileLock(self.store.home / f"{DATABASE}.registry.lock", timeout=LOCK_SECONDS):
+                model = champion_model.register(
+                    self.client, self.ledger, passed[-1], champion, run, self.parent.info.run_id
+                )
+            self.client.set_tag(self.parent.info.run_id, "model", model)
+
+    def _log(
+        self, run_id: str, found: Sequence[MetricPoint], params: Mapping[str, str] | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        """Log in as many requests as it takes: one carries at most 1000 items, of which 100 are parameters."""
+        from mlflow.entities import Metric, Param, RunTag
+
+        metrics = [Metric(*point) for point in found]
+        pairs = [Param(*pair) for pair in (params or {}).items()]
+        self.client.log_batch(run_id, tags=[RunTag(*pair) for pair in (tags or {}).items()])
+        for batch in range(max(math.ceil(len(metrics) / 900), math.ceil(len(pairs) / 100))):
+            self.client.log_batch(run_id, metrics[900 * batch :][:900], pairs[100 * batch :][:100])
+
+
+def _experiment(client: MlflowClient, store: Store, environment: str) -> str:
+    """The id of an environment's experiment, created if missing."""
+    from mlflow.exceptions import MlflowException
+
+    name = f"nightshift/{environment}"
+    found = client.get_experiment_by_name(name)
+    if found is None:
+        # A server knows where files belong; a database would use the working directory, and takes no relative path.
+        folder = store.home.absolute() / "artifacts" / metric_key(environment)
+        try:
+            return client.create_experiment(name, None if store.is_served else folder.as_uri())
+        except MlflowException:
+            found = client.get_experiment_by_name(name)  # another campaign was first
+            if found is None:
+                raise
+    if found.lifecycle_stage == "deleted":
+        restore = f"mlflow experiments restore --experiment-id {found.experiment_id}"
+        raise NotRecorded(f"experiment {name} was deleted in MLflow: restore it ({restore}) or purge it (mlflow gc)")
+    location = urlsplit(found.artifact_location)
+    if not store.is_served and location.scheme == "file":
+        home = Path(url2pathname(location.path)).parent.parent
+        if not home.is_dir():
+            raise NotRecorded(
+                f"MLflow keeps the files of {name} below {home}, which is gone: if the home was moved, leave a link "
+                f"there (ln -s {store.home.absolute()} {home})"
+            )
+    return found.experiment_id
+
+
+def _is_of_the_record(error: Exception) -> bool:
+    """Whether MLflow is up and rejects one record; others may still go through."""
+    from mlflow.exceptions import MlflowException
+
+    if isinstance(error, NotRecorded | ValidationError):
+        return True
+    if not isinstance(error, MlflowException):
+        return False
+    status: int = error.get_http_status_code()  # type: ignore[no-untyped-call]
+    return 400 <= status < 500 and status not in TEMPORARY
+
+
+def _words(store: Store, error: Exception) -> str:
+    """An error in one line, without credentials."""
+    first_line = str(error).partition("\n")[0][:PROBLEM_CHARACTERS] or type(error).__name__
+    if isinstance(error, NotRecorded):
+        return first_line
+    told = first_line.replace(store.uri, str(store))
+    return without_passwords(f"MLflow at {store} does not take records: {told}")
+
+
+def _digest(*parts: str | None) -> str:
+    return hashlib.sha256("\n".join(part or "" for part in parts).encode()).hexdigest()[:16]

@@ -1,0 +1,402 @@
+"""`sync`, in a real sqlite store: each trial once whatever is killed when, and what its run and the campaign's hold."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import parse_qs
+
+import pytest
+
+from environments.plugins import Refused
+from environments.score import Score
+from tasks.recipes.output import PREPARED, Content, Prepared
+from tasks.store.ledger import CERTIFICATE, Ledger
+from tasks.tracking import datasets, sync
+from tasks.tracking.connection import Store
+from tasks.trial import History, VerdictKind
+from tests.support.histories import certified, tried
+from tests.support.ledgers import created
+from tests.support.mlflow_records import PARAMS, artifacts_of, client_of, make_trial, points_of, put, runs_of, store_in
+
+ENDED = "finished"
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return created(tmp_path)
+
+
+@pytest.fixture
+def store(home: Path, empty_mlflow: Path) -> Store:
+    return store_in(home, empty_mlflow)
+
+
+def night(ledger: Ledger, *values: float | None) -> History:
+    """Decided trials, where lower is better; None: a crash."""
+    history: History = ()
+    for value in values:
+        history += (put(ledger, tried(history, value, params={"x": float(len(history))}, higher_is_better=False)),)
+    return history
+
+
+def recorded(ledger: Ledger, store: Store, state: str = "running") -> sync.Synced:
+    done = sync.sync(ledger, store, state)
+    assert done.problem == "" and sync.waiting(ledger, ledger.history()) == (state == "running")
+    return done
+
+
+def everything(store: Store) -> list[object]:
+    """All that MLflow has of runs, to be compared."""
+    client = client_of(store)
+    runs = client.search_runs([one.experiment_id for one in client.search_experiments()], max_results=1000)
+    return sorted(
+        [str(sorted(run.data.tags.items())), str(run.data.params), run.info.status, str(points_of(store, run)),
+         str(sorted(artifacts_of(store, run.info.run_id)))]
+        for run in runs
+    )  # fmt: skip
+
+
+# Each trial once
+
+
+def test_a_second_call_changes_nothing(ledger: Ledger, store: Store) -> None:
+    night(ledger, 3.0, None, 2.0, 2.5)
+    assert recorded(ledger, store, ENDED).sent == 5
+    before = everything(store)
+    assert recorded(ledger, store, ENDED).sent == 0
+    assert everything(store) == before and len(before) == 5
+
+
+def test_what_is_new_is_added_and_a_campaign_that_ended_may_go_on(ledger: Ledger, store: Store) -> None:
+    night(ledger, 3.0)
+    recorded(ledger, store, "stopped")
+    assert [run.info.status for run in runs_of(store, ledger, "campaign")] == ["KILLED"]
+    night(ledger, 3.0, 2.0)
+    recorded(ledger, store)
+    (parent,) = runs_of(store, ledger, "campaign")
+    assert parent.info.status == "RUNNING" and len(runs_of(store, ledger)) == 2
+    recorded(ledger, store, ENDED)
+    (parent,) = runs_of(store, ledger, "campaign")
+    assert (parent.info.status, parent.data.metrics["trials"], parent.data.metrics["gain"]) == ("FINISHED", 1.0, 1.0)
+
+
+KILLED = """\
+import os, signal, sys
+from pathlib import Path
+from mlflow import MlflowClient
+from tasks.store.ledger import Ledger
+from tasks.tracking.connection import Store
+from tasks.tracking.sync import sync
+
+REQUESTS = "create_experiment create_run log_batch log_inputs log_artifacts set_terminated set_tag".split()
+home = Path(os.environ["NIGHTSHIFT_HOME"])
+
+def dying(name):
+    own = getattr(MlflowClient, name)
+    def call(*args, **kwargs):
+        global left
+        left -= 1
+        if left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return own(*args, **kwargs)
+    return call
+
+for name in REQUESTS:
+    setattr(MlflowClient, name, dying(name))
+left = int(sys.argv[1])
+print(sync(Ledger.open("n"), Store(f"sqlite:///{home}/mlflow.db", home), "finished").problem)
+"""
+"""A process that is killed before its n-th request to MLflow."""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_whenever_it_is_killed_every_trial_is_there_once_in_the_end(ledger: Ledger, store: Store, home: Path) -> None:
+    night(ledger, 3.0, None, 2.0)
+    for requests in ("0", "2", "5", "6", "8"):
+        killed = subprocess.run([sys.executable, "-c", KILLED, requests], env=os.environ, capture_output=True)
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+    recorded(ledger, store, ENDED)
+    assert [run.data.tags["trial"] for run in runs_of(store, ledger)] == ["0", "1", "2"]
+    assert {run.info.status for run in runs_of(store, ledger)} == {"FINISHED", "FAILED"}
+    assert len(runs_of(store, ledger, "campaign")) == 1
+
+
+@pytest.mark.slow
+def test_processes_that_sync_at_once_into_a_new_database_share_one_run_for_each_trial(
+    ledger: Ledger, home: Path
+) -> None:
+    night(ledger, 3.0, None, 2.0)
+    command = [sys.executable, "-c", KILLED, "100000"]
+    many = [subprocess.Popen(command, env=os.environ, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    assert [(one.communicate(timeout=200)[0].strip(), one.returncode) for one in many] == [("", 0)] * 3
+    store = Store(f"sqlite:///{home}/mlflow.db", home)
+    assert len(runs_of(store, ledger)) == 3 and len(runs_of(store, ledger, "campaign")) == 1
+
+
+def test_another_attempt_is_another_run_and_the_first_says_that_it_counts_no_more(ledger: Ledger, store: Store) -> None:
+    first = night(ledger, 3.0, 2.0)[1]
+    recorded(ledger, store)
+    put(ledger, replace(first, attempt=2, order=2, score=Score.of([2.2], False)))
+    recorded(ledger, store)
+    _, old, new = runs_of(store, ledger)
+    assert [run.data.tags["attempt"] for run in (old, new)] == ["1", "2"]
+    assert (old.data.metrics["loss"], new.data.metrics["loss"]) == (2.0, 2.2)
+    assert "superseded" in old.data.tags and "superseded" not in new.data.tags
+    assert new.info.run_name == "0001.2 n"
+
+
+def test_a_trials_run_that_somebody_deleted_stays_deleted_and_the_campaigns_comes_back(
+    ledger: Ledger, store: Store
+) -> None:
+    night(ledger, 3.0, 2.0)
+    recorded(ledger, store)
+    client = client_of(store)
+    client.delete_run(runs_of(store, ledger)[1].info.run_id)
+    client.delete_run(runs_of(store, ledger, "campaign")[0].info.run_id)
+    recorded(ledger, store, ENDED)
+    assert [run.data.tags["trial"] for run in runs_of(store, ledger)] == ["0"]
+    assert runs_of(store, ledger, "campaign")[0].info.status == "FINISHED"
+
+
+def test_a_campaign_of_an_earlier_version_is_refused(ledger: Ledger, store: Store) -> None:
+    old = Ledger(ledger.path, ledger.campaign.model_copy(update={"format": 1}))
+    with pytest.raises(Refused, match="Nightshift"):
+        sync.sync(old, store, ENDED)
+
+
+# What MLflow does not take
+
+
+def test_a_record_that_is_rejected_holds_up_no_other(
+    ledger: Ledger, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, *_ = night(ledger, 3.0, 2.0)
+    put(ledger, replace(first, proposal=replace(first.proposal, params={"x" * 300: 1.0})))
+    done = sync.sync(ledger, store, ENDED)
+    assert "0001/1" in done.runs
+    if done.problem:
+        assert "0000/1" not in done.runs and sync.waiting(ledger, ledger.history()) == 2
+
+
+def test_files_that_cannot_be_uploaded_hold_back_no_figures(ledger: Ledger, store: Store, home: Path) -> None:
+    night(ledger, 3.0, 2.0)
+    (home / "artifacts").write_text("no folder")
+    done = sync.sync(ledger, store, ENDED)
+    assert done.problem and done.runs == {}
+    assert [run.data.metrics["loss"] for run in runs_of(store, ledger)] == [3.0, 2.0]
+    assert runs_of(store, ledger, "campaign")[0].info.status == "FINISHED"
+    (home / "artifacts").unlink()
+    recorded(ledger, store, ENDED)
+    assert "config.json" in artifacts_of(store, runs_of(store, ledger)[0].info.run_id)
+
+
+def test_a_deleted_experiment_is_not_brought_back(ledger: Ledger, store: Store) -> None:
+    night(ledger, 3.0)
+    recorded(ledger, store)
+    client = client_of(store)
+    client.delete_experiment(runs_of(store, ledger)[0].info.experiment_id)
+    assert "mlflow experiments restore" in sync.sync(ledger, store, ENDED).problem
+
+
+def test_where_the_home_was_moved_nothing_is_written_at_the_old_place(
+    ledger: Ledger, store: Store, tmp_path: Path
+) -> None:
+    night(ledger, 3.0)
+    recorded(ledger, store)
+    moved = ledger.path.parent.rename(tmp_path / "moved")
+    elsewhere = Store(f"sqlite:///{moved}/mlflow.db", moved)
+    assert "ln -s" in sync.sync(Ledger.at(moved / "n"), elsewhere, ENDED).problem
+    ledger.path.parent.symlink_to(moved)
+    assert sync.sync(Ledger.at(moved / "n"), elsewhere, ENDED).problem == ""
+
+
+@pytest.mark.parametrize("content", [b"no database at all, but a text that somebody has put there", b""])
+def test_a_file_that_mlflow_cannot_open_is_reported_in_its_words(ledger: Ledger, home: Path, content: bytes) -> None:
+    night(ledger, 3.0)
+    (home / "mlflow.db").write_bytes(content)
+    done = sync.sync(ledger, Store(f"sqlite:///{home}/mlflow.db", home), ENDED)
+    assert bool(done.problem) == bool(content)
+
+
+def test_a_database_of_another_version_gives_mlflows_own_message(ledger: Ledger, store: Store, home: Path) -> None:
+    import sqlite3
+    from contextlib import closing
+
+    night(ledger, 3.0)
+    with closing(sqlite3.connect(home / "mlflow.db")) as database:
+        database.execute("UPDATE alembic_version SET version_num = 'feedface0000'")
+        database.commit()
+    problem = sync.sync(ledger, store, ENDED).problem
+    assert "mlflow db upgrade" in problem
+    assert sync.waiting(ledger, ledger.history()) == 2
+
+
+# What the run of a trial holds
+
+
+def test_a_trial_is_a_run_below_its_campaign(ledger: Ledger, store: Store) -> None:
+    put(ledger, make_trial())
+    recorded(ledger, store)
+    (run,), (parent,) = runs_of(store, ledger), runs_of(store, ledger, "campaign")
+    assert run.info.run_name == "0007 n" and run.info.status == "FINISHED"
+    assert (run.info.start_time, run.info.end_time) == (1_700_000_100_000, 1_700_000_115_000)
+    tags = run.data.tags
+    assert tags["mlflow.parentRunId"] == parent.info.run_id
+    assert (tags["verdict"], tags["level"], tags["proposer"], tags["campaign"]) == ("keep", "provisional", "tpe", "n")
+    assert "beats 300" in tags["mlflow.note.content"] and "a smaller step" in tags["mlflow.note.content"]
+    assert run.data.params.keys() == PARAMS.keys() and float(run.data.params["learning_rate"]) == 0.0003
+    values = run.data.metrics
+    assert (values["trial"], values["loss"], values["time/train"], values["memory/peak_gb"]) == (7.0, 312.5, 12.0, 1.0)
+    assert sum(value == 312.5 for value in values.values()) == 1, "one objective to compare"
+    assert len(points_of(store, run)["train/m/0"]) == 50
+    assert artifacts_of(store, run.info.run_id) == {"config.json", "diff.patch", "log.txt", "out"}
+    (dataset,) = run.inputs.dataset_inputs
+    assert (dataset.dataset.name, dataset.dataset.digest) == ("quad", datasets.environment_digest(ledger))
+
+
+@pytest.mark.parametrize(("kind", "status"), [("crash", "FAILED"), ("cancelled", "KILLED"), ("discard", "FINISHED")])
+def test_the_status_tells_the_verdict_and_a_crash_has_no_score(
+    ledger: Ledger, store: Store, kind: VerdictKind, status: str
+) -> None:
+    put(ledger, make_trial(kind=kind))
+    recorded(ledger, store)
+    (run,) = runs_of(store, ledger)
+    assert run.info.status == status
+    assert ("loss" in run.data.metrics) == (kind != "crash")
+    assert "out" not in artifacts_of(store, run.info.run_id), "only a kept checkpoint is uploaded"
+
+
+def test_of_several_runs_each_score_is_a_point(ledger: Ledger, store: Store) -> None:
+    put(ledger, tried((), 3.0, 5.0, higher_is_better=False, reruns=((0, 4.0),)))
+    recorded(ledger, store)
+    (run,) = runs_of(store, ledger)
+    found = points_of(store, run)
+    assert run.data.metrics["loss"] == 4.0
+    assert [(step, value) for step, _, value in found["score/run"]] == [(1, 3.0), (2, 5.0)]
+    assert [(step, value) for step, _, value in found["score/rerun"]] == [(1, 4.0)]
+
+
+def test_a_trial_without_files_and_one_with_a_large_checkpoint_are_recorded(
+    ledger: Ledger, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasks.store.safe_read.CHECKPOINT_BYTES", 3)
+    put(ledger, make_trial(0), files=False)
+    put(ledger, make_trial(1))
+    recorded(ledger, store)
+    bare, large = runs_of(store, ledger)
+    assert "not uploaded" in large.data.tags["checkpoint"]
+    assert bare.data.metrics["trial"] == 0.0
+
+
+def test_a_link_in_out_is_not_followed(ledger: Ledger, store: Store, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("of the user")
+    trial = put(ledger, make_trial())
+    (ledger.place_of(trial).out / "link").symlink_to(tmp_path / "secret")
+    recorded(ledger, store)
+    (run,) = runs_of(store, ledger)
+    assert artifacts_of(store, run.info.run_id, "out") == {"out/policy.pt", "out/progress.jsonl"}
+
+
+def test_runs_show_the_question_sets_by_digest_and_count(ledger: Ledger, store: Store) -> None:
+    uses = {"train": 400, "search": 30, "confirm": 20, "report": 60}
+    names = {"train": "data/train.jsonl"} | {use: f"judge/{use}.jsonl" for use in ("search", "confirm", "report")}
+    files = {name: Content(100, f"{number}" * 64) for number, name in enumerate(names.values())}
+    made = Prepared("a-recipe", "0" * 16, files, uses, 1.0, {}, 1.7e9)
+    (ledger.path / "prepared.json").write_bytes(PREPARED.dump_json(made))
+    put(ledger, make_trial())
+    recorded(ledger, store, ENDED)
+    (run,), (parent,) = runs_of(store, ledger), runs_of(store, ledger, "campaign")
+    shown = [{one.tags[0].value for one in each.inputs.dataset_inputs} for each in (run, parent)]
+    assert shown == [{"environment", "train", "search"}, {"environment", *uses}]
+    given = {one.tags[0].value: one.dataset for one in parent.inputs.dataset_inputs}
+    assert (given["report"].name, given["report"].digest) == ("quad/report", "3" * 16)
+    assert json.loads(given["report"].profile) == {"num_rows": 60}
+
+
+# What the campaign's run holds
+
+
+def test_the_best_score_so_far_is_a_curve_over_trials(ledger: Ledger, store: Store) -> None:
+    history = night(ledger, 3.0, 4.0, 2.0)
+    for count in (1, 3):
+        for trial in history[:count]:
+            put(ledger, trial)
+        recorded(ledger, store)
+    (parent,) = runs_of(store, ledger, "campaign")
+    curve = [(step, value) for step, _, value in points_of(store, parent)["champion/score"]]
+    assert curve == [(0, 3.0), (1, 3.0), (2, 2.0)]
+    assert parent.data.metrics["baseline/score"] == 3.0
+    assert (parent.data.tags["champion"], parent.data.params["rule"]) == ("2", ledger.campaign.rule)
+    assert (
+        "3 trials" not in parent.data.tags["mlflow.note.content"]
+        and "2 trials" in parent.data.tags["mlflow.note.content"]
+    )
+
+
+def test_the_files_of_the_campaign_follow_at_its_end(ledger: Ledger, store: Store) -> None:
+    night(ledger, 3.0)
+    recorded(ledger, store)
+    (parent,) = runs_of(store, ledger, "campaign")
+    assert artifacts_of(store, parent.info.run_id) == set()
+    (ledger.path / "results.tsv").write_text("trial\n")
+    recorded(ledger, store, ENDED)
+    assert artifacts_of(store, parent.info.run_id) >= {"results.tsv", "spec.toml"}
+
+
+def prove(ledger: Ledger, name: str, mine: tuple[float | None, ...], **more: object) -> None:
+    folder = ledger.path / "certificates"
+    folder.mkdir(exist_ok=True)
+    one = certified(1, mine, (3.0, 3.1, 2.9, 3.0), higher_is_better=False, error=0.05, **more)  # type: ignore[arg-type]
+    (folder / f"{name}.json").write_bytes(CERTIFICATE.dump_json(one))
+
+
+def test_certificates_are_figures_words_and_every_fresh_run(ledger: Ledger, store: Store) -> None:
+    night(ledger, 3.0, 2.0)
+    prove(ledger, "1", (3.0, 2.9, 3.1, 3.0))
+    recorded(ledger, store)
+    (parent,) = runs_of(store, ledger, "campaign")
+    assert (parent.data.tags["certified"], parent.data.tags["shipped"]) == ("no", "baseline")
+    prove(ledger, "2", (2.0, 2.1, 1.9, 2.0), look=2)
+    prove(ledger, "1-on-lander", (2.0, 2.1, 1.9, 2.0), on="lander")
+    recorded(ledger, store)
+    (parent,) = runs_of(store, ledger, "campaign")
+    found = points_of(store, parent)
+    assert (parent.data.tags["certified"], parent.data.tags["shipped"]) == ("yes", "champion")
+    assert [(step, round(value, 6)) for step, _, value in found["certificate/gain"]] == [(0, 0.0), (1, 1.0)]
+    assert parent.data.metrics["certificate/low"] > 0
+    assert [step for step, *_ in found["certificate/champion/run"]] == list(range(1, 9))
+    assert round(parent.data.metrics["transfer/lander/gain"], 6) == 1.0
+    assert "trial 1 certified" in parent.data.tags["mlflow.note.content"]
+    assert runs_of(store, ledger)[1].data.tags["level"] == "certified"
+
+
+def test_a_setting_that_changed_on_resume_is_a_tag(ledger: Ledger, store: Store) -> None:
+    night(ledger, 3.0)
+    recorded(ledger, store)
+    changed = Ledger(ledger.path, ledger.campaign.model_copy(update={"isolation": "elsewhere"}))
+    recorded(changed, store, ENDED)
+    (parent,) = runs_of(store, ledger, "campaign")
+    assert parent.data.tags["spec.isolation"] == "elsewhere"
+
+
+# Links
+
+
+def test_links_land_on_the_trials_best_first(ledger: Ledger, store: Store) -> None:
+    night(ledger, 3.0)
+    urls = recorded(ledger, store).urls
+    assert store.uri in urls["command"]
+    page, _, query = urls["path"].partition("?")
+    (run,) = runs_of(store, ledger)
+    assert page == f"/#/experiments/{run.info.experiment_id}/runs"
+    asked = parse_qs(query)
+    assert (asked["orderByKey"], asked["orderByAsc"]) == (["metrics.`loss`"], ["true"])
+    found = client_of(store).search_runs([run.info.experiment_id], asked["searchFilter"][0])
+    assert [one.info.run_id for one in found] == [run.info.run_id]
