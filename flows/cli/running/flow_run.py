@@ -24,8 +24,6 @@ from tasks.system.home import home
 LEDGER = "the ledger has everything"
 UNREACHED = "Failed to reach API"
 """Prefect's message for a server that died before it was told of a run."""
-LOST_ROWS_SECONDS = 10.0
-"""How long rows are waited for at a restarted server, which has lost some of them."""
 
 
 def run_and_show(flow: Any, parameters: dict[str, Any], api: str | None, as_json: bool, again: str) -> int:
@@ -78,12 +76,9 @@ def run_flow(flow: Any, parameters: dict[str, Any], url: str, console: Console) 
         return
     if ending.is_crashed() or (ending.is_failed() and not _ended_since(name, 0.0)):
         ending.result()  # raises what ended the flow, which is not a campaign that failed
-    restarted = server_process.was_started_anew(url, home(), began)
-    seconds = LOST_ROWS_SECONDS if restarted else server_process.ROWS_SECONDS
     run, login = str(ending.state_details.flow_run_id), server_process.credentials(url, home())
-    if not server_process.wait_for_rows(url, run, login, seconds):
-        why = "died, was restarted, and lacks some task runs" if restarted else "lacks some task runs"
-        console.print(f"the Prefect server {why}; {LEDGER}", style="yellow")
+    if not server_process.wait_for_rows(url, run, login):
+        console.print(f"the Prefect server lacks some task runs; {LEDGER}", style="yellow")
 
 
 def _login(url: str) -> str:
