@@ -31,10 +31,7 @@ FLOW = """\
 import os, time
 from prefect import flow
 
-def crashed(flow, run, state):
-    pass
-
-@flow(on_crashed=[crashed])
+@flow
 def sleeper():
     with open(os.environ["PIDS"], "a") as pids:
         pids.write(f"{os.getpid()}\\n")
@@ -50,7 +47,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Lost events and ended workers of Prefect.")
     parser.add_argument("--runs", type=int, default=40, help="runs that are crashed (40)")
     parser.add_argument("--writers", type=int, default=2, help="clients that write meanwhile (2)")
-    parser.add_argument("--kills", type=int, default=3, help="processes killed under a worker, each way (3)")
+    parser.add_argument("--kills", type=int, default=3, help="processes killed under a worker, each way (3; 0: none)")
     parser.add_argument("--database", help="a PostgreSQL database for the server; default: SQLite")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that nothing that was started is left
@@ -64,7 +61,7 @@ def main() -> None:
         time.sleep(5)  # the server reads its automations every few seconds
         for tag, lost in events(api, url, options.runs, options.writers).items():
             print(f"events, resumed {tag}: {lost} of {options.runs // 2} lost", flush=True)
-        for tag in DELAYS:
+        for tag in DELAYS if options.kills else ():
             print(f"worker, resumed {tag}: {worker(api, tag, options.kills, folder, environment)}", flush=True)
         errors = (folder / "server.log").read_text(errors="replace").count("database is locked")
         print(f"server: `database is locked` {errors} times in its log")
@@ -158,7 +155,10 @@ def worker(api: httpx.Client, tag: str, kills: int, folder: Path, environment: d
         lives = pids.read_text().split()
         return f"{'lives' if process.poll() is None else 'ended'} after {kills} kills, {len(lives)} lives of the run"
     finally:
-        process.terminate()
+        for pid in pids.read_text().split():
+            with suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+        process.kill()
         process.wait()
 
 

@@ -115,6 +115,7 @@ class Daemon:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(END_SECONDS)
             raise
+        process.send_signal(signal.SIGUSR1)  # from now on its keeper starts it again
         process.returncode = 0  # it is ended by its pid; this object need not wait for it
 
     def write(self, note: Note) -> None:

@@ -2,7 +2,8 @@
 
     python -m tasks.system.keeper LOG COMMAND...
 
-A program that dies soon after its first start cannot be started: its status is the keeper's.
+It is started again only once whoever started the keeper has seen it work, and said so by SIGUSR1: one that cannot start
+ends the keeper, with its status.
 """
 
 from __future__ import annotations
@@ -17,16 +18,18 @@ from pathlib import Path
 
 from tasks.system.log_rotation import cut
 
-SOON_SECONDS = 60.0
-PAUSE_SECONDS = 5.0
+PAUSE_SECONDS = 2.0
+"""Before a program is started again; twice as long each time it dies soon."""
 MAX_PAUSE_SECONDS = 300.0
+SOON_SECONDS = 60.0
 LOOK_SECONDS = 5.0
+"""Between two looks at the log's length."""
 PR_SET_PDEATHSIG = 1
 
 
 def main(log: Path, command: list[str]) -> int:
     """The program's exit status, once it was asked to end or could not be started."""
-    ending = False
+    ending = has_worked = False
     process: subprocess.Popen[bytes] | None = None
 
     def end(*_: object) -> None:
@@ -35,8 +38,13 @@ def main(log: Path, command: list[str]) -> int:
         if process is not None and process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)
 
+    def note(*_: object) -> None:
+        nonlocal has_worked
+        has_worked = True
+
     signal.signal(signal.SIGTERM, end)
-    pause = 0.0
+    signal.signal(signal.SIGUSR1, note)
+    pause = PAUSE_SECONDS
     while True:
         began = time.monotonic()
         # A group of its own, so that each of its processes gets one SIGTERM: some take a second one for kill -9.
@@ -45,10 +53,10 @@ def main(log: Path, command: list[str]) -> int:
             end()
         while (status := _wait(process)) is None:
             cut(log)
-        lived = time.monotonic() - began
-        if ending or (pause == 0.0 and lived < SOON_SECONDS):
+        if ending or not has_worked:
             return status
-        pause = min(2 * pause, MAX_PAUSE_SECONDS) if pause and lived < SOON_SECONDS else PAUSE_SECONDS
+        died_soon = time.monotonic() - began < SOON_SECONDS
+        pause = min(2 * pause, MAX_PAUSE_SECONDS) if died_soon else PAUSE_SECONDS
         sys.stderr.write(f"nightshift: it ended with status {status}, and is started again in {pause:.0f} s\n")
         until = time.monotonic() + pause
         while time.monotonic() < until and not ending:

@@ -27,7 +27,7 @@ if args.out.parent.name == "0001":
 """
 )
 """A program whose trial 1 crashes."""
-STAYS_SECONDS = 12
+STAYS_SECONDS = 20
 """Longer than the automations and a worker take to resume a run."""
 
 
