@@ -86,7 +86,7 @@ class Daemon:
         log_rotation.begin(self.log)
         with self.log.open("ab") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "tasks.system.keeper", str(self.log), *command],
+                [sys.executable, "-P", "-m", "tasks.system.keeper", str(self.log), *command],
                 cwd=self.log.parent.parent,
                 stdin=subprocess.DEVNULL,
                 stdout=output,

@@ -40,7 +40,7 @@ def test_a_program_that_writes_without_end_keeps_its_log_short_and_goes_on(
 
     cutting = threading.Thread(target=cut)
     # A child has the same open file.
-    daemon.launch(["sh", "-c", f"({COUNTS}) & {COUNTS}"], os.environ, "")
+    process = daemon.launch(["sh", "-c", f"({COUNTS}) & {COUNTS}"], os.environ, "")
     cutting.start()
     oldest = tmp_path / "worker.log.3"
     try:
@@ -49,6 +49,7 @@ def test_a_program_that_writes_without_end_keeps_its_log_short_and_goes_on(
         wait_for(lambda: (oldest.stat().st_ino, oldest.read_bytes()[:40]) != first)
     finally:
         daemon.end()
+        process.wait(timeout=30)
         over.set()
         cutting.join()
     logs = [daemon.log, *(tmp_path / f"worker.log.{number}" for number in (1, 2, 3))]
