@@ -188,8 +188,9 @@ class Daemon:
     def _came_to_nothing(self, status: int | None) -> Refused:
         if status is None:
             return Refused(f"{self.name} did not answer within {START_SECONDS:.0f} s; see {self.log}")
-        lines = "\n".join(self.log.read_text(errors="replace").splitlines()[-LAST_LINES:])
-        kind = PortTaken if TAKEN.search(lines) else Refused
+        log = self.log.read_text(errors="replace")
+        lines = "\n".join(log.splitlines()[-LAST_LINES:])
+        kind = PortTaken if TAKEN.search(log) else Refused
         said = f", which ends:\n{lines}" if lines else ", which is empty"
         return kind(f"{self.name} ended with status {status} while starting; its log is {self.log}{said}")
 
