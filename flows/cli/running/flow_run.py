@@ -39,7 +39,7 @@ def run_and_show(flow: Any, parameters: dict[str, Any], api: str | None, as_json
     try:
         with CampaignWatch(name, console), ExitStack() as server:
             url = server.enter_context(server_process.prefect_server(api, home()))
-            console.print(f"Prefect: {url.removesuffix('/api')}{_login(url)}", style="dim")
+            console.print(f"Prefect: {url.removesuffix('/api')} ({_which(url)})", style="dim")
             run_flow(flow, parameters, url, console)
     except KeyboardInterrupt:
         print(f"\nnightshift: interrupted; {_how_to_go_on(name, again)}", file=sys.stderr)
@@ -81,10 +81,12 @@ def run_flow(flow: Any, parameters: dict[str, Any], url: str, console: Console) 
         console.print(f"the Prefect server lacks some task runs; {LEDGER}", style="yellow")
 
 
-def _login(url: str) -> str:
-    """How to log in at our own server's pages."""
-    ours = (server.login for server in own_servers(home()) if server.url == url and server.login)
-    return "".join(f" (it asks once for the line of {short(Path(file))})" for file in ours)
+def _which(url: str) -> str:
+    """Whose server it is, and how to log in at our own one's pages."""
+    for server in own_servers(home()):
+        if server.url == url:
+            return f"of this home, whatever a Prefect profile says; it asks once for the line of {short(Path(server.login))}"
+    return "of --server or PREFECT_API_URL"
 
 
 def _ended_since(name: str, moment: float) -> bool:
