@@ -62,10 +62,15 @@ def settle_in(home: Path) -> None:
 
 
 def stated_server(option: str | None, home: Path) -> str | None:
-    """The API named by --server or PREFECT_API_URL; None where neither is given. Refused if it cannot be used."""
+    """The API named by --server or PREFECT_API_URL; None where neither is given, or our own is named and does not run.
+
+    Raises:
+        Refused: it cannot be used.
+    """
     source = "--server" if option else "PREFECT_API_URL"
     url = (option or os.environ.get("PREFECT_API_URL") or "").rstrip("/")
-    if not url:
+    own = daemon(home / ".prefect")
+    if not url or (own.is_own(url) and own.living() is None):  # a shell still has what `up` said
         return None
     where = f"{source} = {url}"
     if not answers(url, PATIENCE_SECONDS):

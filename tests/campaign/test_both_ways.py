@@ -101,12 +101,8 @@ def test_a_campaign_that_is_killed_goes_on_by_itself_and_is_found_in_both_pages(
             return ask("POST", f"{told['PREFECT_API_URL']}{path}", body, auth)
 
         prefect("deploy", "--name", "cartpole-random")
-        stated = {
-            "environment": str(quadratic(tmp_path / "quad", fit=slow(4))),
-            "trials": 2,
-            "rule": "greedy",
-            "seed": 5,
-        }
+        folder = str(quadratic(tmp_path / "quad", fit=slow(4)))
+        stated = {"environment": folder, "trials": 2, "advanced": {"rule": "greedy", "seed": 5}}
         params = [f"--param={name}={json.dumps(value)}" for name, value in stated.items()]
         prefect("deployment", "run", "campaign/cartpole-random", *params)
         wait_until(lambda: list(home.glob("cartpole-random-*/trials/0001/log.txt")))

@@ -99,6 +99,12 @@ def test_a_stated_server_that_is_nowhere_is_refused(url: str, home: Path) -> Non
         stated_server(url, home)
 
 
+def test_an_export_of_our_own_server_holds_while_that_is_down(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREFECT_API_URL", NOWHERE)
+    Daemon(home / ".prefect", "server").remember(9)
+    assert stated_server(None, home) is None, "it is started where it was"
+
+
 def test_a_variable_that_points_nowhere_is_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PREFECT_API_URL", NOWHERE)
     with pytest.raises(Refused, match=f"PREFECT_API_URL = {NOWHERE}: "):

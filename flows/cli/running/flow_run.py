@@ -85,7 +85,7 @@ def _which(url: str) -> str:
     """Whose server it is, and how to log in at our own one's pages."""
     for server in own_servers(home()):
         if server.url == url:
-            return f"of this home, whatever a Prefect profile says; it asks once for the line of {short(Path(server.login))}"
+            return f"of this home, not of a Prefect profile; it asks once for the line of {short(Path(server.login))}"
     return "of --server or PREFECT_API_URL"
 
 
