@@ -66,9 +66,9 @@ def test_automations_are_made_once_and_what_a_person_switches_off_stays_off(serv
     resume = known(server, automations.RESUME)
     ask(server, "PATCH", f"/automations/{resume['id']}", enabled=False)
     assert automations.put(server, None) == []
-    assert automations.put(server, None, {automations.RESUME: 1}) == [automations.RESUME]
+    assert automations.put(server, None, {automations.RESUME: 20}) == [automations.RESUME]
     changed = known(server, automations.RESUME)
-    assert (changed["id"], changed["enabled"], changed["trigger"]["within"]) == (resume["id"], False, 1)
+    assert (changed["id"], changed["enabled"], changed["trigger"]["within"]) == (resume["id"], False, 20)
     ask(server, "POST", "/automations/", **automations.wanted()[0])
     automations.put(server, None)
     for one in automations.wanted():

@@ -237,8 +237,7 @@ def test_up_stays_is_mended_is_used_and_goes_down(
     (run,) = ask(server, "/flow_runs/filter", running)
     assert (run["name"], set(run["tags"])) == ("one (quad)", {"one", "quad"})
     tasks = {task["name"] for task in ask(server, "/task_runs/filter", running)}
-    steps = {" ".join(name.split()[:3]) for name in tasks}  # without which of a trial's runs it was
-    assert {"train quad 0", "train quad 1", "record quad 1"} <= tasks and len(steps) == 10
+    assert {"train quad 0", "train quad 1"} <= tasks
     assert ask(server, "/logs/filter", running), "logs come with the password too"
     assert status("one")["urls"]["mlflow_url"].startswith(mlflow.url)
 
