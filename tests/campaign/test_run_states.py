@@ -1,4 +1,4 @@
-"""The table of docs/prefect.md: what each button and each death does to a deployed campaign, with two real workers."""
+"""The table of docs/prefect-and-mlflow.md: what each button and each death does to a deployed campaign, with two real workers."""
 
 from __future__ import annotations
 

@@ -58,6 +58,6 @@ def test_what_campaigns_need_is_put_on_a_server_once(lone_server: str) -> None:
         setup.set_up(lone_server, None)
         again = setup.set_up(lone_server, None)
         assert again["automations"] == "up to date" and again["pool"].endswith("is there")
-        assert {"nightshift-llm", "nightshift-machine", "nightshift-tracking"} <= {
+        assert {"nightshift-endpoint", "nightshift-llm", "nightshift-tracking"} <= {
             each["slug"] for each in api.ask("POST", "/block_types/filter", {})
         }
