@@ -40,7 +40,7 @@ def trial_key(ledger: Ledger, trial: Trial) -> str:
 
 
 def trial_name(ledger: Ledger, trial: Trial) -> str:
-    """Number, verdict and score first: MLflow's table shows no metric by itself, and cuts off the end of a long name."""
+    """Number, verdict and score first: MLflow's table shows no metric by itself, and cuts off the end of a name."""
     again = f".{trial.attempt}" if trial.attempt > 1 else ""
     score = "" if trial.score.value is None else f" {trial.score.value:.4g}"
     return f"{trial.number:04d}{again} {trial.verdict.kind}{score} {ledger.campaign.name}"
