@@ -15,6 +15,7 @@ import httpx
 from prefect import State, runtime
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.exceptions import Abort, ObjectNotFound, Pause, PrefectHTTPStatusError, TerminationSignal
+from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from prefect.states import Cancelled, Crashed
 
 from flows.report.write import write_report
@@ -63,7 +64,8 @@ def heed_the_server(client: SyncPrefectClient) -> None:
         Pause: Resume goes on.
         KeyboardInterrupt: it was cancelled, or paused without a deployment, so that nobody could resume it.
     """
-    with suppress(*AWAY):
+    # It is not asked again: no trial waits for a server that is away.
+    with suppress(*AWAY), temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}):
         state = client.read_flow_run(UUID(str(runtime.flow_run.id))).state
         if state is not None and state.is_paused() and runtime.deployment.id:
             raise Pause(state=state)
