@@ -13,8 +13,7 @@ from environments.plugins import Refused
 from environments.space import Value
 from tasks.importing import Imported, Importer, Recognised, Term
 from tasks.importing.reading import results_tsv
-from tasks.importing.reading.prime_rl_files import files_of
-from tasks.importing.reading.prime_rl_keys import PrimeRlConfig, fits, keys, translated
+from tasks.importing.reading.prime_rl_config import PrimeRlConfig, files_of, fits, parameter_name, understood
 
 TRAIN, CONSTANTS = "train.toml", "prepare.py"
 BUDGET = "TIME_BUDGET"
@@ -33,7 +32,7 @@ class PrimeRl(Importer):
     def convert(self, place: str) -> Imported:
         path = _file(place)
         assert path is not None, "it was recognised"
-        found = translated(toml_file.read(path), str(path))
+        found = understood(toml_file.read(path), str(path))
         folder = path.parent
         if (seconds := _budget(folder / CONSTANTS)) is not None:
             found.settings["budget_seconds"] = seconds
@@ -81,15 +80,13 @@ def _params(folder: Path, commit: str, now: PrimeRlConfig) -> dict[str, Value]:
     """The parameters of the space as a commit's train.toml had them; empty where the commit is not known."""
     text = results_tsv.at_commit(folder, commit, TRAIN)
     try:
-        then = translated(tomllib.loads(text), commit) if text else None
+        then = understood(tomllib.loads(text), commit) if text else None
     except (ValueError, Refused):
         return {}
     if then is None or then.base != now.base:
         return {}
-    space = environments.named(now.base).space
-    called = {dotted: name for name, dotted in keys().DOTTED.items()}
-    told = {called.get(key, key): value for key, value in {**now.tuned, **then.tuned}.items()}
-    return {name: told.get(name, one.default) for name, one in space.items()}
+    named = {parameter_name(key): value for key, value in then.tuned.items()}
+    return {name: named.get(name, one.default) for name, one in environments.named(now.base).space.items()}
 
 
 def _left(folder: Path) -> tuple[Term, ...]:

@@ -20,7 +20,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 COMMIT = "5e7a0d1f00000000000000000000000000000000"
-VERSION = "0.8.1.dev0"
 PROGRAMS = {
     "rl": "launcher",
     "inference": "serving",
@@ -84,11 +83,12 @@ def lay(folder: Path, faults: Faults = NORMAL) -> Path:
         program.parent.mkdir(parents=True, exist_ok=True)
         program.write_text(SCRIPT.format(python=sys.executable, source=str(source), module=module))
         program.chmod(0o755)
-    (folder / "pyproject.toml").write_text(f'[project]\nname = "prime-rl"\nversion = "{VERSION}"\n')
-    head = folder / ".git/refs/heads/main"
-    head.parent.mkdir(parents=True, exist_ok=True)
-    head.write_text(COMMIT + "\n")
-    (folder / ".git/HEAD").write_text("ref: refs/heads/main\n")
+    python = folder / ".venv/bin/python"
+    python.write_text("#!/bin/sh\necho 2.11.0 with CUDA 12.8\n")
+    python.chmod(0o755)
+    for name in ("objects", "refs/heads"):  # what git takes for a repository
+        (folder / ".git" / name).mkdir(parents=True, exist_ok=True)
+    (folder / ".git/HEAD").write_text(COMMIT + "\n")
     goes_wrong(folder, faults)
     return folder
 
