@@ -43,6 +43,7 @@ OTHER_NOW = {
 }
 """Keys that are still there and mean something else since the old ones were gone."""
 SET_HERE = {
+    "max_steps": "budget_steps",
     "output_dir": "the trial's own folder",
     "run": "the trial's own folder",
     "clean": "the trial's own folder",
@@ -177,8 +178,7 @@ def _take(config: PrimeRlConfig, key: str, value: Any) -> None:
         config.left.append(Term(theirs, why))
     else:
         config.tuned[now] = value
-        name = parameter_name(now)
-        config.carried.append(Term(theirs, "the same key" if name == key else f"{name} = {value!r}"))
+        config.carried.append(Term(theirs, "the same key" if now == key else f"{now} = {value!r}"))
 
 
 def _fits(setting: str, value: object) -> bool:
