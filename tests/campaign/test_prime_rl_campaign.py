@@ -157,7 +157,7 @@ def test_in_a_slot_of_two_gpus_the_first_serves_and_the_second_trains(
 FAULTS = {
     2: "out of memory", 4: "nan", 5: "vllm out of memory", 6: "slow start", 7: "no signal", 8: "stalls", 9: "port taken",
     10: "hangs at start", 11: "crashes", 13: "orphan", 14: "deaf", 15: "gpu taken", 16: "dies in a broadcast",
-    17: "env server dies", 18: "nameless orphan", 19: "refused", 20: "no signal, no end", 21: "compiles for long",
+    17: "env server dies", 18: "nameless orphan", 19: "refused", 20: "no signal, no end",
     22: "cuda unknown", 23: "no gpus", 24: "old driver", 25: "bus error", 26: "disk full", 28: "out of memory",
 }  # fmt: skip
 """What goes wrong in the night, by trial."""

@@ -1,8 +1,8 @@
 """A configuration of prime-rl, laid over the bundled environment that has the same questions.
 
 A file in today's keys is carried as it is, but for what the engine and the judge set. Of old versions the few keys are
-known that the train.toml of vivekvkashyap/autoresearch-rl has (February 2026). prime-rl's own `rl --dry-run` says of all
-else whether it fits.
+known that the train.toml of vivekvkashyap/autoresearch-rl has (February 2026). Of all else prime-rl's own
+`rl --dry-run` says whether it fits.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from tests.support.fake_prime_rl.common import (
     read,
 )
 from tests.support.fake_prime_rl.gpus import holds
-from tests.support.fake_prime_rl.laying import LAYER, adapter, quality_of, weights
+from tests.support.fake_prime_rl.laying import adapter, quality_of, weights
 
 RANK = "import sys; sys.path.insert(0, {source!r}); from tests.support.fake_prime_rl import torchrun; torchrun.rank(sys.argv[1], sys.argv[3])"
 BEST_RATE, TOO_HIGH = 3e-5, 3e-4
