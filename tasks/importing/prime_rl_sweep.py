@@ -20,7 +20,8 @@ from tasks.importing.reading.prime_rl_config import PrimeRlConfig, files_of, key
 from tasks.importing.reading.program_folder import folder_of
 
 PROPOSERS = {"grid": "grid", "random": "random_search", "optuna": "tpe"}
-SCORED_HERE = "pass@1"
+READ = frozenset({"name", "entrypoint", "base", "parameters", "strategy", "objective"})
+"""Keys of a sweep that are carried, or refused."""
 
 
 class PrimeRlSweep(Importer):
@@ -89,26 +90,16 @@ def _flat(parameters: Mapping[str, Any], above: str = "") -> Iterator[tuple[str,
         elif isinstance(stated, dict):
             yield above + name, stated
         else:
-            raise Refused(
-                f"parameters.{above}{name}: must be a table with values or a distribution, got {stated!r}: correct it, "
-                f"or leave it out"
-            )
+            raise Refused(f"parameters.{above}{name}: must be a table with values or a distribution, got {stated!r}")
 
 
 def _parameter(key: str, stated: Mapping[str, Any], default: Value | None) -> ConvertedParameter:
     kind = stated.get("distribution", "choice")
     if kind == "choice":
         values = stated.get("values")
-        if (
-            not isinstance(values, list)
-            or not values
-            or not all(isinstance(one, Value) and is_finite(one) for one in values)
-        ):
-            raise Refused(
-                f"parameters.{key}: values must be a list of numbers, texts or booleans with one entry at least, "
-                f"got {values!r}"
-            )
-        return choice(values, default)
+        if isinstance(values, list) and values and all(isinstance(one, Value) and is_finite(one) for one in values):
+            return choice(values, default)
+        raise Refused(f"parameters.{key}: values must be a list of numbers, texts or booleans, got {values!r}")
     ends = [stated.get(end) for end in ("min", "max")]
     low, high = (end if is_number(end) else None for end in ends)
     if low is None or high is None or kind not in ("uniform", "log_uniform", "int_uniform"):
@@ -122,19 +113,9 @@ def _parameter(key: str, stated: Mapping[str, Any], default: Value | None) -> Co
 def _left(sweep: Mapping[str, Any]) -> Iterator[Term]:
     objective = sweep.get("objective")
     if isinstance(objective, dict):
-        yield Term(f"objective: {objective.get('metric')}", f"{SCORED_HERE}, which the judge measures after training")
-    for key, why in (
-        ("output_dir", "results of the sweep are not read"),
-        ("scheduler", "slots of this machine, or --launch for others"),
-        ("early_stopping", "no stopping at a score: the search ends by --trials, --hours or --until"),
-        ("retry_budget", "faults of the machine are retried twice"),
-        ("continue_on_failure", "a crash is a result, and the search goes on"),
-        ("wandb", "MLflow has every trial"),
-    ):
-        if key in sweep:
-            yield Term(key, why)
-    if isinstance(sweep.get("strategy"), dict) and "pruner" in sweep["strategy"]:
-        yield Term("strategy.pruner", "trials that fall behind are stopped early: --cancel")
+        yield Term(f"objective: {objective.get('metric')}", "pass@1, which the judge measures after training")
+    for key in sorted(sweep.keys() - READ):
+        yield Term(key, "options of `nightshift run` say how a search goes on and ends; its results are not read")
 
 
 def _options(sweep: Mapping[str, Any]) -> tuple[str, ...]:

@@ -42,26 +42,15 @@ OTHER_NOW = {
     "trainer.loss.kl_tau": "the baseline's: it weighed a log ratio in the advantage, and weighs its square in the loss"
 }
 """Keys that are still there and mean something else since the old ones were gone."""
-SET_HERE = {
-    "max_steps": "budget_steps",
-    "output_dir": "the trial's own folder",
-    "run": "the trial's own folder",
-    "clean": "the trial's own folder",
-    "resume": "each trial starts afresh",
-    "ckpt": "the last weights of a trial are kept",
-    "wandb": "MLflow has every trial",
-    "monitors": "MLflow has every trial",
-    "inference_gpu_ids": "gpus = 2: the slot says which",
-    "trainer_gpu_ids": "gpus = 2: the slot says which",
-    "deployment": "gpus = 2: the slot says which",
-    "slurm": "the engine starts prime-rl",
-    "weight_broadcast": "by files, from which the model is made that is judged",
-    "model": "prepare.settings.model",
-    "trainer.model.name": "prepare.settings.model",
-    "orchestrator.model.name": "prepare.settings.model",
-    "orchestrator.renderer": "the fixed parameter renderer",
-    "orchestrator.eval": "the judge evaluates after training, and a curve is asked every 4 steps",
+_SET_HERE = {
+    "the trial's own folder": "output_dir run clean resume ckpt",
+    "MLflow has every trial": "wandb monitors",
+    "gpus = 2: the slot says which": "inference_gpu_ids trainer_gpu_ids deployment slurm",
+    "the environment says it": "max_steps model trainer.model.name orchestrator.model.name orchestrator.renderer",
+    "by files, from which the model is made that is judged": "weight_broadcast",
+    "the judge evaluates after training, and a curve is asked every 4 steps": "orchestrator.eval",
 }
+SET_HERE = {key: why for why, keys in _SET_HERE.items() for key in keys.split()}
 """Keys that the engine or the judge sets, and in place of what."""
 SETTINGS = {
     "max_steps": "budget_steps",
@@ -130,11 +119,8 @@ def fits(path: Path) -> str:
         table = tomllib.loads(path.read_text("utf-8"))
     except (ValueError, OSError) as wrong:
         return f"{path.name} is not TOML: {wrong}"[:200]
-    if not isinstance(table.get("orchestrator"), dict):
-        return f"{path.name} has no table [orchestrator]"
-    if not (isinstance(table.get("trainer"), dict) or isinstance(table.get("model"), dict)):
-        return f"{path.name} has neither [trainer] nor [model]"
-    return ""
+    is_one = "orchestrator" in table and bool({"trainer", "model"} & table.keys())
+    return "" if is_one else f"{path.name} has no [orchestrator] beside [trainer] or [model]"
 
 
 def understood(table: Mapping[str, Any], where: str) -> PrimeRlConfig:
@@ -240,24 +226,23 @@ def files_of(config: PrimeRlConfig, space: Mapping[str, Any] | None, title: str)
     folder = environments.find(config.base)
     document, table = tomlkit.parse((folder / FILE).read_text("utf-8")), toml_file.read(folder / FILE)
     document.pop(environments.VARIANTS, None)
-    variant = table.get(environments.VARIANTS, {}).get(config.base, {})
-    model = config.settings.get("prepare.settings.model", table["prepare"]["settings"]["model"])
-    pinned: dict[str, Value] = {}
-    if model != table["prepare"]["settings"]["model"]:
-        pinned = {"prepare.settings.model_revision": "main"}
+    settings = table.get(environments.VARIANTS, {}).get(config.base, {}) | config.settings | {"title": title}
+    bundled = table["prepare"]["settings"]["model"]
+    if settings.get("prepare.settings.model", bundled) != bundled:
+        settings["prepare.settings.model_revision"] = "main"
         config.left.append(Term("revision of the model", "main, which may change: pin prepare.settings.model_revision"))
-    for key, value in {**variant, **config.settings, **pinned, "title": title}.items():
-        _put(document, key.split("."), value)
+    for key, value in settings.items():
+        *above, last = key.split(".")
+        place = document
+        for part in above:
+            place = place.setdefault(part, {})
+        place[last] = value
     if space is not None:
         document["space"] = {name: dict(one) for name, one in space.items()}
     rest = {key: value for key, value in config.tuned.items() if not _as_parameter(document, config, key, value)}
     below = tomllib.loads((folder / "train.toml").read_text("utf-8")) if config.is_old else {}
-    train = keys().laid_over(below, keys().as_tables(rest))
-    return {
-        FILE: tomlkit.dumps(document),
-        "train.toml": tomlkit.dumps(train),
-        **{name: folder / name for name in COPIED},
-    }
+    train = tomlkit.dumps(keys().laid_over(below, keys().as_tables(rest)))
+    return {FILE: tomlkit.dumps(document), "train.toml": train} | {name: folder / name for name in COPIED}
 
 
 def _as_parameter(document: Any, config: PrimeRlConfig, key: str, value: Any) -> bool:
@@ -278,10 +263,3 @@ def _as_parameter(document: Any, config: PrimeRlConfig, key: str, value: Any) ->
             parameter["high"] = max(parameter["high"], value)
         parameter["default"] = value
     return True
-
-
-def _put(table: Any, path: list[str], value: Value) -> None:
-    *above, last = path
-    for part in above:
-        table = table.setdefault(part, {})
-    table[last] = value

@@ -27,8 +27,6 @@ PHASES = {"linear": ("warmup_steps", "decay_steps"), "cosine": ("warmup_steps",)
 """The phases of prime-rl's schedulers of the learning rate, by their types: ten steps each, where nothing is said."""
 OURS = "nightshift-"
 """Prefix of a training's marker, PRL_RUN_ID, which all of its processes inherit."""
-
-
 Seconds = Annotated[float, Field(ge=0.1)]
 
 
@@ -79,10 +77,8 @@ class Settings:
             return cls(**own), {name: value for name, value in params.items() if name not in names}
         except ValidationError as wrong:
             [*_, fault] = wrong.errors()
-            where = fault["loc"][0]
-            raise Failed(
-                f"refused: the fixed parameter {where}: {fault['msg']}, got {own.get(str(where))!r}"
-            ) from wrong
+            name = str(fault["loc"][0])
+            raise Failed(f"refused: the fixed parameter {name}: {fault['msg']}, got {own.get(name)!r}") from wrong
 
 
 @dataclass

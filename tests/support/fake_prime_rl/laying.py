@@ -31,17 +31,15 @@ PROGRAMS = {
 """The programs, and the modules of this folder that they run."""
 SCRIPT = """\
 #!{python} -SB
-import sys, time
+import sys
 sys.path.insert(0, {source!r})
-from tests.support.fake_prime_rl import {module}, common
-time.sleep(common.faults()["import_seconds"])
+from tests.support.fake_prime_rl import {module}
 sys.exit({module}.main(sys.argv[1:]))
 """
 MODES = (
-    "normal", "slow start", "hangs at start", "stalls", "out of memory", "vllm out of memory", "memory taken",
-    "gpu taken", "port taken", "deaf", "orphan", "nameless orphan", "no signal", "no signal, no end", "nan", "crashes",
-    "dies in a broadcast", "env server dies", "refused", "compiles for long", "cuda unknown", "no gpus", "old driver",
-    "bus error", "disk full",
+    "normal", "hangs at start", "stalls", "out of memory", "memory taken", "gpu taken", "port taken", "deaf", "orphan",
+    "nameless orphan", "no signal", "nan", "crashes", "dies in a broadcast", "env server dies", "refused",
+    "compiles for long", "disk full",
 )  # fmt: skip
 """What may happen: see `launcher.py`."""
 
@@ -55,10 +53,6 @@ class Faults:
     trials: Mapping[int, str] = field(default_factory=dict)
     """What happens in a trial, by its number, which stands in the output directory (.../trials/0007/...)."""
     step_seconds: float = 0.02
-    import_seconds: float = 0.0
-    """How long each program imports before it does anything."""
-    start_seconds: float = 0.0
-    """How long the engine takes until it is healthy."""
     join_seconds: float = 0.1
     """How long the launcher joins each of its threads before it ends a process; the real one takes 5 s."""
     metrics: str = "metrics.jsonl"

@@ -53,10 +53,6 @@ Root Cause (first observed failure):
   error_file: <N/A>
   traceback : {how}
 ============================================================"""
-UNKNOWN = (
-    "RuntimeError: CUDA unknown error - this may be due to an incorrectly set up environment, e.g. changing env variable "
-    "CUDA_VISIBLE_DEVICES after program start. Setting the available devices to be zero."
-)
 OUT_OF_MEMORY = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.32 GiB. GPU 0 has a total capacity of 79.11 GiB of "
     "which 1.02 GiB is free."
@@ -96,9 +92,6 @@ def rank(path: str, parent: str) -> None:
     leave_alone(parent)
     config = read(path)
     run_dir, mode = Path(config["run_dir"]), mode_of(config["run_dir"])
-    if mode == "cuda unknown":
-        failed(UNKNOWN)
-        os._exit(1)
     monitor = Monitor(run_dir, at(config, "monitors.file.path", "metrics.jsonl"))
     quality, noise = (quality_of(Path(config["model"]["name"], "model.safetensors")), random.Random(os.urandom(8)))
     broadcast(config, 0, quality, mode)
@@ -107,8 +100,6 @@ def rank(path: str, parent: str) -> None:
             time.sleep(faults()["step_seconds"])
             if mode == "crashes" and step == 3:
                 os._exit(1)
-            if mode == "bus error" and step == 2:
-                os.kill(os.getpid(), signal.SIGBUS)
             if mode == "disk full" and step == 2:
                 failed("OSError: [Errno 28] No space left on device: 'model.safetensors'")
                 os._exit(1)
