@@ -164,11 +164,6 @@ def test_the_curve_is_the_metric_where_there_is_one_and_the_reward_stands_beside
     assert (last["pass@1"], last["reward/mean"]) == (0.4, 0.7)
 
 
-def test_without_a_budget_of_steps_prime_rl_is_told_of_none(run: Run) -> None:
-    run.config["budget_steps"] = 0
-    assert "max_steps" not in run.overlay()
-
-
 def test_prime_rl_finds_its_own_python_first_and_none_of_ours(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("VIRTUAL_ENV", "PYTHONHOME", "PYTHONPATH"):
         monkeypatch.setenv(name, "/ours")
@@ -203,9 +198,7 @@ def test_without_nvidia_smi_numbers_are_taken_as_they_are() -> None:
         (FOUR[:1], None, "refused: prime-rl needs two GPUs.* nvidia-smi lists 1"),
         ([], None, "refused: prime-rl needs two GPUs"),
         (FOUR, "2", "refused: prime-rl needs two GPUs.* CUDA_VISIBLE_DEVICES='2' names 1"),
-        (FOUR, "", "refused: prime-rl needs two GPUs.* names 0"),
         (FOUR, "0,7", "did not start: of GPU 7 nvidia-smi knows no number"),
-        (FOUR, "MIG-1,MIG-2", "did not start: of GPU MIG-1 nvidia-smi knows no number"),
         ([], "GPU-1,GPU-2", "did not start: of GPU GPU-1 nvidia-smi knows no number"),
     ],
 )

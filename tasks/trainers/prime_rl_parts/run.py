@@ -139,6 +139,7 @@ class Run:
         own = {
             "output_dir": str(self.home),
             "clean": False,  # or prime-rl deletes folders that train.toml names
+            "slurm": "None",  # or prime-rl trains elsewhere
             **({"max_steps": steps} if steps else {}),
             "run": {"name": self.folder.name},
             "model": {"name": str(self.base)},

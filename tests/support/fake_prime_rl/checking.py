@@ -6,7 +6,7 @@ from tests.support.fake_prime_rl.common import Config, at
 
 KEYS = {
     "": "output_dir run clean model max_steps seq_len trainer orchestrator inference deployment weight_broadcast "
-    "rollout_transport monitors dry_run",
+    "rollout_transport monitors slurm dry_run",
     "trainer.optim": "type lr weight_decay max_norm betas1 betas2 mu momentum nesterov",
 }
 """The known keys of some tables; of others every key is taken."""
