@@ -117,7 +117,7 @@ class Server:
         known = os.environ.setdefault("PREFECT_API_AUTH_STRING", f"nightshift:{secrets.token_urlsafe(18)}")
         login = {"PREFECT_SERVER_API_AUTH_STRING": known}
         with (folder / "server.log").open("ab") as log:
-            command = [sys.executable, "-m", "flows.server.prefect_app", str(port)]
+            command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
             process = subprocess.Popen(
                 command,
                 env={**os.environ, **login, "PREFECT_HOME": str(folder), "PREFECT_SERVER_UI_ENABLED": "false"},

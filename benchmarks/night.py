@@ -5,8 +5,8 @@
         [--json]
 
 `nightshift up` in a home of its own, a deployment of the flow `campaign` with a schedule whose next time is two minutes
-away, and nobody who starts the campaign. `nightshift up` is called again every minute, as the timer of
-docs/operations.md does. At fixed shares of the night these faults come, each with kill -9:
+away, and nobody who starts the campaign. `nightshift up` is called again every minute, as from cron. At fixed shares of
+the night these faults come, each with kill -9:
 
     engine      the process of the campaign
     worker      the worker that starts campaigns; the engine runs on

@@ -112,12 +112,17 @@ def campaigns(
 ) -> Figures:
     """Run all campaigns at once at a Prefect server of their own; their figures."""
     from flows.server import server_process
+    from tasks.system.login import stored_login
 
     os.environ["NIGHTSHIFT_HOME"] = str(home)
     server_process.settle_in(home)
     # Not in the home, where a campaign that finds it too busy to answer would start another, on SQLite.
     (place := home.parent / "server").mkdir()
-    url = server_process.start(place, auth=None, database=prefect_db)
+    (place / ".prefect").mkdir(mode=0o700)
+    if prefect_db:
+        os.environ[server_process.DATABASE[0]] = prefect_db
+    url = server_process.start(place / ".prefect").url
+    os.environ["PREFECT_API_AUTH_STRING"] = stored_login(place)
     started: list[subprocess.Popen[bytes]] = []
     try:
         each = [trials // workers + (number < trials % workers) for number in range(workers)]
@@ -132,7 +137,7 @@ def campaigns(
         for process in started:
             process.terminate()
             process.wait()
-        server_process.daemon(place).end()
+        server_process.daemon(place / ".prefect").end()
     found, examples = faults(home)
     recorded = records(to, home)
     logs = [home / f"worker-{number}.log" for number, code in enumerate(codes) if code]
@@ -164,7 +169,7 @@ def campaign(problem: Path, home: Path, number: int, trials: int, url: str, to: 
 
 def faults(home: Path) -> tuple[dict[str, int], list[str]]:
     """How many lines tell of a lock or a fault, by file, and some that differ in more than numbers."""
-    logs = [*home.glob("*.log"), *home.parent.glob("server/*.log"), *home.parent.glob("postgres/*.log")]
+    logs = [*home.glob("*.log"), *home.parent.glob("server/.prefect/*.log"), *home.parent.glob("postgres/*.log")]
     found, examples = {}, {}
     for path in [*logs, *home.glob("*/events.jsonl")]:
         lines = [line for line in path.read_text(errors="replace").splitlines() if ERRORS.search(line)]

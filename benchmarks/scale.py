@@ -8,9 +8,9 @@ program that sleeps needs no core. Of each trial that is to be killed, the progr
 supervisor gets SIGKILL at a random moment of its sleep.
 
 With --pool process each trial is a flow run of a Prefect work pool with two workers on this machine (launch = gpu-pair,
-gpu.prefect.yaml), which take that many at once, all together. The workers keep Prefect's defaults unless a variable
-says otherwise, such as PREFECT_WORKER_QUERY_SECONDS=1. --database postgres has Prefect's server on a PostgreSQL of its
-own, as docs/work-pools.md advises.
+docker/gpu.prefect.yaml), which take that many at once, all together. The workers keep Prefect's defaults unless a
+variable says otherwise, such as PREFECT_WORKER_QUERY_SECONDS=1. --database postgres has Prefect's server on a
+PostgreSQL of its own, as docs/work-pools.md advises.
 
 lost          trials without a verdict at the end
 doubled       trials that were decided twice, or held a slot more often than they had runs; once more, to be judged,

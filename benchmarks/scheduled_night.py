@@ -24,7 +24,7 @@ from benchmarks.lives import wait_for_answer
 from environments.space import Value
 from flows.server import server_process
 from flows.server.api import Api
-from flows.server.mlflow_process import LIGHT
+from flows.server.mlflow_process import QUIET
 from tasks.system import orphans
 from tasks.system.daemon import HOST, Daemon, free_port
 
@@ -222,10 +222,12 @@ class ScheduledNight:
         note = Daemon(self.home / ".prefect", "worker").living()
         if note is None:
             return 0.0, 0, "no worker was running"
-        os.kill(note.pid, signal.SIGKILL)
-        self._looked = time.monotonic()  # the timer has just been, so that its whole minute passes
-        back = self.until(lambda: Daemon(self.home / ".prefect", "worker").living(), 600, "another worker")
-        return back, 0, "started again by the timer"
+        keeper = psutil.Process(note.pid)
+        killed = {child.pid for child in keeper.children()}
+        for pid in killed:
+            os.kill(pid, signal.SIGKILL)
+        back = self.until(lambda: {child.pid for child in keeper.children()} - killed, 600, "another worker")
+        return back, 0, "started again by its keeper"
 
     def _kill_training(self) -> tuple[float, int, str]:
         """Kill the busiest process of the run under way, which may be one of the certificate."""
@@ -291,7 +293,7 @@ class ScheduledNight:
         with (self.folder / "mlflow.log").open("ab") as log:
             self.mlflow = subprocess.Popen(
                 [*command, "--host", HOST, "--port", str(self.mlflow_port)], cwd=self.folder,
-                env={**surroundings(self.home), **LIGHT}, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                env={**surroundings(self.home), **QUIET}, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True,
             )  # fmt: skip
         wait_for_answer(f"http://{HOST}:{self.mlflow_port}", 900, self.folder / "mlflow.log")

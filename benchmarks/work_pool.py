@@ -15,7 +15,7 @@ import psutil
 
 CHECKOUT = Path(__file__).parents[1]
 LAUNCH = "gpu-pair"
-"""The deployment of gpu.prefect.yaml for process workers, and its pool."""
+"""The deployment of docker/gpu.prefect.yaml for process workers, and its pool."""
 FLOW_RUN = "PREFECT__FLOW_RUN_ID"
 """In the environment of what a worker starts."""
 WORKERS = 2
@@ -52,7 +52,7 @@ def working(folder: Path, at_once: int) -> Iterator[Workers]:
     Each has a home of its own, as on another machine.
     """
     prefect("work-pool", "create", LAUNCH, "--type", "process")
-    prefect("deploy", "--prefect-file", "gpu.prefect.yaml", "--name", LAUNCH)
+    prefect("deploy", "--prefect-file", "docker/gpu.prefect.yaml", "--name", LAUNCH)
     limits = [at_once // WORKERS + (number < at_once % WORKERS) for number in range(WORKERS)]
     with ExitStack() as stack:
         named = [(f"worker-{number}", limit) for number, limit in enumerate(limits) if limit]

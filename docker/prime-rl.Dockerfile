@@ -1,5 +1,5 @@
 # The image of a trial with prime-rl and vLLM: two Pythons side by side, ours and prime-rl's own, and everything that a
-# trial needs, so that it fetches nothing when it runs. For the deployment gpu-pair-docker of gpu.prefect.yaml.
+# trial needs, so that it fetches nothing when it runs. For the deployment gpu-pair-docker of docker/gpu.prefect.yaml.
 #
 #   docker build -t nightshift-prime-rl -f docker/prime-rl.Dockerfile .
 #

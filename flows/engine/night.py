@@ -23,11 +23,12 @@ from flows.spec.campaign_spec import CampaignSpec
 from flows.spending.budget import CampaignBudget, check_budget, gpus_of
 from flows.views import run_log
 from flows.views.artifacts import Artifacts
-from flows.views.status import CampaignEnd
+from flows.views.status import CampaignEnd, certificates
 from tasks.bench import Bench, RunPlan
 from tasks.checkpoint import results_in
 from tasks.control import Reference
 from tasks.deciding.judge_allowance import allowance
+from tasks.describe import headline
 from tasks.record import reconcile
 from tasks.store import attempts
 from tasks.store.campaign_lock import CampaignLock
@@ -152,9 +153,11 @@ class Night(Terms):
     def state(self) -> State[str]:
         """How the flow run ends."""
         assert self.ending is not None, "it was closed"
-        message = f"{self.spec.name}: {self.ending.reason}"
-        failed = self.ending.state == "failed"
-        return Failed(message=message) if failed else Completed(message=message, data=self.spec.name)
+        if self.ending.state == "failed":
+            return Failed(message=f"{self.spec.name}: {self.ending.reason}")
+        own, _ = certificates(self.ledger)
+        result = headline(self.history, self.spec.name, own)  # for whoever gets it as a message
+        return Completed(message=f"{result}; {self.ending.reason}", data=self.spec.name)
 
     def close_benches(self) -> None:
         """End what still runs: of a night that is cut off, nobody needs it."""

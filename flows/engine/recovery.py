@@ -18,6 +18,7 @@ from prefect.exceptions import Abort, ObjectNotFound, Pause, PrefectHTTPStatusEr
 from prefect.states import Cancelled, Crashed
 
 from flows.report.write import write_report
+from flows.server.resuming import crash_task_runs
 from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger
 from tasks.system.interrupt import StoppedForGood
@@ -89,16 +90,17 @@ def reported(ledger: Ledger) -> Iterator[None]:
 
 
 def crash_earlier_runs(ledger: Ledger, own: str | None) -> None:
-    """Mark flow runs of earlier lives Crashed where the server still shows them as running.
+    """Mark flow runs of earlier lives, and their task runs, Crashed where the server still shows them as running.
 
     The caller holds the campaign's lock, so they are dead. Runs that this server does not know are skipped.
     """
     lives = [event for event in ledger.events() if event["event"] == "life" and event.get("flow_run_id")]
     with _client() as client:
-        for flow_run_id in {event["flow_run_id"] for event in lives} - {own}:
+        for flow_run_id in {event["flow_run_id"] for event in lives}:
             with suppress(ObjectNotFound):
+                crash_task_runs(client, flow_run_id)
                 run = client.read_flow_run(UUID(flow_run_id))
-                if run.state is not None and not run.state.is_final():
+                if flow_run_id != own and run.state is not None and not run.state.is_final():
                     end = Cancelled if run.state.is_cancelling() else Crashed
                     ended: State[Any] = end(message="its process was killed; the campaign goes on in another run")
                     client.set_flow_run_state(run.id, ended, force=True)

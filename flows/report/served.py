@@ -17,8 +17,8 @@ from pathlib import Path
 
 from environments.plugins import Refused
 from flows.report import campaign_index, page
+from flows.report.request_check import AsgiMessage, Receive, RequestCheck, Send
 from flows.report.shareable import shareable
-from flows.server.request_check import AsgiMessage, Receive, RequestCheck, Send
 from flows.views import own_servers, status
 from tasks.store.ledger import Ledger
 from tasks.store.safe_read import open_below

@@ -1,50 +1,87 @@
-"""The MLflow server of `nightshift up`, on the home's own database and artifacts: started if it does not run."""
+"""The MLflow server of `nightshift up`: `mlflow server` with its own login, on the home's database and artifacts."""
 
 from __future__ import annotations
 
 import os
+import secrets
 import subprocess
 import sys
-from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
-from flows.server.server_process import PATIENCE_SECONDS
-from tasks.system.daemon import Daemon, address, answers, serve
-from tasks.system.login import make_login
+from environments.plugins import Refused
+from tasks.system.daemon import HOST, Daemon, Note, address, answers, serves
+from tasks.system.login import make_login, write_private
 from tasks.tracking.connection import SETTINGS, make_database
 
 FIRST_PORT = 5000
-LIGHT = {
+PATIENCE_SECONDS = 20.0
+QUIET = {
+    "DO_NOT_TRACK": "true",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
     # Its job runner is eight processes that we do not use; with litellm installed it can deadlock at the start.
     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
-    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",  # into its log, for each file that is served
 }
+CONFIG = """\
+[mlflow]
+default_permission = NO_PERMISSIONS
+database_uri = sqlite:///{database}
+admin_username = {user}
+admin_password = {password}
+"""
 
 
-def start(home: Path, auth: bool, still: Callable[[str], None] | None = None) -> None:
-    """Start it and wait until it answers, unless it runs already and asks for a login as it should.
-
-    Args:
-        still: Told the address while it starts (tasks.system.daemon.serve).
+def launch(home: Path) -> tuple[Note | None, subprocess.Popen[bytes] | None]:
+    """The running server, or the process of one that has been launched and is to be waited for.
 
     Raises:
-        Refused: it does not start; of a database of another version the log has MLflow's own message.
+        Refused: MLflow's login is not installed, or another program has the port.
     """
-    mlflow, login = Daemon(home / ".prefect", "mlflow"), make_login(home) if auth else None
+    mlflow = Daemon(home / ".prefect", "mlflow")
     note = mlflow.living()
-    if note and note.auth == auth and answers(note.url, PATIENCE_SECONDS, login):
-        return
+    if note and note.auth and answers(note.url, PATIENCE_SECONDS):
+        return note, None
     mlflow.end()
+    if find_spec("flask_wtf") is None:
+        raise Refused("MLflow's login needs Flask-WTF: pip install 'mlflow[auth]'")
     os.environ.update({name: os.environ.get(name, value) for name, value in SETTINGS.items()})
     make_database(home / "mlflow.db")
+    port = mlflow.port(FIRST_PORT, stays=True)
+    names = ",".join(f"{host}:{port}" for host in (HOST, "localhost"))
+    command = [
+        sys.executable, "-m", "mlflow", "server", "--app-name", "basic-auth", "--host", HOST, "--port", str(port),
+        "--workers", "1", "--backend-store-uri", f"sqlite:///{home / 'mlflow.db'}",
+        "--artifacts-destination", str(home / "artifacts"), "--allowed-hosts", names,
+        "--cors-allowed-origins", ",".join(f"http://{name}" for name in names.split(",")),
+    ]  # fmt: skip
     # Variables about another MLflow server are not for this one.
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "_MLFLOW_"))}
-    environment = {**inherited, **SETTINGS, **LIGHT}
+    login = {
+        "MLFLOW_AUTH_CONFIG_PATH": str(write_config(home)),
+        "MLFLOW_FLASK_SERVER_SECRET_KEY": secrets.token_hex(16),
+    }
+    environment = {**inherited, **SETTINGS, **QUIET, **login}
+    return None, mlflow.launch(command, environment, address(port), auth=True, stays=True)
 
-    def launch(port: int) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "flows.server.mlflow_app", str(home), str(port)]
-        command += [] if auth else ["--no-auth"]
-        return mlflow.launch(command, environment, address(port), auth=auth, stays=True)
 
-    serve(mlflow, FIRST_PORT, launch, login=login, still=still)
+def wait(home: Path, process: subprocess.Popen[bytes]) -> Note:
+    """Return once the launched server answers. Refused if it does not start."""
+    mlflow = Daemon(home / ".prefect", "mlflow")
+    note = mlflow.noted()
+    assert note is not None, "it has just been launched"
+    port = int(note.url.rpartition(":")[2])
+    mlflow.wait_until(lambda: serves(note.pid, port, note.url), process)
+    mlflow.remember(port)
+    return note
+
+
+def write_config(home: Path) -> Path:
+    """The file that has the login; MLflow reads the password from it when it makes its database of users."""
+    path, database = home / ".prefect/mlflow-auth.ini", home / ".prefect/mlflow-auth.db"
+    user, _, password = make_login(home).partition(":")
+    text = CONFIG.format(database=database, user=user, password=password)
+    if not path.exists() or path.read_text() != text:
+        database.unlink(missing_ok=True)  # it has another password
+        write_private(path, text)
+    return path

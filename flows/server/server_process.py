@@ -1,20 +1,20 @@
 """The Prefect server that a command uses: found, or started for as long as it is needed.
 
 In order: --server; PREFECT_API_URL; the running server of this home, started by `nightshift up` or by another
-campaign; a new one on the first free port, stopped when its last user leaves. A Prefect profile is never read:
-`settle_in` gives Prefect its home inside ours, and must be called before Prefect is imported.
+campaign; a new one, stopped when its last user leaves. That is `prefect server start`, with Prefect's home inside ours
+and its settings in a profile there: `PREFECT_HOME=runs/.prefect prefect ...` uses the same server.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
-import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,11 +22,12 @@ import httpx
 
 from environments.plugins import Refused
 from flows.server.api import Api
-from flows.server.request_check import HOSTS
-from tasks.system.daemon import Daemon, Note, address, answers, running_at, serve
-from tasks.system.login import make_login, split_login, stored_login
+from tasks.system.daemon import Daemon, Note, PortTaken, address, answers, running_at, serves
+from tasks.system.login import make_login, split_login, stored_login, write_private
 
 FIRST_PORT = 4200
+HOSTS = ("127.0.0.1", "localhost")
+"""Names of this machine in the addresses of our servers' pages."""
 PATIENCE_SECONDS = 20.0
 """How long a server may be silent, as it is when busy, before it counts as stuck."""
 ROWS_SECONDS = 60.0
@@ -35,44 +36,41 @@ QUIET = {
     "DO_NOT_TRACK": "1",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY": "false",
-    "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
-    "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
     # In seconds; the periods of automations.yaml assume it.
     "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
 }
-PRODUCTION = {
-    # Remove events after a week, which is the default, and flow runs after 90 days.
-    "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "events,flow_runs",
-    # Seconds: a page over many campaigns takes longer than the default of ten.
-    "PREFECT_SERVER_DATABASE_TIMEOUT": "30",
-    "PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT": "15",
-}
-"""Settings of a server on PostgreSQL."""
-LOOK_SECONDS = 1.0
-"""Between two checks that the server is alive."""
-IN_POSTGRES = "its data are in PostgreSQL: run `nightshift up --database URL`"
-REVIVALS = 5
-"""How often one command restarts a server that died."""
+DATABASE = ("PREFECT_SERVER_DATABASE_CONNECTION_URL", "PREFECT_API_DATABASE_CONNECTION_URL")
+"""Prefect's variables for the database of a server; the profile keeps it, for the next start."""
+PROFILE = "nightshift"
+START_ATTEMPTS = 3
 
 
 def settle_in(home: Path) -> None:
-    """Give Prefect a home inside ours, without analytics and without a profile; before its first import."""
+    """Give Prefect a home inside ours, without analytics; before its first import.
+
+    A profile that the user has made active elsewhere is not read, and of the one in our home only by Prefect's own
+    commands: it names our server whether that runs or not.
+    """
     if "prefect" in sys.modules:
         raise RuntimeError("prefect is imported already: call settle_in() before its first import")
     directory = home / ".prefect"
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    os.environ.update(QUIET, PREFECT_HOME=str(directory))
-    os.environ.pop("PREFECT_PROFILE", None)
+    os.environ.update(QUIET, PREFECT_HOME=str(directory), PREFECT_PROFILE="ephemeral")
     # The terminal shows our own lines; the server stores every log.
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
     os.environ.setdefault("PREFECT_LOGGING_INTERNAL_LEVEL", "CRITICAL")  # else every lost event is printed
 
 
 def stated_server(option: str | None, home: Path) -> str | None:
-    """The API named by --server or PREFECT_API_URL; None where neither is given. Refused if it cannot be used."""
+    """The API named by --server or PREFECT_API_URL; None where neither is given, or our own is named and does not run.
+
+    Raises:
+        Refused: it cannot be used.
+    """
     source = "--server" if option else "PREFECT_API_URL"
     url = (option or os.environ.get("PREFECT_API_URL") or "").rstrip("/")
-    if not url:
+    own = daemon(home / ".prefect")
+    if not url or (own.is_own(url) and own.living() is None):  # a shell still has what `up` said
         return None
     where = f"{source} = {url}"
     if not answers(url, PATIENCE_SECONDS):
@@ -174,12 +172,6 @@ def wait_for_rows(
     return False
 
 
-def was_started_anew(url: str, home: Path, since: float) -> bool:
-    """Whether our own server was restarted at this address after that moment (Unix time)."""
-    note = _own(url, home)
-    return note is not None and note.started > since
-
-
 def daemon(directory: Path) -> Daemon:
     """Our own server; `directory` is Prefect's home."""
     return Daemon(directory, "server")
@@ -191,16 +183,10 @@ def _shared(directory: Path) -> Iterator[str]:
     with (directory / "users.lock").open("a") as users:
         with exclusively(directory / "start.lock"):
             before = daemon(directory).noted()
-            note = healthy(directory)
-            if note and not note.auth and stop_unused(directory):  # an earlier version left it
-                before = note = None
-            if note is None and before and before.database:  # its address is not stored
-                raise Refused(f"our server does not run, and {IN_POSTGRES}, or go without it: `nightshift down`")
-            url = note.url if note else _start_as(before, directory)
+            note = healthy(directory) or start(directory, stays=before is not None and before.stays)
             fcntl.flock(users, fcntl.LOCK_SH)
         try:
-            with _guarded(directory):
-                yield url
+            yield note.url
         finally:
             fcntl.flock(users, fcntl.LOCK_UN)
             with exclusively(directory / "start.lock"):
@@ -232,94 +218,75 @@ def exclusively(path: Path) -> Iterator[IO[str]]:
 
 
 def healthy(directory: Path) -> Note | None:
-    """Our own server, if it answers; one that runs without answering is ended."""
+    """Our own server, if it answers; one that runs without answering, or without a login, is ended."""
     note = daemon(directory).living()
-    if note and not answers(note.url, PATIENCE_SECONDS):
+    if note and not (note.auth and answers(note.url, PATIENCE_SECONDS)):
         daemon(directory).end()
         return None
     return note
 
 
-def start(
-    directory: Path, *, auth: str | None, stays: bool = False, database: str | None = None,
-    still: Callable[[str], None] | None = None,
-) -> str:  # fmt: skip
-    """Start our own server and wait until it answers; its address. Refused if it does not start.
+def start(directory: Path, *, stays: bool = False) -> Note:
+    """Start our own server and wait until it answers. The caller holds start.lock.
 
-    A server that died is started on its old port if that is free: its runs and open pages use that address.
-
-    Args:
-        auth: The `user:password` it asks for; None: no login.
-        database: The address of a PostgreSQL database; None: SQLite.
-        still: Told the address while it starts (tasks.system.daemon.serve).
+    Raises:
+        Refused: it does not start, or its port is taken and it is to stay.
     """
     server = daemon(directory)
-    dead = server.died()
-
-    def launch(port: int) -> subprocess.Popen[bytes]:
+    for attempt in range(1, START_ATTEMPTS + 1):
+        port = server.port(FIRST_PORT, stays)
         url = address(port, "/api")
-        command = [sys.executable, "-m", "flows.server.prefect_app", str(port)]
-        stored_in = "postgresql" if database else ""
-        environment = _environment(port, auth, database)
-        return server.launch(command, environment, url, auth=auth is not None, stays=stays, database=stored_in)
-
-    return serve(server, (dead and httpx.URL(dead.url).port) or FIRST_PORT, launch, "/api", still=still)
-
-
-@contextlib.contextmanager
-def _guarded(directory: Path) -> Iterator[None]:
-    """Restart our own server if it dies within the block. Prefect may lose events sent meanwhile."""
-    over, server = threading.Event(), daemon(directory)
-
-    def watch() -> None:
-        for _ in range(REVIVALS):
-            while server.died() is None:
-                if over.wait(LOOK_SECONDS):
-                    return
-            try:
-                revive(directory)
-            except (Refused, OSError) as why:  # the campaign goes on without it
-                with server.log.open("a") as log:
-                    log.write(f"nightshift: the server died and was not restarted: {why}\n")
-                return
-
-    thread = threading.Thread(target=watch, name="guardian", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
+        _write_profile(directory, port)
+        command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
+        process = server.launch(command, environment(directory), url, auth=True, stays=stays)
+        try:
+            server.wait_until(lambda port=port, url=url, pid=process.pid: serves(pid, port, url), process)  # type: ignore[misc]
+        except PortTaken:
+            if stays or attempt == START_ATTEMPTS:
+                raise
+            continue
+        if stays:
+            server.remember(port)
+        note = server.living()
+        assert note is not None, "it has just answered"
+        return note
+    raise AssertionError("the last attempt raises")
 
 
-def _start_as(before: Note | None, directory: Path) -> str:
-    """Start our own server; one of `nightshift up` that is gone as it was."""
-    stays = before is not None and before.stays
-    auth = None if before and stays and not before.auth else make_login(directory.parent)
-    return start(directory, auth=auth, stays=stays)
+def environment(directory: Path) -> dict[str, str]:
+    """The variables of a program that uses our own server by the profile: without those about another one."""
+    about_servers = ("PREFECT_API_", "PREFECT_SERVER_API_", "PREFECT_SERVER_CORS_", "PREFECT_SERVER_UI_API_")
+    dropped = (*about_servers, *DATABASE, "PREFECT_PROFILE")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+    return {**kept, "PREFECT_HOME": str(directory), "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "INFO"}
 
 
-def revive(directory: Path) -> None:
-    """Start our own server as it was, if it is still dead."""
-    with exclusively(directory / "start.lock"):
-        note = daemon(directory).died()
-        if note is None:
-            return
-        if note.database:  # its address is not stored
-            raise Refused(IN_POSTGRES)
-        start(directory, auth=make_login(directory.parent) if note.auth else None, stays=note.stays)
-
-
-def _environment(port: int, auth: str | None, database: str | None) -> dict[str, str]:
-    """The environment variables of our own server; variables about another server are left out."""
-    login_and_origins = ("PREFECT_SERVER_API_AUTH", "PREFECT_SERVER_API_CORS", "PREFECT_SERVER_CORS")
-    foreign = ("PREFECT_API", *login_and_origins, "PREFECT_SERVER_DATABASE_CONNECTION_URL")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
-    environment["PREFECT_SERVER_UI_API_URL"] = address(port, "/api")  # by default its pages ask port 4200
-    environment["PREFECT_SERVER_API_CORS_ALLOWED_ORIGINS"] = ",".join(f"http://{host}:{port}" for host in HOSTS)
-    environment["PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"] = "WARNING"  # into its log
-    if auth is not None:
-        environment["PREFECT_SERVER_API_AUTH_STRING"] = auth
-    if database is not None:
-        environment |= {**PRODUCTION, "PREFECT_SERVER_DATABASE_CONNECTION_URL": database}
-    return environment
+def _write_profile(directory: Path, port: int) -> None:
+    """Set what our own server and its clients need in a profile that only this user can read; the rest of it stays."""
+    path, login = directory / "profiles.toml", make_login(directory.parent)
+    profiles: dict[str, dict[str, Any]] = {}
+    with contextlib.suppress(FileNotFoundError, tomllib.TOMLDecodeError):
+        profiles = tomllib.loads(path.read_text()).get("profiles", {})
+    database = next((os.environ[name] for name in DATABASE if name in os.environ), None)
+    profiles[PROFILE] = {
+        **profiles.get(PROFILE, {}),
+        "PREFECT_API_URL": address(port, "/api"),
+        "PREFECT_API_AUTH_STRING": login,
+        "PREFECT_SERVER_API_HOST": "127.0.0.1",
+        "PREFECT_SERVER_API_PORT": str(port),
+        "PREFECT_SERVER_API_AUTH_STRING": login,
+        "PREFECT_SERVER_API_CORS_ALLOWED_ORIGINS": ",".join(f"http://{host}:{port}" for host in HOSTS),
+        "PREFECT_SERVER_UI_API_URL": address(port, "/api"),  # by default its pages ask port 4200
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        # Leases in memory are lost with the server, and their slots stay taken.
+        "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
+        **({DATABASE[0]: database} if database else {}),
+    }
+    lines = [f"active = {json.dumps(PROFILE)}"]
+    for name, settings in profiles.items():
+        lines += [
+            "",
+            f"[profiles.{json.dumps(name)}]",
+            *(f"{key} = {json.dumps(value)}" for key, value in settings.items()),
+        ]
+    write_private(path, "\n".join(lines) + "\n")

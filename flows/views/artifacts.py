@@ -24,17 +24,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 from uuid import UUID
 
-from flows.server import announcements
 from flows.server.api import impatient_client
 from flows.views import certificate_page
-from flows.views.follow import Follower
 from flows.views.markdown import code, in_markdown
 from flows.views.status import CampaignEnd, certificates, urls
 from tasks.certifying.certificate import Certificate, level
@@ -57,8 +54,6 @@ REST = 19.0
 """Seconds of rest for every second of processor time: drawing shares the machine and the interpreter with trials."""
 REST_SECONDS = 30.0
 """The least rest; whoever looks more often has `nightshift watch`."""
-LOOK_SECONDS = 60.0
-"""Interval of checks whether the campaign is stalled."""
 SEND_SECONDS = 10.0
 """How long the Prefect server may take to answer; the end of a campaign may wait for it."""
 RERUN = "rerun/rerun"
@@ -132,21 +127,16 @@ class Artifacts:
 
     def _keep_up(self) -> None:
         with impatient_client(SEND_SECONDS) as client:  # the next trial is the next attempt
-            told, shown, rested, since = NOTHING, NOTHING, 0.0, time.time()
+            shown, rested = NOTHING, 0.0
             while not self._over.is_set() or shown is not self._newest:
                 news, used = self._newest, time.thread_time()
                 if news is not shown and (time.monotonic() >= rested or self._over.is_set()):
                     self._publish(news, client)
-                    told, shown = news, news
+                    shown = news
                     rested = time.monotonic() + max(REST * (time.thread_time() - used), REST_SECONDS)
-                elif news is not told:  # nobody waits for the pages to hear of a champion
-                    self._try({"announcements": partial(self._announce, news, client)})
-                    told = news
                 if self._over.is_set():
                     continue  # nothing comes that would end the wait
-                pause = LOOK_SECONDS if shown is news else min(max(rested - time.monotonic(), 0.0), LOOK_SECONDS)
-                if not self._news.wait(pause) and shown is self._newest:
-                    self._try({"stalled": lambda: self._tell_silence(since, client)})
+                self._news.wait(None if shown is news else max(rested - time.monotonic(), 0.0))
                 self._news.clear()
 
     def _publish(self, news: News, client: SyncPrefectClient) -> None:
@@ -154,24 +144,8 @@ class Artifacts:
         self._try({
             "picture": lambda: self._draw(news),
             "report": lambda: self._write_report(news),
-            "announcements": lambda: self._announce(news, client),
             "artifacts": lambda: self._send(news, client),
         })  # fmt: skip
-
-    def _announce(self, news: News, client: SyncPrefectClient) -> None:
-        self._tell(announcements.due(self.ledger, news.history, (*news.own, *news.elsewhere)), client)
-
-    def _tell_silence(self, since: float, client: SyncPrefectClient) -> None:
-        """That the campaign is stalled, if it is; not while it waits for a slot, in which others train."""
-        if (silent := announcements.silence(self.ledger, since)) is None:
-            return
-        seen = Follower(self.ledger).look(time.time())
-        if not seen.waits_for_a_slot:
-            self._tell(announcements.stalled(self.ledger, silent, seen.unapproved), client)
-
-    def _tell(self, due: Sequence[announcements.Announcement], client: SyncPrefectClient) -> None:
-        for announcement in due:
-            announcements.tell(client, self.ledger, self._flow_run_id, announcement)
 
     def _try(self, steps: Mapping[str, Callable[[], None]]) -> None:
         """Take steps. One that fails is noted once, until it works again."""

@@ -151,19 +151,6 @@ class LiveModel:
     def champion(self) -> Trial | None:
         return best(self.history)
 
-    @property
-    def waits_for_a_slot(self) -> bool:
-        """Whether nothing else of it goes on."""
-        waits = [run.waits_for for run in self.under_way]
-        if self.certifying:
-            waits.append(self.certifying.waits_for)
-        return bool(waits) and all(waits)
-
-    @property
-    def unapproved(self) -> tuple[int, ...]:
-        """Trials that wait for approval, where nothing else of it goes on."""
-        return () if self.under_way or self.certifying else self.waiting
-
 
 def campaign_progress(
     spec: dict[str, Any],

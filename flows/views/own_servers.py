@@ -12,8 +12,6 @@ from flows.views.terminal import short
 from tasks.system.daemon import Daemon
 from tasks.system.login import login_file
 
-NO_LOGIN = "asks for no login: every user of this machine can use it"
-
 
 @dataclass(frozen=True)
 class OwnServer:
@@ -21,8 +19,8 @@ class OwnServer:
     """`prefect` or `mlflow`."""
     url: str
     """Its API, which in MLflow's case is the address of its pages too."""
-    login: str | None
-    """The private file with its `user:password`; None: it asks for no login."""
+    login: str
+    """The private file with its `user:password`."""
 
     def serves(self, page: str) -> bool:
         """Whether a page's address is one of its own."""
@@ -31,13 +29,12 @@ class OwnServer:
     @property
     def environment(self) -> str:
         """The line for a shell, a notebook's too, in which other programs are to use it."""
-        file = shlex.quote(short(Path(self.login))) if self.login else ""
+        file = shlex.quote(short(Path(self.login)))
         if self.name == "prefect":
-            login = f' PREFECT_API_AUTH_STRING="$(cat {file})"'
-            return f"export PREFECT_API_URL={self.url}{login if file else ''}"
+            return f'export PREFECT_API_URL={self.url} PREFECT_API_AUTH_STRING="$(cat {file})"'
         user, password = (f'"$(cut -d: -f{fields} {file})"' for fields in ("1", "2-"))
-        login = f" MLFLOW_TRACKING_USERNAME={user} MLFLOW_TRACKING_PASSWORD={password}"
-        return f"export MLFLOW_TRACKING_URI={self.url}{login if file else ''}"
+        login = f"MLFLOW_TRACKING_USERNAME={user} MLFLOW_TRACKING_PASSWORD={password}"
+        return f"export MLFLOW_TRACKING_URI={self.url} {login}"
 
 
 def own_servers(home: Path) -> tuple[OwnServer, ...]:
@@ -45,7 +42,7 @@ def own_servers(home: Path) -> tuple[OwnServer, ...]:
     notes = {"prefect": "server", "mlflow": "mlflow"}
     living = {name: Daemon(home / ".prefect", note).living() for name, note in notes.items()}
     login = str(login_file(home))
-    return tuple(OwnServer(name, note.url, login if note.auth else None) for name, note in living.items() if note)
+    return tuple(OwnServer(name, note.url, login) for name, note in living.items() if note)
 
 
 def how_to_log_in(file: Path) -> str:
@@ -55,7 +52,5 @@ def how_to_log_in(file: Path) -> str:
 
 def login_steps(servers: Sequence[OwnServer]) -> dict[str, str]:
     """How to log in at their pages, and which lines other programs need, by label; nothing where none runs."""
-    files = [server.login for server in servers if server.login]
-    login = {"login": how_to_log_in(Path(files[0]))} if files else {}
-    unprotected = {f"  {server.name}": f"{server.url} {NO_LOGIN}" for server in servers if not server.login}
-    return login | unprotected | {f"for {server.name}": server.environment for server in servers}
+    login = {"login": how_to_log_in(Path(servers[0].login))} if servers else {}
+    return login | {f"for {server.name}": server.environment for server in servers}

@@ -1,41 +1,44 @@
 """A program that outlives the command that started it, such as a server: recorded in a file, ended by its pid.
 
 The record holds the pid and the process's identity, since after a reboot another process may have the same pid. A
-recorded program that is not alive counts as absent.
+recorded program that is not alive counts as absent. Each runs under a keeper (tasks/system/keeper.py).
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import re
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psutil
 
 from environments.plugins import Refused
-from tasks.system import log_rotation
-from tasks.system.commands import identity
+from tasks.system import interrupt, log_rotation
+from tasks.system.commands import command_of, identity
 from tasks.system.files import write_atomic
-from tasks.system.login import split_login
 
 HOST = "127.0.0.1"
 POLL_SECONDS = 0.2
 START_SECONDS = 600.0
-"""How long a server may take to answer where nobody looks on; a busy machine needs minutes."""
-START_ATTEMPTS = 3
+"""How long a server may take to answer; a busy machine needs minutes."""
 END_SECONDS = 15.0
 LAST_LINES = 8
-TAKEN = re.compile(r"address already in use", re.IGNORECASE)
+TAKEN = re.compile(r"address already in use|port \d+ is already in use", re.IGNORECASE)
 """What a server says that found its port taken."""
+
+
+class PortTaken(Refused):
+    """Another program took the port before the server did."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,7 @@ class Note:
     url: str
     """Address of a server; of a worker, that of its server."""
     pid: int
+    """Of its keeper."""
     started: float
     """Unix time, in seconds; for display."""
     identity: str = ""
@@ -53,8 +57,6 @@ class Note:
     """Whether it asks for a login."""
     stays: bool = False
     """Whether it runs on when its last user has left: `nightshift up` started it."""
-    database: str = ""
-    """Kind of its database, where that is not a file of its own; never the address."""
 
     @property
     def is_alive(self) -> bool:
@@ -70,32 +72,21 @@ class Daemon:
         self.name = name
         self.log = directory / f"{name}.log"
         self._note = directory / f"{name}.json"
+        self._ports = directory / "ports.json"
 
     def living(self) -> Note | None:
         """The record, if its process runs."""
         note = self.noted()
         return note if note and note.is_alive else None
 
-    def died(self) -> Note | None:
-        """The record, if its process died without being ended here: killed, or the machine went down."""
-        note = self.noted()
-        return note if note and not note.is_alive else None
-
     def launch(
-        self,
-        command: list[str],
-        environment: Mapping[str, str],
-        url: str,
-        *,
-        auth: bool = False,
-        stays: bool = False,
-        database: str = "",
+        self, command: list[str], environment: Mapping[str, str], url: str, *, auth: bool = False, stays: bool = False
     ) -> subprocess.Popen[bytes]:
         """Start it in a new session with a new log, and record it at once."""
         log_rotation.begin(self.log)
         with self.log.open("ab") as output:
             process = subprocess.Popen(
-                command,
+                [sys.executable, "-P", "-m", "tasks.system.keeper", str(self.log), *command],
                 cwd=self.log.parent.parent,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -103,8 +94,29 @@ class Daemon:
                 env=dict(environment),
                 start_new_session=True,
             )
-        self.write(Note(url, process.pid, time.time(), identity(process.pid), auth, stays, database))
+        self.write(Note(url, process.pid, time.time(), identity(process.pid), auth, stays))
         return process
+
+    def wait_until(self, is_up: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+        """Return once it is up. One that does not come up is ended, as it is when this is interrupted.
+
+        Raises:
+            PortTaken: its log says so.
+            Refused: it ended, with the last lines of its log, or took too long.
+        """
+        deadline = time.monotonic() + START_SECONDS
+        try:
+            while not is_up():
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise self._came_to_nothing(process.poll())
+                interrupt.wait(POLL_SECONDS)
+        except BaseException:
+            self.end()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(END_SECONDS)
+            raise
+        process.send_signal(signal.SIGUSR1)  # from now on its keeper starts it again
+        process.returncode = 0  # it is ended by its pid; this object need not wait for it
 
     def write(self, note: Note) -> None:
         write_atomic(self._note, json.dumps(asdict(note)) + "\n")
@@ -122,7 +134,7 @@ class Daemon:
             with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):  # it has just ended
                 family = [psutil.Process(note.pid)]
                 family += family[0].children(recursive=True)
-                os.killpg(note.pid, signal.SIGTERM)
+                os.kill(note.pid, signal.SIGTERM)
             deadline = time.monotonic() + END_SECONDS
             while any(map(_runs, family)) and time.monotonic() < deadline:
                 time.sleep(0.05)
@@ -132,23 +144,6 @@ class Daemon:
         self._note.unlink(missing_ok=True)
         return note is not None
 
-    def give_up(self, process: subprocess.Popen[bytes]) -> int | None:
-        """End a start that came to nothing; the exit status where the process had ended by itself."""
-        status = process.poll()
-        self.end()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(END_SECONDS)
-        return status
-
-    def last_words(self) -> str:
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-LAST_LINES:])
-
-    def came_to_nothing(self, status: int | None) -> Refused:
-        """That it ended while starting, with the last lines of its log."""
-        lines = self.last_words()
-        said = f", which ends:\n{lines}" if lines else ", which is empty"
-        return Refused(f"{self.name} ended with status {status} while starting; its log is {self.log}{said}")
-
     def noted(self) -> Note | None:
         """The record, whether its process runs or not."""
         try:
@@ -156,6 +151,48 @@ class Daemon:
             return Note(**{field.name: noted[field.name] for field in fields(Note) if field.name in noted})
         except (FileNotFoundError, ValueError, TypeError):
             return None
+
+    def port(self, first: int, stays: bool) -> int:
+        """The port to listen on: the one that it had before, else the first free one from `first` on.
+
+        A server that stays keeps its port for good, since bookmarks and shells name it.
+
+        Raises:
+            Refused: another program has the port of one that stays, or none is free.
+        """
+        before = self._remembered().get(self.name)
+        if before and _is_free(before):
+            return before
+        if before and stays:
+            raise Refused(
+                f"port {before}, where {self.name} is to be found, is held by {listener(before)}: end that, or remove "
+                f"{self._ports} to have another port chosen"
+            )
+        return free_port(first)
+
+    def is_own(self, url: str) -> bool:
+        """Whether an address is where this program is, or was when it last ran."""
+        note, parts = self.noted(), urlsplit(url)
+        ports = {self._remembered().get(self.name), urlsplit(note.url).port if note else None}
+        return parts.hostname in (HOST, "localhost") and parts.port in ports - {None}
+
+    def remember(self, port: int) -> None:
+        write_atomic(self._ports, json.dumps({**self._remembered(), self.name: port}) + "\n")
+
+    def _remembered(self) -> dict[str, int]:
+        try:
+            return dict(json.loads(self._ports.read_text()))
+        except (FileNotFoundError, ValueError, TypeError):
+            return {}
+
+    def _came_to_nothing(self, status: int | None) -> Refused:
+        if status is None:
+            return Refused(f"{self.name} did not answer within {START_SECONDS:.0f} s; see {self.log}")
+        log = self.log.read_text(errors="replace")
+        lines = "\n".join(log.splitlines()[-LAST_LINES:])
+        kind = PortTaken if TAKEN.search(log) else Refused
+        said = f", which ends:\n{lines}" if lines else ", which is empty"
+        return kind(f"{self.name} ended with status {status} while starting; its log is {self.log}{said}")
 
 
 def _runs(process: psutil.Process) -> bool:
@@ -177,39 +214,6 @@ def running_at(url: str, home: Path, name: str) -> Note | None:
     return note if note and url.replace("//localhost:", f"//{HOST}:") == note.url else None
 
 
-def serve(
-    daemon: Daemon, first_port: int, launch: Callable[[int], subprocess.Popen[bytes]], path: str = "",
-    login: str | None = None, still: Callable[[str], None] | None = None,
-) -> str:  # fmt: skip
-    """Start a server on the first free port and wait until it answers; its address. Refused when it does not come up.
-
-    If another program takes the port meanwhile, the next port is tried; that program does not see the login.
-
-    Args:
-        still: Told the address at each look while the server starts, and as long as its process lives; what it raises
-            ends the server. None: nobody looks on, and it gets START_SECONDS.
-    """
-    for _ in range(START_ATTEMPTS):
-        port = free_port(first_port)
-        url = address(port, path)
-        process = launch(port)
-        try:
-            comes_up = _comes_up(process, port, url, login, still)
-        except BaseException:  # interrupted: nothing would end it later
-            daemon.give_up(process)
-            raise
-        if comes_up:
-            process.returncode = 0  # it is ended by its pid; this object need not wait for it
-            return url
-        status = daemon.give_up(process)
-        if status is None:
-            raise Refused(f"{daemon.name} did not answer within {START_SECONDS:.0f} s; see {daemon.log}")
-        # Whoever took the port may have left it again; then only the log tells.
-        if _is_free(port) and not TAKEN.search(daemon.last_words()):
-            raise daemon.came_to_nothing(status)
-    raise Refused(f"other programs took every port while {daemon.name} was starting: try again")
-
-
 def address(port: int, path: str = "") -> str:
     return f"http://{HOST}:{port}{path}"
 
@@ -219,13 +223,12 @@ def is_encrypted(url: str) -> bool:
     return not url.startswith("http://")
 
 
-def answers(url: str, seconds: float = 5.0, login: str | None = None) -> bool:
+def answers(url: str, seconds: float = 5.0) -> bool:
     """Whether a server's health check succeeds within `seconds`."""
     import httpx
 
     try:
-        answer = httpx.get(f"{url}/health", auth=split_login(login), timeout=seconds, verify=is_encrypted(url))
-        return answer.status_code == 200
+        return httpx.get(f"{url}/health", timeout=seconds, verify=is_encrypted(url)).status_code == 200
     except (httpx.HTTPError, httpx.InvalidURL, UnicodeError):
         return False
 
@@ -238,33 +241,26 @@ def free_port(first: int) -> int:
     raise Refused(f"no free port in {first}..{first + 99} on {HOST}: end the programs that listen there")
 
 
-def _comes_up(
-    process: subprocess.Popen[bytes], port: int, url: str, login: str | None, still: Callable[[str], None] | None
-) -> bool:
-    """Wait for the server's own answer; False if it ended, or took too long where nobody looks on."""
-    deadline = math.inf if still else time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline and process.poll() is None:
-        # Cheapest first: whose port it is takes a look at every descriptor of the family.
-        if _is_answered(port) and _listens(process.pid, port) and answers(url, 1.0, login):
-            return True
-        if still:
-            still(url)
-        time.sleep(POLL_SECONDS)
-    return False
+def listener(port: int) -> str:
+    """The program that listens on a port of this machine, if this user may see it."""
+    with contextlib.suppress(psutil.Error):
+        for each in psutil.net_connections("tcp"):
+            if each.status == psutil.CONN_LISTEN and each.laddr and each.laddr.port == port and each.pid:
+                return f"{command_of(each.pid) or 'a program'} (pid {each.pid})"
+    return "a program that is not visible here"
 
 
-def _is_answered(port: int) -> bool:
-    """Whether anybody listens on a port."""
+def serves(pid: int, port: int, url: str) -> bool:
+    """Whether a process or one of its children listens on a port and is healthy there."""
+    # Cheapest first: whose port it is takes a look at every descriptor of the family.
     with socket.socket() as probe:
-        return probe.connect_ex((HOST, port)) == 0
-
-
-def _listens(pid: int, port: int) -> bool:
-    """Whether a process or one of its children listens on a port."""
+        if probe.connect_ex((HOST, port)) != 0:
+            return False
     with contextlib.suppress(psutil.Error):  # one of them ended just now
         family = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
         connections = [connection for process in family for connection in process.net_connections("tcp")]
-        return any(each.status == psutil.CONN_LISTEN and each.laddr.port == port for each in connections)
+        is_ours = any(each.status == psutil.CONN_LISTEN and each.laddr.port == port for each in connections)
+        return is_ours and answers(url, 1.0)
     return False
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,7 +16,6 @@ LOG_BYTES = 10 * 2**20
 """A longer log is cut."""
 KEPT = 3
 """Earlier logs of a program."""
-LOOK_SECONDS = 5.0
 
 
 def begin(log: Path) -> None:
@@ -38,14 +36,6 @@ def cut(log: Path) -> None:
         except OSError:  # emptying it is what helps now
             _aside(log, 1).unlink(missing_ok=True)
         os.truncate(log, 0)
-
-
-def keep_short(folder: Path, over: threading.Event) -> None:
-    """Cut every long log of a folder, again and again until it is `over`."""
-    while not over.wait(LOOK_SECONDS):
-        for log in folder.glob("*.log"):
-            with suppress(OSError):  # the next look tries again
-                cut(log)
 
 
 def _make_room(log: Path) -> None:

@@ -33,7 +33,7 @@ from tasks.store.workspace import TrialDir
 from tasks.system.files import write_atomic
 from tasks.tracking import datasets
 from tasks.tracking.campaign_run import words
-from tasks.tracking.trial_run import objective_points, origin, trial_name
+from tasks.tracking.trial_run import objective_points, origin
 from tasks.tracking.values import NOTE, parameters
 from tasks.trial import Trial
 
@@ -142,7 +142,7 @@ def _logged(client: MlflowClient, ledger: Ledger, champion: Champion, run: Run, 
     if known:
         model = known[0]
     else:
-        name = re.sub(r"[/:.%\"' ]", "-", trial_name(ledger, trial))
+        name = re.sub(r"[/:.%\"' ]", "-", f"{trial.number:04d}-{ledger.campaign.name}")
         tags = {**origin(ledger), "trial": str(trial.number), NOTE: f"{ABOUT}\n\n{run.data.tags.get(NOTE, '')}"}
         values = parameters(trial.proposal.params)
         model = client.create_logged_model(run.info.experiment_id, name, run_id, tags, values, "policy")

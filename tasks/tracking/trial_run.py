@@ -40,9 +40,10 @@ def trial_key(ledger: Ledger, trial: Trial) -> str:
 
 
 def trial_name(ledger: Ledger, trial: Trial) -> str:
-    """The number first: MLflow's table cuts off the end of a long name."""
+    """Number, verdict and score first: MLflow's table shows no metric by itself, and cuts off the end of a name."""
     again = f".{trial.attempt}" if trial.attempt > 1 else ""
-    return f"{trial.number:04d}{again} {ledger.campaign.name}"
+    score = "" if trial.score.value is None else f" {trial.score.value:.4g}"
+    return f"{trial.number:04d}{again} {trial.verdict.kind}{score} {ledger.campaign.name}"
 
 
 def trial_tags(ledger: Ledger, trial: Trial, commit: str | None) -> dict[str, str]:

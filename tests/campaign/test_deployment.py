@@ -65,7 +65,7 @@ def test_both_catalogues_deploy_as_they_are_written_and_every_schedule_is_off(se
     for name, kind in {"trainers": "process", **trials}.items():
         prefect(server, "work-pool", "create", name, "--type", kind, "--overwrite")
     prefect(server, "deploy", "--all")
-    gpus = "gpu.prefect.yaml"
+    gpus = "docker/gpu.prefect.yaml"
     prefect(server, "deploy", "--prefect-file", gpus, *(word for name in trials for word in ("--name", name)))
     stated = {
         f"{one['entrypoint'].rpartition('.')[2]}/{one['name']}": one

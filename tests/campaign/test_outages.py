@@ -18,7 +18,7 @@ import pytest
 
 from environments.plugins import Refused
 from flows.cli.machine import sync
-from flows.server.mlflow_process import LIGHT
+from flows.server.mlflow_process import QUIET
 from flows.views.status import document
 from tasks.record import reconcile, record
 from tasks.store.campaign_lock import CampaignLock
@@ -168,7 +168,7 @@ class Service:
             self._process = subprocess.Popen(
                 self._command,
                 cwd=self._folder,
-                env={**os.environ, **LIGHT, "PREFECT_HOME": str(self._folder), "PREFECT_SERVER_UI_ENABLED": "false"},
+                env={**os.environ, **QUIET, "PREFECT_HOME": str(self._folder), "PREFECT_SERVER_UI_ENABLED": "false"},
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
         try:

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
+import psutil
 import pytest
+from prefect.client.orchestration import get_client
 
-from environments.plugins import Refused
 from flows.cli.running import flow_run
 from flows.server import automations, resuming, server_process
-from flows.server import postgres as database
 from flows.server.api import Api
 from tasks.store.campaign_lock import holder
 from tasks.store.ledger import Ledger
-from tasks.system.daemon import Daemon, Note, identity
+from tasks.system.daemon import Daemon
 from tests.support.ledgers import created
 from tests.support.toy import nightshift, quadratic, slow, start, status
 
@@ -31,8 +34,18 @@ CHECKOUT = Path(__file__).parents[2]
 def test_prefect_takes_every_automation_of_the_file_and_each_has_a_period() -> None:
     from prefect.events.schemas.automations import AutomationCore
 
-    found = {one["name"]: AutomationCore.model_validate(one) for one in automations.wanted()}
-    assert set(found) == {"nightshift-silent", "nightshift-not-begun", "nightshift-resume", "nightshift-give-up"}
+    wanted = [
+        {
+            **one,
+            "actions": [
+                {k: v for k, v in action.items() if k != "block"}
+                | ({"block_document_id": str(uuid.uuid4())} if "block" in action else {})
+                for action in one["actions"]
+            ],
+        }
+        for one in automations.wanted()
+    ]
+    found = {one["name"]: AutomationCore.model_validate(one) for one in wanted}
     silent = found[automations.SILENT].trigger.model_dump(mode="json")
     assert set(silent["after"]) == {"prefect.flow-run.Running", "prefect.flow-run.heartbeat"}
     beat = float(server_process.QUIET["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"])
@@ -51,19 +64,31 @@ def test_every_campaign_of_the_catalogue_is_resumed_and_says_how_often_it_lives(
 
 
 def test_automations_are_made_once_and_what_a_person_switches_off_stays_off(server: str) -> None:
-    names = [one["name"] for one in automations.wanted()]
     automations.put(server, None)
     assert automations.put(server, None) == [], "what waits for a heartbeat is not forgotten by a second `up`"
     resume = known(server, automations.RESUME)
     ask(server, "PATCH", f"/automations/{resume['id']}", enabled=False)
     assert automations.put(server, None) == []
-    assert automations.put(server, None, {automations.RESUME: 1}) == [automations.RESUME]
+    assert automations.put(server, None, {automations.RESUME: 20}) == [automations.RESUME]
     changed = known(server, automations.RESUME)
-    assert (changed["id"], changed["enabled"], changed["trigger"]["within"]) == (resume["id"], False, 1)
+    assert (changed["id"], changed["enabled"], changed["trigger"]["within"]) == (resume["id"], False, 20)
     ask(server, "POST", "/automations/", **automations.wanted()[0])
     automations.put(server, None)
-    for name in names:
-        ask(server, "DELETE", f"/automations/{known(server, name)['id']}")
+    for one in automations.wanted():
+        for stored in ask(server, "POST", "/automations/filter", automations={"name": {"any_": [one["name"]]}}):
+            ask(server, "DELETE", f"/automations/{stored['id']}")
+
+
+def test_the_tasks_of_a_killed_life_end_as_crashed(server: str) -> None:
+    run = running_on(server)
+    body = {"flow_run_id": run, "task_key": "train", "dynamic_key": "1", "state": {"type": "RUNNING"}}
+    done, killed = (str(ask(server, "POST", "/task_runs/", **body | {"dynamic_key": key})["id"]) for key in "12")
+    ask(server, "POST", f"/task_runs/{done}/set_state", state={"type": "COMPLETED"}, force=True)
+    with server_process.used(server, Path()), get_client(sync_client=True) as client:
+        resuming.crash_task_runs(client, run)
+    states = [ask(server, "GET", f"/task_runs/{one}")["state_type"] for one in (done, killed)]
+    assert states == ["COMPLETED", "CRASHED"]
+    set_state(server, run, "CANCELLED")
 
 
 def known(server: str, name: str) -> Any:
@@ -112,42 +137,6 @@ def test_what_was_cut_off_is_resumed_and_nothing_else(server: str, tmp_path: Pat
         set_state(server, runs[name], "CANCELLED")
 
 
-def test_a_database_that_cannot_be_used_is_refused_without_a_word_of_its_password_and_nothing_is_started(
-    home: Path,
-) -> None:
-    for url in ("sqlite:///x", "postgresql://u:p@h/d", "nonsense"):
-        with pytest.raises(Refused, match=r"--database must begin with postgresql\+asyncpg://"):
-            database.stated(url)
-    with pytest.raises(Refused, match="--database: cannot connect") as refused:
-        database.stated("postgresql+asyncpg://me:hunter2@127.0.0.1:9/prefect")
-    assert "hunter2" not in str(refused.value)
-    done = nightshift("up", "--database", "mysql://x")
-    assert (done.returncode, done.stderr.count("--database must begin with")) == (2, 1)
-    assert [path.name for path in (home / ".prefect").glob("*.json")] == []
-
-
-def test_a_note_whose_process_was_killed_is_of_one_that_died(tmp_path: Path) -> None:
-    daemon = Daemon(tmp_path, "server")
-    assert daemon.died() is None
-    note = Note("http://127.0.0.1:4217/api", os.getpid(), time.time(), identity(os.getpid()))
-    daemon.write(note)
-    assert daemon.died() is None
-    daemon.write(Note(note.url, note.pid, note.started, "another boot 1"))
-    died = daemon.died()
-    assert died is not None and died.url == note.url
-
-
-def test_the_compose_file_has_a_server_that_waits_for_its_database() -> None:
-    import yaml
-
-    services = yaml.safe_load((CHECKOUT / "docker/compose.yaml").read_text())["services"]
-    assert services["server"]["depends_on"]["database"]["condition"] == "service_healthy"
-    settings = services["server"]["environment"]
-    assert settings["PREFECT_SERVER_DATABASE_CONNECTION_URL"].startswith(database.SCHEME)
-    leases = "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE"
-    assert {**server_process.PRODUCTION, leases: server_process.QUIET[leases]}.items() <= settings.items()
-
-
 def test_what_interrupted_a_campaign_that_had_not_begun_says_so(home: Path, tmp_path: Path) -> None:
     again = "nightshift resume night"
     assert flow_run._how_to_go_on("night", again) == "nothing had begun yet"
@@ -165,8 +154,9 @@ def test_a_server_that_is_killed_in_the_middle_is_started_again_and_the_campaign
     more = ("--proposer", "random_search", "--rule", "greedy", "--tracking", "off", "--trials", "3")
     with start("run", folder, "--name", "night", *more) as process:
         wait_until(lambda: (home / "night/trials/0001/log.txt").exists())
-        before = json.loads((home / ".prefect/server.json").read_text())
-        os.kill(before["pid"], signal.SIGKILL)
+        keeper = psutil.Process(json.loads((home / ".prefect/server.json").read_text())["pid"])
+        for server in keeper.children():
+            server.kill()
         assert process.stdout is not None
         said = process.stdout.read()
         assert process.wait(timeout=300) == 0, said
@@ -179,23 +169,22 @@ def test_a_server_that_is_killed_in_the_middle_is_started_again_and_the_campaign
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_whatever_is_killed_on_postgresql_the_campaign_comes_to_its_end_without_a_person(
-    home: Path, tmp_path: Path, postgres: str
+    home: Path, tmp_path: Path, postgres: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One story for all of it, since each start takes some ten seconds and more."""
     directory = home / ".prefect"
-    up = nightshift("up", "--database", postgres)
-    assert up.returncode == 0 and "on PostgreSQL" in up.stdout, up.stdout + up.stderr
-    server, worker = Daemon(directory, "server").living(), Daemon(directory, "worker").living()
-    assert server and worker
+    monkeypatch.setenv("PREFECT_SERVER_DATABASE_CONNECTION_URL", postgres)
+    up = nightshift("up")
+    assert up.returncode == 0, up.stdout + up.stderr
+    monkeypatch.delenv("PREFECT_SERVER_DATABASE_CONNECTION_URL")
+    notes = {name: Daemon(directory, name).living() for name in ("server", "worker")}
+    server, keepers = notes["server"], [psutil.Process(note.pid) for note in notes.values() if note]
+    assert server and len(keepers) == 2
     who: tuple[str, str] = tuple((directory / "auth").read_text().strip().split(":", 1))  # type: ignore[assignment]
     automations.put(server.url, who, {automations.SILENT: 40})
-    deployed = subprocess.run(
-        [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"],
-        cwd=CHECKOUT,
-        env={**os.environ, "PREFECT_API_URL": server.url, "PREFECT_API_AUTH_STRING": ":".join(who)},
-        capture_output=True,
-        text=True,
-    )
+    deploy = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"]
+    own = {**os.environ, "PREFECT_HOME": str(directory)}  # the profile there names the server, and its login
+    deployed = subprocess.run(deploy, cwd=CHECKOUT, env=own, capture_output=True, text=True, check=False)
     assert deployed.returncode == 0, deployed.stdout
     environment = str(quadratic(tmp_path / "quad", fit=slow(3)))
     parameters = {"environment": environment, "trials": 4, "rule": "greedy", "seed": 5, "tracking": "off"}
@@ -210,19 +199,28 @@ def test_whatever_is_killed_on_postgresql_the_campaign_comes_to_its_end_without_
     (name,) = [path.name for path in home.iterdir() if path.name.startswith("cartpole-random-")]
     first = (home / name / "trials/0000/trial.json").read_text()
 
-    os.kill(worker.pid, signal.SIGKILL)  # first, so that nobody reports what follows
+    for keeper in reversed(keepers):  # the worker first, so that nobody reports what follows; its keeper hires another
+        for child in keeper.children():
+            child.kill()
     os.kill(holder(Ledger.at(home / name))["pid"], signal.SIGKILL)
-    wait_until(lambda: told("GET", f"/flow_runs/{run}")["state_name"] == "AwaitingRetry")
 
-    os.kill(server.pid, signal.SIGKILL)
-    again = nightshift("up", "--database", postgres)
-    assert again.returncode == 0, again.stderr
-    living = Daemon(directory, "server").living()
-    assert living and living.url == server.url, "runs and pages know no other address"
-    wait_until(lambda: told("GET", f"/flow_runs/{run}")["state_type"] == "COMPLETED")
+    def has_become(kind: str) -> bool:
+        with contextlib.suppress(httpx.TransportError):  # the server has not been started again yet
+            return bool(told("GET", f"/flow_runs/{run}")["state_type"] == kind)
+        return False
+
+    # Marked in the first seconds of the server, it is missed by the automation that resumes: `up`, by cron, is the net.
+    wait_until(lambda: has_become("CRASHED"))
+    assert nightshift("up").returncode == 0
+    wait_until(lambda: has_become("COMPLETED"), 400)
     document = status(name)
     assert document["state"] == "finished" and len(document["trials"]) == 5
     assert (home / name / "trials/0000/trial.json").read_text() == first
+    stopped = {"task_runs": {"state": {"type": {"any_": ["RUNNING", "PENDING"]}}}}
+    assert told("POST", "/task_runs/count", **stopped) == 0, "no row of the killed process runs on"
+    assert nightshift("down").returncode == 0
+    again = nightshift("up")
+    assert again.returncode == 0 and told("GET", f"/flow_runs/{run}")["state_type"] == "COMPLETED"
     assert nightshift("down").returncode == 0
 
 

@@ -1,4 +1,4 @@
-"""The table of docs/prefect.md: what each button and each death does to a deployed campaign, with two real workers."""
+"""The table of docs/prefect-and-mlflow.md: what each button and each death does to a deployed campaign, with two real workers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if args.out.parent.name == "0001":
 """
 )
 """A program whose trial 1 crashes."""
-STAYS_SECONDS = 12
+STAYS_SECONDS = 20
 """Longer than the automations and a worker take to resume a run."""
 
 
@@ -78,7 +78,7 @@ def baseline_of(run: Started) -> str:
 def test_cancel_ends_the_training_for_good_and_retry_goes_on(run: Started) -> None:
     baseline = baseline_of(run)
     run.cancel()
-    run.becomes("Cancelled", seconds=20)
+    run.becomes("Cancelled")
     assert "Crashed" not in run.states
     wait_until(lambda: gone(run), 20)
     stays(run, "Cancelled")
@@ -190,7 +190,7 @@ def test_a_trial_that_crashes_is_over_and_its_task_says_so_while_the_run_goes_on
 
 def test_stop_now_is_not_resumed_by_the_automation(run: Started) -> None:
     assert nightshift("stop", "night", "--now", server=run.site.url).returncode == 0
-    run.becomes("Cancelled", seconds=20)
+    run.becomes("Cancelled")
     stays(run, "Cancelled")
 
 

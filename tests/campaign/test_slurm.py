@@ -39,7 +39,7 @@ def worker(cluster: Cluster, lone_server: str, tmp_path: Path) -> Iterator[str]:
     stated = f"command=srun --ntasks=1 --kill-on-bad-exit=1 {sys.executable} -m prefect.engine"
     for arguments in (
         ("work-pool", "create", "slurm", "--type", "process", "--overwrite"),
-        ("deploy", "--prefect-file", "gpu.prefect.yaml", "--name", "slurm", "--job-variable", stated),
+        ("deploy", "--prefect-file", "docker/gpu.prefect.yaml", "--name", "slurm", "--job-variable", stated),
     ):
         subprocess.run(
             [sys.executable, "-m", "prefect", "--no-prompt", *arguments],

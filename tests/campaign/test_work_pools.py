@@ -42,8 +42,8 @@ sys.exit(child.wait())
 
 
 def deployed(name: str) -> dict[str, Any]:
-    """A deployment of gpu.prefect.yaml, with its work pool as Prefect reads it."""
-    catalogue = yaml.safe_load((CHECKOUT / "gpu.prefect.yaml").read_text())
+    """A deployment of docker/gpu.prefect.yaml, with its work pool as Prefect reads it."""
+    catalogue = yaml.safe_load((CHECKOUT / "docker/gpu.prefect.yaml").read_text())
     (found,) = [one for one in catalogue["deployments"] if one["name"] == name]
     assert found["entrypoint"] == "flows.trial.trial"
     assert set(found["parameters"]) <= set(inspect.signature(trial.fn).parameters)
@@ -172,7 +172,7 @@ def test_neither_a_lost_machine_nor_a_killed_parent_loses_a_trial_or_does_one_tw
 ) -> None:
     automations.put(server, None, {automations.SILENT: 40})
     prefect(server, "work-pool", "create", "gpu-pair", "--type", "process", "--overwrite")
-    prefect(server, "deploy", "--prefect-file", "gpu.prefect.yaml", "--name", "gpu-pair")
+    prefect(server, "deploy", "--prefect-file", "docker/gpu.prefect.yaml", "--name", "gpu-pair")
     folder, night = quadratic(tmp_path / "quad", fit=slow(8), toml=LONG), home / "night"
     with host(server, "gpu-pair", tmp_path / "one") as one, host(server, "gpu-pair", tmp_path / "two") as two:
         parent = start(
@@ -198,7 +198,7 @@ def test_a_child_goes_on_without_its_worker_and_one_that_is_killed_is_launched_a
     server: str, home: Path, tmp_path: Path
 ) -> None:
     prefect(server, "work-pool", "create", "gpu-pair", "--type", "process", "--overwrite")
-    prefect(server, "deploy", "--prefect-file", "gpu.prefect.yaml", "--name", "gpu-pair")
+    prefect(server, "deploy", "--prefect-file", "docker/gpu.prefect.yaml", "--name", "gpu-pair")
     folder, night = quadratic(tmp_path / "quad", fit=slow(8), toml=LONG), home / "night"
     with host(server, "gpu-pair", tmp_path / "one") as one:
         parent = start("run", str(folder), "--name", "night", "--launch", "gpu-pair", *FIVE, server=server)
@@ -222,7 +222,7 @@ def test_a_run_behind_a_command_is_cancelled_and_done_as_any_other(server: str, 
     prefix.write_text(PREFIX)
     prefect(server, "work-pool", "create", "slurm", "--type", "process", "--overwrite")
     prefect(
-        server, "deploy", "--prefect-file", "gpu.prefect.yaml", "--name", "slurm",
+        server, "deploy", "--prefect-file", "docker/gpu.prefect.yaml", "--name", "slurm",
         "--job-variable", f"command={sys.executable} {prefix} {calls} -m prefect.engine",
     )  # fmt: skip
     folder = quadratic(tmp_path / "quad", fit=slow(20), toml=LONG)

@@ -13,7 +13,6 @@ import threading
 import time
 import tomllib
 from collections.abc import Iterator
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,6 @@ from flows.cli.app import app
 from flows.cli.doctor import machine, report, services
 from flows.cli.doctor.gpus import gpus
 from flows.cli.doctor.machine import Check
-from flows.views.own_servers import NO_LOGIN
 from tasks.sandbox.isolation import Finding
 from tasks.system.commands import Unanswered, ask, command_of
 from tasks.system.daemon import Daemon, Note, identity
@@ -290,23 +288,21 @@ def test_a_disk_with_little_room_is_a_note_and_a_full_one_is_bad(
 
 
 def test_a_port_is_free_ours_or_held_by_a_program_that_is_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (home / ".prefect").mkdir(parents=True)
+    server = Daemon(home / ".prefect", "server")
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         port = listener.getsockname()[1]
         monkeypatch.setattr(services, "SERVICES", (("server", "Prefect", port),))
+        assert services.ports(home).state == "ok", "another one is chosen"
+        server.remember(port)
         held = services.ports(home)
-        assert held.state == "note" and f"{port} is held by python" in held.fact
-        assert f"(pid {os.getpid()})" in held.fact and "`nightshift up` would start Prefect on" in held.remedy
-        (home / ".prefect").mkdir(parents=True)
+        assert held.state == "bad" and f"port {port}" in held.fact and f"(pid {os.getpid()})" in held.fact
         url = f"http://127.0.0.1:{port}/api"
-        note = Note(url, os.getpid(), time.time(), identity(os.getpid()), auth=True)
-        Daemon(home / ".prefect", "server").write(note)
-        ours, where = services.ports(home), f"Prefect of this home runs at http://127.0.0.1:{port}"
-        assert (ours.state, ours.fact) == ("ok", f"{where} and asks for a login")
-        Daemon(home / ".prefect", "server").write(replace(note, auth=False))
+        server.write(Note(url, os.getpid(), time.time(), identity(os.getpid()), auth=True))
         ours = services.ports(home)
-        assert (ours.state, ours.fact) == ("note", f"{where} and {NO_LOGIN}") and "nightshift up" in ours.remedy
+        assert (ours.state, ours.fact) == ("ok", f"Prefect of this home runs at http://127.0.0.1:{port}")
     (home / ".prefect/server.json").unlink()
     free = services.ports(home)
     assert (free.state, free.fact) == ("ok", f"{port} is free for Prefect")

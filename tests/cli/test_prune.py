@@ -122,7 +122,7 @@ def test_what_is_not_decided_and_what_runs_is_not_touched(ledger: Ledger) -> Non
     names = ("0005", "0004.2", "0004-again-1")
     for name in names:
         fill(ledger.trials / name)
-    with CampaignLock(ledger), pytest.raises(Refused, match="is running"):
+    with CampaignLock(ledger), pytest.raises(Refused, match="is already running"):
         free(ledger, "champions", dry=False)
     free(ledger, "champions", dry=False)
     assert [large(ledger.trials / name) for name in names] == [True, True, False]

@@ -92,7 +92,7 @@ def pool(engine: Engine, lone_server: str, home: Path, tmp_path: Path) -> Pool:
 
 def deployed() -> dict[str, Any]:
     """The job variables of cpu-docker in gpu.prefect.yaml."""
-    catalogue = yaml.safe_load((CHECKOUT / "gpu.prefect.yaml").read_text())
+    catalogue = yaml.safe_load((CHECKOUT / "docker/gpu.prefect.yaml").read_text())
     (found,) = [one for one in catalogue["deployments"] if one["name"] == POOL]
     variables: dict[str, Any] = found["work_pool"]["job_variables"]
     return variables

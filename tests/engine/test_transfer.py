@@ -155,7 +155,8 @@ def test_the_time_of_a_certificate_holds_that_of_the_ablation_after_it(tmp_path:
 def test_an_environment_of_two_cores_is_given_slots_of_two(tmp_path: Path) -> None:
     other = noisy(tmp_path / "other", toml=f"cores = 2\n{OTHER}")
     (asked,) = questions(decided(tmp_path), [str(other)])
-    assert (asked.environment.cores, asked.spec.slots(asked.environment).cores) == (2, 2)
+    assert asked.environment.cores == 2
+    assert {len(part.cores) for part in asked.spec.slots(asked.environment).parts} == {2}
 
 
 def test_a_budget_beyond_what_an_environment_may_ask_for_is_refused(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_skypilot_reads_both_of_its_files(tmp_path: Path) -> None:
 def test_the_task_definition_gives_what_the_image_and_the_deployment_expect() -> None:
     definition, deployment, claim = of_ecs()
     (container,), pool = definition["containerDefinitions"], deployment["work_pool"]
-    ours = yaml.safe_load((CHECKOUT / "gpu.prefect.yaml").read_text())["deployments"]
+    ours = yaml.safe_load((CHECKOUT / "docker/gpu.prefect.yaml").read_text())["deployments"]
     (like,) = [one for one in ours if one["name"] == "gpu-pair-docker"]
     assert all(deployment[key] == like[key] for key in ("entrypoint", "parameters"))
     variables = pool["job_variables"]

@@ -88,7 +88,7 @@ def outside_of_type_checking(node: ast.AST) -> Iterator[ast.AST]:
         yield from outside_of_type_checking(child)
 
 
-@pytest.mark.parametrize("catalogue", ["prefect.yaml", "gpu.prefect.yaml"])
+@pytest.mark.parametrize("catalogue", ["prefect.yaml", "docker/gpu.prefect.yaml"])
 def test_each_entrypoint_of_a_catalogue_is_a_flow(catalogue: str) -> None:
     from prefect import Flow
 

@@ -14,7 +14,7 @@ import yaml
 CHECKOUT = Path(__file__).parents[2]
 PAGE = (CHECKOUT / "docs/two-gpus.md").read_text()
 DOCKERFILES = sorted((CHECKOUT / "docker").glob("*Dockerfile"))
-CATALOGUES = ("prefect.yaml", "gpu.prefect.yaml")
+CATALOGUES = ("prefect.yaml", "docker/gpu.prefect.yaml")
 ASSIGNMENT = re.compile(r"\w+=")
 COMMIT = re.compile(r"\b[0-9a-f]{40}\b")
 BETWEEN_CODE = re.compile(r"`((?:nightshift|prefect) [^`]+)`")
@@ -161,4 +161,4 @@ def test_the_catalogue_of_campaigns_is_for_machines_without_a_gpu_too_and_wakes_
     schedules = [schedule for name in CATALOGUES for one in catalogue(name) for schedule in one.get("schedules", ())]
     assert schedules and not any(schedule["active"] for schedule in schedules)
     (nightly,) = [one for one in found if one["name"] == "gsm8k-nightly"]
-    assert nightly["parameters"]["launch"] in {one["name"] for one in catalogue("gpu.prefect.yaml")}
+    assert nightly["parameters"]["launch"] in {one["name"] for one in catalogue("docker/gpu.prefect.yaml")}

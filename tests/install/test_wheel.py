@@ -50,7 +50,7 @@ def test_the_wheel_holds_every_file_of_the_four_packages_and_nothing_else(tree: 
         catalogues = {name: wheel.read(f"flows/server/{name}") for name in ("prefect.yaml", "gpu.prefect.yaml")}
         scripts = next(wheel.read(name) for name in wheel.namelist() if name.endswith("entry_points.txt"))
     assert held == stated
-    assert catalogues == {name: (CHECKOUT / name).read_bytes() for name in catalogues}
+    assert catalogues == {name: (CHECKOUT / "flows/server" / name).read_bytes() for name in catalogues}
     assert b"nightshift = flows.cli:main" in scripts
 
 

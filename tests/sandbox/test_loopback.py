@@ -118,7 +118,7 @@ def started(place: Path, code: str) -> Program:
 @pytest.mark.skipif("bwrap" not in SANDBOXED, reason="bubblewrap does not work here")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give up what Docker takes away")
 def test_bubblewrap_works_with_what_docker_leaves_and_the_deployment_adds_and_with_nothing_less() -> None:
-    catalogue = yaml.safe_load((CHECKOUT / "gpu.prefect.yaml").read_text())
+    catalogue = yaml.safe_load((CHECKOUT / "docker/gpu.prefect.yaml").read_text())
     (docker,) = [one for one in catalogue["deployments"] if one["name"] == "gpu-pair-docker"]
     added = docker["work_pool"]["job_variables"]["container_create_kwargs"]["cap_add"]
     added = tuple(name.lower() for name in added)

@@ -8,8 +8,8 @@ from environments import Environment
 from environments.score import Score
 from tasks.bench import Bench, RunPlan
 from tasks.control import Reference, control_of
-from tasks.machine.slots import NOWHERE
 from tasks.store.workspace import TrialDir
+from tasks.system.slot import NOWHERE
 from tasks.task_key import TaskKey
 from tasks.trial import Proposal, Run, UntrainedControl
 from tests.support.toy import SANDBOX

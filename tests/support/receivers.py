@@ -1,4 +1,4 @@
-"""Receivers of notifications: a webhook and a mail server, real ones, which keep what they are sent."""
+"""A receiver of notifications: a real webhook, which keeps what it is sent."""
 
 from __future__ import annotations
 
@@ -35,28 +35,6 @@ def webhook(status: int = 200) -> Iterator[Received]:
 
     with _serving(ThreadingHTTPServer(("127.0.0.1", 0), Hook)) as port:
         received = Received(f"http://127.0.0.1:{port}/secret-path")
-        yield received
-
-
-@contextlib.contextmanager
-def mail_server() -> Iterator[Received]:
-    """A mail server without encryption or login, which keeps each message as it was sent."""
-
-    class Session(socketserver.StreamRequestHandler):
-        def handle(self) -> None:
-            self.wfile.write(b"220 test\r\n")
-            for line in self.rfile:
-                verb = line[:4].upper()
-                if verb == b"DATA":
-                    self.wfile.write(b"354 go on\r\n")
-                    lines = iter(self.rfile.readline, b".\r\n")
-                    received.messages.append(b"".join(lines).decode())
-                self.wfile.write(b"221 bye\r\n" if verb == b"QUIT" else b"250 ok\r\n")
-                if verb == b"QUIT":
-                    return
-
-    with _serving(socketserver.ThreadingTCPServer(("127.0.0.1", 0), Session)) as port:
-        received = Received(f"mailto://127.0.0.1:{port}/?from=night@example.org&to=me@example.org&format=text")
         yield received
 
 

@@ -59,7 +59,7 @@ def prefect_server(folder: Path, empty: Path) -> Iterator[str]:
     url = f"http://127.0.0.1:{port}/api"
     with (folder / "server.log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "flows.server.prefect_app", str(port)],
+            [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)],
             env={**os.environ, **settings},
             stdin=subprocess.DEVNULL,
             stdout=log,

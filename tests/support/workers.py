@@ -20,6 +20,8 @@ from flows.server.api import Api
 from tests.support.toy import environment, quadratic, slow
 
 POOL = "two-workers"
+RESUME_SECONDS = 10
+"""In place of 30; longer than a worker takes to see that a process has ended."""
 SECONDS = 3
 """How long a trial trains."""
 
@@ -133,7 +135,7 @@ def site(url: str, logs: Path, workers: int = 2) -> Iterator[Site]:
     from prefect.workers.process import ProcessWorker
 
     pool = Site(url, "", logs)
-    automations.put(url, None)
+    automations.put(url, None, {automations.RESUME: RESUME_SECONDS})
     template = ProcessWorker.get_default_base_job_template()
     with contextlib.suppress(Exception):
         pool.ask("POST", "/work_pools/", name=POOL, type="process", base_job_template=template)
@@ -155,14 +157,13 @@ def site(url: str, logs: Path, workers: int = 2) -> Iterator[Site]:
 @contextlib.contextmanager
 def worker(url: str, logs: Path, name: str) -> Iterator[subprocess.Popen[bytes]]:
     """A worker of the pool that runs one campaign at a time; asked to end after the block."""
-    corrected = "flows.server.corrected_prefect"
-    with working(url, POOL, name, logs, program=corrected, PREFECT_WORKER_PREFETCH_SECONDS="1") as process:
+    with working(url, POOL, name, logs, PREFECT_WORKER_PREFETCH_SECONDS="1") as process:
         yield process
 
 
 @contextlib.contextmanager
 def working(
-    url: str, pool: str, name: str, folder: Path, *more: str, program: str = "prefect", **variables: str
+    url: str, pool: str, name: str, folder: Path, *more: str, **variables: str
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A worker of a pool, one run at a time, that logs to NAME.log in its folder; asked to end after the block."""
     start = ("worker", "start", "--pool", pool, "--limit", "1", "--name", name, *more)
@@ -170,7 +171,7 @@ def working(
     with (
         (folder / f"{name}.log").open("ab") as log,
         subprocess.Popen(
-            [sys.executable, "-m", program, *start], cwd=folder, env=quick, stdout=log, stderr=log,
+            [sys.executable, "-m", "prefect", *start], cwd=folder, env=quick, stdout=log, stderr=log,
             start_new_session=True,
         ) as process,
     ):  # fmt: skip

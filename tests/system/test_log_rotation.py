@@ -32,21 +32,26 @@ def test_a_program_that_writes_without_end_keeps_its_log_short_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_rotation, "LOG_BYTES", 20_000)
-    monkeypatch.setattr(log_rotation, "LOOK_SECONDS", 0.02)
     daemon, over = Daemon(tmp_path, "worker"), threading.Event()
-    keeper = threading.Thread(target=log_rotation.keep_short, args=(tmp_path, over))
+
+    def cut() -> None:
+        while not over.wait(0.02):
+            log_rotation.cut(daemon.log)
+
+    cutting = threading.Thread(target=cut)
     # A child has the same open file.
     process = daemon.launch(["sh", "-c", f"({COUNTS}) & {COUNTS}"], os.environ, "")
-    keeper.start()
+    cutting.start()
     oldest = tmp_path / "worker.log.3"
     try:
         wait_for(oldest.exists)
         first = oldest.stat().st_ino, oldest.read_bytes()[:40]
         wait_for(lambda: (oldest.stat().st_ino, oldest.read_bytes()[:40]) != first)
     finally:
-        daemon.give_up(process)
+        daemon.end()
+        process.wait(timeout=30)
         over.set()
-        keeper.join()
+        cutting.join()
     logs = [daemon.log, *(tmp_path / f"worker.log.{number}" for number in (1, 2, 3))]
     assert sorted(tmp_path.glob("*.log*")) == logs
     for log in logs:

@@ -149,7 +149,7 @@ def test_another_attempt_is_another_run_and_the_first_says_that_it_counts_no_mor
     assert [run.data.tags["attempt"] for run in (old, new)] == ["1", "2"]
     assert (old.data.metrics["loss"], new.data.metrics["loss"]) == (2.0, 2.2)
     assert "superseded" in old.data.tags and "superseded" not in new.data.tags
-    assert new.info.run_name == "0001.2 n"
+    assert new.info.run_name == "0001.2 keep 2.2 n"
 
 
 def test_a_trials_run_that_somebody_deleted_stays_deleted_and_the_campaigns_comes_back(
@@ -245,7 +245,7 @@ def test_a_trial_is_a_run_below_its_campaign(ledger: Ledger, store: Store) -> No
     put(ledger, make_trial())
     recorded(ledger, store)
     (run,), (parent,) = runs_of(store, ledger), runs_of(store, ledger, "campaign")
-    assert run.info.run_name == "0007 n" and run.info.status == "FINISHED"
+    assert run.info.run_name == "0007 keep 312.5 n" and run.info.status == "FINISHED"
     assert (run.info.start_time, run.info.end_time) == (1_700_000_100_000, 1_700_000_115_000)
     tags = run.data.tags
     assert tags["mlflow.parentRunId"] == parent.info.run_id

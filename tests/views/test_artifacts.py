@@ -6,12 +6,9 @@ import base64
 import contextlib
 import json
 import re
-import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +20,8 @@ from flows.views import certificate_page
 from flows.views.artifacts import SEND_SECONDS, Artifacts, champion_page, key, table
 from tasks.describe import headline
 from tasks.plots.progress import draw, png
-from tasks.store import workspace
 from tasks.store.ledger import Ledger
-from tasks.system.files import write_atomic
-from tasks.trial import History, Proposal
+from tasks.trial import History
 from tests.support.histories import certified
 from tests.support.ledgers import created
 from tests.support.outcomes import night
@@ -197,74 +192,14 @@ def test_a_server_that_is_down_is_noted_once_and_holds_nobody_up(
         showcase.show(history[:1])
         until((ledger.path / "progress.png").exists)
         until(lambda: faults(ledger) == ["artifacts"])
-        showcase.show(history[:2])  # its champion is announced
-        until(lambda: faults(ledger) == ["artifacts", "announcements"])
+        showcase.show(history[:2])
         early = picture_of(ledger, history[:1])
-        assert (ledger.path / "progress.png").read_bytes() == early, "pages wait, announcements do not"
+        assert (ledger.path / "progress.png").read_bytes() == early, "pages wait"
         showcase.show(history)
 
-    assert faults(ledger) == ["artifacts", "announcements"]
+    assert faults(ledger) == ["artifacts"]
     assert (ledger.path / "progress.png").read_bytes() == picture_of(ledger, history)
     assert time.monotonic() - began < 3 * SEND_SECONDS
-
-
-@contextlib.contextmanager
-def server_without(refused: str) -> Iterator[tuple[str, set[str]]]:
-    """A server that takes events and artifacts but those requests; its address and what it took."""
-
-    class Requests(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            if self.path == refused:
-                self.answer(422)
-            else:
-                taken.add(self.path)
-                self.answer(201)
-
-        def do_GET(self) -> None:
-            self.answer(404)  # the deployment `rerun`
-
-        def answer(self, status: int) -> None:
-            body = json.dumps({"id": str(uuid.uuid4())}).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    taken: set[str] = set()
-    with ThreadingHTTPServer(("127.0.0.1", 0), Requests) as server:
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/api", taken
-        server.shutdown()
-
-
-@pytest.mark.parametrize(("refused", "taken"), [("events", "artifacts/"), ("artifacts/", "events")])
-def test_announcements_and_artifacts_do_not_wait_for_each_other(tmp_path: Path, refused: str, taken: str) -> None:
-    ledger, history = created(tmp_path), night([2.25, 1.0], up=False)
-    with server_without(f"/api/{refused}") as (url, requests), prefect_at(url):
-        with Artifacts(ledger, None, write_report) as showcase:
-            showcase.show(history)
-        assert requests == {f"/api/{taken}"}
-    assert faults(ledger) == ["announcements" if refused == "events" else "artifacts"]
-
-
-def test_a_silence_is_announced_but_not_one_that_waits_for_a_slot(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ledger = created(tmp_path)
-    write_atomic(ledger.place(0).proposal, workspace.PROPOSAL.dump_json(Proposal({"x": 1.0})).decode())
-    ledger.event("waiting", number=0, who="cpu-0 is held by process 7")
-    for name, seconds in (("server.announcements.STALL_SECONDS", 0), ("views.artifacts.LOOK_SECONDS", 0.05)):
-        monkeypatch.setattr(f"flows.{name}", seconds)
-    monkeypatch.setattr("flows.server.announcements.STALL_RUNS", 0)
-    with prefect_at(NOBODY), Artifacts(ledger, None, write_report):
-        time.sleep(1)
-        assert faults(ledger) == []
-        ledger.event("slot", number=0, slot="cpu-0")
-        until(lambda: faults(ledger) == ["stalled"])  # nobody takes the announcement
 
 
 def test_a_campaign_that_ends_before_its_first_trial_shows_nothing(tmp_path: Path) -> None:

@@ -481,23 +481,6 @@ def test_a_proposal_that_waits_for_approval_says_until_when(tmp_path: Path) -> N
     assert (scene.waiting, scene.answer_by, scene.trial) == ((1,), 2e9, None)
 
 
-def test_a_campaign_only_waits_where_nothing_else_of_it_goes_on(tmp_path: Path) -> None:
-    ledger = campaign(tmp_path)
-    propose(ledger, 0)
-    decide(ledger, 3.0)
-    propose(ledger, 1)
-    approval.park(ledger, approval.Parked(1, Proposal({"x": 1.0}), until=2e9))
-    seen = Follower(ledger).look(1.5e9)
-    assert (seen.unapproved, seen.waits_for_a_slot) == ((1,), False)
-    for number in (2, 3):
-        propose(ledger, number)
-        ledger.event("waiting", number=number, who="cpu-0 is held by process 7")
-    seen = Follower(ledger).look(1.5e9)
-    assert (seen.unapproved, seen.waits_for_a_slot) == ((), True)
-    ledger.event("slot", number=2, slot="cpu-0")
-    assert not Follower(ledger).look(1.5e9).waits_for_a_slot
-
-
 def test_patience_is_counted_from_the_champion(tmp_path: Path) -> None:
     environment, history = created(tmp_path).environment, history_of(4)
     spec = {"trials": 9, "hours": 1.0, "rule": "greedy", "replicates": 1, "advanced": {"patience": 5, "max_usd": 2.0}}

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import os
 import subprocess
 import time
 from pathlib import Path
 
-from rich.console import Console
-
-from flows.cli.machine import up
 from flows.views.own_servers import login_steps, own_servers
 from tasks.system.daemon import Daemon, Note, identity
 from tasks.system.login import make_login
@@ -18,11 +14,11 @@ from tasks.system.login import make_login
 PREFECT, MLFLOW = "http://127.0.0.1:4200/api", "http://127.0.0.1:5000"
 
 
-def run_both(home: Path, *, auth: bool = True) -> None:
+def run_both(home: Path) -> None:
     """Have this process stand for both servers."""
     (home / ".prefect").mkdir(parents=True, exist_ok=True)
     for name, url in (("server", PREFECT), ("mlflow", MLFLOW)):
-        note = Note(url, os.getpid(), time.time(), identity(os.getpid()), auth=auth, stays=True)
+        note = Note(url, os.getpid(), time.time(), identity(os.getpid()), auth=True, stays=True)
         Daemon(home / ".prefect", name).write(note)
 
 
@@ -45,22 +41,3 @@ def test_the_lines_set_what_prefect_and_mlflow_read_and_hold_no_password(tmp_pat
         "PREFECT_API_URL": PREFECT, "PREFECT_API_AUTH_STRING": f"{user}:{password}",
         "MLFLOW_TRACKING_URI": MLFLOW, "MLFLOW_TRACKING_USERNAME": user, "MLFLOW_TRACKING_PASSWORD": password,
     }  # fmt: skip
-
-
-def test_a_server_without_a_login_is_said_to_be_one(home: Path) -> None:
-    run_both(home, auth=False)
-    servers = own_servers(home)
-    assert {server.login for server in servers} == {None}
-    steps = login_steps(servers)
-    assert "login" not in steps and all("no login" in steps[f"  {name}"] for name in ("prefect", "mlflow"))
-    assert steps["for mlflow"] == f"export MLFLOW_TRACKING_URI={MLFLOW}"
-
-
-def test_up_prints_how_to_log_in(home: Path) -> None:
-    run_both(home)
-    note = Daemon(home / ".prefect", "server").living()
-    assert note is not None
-    output = io.StringIO()
-    up._print_next_steps(note, Console(file=output, soft_wrap=True))
-    for said in ("cat ", "PREFECT_API_AUTH_STRING=", "MLFLOW_TRACKING_PASSWORD=", "127.0.0.1:4200/v2/deployments"):
-        assert said in output.getvalue()

@@ -487,7 +487,7 @@ def test_an_address_of_a_tracking_server_needs_no_command(tmp_path: Path) -> Non
 
 def test_variables_are_told_only_for_servers_that_have_the_campaign(tmp_path: Path) -> None:
     servers = [
-        {"name": name, "url": url, "login": None}
+        {"name": name, "url": url, "login": str(tmp_path / "auth")}
         for name, url in (("prefect", "http://h:42/api"), ("mlflow", "http://h:50"))
     ]
     urls = {"prefect": "http://h:42/flow-runs/1", "mlflow_url": "http://h:5000/1"}

@@ -11,14 +11,11 @@ import re
 from pathlib import Path
 
 import httpx
-import psutil
 
 from environments.plugins import Refused
 from flows.cli.doctor.machine import Check
 from flows.server import mlflow_process, server_process
-from flows.views.own_servers import NO_LOGIN
-from tasks.system.commands import command_of
-from tasks.system.daemon import Daemon, answers, free_port, is_encrypted, page_of
+from tasks.system.daemon import Daemon, answers, is_encrypted, page_of
 from tasks.system.redact import without_passwords
 from tasks.tracking.connection import api_with_blocks, locate, own_database, without_credentials
 
@@ -29,43 +26,22 @@ SERVICES = (("server", "Prefect", server_process.FIRST_PORT), ("mlflow", "MLflow
 
 
 def ports(home: Path) -> Check:
-    """The ports of `nightshift up`: free, used by its own servers, or by another program."""
-    facts, details, elsewhere, open_to_all = [], [], [], False
-    for name, what, port in SERVICES:
-        note, holder = Daemon(home / ".prefect", name).living(), None
+    """The ports of `nightshift up`: used by its own servers, free, or held by another program."""
+    facts, details, problem = [], [], ""
+    for name, what, first in SERVICES:
+        daemon = Daemon(home / ".prefect", name)
+        note, port = daemon.living(), None
         if note is not None:
-            open_to_all = open_to_all or not note.auth
             facts.append(f"{what} of this home runs at {note.url.removesuffix('/api')}")
-            facts[-1] += " and asks for a login" if note.auth else f" and {NO_LOGIN}"
         else:
             try:
-                next_free = free_port(port)
-            except Refused as full:
-                return Check("ports", "bad", str(full), "end the programs that listen there")
-            if next_free == port:
+                port = daemon.port(first, stays=True)
                 facts.append(f"{port} is free for {what}")
-            else:
-                holder = listener(port)
-                facts.append(f"{port} is held by {holder}")
-                elsewhere.append(f"{what} on {next_free}")
-        url, login = (note.url, note.auth) if note else (None, None)
-        details.append({"service": name, "port": port, "held_by": holder, "url": url, "login": login})
-    remedy = f"nothing to do: `nightshift up` would start {' and '.join(elsewhere)}" if elsewhere else ""
-    if open_to_all:
-        remedy = "`nightshift down`, then `nightshift up` starts servers that ask for one"
-    return Check("ports", "note" if remedy else "ok", "; ".join(facts), remedy, {"ports": details})
-
-
-def listener(port: int) -> str:
-    """The program that listens on a port of this machine, if this user may see it."""
-    try:
-        sockets = psutil.net_connections("tcp")
-    except psutil.Error:
-        sockets = []
-    for each in sockets:
-        if each.status == psutil.CONN_LISTEN and each.laddr and each.laddr.port == port and each.pid:
-            return f"{command_of(each.pid) or 'a program'} (pid {each.pid})"
-    return "a program that is not visible here"
+            except Refused as taken:
+                facts.append(str(taken))
+                problem = problem or "end the program that has it, or have another port chosen"
+        details.append({"service": name, "port": port, "url": note and note.url})
+    return Check("ports", "bad" if problem else "ok", "; ".join(facts), problem, {"ports": details})
 
 
 def prefect(home: Path) -> Check:

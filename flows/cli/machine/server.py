@@ -7,19 +7,14 @@ what is there is brought up to date, and what somebody switched off stays off.
 from __future__ import annotations
 
 import contextlib
-import getpass
-import sys
 from collections.abc import Iterator
-from typing import cast, get_args
 
 import httpx
 
-from environments import plugins
 from environments.plugins import Refused
-from flows.cli.machine.up import POOL
-from flows.server import automations, block_types, notifications, server_process, work_pools
-from flows.server.notifications import Occasion
-from flows.server.work_pools import Kind
+from flows.server import server_process
+from flows.server import setup as at_server
+from flows.server.setup import Kind
 from tasks.system.home import home
 
 
@@ -27,13 +22,9 @@ def setup(stated: str | None) -> int:
     """Put the automations, the block types and the pool of the catalogue on a server."""
     url = connect(stated)
     with server_process.used(url, home()), answering(url):
-        login = server_process.credentials(url, home())
-        written = automations.put(url, login)
-        blocks = block_types.register()
-        made = work_pools.make(POOL, "process", url, login)
-    print(f"automations: {', '.join(written) or 'up to date'}")
-    print(f"blocks: {', '.join(blocks)}")
-    print(f"pool: {POOL} {'made' if made else 'is there'}")
+        written = at_server.set_up(url, server_process.credentials(url, home()))
+    for what, which in written.items():
+        print(f"{what}: {which}")
     return 0
 
 
@@ -41,29 +32,8 @@ def pool(name: str, kind: Kind, stated: str | None) -> int:
     """Make a work pool on a server, or bring it up to date."""
     url = connect(stated)
     with server_process.used(url, home()), answering(url):
-        made = work_pools.make(name, kind, url, server_process.credentials(url, home()))
+        made = at_server.make_pool(name, kind, url, server_process.credentials(url, home()))
     print(f"pool: {name}, {kind}, {'made' if made else 'is there'}")
-    return 0
-
-
-def notify(address: str | None, occasions: str, stated: str | None) -> int:
-    """Have a server send messages to an address, by default that on stdin. A first message is sent at once."""
-    if address is None:
-        asked = getpass.getpass("Address (not shown): ") if sys.stdin.isatty() else sys.stdin.readline()
-        address = asked.strip()
-    chosen = tuple(word.strip() for word in occasions.split(",") if word.strip())
-    for one in chosen:
-        plugins.require(one, get_args(Occasion), what="occasion")
-    if not chosen:
-        raise Refused(f"--on names no occasion: give some of {', '.join(get_args(Occasion))}")
-    name = notifications.check(address)
-    url = connect(stated)
-    with server_process.used(url, home()), answering(url):
-        block = notifications.block_of(address)
-        notifications.try_out(block, address, f"{url.removesuffix('/api')}/automations")
-        block.save(name, overwrite=True)
-        notifications.put(cast(tuple[Occasion, ...], chosen), url, server_process.credentials(url, home()))
-    print(f"notifications: {', '.join(chosen)}, by the block {name}; a first message was sent")
     return 0
 
 

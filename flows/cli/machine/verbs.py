@@ -32,35 +32,10 @@ def server_pool(
     return commands.pool(name, type, server)
 
 
-@server.command(name="notify")
-def server_notify(
-    address: str | None = None,
-    *,
-    on: Annotated[
-        str, Parameter("--on", help="Occasions: certified, champion, stalled, failed, separated by commas.")
-    ] = "certified,champion,stalled,failed",
-    server: Server = None,
-) -> int:
-    """Send messages about campaigns to ADDRESS: a webhook, or mail as mailtos://USER:PASSWORD@HOST?from=...&to=...
-
-    Without ADDRESS it is read from stdin, since other users can see the command line of a process.
-    """
-    from flows.cli.machine import server as commands
-
-    return commands.notify(address, on, server)
-
-
-def up(
-    *,
-    auth: Annotated[bool, switch("--auth", "Have Prefect and MLflow ask for a login.", "--no-auth")] = True,
-    database: Annotated[
-        str | None,
-        Parameter("--database", help="PostgreSQL for the server's data, postgresql+asyncpg://... Default: a file."),
-    ] = None,
-) -> int:
+def up() -> int:
     from flows.cli.machine import up
 
-    return up.up(auth, database)
+    return up.up()
 
 
 def down(*, now: Annotated[bool, switch("--now", "Interrupt campaigns that run on it.")] = False) -> int:

@@ -24,8 +24,6 @@ from tasks.system.home import home
 LEDGER = "the ledger has everything"
 UNREACHED = "Failed to reach API"
 """Prefect's message for a server that died before it was told of a run."""
-LOST_ROWS_SECONDS = 10.0
-"""How long rows are waited for at a restarted server, which has lost some of them."""
 
 
 def run_and_show(flow: Any, parameters: dict[str, Any], api: str | None, as_json: bool, again: str) -> int:
@@ -41,7 +39,7 @@ def run_and_show(flow: Any, parameters: dict[str, Any], api: str | None, as_json
     try:
         with CampaignWatch(name, console), ExitStack() as server:
             url = server.enter_context(server_process.prefect_server(api, home()))
-            console.print(f"Prefect: {url.removesuffix('/api')}{_login(url)}", style="dim")
+            console.print(f"Prefect: {url.removesuffix('/api')} ({_which(url)})", style="dim")
             run_flow(flow, parameters, url, console)
     except KeyboardInterrupt:
         print(f"\nnightshift: interrupted; {_how_to_go_on(name, again)}", file=sys.stderr)
@@ -78,18 +76,17 @@ def run_flow(flow: Any, parameters: dict[str, Any], url: str, console: Console) 
         return
     if ending.is_crashed() or (ending.is_failed() and not _ended_since(name, 0.0)):
         ending.result()  # raises what ended the flow, which is not a campaign that failed
-    restarted = server_process.was_started_anew(url, home(), began)
-    seconds = LOST_ROWS_SECONDS if restarted else server_process.ROWS_SECONDS
     run, login = str(ending.state_details.flow_run_id), server_process.credentials(url, home())
-    if not server_process.wait_for_rows(url, run, login, seconds):
-        why = "died, was restarted, and lacks some task runs" if restarted else "lacks some task runs"
-        console.print(f"the Prefect server {why}; {LEDGER}", style="yellow")
+    if not server_process.wait_for_rows(url, run, login):
+        console.print(f"the Prefect server lacks some task runs; {LEDGER}", style="yellow")
 
 
-def _login(url: str) -> str:
-    """How to log in at our own server's pages."""
-    ours = (server.login for server in own_servers(home()) if server.url == url and server.login)
-    return "".join(f" (it asks once for the line of {short(Path(file))})" for file in ours)
+def _which(url: str) -> str:
+    """Whose server it is, and how to log in at our own one's pages."""
+    for server in own_servers(home()):
+        if server.url == url:
+            return f"of this home, not of a Prefect profile; it asks once for the line of {short(Path(server.login))}"
+    return "of --server or PREFECT_API_URL"
 
 
 def _ended_since(name: str, moment: float) -> bool:

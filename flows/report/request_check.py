@@ -1,4 +1,4 @@
-"""The front of every server that we start: it refuses foreign names, foreign pages and requests without the login.
+"""The front of the served reports: it refuses foreign names, foreign pages and requests without the login.
 
 A web page can make a browser send requests to this machine, and can point a name of its own at 127.0.0.1. So a request
 must name this machine and the server's port, and one that a browser sends must come from the server's own pages. A link
@@ -57,7 +57,7 @@ class RequestCheck:
         if not self._is_own_or_link(scope, headers):
             return 403, "a page of another site may not ask this server"
         if self._credentials is not None and not self._is_known(headers.get(b"authorization", [])):
-            return 401, "this server asks for a login: `nightshift status` and `nightshift up` say where it is"
+            return 401, "this server asks for a login: `nightshift report --serve` says where it is"
         return None
 
     def _is_own_or_link(self, scope: AsgiMessage, headers: dict[bytes, list[bytes]]) -> bool:

@@ -1,0 +1,80 @@
+"""Runs a program, starts it again where it dies, and keeps its log short, until it is asked to end.
+
+    python -m tasks.system.keeper LOG COMMAND...
+
+It is started again only once whoever started the keeper has seen it work, and said so by SIGUSR1: one that cannot start
+ends the keeper, with its status.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tasks.system.log_rotation import cut
+
+PAUSE_SECONDS = 2.0
+"""Before a program is started again; twice as long each time it dies soon."""
+MAX_PAUSE_SECONDS = 300.0
+SOON_SECONDS = 60.0
+LOOK_SECONDS = 5.0
+"""Between two looks at the log's length."""
+PR_SET_PDEATHSIG = 1
+
+
+def main(log: Path, command: list[str]) -> int:
+    """The program's exit status, once it was asked to end or could not be started."""
+    ending = has_worked = False
+    process: subprocess.Popen[bytes] | None = None
+
+    def end(*_: object) -> None:
+        nonlocal ending
+        ending = True
+        if process is not None and process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+
+    def note(*_: object) -> None:
+        nonlocal has_worked
+        has_worked = True
+
+    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGUSR1, note)
+    pause = PAUSE_SECONDS
+    while True:
+        began = time.monotonic()
+        # A group of its own, so that each of its processes gets one SIGTERM: some take a second one for kill -9.
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0, preexec_fn=_end_with_parent)
+        if ending:  # meanwhile
+            end()
+        while (status := _wait(process)) is None:
+            cut(log)
+        if ending or not has_worked:
+            return status
+        died_soon = time.monotonic() - began < SOON_SECONDS
+        pause = min(2 * pause, MAX_PAUSE_SECONDS) if died_soon else PAUSE_SECONDS
+        sys.stderr.write(f"nightshift: it ended with status {status}, and is started again in {pause:.0f} s\n")
+        until = time.monotonic() + pause
+        while time.monotonic() < until and not ending:
+            time.sleep(0.2)
+        if ending:
+            return status
+
+
+def _wait(process: subprocess.Popen[bytes]) -> int | None:
+    try:
+        return process.wait(LOOK_SECONDS)
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def _end_with_parent() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))

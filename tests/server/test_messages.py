@@ -1,0 +1,63 @@
+"""Messages about the ends of campaigns: Prefect's automations and notification blocks, with a real server and webhook."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from prefect.blocks.notifications import CustomWebhookNotificationBlock
+from prefect.settings import PREFECT_API_URL, temporary_settings
+
+from flows.server import automations, setup
+from flows.server.api import Api
+from tests.support.processes import wait_for
+from tests.support.receivers import webhook
+
+TELLS = ["nightshift-tells-end", "nightshift-tells-waiting"]
+
+
+def test_every_block_of_the_name_gets_a_message_about_an_end_and_none_about_other_flows(lone_server: str) -> None:
+    with Api(lone_server, None) as api, temporary_settings({PREFECT_API_URL: lone_server}), webhook() as hook:
+        assert not set(TELLS) & set(automations.put(lone_server, None)), "there is nobody to tell"
+        block = CustomWebhookNotificationBlock(
+            name="nightshift", url=hook.address, json_data={"text": "{{subject}}\n{{body}}"}, headers=None, cookies=None
+        )
+        block.save("nightshift")
+        try:
+            assert automations.put(lone_server, None) == TELLS
+            assert automations.put(lone_server, None) == []
+            time.sleep(6)  # the server reads its automations anew every few seconds
+            for flow, name, state in (
+                ("campaign", "good", "COMPLETED"), ("campaign", "bad", "FAILED"), ("other", "other", "FAILED"),
+                ("rerun", "gone", "CRASHED"),
+            ):  # fmt: skip
+                end(api, flow, name, state)
+            wait_for(lambda: len(hook.messages) >= 3)
+            assert sorted(message.splitlines()[:2] for message in hook.messages) == [
+                ["bad: Failed", "bad: it says why"], ["gone: Crashed", "gone: it says why"],
+                ["good: Completed", "good: it says why"],
+            ]  # fmt: skip
+        finally:
+            for one in automations.wanted():
+                for stored in api.ask(
+                    "POST", "/automations/filter", {"automations": {"name": {"any_": [one["name"]]}}}
+                ):
+                    api.ask("DELETE", f"/automations/{stored['id']}")
+
+
+def end(api: Api, flow: str, name: str, state: str) -> None:
+    flow_id = api.ask("POST", "/flows/", {"name": flow})["id"]
+    made: dict[str, Any] = {"flow_id": flow_id, "name": name, "state": {"type": "RUNNING"}}
+    run = api.ask("POST", "/flow_runs/", made)["id"]
+    ending = {"state": {"type": state, "message": f"{name}: it says why"}, "force": True}
+    api.ask("POST", f"/flow_runs/{run}/set_state", ending)
+
+
+def test_what_campaigns_need_is_put_on_a_server_once(lone_server: str) -> None:
+    with temporary_settings({PREFECT_API_URL: lone_server}), Api(lone_server, None) as api:
+        setup.set_up(lone_server, None)
+        again = setup.set_up(lone_server, None)
+        assert again["automations"] == "up to date" and again["pool"].endswith("is there")
+        assert {"nightshift-endpoint", "nightshift-llm", "nightshift-tracking"} <= {
+            each["slug"] for each in api.ask("POST", "/block_types/filter", {})
+        }

@@ -1,0 +1,63 @@
+"""A keeper starts its program again, gives up on one that never worked, and ends with it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from tasks.system import log_rotation
+from tests.support.processes import wait_for
+
+
+@contextmanager
+def kept(log: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
+    keeper = [sys.executable, "-m", "tasks.system.keeper", str(log), *command]
+    with log.open("ab") as output, subprocess.Popen(keeper, stdout=output, stderr=output) as process:
+        yield process
+        process.kill()
+
+
+def lives(log: Path) -> list[int]:
+    return [int(line) for line in log.read_text().splitlines() if line.isdigit()]
+
+
+def test_one_that_never_worked_ends_its_keeper_with_its_status(tmp_path: Path) -> None:
+    with kept(tmp_path / "log", "sh", "-c", "echo no such table; exit 3") as process:
+        assert process.wait(timeout=30) == 3
+    assert (tmp_path / "log").read_text() == "no such table\n"
+
+
+def test_one_that_has_worked_is_started_again_and_ends_with_its_keeper(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with kept(log, "sh", "-c", "echo $$; sleep 300 & wait") as process:
+        wait_for(lambda: lives(log))
+        process.send_signal(signal.SIGUSR1)
+        os.kill(lives(log)[0], signal.SIGKILL)
+        wait_for(lambda: len(lives(log)) == 2)
+        family = psutil.Process(process.pid).children(recursive=True)
+        process.terminate()
+        process.wait(timeout=30)
+        assert psutil.wait_procs(family, timeout=5)[1] == []
+
+
+def test_a_killed_keeper_takes_its_program_along(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with kept(log, sys.executable, "-c", "import os, time; print(os.getpid(), flush=True); time.sleep(300)") as process:
+        wait_for(lambda: lives(log))
+        process.kill()
+        wait_for(lambda: not psutil.pid_exists(lives(log)[0]))
+
+
+def test_a_long_log_is_cut_under_the_program(tmp_path: Path) -> None:
+    log = tmp_path / "worker.log"
+    log.write_bytes(b"x" * (log_rotation.LOG_BYTES + 1))
+    with kept(log, "sleep", "60"):
+        wait_for(lambda: log.stat().st_size == 0, seconds=60)
+    assert (tmp_path / "worker.log.1").stat().st_size > log_rotation.LOG_BYTES
