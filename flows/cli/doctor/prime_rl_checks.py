@@ -26,9 +26,13 @@ if TYPE_CHECKING:
 SECONDS = 50.0
 """For torch to be imported, or for `rl --dry-run`."""
 PROBE = """\
-import importlib.util, torch
-for number in range(2):
-    torch.zeros(1, device=f"cuda:{number}")
+import importlib.util
+try:
+    import torch
+    for number in range(2):
+        torch.zeros(1, device=f"cuda:{number}")
+except Exception as fault:
+    raise SystemExit(f"{type(fault).__name__}: {fault}")
 if lacking := [name for name in ("prime_rl", "vllm", "verifiers") if importlib.util.find_spec(name) is None]:
     raise SystemExit(f"no module named {lacking[0]}")
 print(torch.__version__, "with CUDA", torch.version.cuda)
