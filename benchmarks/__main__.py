@@ -48,8 +48,6 @@ BENCHMARKS = {
     "ppo_throughput": Benchmark("10 min", "--rounds 1 --seconds 2"),
     "prediction_interval": Benchmark("2 min", "--draws 50"),
     "prefect_faults": Benchmark("10 min", "--runs 2 --kills 1"),
-    "prime_rl_configs": Benchmark("1 min", "--draws 1"),
-    "prime_rl_keys": Benchmark("1 min", ""),
     "proposers": Benchmark("1 h", "--proposers tpe --problems bump rugged --trials 3 --repetitions 2"),
     "showcase": Benchmark("1 min", ""),
     "reports": Benchmark("2 min", "--trials 20 --campaigns 3"),

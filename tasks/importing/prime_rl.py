@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ast
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,7 @@ from environments.plugins import Refused
 from environments.space import Value
 from tasks.importing import Imported, Importer, Recognised, Term
 from tasks.importing.reading import results_tsv
-from tasks.importing.reading.prime_rl_files import files_of
-from tasks.importing.reading.prime_rl_keys import PrimeRlConfig, fits, keys, translated
+from tasks.importing.reading.prime_rl_config import PrimeRlConfig, files_of, fits, parameter_name, understood
 
 TRAIN, CONSTANTS = "train.toml", "prepare.py"
 BUDGET = "TIME_BUDGET"
@@ -33,22 +32,19 @@ class PrimeRl(Importer):
     def convert(self, place: str) -> Imported:
         path = _file(place)
         assert path is not None, "it was recognised"
-        found = translated(toml_file.read(path), str(path))
+        found = understood(toml_file.read(path), str(path))
         folder = path.parent
-        if (seconds := _budget(folder / CONSTANTS)) is not None:
+        if seconds := _budget(folder / CONSTANTS):
             found.settings["budget_seconds"] = seconds
-            found.carried.append(
-                Term(f"{BUDGET} = {seconds}", f"budget_seconds = {seconds}, from the first sign of work")
-            )
+            ours = f"budget_seconds = {seconds}, from the first sign of work"
+            found.carried.append(Term(f"{BUDGET} = {seconds}", ours))
         title = folder.resolve().name if path.name == TRAIN else path.stem
         files = files_of(found, None, title)
         history = results_tsv.trials(folder / results_tsv.FILE, lambda commit: _params(folder, commit, found))
-        known = sum(bool(one.params) for one in history)
         if history:
-            what = (
-                f"{len(history)} earlier trials in history.jsonl, {known} of them with the parameters of their commit"
-            )
-            found.carried.append(Term(results_tsv.FILE, what))
+            known = sum(bool(one.params) for one in history)
+            ours = f"{len(history)} earlier trials, {known} of them with the parameters of their commit"
+            found.carried.append(Term(results_tsv.FILE, ours))
         return Imported(
             name=title, origin=f"prime-rl's {path}", files={**files, "program.md": described(found, title, path)},
             carried=tuple(found.carried), left=(*found.left, *_left(folder)), warnings=WARNINGS, history=history,
@@ -61,35 +57,24 @@ def _file(place: str) -> Path | None:
     return path if path.is_file() and path.suffix == ".toml" else None
 
 
-def _budget(path: Path) -> int | float | None:
-    """The constant TIME_BUDGET of a Python file, which is read and not run."""
-    try:
-        body = ast.parse(path.read_text("utf-8-sig")).body if path.is_file() else []
-    except (SyntaxError, ValueError):
-        return None
-    for one in body:
-        names = (
-            [target.id for target in one.targets if isinstance(target, ast.Name)] if isinstance(one, ast.Assign) else []
-        )
-        if BUDGET in names and isinstance(one, ast.Assign) and isinstance(one.value, ast.Constant):
-            value = one.value.value
-            return value if isinstance(value, int | float) and value > 0 and not isinstance(value, bool) else None
-    return None
+def _budget(path: Path) -> int | None:
+    """The seconds that a constant TIME_BUDGET of a Python file states, which is not run."""
+    text = path.read_text("utf-8", "replace") if path.is_file() else ""
+    stated = re.search(rf"^{BUDGET}\s*=\s*(\d+)\b", text, re.MULTILINE)
+    return int(stated[1]) if stated else None
 
 
 def _params(folder: Path, commit: str, now: PrimeRlConfig) -> dict[str, Value]:
     """The parameters of the space as a commit's train.toml had them; empty where the commit is not known."""
     text = results_tsv.at_commit(folder, commit, TRAIN)
     try:
-        then = translated(tomllib.loads(text), commit) if text else None
+        then = understood(tomllib.loads(text), commit) if text else None
     except (ValueError, Refused):
         return {}
     if then is None or then.base != now.base:
         return {}
-    space = environments.named(now.base).space
-    called = {dotted: name for name, dotted in keys().DOTTED.items()}
-    told = {called.get(key, key): value for key, value in {**now.tuned, **then.tuned}.items()}
-    return {name: told.get(name, one.default) for name, one in space.items()}
+    named = {parameter_name(key): value for key, value in then.tuned.items()}
+    return {name: named.get(name, one.default) for name, one in environments.named(now.base).space.items()}
 
 
 def _left(folder: Path) -> tuple[Term, ...]:

@@ -5,10 +5,11 @@ an environment of its own, `<prime_rl>/.venv`; this program starts `rl` from the
 in the folder prime_rl_parts beside it.
 
     python train.py        trains as ./config.json and ./train.toml say: out/progress.jsonl on the way, then out/model
-    python train.py check  says whether both would be taken, by what may be tuned and by `rl --dry-run`; without a GPU
+    python train.py check  says whether prime-rl's own `rl --dry-run` takes them; without a GPU
 
-The tunable keys are KEYS: train.toml and the parameters are checked before prime-rl sees them. The engine sets the rest
-in out/prime_rl/engine.toml, which overrides a copy of train.toml. `Settings` lists the fixed parameters.
+train.toml is in prime-rl's own keys, and is handed to it as it is. Laid over it is out/prime_rl/engine.toml: the
+parameters, and what the engine sets, such as paths, ports, questions and the budget. `Settings` lists the fixed
+parameters.
 
 Training ends after `budget_steps`, or on SIGTERM: `rl` then gets `quit_deadline` seconds, what is left of it is killed,
 and the last complete weights that vLLM was handed make out/model, with the configuration and tokenizer of the model
@@ -33,19 +34,10 @@ from typing import Any, TextIO
 
 import tomlkit
 
-from prime_rl_parts import Cancelled, Failed, Late, adapter
+from prime_rl_parts import Cancelled, Failed, adapter
 from prime_rl_parts.ends import adopt, assemble, sweep, tidy
-from prime_rl_parts.keys import tuned
-from prime_rl_parts.machine import (
-    ask,
-    check_attention,
-    check_sandbox,
-    choose_gpus,
-    find_port,
-    free_gpus,
-    installed,
-    open_many_files,
-)
+from prime_rl_parts.keys import as_tables
+from prime_rl_parts.machine import ask, check_sandbox, choose_gpus, commit_of, find_port, free_gpus, open_many_files
 from prime_rl_parts.reasons import complaint, read
 from prime_rl_parts.run import MADE_AT, Run, Settings
 from prime_rl_parts.watch import Watch
@@ -58,9 +50,9 @@ ANY_GPUS, ANY_PORT = (0, 1), 8000
 
 def train(config: dict[str, Any], progress: TextIO) -> None:
     """Train as config.json says, and leave out/model."""
-    settings, text = asked(config)
+    run = configured(config)
     check_sandbox()
-    run = begun(config, settings, text)
+    begin(run)
     try:
         prepare(run)
         if note := assemble(run, followed(run, progress)):
@@ -71,116 +63,95 @@ def train(config: dict[str, Any], progress: TextIO) -> None:
 
 
 def followed(run: Run, progress: TextIO) -> int:
-    """Launch `rl` and watch it to its end; the steps it came to. Where it is late to start it is launched once more.
-
-    Most of a start is compilation, and what the first has compiled the second finds.
-    """
-    for last in (False, True):
-        free_gpus(run)
-        watch = Watch(run, progress)
-        try:
-            watch.follow()
-            break
-        except Late as late:
-            if last:
-                raise
-            run.note(first_start=str(late))
-        finally:
-            watch.end()
-        run.set_aside()
-        run.wait(0)  # it may have been told to end, or cancelled, while the first one ended
+    """Launch `rl` and watch it to its end; the steps it came to."""
+    free_gpus(run)
+    watch = Watch(run, progress)
+    try:
+        watch.follow()
+    finally:
+        watch.end()
     return watch.steps.step
 
 
 def check(config: dict[str, Any]) -> None:
-    """Refuse what training would refuse in train.toml and the parameters; leaves no files."""
-    settings, text = asked(config)
+    """Refuse what prime-rl would refuse; leaves no files."""
     with tempfile.TemporaryDirectory() as aside:
-        run = begun({**config, "out": aside}, settings, text)
+        run = configured({**config, "out": aside})
         run.gpus, run.port = ANY_GPUS, ANY_PORT
+        if not (run.bin / "rl").is_file():
+            return  # the first trial says so
+        begin(run)
         try:
-            if (run.bin / "rl").is_file():
-                ask_rl(run)
+            ask_rl(run)
         finally:
             sweep(run.marker)
 
 
-def asked(config: dict[str, Any]) -> tuple[Settings, str]:
-    """The settings, and train.toml with the parameters written into it."""
+def configured(config: dict[str, Any]) -> Run:
+    """A run of train.toml and the parameters, which leaves no trace yet."""
     settings, params = Settings.split(config["params"])
     for key in ("resume", "init"):
         if config.get(key) is not None:
             raise Failed(f"refused: {key} is {config[key]!r}; this program starts afresh: leave it null")
-    return settings, tuned(Path("train.toml").read_text(errors="replace"), params)
+    run = Run(config, settings, Path("train.toml").read_text(errors="replace"), as_tables(params))
+    adapter.check(run)
+    return run
 
 
-def begun(config: dict[str, Any], settings: Settings, text: str) -> Run:
-    """A run with its train.toml written, which SIGTERM tells to end."""
-    run = Run(config, settings)
+def begin(run: Run) -> None:
+    """Make the run's folder, and let SIGTERM tell it to end."""
     signal.signal(signal.SIGTERM, run.tell)
     adopt()
     run.home.mkdir(parents=True, exist_ok=True)
-    (run.home / "train.toml").write_text(text)
-    return run
 
 
 def prepare(run: Run) -> None:
     """Check what training needs, write the files that `rl` reads, and let it validate them."""
-    settings, which = run.settings, installed(Path(run.settings.prime_rl))
+    settings, commit = run.settings, commit_of(Path(run.settings.prime_rl))
     if not (run.bin / "rl").is_file():
         raise Failed(f"did not start: there is no {run.bin / 'rl'}: set prime_rl, and let `readable` list it")
-    if not which["commit"].startswith(settings.prime_rl_commit):
+    if not commit.startswith(settings.prime_rl_commit):
         wanted = f"prime_rl_commit is {settings.prime_rl_commit}"
-        raise Failed(f"refused: {settings.prime_rl} is at commit {which['commit']}, and {wanted}")
+        raise Failed(f"refused: {settings.prime_rl} is at commit {commit or 'unknown'}, and {wanted}")
     begin_with_kernels(run)
     run.of_driver.mkdir(parents=True, exist_ok=True)
     for path in (run.base / "config.json", run.data / "train.jsonl"):
         if not path.is_file():
             raise Failed(f"refused: there is no {path}: it is made by `nightshift env prepare`")
-    adapter.check(run)
     open_many_files()
     found = [(int(number), uuid) for number, uuid in ask(run, "gpu=index,uuid")]
     run.gpus = choose_gpus(found, os.environ.get("CUDA_VISIBLE_DEVICES"))
-    check_attention(run)
     run.port = find_port(run.gpus[0])
     questions = (run.data / "train.jsonl").read_text().splitlines()
     # prime-rl takes them in their order, and has no seed of its own.
     random.Random(run.config["seed"]).shuffle(questions)
     run.questions.write_text("\n".join(questions) + "\n")
-    run.note(**which, gpus=run.gpus, ports=[run.port, run.port + 5], memory_looked_at=bool(found))
+    run.note(commit=commit, gpus=run.gpus, ports=[run.port, run.port + 5], memory_looked_at=bool(found))
     ask_rl(run)
 
 
 def begin_with_kernels(run: Run) -> None:
-    """Copy the kept kernels to where they were compiled, if they can be found there."""
-    stated = run.settings.cache
-    begin_with = Path(stated or f"{run.settings.prime_rl}/.cache")
-    if not begin_with.is_dir():
-        if stated:
-            raise Failed(f"refused: cache = {stated!r} is no folder that this program may read: see `readable`")
-        return
-    made_at = (begin_with / MADE_AT).read_text().strip() if (begin_with / MADE_AT).is_file() else "an unknown place"
-    if made_at == str(run.cache):
-        shutil.copytree(begin_with, run.cache, dirs_exist_ok=True)
-        return
-    why = (
-        f"{begin_with} was compiled at {made_at}, and would be used at {run.cache}, where vLLM does not find its parts"
-    )
-    if stated:
-        raise Failed(f"refused: {why}: fill it anew with keep_cache, in the same sandbox")
-    run.note(kernels=f"compiled anew: {why}")
+    """Copy the kept kernels to where they were compiled; elsewhere vLLM would not find their parts."""
+    kept = Path(run.settings.cache or f"{run.settings.prime_rl}/.cache")
+    made_at = kept / MADE_AT
+    if made_at.is_file() and made_at.read_text().strip() == str(run.cache):
+        shutil.copytree(kept, run.cache, dirs_exist_ok=True)
+    elif kept.is_dir() or run.settings.cache:
+        run.note(kernels=f"compiled anew: {kept} has none that were compiled at {run.cache}")
 
 
 def ask_rl(run: Run) -> None:
-    """Write the engine's file, and validate both with `rl --dry-run`."""
-    (run.home / "engine.toml").write_text(tomlkit.dumps(run.overlay((run.home / "train.toml").read_text())))
+    """Write the files of prime-rl, and have it validate both with `rl --dry-run`."""
+    run.train_file.write_text(run.train)
+    run.engine_file.write_text(tomlkit.dumps(run.overlay()))
     process, began = run.start("--dry-run", log="dry-run.log"), time.monotonic()
     while process.poll() is None:
         if time.monotonic() - began > run.settings.start_deadline:
             raise Failed(f"did not start: rl --dry-run took more than {run.settings.start_deadline:g} s")
         run.wait(0.05)
     if process.returncode:
-        raise Failed(f"refused: rl --dry-run: {complaint(read(run.home / 'dry-run.log'))}")
+        said = complaint(read(run.home / "dry-run.log"))
+        raise Failed(f"refused: rl --dry-run of train.toml with the parameters: {said}")
 
 
 def main(arguments: list[str]) -> int:

@@ -19,43 +19,6 @@ from tasks.store.calibration import CALIBRATION, Calibration, Measured
 from tasks.trial import Run
 
 CHECKOUT = Path(__file__).parents[2]
-PARSER = {
-    "prime_rl/__init__.py": "",
-    "prime_rl/configs/__init__.py": "",
-    "prime_rl/configs/rl.py": """\
-from pydantic import BaseModel, ConfigDict
-
-class RLConfig(BaseModel):
-    model_config = ConfigDict(extra="allow")
-""",
-    "prime_rl/utils/__init__.py": "",
-    "prime_rl/utils/config.py": """\
-import tomllib
-from types import SimpleNamespace
-
-def merge(into, table):
-    for key, value in table.items():
-        into[key] = merge(into.get(key, {}), value) if isinstance(value, dict) else value
-    return into
-
-def space(table):
-    read = {k: space(v) if isinstance(v, dict) else v for k, v in table.items()}
-    return SimpleNamespace(**{k: None if v == "None" else v for k, v in read.items()})
-
-def cli(config, args):
-    table = {}
-    for sign, file in zip(args[0::2], args[1::2]):
-        assert sign == "@"
-        merge(table, tomllib.load(open(file, "rb")))
-    if lora := table["trainer"]["model"].get("lora"):
-        served = {"enable_lora": True, "max_lora_rank": lora["rank"]}
-        shared = {"orchestrator": {"model": {"lora": lora}}, "inference": {"vllm": served}}
-        merge(table, shared | {"weight_broadcast": {"type": "filesystem"}})
-    return space(table)
-""",
-}
-"""A stand-in for prime-rl's own parser: it reads the files in their order, hands on what belongs to an adapter, and
-checks nothing."""
 
 
 def calibration(folder: Path) -> list[str]:
@@ -68,18 +31,6 @@ def calibration(folder: Path) -> list[str]:
     file = folder / "calibration.json"
     file.write_bytes(CALIBRATION.dump_json(Calibration("toy", "0" * 16, "here", 1.0, 0, "cpu", 0.0, runs)))
     return [str(file)]
-
-
-def checkout(folder: Path) -> list[str]:
-    """A clone of prime-rl with the stand-in for its parser."""
-    for name, text in PARSER.items():
-        path = folder / "packages/prime-rl-configs/src" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    author = ("-c", "user.name=test", "-c", "user.email=test@example.org")
-    for command in (("init", "--quiet"), ("add", "."), (*author, "commit", "--quiet", "-m", "parser")):
-        subprocess.run(["git", "-C", str(folder), *command], check=True)
-    return [str(folder)]
 
 
 def drawn(folder: Path) -> list[str]:
@@ -100,7 +51,7 @@ def quick_problem(folder: Path) -> list[str]:
 NEEDS = {
     "night": quick_problem,
     "headline": apart, "search_hours": apart,
-    "null_nights": calibration, "prime_rl_configs": checkout, "prime_rl_keys": checkout, "proposers": drawn,
+    "null_nights": calibration, "proposers": drawn,
 }  # fmt: skip
 """More arguments, and what has to be there for them."""
 

@@ -1,10 +1,9 @@
-"""The prime-rl trainer: what it lets through, what it makes of logs and metrics, and whole trainings of the stand-in."""
+"""The prime-rl trainer: the files that it writes, what it makes of logs and metrics, and trainings of the stand-in."""
 
 from __future__ import annotations
 
 import io
 import json
-import math
 import os
 import resource
 import signal
@@ -12,7 +11,6 @@ import socket
 import subprocess
 import sys
 import time
-import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -22,10 +20,9 @@ import psutil
 import pytest
 
 from prime_rl_parts import Failed, ends, machine, reasons
-from prime_rl_parts.keys import DOTTED, KEYS, flat, tuned
-from prime_rl_parts.other_keys import OLD
+from prime_rl_parts.keys import as_tables, at
 from prime_rl_parts.run import HARNESSES, Run, Settings
-from prime_rl_parts.watch import Steps, same_reward
+from prime_rl_parts.watch import Steps
 from tasks.trainers import prime_rl
 from tests.support import trainer_process as trainer_programs
 from tests.support.fake_prime_rl.laying import COMMIT, Faults, base_model, lay, quality_of, weights
@@ -50,176 +47,14 @@ kl_tau = 0.0
 NORMAL = Faults()
 
 
-def refusal(text: str, params: dict[str, Any] | None = None) -> str:
-    with pytest.raises(Failed, match=r"^refused: ") as refused:
-        tuned(text, params or {})
-    assert not refused.value.retry
-    return str(refused.value)
-
-
-def sample(key: str) -> Any:
-    """A value that a key takes."""
-    kind = KEYS[key]
-    if kind.kind is list:
-        return list(kind.words[:2])
-    if kind.words and kind.kind is str:
-        return kind.words[-1]
-    return {bool: True, int: 8, float: max(kind.low, 0.5)}[kind.kind]
-
-
-def toml(key: str, value: Any) -> str:
-    return f"{key} = {json.dumps(value)}\n"
-
-
-@pytest.mark.parametrize("key", KEYS)
-def test_each_key_for_tuning_passes_with_a_value_of_its_kind(key: str) -> None:
-    text = tuned(toml(key, sample(key)), {})
-    assert dict(flat(tomllib.loads(text))) == {key: sample(key)}
-
-
-def test_parameters_are_written_into_the_file_where_they_belong_and_comments_stay() -> None:
-    text = tuned(TRAIN, {"learning_rate": 3e-6, "kl_tau": 0.01, "temperature": 0.9, "seq_len": 1024})
-    assert "# the whole file" in text and "lr = 3e-06    # the lever" in text
-    assert dict(flat(tomllib.loads(text))) == {
-        "seq_len": 1024, "trainer.optim.lr": 3e-6, "orchestrator.batch_size": 64, "orchestrator.group_size": 8,
-        "orchestrator.train.sampling.temperature": 0.9, "trainer.loss.kl_tau": 0.01, "inference": {},
+def test_parameters_are_the_tables_of_prime_rl_under_short_names_or_its_own() -> None:
+    params = {"learning_rate": 3e-6, "seq_len": 1024, "trainer.optim.type": "sgd", "lora_targets": "q_proj, v_proj"}
+    assert as_tables(params) == {
+        "seq_len": 1024,
+        "trainer": {
+            "optim": {"lr": 3e-6, "type": "sgd"}, "model": {"lora": {"target_modules": ["q_proj", "v_proj"]}},
+        },
     }  # fmt: skip
-
-
-@pytest.mark.parametrize("text", ["", TRAIN, "trainer.optim.lr = 1e-6\norchestrator.batch_size = 2\n"])
-def test_all_parameters_at_once_find_their_place_in_any_file(text: str) -> None:
-    params = {name: sample(key) for name, key in DOTTED.items()} | {"trainer.optim.nesterov": False}
-    written = dict(flat(tomllib.loads(tuned(text, params))))
-    assert {DOTTED.get(name, name): value for name, value in params.items()}.items() <= written.items()
-
-
-@pytest.mark.parametrize("name", DOTTED)
-def test_a_short_name_stands_for_a_key_that_may_be_tuned(name: str) -> None:
-    assert DOTTED[name] in KEYS and name not in KEYS
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "output_dir = '/tmp/x'",
-        "clean = true",
-        "max_steps = 5",
-        "run.name = '../../elsewhere'",
-        "resume = {}",
-        "ckpt.output_dir = '/home/x'",
-        "[ckpt]",
-        "deployment.num_train_gpus = 4",
-        "slurm.pre_run_command = 'rm -r ~'",
-        "env_vars.LD_PRELOAD = '/tmp/x.so'",
-        "trainer.env_vars.LD_PRELOAD = '/tmp/x.so'",
-        "monitors.prime = {}",
-        "model.name = 'Qwen/Qwen3-8B'",
-        "trainer.model.name = 'x'",
-        "trainer.model.trust_remote_code = true",
-        "trainer.model.lora.modules_to_save = ['lm_head']",
-        "orchestrator.model.lora.name = 'x'",
-        "inference.vllm.enable_lora = true",
-        "trainer.loss.import_path = 'os.system'",
-        "trainer.data.fake = {}",
-        "trainer.memory_profiler_path = '/tmp/x'",
-        "weight_broadcast.type = 'nccl'",
-        "inference.server.port = 80",
-        "inference.vllm.chat_template = '/etc/passwd'",
-        "inference.vllm.not_an_argument = 1",
-        "orchestrator.model.client.base_url = 'http://example.org'",
-        "orchestrator.algo.filter.import_path = 'x.y'",
-        "orchestrator.algo.teacher.name = 'x'",
-        "orchestrator.renderer.name = 'auto'",
-        "orchestrator.train.sampling.extra_body.guided_regex = 'x'",
-        "orchestrator.train.source = []",
-        "orchestrator.train.source.env.taskset.id = 'x'",
-        "orchestrator.train.source.curriculum.gates.mine.type = 'advantage_range'",
-        "[[orchestrator.train.source]]\nenv.taskset.task.rewards.x.fn = 'random:random'",
-        "[[orchestrator.eval.source]]\nname = 'x'",
-        "orchestrator.eval.interval = 1",
-        "trainer.optim.learning_rate = 1.0",
-        "'trainer.optim.lr' = 1.0",
-        "trainer.'optim.lr' = 1.0",
-        "trainer.optim.LR = 1.0",
-    ],
-)
-def test_whatever_is_not_for_tuning_is_refused_by_its_key(text: str) -> None:
-    key = next(flat(tomllib.loads(text)))[0]
-    assert refusal(text).startswith(f"refused: train.toml: {key} is ")
-
-
-@pytest.mark.parametrize("key", OLD)
-def test_a_key_of_an_older_version_is_refused_with_the_key_of_today(key: str) -> None:
-    assert key not in KEYS
-    assert f"{key} is of an older prime-rl; today's key: {OLD[key]}" in refusal(toml(key, 1))
-
-
-@pytest.mark.parametrize(
-    ("text", "today"),
-    [
-        ("orchestrator.sampling.max_tokens = 9", "orchestrator.train.sampling.max_completion_tokens"),
-        ("orchestrator.sampling.top_p = 0.9", "orchestrator.train.sampling, which has temperature"),
-        ("orchestrator.advantage.length_weighted_mean = true", "orchestrator.algo"),
-        ("[[orchestrator.env]]\nid = 'gsm8k'", "orchestrator.train.source, which is the engine's"),
-        ("trainer.loss.geo_mask_high = 1.0", "trainer.loss.dppo_mask_high, whose numbers mean something else"),
-    ],
-)
-def test_what_is_below_an_old_key_is_known_too(text: str, today: str) -> None:
-    assert f"older prime-rl; today's key: {today}" in refusal(text)
-
-
-def test_today_s_keys_that_are_named_may_be_set() -> None:
-    for old, today in OLD.items():
-        first = today.replace(",", " ").split()[0]
-        assert first == "none" or "engine's" in today or any(key.startswith(first) for key in KEYS), old
-
-
-@pytest.mark.parametrize(
-    ("text", "wrong"),
-    [
-        ("trainer.optim.lr = nan", "trainer.optim.lr must be finite and from 0 to inf, got nan"),
-        ("trainer.optim.lr = inf", "trainer.optim.lr must be finite"),
-        ("trainer.optim.lr = -1.0", "trainer.optim.lr must be finite and from 0 to inf, got -1.0"),
-        ("trainer.optim.lr = '1e-6'", "trainer.optim.lr must be of type float, got '1e-6'"),
-        ("trainer.optim.lr = [1e-6]", "trainer.optim.lr must be of type float"),
-        ("trainer.optim.lr = true", "trainer.optim.lr must be of type float, got 'True'"),
-        ("trainer.optim.max_norm = 'none'", "trainer.optim.max_norm must be one of None, got 'none'"),
-        ("trainer.loss.type = 'custom'", "trainer.loss.type must be one of default, ipo, got 'custom'"),
-        ("orchestrator.algo.type = 'opd'", "orchestrator.algo.type must be one of grpo, max_rl, rae"),
-        ("trainer.model.lora.rank = 513", "trainer.model.lora.rank must be finite and from 1 to 512"),
-        ("trainer.model.lora.target_modules = 'q_proj'", "must be a list of some of q_proj, k_proj"),
-        ("trainer.model.lora.target_modules = []", "must be a list of some of"),
-        ("trainer.model.lora.target_modules = ['q_proj', 'q_proj']", "must be a list of some of"),
-        ("trainer.model.lora.target_modules = ['.*']", "must be a list of some of"),
-        ("orchestrator.batch_size = 0", "orchestrator.batch_size must be finite and from 1"),
-        ("orchestrator.batch_size = 64.0", "orchestrator.batch_size must be of type int"),
-        ("orchestrator.batch_size = true", "orchestrator.batch_size must be of type int"),
-        ("orchestrator.train.sampling.temperature = 2.5", "must be finite and from 0 to 2, got 2.5"),
-        ("trainer = 3", "trainer is none of the keys"),
-        ("trainer.optim = 3", "trainer.optim is none of the keys"),
-        ("trainer.optim.lr", "not TOML"),
-        ("a = 1\na = 2", "not TOML"),
-        (f"{'a.' * 3000}b = 1", "refused: train.toml: "),
-    ],
-)  # fmt: skip
-def test_a_value_that_does_not_fit_is_refused_with_what_would(text: str, wrong: str) -> None:
-    assert wrong in refusal(text)
-
-
-def test_a_number_may_be_whole_where_it_need_not_be_and_off_where_it_can_be() -> None:
-    tuned("trainer.optim.lr = 1\ntrainer.optim.max_norm = 'None'\ntrainer.model.ac = 'None'\n", {})
-
-
-def test_a_parameter_that_has_no_place_is_refused() -> None:
-    assert refusal("", {"learning_rat": 1.0}).endswith("'learning_rat'; did you mean learning_rate?")
-    assert "output_dir is none" in refusal("", {"output_dir.x": 1}).replace("output_dir.x", "output_dir")
-    assert "trainer is 3, so trainer.optim.lr has no place" in refusal("trainer = 3", {"learning_rate": 1.0})
-    assert "trainer.optim.lr must be" in refusal("", {"learning_rate": math.nan})
-
-
-def test_many_faults_are_told_in_one_line_of_bounded_length() -> None:
-    told = refusal("\n".join(f"x{index} = 1" for index in range(50)))
-    assert told.endswith("; and 46 more") and "\n" not in told and len(told) < 600
 
 
 def test_fixed_parameters_are_the_settings_and_the_rest_is_for_the_file() -> None:
@@ -231,10 +66,9 @@ def test_fixed_parameters_are_the_settings_and_the_rest_is_for_the_file() -> Non
 @pytest.mark.parametrize(
     ("params", "wrong"),
     [
-        ({}, "the path of a prime-rl checkout, is needed"),
-        ({"prime_rl": "/p", "stall_deadline": "9"}, "stall_deadline must be of type float"),
-        ({"prime_rl": "/p", "quit_deadline": 0.0}, "quit_deadline must be finite and from 0.1"),
-        ({"prime_rl": "/p", "empty_batches": 2.0}, "empty_batches must be of type int"),
+        ({}, "prime_rl: Field required"),
+        ({"prime_rl": "/p", "stall_deadline": "9"}, "stall_deadline: Input should be a valid number, got '9'"),
+        ({"prime_rl": "/p", "quit_deadline": 0.0}, "quit_deadline: .* greater than or equal to 0.1, got 0.0"),
     ],
 )
 def test_a_wrong_fixed_parameter_is_refused(params: dict[str, Any], wrong: str) -> None:
@@ -249,35 +83,71 @@ def run(tmp_path: Path) -> Run:
     questions = [json.dumps({"id": index, "question": "1+1", "answer": "2"}) for index in range(20)]
     (tmp_path / "data/train.jsonl").write_text("\n".join(questions) + "\n")
     config = trainer_programs.config(tmp_path / "out", "", seed=3, steps=4, data=str(tmp_path / "data"))
-    made = Run(config, Settings(str(tmp_path / "prime-rl")), gpus=(0, 1), port=8000)
+    made = Run(config, Settings(str(tmp_path / "prime-rl")), TRAIN, gpus=(0, 1), port=8000)
     made.home.mkdir(parents=True)
     return made
 
 
-def test_the_engine_s_file_names_everything_that_is_not_for_tuning(run: Run, tmp_path: Path) -> None:
-    table = run.overlay(tuned(TRAIN, {"temperature": 0.8}))
-    assert (table["output_dir"], table["run"]["name"], table["max_steps"]) == (str(run.home), "run", 4)
+def test_the_engine_s_file_has_the_parameters_and_above_them_what_is_the_engine_s(run: Run, tmp_path: Path) -> None:
+    run.parameters = as_tables({"temperature": 0.8, "output_dir": "/elsewhere", "inference.server.port": 80})
+    table = run.overlay()
+    assert at(table, "orchestrator.train.sampling.temperature") == 0.8
+    assert (table["output_dir"], table["clean"], table["run"]["name"], table["max_steps"]) == (
+        str(run.home), False, "run", 4,
+    )  # fmt: skip
     assert table["model"]["name"] == str(tmp_path / "data/base")
-    assert table["weight_broadcast"] == {"type": "filesystem"}
-    assert table["trainer"]["model"]["conversion_dir"].startswith(str(run.home)), "the base model is read-only"
-    assert table["deployment"] == {"gpus_per_node": 2, "num_infer_gpus": 1, "num_train_gpus": 1}
-    ports = table["inference"]["server"]["port"], table["inference"]["backend_port"]
-    assert ports == (8000, 8001) and table["rollout_transport"]["port"] == 8002
-    assert table["orchestrator"]["model"]["client"]["base_url"] == "http://localhost:8000/v1"
-    assert table["orchestrator"]["env_server_base_port"] == 8004
-    [source] = table["orchestrator"]["train"]["source"]
+    assert at(table, "trainer.model.conversion_dir").startswith(str(run.home)), "the base model is read-only"
+    ports = at(table, "inference.server.port"), at(table, "inference.backend_port"), at(table, "rollout_transport.port")
+    assert ports == (8000, 8001, 8002)
+    assert at(table, "orchestrator.model.client.base_url") == "http://localhost:8000/v1"
+    [source] = at(table, "orchestrator.train.source")
     assert source["env"]["taskset"] == {"id": "taskset", "path": str(run.questions)}
     assert "eval" not in table["orchestrator"], "without questions for a curve there is none"
 
 
+@pytest.mark.parametrize(("head", "name"), [("[[{}]]", "theirs"), ("[{}]", "theirs")])
+def test_what_is_said_of_the_one_source_beside_its_questions_is_kept(run: Run, head: str, name: str) -> None:
+    place = "orchestrator.train.source"
+    run.train = f"{head.format(place)}\nname = '{name}'\nenv.taskset.id = 'theirs'\ncurriculum.gates.a.type = 'x'\n"
+    [source] = at(run.overlay(), place)
+    assert source["curriculum"] == {"gates": {"a": {"type": "x"}}}
+    assert (source["name"], source["env"]["taskset"]["id"]) == ("train", "taskset")
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"), [("a = 1\na = 2", "overwrite"), ("orchestrator.train.source = [{}, {}]", "are one source")]
+)
+def test_a_file_that_cannot_be_laid_over_is_refused(run: Run, text: str, wrong: str) -> None:
+    run.train = text
+    with pytest.raises(Failed, match=rf"^refused: train\.toml: .*{wrong}"):
+        run.overlay()
+
+
+@pytest.mark.parametrize(
+    ("text", "steps", "phases"),
+    [
+        ("", 6, None),
+        ("trainer.scheduler.type = 'linear'", 20, None),
+        ("trainer.scheduler.type = 'linear'", 6, {"warmup_steps": 3, "decay_steps": 3}),
+        ("trainer.scheduler.type = 'cosine'", 7, {"warmup_steps": 3}),
+        ("trainer.scheduler = {type = 'linear', warmup_steps = 9}", 6, None),
+    ],
+)
+def test_a_part_of_the_budget_has_shorter_phases_of_the_learning_rate(
+    run: Run, text: str, steps: int, phases: dict[str, int] | None
+) -> None:
+    run.config["budget_steps"], run.train = steps, text
+    assert at(run.overlay(), "trainer.scheduler") == phases
+
+
 def test_a_curve_is_measured_as_the_judge_samples_whatever_training_does(run: Run) -> None:
     (run.data / "curve.jsonl").write_text("{}\n")
-    text = "orchestrator.train.sampling = {temperature = 0.8, max_completion_tokens = 9}"
-    curve = run.overlay(text)["orchestrator"]["eval"]
+    run.train = "orchestrator.train.sampling = {temperature = 0.8, max_completion_tokens = 9}"
+    curve = run.overlay()["orchestrator"]["eval"]
     assert curve["sampling"] == {"temperature": 1.0, "max_completion_tokens": 1024}
     assert (curve["interval"], curve["skip_first_step"]) == (4, True)
     assert curve["source"][0]["env"]["taskset"]["path"] == str(run.data / "curve.jsonl")
-    served = run.overlay(text)["inference"]["vllm"]
+    served = run.overlay()["inference"]["vllm"]
     assert served["generation_config"] == "vllm", "or vLLM adds the model's own top_k, top_p and repetition penalty"
 
 
@@ -292,51 +162,6 @@ def test_the_curve_is_the_metric_where_there_is_one_and_the_reward_stands_beside
     *before, last = [json.loads(line)["metrics"] for line in written.getvalue().splitlines()]
     assert before and all("pass@1" not in metrics and metrics["reward/mean"] == 0.7 for metrics in before)
     assert (last["pass@1"], last["reward/mean"]) == (0.4, 0.7)
-
-
-def model_type(run: Run, kind: str) -> None:
-    (run.base / "config.json").write_text(json.dumps({"model_type": kind}))
-
-
-@pytest.mark.parametrize(
-    ("kind", "text", "told"),
-    [
-        ("qwen2", "", {"attn": "flash_attention_2"}),
-        ("qwen2", 'trainer.model.attn = "flash_attention_2"', {}),
-        ("qwen3", "", {}),
-        ("qwen3", 'trainer.model.attn = "flash_attention_3"', {}),
-        ("qwen3", 'trainer.model.impl = "hf"', {"attn": "flash_attention_2"}),
-    ],
-)
-def test_a_model_that_prime_rl_has_no_code_for_gets_an_attention_that_works_on_every_gpu(
-    run: Run, kind: str, text: str, told: dict[str, str]
-) -> None:
-    model_type(run, kind)
-    model = run.overlay(text)["trainer"]["model"]
-    assert {name: value for name, value in model.items() if name == "attn"} == told
-
-
-@pytest.mark.parametrize(("kind", "more"), [("qwen2", ""), ("qwen3", 'trainer.model.impl = "hf"\n')])
-def test_an_attention_that_the_model_cannot_have_is_refused_before_the_launch(run: Run, kind: str, more: str) -> None:
-    model_type(run, kind)
-    with pytest.raises(Failed, match=r"^refused: trainer\.model\.attn = 'flash_attention_3'.*leave it out"):
-        run.overlay(more + 'trainer.model.attn = "flash_attention_3"')
-
-
-def test_an_attention_that_the_gpu_has_no_kernels_for_is_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "ask", lambda *_: [["0", "9.0"], ["1", "9.0"], ["2", "8.6"]])
-    for attention, fits in (("flash_attention_2", True), ("flash_attention_3", True), ("flash_attention_4", False)):
-        (run.home / "train.toml").write_text(f'trainer.model.attn = "{attention}"')
-        if fits:
-            machine.check_attention(run)
-            continue
-        with pytest.raises(Failed, match=r"needs compute capability 10\.0, and GPU 0 has 9\.0"):
-            machine.check_attention(run)
-
-
-def test_without_a_budget_of_steps_prime_rl_is_told_of_none(run: Run) -> None:
-    run.config["budget_steps"] = 0
-    assert "max_steps" not in run.overlay("")
 
 
 def test_prime_rl_finds_its_own_python_first_and_none_of_ours(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -373,9 +198,7 @@ def test_without_nvidia_smi_numbers_are_taken_as_they_are() -> None:
         (FOUR[:1], None, "refused: prime-rl needs two GPUs.* nvidia-smi lists 1"),
         ([], None, "refused: prime-rl needs two GPUs"),
         (FOUR, "2", "refused: prime-rl needs two GPUs.* CUDA_VISIBLE_DEVICES='2' names 1"),
-        (FOUR, "", "refused: prime-rl needs two GPUs.* names 0"),
         (FOUR, "0,7", "did not start: of GPU 7 nvidia-smi knows no number"),
-        (FOUR, "MIG-1,MIG-2", "did not start: of GPU MIG-1 nvidia-smi knows no number"),
         ([], "GPU-1,GPU-2", "did not start: of GPU GPU-1 nvidia-smi knows no number"),
     ],
 )
@@ -392,16 +215,6 @@ def test_a_block_of_ports_of_which_one_is_taken_is_passed_over() -> None:
         taken.listen()
         assert machine.find_port(5) > first
     assert machine.find_port(6) != machine.find_port(5), "two GPUs begin at different blocks"
-
-
-def test_the_installed_commit_and_version_are_read_without_git(tmp_path: Path) -> None:
-    assert prime_rl.installed(tmp_path) == {"commit": "", "version": ""}
-    lay(tmp_path)
-    (tmp_path / ".venv/lib/python3.12/site-packages/prime_rl-0.8.1.dev67.dist-info").mkdir(parents=True)
-    assert prime_rl.installed(tmp_path) == {"commit": COMMIT, "version": "0.8.1.dev67"}
-    (tmp_path / ".git/refs/heads/main").unlink()
-    (tmp_path / ".git/packed-refs").write_text("# pack-refs\nab12 refs/heads/other\ncd34 refs/heads/main\n")
-    assert prime_rl.installed(tmp_path)["commit"] == "cd34"
 
 
 TRAINER: list[dict[str, Any]] = [
@@ -476,14 +289,6 @@ def test_a_loss_may_come_a_moment_after_the_times_of_its_step(run: Run) -> None:
     write(run, 1, TRAINER[2])
     steps.read(final=True)
     assert steps.step == 1
-
-
-def test_steps_without_a_gradient_are_counted(run: Run) -> None:
-    steps, _ = follow(run)
-    for step, norm in enumerate((0.5, 0.0, 0.0), 1):
-        write(run, step, {"optim/grad_norm": norm}, *TRAINER[2:])
-    steps.read()
-    assert steps.silent == 2
 
 
 MEMORY = "ValueError: Free memory on device ({}/79.1 GiB) on startup is less than desired GPU memory utilization (0.9, 71.2 GiB)."
@@ -577,23 +382,6 @@ def test_what_a_refused_configuration_is_told_comes_in_one_line() -> None:
     assert reasons.complaint(text) == "1 validation error for RLConfig; --trainer; warmup_steps (20)"
     assert reasons.complaint("a\n\nb\n") == "a; b"
     assert reasons.complaint("") == "it says nothing"
-
-
-@pytest.mark.parametrize(("rewards", "same"), [([0] * 8, 0.0), ([1] * 9, 1.0), ([0] * 7 + [1], None), ([0] * 7, None)])
-def test_answers_that_all_score_the_same_are_seen(run: Run, rewards: list[float], same: float | None) -> None:
-    folder = run.folder / "rollouts/step_3/train/all"
-    folder.mkdir(parents=True)
-    lines = [json.dumps({"traces": [{"rewards": {"correct": {"score": score, "weight": 1.0}}}]}) for score in rewards]
-    (folder / "traces.jsonl").write_text("\n".join(lines) + "\n")
-    assert same_reward(run) == same
-
-
-def test_answers_that_failed_are_no_sign_of_questions_that_teach_nothing(run: Run) -> None:
-    folder = run.folder / "rollouts/step_1/train/all"
-    folder.mkdir(parents=True)
-    failed = ('{"traces": [{"rewards": {}}]}', '{"traces": [{"rewards": {"correct": null}}]}', '{"ok": false}')
-    (folder / "traces.jsonl").write_text("".join(f"{line}\n" for line in failed) * 20)
-    assert same_reward(run) is None
 
 
 def broadcast(run: Run, step: int, stable: bool = True, shards: int = 0) -> None:
@@ -717,8 +505,7 @@ def test_a_training_ends_with_its_steps_and_leaves_a_model_and_no_process(start:
     assert (out / "model/model.safetensors").is_file() and (out / "model/tokenizer.json").is_file()
     facts = json.loads((out / "prime_rl/run.json").read_text())
     assert (facts["commit"], facts["scored_step"], len(facts["gpus"])) == (COMMIT, 3, 2)
-    assert (tmp_path / "workspace/train.toml").read_text() == TRAIN, "the user's own file is as it was"
-    assert "lr = 3e-06    # the lever" in (out / "prime_rl/train.toml").read_text()
+    assert (out / "prime_rl/train.toml").read_text() == TRAIN
     assert not [path for path in out.rglob("*") if path.is_symlink() or "broadcasts" in path.parts]
     assert left(tmp_path) == []
 
@@ -786,36 +573,6 @@ elif lives:
 
 
 @pytest.mark.slow
-def test_a_first_start_that_compiles_for_too_long_is_repeated_with_what_it_has_compiled(
-    start: Start, tmp_path: Path
-) -> None:
-    process = start(Faults("compiles for long"), params={"start_deadline": 3, "keep_cache": True})
-    assert ended(process) == (0, b"")
-    home = tmp_path / "out/prime_rl"
-    assert "no answer or metric within 3 s" in json.loads((home / "run.json").read_text())["first_start"]
-    assert (home / "first_start/logs").is_dir() and (tmp_path / "out/model/model.safetensors").is_file()
-    assert (home / "cache/vllm/torch_compile_cache/stand-in").is_dir(), "kept, since it was asked for"
-    assert left(tmp_path) == []
-
-
-@pytest.mark.slow
-def test_one_that_is_told_to_end_between_two_starts_is_not_started_again(start: Start, tmp_path: Path) -> None:
-    process = start(Faults("compiles for long", join_seconds=0.5), params={"start_deadline": 2})
-    told = tmp_path / "out/prime_rl/run.json"
-    wait_for(process, lambda: told.is_file() and "first_start" in told.read_text())
-    process.terminate()
-    assert ended(process)[0] == 1
-    assert reported(tmp_path)[-1]["failed"] == "left nothing to score: it was told to stop before training began"
-    assert not (tmp_path / "out/prime_rl/rl.log").exists() and left(tmp_path) == []
-
-
-def test_a_late_start_that_left_nothing_but_its_log_is_set_aside(run: Run) -> None:
-    (run.home / "rl.log").write_text("importing\n")
-    run.set_aside()
-    assert [path.name for path in run.home.iterdir()] == ["first_start.log"]
-
-
-@pytest.mark.slow
 def test_a_start_finds_the_compiled_kernels_of_the_checkout_and_leaves_them_alone(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -824,7 +581,6 @@ def test_a_start_finds_the_compiled_kernels_of_the_checkout_and_leaves_them_alon
     (tmp_path / "prime-rl/.cache/made_at").write_text(f"{tmp_path}/scratch/prime_rl_cache\n")
     monkeypatch.setenv("TMPDIR", f"{tmp_path}/scratch")
     assert ended(start(Faults("compiles for long"), params={"start_deadline": 30})) == (0, b"")
-    assert "first_start" not in json.loads((tmp_path / "out/prime_rl/run.json").read_text())
     assert not (tmp_path / "out/prime_rl/cache").exists() and not list(kept.iterdir())
 
 
@@ -834,10 +590,7 @@ def test_kernels_that_were_compiled_elsewhere_are_left_alone_for_vllm_ends_witho
     (kept / "made_at").write_text("/of/another/trial/cache\n")
     prime_rl.begin_with_kernels(run)
     assert not run.cache.exists()
-    assert "compiled at /of/another/trial/cache" in json.loads((run.home / "run.json").read_text())["kernels"]
-    stated = Run(run.config, Settings(run.settings.prime_rl, cache=str(kept)))
-    with pytest.raises(Failed, match=r"^refused: .*/of/another/trial/cache.*: fill it anew"):
-        prime_rl.begin_with_kernels(stated)
+    assert "compiled anew" in json.loads((run.home / "run.json").read_text())["kernels"]
 
 
 def test_kept_kernels_say_where_they_were_compiled_and_are_found_there_again(
@@ -886,11 +639,11 @@ def test_a_gpu_that_somebody_else_holds_is_the_machine_s_fault(start: Start, tmp
     assert last["failed"].startswith("GPU memory is taken: GPU 0 has ") and last["retry"]
 
 
-def test_a_file_that_may_not_pass_is_refused_before_anything_is_started(start: Start, tmp_path: Path) -> None:
-    assert ended(start(params={"orchestrator.eval.interval": 1}))[0] == 2
-    assert not (tmp_path / "out/prime_rl").exists()
-    reason = "refused: train.toml: orchestrator.eval.interval is not for tuning: evaluation is the judge's"
-    assert reported(tmp_path) == [{"failed": reason, "retry": False}]
+def test_a_file_that_prime_rl_does_not_take_is_refused_before_anything_is_started(start: Start, tmp_path: Path) -> None:
+    assert ended(start(params={"trainer.optim.learning": 1}))[0] == 2
+    [told] = reported(tmp_path)
+    assert told["failed"].startswith("refused: rl --dry-run of train.toml") and "optim.learning" in told["failed"]
+    assert not (tmp_path / "out/prime_rl/rl.log").exists()
 
 
 CHECK = "check"
@@ -908,27 +661,12 @@ def test_a_check_takes_what_training_would_take_and_leaves_nothing(start: Start,
     assert (tmp_path / "workspace/train.toml").read_text() == TRAIN
 
 
-@pytest.mark.parametrize(
-    ("params", "reason"),
-    [
-        ({"orchestrator.eval.interval": 1}, "train.toml: orchestrator.eval.interval is not for tuning: "),
-        ({"learning_rat": 1.0}, "unknown parameter 'learning_rat'; did you mean learning_rate?"),
-        ({"group_size": 7}, "rl --dry-run: "),
-    ],
-)
-def test_a_check_says_last_why_training_would_be_refused(
-    start: Start, tmp_path: Path, params: dict[str, Any], reason: str
-) -> None:
-    status, noise = ended(start(NORMAL, CHECK, params=params))
+def test_a_check_says_last_why_training_would_be_refused(start: Start, tmp_path: Path) -> None:
+    status, noise = ended(start(NORMAL, CHECK, params={"group_size": 7}))
     [told] = reported(tmp_path)
-    assert told["failed"].startswith(f"refused: {reason}") and told["retry"] is False
+    assert "divisible by group_size 7" in told["failed"] and told["retry"] is False
     assert (status, noise.decode().splitlines()[-1]) == (1, f"train.py: {told['failed']}")
     assert left(tmp_path) == []
-
-
-def test_where_no_prime_rl_is_installed_a_check_is_of_the_keys_alone(start: Start, tmp_path: Path) -> None:
-    nowhere = {"prime_rl": str(tmp_path / "nowhere"), "group_size": 7}
-    assert ended(start(NORMAL, CHECK, params=nowhere)) == (0, b"")
 
 
 def test_another_commit_than_the_pinned_one_is_refused(start: Start, tmp_path: Path) -> None:

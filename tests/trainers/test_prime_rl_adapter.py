@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from prime_rl_parts import Failed, adapter, ends
-from prime_rl_parts.keys import PROJECTIONS, tuned
 from prime_rl_parts.run import Run, Settings
 from tests.support.fake_prime_rl.laying import base_model
 from tests.support.lazy import LazyModule
@@ -93,116 +91,24 @@ def test_an_adapter_of_a_layer_that_the_base_model_lacks_is_no_model(run: Run) -
 
 
 @pytest.mark.parametrize(
-    ("text", "asked"),
+    ("text", "packages", "refused"),
     [
-        ("", None),
-        ("trainer.model.lora = 'None'", None),
-        ("[trainer.model.lora]", {"target_modules": list(PROJECTIONS)}),
-        ("trainer.model.lora.rank = 8", {"target_modules": list(PROJECTIONS)}),
-        ("trainer.model.lora.target_modules = ['q_proj']", None),
+        ("", ("no_such_package",), ""),
+        ("trainer.model.lora = 'None'", ("no_such_package",), ""),
+        ("[trainer.model.lora]", ("torch",), ""),
+        ("[trainer.model.lora]", ("no_such_package",), "no_such_package is not installed"),
+        ("[trainer.model.lora]\nmodules_to_save = ['lm_head']", (), "hands on the adapter alone"),
     ],
 )
-def test_where_no_layers_are_named_adapters_are_beside_those_of_dense_models(
-    run: Run, text: str, asked: dict[str, Any] | None
+def test_an_adapter_that_could_not_be_added_to_the_weights_is_refused_before_training(
+    run: Run, monkeypatch: pytest.MonkeyPatch, text: str, packages: tuple[str, ...], refused: str
 ) -> None:
-    assert run.overlay(tuned(text, {}))["trainer"]["model"].get("lora") == asked
-
-
-@pytest.mark.parametrize(
-    ("text", "steps", "phases"),
-    [
-        ("", 6, None),
-        ("trainer.scheduler.type = 'constant'", 6, None),
-        ("trainer.scheduler.type = 'linear'", 20, None),
-        ("trainer.scheduler.type = 'linear'", 0, None),
-        ("trainer.scheduler.type = 'linear'", 6, {"warmup_steps": 3, "decay_steps": 3}),
-        ("trainer.scheduler.type = 'cosine'", 7, {"warmup_steps": 3}),
-        ("trainer.scheduler = {type = 'linear', warmup_steps = 9}", 6, None),
-    ],
-)
-def test_a_part_of_the_budget_has_shorter_phases_of_the_learning_rate(
-    run: Run, text: str, steps: int, phases: dict[str, int] | None
-) -> None:
-    run.config["budget_steps"] = steps
-    assert run.overlay(tuned(text, {}))["trainer"].get("scheduler") == phases
-
-
-def test_settings_may_be_off_and_the_temperature_of_the_curve_zero() -> None:
-    given = {"prime_rl": "/opt/prime-rl", "keep_cache": False, "curve_temperature": 0.0}
-    assert Settings.split(given)[0] == Settings("/opt/prime-rl", keep_cache=False, curve_temperature=0.0)
-    with pytest.raises(Failed, match=r"start_deadline must be finite and from 0\.1"):
-        Settings.split(given | {"start_deadline": 0.0})
-
-
-def test_activations_that_are_not_computed_again_are_not_offloaded_either(run: Run) -> None:
-    """prime-rl offloads them by default, and then switches `ac` on again."""
-    for text, params in (("", {"trainer.model.ac": "None"}), ("trainer.model.ac = 'None'\n", {})):
-        assert run.overlay(tuned(text, params))["trainer"]["model"]["ac_offloading"] == "None"
-    for text in ("", "trainer.model.ac.mode = 'full'", "trainer.model.ac_offloading = 'None'"):
-        assert "ac_offloading" not in run.overlay(tuned(text, {}))["trainer"]["model"]
-    with pytest.raises(Failed, match=r"^refused: trainer\.model\.ac = 'None' .*set trainer\.model\.ac_offloading"):
-        run.overlay(tuned("trainer.model = {ac = 'None', ac_offloading = {pin_memory = true}}", {}))
-
-
-def test_dropout_is_refused_where_activations_are_computed_again(run: Run) -> None:
-    dropout = "trainer.model.lora.dropout = 0.1\n"
-    for other in ("", "trainer.model.ac_offloading = 'None'\n"):
-        with pytest.raises(Failed, match=r"^refused: trainer\.model\.lora\.dropout: .*ac_offloading"):
-            run.overlay(tuned(dropout + other, {}))
-    run.overlay(tuned(dropout + "trainer.model.ac = 'None'\n", {}))
-    run.overlay(tuned(dropout + "trainer.model.ac = 'None'\ntrainer.model.ac_offloading = 'None'\n", {}))
-    run.overlay(tuned("trainer.model.lora.dropout = 0.0\n", {}))
-
-
-@pytest.mark.parametrize(
-    ("text", "curriculum"),
-    [
-        ("", None),
-        ("[orchestrator.train.source.curriculum]", None),
-        ("gates.advantage.type = 'advantage_range'", {"gates": {"advantage": {"type": "advantage_range"}}}),
-        ("sampler.type = 'standard'", {"sampler": {"type": "standard"}}),
-        ("sampler.type = 'difficulty_pool'", {"sampler": {"type": "difficulty_pool", "seed": 3}}),
-    ],
-)
-def test_filters_of_questions_are_put_into_the_one_source(
-    run: Run, text: str, curriculum: dict[str, Any] | None
-) -> None:
-    text = f"orchestrator.train.source.curriculum.{text}" if text and not text.startswith("[") else text
-    [source] = run.overlay(tuned(text, {}))["orchestrator"]["train"]["source"]
-    assert source.get("curriculum") == curriculum and source["env"]["taskset"]["id"] == "taskset"
-
-
-def test_the_layers_are_a_text_with_commas_where_they_are_a_parameter() -> None:
-    text = tuned("", {"lora_rank": 8, "lora_alpha": 16.0, "lora_dropout": 0.1, "lora_targets": "q_proj, v_proj"})
-    lora = {"rank": 8, "alpha": 16.0, "dropout": 0.1, "target_modules": ["q_proj", "v_proj"]}
-    assert tomllib.loads(text)["trainer"]["model"]["lora"] == lora
-    with pytest.raises(Failed, match="list of some of"):
-        tuned("", {"lora_targets": "q_proj,lm_head"})
-
-
-@pytest.mark.parametrize(
-    ("text", "refused"),
-    [
-        ("", ""),
-        ("[trainer.model.lora]", ""),
-        ("trainer.model.lora.target_modules = ['up_proj', 'down_proj']", "has none of the layers up_proj, down_proj"),
-    ],
-)
-def test_layers_that_the_base_model_lacks_are_refused_before_training(run: Run, text: str, refused: str) -> None:
-    (run.home / "train.toml").write_text(text)
+    monkeypatch.setattr(adapter, "PACKAGES", packages)
+    run.train = text
     if refused:
         with pytest.raises(Failed, match=rf"^refused: .*{refused}"):
             adapter.check(run)
     else:
-        adapter.check(run)
-
-
-def test_an_adapter_is_refused_where_nothing_could_add_it_to_the_weights(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (run.home / "train.toml").write_text("[trainer.model.lora]")
-    monkeypatch.setattr(adapter, "PACKAGES", ("no_such_package",))
-    with pytest.raises(Failed, match=r"^refused: .*no_such_package is not installed"):
         adapter.check(run)
 
 

@@ -17,9 +17,5 @@ class Failed(Exception):
         self.retry, self.unsure = retry, unsure
 
 
-class Late(Failed):
-    """`rl` has shown no sign of work within its deadline."""
-
-
 class Cancelled(Exception):
     """The result is no longer wanted."""

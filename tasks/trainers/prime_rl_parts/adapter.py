@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import tomllib
 from pathlib import Path
-from typing import Any
 
 from prime_rl_parts import Failed
-from prime_rl_parts.keys import PROJECTIONS
+from prime_rl_parts.keys import at
 from prime_rl_parts.run import Run
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -22,35 +20,17 @@ LEFT_ENOUGH = 0.9
 """Where less of an adapter's change is left after rounding, that is noted."""
 
 
-def asked(text: str) -> dict[str, Any] | None:
-    """The table of a train.toml that switches adapters on; None where they are off."""
-    table = tomllib.loads(text).get("trainer", {}).get("model", {}).get("lora")
-    return table if isinstance(table, dict) else None
-
-
 def check(run: Run) -> None:
     """Refuse, before anything is trained, an adapter that could not be added to the base model's weights."""
-    lora = asked((run.home / "train.toml").read_text())
-    if lora is None:
+    lora = at(run.stated, "trainer.model.lora")
+    if not isinstance(lora, dict):
         return
     if lacking := [name for name in PACKAGES if importlib.util.find_spec(name) is None]:
         remedy = "`pip install --editable '.[grpo]'` in Nightshift's checkout, or leave it out"
         raise Failed(f"refused: trainer.model.lora: the package {lacking[0]} is not installed: {remedy}")
-    layers = {name.split(".")[-2] for name in names(run.base) if name.endswith(".weight") and "." in name[:-7]}
-    wanted = lora.get("target_modules", PROJECTIONS)
-    if not layers & {*wanted}:
-        raise Failed(f"refused: trainer.model.lora: {run.base} has none of the layers {', '.join(wanted)}")
-
-
-def names(base: Path) -> list[str]:
-    """The names of a model's weights."""
-    from safetensors import safe_open
-
-    found: list[str] = []
-    for path in sorted(base.glob("*.safetensors")):
-        with safe_open(path, framework="pt") as file:
-            found += file.keys()
-    return found
+    if lora.get("modules_to_save"):
+        why = "they would be trained, and prime-rl hands on the adapter alone"
+        raise Failed(f"refused: trainer.model.lora.modules_to_save: {why}: leave it out")
 
 
 def merge(base: Path, adapter: Path, into: Path) -> float:

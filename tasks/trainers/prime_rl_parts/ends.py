@@ -101,9 +101,7 @@ def assemble(run: Run, reached: int) -> str:
 
 def tidy(run: Run) -> None:
     """Keep the end of each log, and delete large files."""
-    large = ("rollouts", "broadcasts", "checkpoints")
-    folders = [f"{start}/{name}" for start in ("run", "first_start") for name in large]
-    for name in (*folders, "converted"):
+    for name in ("run/rollouts", "run/broadcasts", "run/checkpoints", "converted"):
         shutil.rmtree(run.home / name, ignore_errors=True)
     if run.settings.keep_cache and run.cache.is_dir():
         (run.cache / MADE_AT).write_text(f"{run.cache}\n")
@@ -115,5 +113,4 @@ def tidy(run: Run) -> None:
     for path in run.home.rglob("*.log"):
         if not path.is_symlink() and path.stat().st_size > LOG_BYTES:
             path.write_text(read(path))
-    for link in run.home.glob("*/logs/latest"):
-        link.unlink()
+    (run.folder / "logs/latest").unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""One training: its fixed parameters, the overrides of train.toml, and the command that starts `rl`."""
+"""One training: its fixed parameters, what is laid over train.toml, and the command that starts `rl`."""
 
 from __future__ import annotations
 
@@ -10,31 +10,27 @@ import time
 import tomllib
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
+from pydantic.dataclasses import dataclass as checked
 
 from prime_rl_parts import Cancelled, Failed
-from prime_rl_parts.keys import PROJECTIONS, Key
+from prime_rl_parts.keys import at, laid_over
 
 HARNESSES = Path(__file__).with_name("harnesses")
 """Verifiers harnesses of ours, which prime-rl's processes import by their names alone."""
-HOPPER_OR_NEWER = ("flash_attention_3", "flash_attention_4")
-CUSTOM = frozenset(
-    {"llama", "qwen3", "afmoe", "glm4_moe", "glm_moe_dsa", "laguna", "minimax_m2", "nemotron_h", "qwen3_moe",
-     "qwen3_5_text", "qwen3_5_moe_text", "qwen3_5", "qwen3_5_moe", "gpt_oss"}
-)  # fmt: skip
-"""Types of models that prime-rl has code of its own for, at commit 559b4477 (src/prime_rl/trainer/models)."""
 MADE_AT = "made_at"
 """The file in a folder of compiled kernels that says where they were compiled: vLLM notes the paths of its own, and an
 engine that does not find them there ends. In bubblewrap that is the same path in every trial."""
 PHASES = {"linear": ("warmup_steps", "decay_steps"), "cosine": ("warmup_steps",)}
-"""The phases of prime-rl's schedulers of the learning rate, by their types."""
-PHASE_STEPS = 10
-"""Steps of each phase, where nothing is said."""
+"""The phases of prime-rl's schedulers of the learning rate, by their types: ten steps each, where nothing is said."""
 OURS = "nightshift-"
 """Prefix of a training's marker, PRL_RUN_ID, which all of its processes inherit."""
+Seconds = Annotated[float, Field(ge=0.1)]
 
 
-@dataclass(frozen=True)
+@checked(frozen=True, config=ConfigDict(strict=True))
 class Settings:
     """The fixed parameters. Deadlines are seconds."""
 
@@ -49,40 +45,40 @@ class Settings:
     """The verifiers harness in training: a module of harnesses/, "taskset" for the one in taskset.py, or a built-in."""
     metric: str = "pass@1"
     """The name of what is reported: the mean on data/curve.jsonl, or without it the mean reward in training."""
-    curve_interval: int = 4
+    curve_interval: PositiveInt = 4
     """Steps between evaluations on data/curve.jsonl: a curve, never a score."""
-    curve_temperature: float = 1.0
+    curve_temperature: Annotated[float, Field(ge=0)] = 1.0
     """Of the answers to it: as the judge samples, so that trials with other temperatures in training compare."""
-    curve_tokens: int = 1024
+    curve_tokens: PositiveInt = 1024
     """The longest answer to it."""
     cache: str = ""
     """Folder of compiled kernels, of which each run gets a copy; empty: `.cache` in the checkout, if it is there."""
     keep_cache: bool = False
     """Whether to leave what was compiled in out/prime_rl/cache, to be put there."""
-    start_deadline: float = 400.0
-    """From the launch to the first answer or metric."""
-    stall_deadline: float = 300.0
+    start_deadline: Seconds = 800.0
+    """From the launch to the first answer or metric. Most of it is compilation, where no kernels are kept."""
+    stall_deadline: Seconds = 300.0
     """Without a new row of metrics."""
-    gpu_deadline: float = 60.0
+    gpu_deadline: Seconds = 60.0
     """For the memory of the GPUs to become free, before and after orphans are ended."""
-    gpu_used_mb: float = 1024.0
+    gpu_used_mb: PositiveFloat = 1024.0
     """A GPU with at most so many MiB in use counts as free."""
-    quit_deadline: float = 90.0
+    quit_deadline: Seconds = 90.0
     """For `rl` to end after SIGTERM."""
-    empty_batches: int = 4
+    empty_batches: PositiveInt = 4
     """Consecutive batches without any signal that end a training."""
 
     @classmethod
     def split(cls, params: dict[str, Any]) -> tuple[Settings, dict[str, Any]]:
         """The settings, and the remaining parameters, which go to train.toml."""
-        known: dict[str, Any] = {one.name: one.default for one in fields(cls)} | {"prime_rl": ""}
-        own = {name: value for name, value in params.items() if name in known}
-        for name, value in own.items():
-            if wrong := Key(type(known[name]), low=0.0 if name == "curve_temperature" else 0.1).fault(value):
-                raise Failed(f"refused: {name} {wrong}")
-        if not own.get("prime_rl"):
-            raise Failed("refused: the fixed parameter prime_rl, the path of a prime-rl checkout, is needed")
-        return cls(**own), {name: value for name, value in params.items() if name not in known}
+        names = {one.name for one in fields(cls)}
+        own = {name: value for name, value in params.items() if name in names}
+        try:
+            return cls(**own), {name: value for name, value in params.items() if name not in names}
+        except ValidationError as wrong:
+            [*_, fault] = wrong.errors()
+            name = str(fault["loc"][0])
+            raise Failed(f"refused: the fixed parameter {name}: {fault['msg']}, got {own.get(name)!r}") from wrong
 
 
 @dataclass
@@ -91,6 +87,10 @@ class Run:
 
     config: dict[str, Any]
     settings: Settings
+    train: str = ""
+    """The text of train.toml, as its author wrote it."""
+    parameters: dict[str, Any] = field(default_factory=dict)
+    """prime-rl's tables that are laid over it."""
     marker: str = field(default_factory=lambda: OURS + secrets.token_hex(8))
     gpus: tuple[int, ...] = ()
     port: int = 0
@@ -101,6 +101,7 @@ class Run:
     def __post_init__(self) -> None:
         self.home = Path(self.config["out"]) / "prime_rl"
         self.folder = self.home / "run"
+        self.train_file, self.engine_file = self.home / "train.toml", self.home / "engine.toml"
         self.bin = Path(self.settings.prime_rl) / ".venv" / "bin"
         self.data = Path(self.config["data"] or "nowhere")
         self.base = Path(self.settings.model or self.data / "base")
@@ -113,14 +114,21 @@ class Run:
         """Where the driver keeps what it compiles, such as vLLM's attention on most GPUs; it has to be there."""
         return self.cache / "driver"
 
-    def overlay(self, tuned: str) -> dict[str, Any]:
-        """The keys that override train.toml."""
-        stated = tomllib.loads(tuned)
+    @property
+    def stated(self) -> dict[str, Any]:
+        """What train.toml and the parameters say together."""
+        try:
+            return laid_over(tomllib.loads(self.train), self.parameters)
+        except (ValueError, RecursionError) as broken:
+            raise Failed(f"refused: train.toml: {broken}") from broken
+
+    def overlay(self) -> dict[str, Any]:
+        """The file that is laid over train.toml: the parameters, and above them what is the engine's."""
         orchestrator: dict[str, Any] = {
             "env_server_base_port": self.port + 4,
             "model": {"client": {"base_url": f"http://localhost:{self.port}/v1"}},
             "renderer": {"name": self.settings.renderer},
-            "train": {"source": [{**self._source("train", self.questions), **self._curriculum(stated)}]},
+            "train": {"source": [self._stated_source() | self._source("train", self.questions)]},
         }
         if (curve := self.data / "curve.jsonl").is_file():
             settings = self.settings
@@ -128,8 +136,10 @@ class Run:
             often = {"interval": settings.curve_interval, "skip_first_step": True}
             orchestrator["eval"] = {**often, "sampling": sampling, "source": [self._source("curve", curve)]}
         steps = self.config["budget_steps"] or 0
-        return {
+        own = {
             "output_dir": str(self.home),
+            "clean": False,  # or prime-rl deletes folders that train.toml names
+            "slurm": "None",  # or prime-rl trains elsewhere
             **({"max_steps": steps} if steps else {}),
             "run": {"name": self.folder.name},
             "model": {"name": str(self.base)},
@@ -137,10 +147,7 @@ class Run:
             "weight_broadcast": {"type": "filesystem"},
             "monitors": {"file": {"path": "metrics.jsonl"}},
             "rollout_transport": {"type": "zmq", "port": self.port + 2},
-            "trainer": {
-                "model": {"conversion_dir": str(self.home / "converted"), **self._model(stated)},
-                **self._scheduler(stated, steps),
-            },
+            "trainer": {"model": {"conversion_dir": str(self.home / "converted")}, **self._scheduler(steps)},
             "inference": {
                 "backend_port": self.port + 1,
                 "server": {"port": self.port},
@@ -149,67 +156,23 @@ class Run:
             },
             "orchestrator": orchestrator,
         }
+        return laid_over(self.parameters, own)
 
-    def _scheduler(self, stated: dict[str, Any], steps: int) -> dict[str, Any]:
+    def _scheduler(self, steps: int) -> dict[str, Any]:
         """Shorter phases for the few steps of a part of the budget, where nothing is said: prime-rl's take ten each."""
-        scheduler = stated.get("trainer", {}).get("scheduler", {})
+        scheduler = at(self.stated, "trainer.scheduler") or {}
         phases = PHASES.get(scheduler.get("type", ""), ())
-        if not 1 < steps < 2 * PHASE_STEPS or scheduler.keys() & {*phases}:
+        if not phases or not 1 < steps < 20 or scheduler.keys() & {*phases}:
             return {}
-        return {"scheduler": dict.fromkeys(phases, steps // 2)} if phases else {}
+        return {"scheduler": dict.fromkeys(phases, steps // 2)}
 
-    def _model(self, stated: dict[str, Any]) -> dict[str, Any]:
-        """Of the model that trains: an attention that works, and what adapters are beside, where nothing is said.
-
-        prime-rl's own list of layers has those of experts, whose adapters have no place in the model's own weights.
-        Where it computes activations again, it draws dropout again too.
-        """
-        model = stated.get("trainer", {}).get("model", {})
-        told: dict[str, Any] = self._attention(model) | self._offloading(model)
-        if not isinstance(lora := model.get("lora"), dict):
-            return told
-        if lora.get("dropout") and model.get("ac") != "None":
-            why = "prime-rl computes activations again in the backward pass, with another dropout than in the loss"
-            remedy = "set trainer.model.ac and trainer.model.ac_offloading to 'None', or leave it out"
-            raise Failed(f"refused: trainer.model.lora.dropout: {why}: {remedy}")
-        if "target_modules" not in lora:
-            told["lora"] = {"target_modules": list(PROJECTIONS)}
-        return told
-
-    def _offloading(self, stated: dict[str, Any]) -> dict[str, str]:
-        """Activations that are not computed again are not offloaded either.
-
-        prime-rl offloads them if nothing is said, and wherever it offloads it switches `ac` on again.
-        """
-        if stated.get("ac") != "None":
-            return {}
-        if stated.get("ac_offloading", "None") != "None":
-            why = "prime-rl computes activations again wherever it offloads them"
-            remedy = "set trainer.model.ac_offloading to 'None' too, or leave ac out"
-            raise Failed(f"refused: trainer.model.ac = 'None' beside trainer.model.ac_offloading: {why}: {remedy}")
-        return {"ac_offloading": "None"}
-
-    def _curriculum(self, stated: dict[str, Any]) -> dict[str, Any]:
-        """What train.toml says of the one source, whose list is the engine's; what is drawn is drawn by the seed."""
-        said = stated.get("orchestrator", {}).get("train", {}).get("source", {}).get("curriculum", {})
-        sampler = said.get("sampler", {})
-        if sampler.get("type") == "difficulty_pool":
-            said = {**said, "sampler": {**sampler, "seed": self.config["seed"] % 2**31}}
-        return {"curriculum": said} if said else {}
-
-    def _attention(self, stated: dict[str, Any]) -> dict[str, str]:
-        """The attention of a model that prime-rl trains in transformers' code, which 3 and 4 do not work with.
-
-        Left alone, prime-rl takes 3 on Hopper and 4 on Blackwell for every model, and ends when the model is loaded.
-        """
-        attention, path = stated.get("attn", "auto"), self.base / "config.json"
-        kind = json.loads(path.read_text()).get("model_type") if path.is_file() else None
-        if stated.get("impl", "auto") != "hf" and kind in CUSTOM:
-            return {}
-        if attention in HOPPER_OR_NEWER:
-            whose = f"models of type {kind}" if kind not in CUSTOM else 'trainer.model.impl = "hf"'
-            raise Failed(f"refused: trainer.model.attn = {attention!r}: prime-rl has it not for {whose}: leave it out")
-        return {"attn": "flash_attention_2"} if attention == "auto" else {}
+    def _stated_source(self) -> dict[str, Any]:
+        """What is said of the one source of questions, such as its curriculum; prime-rl replaces lists as a whole."""
+        stated = at(self.stated, "orchestrator.train.source") or {}
+        sources = stated if isinstance(stated, list) else [stated]
+        if len(sources) != 1 or not isinstance(sources[0], dict):
+            raise Failed("refused: train.toml: orchestrator.train.source: the environment's questions are one source")
+        return sources[0]
 
     def _source(self, name: str, questions: Path) -> dict[str, Any]:
         agent: dict[str, Any] = {"harness": {"id": self.settings.harness}, "runtime": {"type": "subprocess"}}
@@ -243,7 +206,7 @@ class Run:
 
     def start(self, *more: str, log: str) -> subprocess.Popen[bytes]:
         """Launch `rl` on both files."""
-        command = [str(self.bin / "rl"), *("@", str(self.home / "train.toml")), *("@", str(self.home / "engine.toml"))]
+        command = [str(self.bin / "rl"), "@", str(self.train_file), "@", str(self.engine_file)]
         with (self.home / log).open("wb") as output:
             try:
                 return subprocess.Popen(
@@ -253,12 +216,6 @@ class Run:
             except OSError as fault:
                 hint = "is the Python that .venv links to readable too?"
                 raise Failed(f"did not start: {command[0]}: {fault.strerror}; {hint}") from fault
-
-    def set_aside(self) -> None:
-        """Move what a first start has left out of the way, if anything: `rl` begins in no folder with artifacts."""
-        if self.folder.exists():
-            self.folder.rename(self.home / "first_start")
-        (self.home / "rl.log").rename(self.home / "first_start.log")
 
     def note(self, **facts: object) -> None:
         """Add facts to run.json."""

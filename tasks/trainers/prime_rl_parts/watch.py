@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from prime_rl_parts import Cancelled, Failed, Late
+from prime_rl_parts import Cancelled, Failed
 from prime_rl_parts.ends import sweep
 from prime_rl_parts.reasons import why
 from prime_rl_parts.run import Run
@@ -66,8 +66,6 @@ class Steps:
     step: int = 0
     last: float = 0.0
     """When the latest row came."""
-    silent: int = 0
-    """Steps in a row whose gradient was 0."""
     latest: dict[str, float] = field(default_factory=dict)
     _files: dict[Path, Lines] = field(default_factory=dict)
     _losses: set[int] = field(default_factory=set)
@@ -111,8 +109,6 @@ class Steps:
         self.latest |= {names[key]: value for key, value in told.items()}
         if "loss/mean" in told:
             self._losses.add(step)
-        if "optim/grad_norm" in told:
-            self.silent = 0 if told["optim/grad_norm"] else self.silent + 1
         done = "time/forward_backward" in row  # the trainer's own: this step is done
         if done:
             self.step = max(self.step, step)
@@ -165,18 +161,14 @@ class Watch:
             self.progress.write('{"ready": true}\n')
         steps.read()
         if not self.ready and now - self.started > settings.start_deadline:
-            late = why(self.run, f"did not start: no answer or metric within {settings.start_deadline:g} s")
-            raise late if late.retry else Late(str(late))
+            raise why(self.run, f"did not start: no answer or metric within {settings.start_deadline:g} s")
         for line in self.orchestrator.new():
             if counted := re.search(r"consecutive empty batches: (\d+)", line):
                 self.empty = int(counted[1])
-        if max(self.empty, steps.silent) >= settings.empty_batches:
+        if self.empty >= settings.empty_batches:
             raise Failed(f"no learning signal: {settings.empty_batches} batches in a row had {NOTHING}")
         if self.ready and now - steps.last > settings.stall_deadline:
-            if (alike := same_reward(self.run)) is not None:
-                raise Failed(f"no learning signal: the last answers all scored {alike:g}: {NOTHING}")
-            silence = f"no metrics for {settings.stall_deadline:g} s"
-            raise why(self.run, f"stalled: {silence} after step {steps.step}")
+            raise why(self.run, f"stalled: no metrics for {settings.stall_deadline:g} s after step {steps.step}")
 
     def end(self) -> None:
         """SIGTERM, time to end, then SIGKILL for all of its processes."""
@@ -188,16 +180,3 @@ class Watch:
             os.killpg(self.process.pid, signal.SIGKILL)
         sweep(self.run.marker)
         self.process.wait()
-
-
-def same_reward(run: Run) -> float | None:
-    """The score that all answers of the latest rollouts share; None if they differ or are fewer than 8."""
-    files = run.folder.glob("rollouts/step_*/train/all/traces.jsonl")
-    latest = max(files, key=lambda path: path.stat().st_mtime, default=None)
-    rewards = []
-    for line in Lines(latest).new() if latest else ():
-        with suppress(ValueError, KeyError):
-            for trace in json.loads(line)["traces"]:
-                if scores := [score for score in trace["rewards"].values() if score]:  # one that failed has null
-                    rewards.append(sum(score["score"] * score.get("weight", 1) for score in scores))
-    return rewards[0] if len(rewards) >= 8 and len(set(rewards)) == 1 else None

@@ -7,29 +7,22 @@
        └─ tail -F orchestrator.log
 
 normal                every step, then "Training finished!" and 0
-slow start            the engine is healthy only after some seconds more
 hangs at start        it never is
 stalls                no batch is sent after step 3, and nothing ends
 out of memory         CUDA has none left in the trainer's second step
-vllm out of memory    the engine has none left for its cache
 memory taken          the engine finds too little free when it starts
 gpu taken             nvidia-smi tells of a process of somebody else's that holds memory
 port taken            the router cannot bind its port
 deaf                  no batch is sent after step 3, and every process ignores SIGTERM
 orphan                a process of the engine's stays, in a session of its own
 nameless orphan       one stays without anything in its environment
-no signal             every batch is empty; after ten of them the orchestrator gives up
-no signal, no end     the same, and it never does
+no signal             every batch is empty, and after ten of them nothing comes
 nan                   the loss is no number from step 3 on
 crashes               the trainer ends with 1 in step 3, without a word
 dies in a broadcast   the trainer is killed while it writes its third weights
 env server dies       the first env server ends at its start
 refused               the configuration is not taken
 compiles for long     the engine is never healthy where it finds nothing that an earlier one has compiled
-cuda unknown          the trainer finds no GPU it can use
-no gpus               the engine finds none
-old driver            the engine finds a driver that is too old
-bus error             the trainer has no shared memory left in its second step
 disk full             the trainer has no disk left in its second step
 """
 
@@ -42,7 +35,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 from tests.support.fake_prime_rl import checking
@@ -59,9 +52,6 @@ def main(arguments: list[str]) -> int:
         lines = "\n".join(f"{key}\n  {what}" for key, what in wrong)
         sys.stderr.write(f"{len(wrong)} validation error(s) for RLConfig\n{lines}\n")
         return 1
-    if not config.get("dry_run") and not config.get("clean") and (run_dir / "metrics.jsonl").exists():
-        sys.stderr.write(f"FileExistsError: Run directory {run_dir} already contains artifacts. Use --clean.\n")
-        return 1
     write_configs(config, run_dir)
     log(f"Wrote subconfigs to {run_dir / 'configs'}")
     if config.get("dry_run"):
@@ -77,41 +67,12 @@ def main(arguments: list[str]) -> int:
 
 
 def parsed(arguments: list[str]) -> Config:
-    """Files in their order, then `--a.b value`, `--a.b=value`, `--flag` and `--no-flag`."""
-    config: Config = {}
-    words = iter(arguments)
-    for word in words:
-        if word == "@":
-            config = laid_over(config, read(next(words)))
-            continue
-        if not word.startswith("--"):
-            raise SystemExit(f"rl: unexpected argument {word!r}")
-        config = laid_over(config, option(word[2:], words))
+    """Files in their order, and whether it is a dry run."""
+    config: Config = {"dry_run": "--dry-run" in arguments}
+    for sign, path in pairwise(arguments):
+        if sign == "@":
+            config = laid_over(config, read(path))
     return config
-
-
-def option(word: str, words: Iterator[str]) -> Config:
-    name, equals, value = word.partition("=")
-    path = name.replace("-", "_").split(".")
-    found: object = True
-    if equals:
-        found = value_of(value)
-    elif path[0].startswith("no_"):
-        path[0], found = path[0][3:], False
-    elif len(path) > 1 or path[0] in ("output_dir", "max_steps", "seq_len"):
-        found = value_of(next(words))
-    for part in reversed(path):
-        found = {part: found}
-    assert isinstance(found, dict)
-    return found
-
-
-def value_of(text: str) -> object:
-    try:
-        found: object = json.loads(text)
-    except ValueError:
-        return text
-    return found
 
 
 def sources(config: Config) -> list[tuple[str, str, int]]:

@@ -20,7 +20,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 COMMIT = "5e7a0d1f00000000000000000000000000000000"
-VERSION = "0.8.1.dev0"
 PROGRAMS = {
     "rl": "launcher",
     "inference": "serving",
@@ -32,17 +31,15 @@ PROGRAMS = {
 """The programs, and the modules of this folder that they run."""
 SCRIPT = """\
 #!{python} -SB
-import sys, time
+import sys
 sys.path.insert(0, {source!r})
-from tests.support.fake_prime_rl import {module}, common
-time.sleep(common.faults()["import_seconds"])
+from tests.support.fake_prime_rl import {module}
 sys.exit({module}.main(sys.argv[1:]))
 """
 MODES = (
-    "normal", "slow start", "hangs at start", "stalls", "out of memory", "vllm out of memory", "memory taken",
-    "gpu taken", "port taken", "deaf", "orphan", "nameless orphan", "no signal", "no signal, no end", "nan", "crashes",
-    "dies in a broadcast", "env server dies", "refused", "compiles for long", "cuda unknown", "no gpus", "old driver",
-    "bus error", "disk full",
+    "normal", "hangs at start", "stalls", "out of memory", "memory taken", "gpu taken", "port taken", "deaf", "orphan",
+    "nameless orphan", "no signal", "nan", "crashes", "dies in a broadcast", "env server dies", "refused",
+    "compiles for long", "disk full",
 )  # fmt: skip
 """What may happen: see `launcher.py`."""
 
@@ -56,10 +53,6 @@ class Faults:
     trials: Mapping[int, str] = field(default_factory=dict)
     """What happens in a trial, by its number, which stands in the output directory (.../trials/0007/...)."""
     step_seconds: float = 0.02
-    import_seconds: float = 0.0
-    """How long each program imports before it does anything."""
-    start_seconds: float = 0.0
-    """How long the engine takes until it is healthy."""
     join_seconds: float = 0.1
     """How long the launcher joins each of its threads before it ends a process; the real one takes 5 s."""
     metrics: str = "metrics.jsonl"
@@ -84,11 +77,12 @@ def lay(folder: Path, faults: Faults = NORMAL) -> Path:
         program.parent.mkdir(parents=True, exist_ok=True)
         program.write_text(SCRIPT.format(python=sys.executable, source=str(source), module=module))
         program.chmod(0o755)
-    (folder / "pyproject.toml").write_text(f'[project]\nname = "prime-rl"\nversion = "{VERSION}"\n')
-    head = folder / ".git/refs/heads/main"
-    head.parent.mkdir(parents=True, exist_ok=True)
-    head.write_text(COMMIT + "\n")
-    (folder / ".git/HEAD").write_text("ref: refs/heads/main\n")
+    python = folder / ".venv/bin/python"
+    python.write_text("#!/bin/sh\necho 2.11.0 with CUDA 12.8\n")
+    python.chmod(0o755)
+    for name in ("objects", "refs/heads"):  # what git takes for a repository
+        (folder / ".git" / name).mkdir(parents=True, exist_ok=True)
+    (folder / ".git/HEAD").write_text(COMMIT + "\n")
     goes_wrong(folder, faults)
     return folder
 

@@ -8,25 +8,12 @@ import socket
 import time
 from pathlib import Path
 
-from tests.support.fake_prime_rl.common import (
-    Config,
-    Monitor,
-    at,
-    connect,
-    failed,
-    for_ever,
-    listen,
-    log,
-    mode_of,
-    read,
-)
+from tests.support.fake_prime_rl.common import Config, Monitor, at, connect, for_ever, listen, log, mode_of, read
 from tests.support.fake_prime_rl.laying import LAYER, first, quality_of
 from tests.support.fake_prime_rl.serving import is_healthy
 
 STALLS_AFTER = 3
 EMPTY_BATCHES = 10
-PROMPTS = 4
-"""Questions of a batch that are written down."""
 
 
 def main(arguments: list[str]) -> int:
@@ -42,8 +29,8 @@ def main(arguments: list[str]) -> int:
         for split, name, address in config["sources"]:
             connect(address).close()
             log(f"Connected to {split} env server {name}")
-        if mode in ("no signal", "no signal, no end"):
-            return without_signal(mode == "no signal")
+        if mode == "no signal":
+            without_signal()
         trainer, _ = batches.accept()
         for step in range(1, int(config.get("max_steps") or 10**6) + 1):
             if mode in ("stalls", "deaf") and step > STALLS_AFTER:
@@ -60,12 +47,7 @@ def send(config: Config, run_dir: Path, monitor: Monitor, trainer: socket.socket
     """One batch, of the weights that the trainer has written last."""
     began = time.time()
     reward = min(max(quality(config, run_dir, step - 1) + random.gauss(0, 0.02), 0.0), 1.0)
-    for subset in ("all", "effective"):
-        traces = run_dir / f"rollouts/step_{step}/train/{subset}/traces.jsonl"
-        traces.parent.mkdir(parents=True, exist_ok=True)
-        with traces.open("a", buffering=1) as file:  # an episode is written as it ends
-            for index in range(PROMPTS):
-                file.write(trace(reward, index))
+    (run_dir / f"rollouts/step_{step}").mkdir(parents=True)
     trainer.sendall(json.dumps({"step": step}).encode() + b"\n")
     figures = {
         "train/agg/effective/agent/reward/mean": reward,
@@ -106,20 +88,9 @@ def quality(config: Config, run_dir: Path, step: int) -> float:
     return base + gained * adapted["lora_alpha"] / adapted["r"]
 
 
-def trace(reward: float, index: int) -> str:
-    rewards = {"correct": {"score": float(random.random() < reward), "weight": 1.0}}
-    episode = {"env": "train", "ok": True, "task": {"data": {"idx": index}}, "traces": [{"rewards": rewards}]}
-    return json.dumps(episode) + "\n"
-
-
-def without_signal(gives_up: bool) -> int:
+def without_signal() -> None:
     for batch in range(1, EMPTY_BATCHES + 1):
-        log(
-            f"Skipping empty train batch after 32 finalized episodes (consecutive empty batches: {batch}/{EMPTY_BATCHES})",
-            "WARNING",
-        )
+        empty = f"(consecutive empty batches: {batch}/{EMPTY_BATCHES})"
+        log(f"Skipping empty train batch after 32 finalized episodes {empty}", "WARNING")
         time.sleep(0.05)
-    if not gives_up:
-        for_ever()
-    failed(f"RuntimeError: {EMPTY_BATCHES} consecutive empty train batches - check the environment and the filters")
-    return 1
+    for_ever()

@@ -1,4 +1,4 @@
-"""`inference`: a router, and the engine that it starts and waits for. Both answer /health and a request for a token."""
+"""`inference`: a router, and the engine that it starts and waits for. Both answer /health."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from tests.support.fake_prime_rl.common import (
     Below,
     at,
     failed,
-    faults,
     for_ever,
     leave_alone,
     listen,
@@ -28,17 +27,10 @@ from tests.support.fake_prime_rl.gpus import holds
 
 SCRIPT = "import sys; sys.path.insert(0, {source!r}); from tests.support.fake_prime_rl import serving; serving.engine(sys.argv[1:])"
 HOLDER = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(3600)"
-SLOW_SECONDS = 2.0
-"""More that a slow engine takes to be healthy."""
-SAYS = {
-    "vllm out of memory": "ValueError: No available memory for the cache blocks. Try increasing "
-    "`gpu_memory_utilization` when initializing the engine.",
-    "no gpus": "RuntimeError: No CUDA GPUs are available",
-    "old driver": "RuntimeError: The NVIDIA driver on your system is too old (found version 12020). Please update your GPU "
-    "driver by downloading and installing a new version",
-    "memory taken": "ValueError: Free memory on device (3.1/79.1 GiB) on startup is less than desired GPU memory "
-    "utilization (0.9, 71.2 GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes.",
-}
+TAKEN = (
+    "ValueError: Free memory on device (3.1/79.1 GiB) on startup is less than desired GPU memory utilization (0.9, 71.2 "
+    "GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes."
+)
 
 
 def main(arguments: list[str]) -> int:
@@ -77,7 +69,7 @@ def engine(arguments: list[str]) -> None:
     """The engine: what holds GPU 0."""
     mode, port, _, parent = arguments
     leave_alone(parent)
-    words = SAYS.get(mode)
+    words = TAKEN if mode == "memory taken" else ""
     if os.environ.get("VLLM_USE_FLASHINFER_SAMPLER") != "0":  # which is compiled at the start
         words = "RuntimeError: Could not find nvcc and default cuda_home='/usr/local/cuda' doesn't exist"
     if words:
@@ -95,7 +87,6 @@ def engine(arguments: list[str]) -> None:
     handles.write_text(str(cache))
     if mode == "hangs at start" or (mode == "compiles for long" and is_cold):
         for_ever()
-    time.sleep(faults()["start_seconds"] + SLOW_SECONDS * (mode == "slow start"))
     raise SystemExit(serve(int(port)))
 
 
@@ -125,20 +116,12 @@ def serve(port: int) -> int:
 
 
 class Answers(BaseHTTPRequestHandler):
-    """The little of vLLM's server that is asked for."""
+    """The little of vLLM's server that is asked for: /health."""
 
     def do_GET(self) -> None:
-        self._answer(b'{"object": "list", "data": [{"id": "stand-in"}]}' if self.path == "/v1/models" else b"")
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self._answer(b'{"choices": [{"message": {"role": "assistant", "content": "4"}}]}')
-
-    def _answer(self, body: bytes) -> None:
         self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Length", "0")
         self.end_headers()
-        self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
         """Nothing is printed for a request."""
