@@ -27,13 +27,13 @@ if args.out.parent.name == "0001":
 """
 )
 """A program whose trial 1 crashes."""
-STAYS_SECONDS = 20
+STAYS_SECONDS = 50
 """Longer than the automations and a worker take to resume a run."""
 
 
 @pytest.fixture(scope="module")
-def site(server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with workers.site(server, tmp_path_factory.mktemp("workers")) as found:
+def site(lone_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with workers.site(lone_server, tmp_path_factory.mktemp("workers")) as found:
         yield found
 
 
