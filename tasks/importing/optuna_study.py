@@ -85,7 +85,6 @@ def _imported(study: Study, where: str) -> Imported:
         "space": {name: one.table for name, one in parameters.items() if one.table},
         **({"fixed": fixed} if fixed else {}),
     }  # fmt: skip
-    calls = "".join(_suggestions(distributions))
     return Imported(
         name=study.study_name,
         origin=f"the Optuna study {study.study_name!r} in {where}",
@@ -95,7 +94,7 @@ def _imported(study: Study, where: str) -> Imported:
             ),
             "train.py": _runner.program("optuna_train.py"),
             "run.json": json.dumps({"as_json": as_json, "seeds": seeds}, indent=1) + "\n",
-            "objective.py": _runner.program("optuna_objective.py").replace("    # PARAMETERS\n", calls),
+            "objective.py": _runner.program("optuna_objective.py").replace("PARAMETERS", ", ".join(distributions)),
             "program.md": PROGRAM_MD.format(name=study.study_name, where=where, metric=metric, count=len(history)),
         },
         carried=(
@@ -147,21 +146,6 @@ def _parameter(every: Sequence[BaseDistribution], as_json: bool, default: object
     low, high = min(one.low for one in ranges), max(one.high for one in ranges)
     whole = isinstance(newest, IntDistribution)
     return number(low, high, whole=whole, log=newest.log, step=newest.step, default=default, lost=lost)
-
-
-def _suggestions(distributions: Mapping[str, Sequence[BaseDistribution]]) -> Iterator[str]:
-    """The calls by which an objective asks for the study's parameters, a line each."""
-    from optuna.distributions import FloatDistribution, IntDistribution
-
-    for name, every in distributions.items():
-        one = every[-1]
-        if isinstance(one, FloatDistribution | IntDistribution):
-            more = ", log=True" * one.log + f", step={one.step!r}" * (one.step not in (None, 1))
-            kind = "float" if isinstance(one, FloatDistribution) else "int"
-            call = f"suggest_{kind}({name!r}, {one.low!r}, {one.high!r}{more})"
-        else:
-            call = f"suggest_categorical({name!r}, {_choices([one])!r})"
-        yield f"    trial.{call}\n"
 
 
 def _value(trial: FrozenTrial) -> float | None:

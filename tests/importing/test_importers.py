@@ -288,16 +288,6 @@ def test_nothing_is_left_of_an_import_that_fails(
     assert list((tmp_path / "new").iterdir()) == []
 
 
-def test_what_a_killed_import_has_left_is_cleared_by_the_next_one(karpathy_like: Path, tmp_path: Path) -> None:
-    ended = subprocess.Popen(["true"])
-    ended.wait()
-    left, running = tmp_path / f".else.{ended.pid}.half-made", tmp_path / f".else.{os.getpid()}.half-made"
-    for folder in (left, running, tmp_path / ".mine.half-made"):
-        filled(folder, {"repository/train.py": ""})
-    import_environment(str(karpathy_like), tmp_path / "here", "")
-    assert not left.exists() and running.is_dir() and (tmp_path / ".mine.half-made").is_dir()
-
-
 def test_an_original_that_cannot_be_read_is_refused_with_the_file(tmp_path: Path) -> None:
     place = f"/proc/{os.getpid()}/mem"
     with pytest.raises(Refused, match=f"{place}.* cannot be read"):

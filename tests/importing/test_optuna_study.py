@@ -148,7 +148,9 @@ def test_the_programs_run_an_objective_unchanged(tmp_path: Path) -> None:
         "    trial.report(1.0, step=1)\n"
         "    return 100 * x, float(trial.suggest_int('depth', 1, 9))\n"
     )
-    (run / "config.json").write_text(json.dumps({"params": {**PARAMS, "kind": "null"}, "seed": 3, "out": str(run / "out")}))
+    (run / "config.json").write_text(
+        json.dumps({"params": {**PARAMS, "kind": "null"}, "seed": 3, "out": str(run / "out")})
+    )
     subprocess.run([sys.executable, "train.py", "value"], cwd=run, check=True)
     result = json.loads((run / "out/result.json").read_text())
     assert (result["score"], result["also"]) == (0.1, {"value_2": 3.0})
