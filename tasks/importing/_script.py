@@ -161,12 +161,9 @@ def carried(script: Script) -> list[Term]:
     terms = [
         Term("train.py, edited by the agent", f"{REPOSITORY}/{SCRIPT}, unchanged; editable, and nothing else is"),
         Term(f"{script.harness}.py, not to be modified", f"{REPOSITORY}/{script.harness}.py, which no edit can change"),
-        Term("program.md", "program.md, with a note on top; proposers read it"),
-        Term("the agent", "--proposer agent, llm_diff or hybrid; tpe (the default) varies constants, without a model"),
-        Term("git branch, keep or reset", "the campaign: nightshift status, report, export --git"),
     ]
     if script.budget:
-        terms.insert(2, Term(budget, "budget_seconds, set in the copy that runs (--set budget_seconds=60)"))
+        terms.append(Term(budget, "budget_seconds, set in the copy that runs (--set budget_seconds=60)"))
     if found:
         terms.append(Term(f"constants of train.py: {', '.join(found)}", "[space]; ranges are guesses: correct them"))
     if script.seeds:

@@ -46,7 +46,6 @@ class Autoresearch(Importer):
             carried=(
                 *_script.carried(script),
                 Term(f'grep "^{metric}:" run.log', f"metric {metric} ({direction}): the last such line that it prints"),
-                Term("other lines of the summary", "figures beside the score; [guards] can bound them"),
             ),
             left=(*_script.left(script), *of_history),
             warnings=(_runner.warning(f"{_runner.REPOSITORY}/{_script.SCRIPT}", metric),),

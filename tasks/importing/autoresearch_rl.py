@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -106,7 +107,7 @@ class AutoresearchRL(Importer):
             name=config.name,
             origin=f"{ORIGIN} ({path.name})",
             files={**copied, **_programs(files, judged_apart), FILE: _environment(files, mutable, judged_apart)},
-            carried=_carried(files, mutable, judged_apart),
+            carried=tuple(_carried(files, mutable, judged_apart)),
             left=(*not_copied, *_left(files)),
             warnings=() if judged_apart else (_runner.warning(REPOSITORY, config.objective.metric), EVAL_CMD),
             options=_options(config),
@@ -226,36 +227,26 @@ def _options(config: TargetConfig) -> tuple[str, ...]:
     return (*options, "--cancel", "curve" if controller.intra_iteration_cancel.enabled else "none")
 
 
-def _carried(files: _Files, mutable: str, judged_apart: bool) -> tuple[Term, ...]:
+def _carried(files: _Files, mutable: str, judged_apart: bool) -> Iterator[Term]:
     config = files.config
     target, policy = config.target, config.policy
-    terms = [
-        Term("objective", f"metric {config.objective.metric}, direction {config.objective.direction}imize"),
-        Term("target.train_cmd", f"run unchanged in {REPOSITORY}/: {' '.join(files.command(target.train_cmd))}"),
-        Term("target.timeout_s", f"budget_seconds = {target.timeout_s:g}; one that is not over by then is stopped"),
-        Term("AR_ variables", "as before"),
-        *(Term(f"policy.params.{name}", "the seed of the run") for name in policy.params if is_seed(name)),
-        Term(
-            "keep if strictly better", "--rule certify, which tests the champion on fresh runs; --rule greedy is theirs"
-        ),
-    ]
+    yield Term("objective", f"metric {config.objective.metric}, direction {config.objective.direction}imize")
+    yield Term("target.train_cmd", f"run unchanged in {REPOSITORY}/: {' '.join(files.command(target.train_cmd))}")
+    yield Term("target.timeout_s", f"budget_seconds = {target.timeout_s:g}; one that is not over by then is stopped")
     if _mentions(files, "emit_progress("):
-        steps = (
-            f"as before: curves, and early stopping reaches them; step / step_target in {STEPS} parts (budget_steps)"
-        )
-        terms.append(Term("emit_progress", steps))
+        yield Term("emit_progress", f"as before; step / step_target counts in {STEPS} parts (budget_steps)")
     if target.prepare_cmd:
-        terms.append(Term("target.prepare_cmd", "run before each training, in its own copy of the files"))
+        yield Term("target.prepare_cmd", "run before each training, in its own copy of the files")
     if judged_apart:
-        terms.append(Term("target.eval_cmd", "the judge runs it in a frozen copy, with AR_MODEL_DIR and AR_RUN_DIR"))
+        yield Term("target.eval_cmd", "the judge runs it in a frozen copy, with AR_MODEL_DIR and AR_RUN_DIR")
     else:
-        terms.append(Term("target.eval_cmd, or none", "the numbers of the one training count; it is not run again"))
-    if policy.params:
-        terms.append(Term("policy.params", "[space], as choices; the baseline is the first value of each"))
+        yield Term("target.eval_cmd, or none", "the numbers of the one training count; it is not run again")
+    for name in policy.params:
+        ours = "the seed of the run" if is_seed(name) else "[space], a choice; the baseline has the first value"
+        yield Term(f"policy.params.{name}", ours)
     if mutable:
-        terms.append(Term("policy.mutable_file", f"editable: {REPOSITORY}/{mutable}"))
-    terms.append(Term(f"policy.type {policy.type}, controller", f"nightshift run ... {' '.join(_options(config))}"))
-    return tuple(terms)
+        yield Term("policy.mutable_file", f"editable: {REPOSITORY}/{mutable}")
+    yield Term(f"policy.type {policy.type}, controller", f"nightshift run ... {' '.join(_options(config))}")
 
 
 def _left(files: _Files) -> list[Term]:

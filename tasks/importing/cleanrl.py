@@ -193,8 +193,6 @@ def _carried(script: LoneScript) -> Iterator[Term]:
     for seed in script.seeds:
         yield Term(seed, "the seed of the run")
     yield Term(f"add_scalar({script.metric!r}, ...)", f"metric, maximize: the mean of the last {WINDOW} values")
-    yield Term("other scalars", "curves, and figures beside the score; [guards] can bound them")
-    yield Term("tyro.cli and SummaryWriter", "start.py takes their places; neither package is needed")
     if script.old_gymnasium:
         yield Term("final_info of gymnasium 0.29", "start.py brings it back under gymnasium 1, for returns of episodes")
 

@@ -11,7 +11,7 @@ from environments.plugins import Refused
 from tasks.importing import Imported, Importer, Recognised, Term, _runner, _yaml, environment_toml
 from tasks.importing import _repository as repository
 from tasks.importing.reading.program_folder import folder_of
-from tasks.importing.reading.python_defaults import defaults, logged
+from tasks.importing.reading.python_defaults import defaults
 from tasks.importing.reading.sweep_parameters import converted
 
 METHODS = {"grid": "grid", "random": "random_search", "bayes": "tpe"}
@@ -65,7 +65,7 @@ def _imported(path: Path, sweep: Mapping[str, Any]) -> Imported:
     root = folder_of(path, name)
     text = (root / name).read_text("utf-8-sig", "replace")
     made = converted(parameters, defaults(text))
-    theirs, direction, doubts = _metric(path, sweep, text)
+    theirs, direction = _metric(path, sweep)
     metric = _runner.metric_name(theirs)
     copied, not_copied = repository.repository_files(root)
     title = str(sweep.get("name") or sweep.get("project") or path.parent.resolve().name)
@@ -104,11 +104,10 @@ def _imported(path: Path, sweep: Mapping[str, Any]) -> Imported:
             *(Term(name, "the seed of the run") for name in made.seeds),
             *(Term(name, f"always {value!r}: in run.json") for name, value in made.constants.items()),
             Term("command", f"train.py runs it: {' '.join(command)}"),
-            Term("the package wandb", "standin/wandb.py: config, log, summary and define_metric, without an account"),
             *([Term("run_cap", f"--trials {cap}")] if "run_cap" in sweep else []),
         ),
         left=(*made.left, *not_copied, *_left(sweep, text)),
-        warnings=(*doubts, _runner.warning(f"{_runner.REPOSITORY}/{name}", theirs), *([] if made.seeds else [SEEDS])),
+        warnings=(_runner.warning(f"{_runner.REPOSITORY}/{name}", theirs), *([] if made.seeds else [SEEDS])),
         options=(*options, *(("--trials", str(cap)) if type(cap) is int and cap > 0 else ())),
     )
 
@@ -135,23 +134,16 @@ def _program(path: Path, sweep: Mapping[str, Any], command: list[str]) -> str:
     return name
 
 
-def _metric(path: Path, sweep: Mapping[str, Any], text: str) -> tuple[str, str, tuple[str, ...]]:
-    """The metric, its direction, and what is doubtful of them."""
+def _metric(path: Path, sweep: Mapping[str, Any]) -> tuple[str, str]:
+    """The metric and its direction."""
     metric = sweep.get("metric")
-    if isinstance(metric, Mapping) and isinstance(metric.get("name"), str):
-        goal = metric.get("goal", "minimize")
-        if goal not in ("minimize", "maximize"):
-            raise Refused(f"{path}: metric.goal: must be minimize or maximize, got {goal!r}")
-        return metric["name"], goal, ()
-    names = logged(text)
-    if len(names) != 1:
-        what = f"its program logs {', '.join(names)}" if names else "none is seen in its program"
+    name, goal = (metric.get("name"), metric.get("goal", "minimize")) if isinstance(metric, Mapping) else (None, None)
+    if not isinstance(name, str) or goal not in ("minimize", "maximize"):
         raise Refused(
-            f"{path}: metric: is missing, and {what}: add metric: {{name: ..., goal: ...}} to a copy beside it"
+            f"{path}: metric: must be a table such as {{name: val_loss, goal: minimize}}, with a name that the program "
+            f"logs, got {metric!r}: state it in a copy beside it"
         )
-    way = "minimize" if repository.LESS_IS_BETTER.search(names[0]) else "maximize"
-    doubt = f"the sweep names no metric; {names[0]!r} is the only one that its program logs, and {way} is a guess: "
-    return names[0], way, (f"{doubt}see metric and direction in environment.toml",)
+    return name, goal
 
 
 def _requires(root: Path, name: str) -> dict[str, str]:

@@ -176,8 +176,8 @@ def test_a_program_above_the_yaml_is_found_and_one_elsewhere_is_not(tmp_path: Pa
         ("method: random", "method: annealing", "method: must be"),
         ("program: train.py", "program: ../train.py", "leads elsewhere"),
         ("run_cap: 12", "command: ['${interpreter}', '${program}', '${envvar:HOME}']", "has no value here"),
-        ("goal: minimize", "goal: least", "metric.goal"),
-        ("metric: {name: loss, goal: minimize}\n", "", "its program logs loss, best"),
+        ("goal: minimize", "goal: least", "metric: must be"),
+        ("metric: {name: loss, goal: minimize}\n", "", "metric: must be"),
     ],
 )
 def test_a_sweep_that_cannot_be_carried_is_refused(tmp_path: Path, old: str, new: str, said: str) -> None:

@@ -1,4 +1,4 @@
-"""What a Python program says of itself without being run: defaults of its options, metrics that it logs."""
+"""Defaults of a Python program's options, without running it."""
 
 from __future__ import annotations
 
@@ -29,12 +29,6 @@ def defaults(text: str) -> dict[str, Any]:
         elif call.func.attr == "init" and "config" in words:  # type: ignore[attr-defined]
             found |= {name: _literal(names.get(ast.unparse(value), value)) for name, value in _items(words["config"])}
     return {name: value for name, value in found.items() if value is not None}
-
-
-def logged(text: str) -> list[str]:
-    """Names that `log({...})` or `log(dict(...))` is called with, in their order."""
-    logs = (call for call in _calls(text) if call.func.attr == "log" and call.args)  # type: ignore[attr-defined]
-    return list(dict.fromkeys(name for call in logs for name, _ in _items(call.args[0])))
 
 
 def _nodes(text: str) -> list[ast.AST]:
