@@ -19,8 +19,9 @@ from tasks.importing._runner import REPOSITORY, is_seed
 
 LARGEST_BYTES = 32 * 2**20
 LARGEST_TOTAL = 128 * 2**20
-UNUSED = frozenset({".png", ".jpg", ".jpeg", ".gif", ".svg", ".pdf", ".ipynb", ".lock", ".log"})
+UNUSED = frozenset({".gif", ".svg", ".pdf", ".ipynb", ".lock", ".log"})
 """Suffixes of files that no program reads."""
+PASSED_OVER = frozenset({*NOT_FROZEN, "wandb", "node_modules", "venv"})
 OPERATORS = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv,
@@ -93,7 +94,7 @@ def repository_files(folder: Path) -> tuple[dict[str, str | Path], list[Term]]:
 
 def _walked(folder: Path) -> Iterator[Path]:
     for path in folder.iterdir():
-        if path.name in NOT_FROZEN or (path.name.startswith(".") and path.is_dir()):
+        if path.name in PASSED_OVER or (path.name.startswith(".") and path.is_dir()):
             continue
         if path.is_dir() and not path.is_symlink():
             yield from _walked(path)

@@ -13,7 +13,7 @@ from environments import FILE
 from environments.plugins import Refused
 from environments.space import Value, is_finite
 from tasks.importing import EarlierTrial, Imported, Importer, Recognised, Term, _runner, environment_toml
-from tasks.importing.reading.optuna_storage import DIALECT, SQLITE_HEAD, STUDIES, is_journal, parted, study_of, tables
+from tasks.importing.reading.optuna_storage import DIALECT, SQLITE_HEAD, parted, study_of
 from tasks.importing.reading.parameters import ConvertedParameter, choice, number
 from tasks.system.redact import without_passwords
 
@@ -39,11 +39,9 @@ class OptunaStudy(Importer):
             return Recognised(False, "neither the URL of a database, such as sqlite:///study.db, nor a file")
         with path.open("rb") as file:
             head = file.read(4096)
-        if head.startswith(SQLITE_HEAD):
-            held = tables(path)
-            return Recognised(held == STUDIES, held)
-        fits = is_journal(head)
-        return Recognised(fits, "a journal of Optuna's" if fits else "neither an SQLite database nor an Optuna journal")
+        fits = head.startswith(SQLITE_HEAD) or b'"op_code"' in head.partition(b"\n")[0]
+        kinds = "an SQLite database or a journal of Optuna's"
+        return Recognised(fits, kinds if fits else f"not {kinds}")
 
     def convert(self, place: str) -> Imported:
         where, name = parted(place)

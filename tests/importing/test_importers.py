@@ -105,7 +105,7 @@ def karpathy_like(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (data / "words.txt").write_text("three small words")
     return filled(
         tmp_path / "tiny-research",
-        {"train.py": TRAIN, "prepare.py": PREPARE, "program.md": INSTRUCTIONS, ".git/HEAD": "", "progress.png": ""},
+        {"train.py": TRAIN, "prepare.py": PREPARE, "program.md": INSTRUCTIONS, ".git/HEAD": "", "analysis.ipynb": ""},
     )
 
 
@@ -159,7 +159,7 @@ def test_a_folder_like_karpathys_runs_unchanged_and_its_metric_line_is_the_score
     assert environment.readable == (str(tmp_path / "home/.cache/tiny-research"),)
     assert environment.defaults == {"LEARNING_RATE": 0.5, "WIDTH": 8}
     assert (tmp_path / "here/repository/train.py").read_bytes() == (karpathy_like / "train.py").read_bytes()
-    assert not list((tmp_path / "here").rglob("*.png")) and warnings(environment) == []
+    assert not list((tmp_path / "here").rglob("*.ipynb")) and warnings(environment) == []
 
     short = environments.load(tmp_path / "here", {"budget_seconds": 0.3})
     done, score = run(short, tmp_path / "0000")

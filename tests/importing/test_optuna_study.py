@@ -122,7 +122,8 @@ def test_what_is_no_study_is_told_by_name(tmp_path: Path) -> None:
         database.execute("CREATE TABLE things (name TEXT)")
     (tmp_path / "notes.txt").write_text("hello")
     reads = OptunaStudy()
-    assert not reads.recognise(str(tmp_path / "other.db")).fits
+    with pytest.raises(Refused, match="Optuna cannot read it"):
+        imported(str(tmp_path / "other.db"))
     assert not reads.recognise(str(tmp_path / "notes.txt")).fits
     assert not reads.recognise(str(tmp_path)).fits
     with pytest.raises(Refused, match="there is no"):
