@@ -115,17 +115,14 @@ class Numbers:
 
 
 def parameters(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of a trial as the program knows them: by their own names, with the run's seed, not yet nested."""
+    """The parameters of a trial as the program knows them: with the run's seed, nested where they are nested there."""
     values, defaults = config["params"], HOW["defaults"]
     changed = {name: value for name, value in values.items() if name not in defaults or defaults[name] != value}
     read = {name: json.loads(value) if name in HOW["as_json"] else value for name, value in changed.items()}
     steps = {HOW["steps"]: config["budget_steps"]} if HOW["steps"] and config["budget_steps"] else {}
-    return {**HOW["fixed"], **read, **steps, **dict.fromkeys(HOW["seeds"], config["seed"] % 2**31)}
-
-
-def nested(params: Mapping[str, Any]) -> dict[str, Any]:
+    seeds = dict.fromkeys(HOW["seeds"], config["seed"] % 2**31)
     tables: dict[str, Any] = {}
-    for name, value in params.items():
+    for name, value in {**HOW["fixed"], **read, **steps, **seeds}.items():
         *above, last = HOW["paths"].get(name, [name])
         table = tables
         for part in above:
@@ -200,7 +197,7 @@ def assign(file: Path, values: Mapping[str, Any]) -> set[str]:
 def train() -> int:
     config = json.loads((HERE / "config.json").read_text())
     out, params = Path(config["out"]), parameters(config)
-    (out / "params.json").write_text(json.dumps({"params": nested(params), "seed": config["seed"]}))
+    (out / "params.json").write_text(json.dumps({"params": params, "seed": config["seed"]}))
     place = copied(out if HOW["keeps_files"] else Path(tempfile.gettempdir()))
     for name, constants in HOW["constants"].items():
         missing = assign(place / name, {name: params[name] for name in constants if name in params})
@@ -213,13 +210,13 @@ def train() -> int:
         mine = Path(os.environ["HOME"]) / Path(link).relative_to(HOW["home"])
         mine.parent.mkdir(parents=True, exist_ok=True)
         mine.symlink_to(link)
-    environment = variables(nested(params), config["seed"], out, place)
+    environment = variables(params, config["seed"], out, place)
     if HOW["prepare"] and (status := subprocess.run(HOW["prepare"], cwd=place, env=environment).returncode):
         return status
     with (out / "progress.jsonl").open("a", buffering=1) as progress:
         if not HOW["says_ready"]:
             progress.write('{"ready": true}\n')
-        return followed(words(HOW["command"], nested(params), place), place, environment, progress, config, out)
+        return followed(words(HOW["command"], params, place), place, environment, progress, config, out)
 
 
 def followed(
@@ -251,10 +248,8 @@ def followed(
             reader.join()
         offset = hand_on(reports, offset, numbers, progress, config["budget_steps"])
         if not asked and (HERE / "cancel").exists():
-            asked = True
-            Path(environment["AR_CONTROL_FILE"]).write_text(
-                json.dumps({"action": "cancel", "reason": (HERE / "cancel").read_text()})
-            )
+            asked, reason = True, (HERE / "cancel").read_text()
+            Path(environment["AR_CONTROL_FILE"]).write_text(json.dumps({"action": "cancel", "reason": reason}))
             if not HOW["emits"]:
                 process.kill()
         time.sleep(POLL_SECONDS * is_running)
