@@ -18,7 +18,10 @@ from typing import Any
 _BEGAN = time.monotonic()
 _OWN = json.loads(os.environ["AR_PARAMS_JSON"])
 _LEAST_OR_LARGEST: dict[str | None, Callable[[float, float], float]] = {"min": min, "max": max}
-_SITE = ("watch", "unwatch", "save", "alert", "log_artifact", "log_code", "mark_preempting", "login")
+_SITE = (
+    "watch", "unwatch", "save", "alert", "log_artifact", "log_code", "mark_preempting", "login", "get_url",
+    "get_sweep_url", "get_project_url",
+)  # fmt: skip
 """Functions that are for the site alone."""
 _MEDIA = ("Image", "Video", "Audio", "Table", "Histogram", "Html", "Object3D", "Molecule", "Plotly", "Artifact")
 
@@ -46,6 +49,10 @@ class Settings(dict[str, Any]):
             for name, value in _table(one).items():
                 self[name] = value
 
+    def setdefaults(self, settings: Any) -> None:
+        for name, value in _table(settings).items():
+            self.setdefault(name, value)
+
 
 class Summary(dict[str, Any]):
     """The last value of everything, or the least or largest by `define_metric`; what is set here is reported too."""
@@ -65,6 +72,7 @@ class Run:
     def __init__(self) -> None:
         self.config, self.summary, self.dir, self.step = config, summary, os.environ["AR_RUN_DIR"], 0
         self.id = self.name = self.project = self.entity = self.group = self.sweep_id = "nightshift"
+        self.url, self.tags = "", ()
         self._held: dict[str, float] = {}
         self._better: dict[str, Callable[[float, float], float]] = {}
         for name in _SITE:
@@ -108,8 +116,7 @@ class Dropped:
 
 def init(*_: Any, config: Any = None, **__: Any) -> Run:
     """The run, with these settings below those of the sweep."""
-    for name, value in _table(config or ()).items():
-        run.config.setdefault(name, value)
+    run.config.setdefaults(config or ())
     return run
 
 
