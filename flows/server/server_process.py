@@ -242,9 +242,9 @@ def start(directory: Path, *, stays: bool = False) -> Note:
         try:
             server.wait_until(lambda port=port, url=url, pid=process.pid: serves(pid, port, url), process)  # type: ignore[misc]
         except PortTaken:
-            if stays or attempt == START_ATTEMPTS:
+            if attempt == START_ATTEMPTS:
                 raise
-            continue
+            continue  # with another port, unless this is the one that it had before
         if stays:
             server.remember(port)
         note = server.living()

@@ -59,7 +59,7 @@ class Imported:
     origin: str
     """What was recognised, in words: `a folder like karpathy/autoresearch`."""
     files: Mapping[str, str | Path]
-    """By place in the new folder: a text, or a file or folder of the original to copy."""
+    """By place in the new folder: a text, or a file of the original to copy."""
     carried: tuple[Term, ...] = ()
     left: tuple[Term, ...] = ()
     """What could not be carried; `ours` says why."""

@@ -1,40 +1,47 @@
-"""Reading a repository of Python scripts without running it: its files, constants, imports, metric and budget."""
+"""Reading a repository of Python scripts without running it: its files, constants, imports, data, metric and budget."""
 
 from __future__ import annotations
 
 import ast
 import operator
+import os
 import re
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from environments import NOT_FROZEN
 from environments.plugins import Refused
 from tasks.importing import Term
+from tasks.importing._runner import REPOSITORY, is_seed
 
-REPOSITORY = "repository"
-"""Folder of the original's files in the new environment."""
 LARGEST_BYTES = 32 * 2**20
 LARGEST_TOTAL = 128 * 2**20
-UNUSED = frozenset({".png", ".jpg", ".jpeg", ".gif", ".svg", ".pdf", ".ipynb", ".lock", ".log"})
+UNUSED = frozenset({".gif", ".svg", ".pdf", ".ipynb", ".lock", ".log"})
 """Suffixes of files that no program reads."""
+PASSED_OVER = frozenset({*NOT_FROZEN, "wandb", "node_modules", "venv"})
 OPERATORS = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv,
 }  # fmt: skip
 HIGHEST_POWER = 64
-PIP_NAMES = {"sklearn": "scikit-learn", "PIL": "pillow", "cv2": "opencv-python", "yaml": "pyyaml"}
-"""Packages that are not called by the name of their module."""
+PACKAGES = {
+    "sklearn": "scikit-learn", "PIL": "pillow", "cv2": "opencv-python", "yaml": "pyyaml", "Box2D": "gymnasium[box2d]",
+    **{name: name for name in ("torch", "numpy", "gymnasium", "mujoco", "kernels", "transformers", "datasets")},
+}  # fmt: skip
+"""The package of a module, where it is known: another one may have the module's name."""
 LESS_IS_BETTER = re.compile(r"bpb|loss|error|perplexity|ppl|nll|mse|mae|rmse|latency|seconds|cost|regret", re.I)
 MORE_IS_BETTER = re.compile(r"acc|return|reward|score|f1|auc|win|mfu|throughput|pass|success|r2|bleu|iou", re.I)
 UNBOUNDED = re.compile(r"LR|RATE|NORM|SCALE|TEMP")
 """Names of constants below 1 that may be larger than 1."""
 LARGEST_SEARCHED = 1e6
 """Larger real numbers describe a machine or a data set."""
-SEED = re.compile(r"(?:\w+_)?SEED")
+HOME = re.compile(r"""(?:expanduser\(\s*["']~/?([\w./-]*)["']\s*\)|\bPath\.home\(\))((?:\s*[,/]\s*["'][\w.-]+["'])*)""")
+"""A path below the home directory: `os.path.join(os.path.expanduser("~"), "data")`, `Path.home() / "data"`."""
+HUGGING_FACE = frozenset({"kernels", "transformers", "datasets", "huggingface_hub"})
+"""Modules that read the cache of the Hugging Face hub."""
 
 Literal = bool | int | float | str
 
@@ -87,7 +94,7 @@ def repository_files(folder: Path) -> tuple[dict[str, str | Path], list[Term]]:
 
 def _walked(folder: Path) -> Iterator[Path]:
     for path in folder.iterdir():
-        if path.name in NOT_FROZEN or (path.name.startswith(".") and path.is_dir()):
+        if path.name in PASSED_OVER or (path.name.startswith(".") and path.is_dir()):
             continue
         if path.is_dir() and not path.is_symlink():
             yield from _walked(path)
@@ -132,14 +139,9 @@ def literal(node: ast.expr) -> Literal | None:
     return None
 
 
-def seeds(found: Mapping[str, Literal]) -> list[str]:
-    """The constants that are seeds."""
-    return [name for name in found if SEED.fullmatch(name)]
-
-
 def space(found: Mapping[str, Literal]) -> dict[str, dict[str, Any]]:
     """A search space around constants: ranges by their size, as nothing in a file states them."""
-    ranges = {name: _range(name, value) for name, value in found.items() if not SEED.fullmatch(name)}
+    ranges = {name: _range(name, value) for name, value in found.items() if not is_seed(name)}
     return {name: each for name, each in ranges.items() if each}
 
 
@@ -160,18 +162,22 @@ def _range(name: str, value: Literal) -> dict[str, Any]:
     return {"type": "float", "low": value / 10, "high": high, "log": True, "default": value}
 
 
-def required_modules(trees: Mapping[str, ast.Module], folder: Path) -> dict[str, str]:
-    """The installed modules that files import at their top level, each with the command that installs it."""
-    names = {name.partition(".")[0] for tree in trees.values() for node in tree.body for name in _imports(node)} - set(
-        sys.stdlib_module_names
-    )
+def required_modules(trees: Iterable[ast.Module], folder: Path) -> dict[str, str]:
+    """The installed modules that files import at their top level, each with what installs it where that is known."""
+    names = {name.partition(".")[0] for tree in trees for node in tree.body for name in imported(node)}
     own = {name for name in names if (folder / f"{name}.py").exists() or (folder / name).is_dir()}
     pinned = _pinned(folder / "pyproject.toml")
-    return {name: f"pip install '{pinned.get(_plain(PIP_NAMES.get(name, name)), PIP_NAMES.get(name, name))}'"
-            for name in sorted(names - own)}  # fmt: skip
+    return {name: install(name, pinned) for name in sorted(names - own - set(sys.stdlib_module_names))}
 
 
-def _imports(node: ast.stmt) -> list[str]:
+def install(module: str, pinned: Mapping[str, str] = {}) -> str:
+    """The command that installs a module, or words where no file and no table says which package has it."""
+    package = PACKAGES.get(module, module)
+    stated = pinned.get(_plain(package)) or PACKAGES.get(module)
+    return f"pip install '{stated}'" if stated else f"pip install the package that has {module}"
+
+
+def imported(node: ast.AST) -> list[str]:
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
     return [node.module] if isinstance(node, ast.ImportFrom) and node.module and not node.level else []
@@ -190,6 +196,22 @@ def _pinned(file: Path) -> dict[str, str]:
 
 def _plain(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def data_folders(texts: Iterable[str]) -> list[Path]:
+    """Folders below the home directory that programs name: a trial has a home of its own, so they must be listed."""
+    named = (match for text in texts for match in HOME.finditer(text))
+    found = {Path.home().joinpath(match[1] or "", *re.findall(r"[\w.-]+", match[2])) for match in named} - {Path.home()}
+    return sorted(place for place in found if not any(other in place.parents for other in found))
+
+
+def hub_cache(trees: Iterable[ast.Module]) -> Path | None:
+    """The cache of the Hugging Face hub, where programs use it. The token lies beside it and stays out of reach."""
+    names = (name.partition(".")[0] for tree in trees for node in ast.walk(tree) for name in imported(node))
+    if not HUGGING_FACE & {*names}:
+        return None
+    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache/huggingface")
+    return Path(os.environ.get("HF_HUB_CACHE") or home / "hub").absolute()
 
 
 def metric_name(instructions: str, script: str) -> str:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import json
+import ast
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tasks.importing import Term, _caches
+from environments.plugins import Refused
+from tasks.importing import Term, _runner
 from tasks.importing import _repository as repository
-from tasks.importing._repository import REPOSITORY, Literal
+from tasks.importing._repository import Literal
+from tasks.importing._runner import REPOSITORY, is_seed
 
-PROGRAMS = Path(__file__).parent / "programs"
 SCRIPT, INSTRUCTIONS = "train.py", "program.md"
 BUDGET_SECONDS = 300.0
 """Where no file states a budget."""
@@ -39,6 +41,8 @@ class Script:
     folder: Path
     harness: str
     """Module that the script imports its budget and its evaluation from."""
+    tree: ast.Module
+    """The script's."""
     instructions: str
     constants: Mapping[str, Literal]
     """Of the script."""
@@ -50,78 +54,103 @@ class Script:
     hub: Path | None
     """The cache of the Hugging Face hub, if they use it."""
     files: Mapping[str, str | Path]
-    left: list[Term] = field(default_factory=list)
+    not_copied: tuple[Term, ...]
 
     @property
     def name(self) -> str:
         return self.folder.resolve().name
 
     @property
+    def seeds(self) -> list[str]:
+        return [name for name in self.constants if is_seed(name)]
+
+    @property
     def budget(self) -> str:
         """The constant of the harness that holds the training time in seconds; empty if there is none."""
-        return next((name for name, value in self.frozen.items() if "TIME_BUDGET" in name and _positive(value)), "")
+        numbers = (name for name, value in self.frozen.items() if isinstance(value, int | float) and value > 0)
+        return next((name for name in numbers if "TIME_BUDGET" in name), "")
 
     @property
     def budget_seconds(self) -> float:
         return float(self.frozen[self.budget]) if self.budget else BUDGET_SECONDS
 
-    @property
-    def grace_seconds(self) -> float:
-        longest = repository.longest_seconds(self.instructions) or 0.0
-        return min(max(GRACE_SECONDS[0], longest - self.budget_seconds), GRACE_SECONDS[1])
-
-
-def _positive(value: Literal) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
-
 
 def read(folder: Path, harness: str) -> Script:
-    """Read a repository's script and harness. Refused where one is not Python."""
-    trees = {name: repository.parsed(folder / f"{name}.py") for name in (Path(SCRIPT).stem, harness)}
-    files, left = repository.repository_files(folder)
-    instructions = folder / INSTRUCTIONS
+    """Read a repository's script and harness.
+
+    Raises:
+        Refused: one of them is not Python, or the script is not what is edited and run.
+    """
+    paths = (folder / SCRIPT, folder / f"{harness}.py")
+    script, frozen = map(repository.parsed, paths)
+    files, not_copied = repository.repository_files(folder)
+    path = folder / INSTRUCTIONS
+    instructions = repository.read_text(path) if path.is_file() else ""
+    _check_script(folder, script, harness, instructions)
     return Script(
-        folder=folder, harness=harness,
-        instructions=repository.read_text(instructions) if instructions.is_file() else "",
-        constants=repository.constants(trees[Path(SCRIPT).stem]), frozen=repository.constants(trees[harness]),
-        requires=repository.required_modules(trees, folder), data=tuple(_caches.data_folders(trees.values())),
-        hub=_caches.hub_cache(trees.values()), files=files, left=left,
+        folder=folder, harness=harness, tree=script, instructions=instructions,
+        constants=repository.constants(script), frozen=repository.constants(frozen),
+        requires=repository.required_modules((script, frozen), folder),
+        data=tuple(repository.data_folders(map(repository.read_text, paths))),
+        hub=repository.hub_cache((script, frozen)), files=files, not_copied=tuple(not_copied),
     )  # fmt: skip
+
+
+def _check_script(folder: Path, script: ast.Module, harness: str, instructions: str) -> None:
+    """Refuse a fork in which another file is edited or run."""
+    nodes = (node for node in ast.walk(script) if isinstance(node, ast.Import | ast.ImportFrom))
+    modules = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    modules |= {node.module for node in ast.walk(script) if isinstance(node, ast.ImportFrom) and node.module}
+    edited = re.search(r"\b(?:edit|modify|change)s?\b[^.\n]{0,20}`(\w+\.py)`\s+(?:and nothing else|only)", instructions)
+    run = re.findall(r"(?:python3?|uv run)\s+(\w+\.py)\s*>", instructions)
+    reason = (
+        f"{INSTRUCTIONS} has {edited[1]} edited" if edited and edited[1] != SCRIPT
+        else f"{INSTRUCTIONS} runs {run[0]}" if run and SCRIPT not in run
+        else f"{SCRIPT} imports no {harness}" if harness not in modules and not run
+        else ""
+    )  # fmt: skip
+    if reason:
+        raise Refused(
+            f"{folder}: {reason}, so it is not {SCRIPT} that is to be edited and run: write an environment.toml for it "
+            f"(docs/environments.md)"
+        )
+
+
+def how(script: Script) -> dict[str, Any]:
+    """How the runner runs it: constants are set in a copy of the files, and it ends by its own clock."""
+    space = repository.space(script.constants)
+    return {
+        "command": ["${interpreter}", SCRIPT], "at_end": "finish",
+        "constants": {SCRIPT: [*space, *script.seeds]}, "seeds": script.seeds,
+        "defaults": {name: script.constants[name] for name in space},
+        "budget": [f"{script.harness}.py", script.budget] if script.budget else [],
+        "home": str(Path.home()), "links": [str(place) for place in script.data],
+        "variables": {"HF_HUB_CACHE": str(script.hub), "HF_HUB_OFFLINE": "1"} if script.hub else {},
+    }  # fmt: skip
 
 
 def keys(script: Script, metric: str, direction: str) -> dict[str, Any]:
     """The keys of environment.toml that no judge changes."""
     places = [*script.data, *([script.hub] if script.hub else [])]
+    longest = repository.longest_seconds(script.instructions) or 0.0
+    least, most = GRACE_SECONDS
     return {
-        "title": script.name,
-        "metric": metric,
-        "direction": direction,
-        "trainer": "command",
-        "train_cmd": "python train.py",
-        "program": ["train.py", "script.json", REPOSITORY],
-        "editable": [f"{REPOSITORY}/{SCRIPT}"],
+        **_runner.keys(script.name, metric, direction, SCRIPT),
         "budget_seconds": script.budget_seconds,
         "startup_seconds": 120.0,
-        "grace_seconds": script.grace_seconds,
+        "grace_seconds": min(max(least, longest - script.budget_seconds), most),
         **({"readable": [str(place) for place in places]} if places else {}),
         "requires": dict(script.requires),
         "space": repository.space(script.constants),
     }
 
 
-def files(script: Script, origin: str, agent_of: str = "") -> dict[str, str | Path]:
-    """The original's files, the program that runs its script, and the instructions."""
-    how = {
-        "script": SCRIPT, "harness": script.harness, "budget": script.budget, "agent_of": agent_of,
-        "seeds": repository.seeds(script.constants), "constants": dict(script.constants),
-        "home": str(Path.home()), "hub": str(script.hub or ""),
-    }  # fmt: skip
-    note = NOTE.format(title=script.name, origin=origin, repository=REPOSITORY, script=SCRIPT, text=script.instructions)
+def instructions(script: Script, origin: str) -> dict[str, str | Path]:
+    """The original's words for the agent, with a note on top."""
     return {
-        **script.files,
-        "train.py": (PROGRAMS / "script.py").read_text(),
-        "script.json": json.dumps(how, indent=2) + "\n",
-        INSTRUCTIONS: note,
+        INSTRUCTIONS: NOTE.format(
+            title=script.name, origin=origin, repository=REPOSITORY, script=SCRIPT, text=script.instructions
+        )
     }
 
 
@@ -132,16 +161,13 @@ def carried(script: Script) -> list[Term]:
     terms = [
         Term("train.py, edited by the agent", f"{REPOSITORY}/{SCRIPT}, unchanged; editable, and nothing else is"),
         Term(f"{script.harness}.py, not to be modified", f"{REPOSITORY}/{script.harness}.py, which no edit can change"),
-        Term("program.md", "program.md, with a note on top; proposers read it"),
-        Term("the agent", "--proposer agent, llm_diff or hybrid; tpe (the default) varies constants, without a model"),
-        Term("git branch, keep or reset", "the campaign: nightshift status, report, export --git"),
     ]
     if script.budget:
-        terms.insert(2, Term(budget, "budget_seconds, handed on to it (--set budget_seconds=60)"))
+        terms.append(Term(budget, "budget_seconds, set in the copy that runs (--set budget_seconds=60)"))
     if found:
         terms.append(Term(f"constants of train.py: {', '.join(found)}", "[space]; ranges are guesses: correct them"))
-    if names := repository.seeds(script.constants):
-        terms.append(Term(", ".join(names), "the seed of the run"))
+    if script.seeds:
+        terms.append(Term(", ".join(script.seeds), "the seed of the run"))
     terms += [Term(str(place), "readable: prepare data there with the original, as before") for place in script.data]
     if script.hub:
         terms.append(Term(str(script.hub), "readable, without a download: run the original once, which fills it"))
@@ -150,14 +176,10 @@ def carried(script: Script) -> list[Term]:
 
 def left(script: Script) -> list[Term]:
     """What could not be carried."""
-    terms = list(script.left)
-    if not repository.seeds(script.constants):
-        terms.append(
-            Term(
-                "no constant SEED in train.py",
-                "every run draws the same numbers, so fresh runs differ only by timing: give it SEED",
-            )
-        )
+    terms = list(script.not_copied)
+    if not script.seeds:
+        why = "every run draws the same numbers, so fresh runs differ only by timing: give it SEED"
+        terms.append(Term("no constant SEED in train.py", why))
     if not script.budget:
         terms.append(
             Term(f"no TIME_BUDGET in {script.harness}.py", f"train.py must end by itself in {BUDGET_SECONDS:g} s")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from environments import plugins
 from environments.plugins import Refused
 from environments.score import METRIC
-from environments.space import Value
+from tasks.importing._runner import is_seed
 
 
 def _words(value: object) -> object:
@@ -27,7 +27,14 @@ Command = Annotated[tuple[str, ...], BeforeValidator(_words)]
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False)
+
+    def unknown(self, above: str = "") -> Iterator[str]:
+        """The dotted keys that are stated and stand nowhere here."""
+        yield from (f"{above}{key}" for key in self.model_extra or ())
+        for key, value in self:
+            if isinstance(value, _Part):
+                yield from value.unknown(f"{above}{key}.")
 
 
 class _Objective(_Part):
@@ -54,7 +61,6 @@ class _Policy(_Part):
     params: dict[str, list[bool | int | float | str]] = {}
     seed: int = 7
     mutable_file: str | None = None
-    frozen_file: str | None = None
     program_file: str | None = None
     required_calls: tuple[str, ...] = ("emit_progress",)
     llm_api_url: str | None = None
@@ -92,12 +98,12 @@ class TargetConfig(_Part):
 
     def space(self) -> dict[str, dict[str, Any]]:
         """Each list of values as a choice; the first value of each makes the baseline."""
-        values = {name: _different(given) for name, given in self.policy.params.items() if given}
-        return {name: {"type": "choice", "values": each, "default": each[0]} for name, each in values.items()}
-
-
-def _different(values: list[Value]) -> list[Value]:
-    return list({(isinstance(value, bool), value): value for value in values}.values())
+        found = {}
+        for name, stated in self.policy.params.items():
+            if stated and not is_seed(name):
+                values = list({(isinstance(value, bool), value): value for value in stated}.values())
+                found[name] = {"type": "choice", "values": values, "default": values[0]}
+        return found
 
 
 def checked(table: Mapping[str, Any], path: Path) -> TargetConfig:
@@ -108,16 +114,3 @@ def checked(table: Mapping[str, Any], path: Path) -> TargetConfig:
         raise plugins.explain(wrong, str(path)) from wrong
     except TypeError as wrong:  # a key that is no text
         raise Refused(f"{path}: its keys must be texts: {wrong}") from wrong
-
-
-def known(key: str) -> bool:
-    """Whether a dotted key stands in the configuration here."""
-    model: type[BaseModel] = TargetConfig
-    for part in key.split("."):
-        field = model.model_fields.get(part)
-        if field is None:
-            return False
-        if not (isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)):
-            return True
-        model = field.annotation
-    return True

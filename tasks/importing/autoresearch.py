@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from environments import FILE
-from tasks.importing import Imported, Importer, Recognised, Term, _script, environment_toml
+from tasks.importing import Imported, Importer, Recognised, Term, _runner, _script, environment_toml
 from tasks.importing import _repository as repository
-from tasks.importing._frozen_judge import proposal
-from tasks.importing.reading import script_history
+from tasks.importing.reading import results_tsv
 
 HARNESS = "prepare"
 ORIGIN = "a folder like karpathy/autoresearch (train.py, prepare.py, program.md)"
@@ -31,32 +30,24 @@ class Autoresearch(Importer):
         script = _script.read(Path(place), HARNESS)
         metric = repository.metric_name(script.instructions, repository.read_text(script.folder / _script.SCRIPT))
         direction = repository.direction(metric, script.instructions)
-        keys = {
-            **_script.keys(script, metric, direction),
-            "judge": "command",
-            "command": {"eval_cmd": f"python judge.py {{out}} {{result}} {metric}"},
-        }
-        history = script_history.history(script)
+        history, of_history = results_tsv.history(script.folder / results_tsv.FILE, metric)
+        how = {**_script.how(script), "metric": metric, "name": metric, "printed": True}
         return Imported(
-            history=history,
             name=script.name,
             origin=ORIGIN,
             files={
-                **_script.files(script, ORIGIN),
-                "judge.py": (_script.PROGRAMS / "metric_line.py").read_text(),
-                **proposal(script.folder / f"{HARNESS}.py", metric),
-                FILE: environment_toml(keys, f"Imported by `nightshift env import` from {ORIGIN}."),
+                **script.files,
+                **_runner.files(how),
+                **_script.instructions(script, ORIGIN),
+                FILE: environment_toml(
+                    _script.keys(script, metric, direction), f"Imported by `nightshift env import` from {ORIGIN}."
+                ),
             },
             carried=(
                 *_script.carried(script),
-                *script_history.carried(history),
-                Term(f'grep "^{metric}:" run.log', f"metric {metric} ({direction}), read by judge.py from out/run.log"),
-                Term("other lines of the summary", "figures beside the score; [guards] can bound them"),
+                Term(f'grep "^{metric}:" run.log', f"metric {metric} ({direction}): the last such line that it prints"),
             ),
-            left=tuple(_script.left(script)),
-            warnings=(
-                f"the score is the line '{metric}: ...' that {repository.REPOSITORY}/{_script.SCRIPT} prints, and "
-                f"that is the file which is edited: an edit can print any number. frozen_judge.py proposes a judge "
-                f"that measures by itself; until then read the diff of every champion (--approval code)",
-            ),
+            left=(*_script.left(script), *of_history),
+            warnings=(_runner.warning(f"{_runner.REPOSITORY}/{_script.SCRIPT}", metric),),
+            history=history,
         )

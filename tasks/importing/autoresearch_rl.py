@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from environments import FILE
 from environments.plugins import Refused
-from tasks.importing import Imported, Importer, Recognised, Term, _script, _yaml, environment_toml
+from tasks.importing import Imported, Importer, Recognised, Term, _runner, _script, _yaml, environment_toml
 from tasks.importing import _repository as repository
-from tasks.importing._repository import REPOSITORY
-from tasks.importing._target_config import TargetConfig, checked, known
+from tasks.importing._runner import REPOSITORY, is_seed
+from tasks.importing._target_config import TargetConfig, checked
 from tasks.importing.reading import results_tsv
 
 CONFIG = "config.yaml"
@@ -32,17 +29,14 @@ REASONS = {
     "telemetry": "a campaign has its own files, MLflow and report",
     "comparability": "runs under other conditions are never compared here",
     "scoring": "the score is the objective alone",
-    "policy.llm_timeout_s": "--set proposer.timeout_seconds",
-    "policy.hybrid": "hybrid has options of its own: docs/proposers.md",
-    "policy.frozen_file": "only the mutable file can be edited",
-    "policy.contract_strict": "only the mutable file can be edited",
-    "controller.intra_iteration_cancel": "--cancel curve, which compares with earlier curves",
-    "controller.parallel": "slots follow from the machine: docs/slots.md",
-    "controller.checkpoint_path": "every campaign can be resumed",
-    "controller.failure_window": "crash_share looks at the last 10 trials",
-    "controller.seed": "--seed",
+    "policy": "proposers have options of their own: docs/proposers.md",
+    "controller": "a campaign has options of its own: docs/command-line.md",
 }
 """Why a key, or all those below it, is not carried."""
+EVAL_CMD = (
+    "for a judge that no edit changes, let training save its model in AR_MODEL_DIR, set eval_cmd to another program "
+    "that measures it there, and import again"
+)
 
 
 @dataclass(frozen=True)
@@ -67,10 +61,10 @@ class _Files:
 
     def command(self, words: tuple[str, ...] | None) -> list[str]:
         """A command with the container's paths as those of the working directory."""
-        return [word.removeprefix(CONTAINER) if self._in_container(word) else word for word in words or ()]
-
-    def _in_container(self, word: str) -> bool:
-        return word.startswith(CONTAINER) and (self.workdir / word.removeprefix(CONTAINER)).exists()
+        inner = {word: word.removeprefix(CONTAINER) for word in words or () if word.startswith(CONTAINER)}
+        return [
+            inner[word] if word in inner and (self.workdir / inner[word]).exists() else word for word in words or ()
+        ]
 
 
 class AutoresearchRL(Importer):
@@ -113,11 +107,11 @@ class AutoresearchRL(Importer):
             name=config.name,
             origin=f"{ORIGIN} ({path.name})",
             files={**copied, **_programs(files, judged_apart), FILE: _environment(files, mutable, judged_apart)},
-            carried=_carried(files, mutable, judged_apart),
-            left=(*not_copied, *_left(table, files)),
-            warnings=() if judged_apart else (_warning(config, mutable),),
+            carried=tuple(_carried(files, mutable, judged_apart)),
+            left=(*not_copied, *_left(files)),
+            warnings=() if judged_apart else (_runner.warning(REPOSITORY, config.objective.metric), EVAL_CMD),
             options=_options(config),
-            history=results_tsv.trials(path.parent / "artifacts" / results_tsv.FILE),
+            history=results_tsv.trials(path.parent / "artifacts" / results_tsv.FILE, metric="metric_value"),
         )
 
 
@@ -155,55 +149,50 @@ def _is_judged_apart(files: _Files, mutable: str) -> bool:
 
 
 def _programs(files: _Files, judged_apart: bool) -> dict[str, str | Path]:
-    target = files.config.target
-    how: dict[str, Any] = {
-        "prepare_cmd": files.command(target.prepare_cmd),
-        "train_cmd": files.command(target.train_cmd),
-        "eval_cmd": files.command(target.eval_cmd) if judged_apart else [],
-        "metric": files.config.objective.metric,
-    }
-    instructions = files.config.program_path or files.config.policy.program_file
+    config, target = files.config, files.config.target
+    how = {
+        "prepare": files.command(target.prepare_cmd), "command": files.command(target.train_cmd),
+        "evaluate": files.command(target.eval_cmd) if judged_apart else [],
+        "metric": config.objective.metric, "name": config.objective.metric, "printed": True, "at_end": "fail",
+        "emits": _mentions(files, "emit_progress("), "seeds": [name for name in config.policy.params if is_seed(name)],
+    }  # fmt: skip
+    instructions = config.program_path or config.policy.program_file
     place = files.root / instructions if instructions else None
     text = repository.read_text(place) if place and place.is_file() else "The original has no program.md.\n"
-    mutable = Path(files.config.policy.mutable_file or "train.py").name
-    emit = (_script.PROGRAMS / "emit_progress.py").read_text()
+    mutable = Path(config.policy.mutable_file or "train.py").name
     return {
-        "train.py": (_script.PROGRAMS / "target.py").read_text(),
-        "judge.py": (_script.PROGRAMS / "metric_line.py").read_text(),
-        "target.json": json.dumps(how, indent=2) + "\n",
-        "sdk/autoresearch_rl/__init__.py": "from autoresearch_rl.target.progress import emit_progress\n",
-        "sdk/autoresearch_rl/target/__init__.py": "",
-        "sdk/autoresearch_rl/target/progress.py": emit,
+        **_runner.files(how),
+        "standin/autoresearch_rl/__init__.py": "from autoresearch_rl.target.progress import emit_progress\n",
+        "standin/autoresearch_rl/target/__init__.py": "",
+        "standin/autoresearch_rl/target/progress.py": _runner.program("emit_progress.py"),
         _script.INSTRUCTIONS: _script.NOTE.format(
-            title=files.config.name, origin=ORIGIN, repository=REPOSITORY, script=mutable, text=text
+            title=config.name, origin=ORIGIN, repository=REPOSITORY, script=mutable, text=text
         ),
     }
 
 
 def _environment(files: _Files, mutable: str, judged_apart: bool) -> str:
-    config = files.config
-    target, metric = config.target, config.objective.metric
+    config, target = files.config, files.config.target
     calls = _required_calls(files, mutable)
-    judge = "train.py {out} {result}" if judged_apart else f"judge.py {{out}} {{result}} {shlex.quote(metric)}"
-    keys = {
-        "title": config.name,
-        "metric": metric,
-        "direction": "minimize" if config.objective.direction == "min" else "maximize",
-        "trainer": "command",
-        "train_cmd": "python train.py",
-        "program": ["train.py", "target.json", "sdk", REPOSITORY],
-        "editable": [f"{REPOSITORY}/{mutable}"] if mutable else [],
+    direction = "minimize" if config.objective.direction == "min" else "maximize"
+    keys = _runner.keys(config.name, config.objective.metric, direction, mutable)
+    keys["program"].append("standin")
+    if judged_apart:
+        keys["command"] = {"eval_cmd": "python train.py {out} {result}", "total_seconds": float(target.timeout_s)}
+    keys |= {
         **({"required_calls": calls} if calls else {}),
         "budget_seconds": float(target.timeout_s),
         **({"budget_steps": STEPS} if _mentions(files, "emit_progress(") else {}),
         "startup_seconds": 600.0,
-        **({} if _mentions(files, "AR_SEED") else {"deterministic": True}),
+        **({} if _uses_seed(files) else {"deterministic": True}),
         **({"gpus": target.basilica.gpu_count} if target.type == "basilica" else {}),
-        "judge": "command",
-        "command": {"eval_cmd": f"python {judge}", "total_seconds": float(target.timeout_s)},
         "space": config.space(),
     }
     return environment_toml(keys, f"Imported by `nightshift env import` from {ORIGIN}.")
+
+
+def _uses_seed(files: _Files) -> bool:
+    return _mentions(files, "AR_SEED") or any(map(is_seed, files.config.policy.params))
 
 
 def _mentions(files: _Files, words: str) -> bool:
@@ -238,46 +227,36 @@ def _options(config: TargetConfig) -> tuple[str, ...]:
     return (*options, "--cancel", "curve" if controller.intra_iteration_cancel.enabled else "none")
 
 
-def _carried(files: _Files, mutable: str, judged_apart: bool) -> tuple[Term, ...]:
+def _carried(files: _Files, mutable: str, judged_apart: bool) -> Iterator[Term]:
     config = files.config
     target, policy = config.target, config.policy
-    terms = [
-        Term("objective", f"metric {config.objective.metric}, direction {config.objective.direction}imize"),
-        Term("target.train_cmd", f"run unchanged in {REPOSITORY}/: {' '.join(files.command(target.train_cmd))}"),
-        Term("target.timeout_s", f"budget_seconds = {target.timeout_s:g}; one that is not over by then is stopped"),
-        Term("AR_ variables", "as before"),
-        Term(
-            "keep if strictly better", "--rule certify, which tests the champion on fresh runs; --rule greedy is theirs"
-        ),
-    ]
+    yield Term("objective", f"metric {config.objective.metric}, direction {config.objective.direction}imize")
+    yield Term("target.train_cmd", f"run unchanged in {REPOSITORY}/: {' '.join(files.command(target.train_cmd))}")
+    yield Term("target.timeout_s", f"budget_seconds = {target.timeout_s:g}; one that is not over by then is stopped")
     if _mentions(files, "emit_progress("):
-        steps = (
-            f"as before: curves, and early stopping reaches them; step / step_target in {STEPS} parts (budget_steps)"
-        )
-        terms.append(Term("emit_progress", steps))
+        yield Term("emit_progress", f"as before; step / step_target counts in {STEPS} parts (budget_steps)")
     if target.prepare_cmd:
-        terms.append(Term("target.prepare_cmd", "run before each training, in its own copy of the files"))
+        yield Term("target.prepare_cmd", "run before each training, in its own copy of the files")
     if judged_apart:
-        terms.append(Term("target.eval_cmd", "the judge runs it in a frozen copy, with AR_MODEL_DIR and AR_RUN_DIR"))
+        yield Term("target.eval_cmd", "the judge runs it in a frozen copy, with AR_MODEL_DIR and AR_RUN_DIR")
     else:
-        terms.append(Term("target.eval_cmd, or none", "the numbers of the one training count; it is not run again"))
-    if policy.params:
-        terms.append(Term("policy.params", "[space], as choices; the baseline is the first value of each"))
+        yield Term("target.eval_cmd, or none", "the numbers of the one training count; it is not run again")
+    for name in policy.params:
+        ours = "the seed of the run" if is_seed(name) else "[space], a choice; the baseline has the first value"
+        yield Term(f"policy.params.{name}", ours)
     if mutable:
-        terms.append(Term("policy.mutable_file", f"editable: {REPOSITORY}/{mutable}"))
-    terms.append(Term(f"policy.type {policy.type}, controller", f"nightshift run ... {' '.join(_options(config))}"))
-    return tuple(terms)
+        yield Term("policy.mutable_file", f"editable: {REPOSITORY}/{mutable}")
+    yield Term(f"policy.type {policy.type}, controller", f"nightshift run ... {' '.join(_options(config))}")
 
 
-def _left(table: Mapping[str, Any], files: _Files) -> list[Term]:
+def _left(files: _Files) -> list[Term]:
     """The keys that are not carried, those with one reason together."""
     reasons: dict[str, list[str]] = {}
-    for key, _ in _yaml.leaves(table):
-        reason = next((why for prefix, why in REASONS.items() if key.startswith(prefix)), "")
-        if not known(key) or key == "policy.frozen_file":
-            reasons.setdefault(reason or "no key that is known here", []).append(key)
+    for key in files.config.unknown():
+        reason = next((why for prefix, why in REASONS.items() if key.startswith(prefix)), "no key that is known here")
+        reasons.setdefault(reason, []).append(key)
     terms = [Term(", ".join(keys), reason) for reason, keys in reasons.items()]
-    if not _mentions(files, "AR_SEED"):
+    if not _uses_seed(files):
         terms.append(Term("no file reads AR_SEED", "deterministic = true: a seed changes nothing"))
     if files.config.target.type == "basilica":
         terms.append(Term("target.type basilica", "its commands run on this machine, in the folder of the file"))
@@ -285,19 +264,3 @@ def _left(table: Mapping[str, Any], files: _Files) -> list[Term]:
         words = 'one model proposes; for several: --proposer ensemble --set proposer.models=\'["A", "B"]\''
         terms.append(Term("policy.type llm_ensemble", words))
     return terms
-
-
-def _warning(config: TargetConfig, mutable: str) -> str:
-    metric = config.objective.metric
-    if not mutable:
-        return (
-            f"the score is the number {metric} that the training itself prints or reports. No file is edited under "
-            f"this policy. Before code is, have a frozen judge: let training save its model in AR_MODEL_DIR, set "
-            f"eval_cmd to another program that measures it there, and import again"
-        )
-    return (
-        f"the score is the number {metric} that {REPOSITORY}/{mutable} prints, and that is the file which is edited: "
-        f"an edit can print any number. For a frozen judge, let it save its model in AR_MODEL_DIR, set eval_cmd to "
-        f"another program that measures it there, and import again; until then read the diff of every champion "
-        f"(--approval code)"
-    )

@@ -10,13 +10,30 @@ from pathlib import Path
 
 from environments import FILE
 from environments.plugins import Refused
-from tasks.importing import Imported, Importer, Recognised, Term, _script, environment_toml
+from tasks.importing import Imported, Importer, Recognised, Term, _runner, _script, environment_toml
 from tasks.importing import _repository as repository
-from tasks.importing.reading import script_history
+from tasks.importing.reading import results_tsv
 
 HARNESS, EVALUATE, ID, EPISODES = "evaluate", "evaluate_policy", "ENV_ID", "NUM_EVAL_EPISODES"
 ORIGIN = "a folder like zjianyi/autoRL (train.py, evaluate.py with evaluate_policy)"
 MOST_EPISODES = 1000
+KEEP_AGENT = f"""
+
+# Added by `nightshift env import`: each agent that is evaluated is left in a file, and the judge plays the last one.
+_evaluate_as_before = {EVALUATE}
+
+
+def {EVALUATE}(agent, device="cpu", *args, **options):
+    import os
+
+    import cloudpickle
+
+    path = os.path.join(os.environ["AR_MODEL_DIR"], "agent.pkl")
+    with open(path + ".half", "wb") as file:
+        cloudpickle.dump((agent, str(device)), file)
+    os.replace(path + ".half", path)
+    return _evaluate_as_before(agent, device, *args, **options)
+"""
 
 
 class AutoRL(Importer):
@@ -38,51 +55,52 @@ class AutoRL(Importer):
         gym_id = script.frozen.get(ID)
         if not isinstance(gym_id, str):
             raise Refused(f'{script.folder / HARNESS}.py: {ID} is no plain text: write {ID} = "CartPole-v1"')
-        if EVALUATE not in _called(repository.parsed(script.folder / _script.SCRIPT)):
+        if not any(
+            isinstance(node, ast.Call) and ast.unparse(node.func).endswith(EVALUATE) for node in ast.walk(script.tree)
+        ):
             raise Refused(
                 f"{script.folder / _script.SCRIPT} never calls {EVALUATE}, so nothing says which agent to judge: "
                 f"call {EVALUATE}(agent, device) at its end"
             )
-        source = repository.read_text(script.folder / _script.SCRIPT)
-        metric = repository.metric_name(script.instructions, source)
+        harness = repository.read_text(script.folder / f"{HARNESS}.py")
+        metric = repository.metric_name(script.instructions, repository.read_text(script.folder / _script.SCRIPT))
         episodes = script.frozen.get(EPISODES)
         judged = min(int(episodes), MOST_EPISODES) if isinstance(episodes, int) and episodes > 0 else 100
         keys = _script.keys(script, metric, "maximize")
+        keys["program"].append("act.py")
         keys["requires"]["cloudpickle"] = "pip install cloudpickle"
         keys |= {
             "device": "cpu", "required_calls": [EVALUATE], "judge": "control",
             "control": {"id": gym_id, "episodes": judged, "other_episodes": 0, "deterministic": True},
         }  # fmt: skip
-        history = script_history.history(script)
+        del keys["command"]
+        history, of_history = results_tsv.history(script.folder / results_tsv.FILE, metric)
         return Imported(
-            history=history,
             name=script.name,
             origin=ORIGIN,
             files={
-                **_script.files(script, ORIGIN, agent_of=EVALUATE),
+                **script.files,
+                f"{_runner.REPOSITORY}/{HARNESS}.py": harness + KEEP_AGENT,
+                **_runner.files(_script.how(script)),
+                "act.py": _runner.program("act.py"),
+                **_script.instructions(script, ORIGIN),
                 FILE: environment_toml(keys, f"Imported by `nightshift env import` from {ORIGIN}."),
             },
             carried=(
                 *_script.carried(script),
-                *script_history.carried(history),
                 Term(f'{ID} = "{gym_id}"', "control.id"),
                 Term(f"{EPISODES} = {judged}", "control.episodes; their seeds are drawn anew, not 0, 1, 2, ..."),
                 Term(
                     f"{EVALUATE}(agent, device)",
-                    "names the agent; the control judge plays agent.get_action, in a process that sees no reward",
+                    "names the agent, and leaves it for the control judge, which plays agent.get_action in a process "
+                    "that sees no reward",
                 ),
                 Term(metric, f"metric {metric}: the mean return that the judge counts"),
             ),
             left=(
                 *_script.left(script),
+                *of_history,
                 Term(f"the line '{metric}: ...' of train.py", "shown in the log, and no score"),
             ),
-            options=(),
+            history=history,
         )
-
-
-def _called(tree: ast.Module) -> set[str]:
-    """The names of the functions that a program calls."""
-    calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
-    return {func.id if isinstance(func, ast.Name) else func.attr for func in calls
-            if isinstance(func, ast.Name | ast.Attribute)}  # fmt: skip

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,18 +14,16 @@ from typing import Any
 from environments import FILE
 from environments.plugins import Refused
 from environments.score import METRIC
-from tasks.importing import Imported, Importer, Recognised, Term, environment_toml
+from tasks.importing import Imported, Importer, Recognised, Term, _runner, environment_toml
 from tasks.importing import _repository as repository
-from tasks.importing._repository import REPOSITORY
+from tasks.importing._runner import REPOSITORY, is_seed
 from tasks.importing.reading.dataclass_options import ScriptOptions, scalars, script_options
 from tasks.importing.reading.local_modules import LocalModules, local_modules
-from tasks.importing.reading.programs import program
 
 BUDGET_SECONDS = 3600
 """No such script states how long it may take."""
 WINDOW = 100
 """Logged values whose mean is the score: one episode's return says little."""
-SEEDS = ("seed",)
 STEPS = ("total_timesteps", "total_steps", "total_env_steps")
 PROBLEMS = ("env_id", "gym_id")
 SWITCHES = frozenset({
@@ -37,6 +33,8 @@ SWITCHES = frozenset({
 STOOD_IN = frozenset({"tyro", "tensorboard", "tensorboardX"})
 OLD_GYMNASIUM = ("final_info", "final_observation")
 """Keys of `infos` that gymnasium has had until 0.29."""
+REMOVED = re.compile(r"\b(?:FrameStack|GrayScaleObservation|vector\.make)\b")
+"""Names of gymnasium 0.29 that gymnasium 1 has not."""
 EXTRAS = {"mujoco": "mujoco", "box2d": "Box2D"}
 """Modules that parts of gymnasium need, by the part's name."""
 
@@ -56,8 +54,8 @@ class LoneScript:
         return next((name for name in names if isinstance(self.options.values.get(name), kind)), "")
 
     @property
-    def seed(self) -> str:
-        return self.option(SEEDS, int)
+    def seeds(self) -> list[str]:
+        return [name for name, value in self.options.values.items() if type(value) is int and is_seed(name)]
 
     @property
     def steps(self) -> str:
@@ -75,7 +73,7 @@ class LoneScript:
     @cached_property
     def space(self) -> dict[str, dict[str, Any]]:
         """Ranges around its options. None around 0 and 1, which may be switches, ends or counts that cannot vary."""
-        own = {*SWITCHES, self.seed, self.steps}
+        own = {*SWITCHES, *self.seeds, self.steps}
         found = {
             name: value for name, value in self.options.values.items()
             if name not in own and (isinstance(value, bool) or value not in (0, 1))
@@ -117,23 +115,25 @@ class Cleanrl(Importer):
         name, metric = script.path.name, script.metric
         problem = f" on {script.options.values[script.problem]}" if script.problem else ""
         title = f"{script.path.stem}{problem}"
+        how = {
+            "command": ["${interpreter}", "${here}/start.py", name, *["--final-info"] * script.old_gymnasium],
+            "metric": metric, "name": metric, "window": WINDOW, "says_ready": True, "steps": script.steps,
+            "seeds": script.seeds, "defaults": {name: script.options.values[name] for name in script.space},
+        }  # fmt: skip
         return Imported(
             name=script.path.stem,
             origin=f"the script {script.path}, with options of tyro.cli({script.options.name})",
             files={
                 f"{REPOSITORY}/{name}": script.path,
                 **{f"{REPOSITORY}/{beside}": file for beside, file in script.modules.files.items()},
-                "train.py": program("options_script.py"),
-                "script.json": json.dumps(_how(script), indent=1) + "\n",
-                "summary_writer.py": program("summary_writer.py"),
-                **({"gymnasium_029.py": program("gymnasium_029.py")} if script.old_gymnasium else {}),
-                "judge.py": program("mean_of_last.py"),
+                **_runner.files(how),
+                "start.py": _runner.program("options_script.py"),
                 FILE: environment_toml(_keys(script, title), f"Imported by `nightshift env import` from {name}."),
                 "program.md": PROGRAM_MD.format(title=title, name=name, metric=metric, count=WINDOW),
             },
             carried=tuple(_carried(script)),
             left=tuple(_left(script)),
-            warnings=(WARNING.format(name=f"{REPOSITORY}/{name}", metric=metric),),
+            warnings=(_runner.warning(f"{REPOSITORY}/{name}", metric), EXPLORATION),
         )
 
 
@@ -149,33 +149,20 @@ def _read(path: Path) -> LoneScript:
     return LoneScript(path, repository.read_text(path), tree, options, local_modules(path, tree))
 
 
-def _how(script: LoneScript) -> dict[str, Any]:
-    defaults = {name: script.options.values[name] for name in script.space}
-    return {
-        "script": script.path.name, "metric": script.metric, "window": WINDOW, "seed": script.seed,
-        "steps": script.steps, "gymnasium_029": script.old_gymnasium, "defaults": defaults,
-    }  # fmt: skip
-
-
 def _keys(script: LoneScript, title: str) -> dict[str, Any]:
-    metric = shlex.quote(script.metric)
+    keys = _runner.keys(title, script.metric, "maximize", script.path.name)
+    keys["program"].append("start.py")
     steps = {"budget_steps": script.options.values[script.steps]} if script.steps else {}
     fixed = {"fixed": {script.problem: script.options.values[script.problem]}} if script.problem else {}
-    beside = ["gymnasium_029.py"] if script.old_gymnasium else []
     return {
-        "title": title, "metric": script.metric, "direction": "maximize", "budget_seconds": BUDGET_SECONDS, **steps,
-        "startup_seconds": 120.0, "trainer": "command", "train_cmd": "python train.py",
-        "program": ["train.py", "script.json", "summary_writer.py", *beside, REPOSITORY],
-        "editable": [f"{REPOSITORY}/{script.path.name}"], "judge": "command",
-        "command": {"eval_cmd": f"python judge.py {{out}} {{result}} {metric} {WINDOW}"},
-        "requires": _requires(script), "space": script.space, **fixed,
+        **keys, "budget_seconds": BUDGET_SECONDS, **steps, "startup_seconds": 120.0, "requires": _requires(script),
+        "space": script.space, **fixed,
     }  # fmt: skip
 
 
 def _requires(script: LoneScript) -> dict[str, str]:
-    """The modules that it needs, each with the command that installs it."""
-    names = script.modules.installed - STOOD_IN
-    commands = {name: f"pip install '{repository.PIP_NAMES.get(name, name)}'" for name in sorted(names)}
+    """The modules that it needs, each with what installs it."""
+    commands = {name: repository.install(name) for name in sorted(script.modules.installed - STOOD_IN)}
     part = _gymnasium_part(script)
     return commands | ({EXTRAS[part]: f"pip install 'gymnasium[{part}]'"} if part in EXTRAS else {})
 
@@ -203,36 +190,35 @@ def _carried(script: LoneScript) -> Iterator[Term]:
         yield Term(f"{script.problem} = {values[script.problem]}", f"[fixed]; or --set fixed.{script.problem}=...")
     if script.steps:
         yield Term(f"{script.steps} = {values[script.steps]}", "budget_steps, handed on (--set budget_steps=20000)")
-    if script.seed:
-        yield Term(script.seed, "the seed of the run")
+    for seed in script.seeds:
+        yield Term(seed, "the seed of the run")
     yield Term(f"add_scalar({script.metric!r}, ...)", f"metric, maximize: the mean of the last {WINDOW} values")
-    yield Term("other scalars", "curves, and figures beside the score; [guards] can bound them")
-    yield Term("the packages tyro and tensorboard", "not needed: train.py and summary_writer.py take their places")
     if script.old_gymnasium:
-        yield Term("final_info of gymnasium 0.29", "gymnasium_029.py brings it back under gymnasium 1")
+        yield Term("final_info of gymnasium 0.29", "start.py brings it back under gymnasium 1, for returns of episodes")
 
 
 def _left(script: LoneScript) -> Iterator[Term]:
     values = script.options.values
     yield Term("no time limit in a script", f"budget_seconds = {BUDGET_SECONDS}, a guess: state your own")
-    own = {*script.space, script.problem, script.steps, script.seed}
+    own = {*script.space, script.problem, script.steps, *script.seeds}
     kept = [name for name in (*values, *script.options.others) if name not in own]
     if kept:
         yield Term(f"at their defaults: {', '.join(kept)}", "no range can be guessed: put them into [space] or [fixed]")
-    if not script.seed:
+    if not script.seeds:
         yield Term("no option seed", "fresh runs differ only by chance and timing: give it seed")
     yield Term("event files, videos, W&B, saved models", "left out; MLflow has the curves")
+    if renamed := sorted({*REMOVED.findall(script.text)}):
+        yield Term(f"of gymnasium 0.29: {', '.join(renamed)}", "not in gymnasium 1 by these names: change the script")
     if script.problem and _gymnasium_part(script) is None:
-        yield Term(f"{values[script.problem]}", "gymnasium here does not know it: install the package that has it")
+        why = "gymnasium here does not know it: install its package, and import that in the script"
+        yield Term(f"{values[script.problem]}", why)
     if missing := [command for module, command in _requires(script).items() if find_spec(module) is None]:
         yield Term("modules not installed here", "; ".join(missing))
 
 
-WARNING = (
-    "the score is what {name} logs as {metric!r}, and that is the file which is edited: an edit can log any number. "
-    "Before code is edited, let it save its agent and answer as `train.py act` for the control judge "
-    "(docs/environments.md), or read the diff of every champion (--approval code). It is the return of training, with "
-    "what exploration costs"
+EXPLORATION = (
+    "the score is the return of training, with what exploration costs. A script that saves its agent and answers as "
+    "`train.py act` can have the control judge instead (docs/environments.md)"
 )
 PROGRAM_MD = """\
 # {title}

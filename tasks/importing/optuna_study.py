@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from environments import FILE
 from environments.plugins import Refused
 from environments.space import Value, is_finite
-from tasks.importing import EarlierTrial, Imported, Importer, Recognised, Term, environment_toml
-from tasks.importing.reading.optuna_storage import DIALECT, SQLITE_HEAD, STUDIES, is_journal, parted, study_of, tables
-from tasks.importing.reading.parameters import ConvertedParameter, choice, metric_name, number
-from tasks.importing.reading.programs import program
+from tasks.importing import EarlierTrial, Imported, Importer, Recognised, Term, _runner, environment_toml
+from tasks.importing.reading.optuna_storage import DIALECT, SQLITE_HEAD, parted, study_of
+from tasks.importing.reading.parameters import ConvertedParameter, choice, number
 from tasks.system.redact import without_passwords
 
 if TYPE_CHECKING:
@@ -39,11 +39,9 @@ class OptunaStudy(Importer):
             return Recognised(False, "neither the URL of a database, such as sqlite:///study.db, nor a file")
         with path.open("rb") as file:
             head = file.read(4096)
-        if head.startswith(SQLITE_HEAD):
-            held = tables(path)
-            return Recognised(held == STUDIES, held)
-        fits = is_journal(head)
-        return Recognised(fits, "a journal of Optuna's" if fits else "neither an SQLite database nor an Optuna journal")
+        fits = head.startswith(SQLITE_HEAD) or b'"op_code"' in head.partition(b"\n")[0]
+        kinds = "an SQLite database or a journal of Optuna's"
+        return Recognised(fits, kinds if fits else f"not {kinds}")
 
     def convert(self, place: str) -> Imported:
         where, name = parted(place)
@@ -55,62 +53,63 @@ def _imported(study: Study, where: str) -> Imported:
     from optuna.trial import TrialState
 
     trials = study.get_trials(deepcopy=False)
-    direction, names = study.directions[0], study.metric_names or []
+    direction, names = study.directions[0], study.metric_names or ["value"]
     if direction == StudyDirection.NOT_SET:
         raise Refused(f"study {study.study_name!r} of {where} has no direction yet: run a trial of it first")
-    metric, higher = metric_name(names[0] if names else "value"), direction == StudyDirection.MAXIMIZE
+    metric, higher = _runner.metric_name(names[0]), direction == StudyDirection.MAXIMIZE
     finished = [one for one in trials if one.state == TrialState.COMPLETE and _value(one) is not None]
     best = (max if higher else min)(finished, key=lambda one: one.values[0], default=None)
-    carried, left, space, fixed = [], [], {}, {}
-    for name, every in _distributions(trials).items():
-        found = _parameter(every, best.params.get(name) if best else None)
-        where_set = sum(name in one.params for one in finished)
-        carried.append(Term(name, found.words))
-        left += [Term(name, found.lost)] if found.lost else []
-        if where_set < len(finished):
-            only = f"set in {where_set} of {len(finished)} finished trials: here every trial has a value for it"
-            left.append(Term(f"{name}, conditional", only))
-        if found.table:
-            space[name] = found.table
-        else:
-            fixed[name] = found.fixed
-    if not space:
+    distributions = _distributions(trials)
+    seeds = {name: (every[-1].low, every[-1].high) for name, every in distributions.items()  # type: ignore[attr-defined]
+             if _runner.is_seed(name) and hasattr(every[-1], "low")}  # fmt: skip
+    searched = {name: every for name, every in distributions.items() if name not in seeds}
+    as_json = [name for name, every in searched.items() if not all(map(_is_plain, _choices(every)))]
+    parameters = {
+        name: _parameter(every, name in as_json, best.params.get(name) if best else None)
+        for name, every in searched.items()
+    }
+    if not any(one.table for one in parameters.values()):
         raise Refused(
             f"study {study.study_name!r} of {where} has no trial with a parameter that varies: run some first"
         )
-    seconds = _budget(finished)
-    history = tuple(_earlier(trials))
-    of_best = "the baseline" if best else "none has finished: the baseline has the middle of each range"
-    of_time = "three times the longest, 30 s at least" if finished else "a guess, since none has finished"
-    carried = [
-        Term(direction.name.lower(), f"direction, of the metric {metric}"),
-        *carried,
-        Term(f"best trial, {best.number}" if best else "best trial", of_best),
-        Term(f"{len(trials)} trials", f"{len(history)} earlier trials in history.jsonl, for proposers"),
-        Term("time of a trial", f"budget_seconds = {seconds}: {of_time}"),
-    ]
-    left += [*_states(trials), *_other_values(study), *NOT_STORED]
+    took = [one.duration.total_seconds() for one in finished if one.duration]
+    seconds = max(math.ceil(SLACK * max(took)), SHORTEST) if took else UNKNOWN
+    history = tuple(_earlier(trials, as_json, seeds))
+    fixed = {name: one.fixed for name, one in parameters.items() if not one.table}
     keys: dict[str, Any] = {
-        "title": study.study_name, "metric": metric, "direction": "maximize" if higher else "minimize",
-        "budget_seconds": seconds, "trainer": "command", "program": ["train.py", "objective.py"],
-        "editable": ["objective.py"], "train_cmd": f"python train.py {shlex.quote(metric)}", "judge": "command",
-        "command": {"eval_cmd": "python judge.py {out} {result}"}, "space": space,
+        **_runner.keys(study.study_name, metric, "maximize" if higher else "minimize", ""),
+        "program": ["train.py", "run.json", "objective.py"], "editable": ["objective.py"],
+        "train_cmd": f"python train.py {shlex.quote(metric)}", "budget_seconds": seconds,
+        "space": {name: one.table for name, one in parameters.items() if one.table},
+        **({"fixed": fixed} if fixed else {}),
     }  # fmt: skip
-    if fixed:
-        keys["fixed"] = fixed
-    files: dict[str, str | Path] = {
-        FILE: environment_toml(
-            keys, f"Imported from the Optuna study {study.study_name!r}; imported.md has the account."
-        ),
-        "train.py": program("optuna_train.py"),
-        "objective.py": program("optuna_objective.py").replace("    # PARAMETERS\n", "".join(_suggestions(trials))),
-        "judge.py": program("returned_value.py"),
-        "program.md": PROGRAM_MD.format(name=study.study_name, where=where, metric=metric, count=len(history)),
-    }
     return Imported(
-        name=study.study_name, origin=f"the Optuna study {study.study_name!r} in {where}", files=files,
-        carried=tuple(carried), left=tuple(left), warnings=WARNINGS, history=history,
-    )  # fmt: skip
+        name=study.study_name,
+        origin=f"the Optuna study {study.study_name!r} in {where}",
+        files={
+            FILE: environment_toml(
+                keys, f"Imported from the Optuna study {study.study_name!r}; imported.md has the account."
+            ),
+            "train.py": _runner.program("optuna_train.py"),
+            "run.json": json.dumps({"as_json": as_json, "seeds": seeds}, indent=1) + "\n",
+            "objective.py": _runner.program("optuna_objective.py").replace("PARAMETERS", ", ".join(distributions)),
+            "program.md": PROGRAM_MD.format(name=study.study_name, where=where, metric=metric, count=len(history)),
+        },
+        carried=(
+            _runner.metric_term(names[0], metric, direction.name.lower()),
+            *(Term(name, one.words) for name, one in parameters.items()),
+            *(Term(name, "the seed of the run") for name in seeds),
+            Term(
+                f"best trial, {best.number}" if best else "best trial",
+                "the baseline" if best else "none has finished: the baseline has the middle of each range",
+            ),
+            Term(f"{len(trials)} trials", f"{len(history)} earlier trials in history.jsonl, for proposers"),
+            Term("time of a trial", f"budget_seconds = {seconds}: three times the longest, {SHORTEST} s at least"),
+        ),
+        left=(*_lost(parameters, finished), *_states(trials), *_other_values(study), *NOT_STORED),
+        warnings=WARNINGS,
+        history=history,
+    )
 
 
 def _distributions(trials: Sequence[FrozenTrial]) -> dict[str, list[BaseDistribution]]:
@@ -124,41 +123,27 @@ def _distributions(trials: Sequence[FrozenTrial]) -> dict[str, list[BaseDistribu
     return found
 
 
-def _parameter(every: Sequence[BaseDistribution], default: object) -> ConvertedParameter:
+def _choices(every: Sequence[BaseDistribution]) -> list[Any]:
+    return [value for one in every for value in getattr(one, "choices", ())]
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, Value) and is_finite(value)
+
+
+def _parameter(every: Sequence[BaseDistribution], as_json: bool, default: object) -> ConvertedParameter:
     """One parameter over all of its distributions; the kind is that of the newest one."""
-    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+    from optuna.distributions import FloatDistribution, IntDistribution
 
     newest = every[-1]
-    alike = [one for one in every if type(one) is type(newest)]
     lost = f"it had {len(every)} ranges: the whole of them is searched" if len(every) > 1 else ""
-    if isinstance(newest, CategoricalDistribution):
-        values = [value for one in alike if isinstance(one, CategoricalDistribution) for value in one.choices]
-        plain = [value for value in values if isinstance(value, Value) and is_finite(value)]
-        if len(plain) < len(values):
-            odd = ", ".join(dict.fromkeys(repr(value) for value in values if value not in plain))
-            lost = "; ".join(filter(None, [lost, f"{odd}: a value is a number, a text or a boolean"]))
-        return choice(plain, default if isinstance(default, Value) else None, lost)
-    assert isinstance(newest, FloatDistribution | IntDistribution)
-    ranges = [one for one in alike if isinstance(one, FloatDistribution | IntDistribution)]
+    if not isinstance(newest, FloatDistribution | IntDistribution):
+        values = [json.dumps(value, default=str) if as_json else value for value in _choices(every)]
+        return choice(values, json.dumps(default, default=str) if as_json else default, lost)  # type: ignore[arg-type]
+    ranges = [one for one in every if isinstance(one, FloatDistribution | IntDistribution)]
     low, high = min(one.low for one in ranges), max(one.high for one in ranges)
     whole = isinstance(newest, IntDistribution)
     return number(low, high, whole=whole, log=newest.log, step=newest.step, default=default, lost=lost)
-
-
-def _suggestions(trials: Sequence[FrozenTrial]) -> Iterator[str]:
-    """The calls by which an objective asks for the study's parameters, a line each."""
-    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-
-    for name, every in _distributions(trials).items():
-        one = every[-1]
-        if isinstance(one, CategoricalDistribution):
-            call = f"suggest_categorical({name!r}, {list(one.choices)!r})"
-        else:
-            assert isinstance(one, FloatDistribution | IntDistribution)
-            more = ", log=True" * one.log + f", step={one.step!r}" * (one.step not in (None, 1))
-            kind = "float" if isinstance(one, FloatDistribution) else "int"
-            call = f"suggest_{kind}({name!r}, {one.low!r}, {one.high!r}{more})"
-        yield f"    trial.{call}\n"
 
 
 def _value(trial: FrozenTrial) -> float | None:
@@ -166,20 +151,30 @@ def _value(trial: FrozenTrial) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def _earlier(trials: Sequence[FrozenTrial]) -> Iterator[EarlierTrial]:
+def _earlier(
+    trials: Sequence[FrozenTrial], as_json: Sequence[str], seeds: Mapping[str, object]
+) -> Iterator[EarlierTrial]:
     """Finished and failed trials; of others there is no value that compares."""
     from optuna.trial import TrialState
 
     told = [one for one in trials if one.state in (TrialState.COMPLETE, TrialState.FAIL) and one.params]
     for one in told[-MOST_TRIALS:]:
-        params = {name: value for name, value in one.params.items() if isinstance(value, Value) and is_finite(value)}
+        params = {
+            name: json.dumps(value, default=str) if name in as_json else value
+            for name, value in one.params.items()
+            if name not in seeds
+        }
         score = _value(one) if one.state == TrialState.COMPLETE else None
         yield EarlierTrial(params, score, f"Optuna's trial {one.number}" + (": it failed" if score is None else ""))
 
 
-def _budget(finished: Sequence[FrozenTrial]) -> int:
-    took = [one.duration.total_seconds() for one in finished if one.duration]
-    return max(math.ceil(SLACK * max(took)), SHORTEST) if took else UNKNOWN
+def _lost(parameters: Mapping[str, ConvertedParameter], finished: Sequence[FrozenTrial]) -> Iterator[Term]:
+    for name, one in parameters.items():
+        if one.lost:
+            yield Term(name, one.lost)
+        if (where_set := sum(name in trial.params for trial in finished)) < len(finished):
+            only = f"set in {where_set} of {len(finished)} finished trials: here every trial has a value for it"
+            yield Term(f"{name}, conditional", only)
 
 
 def _states(trials: Sequence[FrozenTrial]) -> Iterator[Term]:
@@ -195,12 +190,9 @@ def _states(trials: Sequence[FrozenTrial]) -> Iterator[Term]:
 
 def _other_values(study: Study) -> Iterator[Term]:
     for place, direction in enumerate(study.directions[1:], 2):
-        names = study.metric_names or ()
-        called = names[place - 1] if len(names) >= place else f"value {place}"
-        way = f'direction = "{direction.name.lower()}"'
-        yield Term(
-            f"objective {called}", f"a figure value_{place} beside the score; a guard by [guards.value_{place}] {way}"
-        )
+        name = (study.metric_names or [])[place - 1 : place] or [f"value {place}"]
+        guard = f'a guard by [guards.value_{place}] direction = "{direction.name.lower()}"'
+        yield Term(f"objective {name[0]}", f"a figure value_{place} beside the score; {guard}")
 
 
 NOT_STORED = (
@@ -211,9 +203,7 @@ NOT_STORED = (
 WARNINGS = (
     "objective.py is a placeholder: put your objective(trial) there, with what it imports; until then every trial is a "
     "crash that says so",
-    "the score is what objective() returns, so it comes from the program that is scored. With parameters alone that is "
-    "your own code. Before you let code be edited (--proposer llm_diff, agent), let objective.py save its model into "
-    "the folder `out` of config.json and measure it in judge.py, which is frozen",
+    _runner.warning("objective.py", "the value that it returns"),
     "an objective with a fixed random_state gives one value under every seed: state deterministic = true in "
     "environment.toml then, or no noise is seen where there is some on other data",
 )

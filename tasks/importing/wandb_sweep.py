@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from environments import FILE
 from environments.plugins import Refused
-from tasks.importing import HISTORY, Imported, Importer, Recognised, Term, _yaml, environment_toml
+from tasks.importing import Imported, Importer, Recognised, Term, _runner, _yaml, environment_toml
 from tasks.importing import _repository as repository
-from tasks.importing.reading.parameters import metric_name
-from tasks.importing.reading.program_folder import entries, folder_of
-from tasks.importing.reading.programs import program
-from tasks.importing.reading.python_defaults import defaults, logged
-from tasks.importing.reading.sweep_parameters import SweepParameters, converted
+from tasks.importing.reading.program_folder import folder_of
+from tasks.importing.reading.python_defaults import defaults
+from tasks.importing.reading.sweep_parameters import converted
 
 METHODS = {"grid": "grid", "random": "random_search", "bayes": "tpe"}
 """The proposers that search as W&B's methods do."""
@@ -25,8 +21,6 @@ MACROS = (*COMMAND, "${args_no_hyphens}", "${args_no_boolean_flags}", "${args_js
 SUFFIXES = (".yaml", ".yml")
 USUAL = ("sweep.yaml", "sweep.yml")
 BUDGET_SECONDS = 600
-OURS = ("sweep_run.py", "sweep.json", "standin", "logged_metric.py", "imported.md", FILE, HISTORY)
-"""Files that are written here beside the program's."""
 
 
 class WandbSweep(Importer):
@@ -37,17 +31,20 @@ class WandbSweep(Importer):
         if path is None:
             return Recognised(False, f"no file {' or '.join(SUFFIXES)}, and no folder with {' or '.join(USUAL)}")
         try:
-            sweep = _read(path)
+            sweep = _yaml.read(path)
         except Refused as unreadable:
             return Recognised(False, str(unreadable))
-        if lacks := [key for key in ("method", "parameters") if key not in sweep]:
+        lacks = [key for key in ("method", "parameters") if not isinstance(sweep, dict) or key not in sweep]
+        if lacks:
             return Recognised(False, f"{path.name} has no {' and no '.join(lacks)} at its top")
         return Recognised(True, f"{path.name} has method and parameters at its top")
 
     def convert(self, place: str) -> Imported:
         path = _file(place)
         assert path is not None, "it was recognised"
-        return _imported(path, _read(path))
+        sweep = _yaml.read(path)
+        assert isinstance(sweep, dict), "it was recognised"
+        return _imported(path, sweep)
 
 
 def _file(place: str) -> Path | None:
@@ -57,15 +54,8 @@ def _file(place: str) -> Path | None:
     return path if path.is_file() and path.suffix in SUFFIXES else None
 
 
-def _read(path: Path) -> dict[str, Any]:
-    found = _yaml.read(path)
-    if not isinstance(found, dict):
-        raise Refused(f"{path}: holds {type(found).__name__}, not a table")
-    return found
-
-
 def _imported(path: Path, sweep: Mapping[str, Any]) -> Imported:
-    method, parameters = sweep.get("method"), sweep.get("parameters")
+    method, parameters = sweep["method"], sweep["parameters"]
     if not isinstance(method, str) or method not in METHODS:
         raise Refused(f"{path}: method: must be {', '.join(METHODS)}, got {method!r}")
     if not isinstance(parameters, Mapping) or not parameters:
@@ -74,47 +64,52 @@ def _imported(path: Path, sweep: Mapping[str, Any]) -> Imported:
     name = _program(path, sweep, command)
     root = folder_of(path, name)
     text = (root / name).read_text("utf-8-sig", "replace")
-    made = converted(parameters, defaults(text) if name.endswith(".py") else {})
-    metric, direction, doubts = _metric(path, sweep, text)
-    copied, not_copied = entries(root, name, OURS)
+    made = converted(parameters, defaults(text))
+    theirs, direction = _metric(path, sweep)
+    metric = _runner.metric_name(theirs)
+    copied, not_copied = repository.repository_files(root)
     title = str(sweep.get("name") or sweep.get("project") or path.parent.resolve().name)
-    space = {key: one.table for key, one in made.found.items() if one.table}
     fixed = {key: one.fixed for key, one in made.found.items() if not one.table}
-    keys: dict[str, Any] = {
-        "title": title, "metric": metric_name(metric), "direction": direction, "budget_seconds": BUDGET_SECONDS,
-        "trainer": "command", "program": sorted({*copied, "sweep_run.py", "sweep.json", "standin"}),
-        "editable": [name], "train_cmd": "python sweep_run.py", "judge": "command",
-        "command": {"eval_cmd": f"python logged_metric.py {{out}} {{result}} {_quoted(metric)}"}, "space": space,
-    }  # fmt: skip
-    if fixed:
-        keys["fixed"] = fixed
-    if requires := _requires(root, name):
-        keys["requires"] = requires
-    how = {
-        "program": name, "command": command, "constants": made.constants, "as_json": made.as_json, "paths": made.paths,
-        "parameters": list(made.found),
-    }  # fmt: skip
-    files: dict[str, str | Path] = {
-        **{entry: root / entry for entry in copied},
-        FILE: environment_toml(keys, f"From the W&B sweep {path.name}; imported.md has the account."),
-        "sweep.json": json.dumps(how, indent=1) + "\n",
-        "sweep_run.py": program("sweep_run.py"),
-        "standin/wandb.py": program("wandb_standin.py"),
-        "logged_metric.py": program("logged_metric.py"),
-        "program.md": PROGRAM_MD.format(
-            title=title, name=name, metric=metric, said=str(sweep.get("description") or "").strip()
-        ),
+    keys = _runner.keys(title, metric, direction, name)
+    keys["program"].append("standin")
+    keys |= {
+        "budget_seconds": BUDGET_SECONDS,
+        "requires": _requires(root, name),
+        "space": {key: one.table for key, one in made.found.items() if one.table},
+        **({"fixed": fixed} if fixed else {}),
     }
+    how = {
+        "command": [name if word == "${program}" else word for word in command], "metric": theirs, "name": metric,
+        "says_ready": True, "fixed": made.constants, "as_json": made.as_json, "paths": made.paths, "seeds": made.seeds,
+        "keeps_files": True, "variables": {"WANDB_MODE": "offline"},
+    }  # fmt: skip
+    cap = sweep.get("run_cap")
+    options = [] if METHODS[method] == "tpe" else ["--proposer", METHODS[method]]
     return Imported(
-        name=title, origin=f"the W&B sweep {path}", files=files,
-        carried=tuple(_carried(sweep, made, command, method, metric, direction)),
-        left=tuple(_left(sweep, made, not_copied)), warnings=(*doubts, *WARNINGS), options=_options(sweep, method),
-    )  # fmt: skip
-
-
-def _quoted(word: str) -> str:
-    """A word of a command line in which braces are placeholders."""
-    return shlex.quote(word.replace("{", "{{").replace("}", "}}"))
+        name=title,
+        origin=f"the W&B sweep {path}",
+        files={
+            **copied,
+            **_runner.files(how),
+            FILE: environment_toml(keys, f"From the W&B sweep {path.name}; imported.md has the account."),
+            "standin/wandb.py": _runner.program("wandb.py"),
+            "program.md": PROGRAM_MD.format(
+                title=title, name=name, metric=theirs, said=str(sweep.get("description") or "").strip()
+            ),
+        },
+        carried=(
+            Term(f"method: {method}", f"--proposer {METHODS[method]}"),
+            _runner.metric_term(theirs, metric, f"{direction}: the last value that the program logs"),
+            *(Term(name, one.words) for name, one in made.found.items()),
+            *(Term(name, "the seed of the run") for name in made.seeds),
+            *(Term(name, f"always {value!r}: in run.json") for name, value in made.constants.items()),
+            Term("command", f"train.py runs it: {' '.join(command)}"),
+            *([Term("run_cap", f"--trials {cap}")] if "run_cap" in sweep else []),
+        ),
+        left=(*made.left, *not_copied, *_left(sweep, text)),
+        warnings=(_runner.warning(f"{_runner.REPOSITORY}/{name}", theirs), *([] if made.seeds else [SEEDS])),
+        options=(*options, *(("--trials", str(cap)) if type(cap) is int and cap > 0 else ())),
+    )
 
 
 def _command(path: Path, sweep: Mapping[str, Any]) -> list[str]:
@@ -139,72 +134,40 @@ def _program(path: Path, sweep: Mapping[str, Any], command: list[str]) -> str:
     return name
 
 
-def _metric(path: Path, sweep: Mapping[str, Any], text: str) -> tuple[str, str, tuple[str, ...]]:
-    """The metric, its direction, and what is doubtful of them."""
+def _metric(path: Path, sweep: Mapping[str, Any]) -> tuple[str, str]:
+    """The metric and its direction."""
     metric = sweep.get("metric")
-    if isinstance(metric, Mapping) and isinstance(metric.get("name"), str):
-        goal = metric.get("goal", "minimize")
-        if goal not in ("minimize", "maximize"):
-            raise Refused(f"{path}: metric.goal: must be minimize or maximize, got {goal!r}")
-        return metric["name"], goal, ()
-    names = logged(text)
-    if len(names) != 1:
-        what = f"its program logs {', '.join(names)}" if names else "none is seen in its program"
+    name, goal = (metric.get("name"), metric.get("goal", "minimize")) if isinstance(metric, Mapping) else (None, None)
+    if not isinstance(name, str) or goal not in ("minimize", "maximize"):
         raise Refused(
-            f"{path}: metric: is missing, and {what}: add metric: {{name: ..., goal: ...}} to a copy beside it"
+            f"{path}: metric: must be a table such as {{name: val_loss, goal: minimize}}, with a name that the program "
+            f"logs, got {metric!r}: state it in a copy beside it"
         )
-    way = "minimize" if any(word in names[0].lower() for word in ("loss", "err", "perplexity", "bpb")) else "maximize"
-    doubt = f"the sweep names no metric; {names[0]!r} is the only one that its program logs, and {way} is a guess: "
-    return names[0], way, (f"{doubt}see metric and direction in environment.toml",)
+    return name, goal
 
 
 def _requires(root: Path, name: str) -> dict[str, str]:
     """The installed modules that the program imports at its top, but for wandb."""
-    if not name.endswith(".py"):
-        return {}
-    found = repository.required_modules({name: repository.parsed(root / name)}, root)
-    return {module: command for module, command in found.items() if module != "wandb"}
+    trees = [repository.parsed(root / name)] if name.endswith(".py") else []
+    return {module: how for module, how in repository.required_modules(trees, root).items() if module != "wandb"}
 
 
-def _carried(
-    sweep: Mapping[str, Any], made: SweepParameters, command: list[str], method: str, metric: str, direction: str
-) -> Iterator[Term]:
-    yield Term(f"method: {method}", f"--proposer {METHODS[method]}")
-    yield Term(f"metric: {metric}", f"metric, {direction}, taken by logged_metric.py from what the program logs")
-    for name, one in made.found.items():
-        yield Term(name, one.words)
-    for name, value in made.constants.items():
-        yield Term(name, f"always {value!r}: in sweep.json")
-    yield Term("command", f"sweep_run.py runs it: {' '.join(command)}")
-    yield Term("the package wandb", "standin/wandb.py: config, log, summary and define_metric, without an account")
-    if "run_cap" in sweep:
-        yield Term("run_cap", f"--trials {sweep['run_cap']}")
-
-
-def _left(sweep: Mapping[str, Any], made: SweepParameters, not_copied: Sequence[Term]) -> Iterator[Term]:
-    yield from (*made.left, *not_copied)
+def _left(sweep: Mapping[str, Any], text: str) -> Iterator[Term]:
     if "early_terminate" in sweep:
         yield Term("early_terminate", "its brackets; trials that fall behind are stopped early anyway: --cancel")
     if isinstance(sweep.get("metric"), Mapping) and "target" in sweep["metric"]:
         yield Term("metric.target", "no stopping at a score: the search ends by --trials, --hours or --until")
+    for word in (word for word in ("sync_tensorboard", "WandbLogger", "WandbCallback", "wandb.plot") if word in text):
+        yield Term(word, "numbers that reach W&B this way are not seen: log the metric by wandb.log")
     yield Term("no time limit in a sweep", f"budget_seconds = {BUDGET_SECONDS}, a guess: state your own")
     yield Term("runs of this sweep at W&B", "left out: nothing is fetched; history.jsonl takes them, a line each")
     for key in sorted({*sweep} & {"project", "entity", "scheduler", "job", "queue", "imports"}):
         yield Term(key, "of W&B's site")
 
 
-def _options(sweep: Mapping[str, Any], method: str) -> tuple[str, ...]:
-    cap = sweep.get("run_cap")
-    trials = ("--trials", str(cap)) if type(cap) is int and cap > 0 else ()
-    return (*(() if METHODS[method] == "tpe" else ("--proposer", METHODS[method])), *trials)
-
-
-WARNINGS = (
-    "the score is what the program logs, so it comes from the program that is scored. With parameters alone that is "
-    "your own code. Before you let code be edited (--proposer llm_diff, agent), let logged_metric.py, which is "
-    "frozen, measure the model that training leaves in OUT/run",
-    "a program with fixed seeds gives one value under every seed of a trial: let it use the seed of config.json, or "
-    "state deterministic = true in environment.toml",
+SEEDS = (
+    "a program with fixed seeds gives one value under every seed of a trial: let it use AR_SEED of its environment, or "
+    "state deterministic = true in environment.toml"
 )
 PROGRAM_MD = """\
 # {title}

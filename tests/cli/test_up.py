@@ -293,7 +293,7 @@ def test_the_catalogue_is_deployed_refuses_what_the_form_refuses_and_runs_when_i
     assert not any(schedule["active"] for several in schedules.values() for schedule in several)
 
     types = {one["slug"] for one in ask(server, "/block_types/filter", running)}
-    assert {"nightshift-llm", "nightshift-machine", "nightshift-tracking"} <= types
+    assert {"nightshift-endpoint", "nightshift-llm", "nightshift-tracking"} <= types
 
     made = f"{server.url}/deployments/{found['cartpole-random']['id']}/create_flow_run"
     for name, value in (

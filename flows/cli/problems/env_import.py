@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import shutil
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from environments import FILE, NOT_FROZEN, earlier_trials
+from environments import FILE, earlier_trials
 from environments.plugins import Refused
 from flows.cli.arguments import writing
 from flows.views import terminal
 from tasks.importing import HISTORY, Imported, Term, imported
-from tasks.system import file_trees
 
 ACCOUNT = "imported.md"
 """File with the account of the conversion, beside environment.toml."""
 WIDTH = 34
-HALF_MADE = re.compile(r"\..+\.(\d{1,9})\.half-made")
-"""A folder that an import is writing; the number is its process."""
 
 
 def import_environment(place: str, to: Path | None, importer: str) -> dict[str, Any]:
@@ -65,29 +61,13 @@ def _check_target(folder: Path, place: str) -> None:
 def _write(folder: Path, made: Imported) -> None:
     """Fill a folder beside the target and rename it, so that the target is there as a whole or not at all."""
     target = folder.resolve()
-    _clear(target.parent)
-    half_made = target.with_name(f".{target.name}.{os.getpid()}.half-made")
     texts = {ACCOUNT: _account(made), **({HISTORY: earlier_trials.text(made.history)} if made.history else {})}
-    try:
-        half_made.mkdir(parents=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as half_made:
+        whole = Path(half_made) / target.name
         for name, content in {**texts, **made.files}.items():
-            _put(half_made, name, content)
-        half_made.rename(target)
-    except BaseException:
-        with suppress(OSError):
-            file_trees.remove(half_made)
-        raise
-
-
-def _clear(parent: Path) -> None:
-    """Remove what killed imports have left half made in a folder."""
-    import psutil
-
-    for left in parent.glob(".*.half-made"):
-        named = HALF_MADE.fullmatch(left.name)
-        if named and left.is_dir() and not left.is_symlink() and not psutil.pid_exists(int(named[1])):
-            with suppress(OSError):  # of another user
-                file_trees.remove(left)
+            _put(whole, name, content)
+        whole.rename(target)
 
 
 def _put(root: Path, name: str, content: str | Path) -> None:
@@ -96,21 +76,8 @@ def _put(root: Path, name: str, content: str | Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     if isinstance(content, str):
         path.write_text(content, "utf-8")
-    elif content.is_dir():
-        _check_links(content)
-        shutil.copytree(content, path, ignore=shutil.ignore_patterns(*NOT_FROZEN), dirs_exist_ok=True)
     else:
         shutil.copy(content, path)
-
-
-def _check_links(folder: Path) -> None:
-    """Refuse a folder with a link that leads out of it: what is there, such as a key, would be copied."""
-    for path in folder.rglob("*"):
-        if path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()):
-            raise Refused(
-                f"{path} is a link out of {folder}, and what it leads to would be copied: remove it from a copy of the "
-                f"folder, and list {path.resolve()} under readable afterwards if the program needs it"
-            )
 
 
 def _account(made: Imported) -> str:

@@ -25,10 +25,7 @@ def emit_progress(
     progress, control = os.environ.get("AR_PROGRESS_FILE"), os.environ.get("AR_CONTROL_FILE")
     if not progress:
         return True
-    line = {
-        "iter": iter or 0, "step": step, "step_target": step_target, "elapsed_s": time.monotonic() - BEGAN,
-        "metrics": dict(metrics or {}), "should_continue": True, "timestamp": time.time(),
-    }  # fmt: skip
+    line = {"step": step, "step_target": step_target, "elapsed_s": time.monotonic() - BEGAN, "metrics": metrics or {}}
     with Path(progress).open("a") as file:
         file.write(json.dumps(line) + "\n")
     if not control or not Path(control).is_file():

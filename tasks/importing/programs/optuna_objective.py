@@ -10,5 +10,5 @@ from typing import Any
 
 
 def objective(trial: Any) -> float:
-    # PARAMETERS
+    """Of PARAMETERS."""
     raise SystemExit("objective.py is still the placeholder of `nightshift env import`: put your objective there")

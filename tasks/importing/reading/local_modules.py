@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,9 +12,6 @@ from tasks.importing import _repository as repository
 
 UP = 2
 """Folders above the script's own in which modules are looked for that are not installed."""
-UNREAD = frozenset({"__pycache__", ".git", ".venv", "node_modules"})
-
-
 OURS = frozenset({"blocks", "environments", "flows", "tasks"})
 """Packages that are installed here alone: a repository that imports one of these names has its own."""
 
@@ -32,64 +28,35 @@ class LocalModules:
 
 def local_modules(script: Path, tree: ast.Module) -> LocalModules:
     """Follow the imports of a script through the files of its repository."""
-    found, waiting, seen = LocalModules(), [tree], set[Path]()
-    for name in _imported(ast.walk(tree)):  # those within functions too
-        if name.partition(".")[0] != script.stem and (root := _root(script, name)):
-            found.files |= _files(root, name)
+    found, waiting, seen = LocalModules(), [(name, True) for name in _at_top(tree)], set[Path]()
+    waiting += [(name, False) for node in ast.walk(tree) for name in repository.imported(node)]
     while waiting:
-        for name in _imported(waiting.pop().body):
-            if name.partition(".")[0] == script.stem:
-                continue
-            root = _root(script, name)
-            if root is None:
-                found.installed.add(name.partition(".")[0])
-                continue
-            found.files |= _files(root, name)
-            if (file := _file(root, name)) and file not in seen:
-                seen.add(file)
-                waiting.append(repository.parsed(file))
-    found.installed -= set(sys.stdlib_module_names)
+        dotted, at_once = waiting.pop(0)
+        name = dotted.partition(".")[0]
+        if name in sys.stdlib_module_names or name == script.stem:
+            continue
+        folder = _folder(script, name)
+        if folder is None:  # one within a function may never be needed
+            found.installed |= {name} if at_once else set()
+            continue
+        package, entry = folder / name, folder.joinpath(*dotted.split("."))
+        files = package.rglob("*.py") if package.is_dir() else [package.with_suffix(".py")]
+        own = [file for file in sorted(files) if file.resolve().is_relative_to(folder.resolve())]
+        found.files |= {file.relative_to(folder).as_posix(): file for file in own}
+        read = {package / "__init__.py", entry / "__init__.py", entry.with_suffix(".py")} & {*own} - seen
+        waiting += [(each, True) for file in sorted(read) for each in _at_top(repository.parsed(file))]
+        seen |= read
     return found
 
 
-def _imported(nodes: Iterable[ast.AST]) -> list[str]:
-    """Dotted names of modules; of `from a import b` also `a.b`, which may be one."""
-    names: list[str] = []
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-    return names
+def _at_top(tree: ast.Module) -> list[str]:
+    return [name for node in tree.body for name in repository.imported(node)]
 
 
-def _root(script: Path, name: str) -> Path | None:
+def _folder(script: Path, name: str) -> Path | None:
     """The folder that has a module. Above the script's own only one that is not installed: `~/torch` is no module."""
-    top = name.partition(".")[0]
-    if top in sys.stdlib_module_names:
-        return None
     own, *above = [script.resolve().parent, *script.resolve().parents[1 : UP + 1]]
-    if _has(own, top):
-        return own
-    is_installed = top not in OURS and find_spec(top) is not None
-    return None if is_installed else next((folder for folder in above if _has(folder, top)), None)
-
-
-def _has(folder: Path, top: str) -> bool:
-    """Whether a module's file is there, or a folder with modules, which needs no `__init__.py`."""
-    return (folder / f"{top}.py").is_file() or any((folder / top).glob("*.py"))
-
-
-def _file(root: Path, name: str) -> Path | None:
-    path = root.joinpath(*name.split("."))
-    return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
-
-
-def _files(root: Path, name: str) -> dict[str, Path]:
-    """A module's file, or every Python file of its package, by place below the folder that has it."""
-    top = name.partition(".")[0]
-    if (package := root / top).is_dir():
-        every = (path for path in sorted(package.rglob("*.py")) if not UNREAD & {*path.relative_to(root).parts})
-        own = (path for path in every if path.is_file() and path.resolve().is_relative_to(root.resolve()))
-        return {path.relative_to(root).as_posix(): path for path in own}
-    return {f"{top}.py": root / f"{top}.py"}
+    is_installed = name not in OURS and find_spec(name) is not None
+    folders = [own] if is_installed else [own, *above]
+    has = (each for each in folders if (each / f"{name}.py").is_file() or any((each / name).glob("*.py")))
+    return next(has, None)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -20,32 +17,11 @@ if TYPE_CHECKING:
 DIALECT = re.compile(r"(sqlite|postgresql|mysql|mariadb|oracle|mssql)(\+\w+)?://")
 SQLITE, SQLITE_HEAD = re.compile(r"sqlite(\+\w+)?:///([^?]*)"), b"SQLite format 3\0"
 
-STUDIES = "an SQLite database with tables of Optuna's"
-
 
 def parted(place: str) -> tuple[str, str]:
     """A storage and the name of a study in it, which may be empty."""
     where, _, name = place.partition("#")
     return (place, "") if Path(place).exists() else (where, name)
-
-
-def tables(path: Path) -> str:
-    """What an SQLite database holds, in words; `STUDIES` if Optuna's tables."""
-    try:
-        with closing(sqlite3.connect(f"file:{quote(str(path.resolve()))}?mode=ro", uri=True)) as database:
-            found = database.execute("SELECT name FROM sqlite_master WHERE name IN ('studies', 'trials')").fetchall()
-    except sqlite3.Error as broken:
-        return f"an SQLite database that cannot be read: {broken}"
-    return STUDIES if len(found) == 2 else "an SQLite database without tables of Optuna's"
-
-
-def is_journal(head: bytes) -> bool:
-    first = head.partition(b"\n")[0]
-    try:
-        line = json.loads(first)
-    except ValueError:
-        return False
-    return isinstance(line, dict) and "op_code" in line
 
 
 def _storage(where: str) -> BaseStorage:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
-from environments.score import METRIC
 from environments.space import LARGEST_INT, Value, is_finite
 
 MOST_STEPS = 64
@@ -99,9 +97,3 @@ def _middle(low: float, high: float, log: bool) -> float:
 
 def _nearest(values: Sequence[Value], to: float) -> Value:
     return min(values, key=lambda value: abs(float(value) - to))
-
-
-def metric_name(name: str, otherwise: str = "value") -> str:
-    """A metric's name with the characters that ours may have."""
-    kept = re.sub(r"[^A-Za-z0-9_\-. :/@]", "_", name)[:100].strip()
-    return kept if re.match(METRIC, kept) else otherwise

@@ -2,8 +2,8 @@
 
     commit  eval_score  memory_gb  status  description
 
-The second column is the score, by whatever name, unless there is a column metric_value. A crash has a score of 0
-there, which is none.
+The score is the column of the metric's name, or metric_value. Where nobody knows the metric's name, it is the only
+column that is none of the others. A crash has a score of 0 there, which is none.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from environments.space import Value
 from tasks.editing.patches import git_environment
-from tasks.importing import EarlierTrial
+from tasks.importing import EarlierTrial, Term
 
 FILE = "results.tsv"
 COMMIT = re.compile(r"[0-9a-f]{7,40}")
@@ -30,17 +30,31 @@ Read = Callable[[str], Mapping[str, Value]]
 """The parameters of a commit; empty where they are not known."""
 
 
-def trials(path: Path, params_of: Read = lambda _: {}) -> tuple[EarlierTrial, ...]:
-    """The experiments of a results.tsv, the oldest first; none where there is no such file."""
-    return tuple(_trials(path, params_of))[-MOST_LINES:] if path.is_file() else ()
+def history(path: Path, metric: str) -> tuple[tuple[EarlierTrial, ...], tuple[Term, ...]]:
+    """The experiments of a results.tsv, and what of them is lost."""
+    if not path.is_file():
+        return (), ()
+    found = trials(path, metric=metric)
+    why = (
+        "history.jsonl, without parameters: models and agents can read it, searches cannot use it"
+        if found
+        else f"left out: no column is called {metric} or {VALUE}, so none is known to be the score"
+    )
+    return found, (Term(FILE, why),)
 
 
-def _trials(path: Path, params_of: Read) -> Iterator[EarlierTrial]:
+def trials(path: Path, params_of: Read = lambda _: {}, metric: str = "") -> tuple[EarlierTrial, ...]:
+    """The experiments of a results.tsv, the oldest first; none where there is no such file, or no score in it."""
+    return tuple(_trials(path, params_of, metric))[-MOST_LINES:] if path.is_file() else ()
+
+
+def _trials(path: Path, params_of: Read, metric: str) -> Iterator[EarlierTrial]:
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
         lines = csv.reader((line.replace("\0", "") for line in file), delimiter="\t", quoting=csv.QUOTE_NONE)
         names = [name.strip().lower() for name in next(lines, [])]
-        column = next((at for at, name in enumerate(names) if at > 0 and name not in NOT_SCORES), None)
-        column = names.index(VALUE) if VALUE in names else column
+        called = [name for name in (metric.lower(), VALUE) if name in names]
+        others = [name for name in names if name not in NOT_SCORES] if not metric else []
+        column = names.index(called[0]) if called else names.index(others[0]) if len(others) == 1 else None
         if column is None or not {"status", "description"} <= {*names}:
             return
         for number, cells in enumerate(lines, 2):

@@ -1,0 +1,157 @@
+"""Takes the place of the package wandb in an imported sweep: parameters in, numbers out, no account, no network.
+
+W&B's own offline mode leaves no summary, and what is logged in a format of its own, so it cannot be used for this.
+`wandb.config` has the trial's parameters, laid over what `init(config=...)` states. Numbers that are logged become
+reports; media are dropped. Whatever else of wandb is used raises an AttributeError that names it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+_BEGAN = time.monotonic()
+_OWN = json.loads(os.environ["AR_PARAMS_JSON"])
+_LEAST_OR_LARGEST: dict[str | None, Callable[[float, float], float]] = {"min": min, "max": max}
+_SITE = (
+    "watch", "unwatch", "save", "alert", "log_artifact", "log_code", "mark_preempting", "login", "get_url",
+    "get_sweep_url", "get_project_url",
+)  # fmt: skip
+"""Functions that are for the site alone."""
+_MEDIA = ("Image", "Video", "Audio", "Table", "Histogram", "Html", "Object3D", "Molecule", "Plotly", "Artifact")
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    pass
+
+
+class Settings(dict[str, Any]):
+    """Settings, by key or attribute. Those of the sweep cannot be changed, as with W&B's agent."""
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        super().__setitem__(name, _OWN.get(name, value))
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self:
+            return self[name]
+        raise AttributeError(f"wandb.config has no {name!r}: it has {', '.join(self)}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self[name] = value
+
+    def update(self, *settings: Any, allow_val_change: bool = False, **more: Any) -> None:
+        for one in (*settings, more):
+            for name, value in _table(one).items():
+                self[name] = value
+
+    def setdefaults(self, settings: Any) -> None:
+        for name, value in _table(settings).items():
+            self.setdefault(name, value)
+
+
+class Summary(dict[str, Any]):
+    """The last value of everything, or the least or largest by `define_metric`; what is set here is reported too."""
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        super().__setitem__(name, value)
+        _report(_numbers({name: value}))
+
+    def update(self, *values: Any, **more: Any) -> None:
+        for name, value in dict(*values, **more).items():
+            self[name] = value
+
+
+class Run:
+    """The one run of a trial."""
+
+    def __init__(self) -> None:
+        self.config, self.summary, self.dir, self.step = config, summary, os.environ["AR_RUN_DIR"], 0
+        self.id = self.name = self.project = self.entity = self.group = self.sweep_id = "nightshift"
+        self.url, self.tags = "", ()
+        self._held: dict[str, float] = {}
+        self._better: dict[str, Callable[[float, float], float]] = {}
+        for name in _SITE:
+            setattr(self, name, _nothing)
+
+    def log(self, data: Mapping[str, Any], step: int | None = None, commit: bool | None = None, **_: Any) -> None:
+        """Log numbers; with commit = False together with the next ones."""
+        self._held |= _numbers(data)
+        self.step = self.step if step is None else int(step)
+        if commit is False or not self._held:
+            return
+        for name in self._better.keys() & self._held.keys() & summary.keys():
+            self._held[name] = self._better[name](self._held[name], summary[name])
+        dict.update(summary, self._held)
+        _report(self._held)
+        self.step, self._held = self.step + 1, {}
+
+    def define_metric(self, name: str, *_: Any, summary: str | None = None, **__: Any) -> None:
+        if better := _LEAST_OR_LARGEST.get(summary):
+            self._better[name] = better
+
+    def finish(self, *_: Any, **__: Any) -> None:
+        self.log({})
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.finish()
+
+
+class Dropped:
+    """A picture, a table or the like."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        return _nothing
+
+
+def init(*_: Any, config: Any = None, **__: Any) -> Run:
+    """The run, with these settings below those of the sweep."""
+    run.config.setdefaults(config or ())
+    return run
+
+
+def _table(settings: Any) -> dict[str, Any]:
+    return dict(settings) if isinstance(settings, Mapping | tuple) else vars(settings)
+
+
+def _numbers(data: Mapping[str, Any], above: str = "") -> dict[str, float]:
+    """The numbers of what is logged, also of arrays with one element; nested names are joined by dots."""
+    found: dict[str, float] = {}
+    for name, value in data.items():
+        if isinstance(value, Mapping):
+            found |= _numbers(value, f"{above}{name}.")
+        elif not isinstance(value, str | bytes | Dropped):
+            try:
+                found[f"{above}{name}"] = float(value.item() if hasattr(value, "item") else value)
+            except (TypeError, ValueError, RuntimeError):
+                continue  # a list, or an array of several numbers
+    return found
+
+
+def _report(metrics: dict[str, float]) -> None:
+    line = {"step": run.step, "elapsed_s": time.monotonic() - _BEGAN, "metrics": metrics}
+    print(json.dumps(line if metrics else {"ready": True}), file=_reports)
+
+
+def __getattr__(name: str) -> Any:
+    raise AttributeError(f"the stand-in for wandb has no {name!r}: leave it out of the program, or write it there")
+
+
+_reports = Path(os.environ["AR_PROGRESS_FILE"]).open("a", buffering=1)  # noqa: SIM115 - until the program ends
+config, summary = Settings(_OWN), Summary()
+run = Run()
+log, define_metric, finish, join = run.log, run.define_metric, run.finish, run.finish
+globals().update(dict.fromkeys(_SITE, _nothing) | dict.fromkeys(_MEDIA, Dropped))
+__version__ = "0"
+atexit.register(run.finish)
+_report({})
