@@ -51,7 +51,7 @@ import environments
 from environments import Environment, plugins
 from environments.judges import Candidate, Exam
 from environments.judges.control import Control
-from environments.score import Score
+from environments.score import Score, Wait
 from environments.space import Value
 from tasks.evaluate import judge_run
 from tasks.sandbox.confinement import Level
@@ -76,8 +76,8 @@ STEPS = 20_000
 SEED = 20
 """Of the episodes."""
 LOCAL = "in process"
-FREE = 300.0
-"""Seconds of an allowance as in a campaign, which nothing here uses up."""
+FREE = Wait(75.0, 0.0, 0)
+"""A baseline's need as in a campaign, of which nothing here uses up what follows from it."""
 BUSY = "while True: sum(range(10_000))"
 Figures = dict[str, Any]
 
@@ -167,14 +167,14 @@ class Trained:
         self.judge.use(cores)
         began = time.perf_counter()
         isolation = Isolation(level)
-        score = judge_run("benchmark", self.environment, isolation, self.place, self.run, SEED, most_seconds=FREE)
+        score = judge_run("benchmark", self.environment, isolation, self.place, self.run, SEED, need=FREE)
         ended, witness = time.perf_counter(), self.judge.witness
         if score.value is None:
             raise RuntimeError(f"{self.environment.name} at {level} has no score: {score.error}")
         playing = witness.played - witness.ready
         return Playing(
             score.units, witness.steps, witness.frames, witness.ready - began, playing, witness.answers,
-            ended - witness.played, score.waited,
+            ended - witness.played, score.waited and score.waited.ready + score.waited.answering,
         )  # fmt: skip
 
     def here(self) -> Playing:

@@ -23,6 +23,31 @@ def source_metric(source: str) -> str:
     return f"source/{source}"
 
 
+SPARE_SECONDS, TIMES = 20.0, 4.0
+"""What a program may need under judgement: so many seconds, and so many times the baseline's need. Load on the machine
+takes a part of it, imports from a cold disk and a wider network another. What is left to train with is small beside a
+budget of minutes, and who trains in it at every start is seen by the control without training (tasks/control.py)."""
+
+
+@dataclass(frozen=True)
+class Wait:
+    """For how long a judge waited for a program, in seconds on the clock."""
+
+    ready: float
+    """From its start until it was ready."""
+    answering: float
+    """For all of its scored answers together."""
+    answers: int
+
+    def most(self, answers: int) -> float:
+        """For how long another program may be waited for until so many answers, where this is the baseline's need.
+
+        A program may play longer episodes than the baseline, and has for each answer what the baseline had.
+        """
+        longer = max(answers / max(self.answers, 1), 1.0)
+        return SPARE_SECONDS + TIMES * (self.ready + self.answering * longer)
+
+
 @dataclass(frozen=True)
 class Score:
     """The judged result of one or several training runs: a mean over units, or the reason why there is none.
@@ -46,9 +71,9 @@ class Score:
     """Other metrics that the judge measured, by name; never part of the score."""
     seed: int | None = None
     """Training seed of the run; None for several runs."""
-    waited: float | None = field(default=None, compare=False)
-    """Seconds on the clock that the judge waited for the program, from its start to its last scored answer; None if the
-    judge runs no code of the program, for several runs, and in scores that 0.6 or before has stored.
+    waited: Wait | None = field(default=None, compare=False)
+    """How long the program was waited for; None if the judge runs no code of the program, for several runs, and in
+    scores that 0.6 or before has stored.
     """
     runs: tuple[Score, ...] = ()
     """The score of each of several training runs, which then hold the units; empty for a single run."""

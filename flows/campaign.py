@@ -100,7 +100,7 @@ def measure(night: Terms, step: Step, bench: Bench | None = None, after: Sequenc
     if isinstance(step, Control):
         return controlled(night, step, bench, after)
     run = train.submit(key, bench, plan, night.early_stop(step.plan), wait_for=after, return_state=False)
-    score = evaluate.submit(key, bench, plan, allow_failure(run), night.allowance(step.plan, bench), return_state=False)
+    score = evaluate.submit(key, bench, plan, allow_failure(run), night.need(step.plan, bench), return_state=False)
     return Measurement(bench, step.plan, run, score)
 
 

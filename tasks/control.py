@@ -22,7 +22,7 @@ from functools import partial
 from prefect import State, task
 
 from environments import Environment
-from environments.score import Score
+from environments.score import Score, Wait
 from tasks import task_messages
 from tasks.bench import Bench, RunPlan
 from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, machine_failed, run_name
@@ -47,17 +47,17 @@ STARTUP_SHARE = 0.1
     persist_result=True, result_serializer="json", cache_key_fn=lambda _, given: f"{given['key']}/control",
 )  # fmt: skip
 def control(
-    key: TaskKey, bench: Bench, plan: RunPlan, trained: Run, most_seconds: float | None, first: Reference
+    key: TaskKey, bench: Bench, plan: RunPlan, trained: Run, need: Wait | None, first: Reference
 ) -> State[UntrainedControl]:
     """Run the same program and parameters, stop it after a hundredth of the time, and judge its checkpoint.
 
     Args:
         plan: That of the trial's first run, `trained`.
-        most_seconds: For how long the judge waits for it in all; None: that is not bounded.
+        need: What the baseline needed, by which the judge waits for it; None: that is not bounded.
     """
     bench.ledger.verify()
     with bench.slot(key) as slot:
-        found = control_of(bench, plan, trained, most_seconds, first, slot)
+        found = control_of(bench, plan, trained, need, first, slot)
     return ended(found, task_messages.of_control(found))
 
 
@@ -71,7 +71,7 @@ class Reference:
 
 
 def control_of(
-    bench: Bench, plan: RunPlan, trained: Run, most_seconds: float | None, first: Reference, slot: Slot
+    bench: Bench, plan: RunPlan, trained: Run, need: Wait | None, first: Reference, slot: Slot
 ) -> UntrainedControl:
     environment, isolation, program, place = bench.environment, bench.isolation, bench.program, bench.dir(plan)
     marker, proposal, seed = bench.own(plan.key).marker, plan.proposal, bench.seed("control", plan.key)
@@ -81,7 +81,7 @@ def control_of(
         aside = TrialDir(place.path / name)
         aside.path.mkdir(exist_ok=True)
         run = run_program(marker, environment, isolation, program, aside, proposal, training_seed, cut, slot=slot)
-        score = judge_run(marker, environment, isolation, aside, run, seed, slot, most_seconds=most_seconds)
+        score = judge_run(marker, environment, isolation, aside, run, seed, slot, need=need)
         for large in (aside.out, aside.workspace):  # its logs are enough
             file_trees.remove(large)
         return score

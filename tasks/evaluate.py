@@ -19,7 +19,7 @@ from prefect import State, task
 from environments import FILE, Environment, judge_name
 from environments.judges import ComparisonBlock, Exam, Misbehaved, Use
 from environments.plugins import Refused
-from environments.score import Score
+from environments.score import Score, Wait
 from tasks import task_messages
 from tasks.bench import Bench, RunPlan
 from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, machine_failed, run_name
@@ -44,7 +44,7 @@ from tasks.trial import Run
     task_run_name=run_name, retries=RETRIES, retry_delay_seconds=RETRY_SECONDS, retry_condition_fn=machine_failed,
     persist_result=True, result_serializer="json", cache_key_fn=lambda _, given: f"{given['key']}/evaluate",
 )  # fmt: skip
-def evaluate(key: TaskKey, bench: Bench, plan: RunPlan, run: Run, most_seconds: float | None) -> State[Score]:
+def evaluate(key: TaskKey, bench: Bench, plan: RunPlan, run: Run, need: Wait | None) -> State[Score]:
     """The judged score of a run; missing for a crashed one."""
     if isinstance(run, Exception):
         raise RuntimeError("there is no run to judge: the machine failed its training") from run
@@ -53,19 +53,19 @@ def evaluate(key: TaskKey, bench: Bench, plan: RunPlan, run: Run, most_seconds: 
     with bench.slot(key) if run.status == "finished" else nullcontext(NOWHERE) as slot:
         score = judge_run(
             bench.own(key).marker, environment, bench.isolation, bench.dir(plan), run, seed, slot, plan.use,
-            most_seconds, plan.block,
+            need, plan.block,
         )  # fmt: skip
     return ended(score, task_messages.of_score(score, run))
 
 
 def judge_run(
     marker: str, environment: Environment, isolation: Isolation, place: TrialDir, run: Run, seed: int,
-    slot: Slot = NOWHERE, use: Use = "search", most_seconds: float | None = None, block: ComparisonBlock | None = None,
+    slot: Slot = NOWHERE, use: Use = "search", need: Wait | None = None, block: ComparisonBlock | None = None,
 ) -> Score:  # fmt: skip
     """Judge one run on units drawn from `seed`. Only a fault of the machine raises (CannotStart).
 
     Args:
-        most_seconds: For how long its program may be waited for in all (tasks/deciding/judge_allowance.py).
+        need: What the baseline needed, by which its program is waited for; None: that is not bounded.
         block: The block of a comparison, whose units a finite pool gives to no other block; None: no comparison.
     """
     if run.status != "finished":
@@ -77,7 +77,7 @@ def judge_run(
         file_trees.open_to_all(place.out)
     judge = environment.judge
     exam = Exam(
-        seed, environment.higher_is_better, use, environment.prepared, environment.folder, most_seconds, block,
+        seed, environment.higher_is_better, use, environment.prepared, environment.folder, need, block,
         max(len(slot.cores), 1), several_are_held(), interrupt.check,
     )  # fmt: skip
     file_trees.remove(place.judged)

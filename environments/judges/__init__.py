@@ -17,7 +17,7 @@ from typing import ClassVar, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
-from environments.score import Score
+from environments.score import Score, Wait
 
 Use = Literal["search", "control", "confirm", "report"]
 """Purpose of a judgement. Units of different purposes are disjoint; `control` uses those of `search`."""
@@ -46,8 +46,8 @@ class Exam:
     """The prepared files of the environment's recipe (`environments.recipe`); None without one."""
     folder: Path | None = None
     """The frozen environment's folder, for a judge that reads files of it."""
-    most_seconds: float | None = None
-    """For how long a judge that runs the program's code waits for it in all; None: as long as its own settings say."""
+    need: Wait | None = None
+    """What the baseline needed of a judge that runs the program's code; None: it waits as its own settings say."""
     block: ComparisonBlock | None = None
     """The share of a finite pool to draw from; None: all of it."""
     cores: int = 1

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 from environments.judges import Candidate, Misbehaved
+from environments.score import Wait
 
 _LINE_BYTES = 64 * 1024
 _SILENCE_SECONDS = 0.05
@@ -22,20 +23,20 @@ class Conversation:
     """
 
     def __init__(
-        self, candidate: Candidate, answer_seconds: float, total_seconds: float, most_seconds: float | None = None
+        self, candidate: Candidate, answer_seconds: float, total_seconds: float, need: Wait | None = None
     ) -> None:
         self._candidate = candidate
         self._answer_seconds = answer_seconds
         self._total_seconds = total_seconds
-        self._most_seconds = math.inf if most_seconds is None else most_seconds
+        self._need = need
         self._asked = 0
         self._waits_since = time.monotonic()
         self._ends = self._waits_since + total_seconds
-        self.waited = 0.0
-        """Seconds on the clock that the program was waited for until its latest answer, its start included."""
+        self._ready = self._answering = 0.0
 
     def greet(self, hello: bytes, seconds: float) -> None:
         line = self._exchange(hello, seconds, partial(self._candidate.receive_line, _LINE_BYTES))
+        self._ready = time.monotonic() - self._waits_since
         if not _is_ready(line):
             raise Misbehaved(f"handshake: answered {_quote(line)} instead of {_READY}")
 
@@ -43,7 +44,14 @@ class Conversation:
         """The answer of `size` bytes to the next frame."""
         self._asked += 1
         self._waits_since = time.monotonic()
-        return self._exchange(frame, self._answer_seconds, partial(self._candidate.receive, size))
+        answer = self._exchange(frame, self._answer_seconds, partial(self._candidate.receive, size))
+        self._answering += time.monotonic() - self._waits_since
+        return answer
+
+    @property
+    def waited(self) -> Wait:
+        """For how long the program was waited for until its latest answer."""
+        return Wait(round(self._ready, 3), round(self._answering, 6), self._asked)
 
     def expect_silence(self) -> None:
         """Make sure that nothing follows the last answer: more would mean that answers and frames are out of step.
@@ -62,18 +70,21 @@ class Conversation:
     def _exchange(self, message: bytes, seconds: float, receive: Callable[[float], bytes]) -> bytes:
         try:
             self._candidate.send(message, self._at_most(seconds))
-            answer = receive(self._at_most(seconds))
+            return receive(self._at_most(seconds))
         except Misbehaved as error:
             raise self._blame(error) from error
-        self.waited = self._waited_by(time.monotonic())
-        return answer
 
     def _waited_by(self, now: float) -> float:
-        return self.waited + now - self._waits_since
+        return self._ready + self._answering + now - self._waits_since
+
+    @property
+    def _most(self) -> float:
+        """For how long it may be waited for until the answer that it owes."""
+        return self._need.most(self._asked) if self._need else math.inf
 
     def _at_most(self, seconds: float) -> float:
         now = time.monotonic()
-        left = min(self._ends - now, self._most_seconds - self._waited_by(now))
+        left = min(self._ends - now, self._most - self._waited_by(now))
         if left <= 0:
             raise Misbehaved("out of time")
         return min(seconds, left)
@@ -83,9 +94,9 @@ class Conversation:
         when, now = f"step {self._asked}" if self._asked else "handshake", time.monotonic()
         if now >= self._ends:
             return Misbehaved(f"{when}: the evaluation was not over after {self._total_seconds:g} s in all")
-        if (waited := self._waited_by(now)) >= self._most_seconds:
+        if (waited := self._waited_by(now)) >= self._most:
             return Misbehaved(
-                f"{when}: was waited for {waited:.1f} s in all, and may be for {self._most_seconds:.1f} s, by what the "
+                f"{when}: was waited for {waited:.1f} s in all, and may be for {self._most:.1f} s, by what the "
                 "baseline needed under judgement: it may play, not train"
             )
         return Misbehaved(f"{when}: {error}")

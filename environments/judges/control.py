@@ -167,7 +167,7 @@ class Control(Judge):
         modes = [self.deterministic] * self.episodes + [not self.deterministic] * self.other_episodes
         seeds = [int(word) >> 1 for word in for_episodes.generate_state(len(modes))]
         plays = self._drawn(np.random.default_rng(for_sources))
-        talk = Conversation(candidate, self.answer_seconds, self.total_seconds, exam.most_seconds)
+        talk = Conversation(candidate, self.answer_seconds, self.total_seconds, exam.need)
         with opened(self._sources(plays), exam.cores, exam.beside) as lanes:
             hello = lanes.describe() | {
                 "protocol": PROTOCOL,
@@ -176,7 +176,7 @@ class Control(Judge):
             }
             talk.greet(json.dumps(hello).encode() + b"\n", self.start_seconds)
             counted = _play(lanes, talk, seeds[: self.episodes], first=0)
-            waited = round(talk.waited, 3)
+            waited = talk.waited
             better = exam.higher_is_better
             scores = {self.deterministic: self._scored(counted, plays[: self.episodes], better)}
             with suppress(Misbehaved):

@@ -92,7 +92,7 @@ class Measurement:
 
 def controlled(night: Terms, step: Control, bench: Bench, after: Sequence[Task]) -> Measurement:
     """Control a would-be champion (tasks/control.py)."""
-    arguments = map(quote, (step.plan, step.trained, night.allowance(step.plan, bench), night.reference))
+    arguments = map(quote, (step.plan, step.trained, night.need(step.plan, bench), night.reference))
     task = control.submit(quote(step.plan.key), bench, *arguments, wait_for=after, return_state=False)
     return Measurement(bench, step.plan, task)
 

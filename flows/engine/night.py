@@ -12,6 +12,7 @@ from prefect import State, get_run_logger, runtime
 from prefect.states import Completed, Failed
 
 from environments import Environment
+from environments.score import Wait
 from flows.engine import launching
 from flows.engine.attempt import Attempt
 from flows.engine.preparation import ensure_prepared
@@ -27,7 +28,7 @@ from flows.views.status import CampaignEnd, certificates
 from tasks.bench import Bench, RunPlan
 from tasks.checkpoint import results_in
 from tasks.control import Reference
-from tasks.deciding.judge_allowance import allowance
+from tasks.deciding.judge_allowance import need
 from tasks.describe import headline
 from tasks.record import reconcile
 from tasks.store import attempts
@@ -61,13 +62,9 @@ class Terms:
             return None
         return partial(canceller.look, in_full(self.history), higher_is_better=self.environment.higher_is_better)
 
-    def allowance(self, plan: RunPlan, bench: Bench) -> float | None:
-        """Most seconds for which a judge waits for a program; None in another environment, whose baseline is not known.
-
-        Reruns and certificates have the same as the search.
-        """
-        same = bench.environment.name == self.environment.name
-        return allowance(self.history, plan.proposal) if same else None
+    def need(self, plan: RunPlan, bench: Bench) -> Wait | None:
+        """What the baseline needed under judgement; None in another environment, whose baseline is not known."""
+        return need(self.history, plan.proposal) if bench.environment.name == self.environment.name else None
 
     @property
     def reference(self) -> Reference:

@@ -15,7 +15,7 @@ import tomlkit
 
 import environments
 from environments.plugins import Refused
-from environments.score import Score
+from environments.score import Score, Wait
 from flows import campaign as campaign_flow
 from flows.certify import certify as certify_flow
 from flows.cli.deciding.certify import certify as certify_command
@@ -41,7 +41,6 @@ from tasks.certifying import holdout_uses
 from tasks.certifying.ablation import parts
 from tasks.certifying.certificate import Certificate
 from tasks.certifying.group_design import ALPHA, design_of, equal_arms, of_groups
-from tasks.deciding.judge_allowance import SPARE_SECONDS, TIMES
 from tasks.store.ledger import Ledger
 from tasks.system.files import write_atomic
 from tasks.trial import History, Proposal
@@ -312,16 +311,16 @@ def test_a_certificate_grants_as_much_time_under_judgement_as_the_search_and_ano
     tmp_path: Path,
 ) -> None:
     ledger = campaign(noisy(tmp_path / "noisy"))
-    known = (replace(BASELINE, score=Score(1.0, waited=2.0)),)
+    known = (replace(BASELINE, score=Score(1.0, waited=Wait(2.0, 1.0, 10))),)
     spec = spec_of(ledger)
     bench = Bench(ledger, spec.isolation, spec.slots(ledger.environment), 1)
     other = Bench(ledger, spec.isolation, bench.slots, 1, ledger.environment.model_copy(update={"name": "other"}))
 
-    def granted(use: str, at: Bench = bench) -> float | None:
+    def granted(use: str, at: Bench = bench) -> Wait | None:
         plan = RunPlan(ledger.key(1), Proposal({"x": 1.0}), "trials/0001", use)  # type: ignore[arg-type]
-        return Terms(spec, ledger, known, at).allowance(plan, at)
+        return Terms(spec, ledger, known, at).need(plan, at)
 
-    assert granted("report") == granted("confirm") == granted("search") == SPARE_SECONDS + 2.0 * TIMES
+    assert granted("report") == granted("confirm") == granted("search") == Wait(2.0, 1.0, 10)
     assert granted("search", other) is None
 
 

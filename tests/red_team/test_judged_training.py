@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from environments.score import Score
+from environments.score import SPARE_SECONDS, TIMES, Score, Wait
 from tasks.evaluate import judge_run
 from tasks.sandbox import outputs
 from tasks.sandbox.confinement import Level
@@ -19,7 +19,7 @@ from tasks.sandbox.isolation import Isolation
 from tests.support.levels import STRONGEST, STRONGEST_AND_NONE, WORKING
 from tests.support.red_team_policy import MARKER, SEED, trained
 
-TIGHT = 5.0
+TIGHT = Wait((5.0 - SPARE_SECONDS) / TIMES, 0.0, 0)  # five seconds
 """Seconds: far more than an honest program in plain Python needs, on a busy machine too."""
 SPENDING = """
 def spend(seconds):
@@ -42,13 +42,13 @@ ATTACKS = {
 }
 
 
-def score(folder: Path, act: str, level: Level, most_seconds: float | None = TIGHT, checkpoint: str = "") -> Score:
+def score(folder: Path, act: str, level: Level, need: Wait | None = TIGHT, checkpoint: str = "") -> Score:
     """What the judge makes of the program, with this text as its checkpoint."""
     patience = {"control.start_seconds": 60, "control.answer_seconds": 10, "control.total_seconds": 60}
     environment, place, run = trained(folder, SPENDING + act, level, **patience)
     (place.out / "model.bin").write_text(checkpoint)
     run = replace(run, checkpoint=outputs.checkpoint(place.out))
-    return judge_run(MARKER, environment, Isolation(level), place, run, SEED, most_seconds=most_seconds)
+    return judge_run(MARKER, environment, Isolation(level), place, run, SEED, need=need)
 
 
 def is_caught(found: Score) -> bool:
@@ -111,4 +111,4 @@ def test_red_team_training_on_in_proportion_to_the_trained_steps_is_a_crash(tmp_
 def test_an_honest_program_is_within_its_allowance_and_how_long_it_took_is_kept(tmp_path: Path, level: Level) -> None:
     found = score(tmp_path, "time.sleep(0.5)\neach(0.01)", level)
     assert found.waited is not None, found.error
-    assert 0.5 < found.waited < TIGHT
+    assert 0.5 < found.waited.ready + found.waited.answering < 5.0

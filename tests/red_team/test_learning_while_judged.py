@@ -15,9 +15,9 @@ import pytest
 
 import environments
 from environments import Environment
-from environments.score import Score
+from environments.score import Score, Wait
 from tasks.decide import NeedsControl, weigh
-from tasks.deciding.judge_allowance import allowance
+from tasks.deciding.judge_allowance import need
 from tasks.deciding.values import JudgedTrial
 from tasks.evaluate import judge_run
 from tasks.rules.greedy import Greedy
@@ -101,14 +101,14 @@ class Night:
 
     def verdict(self, number: int, proposal: Proposal) -> Verdict:
         """What becomes of a trial as the engine trains, judges and controls it; it would be kept without the control."""
-        granted = allowance(self.history, proposal)
+        granted = need(self.history, proposal)
         run, score = measured(self.folder, self.environment, number, proposal, granted)
         tried = JudgedTrial(number, proposal, (run,), score)
         assert isinstance(weigh(self.history, self.environment, Greedy(), tried), NeedsControl), score
         (first,) = self.baseline.runs
         control = controlled(
             self.environment, self.folder / "program", self.folder, proposal, run, self.baseline.score,
-            seconds=first.seconds, seed=99, most_seconds=granted,
+            seconds=first.seconds, seed=99, need=granted,
         )  # fmt: skip
         found = weigh(self.history, self.environment, Greedy(), replace(tried, control=control))
         assert isinstance(found, Verdict)
@@ -116,13 +116,13 @@ class Night:
 
 
 def measured(
-    folder: Path, environment: Environment, number: int, proposal: Proposal, granted: float | None = None
+    folder: Path, environment: Environment, number: int, proposal: Proposal, granted: Wait | None = None
 ) -> tuple[Run, Score]:
-    """A run, and its score within an allowance."""
+    """A run, and its score within what the baseline's need allows."""
     place = TrialDir(folder / f"trials/{number:04d}")
     run = run_program("learning/x", environment, SANDBOX, folder / "program", place, proposal, seed=number)
     assert run.status == "finished", run.error
-    return run, judge_run("learning/x", environment, SANDBOX, place, run, 100 + number, most_seconds=granted)
+    return run, judge_run("learning/x", environment, SANDBOX, place, run, 100 + number, need=granted)
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from environments import Environment
-from environments.score import Score
+from environments.score import Score, Wait
 from tasks.bench import Bench, RunPlan
 from tasks.control import Reference, control_of
 from tasks.store.workspace import TrialDir
@@ -31,7 +31,7 @@ class LoneBench(Bench):
 
 def controlled(
     environment: Environment, program: Path, folder: Path, proposal: Proposal, run: Run, baseline: Score, *,
-    seconds: float = 60.0, seed: int = 9, most_seconds: float | None = None,
+    seconds: float = 60.0, seed: int = 9, need: Wait | None = None,
 ) -> UntrainedControl:  # fmt: skip
     """The control of a trial in `folder`.
 
@@ -41,4 +41,4 @@ def controlled(
     """
     bench = LoneBench(environment, program, folder, seed)
     plan = RunPlan(TaskKey("test", "digest", int(run.dir[-4:])), proposal, run.dir)
-    return control_of(bench, plan, run, most_seconds, Reference(baseline, seconds), NOWHERE)
+    return control_of(bench, plan, run, need, Reference(baseline, seconds), NOWHERE)
