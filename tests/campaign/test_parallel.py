@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -51,12 +52,15 @@ def test_a_slow_trial_holds_nobody_up_and_proposals_know_what_is_under_way(
 def test_a_fault_of_the_machine_in_one_trial_ends_the_other_at_once_and_leaves_no_verdict(
     tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, ended = tasks.train.run_program, []
+    real, ended, other = tasks.train.run_program, [], threading.Event()
 
     def faulty(marker: str, *rest: Any, **more: Any) -> Run:
         number = int(marker.split("/")[1])
         if number == 2:
+            assert other.wait(60), "two train at once"
             raise OSError("no space left")
+        if number:
+            other.set()
         try:
             interrupt.wait(60 if number else 0)
         except KeyboardInterrupt:
