@@ -211,6 +211,7 @@ def test_retry_of_a_completed_run_prints_its_result_again(run: Started) -> None:
 
 
 def test_two_runs_of_one_name_are_one_campaign(site: Site, home: Path, tmp_path: Path) -> None:
+    site.hire("for-the-second")  # a plain worker ends at a Retry of a run that it still holds, as above
     first = site.start(home, tmp_path / "quad", seconds=30, advanced={"overrides": {"budget_seconds": 60}})
     first.began(0)
     second = site.start(home, tmp_path / "quad", seconds=30, advanced={"overrides": {"budget_seconds": 60}})
