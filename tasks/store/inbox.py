@@ -37,7 +37,8 @@ def add(folder: Path, idea: InboxProposal) -> str:
     box = folder / "inbox"
     box.mkdir(exist_ok=True)
     with FileLock(box / ".lock"):
-        path = box / f"{len(list(box.glob('*.json'))) + 1:04d}.json"
+        newest = max((int(path.stem) for path in box.glob("*.*") if path.stem.isdecimal()), default=0)
+        path = box / f"{newest + 1:04d}.json"  # a person may have deleted earlier ones
         write_atomic(path, IDEA.dump_json(idea, indent=2) + b"\n")
     return path.stem
 

@@ -267,6 +267,13 @@ def test_a_proposer_that_comes_to_nothing_new_gives_way_to_the_fallback(tmp_path
     assert proposal.instead_of.startswith("test_propose: turned down 8 times, the last time: the same as trial 0")
 
 
+def test_a_deleted_idea_costs_no_other_one_its_place(tmp_path: Path) -> None:
+    names = [inbox.add(tmp_path, InboxProposal({"x": x})) for x in (1.0, 2.0, 3.0)]
+    (tmp_path / f"inbox/{names[0]}.json").unlink()
+    assert inbox.add(tmp_path, InboxProposal({"x": 4.0})) == "0004"
+    assert [inbox.read(path).params["x"] for path in inbox.waiting(tmp_path, ())] == [2.0, 3.0, 4.0]
+
+
 def test_an_idea_of_the_inbox_comes_before_the_proposer(tmp_path: Path) -> None:
     idea = InboxProposal({"x": 0.5}, None, "I have a feeling")
     proposal = asked(tmp_path, says(1.0), ideas=(idea,))
