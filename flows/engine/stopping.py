@@ -65,7 +65,8 @@ def reached(night: Night, under_way: Sequence[Attempt], only: int | None = None)
     budgets = math.fsum(one.proposal.share for one in under_way if one.number)
     found = stop(spec, ledger.environment, history, night.lock.spent, asked, budgets)
     if found is None and (shortage := night.money.shortage(history, {one.number: one.proposal for one in under_way})):
-        found = Stop("finished", shortage)
+        # Where a price is unknown, what is reserved for the certificate cannot be relied on either.
+        found = Stop("stopped" if night.money.spent(history).usd is None else "finished", shortage)
     if found is None or (found.state == "finished" and night.rule.certifies):
         found = full(ledger.path) or found  # for a trial, or for the runs of a certificate
     if only is None or asked or (found and found.state == "failed"):

@@ -8,14 +8,15 @@ import pytest
 
 from environments.score import Score
 from flows.campaign import search
-from flows.engine.stopping import Stop
+from flows.engine.stopping import Stop, reached
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.deciding.champion_estimate import champion_estimate
 from tasks.deciding.guards import guard_noise
+from tasks.spending.spent import note_bought
 from tasks.store.campaign_lock import STOP
 from tasks.store.ledger import Ledger
 from tasks.store.seeds import derive
-from tasks.trial import Proposal, Run, Trial, Verdict, measured
+from tasks.trial import Proposal, Run, Trial, Usage, Verdict, measured
 from tests.support.histories import scored
 from tests.support.nights import on_night
 from tests.support.noisy import DRAW, noisy
@@ -80,3 +81,17 @@ def test_a_score_over_runs_may_do_without_some_of_them() -> None:
     trained = tuple(Run(f"r{n}", n, 5.0, "finished") for n in range(3))
     history = (Trial(0, 1, 0, Proposal({}), trained, over, Verdict("keep", "the baseline")),)
     assert len(measured(history, 0)) == 2 and guard_noise({}, history) == {}
+
+
+@pytest.mark.parametrize(("price", "state"), [(1.0, "finished"), (None, "stopped")])
+def test_without_a_known_price_no_money_is_left_for_a_certificate(
+    tmp_path: Path, server: str, price: float | None, state: str
+) -> None:
+    """What is reserved for it is a sum of which a part is not known."""
+    limits = {"usd_per_hour": 3600.0, "max_usd": 2000.0}
+    ledger = CampaignSpec.of(
+        environment=str(noisy(tmp_path / "noisy")), name="night", tracking="off", trials=2, advanced=limits
+    ).open()
+    note_bought(ledger, Usage(1, 0, 0, price and 2000.0))
+    stop = on_night(server, ledger, lambda one: reached(one, ()))
+    assert stop is not None and stop.state == state, stop
