@@ -12,7 +12,7 @@ import os
 import platform
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -66,7 +66,8 @@ class CampaignLock:
             self._stop_file.unlink()
         self._signals.__exit__(None, None, None)
         self._sweep(own=True)
-        self.ledger.event("life over")
+        with suppress(OSError):  # a full disk, which is why it ends
+            self.ledger.event("life over")
         self._lock.release()
         if stopped:
             raise interrupt.StoppedForGood

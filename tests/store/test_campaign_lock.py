@@ -151,6 +151,22 @@ def test_who_is_interrupted_after_a_request_to_stop_has_come_to_it(ledger: Ledge
         assert not resumed.asked_to_stop
 
 
+def test_a_full_disk_at_the_end_of_a_life_frees_the_campaign_and_hides_no_reason(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    def ends() -> None:
+        with CampaignLock(ledger):
+            monkeypatch.setattr(ledger, "event", full)
+            raise RuntimeError("the reason")
+
+    with pytest.raises(RuntimeError, match="the reason"):
+        ends()
+    assert not campaign_lock.is_running(ledger)
+
+
 def test_who_looks_whether_a_campaign_runs_does_not_keep_it_from_starting(ledger: Ledger) -> None:
     looker = FileLock(ledger.path / LOCK, thread_local=False)
     looker.acquire()
