@@ -13,6 +13,8 @@ import os
 import resource
 import sys
 
+from tasks.sandbox import supervisor
+
 CPU_SECONDS = 3
 """Of processor time for one reading, and for each git that it starts."""
 MEMORY = 512 * 2**20
@@ -30,8 +32,7 @@ def main() -> None:
     name, values = json.load(sys.stdin.buffer)
     module, _, function = name.partition(":")
     called = getattr(importlib.import_module(module), function)
-    for kind, most in ((resource.RLIMIT_AS, MEMORY), (resource.RLIMIT_FSIZE, ANSWER_LIMIT), (resource.RLIMIT_CORE, 0)):
-        resource.setrlimit(kind, (most, most))
+    supervisor.limit({"RLIMIT_AS": MEMORY, "RLIMIT_FSIZE": ANSWER_LIMIT, "RLIMIT_CORE": 0})
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 1))  # SIGXCPU, and then SIGKILL
     try:
         said = json.dumps({"made": called(*values)}).encode()
