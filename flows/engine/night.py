@@ -28,7 +28,7 @@ from flows.views.status import CampaignEnd, certificates
 from tasks.bench import Bench, RunPlan
 from tasks.checkpoint import results_in
 from tasks.control import Reference
-from tasks.deciding.judge_allowance import need
+from tasks.deciding.baseline_need import baseline_need
 from tasks.describe import headline
 from tasks.record import reconcile
 from tasks.store import attempts
@@ -64,7 +64,7 @@ class Terms:
 
     def need(self, plan: RunPlan, bench: Bench) -> Wait | None:
         """What the baseline needed under judgement; None in another environment, whose baseline is not known."""
-        return need(self.history, plan.proposal) if bench.environment.name == self.environment.name else None
+        return baseline_need(self.history, plan.proposal) if bench.environment.name == self.environment.name else None
 
     @property
     def reference(self) -> Reference:

@@ -9,7 +9,7 @@ from environments.score import Wait
 from tasks.trial import History, Proposal, baseline, measured
 
 
-def need(history: History, proposal: Proposal) -> Wait | None:
+def baseline_need(history: History, proposal: Proposal) -> Wait | None:
     """The largest need of the baseline's runs, on any machine; None for the baseline's own, and while none is known."""
     first = baseline(history)
     needs = [score.waited for score in measured(history, 0) if score.waited is not None]

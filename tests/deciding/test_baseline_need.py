@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import TypeAdapter
 
 from environments.score import SPARE_SECONDS, TIMES, Score, Wait
-from tasks.deciding.judge_allowance import need
+from tasks.deciding.baseline_need import baseline_need
 from tasks.trial import Proposal, Rerun, Run, Trial, Verdict
 
 OTHER = Proposal({"x": 1})
@@ -19,18 +19,18 @@ def baseline(*waits: float | None, number: int = 0) -> Trial:
 
 
 def test_without_a_known_need_nothing_is_bounded_and_neither_is_the_baseline_itself() -> None:
-    assert need((), OTHER) is None
-    assert need((baseline(None, None),), OTHER) is None
-    assert need((baseline(2.0, number=1),), OTHER) is None
-    assert need((baseline(2.0),), Proposal({})) is None
+    assert baseline_need((), OTHER) is None
+    assert baseline_need((baseline(None, None),), OTHER) is None
+    assert baseline_need((baseline(2.0, number=1),), OTHER) is None
+    assert baseline_need((baseline(2.0),), Proposal({})) is None
 
 
 def test_the_largest_need_of_the_baseline_counts_also_of_its_reruns_on_any_machine() -> None:
     first = baseline(2.0, None, 1.0)
     fresh = Rerun(0, Run("trials/0001-again", 9, 1.0, "finished"), Score(1.0, waited=Wait(5.0, 1.0, 10)))
     later = Trial(1, 1, 1, OTHER, (), Score.missing("a crash", True), Verdict("crash", "a crash"), reruns=(fresh,))
-    assert need((first,), OTHER) == Wait(2.0, 1.0, 10)
-    assert need((first, later), OTHER) == Wait(5.0, 1.0, 10)
+    assert baseline_need((first,), OTHER) == Wait(2.0, 1.0, 10)
+    assert baseline_need((first, later), OTHER) == Wait(5.0, 1.0, 10)
 
 
 def test_who_plays_longer_than_the_baseline_has_as_much_for_each_answer_and_who_plays_less_no_less() -> None:

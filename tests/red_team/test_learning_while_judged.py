@@ -17,7 +17,7 @@ import environments
 from environments import Environment
 from environments.score import Score, Wait
 from tasks.decide import NeedsControl, weigh
-from tasks.deciding.judge_allowance import need
+from tasks.deciding.baseline_need import baseline_need
 from tasks.deciding.values import JudgedTrial
 from tasks.evaluate import judge_run
 from tasks.rules.greedy import Greedy
@@ -101,7 +101,7 @@ class Night:
 
     def verdict(self, number: int, proposal: Proposal) -> Verdict:
         """What becomes of a trial as the engine trains, judges and controls it; it would be kept without the control."""
-        granted = need(self.history, proposal)
+        granted = baseline_need(self.history, proposal)
         run, score = measured(self.folder, self.environment, number, proposal, granted)
         tried = JudgedTrial(number, proposal, (run,), score)
         assert isinstance(weigh(self.history, self.environment, Greedy(), tried), NeedsControl), score
