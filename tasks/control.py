@@ -32,7 +32,7 @@ from tasks.system import file_trees
 from tasks.system.slot import Slot
 from tasks.task_key import TaskKey
 from tasks.train import Cut, run_program
-from tasks.trial import NO_CONTROL, Proposal, Run, UntrainedControl
+from tasks.trial import NO_CONTROL, History, Proposal, Run, UntrainedControl, baseline, measured
 
 SHARE = 0.01
 """Of its training time: at most one update, for a program that checks the clock once per update."""
@@ -59,6 +59,18 @@ def control(
     with bench.slot(key) as slot:
         found = control_of(bench, plan, trained, need, first, slot)
     return ended(found, task_messages.of_control(found))
+
+
+def baseline_need(history: History, proposal: Proposal) -> Wait | None:
+    """What the baseline needed under judgement, by which the judge waits for a program, which could train on there.
+
+    The largest need of its runs counts, on any machine. None for the baseline's own, and while none is known.
+    """
+    first = baseline(history)
+    needs = [score.waited for score in measured(history, 0) if score.waited is not None]
+    if first is None or first.proposal == proposal or not needs:
+        return None
+    return max(needs, key=lambda one: one.ready + one.answering)
 
 
 @dataclass(frozen=True)

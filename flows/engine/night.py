@@ -27,8 +27,7 @@ from flows.views.artifacts import Artifacts
 from flows.views.status import CampaignEnd, certificates
 from tasks.bench import Bench, RunPlan
 from tasks.checkpoint import results_in
-from tasks.control import Reference
-from tasks.deciding.baseline_need import baseline_need
+from tasks.control import Reference, baseline_need
 from tasks.describe import headline
 from tasks.record import reconcile
 from tasks.store import attempts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import TypeAdapter
 
 from environments.score import SPARE_SECONDS, TIMES, Score, Wait
-from tasks.deciding.baseline_need import baseline_need
+from tasks.control import baseline_need
 from tasks.trial import Proposal, Rerun, Run, Trial, Verdict
 
 OTHER = Proposal({"x": 1})

@@ -16,8 +16,8 @@ import pytest
 import environments
 from environments import Environment
 from environments.score import Score, Wait
+from tasks.control import baseline_need
 from tasks.decide import NeedsControl, weigh
-from tasks.deciding.baseline_need import baseline_need
 from tasks.deciding.values import JudgedTrial
 from tasks.evaluate import judge_run
 from tasks.rules.greedy import Greedy
