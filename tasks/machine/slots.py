@@ -112,9 +112,11 @@ class Slots:
         The first to wait gets the next slot; the order of those behind it is not kept. Raises KeyboardInterrupt when
         this process was asked to end, and PermissionError where another user's folder keeps it from the locks.
         """
-        with suppress(FileExistsError):
-            locks_folder().mkdir()
-            locks_folder().chmod(0o777)  # for every user; in a sticky folder filelock takes no lock of another user
+        locks_folder().mkdir(exist_ok=True)
+        if locks_folder().is_symlink():
+            raise Refused(f"{locks_folder()} must be a folder for the locks of slots, and is a link: remove it")
+        with suppress(PermissionError):  # another user has made it; in a sticky one filelock takes no lock of others
+            locks_folder().chmod(0o777)
         with ExitStack() as held:
             with ExitStack() as turn:  # else a campaign that gives back a slot would have it again at once
                 is_first = False
@@ -190,7 +192,8 @@ def _obstacle(part: Slot, held: ExitStack) -> str:
         return f"{part.name} is used by {describe(pids[0])}: wait for its end, or hide its GPU with {VISIBLE}"
     for note in map(_note, part.locks):
         note.unlink(missing_ok=True)  # it may be another user's
-        note.write_text(orphans.this_engine())
+        with note.open("x") as file:  # through no link that somebody lays there meanwhile
+            file.write(orphans.this_engine())
         held.callback(note.unlink, missing_ok=True)
     return ""
 

@@ -272,6 +272,20 @@ def test_programs_of_several_threads_do_not_end_one_another(tmp_path: Path) -> N
 # GPUs
 
 
+def test_a_link_in_the_place_of_the_folder_is_refused(tmp_path: Path, one: Slots) -> None:
+    (tmp_path / "theirs").mkdir()
+    locks_folder().symlink_to(tmp_path / "theirs")
+    with pytest.raises(Refused, match="is a link"), one.hold():
+        pass
+    assert not any((tmp_path / "theirs").iterdir())
+
+
+def test_a_folder_that_a_kill_left_too_narrow_is_opened_to_all_users(one: Slots) -> None:
+    locks_folder().mkdir(mode=0o700)
+    with one.hold():
+        assert locks_folder().stat().st_mode & 0o777 == 0o777
+
+
 @pytest.fixture
 def quiet_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four GPUs that nobody computes on."""
