@@ -29,6 +29,9 @@ from tests.support.toy import GREEDY, QUADRATIC, nightshift, quadratic, slow, st
 LEDGER = ("trial", "attempt", "score", "verdict", "level", "proposer", "params")
 """The columns of results.tsv that a deterministic trainer makes the same every time; times and commits are not."""
 
+PATIENCE = 240.0
+"""Seconds: a Prefect server on SQLite may wait 60 for its own database when several ask it at once."""
+
 
 def ledger(home: Path, name: str) -> list[tuple[str, ...]]:
     with (home / name / "results.tsv").open() as file:
@@ -256,7 +259,7 @@ def test_two_lives_of_one_campaign_at_once_are_refused(tmp_path: Path, home: Pat
         assert f"already running (process {process.pid} on" in second.stderr
         stopped = nightshift("stop", "lone", "--now")
         assert stopped.returncode == 0, stopped.stderr
-        output, _ = process.communicate(timeout=30)
+        output, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     assert "nightshift resume lone" in output
     assert orphans.marked(status("lone")["campaign_id"]) == []
@@ -266,7 +269,7 @@ def test_two_lives_of_one_campaign_at_once_are_refused(tmp_path: Path, home: Pat
 def check_ctrl_c(process: subprocess.Popen[str], home: Path) -> None:
     """That Ctrl-C ends the campaign `halted`, with its report as of now."""
     os.killpg(process.pid, signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     assert status("halted")["state"] == "interrupted"
     report = (home / "halted/report.html").read_text()
@@ -280,7 +283,7 @@ def test_ctrl_c_is_clean_and_stop_lets_the_trial_finish(tmp_path: Path, home: Pa
     with start("run", str(folder), "--name", "halted", *more, server=server) as process:
         wait_for_trial(home, "halted", 0, "log.txt")
         assert "stops after the current trial" in told("stop", "halted")
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
     document = status("halted")
     assert document["state"] == "stopped"
@@ -337,12 +340,12 @@ def campaign(tmp_path: Path, home: Path) -> str:
     return "fixed"
 
 
-def wait_for_trial(home: Path, name: str, number: int, file: str, seconds: float = 60) -> None:
+def wait_for_trial(home: Path, name: str, number: int, file: str, seconds: float = PATIENCE) -> None:
     """Wait until a trial's directory holds a file."""
     wait_for(home / name, f"trials/{number:04d}/{file}", seconds=seconds)
 
 
-def wait_for(folder: Path, pattern: str, count: int = 1, seconds: float = 60) -> None:
+def wait_for(folder: Path, pattern: str, count: int = 1, seconds: float = PATIENCE) -> None:
     """Wait until so many files of a folder match a pattern."""
     deadline = time.monotonic() + seconds
     while len(list(folder.glob(pattern))) < count:

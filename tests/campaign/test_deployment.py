@@ -55,7 +55,7 @@ def worker(server: str, home: Path, tmp_path: Path) -> Iterator[None]:
     ):
         yield
         os.killpg(process.pid, signal.SIGTERM)
-        process.wait(timeout=60)
+        process.wait(timeout=240)
 
 
 @pytest.mark.slow
@@ -138,7 +138,7 @@ def test_a_run_of_a_deployment_from_before_a_flow_moved_says_to_deploy_again(ser
     assert ask("GET", f"{server}/flow_runs/{run}")["state_type"] == "CRASHED"
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 90) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = 240) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"

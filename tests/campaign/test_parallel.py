@@ -102,7 +102,7 @@ def test_killed_with_two_trials_under_way_a_campaign_loses_and_changes_nothing(
         while process.poll() is None and len(stored(home, "two")) < wanted:
             time.sleep(0.02)
         process.send_signal(number)
-        process.communicate(timeout=60)
+        process.communicate(timeout=240)
         now = stored(home, "two")
         assert {path: now.get(path) for path in before} == before
         before = now

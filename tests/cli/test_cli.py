@@ -47,7 +47,7 @@ def together(*calls: tuple[str, ...]) -> list[subprocess.CompletedProcess[str]]:
     """Several commands side by side, since most of what each takes is the start of Python."""
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     started = [subprocess.Popen(command(*call), env=environment(None), **streams) for call in calls]  # type: ignore[call-overload]
-    outputs = [process.communicate(timeout=60) for process in started]
+    outputs = [process.communicate(timeout=240) for process in started]
     return [
         subprocess.CompletedProcess(process.args, process.returncode, *output)
         for process, output in zip(started, outputs, strict=True)

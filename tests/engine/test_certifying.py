@@ -272,7 +272,7 @@ def test_a_certificate_made_later_is_stopped_or_killed_between_two_runs_and_goes
             told("stop", "night")
         else:
             os.kill(process.pid, signal.SIGKILL)
-        process.communicate(timeout=60)
+        process.communicate(timeout=240)
     assert (process.returncode == 0) == (how == "stop")
     assert ledger.certificates() == () and 1 <= len(directories(ledger.path / "certificates")) < 4
     done = {path: path.stat().st_mtime_ns for path in ledger.path.glob("certificates/1-*/out/model.json")}
