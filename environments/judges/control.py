@@ -10,8 +10,7 @@ The score is made in one mode, deterministic or sampling, as the environment say
 played in the other mode, for information: a policy may do well with its noise and fail without it, or the reverse. An
 error there costs no score, unless a guard needs its metric.
 
-The time for which the program is waited for is bounded by what the baseline needs (tasks/control.py),
-so that it cannot train here for long.
+The program is waited for by what the baseline needs (tasks/control.py), so that it cannot train here for long.
 
 An answer must be finite and lie in its space; in a Box a value outside the bounds is clipped, as training code does
 for a Gaussian policy. Answers for inactive lanes are ignored. Messages count steps from 1 and lanes from 0.

@@ -24,6 +24,7 @@ from filelock import FileLock, Timeout
 
 from environments import Environment
 from environments.plugins import Refused
+from environments.safe_open import open_file
 from tasks.machine import gpus
 from tasks.machine.gpus import Gpu, GpuError
 from tasks.system import interrupt, orphans
@@ -217,8 +218,8 @@ def _note(lock: str) -> Path:
 
 def _noted(lock: str) -> str:
     """The engine that a holder's note names, alive or dead; empty without one."""
-    with suppress(OSError, UnicodeDecodeError):  # anybody can write there
-        return _note(lock).read_text()
+    with suppress(OSError, UnicodeDecodeError), open_file(_note(lock)) as file:  # anybody can write there
+        return file.read(200).decode()
     return ""
 
 

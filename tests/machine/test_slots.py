@@ -272,6 +272,14 @@ def test_programs_of_several_threads_do_not_end_one_another(tmp_path: Path) -> N
 # GPUs
 
 
+def test_a_pipe_in_the_place_of_a_note_holds_nobody_up(one: Slots) -> None:
+    locks_folder().mkdir()
+    os.mkfifo(note_of(one))
+    assert holder(one.parts[0].locks[0]) is None
+    with one.hold():
+        assert holder(one.parts[0].locks[0]) == os.getpid()
+
+
 def test_a_link_in_the_place_of_the_folder_is_refused(tmp_path: Path, one: Slots) -> None:
     (tmp_path / "theirs").mkdir()
     locks_folder().symlink_to(tmp_path / "theirs")
