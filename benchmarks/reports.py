@@ -29,7 +29,7 @@ from environments.score import Score
 from flows.report import campaign_index
 from flows.report.write import write_report
 from flows.spec.campaign_spec import CampaignSpec
-from flows.views.status import CampaignEnd
+from flows.status import CampaignEnd
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TRIAL
 from tasks.trial import Params, Proposal, Run, Trial, Verdict

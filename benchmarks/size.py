@@ -37,7 +37,7 @@ from benchmarks.problems import NOISE, SPACE, rugged
 from environments.score import Score
 from environments.space import Float, Int
 from flows.server import server_process
-from flows.views.status import document
+from flows.status import document
 from tasks.deciding.values import JudgedTrial, NeedsRerun
 from tasks.sandbox import outputs
 from tasks.store import workspace

@@ -17,7 +17,7 @@ from flows.spec.certify_options import CERTIFY
 from flows.spec.form import stated, titled
 from flows.spec.naming import tag_existing
 from flows.spec.refusal import fails_when_refused
-from flows.views.status import stored_spec
+from flows.status import stored_spec
 from tasks.describe import where
 from tasks.store.ledger import Ledger, ended_search
 

@@ -15,7 +15,7 @@ from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.form import titled
 from flows.spec.naming import tag_existing
 from flows.spec.refusal import fails_when_refused
-from flows.views.status import stored_spec
+from flows.status import stored_spec
 from tasks.store import attempts
 from tasks.store.ledger import Ledger
 from tasks.task_messages import plain, verdict_of

@@ -24,7 +24,7 @@ from flows.engine.night import Terms
 from flows.engine.recovery import cancellable
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.refusal import fails_when_refused
-from flows.views.status import stored_spec
+from flows.status import stored_spec
 from tasks.bench import Bench
 from tasks.checkpoint import result_of, results_in
 from tasks.launch_request import POLL_SECONDS, REQUEST, LaunchRequest, alone, once_visible

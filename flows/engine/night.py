@@ -22,9 +22,9 @@ from flows.report.seeing import record_at_the_end
 from flows.report.write import write_report
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spending.budget import CampaignBudget, check_budget, gpus_of
+from flows.status import CampaignEnd, certificates
 from flows.views import run_log
 from flows.views.artifacts import Artifacts
-from flows.views.status import CampaignEnd, certificates
 from tasks.bench import Bench, RunPlan
 from tasks.checkpoint import results_in
 from tasks.control import Reference, baseline_need

@@ -26,9 +26,9 @@ from typing import Any
 
 import environments
 from environments.plugins import Refused
+from flows import status
 from flows.report.facts import Facts
 from flows.report.shareable import shareable
-from flows.views import status
 from tasks.certifying.certificate import Certificate, shipped
 from tasks.deciding.statistics import quantile
 from tasks.recording import episode

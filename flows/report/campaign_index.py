@@ -14,10 +14,10 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from environments.plugins import Refused
+from flows import status
 from flows.report import page
 from flows.report.facts import Facts
 from flows.report.shareable import shareable
-from flows.views import status
 from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger, campaigns, check_name
 from tasks.system.files import write_atomic

@@ -12,12 +12,12 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
+from flows import status
 from flows.report import incidents, mattered, time_split, timeline, tonight
 from flows.report.run_again import run_again
 from flows.report.shareable import typed, without_secrets
 from flows.report.shown_diff import DiffLine, diff_lines
 from flows.spending.summary import parts
-from flows.views import status
 from flows.views.terminal import duration
 from tasks.certifying.aggregate import aggregates
 from tasks.certifying.certificate import Certificate, level, shipped
@@ -76,7 +76,7 @@ class FailureGroup:
 class Facts:
     ledger: Ledger
     document: Mapping[str, Any]
-    """The campaign's status (flows/views/status.py)."""
+    """The campaign's status (flows/status.py)."""
     history: History
     own: tuple[Certificate, ...]
     """Certificates of its own environment, in their order."""

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from environments.plugins import Refused
+from flows import status
 from flows.report import campaign_index, page
 from flows.report.request_check import AsgiMessage, Receive, RequestCheck, Send
 from flows.report.shareable import shareable
-from flows.views import own_servers, status
+from flows.views import own_servers
 from tasks.store.ledger import Ledger
 from tasks.store.safe_read import open_below
 from tasks.system.daemon import HOST, address, free_port

@@ -9,7 +9,7 @@ from pathlib import Path
 from flows.report import campaign_index, page, timeline
 from flows.report.facts import Facts
 from flows.report.shareable import shareable
-from flows.views.status import CampaignEnd
+from flows.status import CampaignEnd
 from tasks.store.ledger import Ledger
 from tasks.system.files import write_atomic
 

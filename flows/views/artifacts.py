@@ -31,9 +31,9 @@ from urllib.parse import quote
 from uuid import UUID
 
 from flows.server.api import impatient_client
+from flows.status import CampaignEnd, certificates, urls
 from flows.views import certificate_page
 from flows.views.markdown import code, in_markdown
-from flows.views.status import CampaignEnd, certificates, urls
 from tasks.certifying.certificate import Certificate, level
 from tasks.describe import caution, headline, level_of, mean_of, outcome, short_value, step_budget, unproven
 from tasks.numbers import number

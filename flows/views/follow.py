@@ -19,10 +19,10 @@ from rich.live import Live
 from rich.text import Text
 
 from environments.plugins import Refused
+from flows.status import SURE_SES, estimate, stored_spec, urls
 from flows.views.curves import CurveFile, TrainingCurve
 from flows.views.live_model import Certifying, LiveModel, SlotState, UnderWay, campaign_progress, runs_of_a_trial
 from flows.views.live_view import begins_line, certificate_line, live_view
-from flows.views.status import SURE_SES, estimate, stored_spec, urls
 from flows.views.terminal import HEADING, before_line, clean, is_screen, put, trial_line
 from tasks.machine.slots import describe, holder
 from tasks.spending.spent import spent

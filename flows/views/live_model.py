@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from environments import Environment, plugins
 from flows.spec.clock_time import runs_in_time
+from flows.status import RULES, certifies
 from flows.views.curves import Axis, CurvePoint, TrainingCurve
-from flows.views.status import RULES, certifies
 from tasks.certifying.group_design import design_of
 from tasks.deciding.champion_estimate import has_edits
 from tasks.rules import Rule

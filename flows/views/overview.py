@@ -1,6 +1,6 @@
 """A campaign in the terminal: the table of its trials, its outcome in words, and what to open next.
 
-Everything is read from its status document (flows/views/status.py).
+Everything is read from its status document (flows/status.py).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from rich.console import Console
 from rich.text import Text
 
 from flows.spending.summary import parts
+from flows.status import SURE_SES
 from flows.views import tables
 from flows.views.own_servers import OwnServer, login_steps
-from flows.views.status import SURE_SES
 from flows.views.terminal import binaries, changes, clean, duration, fold, put, room, say, short, whole
 from tasks.describe import SPREAD_ONLY, UNPROVEN
 from tasks.numbers import number

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from prefect import get_run_logger
 
-from flows.views.status import stored_spec
+from flows.status import stored_spec
 from flows.views.terminal import trial_line
 from tasks.checkpoint import CRASH, has_result
 from tasks.describe import headline

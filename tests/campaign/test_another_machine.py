@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from flows.status import document
 from flows.views import run_log
-from flows.views.status import document
 from tasks.record import reconcile, record
 from tasks.store import ledger as ledgers
 from tasks.store import workspace

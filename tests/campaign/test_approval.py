@@ -11,7 +11,7 @@ import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows import approval as forms
-from flows.views.status import document
+from flows.status import document
 from tasks.store import approval
 from tasks.store.approval import Parked
 from tasks.store.ledger import Ledger

@@ -16,7 +16,7 @@ import pytest
 
 from environments.plugins import Refused
 from flows.cli.running import foreground
-from flows.views.status import stored_spec
+from flows.status import stored_spec
 from tasks.store.ledger import Ledger
 from tasks.system import orphans
 from tests.support import processes

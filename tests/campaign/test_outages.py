@@ -19,7 +19,7 @@ import pytest
 from environments.plugins import Refused
 from flows.cli.machine import sync
 from flows.server.mlflow_process import QUIET
-from flows.views.status import document
+from flows.status import document
 from tasks.record import reconcile, record
 from tasks.store.campaign_lock import CampaignLock
 from tasks.store.ledger import Ledger

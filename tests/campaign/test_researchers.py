@@ -14,7 +14,7 @@ import pytest
 
 from environments.plugins import Refused
 from flows.cli.deciding.propose import say
-from flows.views.status import document
+from flows.status import document
 from tasks.store.ledger import Ledger
 from tests.support.fake_llm import Asked, FakeLLM, Reply
 from tests.support.mlflow_records import mlflow_runs

@@ -10,7 +10,7 @@ import pytest
 
 from environments.plugins import Refused
 from flows.cli.machine.prune import free, prune, size
-from flows.views.status import document
+from flows.status import document
 from tasks.record import reconcile, record
 from tasks.store.campaign_lock import CampaignLock
 from tasks.store.ledger import CERTIFICATE, Ledger

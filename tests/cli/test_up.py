@@ -20,7 +20,7 @@ import pytest
 
 from environments.plugins import Refused
 from flows.cli.machine import up
-from flows.views.status import urls
+from flows.status import urls
 from tasks.system.daemon import Daemon, Note, PortTaken, address, free_port, identity, page_of, serves
 from tasks.tracking.sync import FILE
 from tests.support import prefect_api

@@ -11,7 +11,7 @@ from rich.console import Console
 from environments.space import Float, Space
 from flows.engine.stopping import crashed_baseline
 from flows.report.facts import Facts
-from flows.views.status import document
+from flows.status import document
 from flows.views.tables import campaign_table
 from flows.views.terminal import trial_line
 from tasks import propose

@@ -35,7 +35,7 @@ from flows.engine.night import Terms
 from flows.engine.preparation import ensure_prepared, report_pool
 from flows.engine.stopping import ASKED, NOTHING_LEFT, Stop
 from flows.spec.campaign_spec import CampaignSpec
-from flows.views.status import document
+from flows.status import document
 from tasks.bench import Bench, RunPlan
 from tasks.certifying import holdout_uses
 from tasks.certifying.ablation import parts

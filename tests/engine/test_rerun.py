@@ -23,7 +23,7 @@ from flows.cli.deciding.certify import certify as certify_command
 from flows.cli.running.rerun import rerun as rerun_command
 from flows.engine.stopping import as_before
 from flows.spec.campaign_spec import CampaignSpec
-from flows.views.status import document
+from flows.status import document
 from tasks.evaluate import judge_run
 from tasks.record import reconcile, record
 from tasks.store import attempts, lineage, workspace

@@ -20,7 +20,7 @@ from flows.engine import certifying
 from flows.engine.certifying import next_look, nothing_to_certify, path_of, store
 from flows.engine.transfer import cost, longest, multiple, questions
 from flows.spec.campaign_spec import CampaignSpec
-from flows.views.status import document
+from flows.status import document
 from tasks.certifying import holdout_uses
 from tasks.certifying.ablation import ablation_runs
 from tasks.certifying.certificate import Certificate

@@ -19,7 +19,7 @@ from flows.engine.certifying import store
 from flows.export.branch import make_branch
 from flows.export.folder import export, interval_of, prediction
 from flows.spec.campaign_spec import CampaignSpec
-from flows.views.status import stored_spec
+from flows.status import stored_spec
 from tasks.sandbox import outputs
 from tasks.store import lineage
 from tasks.store.ledger import Ledger

@@ -28,7 +28,7 @@ from flows.report import page
 from flows.report.facts import Facts
 from flows.report.seeing import INLINE_BYTES, record
 from flows.spec.campaign_spec import CampaignSpec
-from flows.views.status import CampaignEnd
+from flows.status import CampaignEnd
 from tasks.recording import episode
 from tasks.recording.episode import WORK
 from tasks.recording.stage import EpisodeStage

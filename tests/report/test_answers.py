@@ -12,7 +12,7 @@ from flows.report import page
 from flows.report.facts import Facts
 from flows.report.seeing import SHOWN, answers_of
 from flows.spec.campaign_spec import CampaignSpec
-from flows.views.status import CampaignEnd
+from flows.status import CampaignEnd
 from tasks.recording import answers
 from tasks.recording.answers import AnswerComparison
 from tasks.store import workspace

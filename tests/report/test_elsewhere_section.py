@@ -8,9 +8,9 @@ from pathlib import Path
 from flows.engine.certifying import store
 from flows.report import page
 from flows.report.facts import Facts
+from flows.status import CampaignEnd, certificates
 from flows.views.artifacts import ELSEWHERE, News, artifacts
 from flows.views.certificate_page import page as certificate_page
-from flows.views.status import CampaignEnd, certificates
 from tasks.certifying.transfer import Conditions
 from tasks.plots.forest import forest, png
 from tasks.store.ledger import Ledger

@@ -21,7 +21,7 @@ from flows.report.facts import Facts
 from flows.report.mattered import FEWEST, importances
 from flows.report.shown_diff import diff_lines
 from flows.report.write import write_comparison, write_report
-from flows.views.status import CampaignEnd
+from flows.status import CampaignEnd
 from tasks.certifying.reuse import searched
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TRIAL

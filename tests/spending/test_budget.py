@@ -12,7 +12,7 @@ from environments.plugins import Refused
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spending.budget import CampaignBudget, check_budget
 from flows.spending.summary import parts
-from flows.views.status import document
+from flows.status import document
 from tasks.remote import jobs
 from tasks.spending.spent import note_bought
 from tasks.trial import History, Usage

@@ -16,7 +16,7 @@ import pytest
 
 from environments.plugins import Refused
 from flows.spec.campaign_spec import CampaignSpec
-from flows.views.status import document
+from flows.status import document
 from tasks.store import attempts, workspace
 from tasks.store.ledger import FORMAT, FREEZE_LIMIT, Ledger, campaigns, check_name, free_name
 from tasks.store.workspace import TrialDir

@@ -9,7 +9,7 @@ from flows.engine.certifying import Question
 from flows.engine.night import Night
 from flows.engine.recovery import cancellable
 from flows.spec.campaign_spec import CampaignSpec
-from flows.views.status import stored_spec
+from flows.status import stored_spec
 from tasks.checkpoint import results_in
 from tasks.store.campaign_lock import CampaignLock
 from tasks.store.ledger import Ledger

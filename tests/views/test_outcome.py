@@ -13,9 +13,9 @@ from rich.console import Console
 
 from environments.metric_guards import Guard
 from flows.engine import certifying
+from flows.status import document, summary
 from flows.views import certificate_page, overview, tables, terminal
 from flows.views.artifacts import News, artifacts, champion_page, table
-from flows.views.status import document, summary
 from tasks.certifying.certificate import Certificate, conclude
 from tasks.certifying.group_design import of_groups
 from tasks.certifying.reuse import searched

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 
 from environments.plugins import Refused
 from flows.server import server_process
+from flows.status import state, stored_spec
 from flows.views import terminal
-from flows.views.status import state, stored_spec
 from tasks.store import campaign_lock
 from tasks.store.ledger import FORMAT, Ledger, readable
 from tasks.system.home import home

@@ -24,9 +24,9 @@ from flows.cli.running.stop import stop
 from flows.server import mlflow_process, resuming, server_process
 from flows.server.api import Api
 from flows.server.setup import POOL, set_up
+from flows.status import urls
 from flows.views import terminal
 from flows.views.own_servers import login_steps, own_servers
-from flows.views.status import urls
 from tasks.remote import jobs
 from tasks.store import campaign_lock
 from tasks.store.ledger import readable

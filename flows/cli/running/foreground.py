@@ -18,8 +18,8 @@ from flows.cli.set_option import SetOptions, parse_settings
 from flows.server import server_process
 from flows.spec.form import spread
 from flows.spec.options import AdvancedOptions
+from flows.status import document, state, stored_spec
 from flows.views import terminal
-from flows.views.status import document, state, stored_spec
 from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger, campaigns, free_name, readable
 from tasks.system.home import home

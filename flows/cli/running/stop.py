@@ -8,7 +8,7 @@ import signal
 import time
 
 from environments.plugins import Refused
-from flows.views.status import state
+from flows.status import state
 from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger
 from tasks.system.commands import identity

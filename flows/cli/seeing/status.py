@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from environments.plugins import Refused
+from flows.status import document
 from flows.views import overview, terminal
-from flows.views.status import document
 from tasks.store.ledger import Ledger, campaigns
 from tasks.system.home import home
 

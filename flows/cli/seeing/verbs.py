@@ -39,8 +39,8 @@ def _briefly() -> Iterator[None]:
 @_briefly()
 def list_(*, json: Json = False) -> int:
     from environments.plugins import Refused
+    from flows.status import summary
     from flows.views import tables, terminal
-    from flows.views.status import summary
     from tasks.store.ledger import Ledger, campaigns
     from tasks.system.home import home
 

@@ -6,9 +6,9 @@ import time
 
 from environments.plugins import Refused
 from flows.cli.seeing.status import print_status
+from flows.status import state
 from flows.views import terminal
 from flows.views.follow import CampaignWatch
-from flows.views.status import state
 from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger
 
