@@ -1,4 +1,4 @@
-"""The layout of the source: no circle of imports, flows where they are sought."""
+"""The layout of the source: no circle of imports, and catalogues that name flows."""
 
 from __future__ import annotations
 
@@ -43,21 +43,6 @@ def module_of(path: Path) -> str:
 @functools.cache
 def modules() -> dict[str, Path]:
     return {module_of(path): path for path in sources()}
-
-
-@pytest.mark.parametrize("path", sorted(CHECKOUT.glob("flows/*.py")), ids=lambda path: path.name)
-def test_each_file_directly_in_flows_holds_a_flow(path: Path) -> None:
-    if path.name == "__init__.py":
-        return
-    functions = (node for node in ast.walk(tree_of(path)) if isinstance(node, ast.FunctionDef))
-    decorators = {name_of(decorator) for function in functions for decorator in function.decorator_list}
-
-    assert "flow" in decorators
-
-
-def name_of(decorator: ast.expr) -> str:
-    called = decorator.func if isinstance(decorator, ast.Call) else decorator
-    return ast.unparse(called).rpartition(".")[2]
 
 
 def test_no_circle_of_imports_between_files() -> None:
