@@ -45,9 +45,8 @@ GROUPS = {
     },
     "Problems": {"env": "List, create, import, check and prepare environments."},
     "Machine": {
-        "up": "Start a Prefect server, a worker and the MLflow UI on this machine. They keep running.",
+        "up": "Start a Prefect server, a worker and the MLflow UI on this machine, or make a server of yours ready.",
         "down": "Stop what up started. Refused while a campaign runs on it.",
-        "server": "Set up a Prefect server: automations and blocks, work pools, notifications.",
         "doctor": "Check whether this machine is ready, for one environment too. Changes nothing without --train.",
         "prune": "Delete the large files of trials of CAMPAIGN (default: every campaign that is not running).",
         "sync": "Send waiting records of CAMPAIGN (default: all) to MLflow.",
@@ -55,6 +54,8 @@ GROUPS = {
 }
 """The verbs by the heading above them, in the module flows.cli.<heading>.verbs, with their help."""
 PYTHON_NAMES = {"try": "try_", "list": "list_"}
+MODULES = {"Problems": "problems", "Machine": "machine"}
+"""The module of a group whose verbs stand in no folder of its own."""
 USAGE = {
     "run": {"usage": "Usage: nightshift run [OPTIONS] ENVIRONMENT"},
     "resume": {"usage": "Usage: nightshift resume [OPTIONS] [CAMPAIGN]"},
@@ -79,7 +80,8 @@ app = App(
 for order, (heading, verbs) in enumerate(GROUPS.items()):
     group = Group(heading, sort_key=order)
     for verb, text in verbs.items():
-        function = f"flows.cli.{heading.lower()}.verbs:{PYTHON_NAMES.get(verb, verb)}"
+        module = "doctor" if verb == "doctor" else MODULES.get(heading, f"{heading.lower()}.verbs")
+        function = f"flows.cli.{module}:{PYTHON_NAMES.get(verb, verb)}"
         app.command(function, name=verb, help=text, group=group, **USAGE.get(verb, {}))
 
 
