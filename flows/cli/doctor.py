@@ -40,7 +40,7 @@ def doctor(
     if for_ is None and stated:
         raise Refused(f"{stated[0]} is about an environment: name it with --for ENVIRONMENT")
     checks, about = check_machine(), {}
-    if for_ is not None and "disk" in checks:  # without a home nothing can run, and the report says why there is none
+    if for_ is not None and checks["home"].state != "bad":  # else nothing can run, and the report says why
         import environments
         from flows.cli import consent
         from flows.cli.set_option import overrides_only

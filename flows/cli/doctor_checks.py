@@ -312,9 +312,10 @@ def mlflow(runs: Path) -> Check:
     if api := api_with_blocks(runs):
         try:
             uri = str(_ask_prefect(api.rstrip("/"), runs, BLOCK)["data"]["uri"])
-        except httpx.HTTPStatusError as fault:
-            if fault.response.status_code != httpx.codes.NOT_FOUND:
-                raise
+        except httpx.HTTPError as fault:
+            if not (isinstance(fault, httpx.HTTPStatusError) and fault.response.status_code == httpx.codes.NOT_FOUND):
+                fact = f"where trials are recorded, the Prefect server may say: {without_passwords(str(fault))}"
+                return note(fact, "correct prefect first", uri=None)
     if (store := locate(uri, runs)) is None:
         return ok("trials are not recorded in MLflow", uri="off")
     where = without_credentials(store.uri).partition("?")[0]

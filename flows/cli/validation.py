@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from environments import Environment, earlier_trials
+from environments.plugins import Refused
 from environments.space import Value
 from flows.cli import consent
 from flows.server.server_process import settle_in
@@ -32,8 +33,15 @@ def validate(environment: str, overrides: dict[str, Value], trust: bool) -> dict
     """What the checks found, as one JSON document.
 
     Raises:
-        Refused: a check failed, or it asks for more than its folder and nobody agrees.
+        Refused: a check failed, a file cannot be read, or it asks for more than its folder and nobody agrees.
     """
+    try:
+        return _validated(environment, overrides, trust)
+    except PermissionError as fault:
+        raise Refused(f"{fault.filename}: {fault.strerror}: give yourself the rights, as by chmod -R u+rwX") from fault
+
+
+def _validated(environment: str, overrides: dict[str, Value], trust: bool) -> dict[str, Any]:
     settle_in(home())
     from flows.spec import trust as trusted
     from flows.spec.environment import checked_environment

@@ -21,7 +21,7 @@ import pytest
 
 from environments.plugins import Refused
 from flows.cli.app import app, main
-from flows.cli.problems.env_template import write_environment
+from flows.cli.env_template import write_environment
 from flows.cli.running import detached
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.environment import checked_environment

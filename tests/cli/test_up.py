@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from environments.plugins import Refused
-from flows.cli.machine import up
+from flows.cli import services
 from flows.status import urls
 from tasks.system.daemon import Daemon, Note, PortTaken, address, free_port, identity, page_of, serves
 from tasks.tracking.sync import FILE
@@ -180,10 +180,10 @@ def test_a_call_that_fails_ends_what_it_has_started_and_nothing_else(
             Daemon(directory, name).launch(["sleep", "60"], os.environ, FOREIGN).returncode = 0
         raise Refused("mlflow ended with status 1")
 
-    monkeypatch.setattr(up, "_start", start)
+    monkeypatch.setattr(services, "_start_all", start)
     monkeypatch.setattr("flows.server.server_process.settle_in", lambda _: None)
     with pytest.raises(Refused, match="mlflow ended with status 1"):
-        up.up()
+        services.start()
     assert [name for name, note in notes(directory).items() if note] == ["worker"] and foreign.poll() is None
 
 
@@ -195,7 +195,7 @@ def test_a_server_that_a_campaign_had_started_is_its_own_again_after_a_failed_st
     server.keep()
     with (directory / "users.lock").open("a") as users:
         fcntl.flock(users, fcntl.LOCK_SH)
-        up._take_back(directory, {"server": earlier, "mlflow": None, "worker": None})
+        services._take_back(directory, {"server": earlier, "mlflow": None, "worker": None})
     assert server.living() == earlier and foreign.poll() is None
 
 

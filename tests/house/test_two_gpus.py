@@ -63,13 +63,10 @@ def test_every_command_of_prefect_on_the_page_names_a_deployment_and_a_pool_that
     pools = {one["work_pool"]["name"] for name in CATALOGUES for one in catalogue(name)}
     campaigns = {f"campaign/{one['name']}" for one in catalogue("prefect.yaml")}
     deployed, created = set(), set()
-    for words in [words for words in ours() if words[:2] == ["server", "pool"]]:
-        created.add(words[2])
-        assert after(words, "--type") == ("docker" if words[2].endswith("-docker") else "process")
     for words in of_prefect():
         if words[:2] == ["work-pool", "create"]:
             created.add(words[2])
-            assert after(words, "--type") == "process"
+            assert after(words, "--type") == ("docker" if words[2].endswith("-docker") else "process")
         elif words[:2] == ["worker", "start"]:
             assert after(words, "--pool") in created
         elif "deploy" in words and (file := after(words, "--prefect-file")):
