@@ -17,9 +17,8 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from environments import Environment, plugins
+from environments import Environment
 from environments.judges.text import BASE, Text
 from environments.plugins import Refused
 from environments.recipe import DATA
@@ -34,13 +33,11 @@ from tasks.sandbox import outputs
 from tasks.sandbox.confinement import outside
 from tasks.sandbox.isolation import check_given, choose
 from tasks.store import workspace
-from tasks.store.workspace import TRAINERS, TrialDir
+from tasks.store.workspace import TrialDir
 from tasks.system.commands import Unanswered, ask
 from tasks.system.slot import VISIBLE
+from tasks.system.variables import variables
 from tasks.trial import Proposal, Run
-
-if TYPE_CHECKING:
-    from prime_rl_parts.run import Run as PrimeRun
 
 SECONDS = 60.0
 """For all cheap checks: a judge may import what takes long."""
@@ -51,6 +48,8 @@ STEPS, LONGEST_SECONDS = 2, 300.0
 SHORT_SECONDS = 10.0
 """Training time of other programs."""
 QUESTIONS = 2
+BIN = ".venv/bin"
+"""Of prime-rl's checkout."""
 PAGE = "docs/two-gpus.md, step {}"
 REMEDIES = {
     "environment": "correct environment.toml, and ask `nightshift env validate`",
@@ -149,74 +148,58 @@ def data(environment: Environment, runs: Path) -> Check:
     return note("its data is not prepared yet", remedy, folder=str(folder))
 
 
-def _of_prime_rl(check: Callable[[Environment, PrimeRun], Check]) -> Callable[[Environment, Path], Check]:
-    """A check of the same training that a trial would begin; what ends that is a refusal."""
-
-    @functools.wraps(check)
-    def checked(environment: Environment, runs: Path) -> Check:
-        if (folder := str(plugins.folder(TRAINERS))) not in sys.path:  # as in a workspace, which has the parts in it
-            sys.path.append(folder)
-        from prime_rl_parts import Failed
-        from prime_rl_parts.run import Run, Settings
-
-        try:
-            with tempfile.TemporaryDirectory(prefix="nightshift-doctor-") as out:
-                config = {
-                    "seed": 1, "out": out, "data": "", "resume": None, "init": None,
-                    "params": dict(environment.defaults), "budget_steps": environment.budget_steps,
-                }  # fmt: skip
-                return check(environment, Run(config, Settings.split(environment.defaults)[0]))
-        except Failed as failed:
-            raise Refused(str(failed).removeprefix("refused: ")) from failed
-
-    return checked
-
-
-@_of_prime_rl
-def checkout(environment: Environment, run: PrimeRun) -> Check:
-    """prime-rl's checkout: its commit, its programs, and the Python that they are started with."""
-    from prime_rl_parts.machine import commit_of
-
+def checkout(environment: Environment, runs: Path) -> Check:
+    """prime-rl's checkout: its programs, its commit, and the Python that they are started with."""
+    folder, wanted = _prime_rl(environment), str(environment.defaults.get("prime_rl_commit", ""))
     for name in ("rl", "torchrun", "python"):
-        if not (run.bin / name).is_file():
-            raise Refused(f"there is no {run.bin / name}")
-    folder, wanted = Path(run.settings.prime_rl), run.settings.prime_rl_commit
-    commit, python = commit_of(folder), (run.bin / "python").resolve()
-    fact, details = f"{folder} is at commit {commit[:12] or 'unknown'}", {"path": str(folder), "commit": commit or None}
-    if not commit.startswith(wanted):
-        remedy = f"`git -C {folder} checkout --detach {wanted}` and `uv sync`, or --set fixed.prime_rl_commit=''"
-        return bad(f"{fact}, and prime_rl_commit is {wanted}", remedy, **details)
+        if not (folder / BIN / name).is_file():
+            raise Refused(f"there is no {folder / BIN / name}")
+    if wanted:
+        commit = ask(["git", "-c", "safe.directory=*", "-C", str(folder), "rev-parse", "HEAD"]).strip()
+        if not commit.startswith(wanted):
+            remedy = f"`git -C {folder} checkout --detach {wanted}` and `uv sync`, or --set fixed.prime_rl_commit=''"
+            return bad(f"{folder} is at commit {commit[:12]}, and prime_rl_commit is {wanted}", remedy)
+    python = (folder / BIN / "python").resolve()
     if not any(python.is_relative_to(Path(above).resolve()) for above in ("/usr", *environment.readable)):
         remedy = f"list {python.parents[1]} in readable: {PAGE.format(2)}"
-        return bad(f"{fact}; its Python is {python}, which a trial cannot see", remedy, **details)
-    return ok(fact, **details)
+        return bad(f"prime-rl's Python is {python}, which a trial cannot see", remedy)
+    return ok(f"prime-rl at {folder}{f', commit {wanted}' if wanted else ''}", path=str(folder))
 
 
-@_of_prime_rl
-def cuda(environment: Environment, run: PrimeRun) -> Check:
+def cuda(environment: Environment, runs: Path) -> Check:
     """Whether prime-rl's own Python computes on two GPUs, and has vLLM."""
-    variables = run.variables() | {VISIBLE: os.environ.get(VISIBLE, "0,1")}
-    version = ask([str(run.bin / "python"), "-c", PROBE], PRIME_RL_SECONDS, variables).strip()
+    two = {VISIBLE: os.environ.get(VISIBLE, "0,1")}
+    python = str(_prime_rl(environment) / BIN / "python")
+    version = ask([python, "-c", PROBE], PRIME_RL_SECONDS, {**variables(), **two}).strip()
     return ok(f"prime-rl's torch computes on both GPUs: {version}")
 
 
-@_of_prime_rl
-def dry_run(environment: Environment, run: PrimeRun) -> Check:
+def dry_run(environment: Environment, runs: Path) -> Check:
     """Whether prime-rl takes the baseline's files, as an edit of them is checked."""
-    if not (run.bin / "rl").is_file():
-        return note(f"there is no {run.bin / 'rl'} to ask", "correct prime_rl first")
-    out = Path(run.config["out"])
-    for source, name in workspace.baseline_files(environment):
-        (out / name).parent.mkdir(parents=True, exist_ok=True)
-        (out / name).write_bytes(source.read_bytes())
-    (out / "config.json").write_text(json.dumps(run.config))
-    try:
-        ask(["env", "-C", str(out), sys.executable, "train.py", "check"], PRIME_RL_SECONDS)
-    except Unanswered as unanswered:
-        progress = out / "progress.jsonl"
-        lines = progress.read_text().splitlines() if progress.exists() else []
-        raise Refused(json.loads(lines[-1])["failed"] if lines else str(unanswered)) from unanswered
+    if not (rl := _prime_rl(environment) / BIN / "rl").is_file():
+        return note(f"there is no {rl} to ask", "correct prime_rl first")
+    with tempfile.TemporaryDirectory(prefix="nightshift-doctor-") as folder:
+        out = Path(folder)
+        for source, name in workspace.baseline_files(environment):
+            (out / name).parent.mkdir(parents=True, exist_ok=True)
+            (out / name).write_bytes(source.read_bytes())
+        config = {
+            "seed": 1, "out": folder, "data": "", "resume": None, "init": None,
+            "params": dict(environment.defaults), "budget_steps": environment.budget_steps,
+        }  # fmt: skip
+        (out / "config.json").write_text(json.dumps(config))
+        try:
+            ask(["env", "-C", folder, sys.executable, "train.py", "check"], PRIME_RL_SECONDS)
+        except Unanswered as unanswered:
+            progress = out / "progress.jsonl"
+            lines = progress.read_text().splitlines() if progress.exists() else []
+            raise Refused(json.loads(lines[-1])["failed"] if lines else str(unanswered)) from unanswered
     return ok("prime-rl's `rl --dry-run` takes train.toml and the baseline's parameters")
+
+
+def _prime_rl(environment: Environment) -> Path:
+    """The folder of prime-rl's checkout."""
+    return Path(str(environment.defaults.get("prime_rl", "")))
 
 
 def answer(environment: Environment, runs: Path) -> Check:
