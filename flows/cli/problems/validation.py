@@ -37,7 +37,7 @@ def validate(environment: str, overrides: dict[str, Value], trust: bool) -> dict
         "baseline": checked.defaults, "varies": list(checked.space),
         "prepared": place and {"folder": str(place), "content": made.content if made else None},
         "earlier_trials": _earlier(checked),
-        "asks_for": list(trusted.asked_by(checked)), "warnings": warnings(checked),
+        "asks_for": list(trusted.needed(checked)), "warnings": warnings(checked),
     }  # fmt: skip
 
 
