@@ -35,7 +35,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from environments import earlier_trials, plugins, toml_file
-from environments.judges import Judge
+from environments.judges import Judge, Misbehaved
 from environments.limits import Limits
 from environments.metric_guards import Guard
 from environments.plugins import Refused
@@ -235,8 +235,8 @@ class Environment(BaseModel):
         if self.lacks:
             raise Refused(self.lacks)
         try:
-            self.judge.check()
-        except ValueError as wrong:
+            self.judge.check(self.folder)
+        except (ValueError, Misbehaved) as wrong:
             raise Refused(f"{self.folder / FILE}: [{judge_name(self.judge)}] {wrong}") from wrong
         measured = self.judge.measures()
         for name in self.guards if measured is not None else ():
