@@ -94,6 +94,9 @@ class Environment(BaseModel):
     """Modules that must be installed, each with the command that installs it."""
     program: tuple[str, ...] = ()
     """Files or folders of the environment's own program; empty = the trainer's file, as train.py."""
+    python: str = ""
+    """Virtual environment or interpreter that `python` stands for in command lines; empty: Nightshift's own. Programs
+    see it with what it was made from, and the packages that it has in editable mode."""
     train_cmd: str = "python train.py"
     """The program's command. `{seed}`, `{out}`, `{budget_seconds}` ... and any parameter's name are filled in."""
     check_cmd: str = ""

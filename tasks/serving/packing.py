@@ -54,6 +54,7 @@ def _describe(environment: Environment, trial: Trial) -> Description:
         "settings": environment.judge.model_dump(mode="json"),
         "limits": environment.limits,
         "device": environment.device,
+        "python": environment.python,
         "readable": tuple(path for path in environment.readable if Path(path).is_absolute()),
         "program": run.program,
         "checkpoint": run.checkpoint,
