@@ -24,6 +24,7 @@ from tasks.proposers import Proposer
 from tasks.recipes import execution
 from tasks.sandbox import usage
 from tasks.sandbox.confinement import outside
+from tasks.sandbox.interpreter import interpreter_of
 from tasks.store import workspace
 from tasks.system.secret_places import is_hidden_at_home, secret_place
 
@@ -122,6 +123,10 @@ def _limits(environment: Environment) -> Iterator[str]:
 def _paths(environment: Environment) -> Iterator[str]:
     """Paths of this machine that it reads, and files that links in its folder lead to."""
     folder, recipe = environment.folder.resolve(), environment.prepare
+    if environment.python:
+        own = interpreter_of(environment.python)
+        read = ", ".join(printable(str(path)) for path in (*own.prefixes, *own.editable))
+        yield f"programs are started by {printable(str(own.executable))}, and read {read}"
     for path in outside(environment):
         who = "training and judging read" if str(path) in environment.readable else "judging reads"
         yield _reads(who, path, folder)
