@@ -30,7 +30,7 @@ def doctor(
 ) -> int:
     """Check whether this machine is ready, for one environment too. Changes nothing without --train.
 
-    nightshift doctor --for gsm8k
+    Example: nightshift doctor --for gsm8k
     """
     from environments.plugins import Refused
     from flows.cli.doctor_checks import check_machine

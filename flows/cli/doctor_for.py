@@ -26,6 +26,7 @@ from flows.cli.doctor_checks import Check, at_once, bad, note, ok
 from flows.cli.running import single_run
 from flows.spec.environment import typed
 from tasks import evaluate, train
+from tasks.imports import missing
 from tasks.machine.slots import slots_of
 from tasks.numbers import number
 from tasks.recipes import output, preparing
@@ -53,6 +54,7 @@ BIN = ".venv/bin"
 PAGE = "docs/two-gpus.md, step {}"
 REMEDIES = {
     "environment": "correct environment.toml, and ask `nightshift env validate`",
+    "packages": "install it for the Python of its programs, or list the file in `program`",
     "sandbox": "put on this machine what trials read, or correct readable in environment.toml",
     "room": "a machine where `nvidia-smi` lists as many GPUs as its trainer needs, of prime-rl two: docs/two-gpus.md",
     "data": "set NIGHTSHIFT_HOME to a folder on a larger disk",
@@ -97,7 +99,7 @@ def check_environment(environment: Environment, runs: Path, with_runs: bool) -> 
 def cheap_checks(environment: Environment, runs: Path) -> dict[str, Callable[[], Check]]:
     """The checks that train nothing, by name."""
     checks: dict[str, Callable[[Environment, Path], Check]]
-    checks = {"environment": files, "sandbox": sandbox, "room": room, "data": data}
+    checks = {"environment": files, "packages": packages, "sandbox": sandbox, "room": room, "data": data}
     if environment.trainer == "prime_rl":
         checks |= {"prime_rl": checkout, "cuda": cuda, "dry_run": dry_run}
     return {name: functools.partial(check, environment, runs) for name, check in checks.items()}
@@ -109,6 +111,13 @@ def files(environment: Environment, runs: Path) -> Check:
     train.check(environment)
     evaluate.check(environment)
     return ok(f"{environment.folder}: files, command lines and judge are in order")
+
+
+def packages(environment: Environment, runs: Path) -> Check:
+    """Whether its programs find what they import, asked of their Python in their sandbox."""
+    if lacking := missing(environment, choose("auto")):
+        return bad("; ".join(lacking.values()), REMEDIES["packages"], missing=sorted(lacking))
+    return ok("its programs find what they import", missing=[])
 
 
 def sandbox(environment: Environment, runs: Path) -> Check:

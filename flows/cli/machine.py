@@ -21,7 +21,7 @@ def up(*, server: Server = None) -> int:
 
     With --server nothing is started: automations, block types and the work pool are put on that server.
 
-    nightshift up
+    Example: nightshift up
     """
     from flows.cli import services
 
@@ -31,7 +31,7 @@ def up(*, server: Server = None) -> int:
 def down(*, now: Annotated[bool, switch("--now", "Interrupt campaigns that run on it.")] = False) -> int:
     """Stop what up started. Refused while a campaign runs on it.
 
-    nightshift down --now
+    Example: nightshift down --now
     """
     from flows.cli import services
 
@@ -52,7 +52,7 @@ def prune(
 
     Trials on other machines that nobody follows are removed there, too.
 
-    nightshift prune --dry-run
+    Example: nightshift prune --dry-run
     """
     from dataclasses import asdict
 
@@ -83,7 +83,7 @@ def prune(
 def sync(campaign: str | None = None, *, json: Json = False) -> int:
     """Send waiting records of CAMPAIGN (default: all) to MLflow. A running one does so itself after each trial.
 
-    nightshift sync
+    Example: nightshift sync
     """
     from flows.server.server_process import settle_in
     from flows.views import terminal

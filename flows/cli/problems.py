@@ -9,14 +9,14 @@ from cyclopts import App, Parameter
 
 from flows.cli.options import Json, Settings, Trust
 
-env = App(name="env", group_commands="Commands")
+env = App(name="env", help="List, create, import, check and prepare environments.", group_commands="Commands")
 
 
 @env.command(name="list")
 def env_list(*, json: Json = False) -> int:
     """List the bundled environments.
 
-    nightshift env list
+    Example: nightshift env list
     """
     import environments
     from flows.views import terminal
@@ -41,7 +41,7 @@ def env_list(*, json: Json = False) -> int:
 def env_new(folder: Path) -> int:
     """Create FOLDER with a small environment that runs, to start your own from.
 
-    nightshift env new ./my-problem
+    Example: nightshift env new ./my-problem
     """
     from flows.cli.arguments import writing
     from flows.cli.env_template import write_environment
@@ -64,7 +64,7 @@ def env_import(
 
     The original is read and stays as it is; nothing of it runs. The new folder is then checked as by env validate.
 
-    nightshift env import cleanrl/ppo.py --to ./ppo
+    Example: nightshift env import cleanrl/ppo.py --to ./ppo
     """
     from environments.plugins import Refused
     from flows.cli import validation
@@ -95,7 +95,7 @@ def env_validate(environment: str, *, set_: Settings = None, trust: Trust = Fals
 
     A Gymnasium environment is made and reset once, outside the sandbox.
 
-    nightshift env validate ./my-problem
+    Example: nightshift env validate ./my-problem
     """
     from flows.cli import validation
     from flows.cli.set_option import overrides_only
@@ -113,7 +113,7 @@ def env_validate(environment: str, *, set_: Settings = None, trust: Trust = Fals
 def env_prepare(environment: str, *, set_: Settings = None, trust: Trust = False, json: Json = False) -> int:
     """Make what ENVIRONMENT needs once, such as questions and a base model. Campaigns do this themselves.
 
-    nightshift env prepare arithmetic
+    Example: nightshift env prepare arithmetic
     """
     from flows.cli import consent
     from flows.cli.set_option import overrides_only

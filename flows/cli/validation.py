@@ -45,7 +45,9 @@ def _validated(environment: str, overrides: dict[str, Value], trust: bool) -> di
     settle_in(home())
     from flows.spec import trust as trusted
     from flows.spec.environment import checked_environment
+    from tasks.imports import missing
     from tasks.recipes import output, preparing
+    from tasks.sandbox.isolation import choose
 
     consent.ask_about(environment, overrides, trust)
     checked = checked_environment(environment, overrides)
@@ -57,7 +59,8 @@ def _validated(environment: str, overrides: dict[str, Value], trust: bool) -> di
         "baseline": checked.defaults, "varies": list(checked.space),
         "prepared": folder and {"folder": str(folder), "content": made.content if made else None},
         "earlier_trials": _earlier(checked),
-        "asks_for": list(trusted.asked_by(checked)), "warnings": warnings(checked),
+        "asks_for": list(trusted.needed(checked)),
+        "warnings": [*warnings(checked), *missing(checked, choose("auto")).values()],
     }  # fmt: skip
 
 

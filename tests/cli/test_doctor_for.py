@@ -19,10 +19,10 @@ from flows.cli.doctor_checks import Check, at_once
 from tests.support.fake_prime_rl.laying import Faults, base_model, lay
 from tests.support.prime_rl_problem import laid
 from tests.support.text_exam import TASKSET, stand_in
-from tests.support.toy import QUADRATIC, SANDBOX, nightshift, quadratic, told
+from tests.support.toy import FIT, QUADRATIC, SANDBOX, nightshift, quadratic, told
 
 needs_bwrap = pytest.mark.skipif(SANDBOX.level != "bwrap", reason="prime-rl's processes need bubblewrap")
-ORDER = ["environment", "sandbox", "room", "data"]
+ORDER = ["environment", "packages", "sandbox", "room", "data"]
 OF_PRIME_RL = ["prime_rl", "cuda", "dry_run"]
 
 
@@ -75,6 +75,12 @@ def test_a_fault_of_an_environment_is_bad_with_its_remedy(
     file.write_text("\n".join([*kept[:place], line, *kept[place:]]) + "\n")
     check = found(name, environments.load(folder), home)
     assert check.state == "bad" and word in check.fact and check.remedy
+
+
+def test_a_module_that_a_program_imports_and_its_python_lacks_is_named(tmp_path: Path, home: Path) -> None:
+    folder = quadratic(tmp_path / "env", fit="import of_nobody.part\n" + FIT)
+    check = found("packages", environments.load(folder), home)
+    assert check.state == "bad" and "of_nobody" in check.fact and check.remedy
 
 
 # prime-rl
