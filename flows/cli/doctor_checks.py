@@ -332,9 +332,11 @@ def _unwritable(store: Store) -> str:
         except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as silent:
             return f"no MLflow server answers there: {silent}"
         return f"it answers {answer.status_code}" if answer.status_code >= 500 else ""  # a proxy may want a login
+    if not store.uri.startswith("sqlite"):
+        return ""
     path = Path(store.uri.removeprefix("sqlite:///"))
     above = next(folder for folder in (path, *path.parents) if folder.exists())
-    return "" if os.access(above, os.W_OK) or "sqlite" not in store.uri else f"{above} is not writable"
+    return "" if os.access(above, os.W_OK) else f"{above} is not writable"
 
 
 def remote(runs: Path) -> Check:

@@ -76,7 +76,8 @@ def prune(
         return int(failed)
     for pruned in results:
         print(f"{'would free' if dry_run else 'freed'} {pruned}")
-    print(f"{decimal(sum(pruned.bytes for pruned in results))} in all")
+    if len(results) != 1:
+        print(f"{decimal(sum(pruned.bytes for pruned in results))} in all")
     return int(failed)
 
 
@@ -87,9 +88,12 @@ def sync(campaign: str | None = None, *, json: Json = False) -> int:
     """
     from flows.server.server_process import settle_in
     from flows.views import terminal
+    from tasks.store.ledger import Ledger
     from tasks.system.home import home
 
     settle_in(home())
+    if campaign:
+        Ledger.open(campaign).check_version()
     results, failed = _each(campaign, _send)
     sent = [result for result in results if result]
     lacking = [result for result in sent if result["sent"] or result["problem"]]

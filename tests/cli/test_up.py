@@ -72,14 +72,6 @@ def test_what_was_killed_is_not_alive_even_before_anybody_has_asked_for_its_stat
     process.wait()
 
 
-def test_a_clock_that_is_set_makes_nobody_a_stranger(directory: Path, foreign: subprocess.Popen[bytes]) -> None:
-    daemon = Daemon(directory, "worker")
-    daemon.write(Note(FOREIGN, foreign.pid, time.time() - 3600, identity(foreign.pid)))
-    assert daemon.living() is not None
-    daemon.write(Note(FOREIGN, foreign.pid, time.time(), identity(1)))
-    assert daemon.living() is None
-
-
 def test_what_ignores_the_request_to_end_is_killed(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tasks.system.daemon.END_SECONDS", 0.3)
     daemon = Daemon(directory, "worker")
