@@ -51,15 +51,15 @@ SHORT_SECONDS = 10.0
 QUESTIONS = 2
 BIN = ".venv/bin"
 """Of prime-rl's checkout."""
-PAGE = "docs/two-gpus.md, step {}"
+PAGE = "docs/gpus.md"
 REMEDIES = {
     "environment": "correct environment.toml, and ask `nightshift env validate`",
     "packages": "install it for the Python of its programs, or list the file in `program`",
     "sandbox": "put on this machine what trials read, or correct readable in environment.toml",
-    "room": "a machine where `nvidia-smi` lists as many GPUs as its trainer needs, of prime-rl two: docs/two-gpus.md",
+    "room": "a machine where `nvidia-smi` lists as many GPUs as its trainer needs, of prime-rl two: docs/gpus.md",
     "data": "set NIGHTSHIFT_HOME to a folder on a larger disk",
-    "prime_rl": f"`uv sync`, or set fixed.prime_rl: {PAGE.format(2)}",
-    "cuda": f"`nvidia-smi` shows them; a newer driver: {PAGE.format(1)}; `uv sync`: {PAGE.format(2)}",
+    "prime_rl": f"`uv sync`, or set fixed.prime_rl: {PAGE}",
+    "cuda": f"`nvidia-smi` shows them; a newer driver, or `uv sync`: {PAGE}",
     "dry_run": "correct train.toml or the parameters: the keys are prime-rl's own",
 }
 """What to do where a check is refused; most refusals say more."""
@@ -127,7 +127,7 @@ def sandbox(environment: Environment, runs: Path) -> Check:
     if environment.trainer == "prime_rl" and (level != "bwrap" or environment.network):
         fact = f"prime-rl needs sockets and shared memory: level bwrap without network, and this is {level}"
         fact += " with network = true" * environment.network
-        remedy = "let bubblewrap make namespaces (docs/two-gpus.md, Sandbox), and leave network = false"
+        remedy = "let bubblewrap make namespaces (docs/gpus.md), and leave network = false"
         return bad(fact, remedy, level=level)
     return ok(f"its trials run at level {level}, and see what they may read", level=level)
 
@@ -170,7 +170,7 @@ def checkout(environment: Environment, runs: Path) -> Check:
             return bad(f"{folder} is at commit {commit[:12]}, and prime_rl_commit is {wanted}", remedy)
     python = (folder / BIN / "python").resolve()
     if not any(python.is_relative_to(Path(above).resolve()) for above in ("/usr", *environment.readable)):
-        remedy = f"list {python.parents[1]} in readable: {PAGE.format(2)}"
+        remedy = f"list {python.parents[1]} in readable: {PAGE}"
         return bad(f"prime-rl's Python is {python}, which a trial cannot see", remedy)
     return ok(f"prime-rl at {folder}{f', commit {wanted}' if wanted else ''}", path=str(folder))
 
@@ -280,4 +280,4 @@ def _baseline(environment: Environment) -> Proposal:
 
 
 def _see(place: Path) -> str:
-    return f"see {place}; docs/two-gpus.md says what can go wrong"
+    return f"see {place}; docs/gpus.md says what can go wrong"
