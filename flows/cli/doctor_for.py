@@ -54,7 +54,6 @@ BIN = ".venv/bin"
 PAGE = "docs/gpus.md"
 REMEDIES = {
     "environment": "correct environment.toml, and ask `nightshift env validate`",
-    "packages": "install it for the Python of its programs, or list the file in `program`",
     "sandbox": "put on this machine what trials read, or correct readable in environment.toml",
     "room": "a machine where `nvidia-smi` lists as many GPUs as its trainer needs, of prime-rl two: docs/gpus.md",
     "data": "set NIGHTSHIFT_HOME to a folder on a larger disk",
@@ -99,7 +98,7 @@ def check_environment(environment: Environment, runs: Path, with_runs: bool) -> 
 def cheap_checks(environment: Environment, runs: Path) -> dict[str, Callable[[], Check]]:
     """The checks that train nothing, by name."""
     checks: dict[str, Callable[[Environment, Path], Check]]
-    checks = {"environment": files, "packages": packages, "sandbox": sandbox, "room": room, "data": data}
+    checks = {"environment": files, "sandbox": sandbox, "room": room, "data": data}
     if environment.trainer == "prime_rl":
         checks |= {"prime_rl": checkout, "cuda": cuda, "dry_run": dry_run}
     return {name: functools.partial(check, environment, runs) for name, check in checks.items()}
@@ -113,15 +112,8 @@ def files(environment: Environment, runs: Path) -> Check:
     return ok(f"{environment.folder}: files, command lines and judge are in order")
 
 
-def packages(environment: Environment, runs: Path) -> Check:
-    """Whether its programs find what they import, asked of their Python in their sandbox."""
-    if lacking := missing(environment, choose("auto")):
-        return bad("; ".join(lacking.values()), REMEDIES["packages"], missing=sorted(lacking))
-    return ok("its programs find what they import", missing=[])
-
-
 def sandbox(environment: Environment, runs: Path) -> Check:
-    """Whether its trials have the sandbox that they need, and may read what it lists."""
+    """Whether its trials have the sandbox that they need, may read what it lists, and find what they import."""
     level = choose("auto")
     check_given(level, runs, outside(environment))
     if environment.trainer == "prime_rl" and (level != "bwrap" or environment.network):
@@ -129,7 +121,10 @@ def sandbox(environment: Environment, runs: Path) -> Check:
         fact += " with network = true" * environment.network
         remedy = "let bubblewrap make namespaces (docs/gpus.md), and leave network = false"
         return bad(fact, remedy, level=level)
-    return ok(f"its trials run at level {level}, and see what they may read", level=level)
+    if lacking := missing(environment, level):
+        remedy = "install it for the Python of its programs, or list the file in `program`"
+        return bad("; ".join(lacking.values()), remedy, level=level, missing=sorted(lacking))
+    return ok(f"its trials run at level {level}, and find what they read and import", level=level)
 
 
 def room(environment: Environment, runs: Path) -> Check:

@@ -45,9 +45,7 @@ def _validated(environment: str, overrides: dict[str, Value], trust: bool) -> di
     settle_in(home())
     from flows.spec import trust as trusted
     from flows.spec.environment import checked_environment
-    from tasks.imports import missing
     from tasks.recipes import output, preparing
-    from tasks.sandbox.isolation import choose
 
     consent.ask_about(environment, overrides, trust)
     checked = checked_environment(environment, overrides)
@@ -60,7 +58,7 @@ def _validated(environment: str, overrides: dict[str, Value], trust: bool) -> di
         "prepared": folder and {"folder": str(folder), "content": made.content if made else None},
         "earlier_trials": _earlier(checked),
         "asks_for": list(trusted.needed(checked)),
-        "warnings": [*warnings(checked), *missing(checked, choose("auto")).values()],
+        "warnings": [*warnings(checked), *_of_machine(checked)],
     }  # fmt: skip
 
 
@@ -96,6 +94,20 @@ def command(folder: str) -> str:
 def warnings(environment: Environment) -> list[str]:
     """What is likely a mistake, a sentence or two each. Files are searched as text; no code runs and none is parsed."""
     return [*_of_judge(environment), *_of_space(environment), *_of_program(environment)]
+
+
+def _of_machine(environment: Environment) -> list[str]:
+    """What its programs read and import, and this machine lacks; they may be meant for another one."""
+    from tasks.imports import missing
+    from tasks.sandbox.confinement import outside
+    from tasks.sandbox.isolation import check_given, choose
+
+    level = choose("auto")
+    try:
+        check_given(level, home(), outside(environment))
+        return [*missing(environment, level).values()]
+    except Refused as lacking:
+        return [str(lacking)]
 
 
 def _of_judge(environment: Environment) -> Iterator[str]:

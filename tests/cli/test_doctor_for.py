@@ -22,7 +22,7 @@ from tests.support.text_exam import TASKSET, stand_in
 from tests.support.toy import FIT, QUADRATIC, SANDBOX, nightshift, quadratic, told
 
 needs_bwrap = pytest.mark.skipif(SANDBOX.level != "bwrap", reason="prime-rl's processes need bubblewrap")
-ORDER = ["environment", "packages", "sandbox", "room", "data"]
+ORDER = ["environment", "sandbox", "room", "data"]
 OF_PRIME_RL = ["prime_rl", "cuda", "dry_run"]
 
 
@@ -79,7 +79,7 @@ def test_a_fault_of_an_environment_is_bad_with_its_remedy(
 
 def test_a_module_that_a_program_imports_and_its_python_lacks_is_named(tmp_path: Path, home: Path) -> None:
     folder = quadratic(tmp_path / "env", fit="import of_nobody.part\n" + FIT)
-    check = found("packages", environments.load(folder), home)
+    check = found("sandbox", environments.load(folder), home)
     assert check.state == "bad" and "of_nobody" in check.fact and check.remedy
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from environments.plugins import Refused
 from flows.cli.env_template import write_environment
 from flows.cli.validation import validate, warnings
 from flows.spec.environment import checked_environment
-from tests.support.toy import QUADRATIC, quadratic
+from tests.support.toy import QUADRATIC, nightshift, quadratic
 
 SPACE = QUADRATIC[QUADRATIC.index("[space.x]") :]
 
@@ -29,6 +30,13 @@ def test_the_template_and_the_readmes_ten_lines_have_no_warning(tmp_path: Path) 
     assert warnings(environments.load(tmp_path)) == []
     write_environment(tmp_path / "fresh")
     assert warnings(environments.load(tmp_path / "fresh")) == []
+
+
+def test_an_environment_for_another_machine_is_valid_here_with_what_is_lacking(home: Path) -> None:
+    done = nightshift("env", "validate", "gsm8k", "--json")
+    assert done.returncode == 0, done.stderr
+    doubts = json.loads(done.stdout)["warnings"]
+    assert Path("/opt/prime-rl").exists() or any("/opt/prime-rl" in doubt for doubt in doubts)
 
 
 @pytest.mark.parametrize(
