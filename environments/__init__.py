@@ -344,7 +344,7 @@ def load(folder: Path, overrides: Mapping[str, Value] | None = None, name: str =
         return Environment(**table, name=name or folder.name, folder=folder, judge=judge)
     except ValidationError as error:
         known = [*(field for field in Environment.model_fields if field not in STATED_ELSEWHERE), judge_name(judge)]
-        raise plugins.explain(error, source, Environment, known) from error
+        raise plugins.explain(error, source, known) from error
 
 
 def table_of(folder: Path, overrides: Mapping[str, Value] | None = None, name: str = "") -> dict[str, Any]:
@@ -373,7 +373,7 @@ def _judge(table: dict[str, Any], source: str) -> Judge:
     try:
         return cls(**settings)
     except ValidationError as error:
-        raise plugins.explain(error, f"{source}: [{name}]", cls) from error
+        raise plugins.explain(error, f"{source}: [{name}]", cls.model_fields) from error
 
 
 def _lay_over(table: dict[str, Any], key: str, value: Value) -> None:

@@ -8,7 +8,7 @@ from cyclopts import App, Parameter
 
 from flows.cli.options import Json, Server, Settings, Trust, switch
 
-server = App(name="server", group_commands="Commands")
+server = App(name="server", help="Set up a Prefect server: automations, blocks, work pools.", group_commands="Commands")
 
 
 @server.command(name="setup")
@@ -33,12 +33,20 @@ def server_pool(
 
 
 def up() -> int:
+    """Start a Prefect server, a worker and the MLflow UI on this machine. They keep running.
+
+    Example: nightshift up
+    """
     from flows.cli.machine import up
 
     return up.up()
 
 
 def down(*, now: Annotated[bool, switch("--now", "Interrupt campaigns that run on it.")] = False) -> int:
+    """Stop what up started. Refused while a campaign runs on it.
+
+    Example: nightshift down
+    """
     from flows.cli.machine import up
 
     return up.down(now)
@@ -57,6 +65,10 @@ def doctor(
     trust: Trust = False,
     json: Json = False,
 ) -> int:
+    """Check whether this machine is ready, for one environment too. Changes nothing without --train.
+
+    Example: nightshift doctor --for lunar_lander
+    """
     from flows.cli.doctor import report
 
     if for_ is None:
@@ -91,12 +103,20 @@ def prune(
     dry_run: Annotated[bool, switch("--dry-run", "Only print what would be deleted.")] = False,
     json: Json = False,
 ) -> int:
+    """Delete the large files of trials of CAMPAIGN (default: every campaign that is not running).
+
+    Example: nightshift prune --dry-run
+    """
     from flows.cli.machine import prune
 
     return prune.prune(campaign, keep, dry_run, json)
 
 
 def sync(campaign: str | None = None, *, json: Json = False) -> int:
+    """Send waiting records of CAMPAIGN (default: all) to MLflow.
+
+    Example: nightshift sync
+    """
     from flows.cli.machine import sync
 
     return sync.sync(campaign, json)

@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 
 from flows.cli.options import Json, Settings, Trust
 
-env = App(name="env", group_commands="Commands")
+env = App(name="env", help="List, create, import, check and prepare environments.", group_commands="Commands")
 
 
 @env.command(name="list")
