@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
+TAGS = ("float", "int", "choice")
+"""Types of a parameter in [space], which pydantic has among the keys."""
 
 
 class Refused(Exception):
@@ -89,7 +91,8 @@ def explain(error: ValidationError, source: str, known: Iterable[str] = ()) -> R
 
 
 def _in_words(fault: ErrorDetails, known: tuple[str, ...]) -> str:
-    key, given = ".".join(map(str, fault["loc"])), fault["input"]
+    key = ".".join(str(part) for part in fault["loc"] if part not in TAGS)
+    given = fault["input"]
     message = fault["msg"].removeprefix("Value error, ")
     if fault["type"] == "extra_forbidden":
         listed = f" Known: {', '.join(known)}." if known and len(fault["loc"]) == 1 else ""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeVar, get_origin
 
 from cyclopts import Group, Parameter
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from cyclopts.validators import Number
 from pydantic.fields import FieldInfo
 
 from flows.spec.spec import CERTIFY, GROUPS, OPTIONS, TABLES, declared, flag
@@ -40,39 +40,21 @@ Trust = Annotated[bool, switch("--trust", TRUST)]
 Comment = Annotated[str, Parameter("--comment", help="Reason; the proposer reads it.")]
 
 
-def _checked_by(field: FieldInfo) -> Callable[[Any, Any], None]:
-    """The checks of the model, for one value."""
-
-    kind: Any = Annotated[(field.annotation, field)]
-    model = TypeAdapter(kind, config=ConfigDict(defer_build=True))
-
-    def check(_: Any, value: Any) -> None:
-        try:
-            if value is not None:
-                model.validate_python(value)
-        except ValidationError as error:
-            raise ValueError(error.errors()[0]["msg"].removeprefix("Value error, ")) from error
-
-    return check
-
-
 def _help(field: FieldInfo) -> str:
     return f"{field.description}{' Separated by commas.' * (get_origin(field.annotation) is list)}"
 
 
-def of_campaign(name: str) -> Parameter:
-    """An option of a campaign, for another verb that takes it too."""
-    return Parameter(flag(name), help=OPTIONS[name].description, validator=_checked_by(OPTIONS[name]))
+def of_campaign(name: str, within: Number | None = None) -> Parameter:
+    """An option of a campaign for another verb that takes it too, which checks the number itself."""
+    return Parameter(flag(name), help=OPTIONS[name].description, validator=within)
 
 
 def of_certify(name: str) -> Parameter:
     """An option of `certify`."""
-    field = CERTIFY[name]
-    checked = None if get_origin(field.annotation) is list else _checked_by(field)  # the flag is not split yet
-    return Parameter(flag(name), help=_help(field), validator=checked, show_default=False)
+    return Parameter(flag(name), help=_help(CERTIFY[name]), show_default=False)
 
 
-Seed = Annotated[int | None, of_campaign("seed")]
+Seed = Annotated[int | None, of_campaign("seed", Number(gte=0, lt=2**31))]
 Isolation = Annotated[Literal["auto", "bwrap", "landlock", "none"], of_campaign("isolation")]
 Unsandboxed = Annotated[bool, switch("--allow-unsandboxed", str(OPTIONS["allow_unsandboxed"].description))]
 
@@ -109,7 +91,6 @@ def _annotation(name: str, resuming: bool) -> Any:
         show=not (resuming and said.get("fixed")),
         show_default=False if resuming or field.default in (None, False, []) else str(field.default),
         converter=_by_commas if listed else None,
-        validator=_checked_by(field),
         n_tokens=1 if listed else None,
         negative=None if field.annotation is bool else "",
     )

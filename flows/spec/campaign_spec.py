@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime
 import math
 import secrets
-import shlex
 import shutil
 import time
 import tomllib
@@ -22,8 +21,8 @@ from pydantic import field_validator
 from environments import Environment, plugins
 from environments.plugins import Refused
 from flows.spec.clock_time import runs_in_time
-from flows.spec.environment import CANCELLERS, check_editable, checked_environment, source
-from flows.spec.spec import FIXED, Spec
+from flows.spec.environment import CANCELLERS, check_editable, checked_environment
+from flows.spec.spec import FIXED, Spec, lasting
 from tasks import propose
 from tasks.cancellers import Canceller
 from tasks.certifying.ablation import ablation_runs
@@ -41,7 +40,7 @@ from tasks.remote import places
 from tasks.rules import Rule
 from tasks.sandbox.confinement import outside
 from tasks.sandbox.isolation import Isolation, check_given, choose
-from tasks.store import calibration, short_runs
+from tasks.store import calibration
 from tasks.store.earlier_campaigns import LEARNED, learned_from, lessons_json
 from tasks.store.ledger import CALIBRATED, FIDELITY, RERUNS, SHORT, Ledger, Settings, check_name, machine
 from tasks.system.clock import merged
@@ -167,30 +166,11 @@ class CampaignSpec(Spec):
         with FileLock(home() / ".create.lock"):  # of two that start one name, the second opens the first's
             ledger = self._resumed() if Ledger.exists(self.name) else self._create()
             if self.advanced.fidelity != "none" and not (ledger.path / SHORT).is_file():
-                chosen = self._fidelity(ledger)
+                share = float(self.advanced.fidelity)
+                chosen = Fidelity(share, f"fidelity = {share:g}: new points run for {share:.0%} of the budget")
                 ledger.event("fidelity", share=chosen.share, words=chosen.words)
                 write_atomic(ledger.path / SHORT, FIDELITY.dump_json(chosen).decode() + "\n")
             return ledger
-
-    def _fidelity(self, ledger: Ledger) -> Fidelity:
-        """At which share of the budget a new campaign runs points first: as stated, or as a calibration advises."""
-        stated, auto = self.advanced.fidelity, "fidelity = auto"
-        if stated != "auto":
-            return Fidelity(float(stated), f"fidelity = {stated}: new points run for {float(stated):.0%} of the budget")
-        whole = f"{auto}: every trial runs for the whole budget"
-        elsewhere = "" if self.launch == "here" else "calibrations are of this machine, and trials run elsewhere"
-        if why := _unranked(self) or elsewhere:
-            return Fidelity(1.0, f"{whole}: {why}")
-        digest = calibration.digest(ledger.path, ledger.environment)
-        known = short_runs.advice(home(), digest, machine())
-        if known is None:
-            settings = (f"{key}={tomlkit.item(value).as_string()}" for key, value in self.advanced.overrides.items())
-            command = f"nightshift calibrate {shlex.quote(self.environment)} --fidelity 0.3"
-            command += "".join(f" --set {shlex.quote(setting)}" for setting in settings)
-            return Fidelity(1.0, f"{whole}, since no shorter one was tried on this machine; `{command}` does")
-        if known.share == 1:
-            return Fidelity(1.0, f"{whole}; {known.words}")
-        return Fidelity(known.share, f"{auto}: new points run for {known.words}")
 
     def store(self, ledger: Ledger) -> None:
         """Write spec.toml and log what changed since the last life. The caller must hold the campaign's lock."""
@@ -204,7 +184,7 @@ class CampaignSpec(Spec):
     def toml(self) -> str:
         """The spec as a file for `nightshift run`."""
         fields = {key: value for key, value in self.model_dump(exclude_none=True).items() if value != {}}
-        return tomlkit.dumps(fields | {"environment": source(self.environment)})
+        return tomlkit.dumps(fields | {"environment": lasting(self.environment)})
 
     def new_environment(self) -> Environment:
         """The environment as it would be frozen now, checked. Refused if it cannot be used."""
@@ -215,7 +195,7 @@ class CampaignSpec(Spec):
         ledger = Ledger.create(
             self.name,
             environment,
-            source=source(self.environment),
+            source=lasting(self.environment),
             settings=self.settings(secrets.randbelow(2**31) if self.seed is None else self.seed),
             isolation=self.isolation.level,
             spec=self.toml(),
@@ -251,8 +231,10 @@ def _check_proposers(spec: CampaignSpec, environment: Environment) -> None:
     proposer, fallback, advanced = spec.loaded_proposer, spec.loaded_fallback, spec.advanced
     if fallback.asks or fallback.edits:
         raise Refused(f"fallback = {advanced.fallback!r} may fail itself: name one without a model, such as tpe")
-    if advanced.fidelity not in ("none", "auto") and (why := _unranked(spec)):
-        raise Refused(f"fidelity = {advanced.fidelity}: {why}: name another, or leave it out")
+    for name, one in ((spec.proposer, proposer), (advanced.fallback, fallback)):
+        if advanced.fidelity != "none" and not one.ranks:
+            fact = f"fidelity = {advanced.fidelity}, but proposer {name} cannot search by scores of short runs"
+            raise Refused(f"{fact} (docs/proposers.md says which can): name another, or leave it out")
     if proposer.asks:
         prompts.check(problem_of(environment).prompts)
     if not proposer.edits:
@@ -264,14 +246,6 @@ def _check_proposers(spec: CampaignSpec, environment: Environment) -> None:
     if not spec.isolation.may_run("an edit"):
         edits = f"proposer {spec.proposer!r} edits programs, which at isolation {level} {reach}"
         raise Refused(f"{edits}, or pass --allow-unsandboxed")
-
-
-def _unranked(spec: CampaignSpec) -> str:
-    """Which proposer of a campaign cannot run short budgets first; empty if all can."""
-    for name, proposer in ((spec.proposer, spec.loaded_proposer), (spec.advanced.fallback, spec.loaded_fallback)):
-        if not proposer.ranks:
-            return f"proposer {name} cannot search by scores of short runs (docs/proposers.md says which can)"
-    return ""
 
 
 def _check_machine(spec: CampaignSpec, environment: Environment) -> None:
@@ -311,7 +285,7 @@ def differences(ledger: Ledger, spec: CampaignSpec) -> list[tuple[str, object, o
     """The fixed options in which a spec differs from the campaign: name, the campaign's value, the spec's."""
     campaign = ledger.campaign
     settings = spec.settings(campaign.seed if spec.seed is None else spec.seed)
-    asked = settings.model_dump() | {"environment": source(spec.environment)}
+    asked = settings.model_dump() | {"environment": lasting(spec.environment)}
     has = campaign.model_dump() | {"environment": campaign.source}
     return [(name, has[name], asked[name]) for name in FIXED if has[name] != asked[name]]
 

@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 
 import environments
 from environments import FILE, plugins, toml_file
-from environments.plugins import Refused
+from environments.plugins import Refused, names
 from flows.spec.clock_time import next_time
 from tasks.deciding.fidelity import LEAST, MOST
 from tasks.system.redact import URL_PASSWORD
@@ -89,15 +89,13 @@ def _table(value: Any) -> Any:
 
 def _share(value: Any) -> str:
     """A share of the budget, as a number or a text."""
-    if value in ("none", "auto"):
-        return str(value)
     try:
-        share = float(value)
+        share = 0.0 if value == "none" else float(value)
     except (TypeError, ValueError):
-        share = 0.0
-    if not LEAST <= share <= MOST:
-        raise ValueError(f"must be none, auto, or a share of the budget from {LEAST:g} to {MOST:g} such as 0.3")
-    return f"{share:g}"
+        share = -1.0
+    if value != "none" and not LEAST <= share <= MOST:
+        raise ValueError(f"must be none, or a share of the budget from {LEAST:g} to {MOST:g} such as 0.3")
+    return f"{share:g}" if share else "none"
 
 
 def _moment(time: str | None) -> str | None:
@@ -127,53 +125,44 @@ class Advanced(BaseModel):
 
     patience: int | None = option(None, "Stop after this many trials without a new champion.", LIMITS, ge=1)
     crash_share: float = option(
-        0.8, "Stop when more than this share of the last 10 trials crashed.",
-        LIMITS, title="Crash share", gt=0, le=1)
+        0.8, "Stop when more than this share of the last 10 trials crashed.", LIMITS, gt=0, le=1)
     max_usd: float | None = option(
-        None, "Spending limit in USD for language models, agents and machines; a model that it does not pay for leaves "
-        "the turn to the fallback, and no trial starts that could exceed it.",
-        LIMITS, title="Most USD", ge=0, le=1e9)
+        None, "Spending limit in USD for models, agents and machines; no trial starts that could exceed it. A model "
+        "that it does not pay for leaves the turn to the fallback.", LIMITS, title="Most USD", ge=0, le=1e9)
     max_gpu_hours: float | None = option(
-        None, "Limit of GPU hours, the certificate included; no trial starts that could exceed it.",
-        LIMITS, title="Most GPU hours", ge=0, le=1e9)
+        None, "Limit of GPU hours, the certificate included; no trial starts that could exceed it.", LIMITS,
+        title="Most GPU hours", ge=0, le=1e9)
     usd_per_hour: float = option(
-        0.0, "Price of an hour of one slot, in USD, where the trials run; it counts towards the spending limit.",
-        LIMITS, title="USD per hour", ge=0, le=1e6)
+        0.0, "Price of an hour of one slot, where trials run, in USD; it counts towards the spending limit.", LIMITS,
+        title="USD per hour", ge=0, le=1e6)
     isolation: Literal["auto", "bwrap", "landlock", "none"] = option(
         "auto", "Sandbox level; auto takes the strongest that this machine offers.", EXECUTION)
     allow_unsandboxed: bool = option(
-        False, "Run edited programs even at isolation none, where they can reach your files.",
-        EXECUTION, title="Allow unsandboxed")
+        False, "Run edited programs even at isolation none, where they can reach your files.", EXECUTION)
     looks: Literal["one", "several"] = option(
-        "one", "Certificates that may be attempted: one at the full error rate, or several that share it.",
-        DECISIONS, fixed=True)
+        "one", "Certificates that may be attempted: one at the full error rate, or several that share it.", DECISIONS,
+        fixed=True)
     ablation: bool = option(
-        False, "After a certificate, run the champion again and without each of its changes, to say which carry.",
-        DECISIONS)
+        False, "After a certificate, run the champion again without each of its changes: which carry?", DECISIONS)
     fidelity: Share = option(
         "none", "Short budgets first: the share of the budget, such as 0.3, at which new points of the search space "
-        "run before the best of them run in full; auto where a calibration of this machine says that it pays; or none.",
-        SEARCH, fixed=True, examples=("none", "auto", "0.3"))
-    fallback: str = option(
-        "tpe", "Fallback proposer: used when the main proposer fails; must not need a model.", SEARCH, fixed=True)
+        "run before the best of them run in full; or none.", SEARCH, fixed=True, examples=("none", "0.3"))
+    fallback: str = option("tpe", "Proposes when the proposer fails; must not need a model.", SEARCH, fixed=True)
     approval: Literal["none", "code", "all"] = option(
         "none", "Proposals that wait for approval: none, code (new programs), or all.", MODELS)
     approval_minutes: float = option(
-        60.0, "Minutes that a proposal waits for approval before it is rejected.",
-        MODELS, title="Approval minutes", gt=0, le=60 * 24 * 30)
+        60.0, "Minutes that a proposal waits for approval before it is rejected.", MODELS, gt=0, le=60 * 24 * 30)
     max_tokens: int | None = option(
         None, "Limit of input and output tokens; then the fallback proposes.", MODELS, title="Most tokens", ge=0)
     learn_from: list[str] = option(
-        [], "Earlier campaigns in the same environment whose trials the proposer may use.",
-        SEARCH, title="Learn from", fixed=True)
+        [], "Earlier campaigns in the same environment whose trials the proposer may use.", SEARCH, fixed=True)
     traces: bool = option(False, "Record requests to language models and their answers in MLflow.", MODELS)
-    rule_options: Table = option({}, "Options of the rule, as JSON.", DECISIONS, title="Rule options", fixed=True)
+    rule_options: Table = option({}, "Options of the rule, as JSON.", DECISIONS, fixed=True)
     cancel_options: Table = option(
-        {}, 'Options of early stopping, as JSON, such as {"fraction": 0.5} for curve.',
-        DECISIONS, title="Cancel options", fixed=True)
+        {}, 'Options of early stopping, as JSON, such as {"fraction": 0.5} for curve.', DECISIONS, fixed=True)
     options: Table = option(
-        {}, 'Options of the proposer, as JSON, such as {"points": 5} for grid.',
-        SEARCH, title="Proposer options", fixed=True)
+        {}, 'Options of the proposer, as JSON, such as {"points": 5} for grid.', SEARCH, title="Proposer options",
+        fixed=True)
     overrides: Table = option(
         {}, 'Keys of environment.toml, as JSON, such as {"control.episodes": 20}.', fixed=True)
 
@@ -190,40 +179,37 @@ class Spec(BaseModel):
     name: str | None = option(
         None, "Name of the campaign. An unfinished campaign of that name is resumed. Default: a new name.",
         pattern=r"^$|^[a-z0-9][a-z0-9._-]{0,63}$")
-    proposer: str = option(
-        "tpe", "Proposer: decides what to try next.", SEARCH, fixed=True, choices=plugins.names("tasks.proposers"))
+    proposer: str = option("tpe", "Decides what to try next.", SEARCH, fixed=True, choices=names("tasks.proposers"))
     rule: str = option(
-        "certify", "Decision rule: certify searches liberally and certifies the champion on fresh runs at the end; "
-        "race reruns every candidate before it is kept; greedy believes each score.",
-        DECISIONS, fixed=True, choices=plugins.names("tasks.rules"))
+        "certify", "What counts as better: certify searches liberally and certifies the champion on fresh runs at the "
+        "end; race reruns every candidate before it is kept; greedy believes each score.", DECISIONS,
+        fixed=True, choices=names("tasks.rules"))
     cancel: str = option(
         "curve", "Early stopping of trials: against the champion's learning curve, by a forecast, or by one of "
-        "Optuna's pruners; none trains every trial to its end.",
-        DECISIONS, fixed=True, choices=(*plugins.names("tasks.cancellers"), "none"))
+        "Optuna's pruners; none trains every trial to its end.", DECISIONS,
+        fixed=True, choices=(*names("tasks.cancellers"), "none"))
     replicates: int = option(
         1, "Training seeds per trial; their scores are averaged.", DECISIONS, fixed=True, ge=1, le=100)
     trials: int = option(
-        20, "Stop after this many trials, without the baseline and the certificate. A trial that was stopped early "
-        "counts by the part that was run.",
-        LIMITS, ge=1, le=100_000)
+        20, "Stop after this many trials, without the baseline and the certificate. One that was stopped early counts "
+        "by the part that was run.", LIMITS, ge=1, le=100_000)
     hours: float = option(
-        8.0, "Time limit in hours for everything, the certificate included, summed over all runs of the campaign.",
-        LIMITS, gt=0, le=24 * 365)
+        8.0, "Time limit in hours, the certificate included, summed over all runs of the campaign.", LIMITS,
+        gt=0, le=24 * 365)
     until: Moment = option(
         None, "End by this time, the certificate included: a time of day such as 07:30, or an ISO date and time.",
         LIMITS, pattern=r"^$|^\d{1,2}:\d\d$|^\d{4}-\d\d-\d\d")
     parallel: int = option(
-        1, "Trials at the same time, each in its own slot (a group of GPUs, or a share of the CPU).",
-        EXECUTION, ge=1, le=64)
+        1, "Trials at the same time, each in its own slot (a group of GPUs, or a share of the CPU).", EXECUTION,
+        ge=1, le=64)
     launch: str = option(
-        "here", "Where trials run: here, or the name of a deployment of the flow trial, such as gpu-pair or slurm.",
-        EXECUTION, min_length=1)
+        "here", "Where trials run: here, or the name of a deployment of the flow trial, such as gpu-pair.", EXECUTION,
+        min_length=1)
     seed: int | None = option(
-        None, "Seed of proposals and trainings; the judge's draws are secret. Default: drawn at random.",
-        SEARCH, fixed=True, ge=0, lt=2**31)
+        None, "Seed of proposals and trainings; the judge's draws are secret. Default: drawn at random.", SEARCH,
+        fixed=True, ge=0, lt=2**31)
     tracking: Uri = option(
-        None, "MLflow tracking URI, or off. Default: the saved block, MLFLOW_TRACKING_URI, or a local file.",
-        EXECUTION)
+        None, "MLflow tracking URI, or off. Default: the saved block, MLFLOW_TRACKING_URI, or a local file.", EXECUTION)
     advanced: Advanced = Advanced()
 
     @model_validator(mode="before")
@@ -250,8 +236,7 @@ class CertifyOptions(BaseModel):
         None, "Fresh runs of each arm at most. Default: as at the end of a campaign.", title="Runs", ge=2, le=100)
     budget: str = option(
         "", "Training budget of every run, as a multiple of the environment's, such as 4x or 0.5x, to see whether the "
-        "gain holds for longer. Default: the environment's.",
-        title="Budget", pattern=rf"^$|^{MULTIPLE}$")
+        "gain holds for longer. Default: the environment's.", title="Budget", pattern=rf"^$|^{MULTIPLE}$")
 # fmt: on
 
 
