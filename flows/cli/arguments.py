@@ -70,4 +70,7 @@ def writing(place: Path, what: str) -> Iterator[None]:
     try:
         yield
     except OSError as fault:
-        raise Refused(f"{what} {place}: it cannot be written ({fault}): name another place") from fault
+        why = fault.strerror or fault
+        raise Refused(
+            f"{what} {place}: it cannot be written ({why}): name a new place in a folder that you may write"
+        ) from fault

@@ -283,7 +283,7 @@ def test_nothing_is_left_of_an_import_that_fails(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("shutil.copy", full)
-    with pytest.raises(Refused, match=r"here: .*No space left on device.*: name another place"):
+    with pytest.raises(Refused, match=r"here: .*No space left on device.*: name a new place"):
         import_environment(str(karpathy_like), tmp_path / "new/here", "")
     assert list((tmp_path / "new").iterdir()) == []
 
