@@ -317,7 +317,11 @@ def find(reference: str) -> Path:
     """The folder of an environment, by the name of a bundled one (or of a variant of it) or by path, or Refused."""
     path = Path(reference).expanduser()
     if "/" in reference or reference.startswith("."):
-        if not (path / FILE).is_file():
+        try:
+            is_environment = (path / FILE).is_file()
+        except OSError as wrong:  # a folder without rights
+            raise Refused(f"{path / FILE}: {wrong.strerror}") from wrong
+        if not is_environment:
             raise Refused(f"{path} has no {FILE}, so it is no environment: `nightshift env new` writes one")
         return path.resolve()
     plugins.require(reference, bundled(), what="environment")

@@ -1,4 +1,4 @@
-"""The environment that a campaign is asked for: found, checked, and named in a form that lasts."""
+"""The environment that a campaign is asked for, checked as far as it can be without training."""
 
 from __future__ import annotations
 

@@ -91,6 +91,7 @@ def test_an_environment_is_found_from_where_one_is(tmp_path: Path, monkeypatch: 
         ("", "unknown environment ''"),
         ("./nowhere", "nowhere has no environment.toml, so it is no environment: `nightshift env new` writes one"),
         ("..", "has no environment.toml"),
+        (f"./{'x' * 300}", "/environment.toml: File name too long"),
     ],
 )  # fmt: skip
 def test_an_environment_that_is_nowhere_is_refused(reference: str, why: str, tmp_path: Path) -> None:

@@ -13,26 +13,14 @@ from flows.cli import consent
 from flows.cli.running import detached
 from flows.cli.running.flow_run import run_and_show
 from flows.cli.seeing.status import print_status
-from flows.cli.set_option import parse_settings
 from flows.server import server_process
-from flows.spec.spec import laid_over, lasting, read_spec, spread
+from flows.spec.spec import laid_over
 from flows.status import document, state, stored_spec
 from flows.views import terminal
 from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger, campaigns, free_name, readable
 from tasks.system.home import home
 from tasks.tracking.connection import locate
-
-
-def stated(environment: str | None, *, settings: list[str], trust: bool = False, **given: Any) -> dict[str, Any]:
-    """The parameters of the flow that the command line gives; those left out are absent."""
-    base: dict[str, Any] = {}
-    if environment and environment.endswith((".toml", detached.STDIN)):
-        base = read_spec(Path(environment))
-        consent.ask_about_spec(base, Path(environment), trust)
-    elif environment is not None:
-        base = {"environment": lasting(environment)}
-    return laid_over(base, spread({**given, **parse_settings(settings)}))
 
 
 def run(stated: dict[str, Any], server: str | None, as_json: bool, detach: bool = False, trust: bool = False) -> int:

@@ -37,9 +37,9 @@ def run(
     Example: nightshift run lunar_lander --trials 100 --until 07:30
     """
     from flows.cli.running import foreground
+    from flows.cli.stated import stated
 
-    stated = foreground.stated(environment, settings=set_ or [], trust=trust, **options)
-    return foreground.run(stated, server, json, detach, trust)
+    return foreground.run(stated(environment, settings=set_ or [], trust=trust, **options), server, json, detach, trust)
 
 
 @campaign_options(resuming=True)
@@ -57,9 +57,10 @@ def resume(
     Example: nightshift resume
     """
     from flows.cli.running import foreground
+    from flows.cli.stated import stated
 
     name = campaign or foreground.newest_unfinished()
-    return foreground.run(foreground.stated(None, settings=set_ or [], name=name, **options), server, json, detach)
+    return foreground.run(stated(None, settings=set_ or [], name=name, **options), server, json, detach)
 
 
 def stop(campaign: str, *, now: Annotated[bool, switch("--now", "Interrupt the current trial.")] = False) -> int:
