@@ -14,7 +14,7 @@ from flows.engine.preparation import ensure_prepared
 from flows.engine.transfer import cost, longest, questions
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.form import titled
-from flows.spec.naming import tag_existing
+from flows.spec.naming import tag
 from flows.spec.refusal import fails_when_refused
 from flows.spec.spec import CERTIFY
 from flows.status import stored_spec
@@ -28,7 +28,7 @@ Budget = Annotated[str, CERTIFY["budget"]]
 
 
 @flow(
-    name="certify", flow_run_name="{name} certificate", on_running=[tag_existing], persist_result=True,
+    name="certify", flow_run_name="{name} certificate", on_running=[tag], persist_result=True,
     result_serializer="json",
 )  # fmt: skip
 @fails_when_refused

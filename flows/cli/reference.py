@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Literal, get_args, get_origin
 
 from cyclopts import App
@@ -23,16 +23,24 @@ An option of a campaign is a flag of `run` and `resume`, a key of a spec.toml (w
 `[advanced]`), and a field of the form in the Prefect UI. Fixed options change scores or verdicts: they stay as they are
 when a campaign is resumed.
 """
-BY_SET = {"overrides": ""} | {option: f"{prefix}." for prefix, option in OF_PLUGINS.items()}
-"""How the keys of a table begin in --set."""
-CAMPAIGN = {flag(name) for name in FLAGS}
 SHARED = {parameter.name[0]: parameter.help for _, parameter in map(get_args, (Settings, Trust, Server, Detach, Json))}
+"""Flags of several verbs, with their help."""
+CAMPAIGN = {flag(name) for name in FLAGS}
+PREFIXES = {"overrides": ""} | {option: f"{prefix}." for prefix, option in OF_PLUGINS.items()}
+"""How keys of tables begin in --set."""
 
 
 def page() -> str:
     """The page, in Markdown."""
-    shared = _table("flag", "meaning", rows=((f"`{name}`", str(text)) for name, text in SHARED.items()))
-    return "".join((INTRODUCTION, *_options(), "\n## Flags of several verbs\n", shared, *_verbs()))
+    parts = [INTRODUCTION]
+    for heading in ("", *(title for title, _ in GROUPS.values())):
+        rows = [_row(name, field) for name, field in OPTIONS.items() if declared(field).get("group", "") == heading]
+        parts += [f"\n## {heading or 'A campaign'}\n", _table("option", "default", "fixed", "meaning", rows=rows)]
+    parts += ["\n## Flags of several verbs\n", _table("flag", "meaning", rows=[(f"`{f}`", SHARED[f]) for f in SHARED])]
+    for heading, modules in VERBS.items():
+        parts.append(f"\n## Verbs: {heading.lower()}\n")
+        parts += [_verb(verb, app[verb]) for verb in " ".join(modules.values()).split()]
+    return "".join(parts)
 
 
 def _table(*head: str, rows: Iterable[tuple[str, ...]]) -> str:
@@ -40,51 +48,30 @@ def _table(*head: str, rows: Iterable[tuple[str, ...]]) -> str:
     return "\n" + "".join(f"| {line} |\n" for line in lines)
 
 
-def _options() -> Iterator[str]:
-    """The options of a campaign by their headings, those without one first."""
-    for heading in ("", *(title for title, _ in GROUPS.values())):
-        those = [name for name, field in OPTIONS.items() if declared(field).get("group", "") == heading]
-        rows = (_row(name, OPTIONS[name]) for name in those)
-        yield f"\n## {heading or 'A campaign'}\n{_table('option', 'default', 'fixed', 'meaning', rows=rows)}"
-
-
 def _row(name: str, field: FieldInfo) -> tuple[str, ...]:
-    spelled = f"--set {BY_SET[name]}KEY=VALUE" if name in TABLES else flag(name) if name in FLAGS else name.upper()
+    """An option of a campaign: its spelling, its default, whether it is fixed, and its help."""
+    spelled = f"--set {PREFIXES[name]}KEY=VALUE" if name in TABLES else flag(name) if name in FLAGS else name.upper()
     default = f"`{field.default}`" if field.default and not field.is_required() else ""
     values = get_args(field.annotation) if get_origin(field.annotation) is Literal else declared(field).get("enum", ())
     listed = f" One of {', '.join(f'`{value}`' for value in values)}." if values else ""
     return f"`{spelled}`", default, "yes" * bool(declared(field).get("fixed")), f"{field.description}{listed}"
 
 
-def _verbs() -> Iterator[str]:
-    for heading, modules in VERBS.items():
-        yield f"\n## Verbs: {heading.lower()}\n"
-        for verb in " ".join(modules.values()).split():
-            yield from _verb(verb, app[verb])
-
-
-def _verb(name: str, command: App) -> Iterator[str]:
-    """A verb, its help, and the flags that are its own; then the verbs below it."""
+def _verb(name: str, command: App) -> str:
+    """A verb: its help, its own flags, and the verbs below it."""
     below = [verb for verb in command if not verb.startswith("-")]
     arguments = [] if below else command.assemble_argument_collection()
-    title = ["nightshift", name]
-    for each in arguments:
-        if each.index is not None:
-            place = each.name.removeprefix("--").upper()
-            title.append(place if each.required else f"[{place}]")
-    yield f"\n### `{' '.join(title)}`\n\n{inspect.cleandoc(command.help)}\n"
-    flags = [each for each in arguments if each.index is None]
-    also = [f"`{each.name}`" for each in flags if each.name in CAMPAIGN | SHARED.keys()]
-    if CAMPAIGN - {"--name"} <= {each.name for each in flags}:
-        also = ["all options of a campaign", *(each for each in also if each.strip("`") in SHARED)]
-    if own := [each for each in flags if each.name not in CAMPAIGN | SHARED.keys()]:
-        yield _table(
-            "flag", "meaning", rows=((f"`{'`, `'.join(each.names)}`", str(each.parameter.help)) for each in own)
-        )
-    if also:
-        yield f"\nFurther: {', '.join(also)}.\n"
-    for verb in below:
-        yield from _verb(f"{name} {verb}", command[verb])
+    positional = {each.name.removeprefix("--").upper(): each.required for each in arguments if each.index is not None}
+    places = [place if required else f"[{place}]" for place, required in positional.items()]
+    flags = {each.name: str(each.parameter.help) for each in arguments if each.index is None}
+    text = f"\n### `{' '.join(['nightshift', name, *places])}`\n\n{inspect.cleandoc(command.help)}\n"
+    if own := {f: flags[f] for f in flags if f not in CAMPAIGN | SHARED.keys()}:
+        text += _table("flag", "meaning", rows=[(f"`{f}`", own[f]) for f in own])
+    also = [f"`{f}`" for f in flags if f in CAMPAIGN | SHARED.keys()]
+    if CAMPAIGN - {flag("name")} <= flags.keys():
+        also = ["all options of a campaign", *(f"`{f}`" for f in flags if f in SHARED)]
+    text += f"\nFurther: {', '.join(also)}.\n" * bool(also)
+    return text + "".join(_verb(f"{name} {verb}", command[verb]) for verb in below)
 
 
 if __name__ == "__main__":

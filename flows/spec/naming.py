@@ -48,15 +48,9 @@ def tag(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
     A hook, so that task runs do not inherit the tags: for each tag of a task, Prefect asks its server for a
     concurrency slot, which takes longer than the task.
     """
-    _add(flow_run, *_facts(flow_run.parameters))
-
-
-def tag_existing(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
-    """The same for a flow of a campaign that exists already: `name` is its parameter."""
-    name, environment = str(flow_run.parameters["name"]), ""
-    with suppress(Refused):  # the flow itself says what is wrong
-        environment = Ledger.open(name).environment.name
-    _add(flow_run, environment, name)
+    if missing := [tag for tag in _facts(flow_run.parameters) if tag and tag not in flow_run.tags]:
+        with get_client(sync_client=True) as client:
+            client.update_flow_run(flow_run.id, tags=[*flow_run.tags, *missing])
 
 
 def _first_after_start(until: str) -> str:
@@ -65,16 +59,15 @@ def _first_after_start(until: str) -> str:
     return next_time(until, start.astimezone()).isoformat() if start and re.fullmatch(TIME_OF_DAY, until) else until
 
 
-def _add(flow_run: FlowRun, *tags: str) -> None:
-    if missing := [tag for tag in tags if tag and tag not in flow_run.tags]:
-        with get_client(sync_client=True) as client:
-            client.update_flow_run(flow_run.id, tags=[*flow_run.tags, *missing])
-
-
-def _facts(asked: dict[str, Any]) -> tuple[str, str]:
+def _facts(asked: Mapping[str, Any]) -> tuple[str, str]:
     """The names of the environment and of the campaign; the latter is empty until a free one is found."""
-    environment = _last(str(asked.get("environment") or ""))
-    return environment, str(asked.get("name") or _deployed_name(environment) or "")
+    if "environment" in asked:
+        environment = _last(str(asked["environment"]))
+        return environment, str(asked.get("name") or _deployed_name(environment) or "")
+    name = str(asked["name"])  # of a campaign that exists
+    with suppress(Refused):  # the flow itself says what is wrong
+        return Ledger.open(name).environment.name, name
+    return "", name
 
 
 def _last(environment: str) -> str:

@@ -38,32 +38,25 @@ TABLES = ("overrides", "options", "rule_options", "cancel_options")
 
 
 def option(
-    default: Any,
-    help: str,
-    group: str = "",
-    *,
-    title: str = "",
-    fixed: bool = False,
-    choices: tuple[str, ...] = (),
-    examples: Sequence[str] = (),
-    pattern: str = "",
-    **bounds: Any,
-) -> Any:
-    """A field of a model: one option.
+    default: Any, help: str, group: str = "", *, fixed: bool = False, choices: Sequence[str] = (), title: str = "",
+    examples: Sequence[str] = (), pattern: str = "", **bounds: Any,
+) -> Any:  # fmt: skip
+    """A field of a model: one option, with its bounds as pydantic's Field has them.
 
     Args:
         help: What people are told about it.
         group: The heading above it.
-        title: Its label in the form; by default its name.
         fixed: Whether it changes scores or verdicts, and so cannot change when a campaign is resumed.
         choices: Its values. The model takes others: whoever loads the plug-in of that name refuses them by name.
-        pattern: What the form takes; the checks of the model say in words what is wrong.
-        bounds: As arguments of pydantic's Field.
+        title: Its label in the form; by default its name.
+        pattern: What the form takes; the model says in words what is wrong.
     """
     # In the JSON Schema, since Prefect drops the other descriptions of a field.
-    shown: dict[str, Any] = {"title": title, "description": help, "enum": [*choices], "examples": [*examples]}
-    shown |= {"pattern": pattern, "group": group, "fixed": fixed}
-    extra = {key: value for key, value in shown.items() if value}
+    shown = {
+        "title": title, "description": help, "enum": [*choices], "examples": [*examples], "pattern": pattern,
+        "group": group, "fixed": fixed,
+    }  # fmt: skip
+    extra: dict[str, Any] = {key: value for key, value in shown.items() if value}
     return Field(default, description=help, json_schema_extra=extra, **bounds)
 
 
@@ -71,10 +64,7 @@ def parsed(value: Any) -> Any:
     """A value, read from JSON where Prefect keeps it as text, as in a schedule; {} where the field was not touched."""
     if isinstance(value, dict) and value.get("__prefect_kind") == "json":
         value = value.get("value") or {}
-        try:
-            return json.loads(value) if isinstance(value, str) else value
-        except json.JSONDecodeError as wrong:
-            raise ValueError(f"{value!r} is not JSON: {wrong}") from wrong
+        return json.loads(value) if isinstance(value, str) else value
     return value
 
 
