@@ -39,15 +39,15 @@ app = App(
 def _register() -> None:
     for order, (heading, modules) in enumerate(VERBS.items()):
         group = Group(heading, sort_key=order)
-        for name, verbs in modules.items():
+        verbs = [(name, verb) for name, those in modules.items() for verb in those.split()]
+        for place, (name, verb) in enumerate(verbs):
             module = importlib.import_module(f"flows.cli.{name}")
-            for place, verb in enumerate(verbs.split()):
-                function = getattr(module, verb, None) or getattr(module, f"{verb}_")  # Python has a `try` of its own
-                if isinstance(function, App):
-                    function.group, function.sort_key = group, place
-                    app.command(function)
-                else:
-                    app.command(function, name=verb, group=group, sort_key=place)
+            function = getattr(module, verb, None) or getattr(module, f"{verb}_")  # Python has a `try` of its own
+            if isinstance(function, App):
+                function.group, function.sort_key = group, place
+                app.command(function)
+            else:
+                app.command(function, name=verb, group=group, sort_key=place)
 
 
 _register()
