@@ -1,43 +1,70 @@
-"""A campaign's status as one JSON document, read from its directory, whichever process runs it."""
+"""A campaign's status as one JSON document, read from its directory, whichever process runs it.
+
+Everything that people see of a campaign is made from this document: terminal, live view, artifacts in Prefect.
+"""
 
 from __future__ import annotations
 
+import datetime
 import math
+import os
+import statistics
+import time
 import tomllib
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from environments import earlier_trials, plugins
+from environments import earlier_trials, plugins, safe_open
 from environments.score import Score
 from flows.spec.clock_time import runs_in_time
 from flows.spending.summary import money
 from flows.views.own_servers import own_servers
+from flows.views.terminal import changes
 from tasks.certifying.aggregate import aggregates
 from tasks.certifying.certificate import Certificate, level, shipped
 from tasks.certifying.group_design import Arm, design_of
 from tasks.deciding.champion_estimate import champion_estimate, run_sd
 from tasks.deciding.halving import promotions
 from tasks.deciding.predictions import record
-from tasks.describe import ARMS, caution, outcome, over_environments, step_budget, where
+from tasks.describe import ARMS, caution, headline, outcome, over_environments, step_budget, where
 from tasks.machine.slot_use import slot_use
 from tasks.numbers import number
 from tasks.plots.forest import forest
 from tasks.rules import Rule
+from tasks.sandbox.progress import parse_report, value_of
 from tasks.spending.spent import spent
-from tasks.store import approval, attempts, campaign_lock, inbox
+from tasks.store import approval, attempts, campaign_lock, inbox, workspace
 from tasks.store.ledger import Ledger, ended_search
 from tasks.store.provenance import incidents, sources
+from tasks.store.workspace import TrialDir
 from tasks.system.daemon import page_of
 from tasks.system.redact import clean
 from tasks.tracking import sync
-from tasks.trial import History, Trial, baseline, best, machine_of, measured
+from tasks.trial import (
+    TWENTIETHS,
+    History,
+    Proposal,
+    Trial,
+    baseline,
+    best,
+    budgets_used,
+    in_full,
+    machine_of,
+    measured,
+)
 
 RULES = "tasks.rules"
 IMPORTED_BEST = 10
 """Imported trials that are told one by one."""
 SURE_SES = 2
 """Standard errors to either side within which an estimate is likely."""
+RECENT = 10
+"""Trials whose time tells how long the next ones take."""
+TAIL_BYTES = 2**16
+"""The end of a program's reports in which its newest one is looked for."""
 
 
 class CampaignEnd(NamedTuple):
@@ -52,8 +79,8 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
     campaign, history = ledger.campaign, ledger.history()
     own, elsewhere = certificates(ledger)
     how = ending.state if ending else state(ledger)
-    in_full = promotions(history)
     spec = stored_spec(ledger)
+    now = under_way(ledger, history) if how == "running" else {"under_way": [], "certifying": None}
     return {
         "campaign": campaign.name,
         "campaign_id": campaign.campaign_id,
@@ -63,6 +90,7 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
         "step_budget": step_budget(ledger.environment),
         "state": how,
         "reason": ending.reason if ending else ended_search(ledger).get("reason"),
+        "headline": headline(history, campaign.name, own),
         "spec": spec,
         "seed": campaign.seed,
         "isolation": campaign.isolation,
@@ -80,7 +108,9 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
         "elsewhere": _elsewhere((*own, *elsewhere)),
         "cancelled": _cancelled(history),
         "imported": _imported(ledger),
-        "trials": [_row(trial, own, in_full.get(trial.number)) for trial in history],
+        "trials": list(rows(history, own)),
+        **now,
+        "ends": _ends(ledger, history, spec, now["certifying"]) if how == "running" and history else None,
         **_proposals(ledger, history),
         "spent": {
             "seconds": round(campaign_lock.spent(ledger), 1),
@@ -332,41 +362,204 @@ def _cancelled(history: History) -> dict[str, Any]:
     return {"due": len(due), "spared": len(spared), "spared_kept": kept, "share_lost": share}
 
 
-def _row(trial: Trial, own: Sequence[Certificate], in_full: Trial | None) -> dict[str, Any]:
-    """A trial; `in_full` ran it for the whole budget, if it is a short one that was promoted."""
-    due = next((run.due for run in trial.runs if run.due), None)
+def rows(history: History, own: Sequence[Certificate] = ()) -> Iterator[dict[str, Any]]:
+    """The trials of the document, in their order."""
+    promoted, champion = promotions(history), None
+    scores: defaultdict[int, list[float]] = defaultdict(list)  # of every trial, those of its reruns so far included
+    for trial in history:
+        due = next((run.due for run in trial.runs if run.due), None)
+        full = promoted.get(trial.number)
+        yield {
+            "trial": trial.number,
+            "attempt": trial.attempt,
+            "verdict": trial.verdict.kind,
+            "level": level(trial, own),
+            "score": trial.score.value,
+            "gain": _gain(trial, scores[champion.number] if champion else []),
+            "se": trial.score.se,
+            "n": trial.score.n,
+            "also": trial.score.also,
+            "runs": len(trial.runs),
+            "values": list(trial.score.values),
+            "reruns": [
+                {"of": rerun.of, "score": rerun.score.value, "calibrated": rerun.calibrated} for rerun in trial.reruns
+            ],
+            "due": due and {"fraction": due.fraction, "reason": due.reason, "spared": due.spared},
+            "seconds": sum(run.seconds for run in trial.runs),
+            "machine": trial.runs[-1].machine if trial.runs else "",
+            "comparable": not trial.proposal.is_short,
+            "share": trial.proposal.share,
+            "promotes": trial.proposal.promotes,
+            "promoted": full.number if full else None,
+            "params": trial.proposal.params,
+            "tried": "the baseline" if trial.number == 0 else _tried(trial.proposal, champion),
+            "description": trial.proposal.rationale,
+            "reason": trial.verdict.reason,
+            "notes": list(trial.notes),
+            "proposer": trial.proposal.proposer,
+            "model": trial.proposal.model,
+            "category": trial.proposal.category,
+            "expected": trial.proposal.expected,
+            "instead_of": trial.proposal.instead_of,
+            "usd": trial.cost,
+        }
+        measurements = [(trial.number, one) for one in trial.score.each]
+        for number, score in measurements + [(rerun.of, rerun.score) for rerun in trial.reruns]:
+            scores[number] += [score.value] if score.value is not None else []
+        champion = trial if trial.verdict.kind == "keep" else champion
+
+
+def _gain(trial: Trial, champions: Sequence[float]) -> float | None:
+    """By how much a score is better than the mean of the champion of that time; None where one of them is missing."""
+    if trial.score.value is None or not champions:
+        return None
+    more = trial.score.value - statistics.fmean(champions)
+    return more if trial.score.higher_is_better else -more
+
+
+def _tried(proposal: Proposal, champion: Trial | None) -> str:
+    """What a proposal changes of the champion, an edit of the program first."""
+    if champion is None:
+        return ", ".join(changes(proposal.params, {}))
+    parts = changes(proposal.params, champion.proposal.params)
+    if proposal.edit and proposal.edit != champion.proposal.edit:
+        lines = proposal.edit.splitlines()
+        more, less = (sum(line.startswith(sign) and not line.startswith(3 * sign) for line in lines) for sign in "+-")
+        parts.insert(0, f"the program, +{more} -{less} lines")
+    return ", ".join(parts) or "the champion again"
+
+
+def under_way(ledger: Ledger, history: History) -> dict[str, Any]:
+    """What a running campaign does now: the trials that are trained or judged, and the certificate that is made.
+
+    It is cheap, so a live view asks for it again and again.
+    """
+    waits: dict[int, str] = {}  # for a slot
+    certify: Mapping[str, Any] | None = None
+    for event in ledger.events():
+        if event["event"] == "life":
+            waits, certify = {}, None
+        elif event["event"] == "waiting":
+            waits[event["number"]] = event["who"]
+        elif event["event"] == "slot":
+            waits.pop(event["number"], None)
+        elif event["event"] in ("certify", "certified", "end"):
+            certify = event if event["event"] == "certify" else None
+    decided = {trial.number for trial in history}
+    begun = sorted(int(path.name) for path in ledger.trials.iterdir() if path.name.isdecimal())
+    held = {one.number for one in approval.parked(ledger) if one.state != "approved"}
+    open_ = [number for number in begun if number not in decided | held] + list(attempts.pending(ledger.trials))
     return {
-        "trial": trial.number,
-        "attempt": trial.attempt,
-        "verdict": trial.verdict.kind,
-        "level": level(trial, own),
-        "score": trial.score.value,
-        "se": trial.score.se,
-        "n": trial.score.n,
-        "also": trial.score.also,
-        "runs": len(trial.runs),
-        "values": list(trial.score.values),
-        "reruns": [
-            {"of": rerun.of, "score": rerun.score.value, "calibrated": rerun.calibrated} for rerun in trial.reruns
+        "under_way": [
+            _trial_under_way(ledger, history, number, waits.get(number, ""))
+            for number in open_
+            if ledger.place(number).proposal.is_file() and not ledger.place(number).trial.is_file()
         ],
-        "due": due and {"fraction": due.fraction, "reason": due.reason, "spared": due.spared},
-        "seconds": sum(run.seconds for run in trial.runs),
-        "machine": trial.runs[-1].machine if trial.runs else "",
-        "comparable": not trial.proposal.is_short,
-        "share": trial.proposal.share,
-        "promotes": trial.proposal.promotes,
-        "promoted": in_full.number if in_full else None,
-        "params": trial.proposal.params,
-        "description": trial.proposal.rationale,
-        "reason": trial.verdict.reason,
-        "notes": list(trial.notes),
-        "proposer": trial.proposal.proposer,
-        "model": trial.proposal.model,
-        "category": trial.proposal.category,
-        "expected": trial.proposal.expected,
-        "instead_of": trial.proposal.instead_of,
-        "usd": trial.cost,
+        "certifying": _certifying(ledger, certify, waits) if certify else None,
     }
+
+
+def _trial_under_way(ledger: Ledger, history: History, number: int, waits_for: str) -> dict[str, Any]:
+    """A trial that runs: its newest run, what that reported last, and what the champion had reported by then."""
+    proposal = workspace.PROPOSAL.validate_json(ledger.place(number).proposal.read_bytes())
+    environment, run = ledger.environment.at(proposal.share), _newest_run(ledger, number)
+    report = _newest_report(run.progress, environment.metric)
+    began = run.config.stat().st_mtime + environment.startup_seconds if run.config.is_file() else math.inf
+    seconds = time.time() - began
+    if report:
+        seconds = (report["elapsed"] or 0.0) + time.time() - report["time"]
+    phase = "training" if report or seconds > 0 else "starting"
+    if run.judge_log.is_file():
+        phase, seconds = "judging", report["elapsed"] or 0.0 if report else environment.budget_seconds
+    elif waits_for and phase != "training":
+        phase = "waiting"
+    seconds = min(max(seconds, 0.0), environment.budget_seconds)
+    champion = None if proposal.is_short else best(in_full(history))
+    curve = champion.runs[0].curve if champion and champion.runs else ()
+    passed = int(TWENTIETHS * seconds / environment.budget_seconds)
+    return {
+        "trial": number,
+        "run": run.path.name.removeprefix(ledger.place(number).path.name).strip("-"),
+        "phase": phase,
+        "waits_for": waits_for,
+        "seconds": seconds,
+        "budget_seconds": environment.budget_seconds,
+        "step": report.get("step"),
+        "metric": report.get("metric"),
+        "value": report.get("value"),
+        "champion_value": curve[min(passed, len(curve)) - 1] if passed and curve else None,
+        "share": proposal.share,
+        "tried": "the baseline" if number == 0 else _tried(proposal, best(history)),
+        "description": proposal.rationale,
+        "proposer": proposal.proposer,
+    }
+
+
+def _newest_run(ledger: Ledger, number: int) -> TrialDir:
+    """The directory of the run of a trial that began last: its own ones in their order, then its reruns."""
+    first = ledger.place(number).path
+    parts = [path.name.removeprefix(f"{first.name}-").split("-") for path in first.parent.glob(f"{first.name}-*")]
+    later = [(part[0] == "again", int(part[1]), "-".join(part)) for part in parts if part[0] in ("run", "again")]
+    return ledger.place(number, max(later)[2]) if later else TrialDir(first)
+
+
+def _newest_report(path: Path, metric: str) -> dict[str, Any]:
+    """What a program reported last of each thing, and when; empty without a report. Only the file's end is read."""
+    try:
+        with safe_open.open_file(path) as file:
+            about = os.fstat(file.fileno())
+            file.seek(max(about.st_size - TAIL_BYTES, 0))
+            lines = file.read(TAIL_BYTES).split(b"\n")[:-1]
+    except OSError:  # not there yet, or no plain file
+        return {}
+    newest: dict[str, Any] = {}
+    for report in filter(None, map(parse_report, lines)):
+        newest = {"elapsed": None, "step": None, "metric": None, "value": None, **newest, "time": about.st_mtime}
+        for name in ("elapsed", "step"):
+            newest[name] = value_of({"metrics": report}, name, newest[name])
+        metrics = report.get("metrics")
+        for name in metrics if isinstance(metrics, dict) else ():
+            value = value_of(report, name, None)
+            if value is not None and (name == metric or newest["metric"] in (None, name)):
+                newest |= {"metric": name, "value": value}
+    return newest
+
+
+def _certifying(ledger: Ledger, event: Mapping[str, Any], waits: Mapping[int, str]) -> dict[str, Any]:
+    """A certificate that is made, as far as the directories of its runs show. (event: with which it began)"""
+    champion, folder = event["champion"], event.get("folder", event["look"])
+    runs = list((ledger.path / "certificates").glob(f"{folder}-{champion:04d}-*"))
+    return {
+        "trial": champion,
+        "run": max(len(runs), 1),
+        "runs": event.get("planned", 2 * event["runs"]),
+        "seconds": max(time.time() - max((path.stat().st_mtime for path in runs), default=time.time()), 0.0),
+        "waits_for": waits.get(champion, ""),
+        "where": event.get("where", ""),
+    }
+
+
+def _ends(
+    ledger: Ledger, history: History, spec: Mapping[str, Any], certifying: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """When a running campaign is expected to end, by the time of its last trials, and which limit ends it."""
+    recent = history[-RECENT:]
+    trial = statistics.median(one.wall_seconds / one.proposal.share + one.proposal.seconds for one in recent)
+    trial /= spec.get("parallel", 1)
+    if certifying:
+        runs = certifying["runs"] - certifying["run"] + 1
+    else:
+        reserved = _reserved(ledger)
+        runs = reserved["champion"] + reserved["baseline"] if reserved else 0
+    trials = 0.0 if certifying else max(spec["trials"] - budgets_used(history), 0.0)
+    ends = {
+        "trials": time.time() + trial * (trials + runs / spec["replicates"]),
+        "hours": time.time() + max(spec["hours"] * 3600 - campaign_lock.spent(ledger), 0.0),
+    }
+    if spec.get("until"):
+        ends["until"] = datetime.datetime.fromisoformat(spec["until"]).timestamp()
+    by = min(ends, key=lambda limit: ends[limit])
+    return {"at": ends[by], "by": by}
 
 
 def _proposals(ledger: Ledger, history: History) -> dict[str, Any]:

@@ -1,92 +1,187 @@
 """A campaign in the terminal: the table of its trials, its outcome in words, and what to open next.
 
-Everything is read from its status document (flows/status.py).
+Everything is made from status documents (flows/status.py), whose texts are cleaned before.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rich import box
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from flows.spending.summary import parts
 from flows.status import SURE_SES
-from flows.views import tables
 from flows.views.own_servers import OwnServer, login_steps
-from flows.views.terminal import binaries, changes, clean, duration, fold, put, room, say, short, whole
+from flows.views.terminal import binaries, changes, cleaned, duration, put, say, setting, short, whole
 from tasks.describe import SPREAD_ONLY, UNPROVEN
 from tasks.numbers import number
-from tasks.plots.forest import Forest, ForestRow, text
+from tasks.task_messages import in_short
+from tasks.verdict_styles import VERDICTS
 
 INCIDENTS = 8
 """Things that happened to proposals, which are shown here; `status --json` has all."""
+ROWS = 40
+"""A longer table shows what was kept and the last trials."""
+RIGHT = ("trial", "score", "se", "runs", "time", "trials", "baseline", "champion")
+ELASTIC = ("changed from the baseline", "environment")
+"""Columns that are cut where room is short."""
+STATES = {"running": "bold green", "failed": "bold red", "stopped": "yellow", "interrupted": "yellow"}
+"""Styles of states; others have none."""
+HEADING = Text(f"  {'trial':>5}  {'':<9} {'score':>8} {'gain':>9} {'time':>8}  tried", "dim")
+"""Of the lines of trials."""
 Document = Mapping[str, Any]
 
 
 def show(document: Document, path: Path, console: Console, last: int | None = None) -> None:
     """Print all of it. (path: the campaign's directory; last: so many trials only)"""
-    put(console, tables.campaign_table(document, console, last))
-    outcome(document, console)
-    elsewhere(document, console)
+    document = cleaned(document)
+    put(console, trials_table(document, last))
+    console.print()
+    for line in outcome(document):
+        say(console, line)
     what_next(document, path, console)
 
 
-def outcome(document: Document, console: Console) -> None:
-    """Print the state and the result: champion against baseline, and how far that can be believed."""
-    console.print()
-    for line in _outcome(document, room(console)):
-        say(console, line)
-    if spent := parts(document):
-        say(console, Text(f"spent: {', '.join(spent)}", "dim"))
-    if slots := document["spent"]["slots"]:
-        say(console, Text(f"slots: {', '.join(f'{share:.1%} {name}' for name, share in slots.items())}", "dim"))
+def trials_table(document: Document, last: int | None = None) -> Table:
+    """A line per trial; of many, what was kept and the latest."""
+    every: list[dict[str, Any]] = document["trials"]
+    shown = every[-last:] if last else every
+    if len(shown) > ROWS and not last:
+        kept = [row for row in shown[: -ROWS // 2] if row["verdict"] == "keep" or row["trial"] == 0]
+        shown = [*kept, *shown[-ROWS // 2 :]]
+    several = any(row["runs"] > 1 for row in shown)
+    names = ["trial", "verdict", "score", "se", *["runs"] * several, "time", ELASTIC[0]]
+    table = _table(names, f"{document['campaign']}  {document['metric']}, {document['direction']}")
+    champion, first = document["champion"] or {}, document["baseline"] or {}
+    for row in shown:
+        is_champion = row["trial"] == champion.get("trial")
+        believed = row["level"] if row["level"] in ("confirmed", "certified") else row["verdict"]
+        style = VERDICTS[row["verdict"]]
+        verdict = f"{style.mark} {believed}{' *' * is_champion}"
+        verdict += f" {row['share']:.0%}" * (row["share"] < 1)
+        verdict += "" if row["promoted"] is None else f" → {row['promoted']}"
+        reference = first.get("params", row["params"])
+        cells = {
+            "trial": str(row["trial"]),
+            "verdict": Text(verdict, style.style),
+            "score": number(row["score"]),
+            "se": Text("" if row["se"] is None else f"{row['se']:.2g}", "dim"),
+            "runs": Text(str(row["runs"]), "dim"),
+            "time": Text(duration(row["seconds"]), "dim"),
+            ELASTIC[0]: Text(
+                " ".join(f"{name}={setting(v)}" for name, v in row["params"].items() if reference.get(name) != v)
+            ),
+        }
+        table.add_row(*(cells[name] for name in names), style="bold" if is_champion else "")
+    notes = []
+    if len(shown) < len(every) and not last:
+        command = f"nightshift status {document['campaign']} --last {len(every)}"
+        notes.append(f"{len(every) - len(shown)} that were not kept are left out: {command}")
+    if any(row["share"] < 1 for row in shown):
+        notes.append("%: of the budget, so its score compares with those alone; → the trial that ran it in full")
+    table.caption = Text("\n".join(notes), "dim") if notes else None
+    return table
 
 
-def elsewhere(document: Document, console: Console) -> None:
-    """Print the picture of what certificates in other environments and for other budgets show; nothing without one."""
-    if not (found := document["elsewhere"]):
-        return
-    console.print()
-    shown = Forest(tuple(ForestRow(**row) for row in found["rows"]), found["unit"])
-    for line in text(shown, room(console)):
-        put(console, Text(f"  {line}"))
-    for one in found["aggregates"]:
-        say(console, Text(f"  {clean(one['words'])}"))
+def _table(columns: Sequence[str], title: str | None = None) -> Table:
+    """An empty table, whose elastic columns are cut where the screen is too narrow."""
+    bold = Text(title, "bold") if title else None
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=bold, title_justify="left", caption_justify="left")
+    for name in columns:
+        justify = "right" if name in RIGHT else "left"
+        table.add_column(name, justify=justify, no_wrap=name not in ELASTIC, overflow="ellipsis")
+    return table
 
 
-def _outcome(document: Document, width: int) -> Iterator[Text]:
+def campaigns_table(summaries: Sequence[Document]) -> Table | Text:
+    """Every campaign in a line."""
+    if not summaries:
+        return Text("no campaign yet; to begin one: nightshift run cartpole")
+    table = _table(["campaign", "state", "trials", "baseline", "champion", "begun", "environment"])
+    for summary in map(cleaned, summaries):
+        table.add_row(
+            Text(summary["campaign"], "bold" * (summary["state"] == "running")),
+            Text(summary["state"], STATES.get(summary["state"], "")),
+            str(summary["trials"]),
+            *(number((summary[who] or {}).get("score")) for who in ("baseline", "champion")),
+            time.strftime("%Y-%m-%d %H:%M", time.localtime(summary["created"])),
+            Text(summary["environment"]),
+        )
+    return table
+
+
+def trial_line(row: Document) -> Text:
+    """A decided trial: verdict, score, gain over the champion of that time (positive is better), time, what was tried.
+
+    What matters most comes first, since a screen cuts the line at its edge.
+    """
+    row = cleaned(row | {"reason": in_short(row["reason"])})
+    kind, gain, style = row["verdict"], row["gain"], VERDICTS[row["verdict"]]
+    better = gain is not None and gain > 0
+    line = Text(f" {style.mark} {row['trial']:>4}  ")
+    line.append(f"{'confirmed' if row['level'] == 'confirmed' else kind:<9}", style.style)
+    line.append(f" {number(row['score']):>8}", "bold" * (kind == "keep"))
+    line.append(f" {'' if gain is None else number(gain, sign=True):>9}", "green" * better)
+    line.append(f" {duration(row['seconds']):>8}", "dim")
+    runs = row["runs"] + len(row["reruns"])
+    parts = [
+        (row["tried"], ""),
+        (f"({runs} runs)" if runs > 1 else "", "dim"),
+        (f"trial {row['promotes']} in full" if row["promotes"] is not None else "", "dim"),
+        (row["reason"], "red" if kind == "crash" else "dim"),
+    ]
+    if kind in ("crash", "cancelled") or (gain is not None and better != (kind == "keep")):
+        parts = [parts[-1], *parts[:-1]]  # the numbers do not say why
+    for words, how in parts:
+        line.append(f"  {words}" if words else "", how)
+    return line
+
+
+def outcome(document: Document) -> Iterator[Text]:
+    """The state and the result: champion against baseline, how far that can be believed, and what it cost."""
     champion, proof, seconds = document["champion"], document["certificate"], document["spent"]["seconds"]
-    because = f": {clean(document['reason'])}" if document["reason"] else ""
+    because = f": {document['reason']}" if document["reason"] else ""
     took = f" ({duration(seconds)})" if seconds else ""
     yield Text.assemble((document["campaign"], "bold"), f" is {document['state']}{because}{took}")
     if champion is None:
         yield Text("No trial has a score yet." if document["trials"] else "No trial is decided yet.")
         for row in document["trials"][:1]:
-            yield Text(f"trial {row['trial']} crashed: {clean(row['reason'])}", "red")
+            yield Text(f"trial {row['trial']} crashed: {row['reason']}", "red")
         return
     if proof:
-        yield from _certificate(document, proof, width)
+        yield from _certificate(document, proof)
     if not proof or proof["trial"] != champion["trial"]:
         if document["uncertified"] and champion["trial"] != (document["baseline"] or {}).get("trial"):
-            why = clean(document["uncertified"])
-            yield Text(f"not certified, because {why}; the baseline ships", "yellow")
-        yield from _champion(document, champion, width)
+            yield Text(f"not certified, because {document['uncertified']}; the baseline ships", "yellow")
+        yield from _champion(document, champion)
     for transfer in document["transfers"]:
-        yield Text(f"in {clean(transfer['where'])}: {clean(transfer['words'])}")
+        yield Text(f"in {transfer['where']}: {transfer['words']}")
+    for aggregate in (document["elsewhere"] or {}).get("aggregates", ()):
+        yield Text(f"  {aggregate['words']}")
     cores = f"{document['cores']} cores per run" if document["cores"] > 1 else ""
-    notes = (document["step_budget"], cores, clean(document["fidelity"]["words"]), cancelled(document["cancelled"]))
+    notes = [document["step_budget"], cores, document["fidelity"]["words"], cancelled(document["cancelled"])]
+    notes += _proposals(document)
+    spent, slots = parts(document), document["spent"]["slots"]
+    notes += [f"spent: {', '.join(spent)}"] * bool(spent)
+    notes += [f"slots: {', '.join(f'{share:.1%} {name}' for name, share in slots.items())}"] * bool(slots)
     yield from (Text(line, "dim") for line in notes if line)
-    yield from _proposals(document)
+    for waiting in document["waiting"]:
+        trial, name = waiting["trial"], document["campaign"]
+        words = f"trial {trial} by {waiting['proposer']} waits for approval"
+        yield Text(f"{words}: nightshift approve {name} {trial}, or nightshift reject {name} {trial}", "yellow")
 
 
-def _certificate(document: Document, proof: Document, width: int) -> Iterator[Text]:
+def _certificate(document: Document, proof: Document) -> Iterator[Text]:
     """The newest certificate, what it compared, and what ships."""
-    words, trial = clean(proof["words"]), proof["trial"]
+    words, trial = proof["words"], proof["trial"]
     if not proof["passed"] and document["shipped"]:
         ships = next(row for row in document["trials"] if row["trial"] == document["shipped_trial"])
         name = f"trial {ships['trial']}" + ", certified before," * (ships["level"] == "certified")
@@ -97,22 +192,17 @@ def _certificate(document: Document, proof: Document, width: int) -> Iterator[Te
         text.append(" against the baseline's ").append(number(means[1]), "bold")
         yield text.append(" (its runs of the search included)" if proof["reused"] else "")
     if proof["not_reused"] and not proof["passed"]:  # who compares both scores of the baseline would wonder
-        yield Text(f"  {SPREAD_ONLY}: {clean(proof['not_reused'])}", "dim")
-    params = next(row["params"] for row in document["trials"] if row["trial"] == trial)
-    yield from _changes(params, document, width)
-    if proof["passed"]:
-        yield Text(f"  {clean(proof['caution'])}", "dim")
-    for line in document["ablation"]:
-        yield Text(f"  {clean(line)}", "dim")
+        yield Text(f"  {SPREAD_ONLY}: {proof['not_reused']}", "dim")
+    yield from _changes(next(row["params"] for row in document["trials"] if row["trial"] == trial), document)
+    for line in [proof["caution"]] * proof["passed"] + document["ablation"]:
+        yield Text(f"  {line}", "dim")
 
 
-def _champion(document: Document, champion: Document, width: int) -> Iterator[Text]:
+def _champion(document: Document, champion: Document) -> Iterator[Text]:
     """The champion against the baseline by the scores of the search, and how far these can be believed."""
     first, name, score = document["baseline"], document["metric"], champion["score"]
     if not first or first["score"] is None:
-        yield Text(
-            f"trial {champion['trial']} has {name} {number(score)}; the baseline has no score to compare it with"
-        )
+        yield Text(f"trial {champion['trial']} has {name} {number(score)}; the baseline has no score to compare with")
         return
     if champion["trial"] == first["trial"]:
         yield Text(f"the baseline stands: {name} {number(score)}; nothing that was tried was kept")
@@ -123,7 +213,7 @@ def _champion(document: Document, champion: Document, width: int) -> Iterator[Te
         gain += f", {'better' if difference < 0 else 'worse'}"
     text = Text(f"champion: trial {champion['trial']}, {name} ").append(number(score), "bold")
     yield text.append(" against the baseline's ").append(number(first["score"]), "bold").append(f" ({gain})")
-    yield from _changes(champion["params"], document, width)
+    yield from _changes(champion["params"], document)
     over = "one training run" if champion["runs"] == 1 else f"the mean of {champion['runs']} training runs"
     worth = f"  {champion['level']}: {over}, and picking the best of several scores overestimates it"
     if estimate := champion["estimate"]:
@@ -131,19 +221,18 @@ def _champion(document: Document, champion: Document, width: int) -> Iterator[Te
         worth += f"; its true mean is likely between {number(low)} and {number(high)}"
     yield Text(worth, "dim")
     row = next(row for row in document["trials"] if row["trial"] == champion["trial"])
-    yield Text(f"  kept because: {clean(row['reason'])}", "dim")
-    does_without = document["state"] == "finished" and document["certificate"] is None
-    if does_without and document["shipped"] == "champion":
-        rule = document["spec"]["rule"]
-        yield Text(f"  it ships without a certificate: rule {rule} makes none", "dim")
+    yield Text(f"  kept because: {row['reason']}", "dim")
+    is_another = any(other["level"] == "certified" for other in document["trials"])
+    if document["state"] == "finished" and document["certificate"] is None and document["shipped"] == "champion":
+        yield Text(f"  it ships without a certificate: rule {document['spec']['rule']} makes none", "dim")
     else:
-        is_another = any(other["level"] == "certified" for other in document["trials"])
         yield Text(f"  trial {champion['trial']} is not certified yet" if is_another else f"  {UNPROVEN}", "dim")
 
 
-def _changes(params: Mapping[str, Any], document: Document, width: int) -> list[Text]:
+def _changes(params: Mapping[str, Any], document: Document) -> list[Text]:
     first = document["baseline"]["params"] if document["baseline"] else {}
-    return [Text(f"  {line}") for line in fold(changes(params, first), width - 3)]
+    changed = changes(params, first)
+    return [Text(f"  {' · '.join(changed)}")] if changed else []
 
 
 def cancelled(counts: Mapping[str, Any]) -> str:
@@ -153,57 +242,37 @@ def cancelled(counts: Mapping[str, Any]) -> str:
     return f"{due - spared} cancelled early{checked if spared else ''}" if due else ""
 
 
-def _proposals(document: Document) -> Iterator[Text]:
-    """Who proposed, what happened to proposals, and what waits for approval; nothing where one proposer did it all."""
+def _proposals(document: Document) -> Iterator[str]:
+    """Who proposed, and what happened to proposals; nothing where one proposer did it all."""
     sources, incidents = document["sources"], document["incidents"]
     if len(sources) > 1 or any(source["calls"] for source in sources):
-        for source in sources:
-            yield Text(f"proposed by {clean(source['words'])}", "dim")
-    if imported := document["imported"]:
-        yield Text(imported["words"], "dim")
-    if predictions := document["predictions"]:
-        yield Text(predictions["words"], "dim")
+        yield from (f"proposed by {source['words']}" for source in sources)
+    yield from (one["words"] for one in (document["imported"], document["predictions"]) if one)
     if (hidden := len(incidents) - INCIDENTS) > 0:
-        yield Text(f"{hidden} earlier incidents: status --json, or the artifact `proposals` in Prefect", "dim")
+        yield f"{hidden} earlier incidents: status --json, or the artifact `proposals` in Prefect"
     for incident in incidents[-INCIDENTS:]:
-        yield Text(f"  trial {incident['trial']}, {incident['kind']}: {clean(incident['words'])}", "dim")
-    for waiting in document["waiting"]:
-        trial, name = waiting["trial"], document["campaign"]
-        words = f"trial {trial} by {waiting['proposer']} waits for approval"
-        yield Text(f"{words}: nightshift approve {name} {trial}, or nightshift reject {name} {trial}", "yellow")
+        yield f"  trial {incident['trial']}, {incident['kind']}: {incident['words']}"
 
 
 def what_next(document: Document, path: Path, console: Console) -> None:
     """Print what to open, and how to go on. (path: the campaign's directory)"""
     directory, here, urls, name = short(path), binaries(), document["urls"], document["campaign"]
     servers, champion = [OwnServer(**server) for server in document["servers"]], document["champion"]
+    records, mlflow = document["waiting_to_record"], urls.get("mlflow_command", "")
     steps = {
         "report": shlex.quote(f"{directory}/report.html") if (path / "report.html").is_file() else "",
         "picture": shlex.quote(f"{directory}/progress.png") if (path / "progress.png").is_file() else "",
         "results": shlex.quote(f"{directory}/results.tsv"),
-        "fresh runs": shlex.quote(f"{directory}/certificates") if document["certificate"] else "",
         "a trial": f"{here}nightshift logs {name} {champion['trial'] if champion else 0}" if document["trials"] else "",
         "its changes": f"git -C {shlex.quote(directory + '/lineage.git')} diff baseline champion" if champion else "",
         "prefect": urls.get("prefect", "") if document["state"] == "running" else "",
-        **_mlflow(urls, here),
+        "mlflow": urls.get("mlflow_url") or re.sub(r"\b(mlflow ui|nightshift up)\b", rf"{here}\1", mlflow),
+        "  campaigns": urls.get("mlflow_nights_url", ""),
         **login_steps([server for server in servers if any(map(server.serves, urls.values()))]),
+        "go on": f"{here}nightshift resume {name}" if document["state"] in ("stopped", "interrupted") else "",
+        "waiting": f"for MLflow, {records} of its records: {here}nightshift sync {name}" if records else "",
     }
-    if document["state"] in ("stopped", "interrupted"):
-        steps["go on"] = f"{here}nightshift resume {name}"
-    if waiting := document["waiting_to_record"]:
-        records = "1 record waits" if waiting == 1 else f"{waiting} records wait"
-        steps["waiting"] = f"{records} for MLflow: {here}nightshift sync {name}"
     console.print("\nto see more")
     for label, step in steps.items():
         if step:
-            whole(console, Text.assemble("  ", (f"{label:<12} ", "dim"), clean(step)))
-
-
-def _mlflow(urls: Mapping[str, str], here: str) -> dict[str, str]:
-    """Where MLflow shows the campaign's trials and its environment's campaigns; a command first, if no server runs."""
-    if "mlflow_command" not in urls:
-        return {"mlflow": urls.get("mlflow_url", ""), "  campaigns": urls.get("mlflow_nights_url", "")}
-    site = "http://127.0.0.1:5000"
-    command = re.sub(r"\b(mlflow ui|nightshift up)\b", rf"{here}\1", urls["mlflow_command"])
-    campaigns = f"{site}{urls['mlflow_nights_path']}" if "mlflow_nights_path" in urls else ""
-    return {"mlflow": command, "  then open": site + urls.get("mlflow_path", ""), "  campaigns": campaigns}
+            whole(console, Text.assemble("  ", (f"{label:<12} ", "dim"), step))
