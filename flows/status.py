@@ -42,6 +42,7 @@ from tasks.store.provenance import incidents, sources
 from tasks.store.workspace import TrialDir
 from tasks.system.daemon import page_of
 from tasks.system.redact import clean
+from tasks.task_messages import in_short
 from tasks.tracking import sync
 from tasks.trial import (
     TWENTIETHS,
@@ -395,6 +396,7 @@ def rows(history: History, own: Sequence[Certificate] = ()) -> Iterator[dict[str
             "tried": "the baseline" if trial.number == 0 else _tried(trial.proposal, champion),
             "description": trial.proposal.rationale,
             "reason": trial.verdict.reason,
+            "why": in_short(trial.verdict.reason),
             "notes": list(trial.notes),
             "proposer": trial.proposal.proposer,
             "model": trial.proposal.model,
@@ -404,8 +406,8 @@ def rows(history: History, own: Sequence[Certificate] = ()) -> Iterator[dict[str
             "usd": trial.cost,
         }
         measurements = [(trial.number, one) for one in trial.score.each]
-        for number, score in measurements + [(rerun.of, rerun.score) for rerun in trial.reruns]:
-            scores[number] += [score.value] if score.value is not None else []
+        for of, score in measurements + [(rerun.of, rerun.score) for rerun in trial.reruns]:
+            scores[of] += [score.value] if score.value is not None else []
         champion = trial if trial.verdict.kind == "keep" else champion
 
 

@@ -24,7 +24,7 @@ from environments.plugins import Refused
 from flows.spending.summary import parts
 from flows.status import document, under_way
 from flows.views.overview import HEADING, trial_line
-from flows.views.terminal import clean, cleaned, duration, is_screen, put
+from flows.views.terminal import clean, cleaned, cut, duration, is_screen, put
 from tasks.numbers import number
 from tasks.store.ledger import Ledger
 from tasks.trial import History
@@ -46,7 +46,7 @@ class CampaignWatch:
         self._history: History = ()
         self._document: dict[str, Any] = {}
         self._events: list[dict[str, Any]] = []
-        self._decisive, self._read_at = -1, 0.0
+        self._decisive, self._seconds = -1, 0.0
         self._told: set[object] = set()
         """What a line was printed of."""
         self._over = threading.Event()
@@ -108,9 +108,10 @@ class CampaignWatch:
         decisive = sum(event["event"] in DECISIVE for event in self._events)
         if decisive != self._decisive:
             self._document, self._history = document(ledger), ledger.history()
-            self._decisive, self._read_at = decisive, time.time()
-        self._document |= under_way(ledger, self._history)
-        self._document["seconds"] = self._document["spent"]["seconds"] + time.time() - self._read_at
+            self._decisive = decisive
+            self._seconds = self._document["spent"]["seconds"] - time.time()
+        seconds = self._seconds + time.time()
+        self._document |= {**under_way(ledger, self._history), "spent": self._document["spent"] | {"seconds": seconds}}
 
     def _tell(self, fact: object, line: Text) -> None:
         """Print the line of a fact, once."""
@@ -137,46 +138,48 @@ def live_view(document: Document) -> Table:
     """What a running campaign does, a line for each fact."""
     grid = Table.grid(padding=(0, 1, 0, 0))
     grid.add_column(width=11, no_wrap=True, style="bold")
-    grid.add_column(no_wrap=True, overflow="ellipsis")
-    grid.add_row("", "")
-    trials = document["under_way"]
-    for trial in trials:
-        done = trial["seconds"] / trial["budget_seconds"]
-        grid.add_row(f" trial {trial['trial']}", _beside(done, _stand(trial, document)))
-    for trial in trials[:1]:
-        grid.add_row("   why", _why(trial))
-        grid.add_row("   tries", trial["tried"])
-    if made := document["certifying"]:
-        grid.add_row(" certifying", _compared(made))
-        waits = f", waiting for a slot: {made['waits_for']}" if made["waits_for"] else f", {duration(made['seconds'])}"
-        grid.add_row(
-            "   now", _beside(made["run"] / made["runs"], f"run {made['run']} of at most {made['runs']}{waits}")
-        )
-    if not trials and not made:
-        grid.add_row(" next", Text("choosing what to try", "dim"))
-    if waiting := document["waiting"]:
-        left = duration(max(min(one["until"] for one in waiting) - time.time(), 0.0))
-        which = ", ".join(str(one["trial"]) for one in waiting)
-        words = f"trial {which} for approval ({left} left): nightshift approve | reject"
-        grid.add_row(" waiting", Text(words, "yellow"))
-    if document["trials"]:
-        grid.add_row(" so far", document["headline"].removeprefix(f"{document['campaign']}: "))
-    hours, seconds = document["spec"]["hours"], document["seconds"]
-    spent = [_count(document), f"{duration(seconds)} of {hours:g} h", *parts(document)]
-    grid.add_row(" spent", " · ".join(spent))
-    if ends := document["ends"]:
-        grid.add_row(" ends", _end(ends, document))
-    if page := document["urls"].get("prefect"):
-        grid.add_row(" prefect", Text(page, "dim"))
+    grid.add_column()
+    for label, content in _facts(document):
+        grid.add_row(Text(label), cut(content) if isinstance(content, Text) else content)
     return grid
 
 
-def _beside(share: float, words: str | Text) -> Table:
+def _facts(document: Document) -> Iterator[tuple[str, RenderableType]]:
+    yield "", Text()
+    trials, made = document["under_way"], document["certifying"]
+    for trial in trials:
+        share = trial["seconds"] / trial["budget_seconds"]
+        yield f" trial {trial['trial']}", _beside(share, _stand(trial, document))
+    for trial in trials[:1]:
+        yield "   why", Text(_why(trial))
+        yield "   tries", Text(trial["tried"])
+    if made:
+        yield " certifying", Text(_compared(made))
+        now = f"waiting for a slot: {made['waits_for']}" if made["waits_for"] else duration(made["seconds"])
+        words = Text(f"run {made['run']} of at most {made['runs']}, {now}")
+        yield "   now", _beside(made["run"] / made["runs"], words)
+    if not trials and not made:
+        is_over = document["spent"]["trials"] >= document["spec"]["trials"]
+        yield " next", Text("ending" if is_over else "choosing what to try", "dim")
+    if waiting := document["waiting"]:
+        left = duration(max(min(one["until"] for one in waiting) - time.time(), 0.0))
+        which = ", ".join(str(one["trial"]) for one in waiting)
+        yield " waiting", Text(f"trial {which} for approval ({left} left): nightshift approve | reject", "yellow")
+    if document["trials"]:
+        yield " so far", Text(document["headline"].removeprefix(f"{document['campaign']}: "))
+    time_used = f"{duration(document['spent']['seconds'])} of {document['spec']['hours']:g} h"
+    yield " spent", Text(" · ".join([_count(document), time_used, *parts(document)]))
+    if ends := document["ends"]:
+        yield " ends", Text(_end(ends, document))
+    if page := document["urls"].get("prefect"):
+        yield " prefect", Text(page, "dim")
+
+
+def _beside(share: float, words: Text) -> Table:
     """A bar, and what it says."""
     row = Table.grid(padding=(0, 2, 0, 0))
     row.add_column(no_wrap=True)
-    row.add_column(no_wrap=True, overflow="ellipsis")
-    row.add_row(ProgressBar(1.0, share, BAR, complete_style="cyan", finished_style="cyan"), words)
+    row.add_row(ProgressBar(1.0, share, BAR, complete_style="cyan", finished_style="cyan"), cut(words))
     return row
 
 
@@ -194,8 +197,7 @@ def _stand(trial: Document, document: Document) -> Text:
         if champion is not None:
             sign = 1 if document["direction"] == "maximize" else -1
             ahead = sign * (trial["value"] - champion) > 0
-            words = f", {'ahead of' if ahead else 'not ahead of'} the champion's {number(champion)}"
-            text.append(words, "green" if ahead else "yellow")
+            text.append(f", {'ahead of' if ahead else 'behind'} {number(champion)}", "green" if ahead else "yellow")
     return text
 
 

@@ -1,6 +1,6 @@
 """The `nightshift` command: its groups of verbs, and the exit code.
 
-The verbs of a group are declared in its folder, which is imported when one of them is asked for; they import the code
+The verbs of a group are declared in its module, which is imported when one of them is asked for; they import the code
 that they run only when they run. So `--help` is quick. Exit codes: 0 finished; 1 failed; 2 refused before anything ran;
 130 interrupted.
 """
@@ -25,7 +25,6 @@ GROUPS = {
     "Seeing": {
         "list": "List all campaigns, the newest last.",
         "status": "Show CAMPAIGN (default: the newest): its state, its champion against the baseline, its trials.",
-        "watch": "Follow a running CAMPAIGN (default: the newest). Ctrl-C leaves it running.",
         "report": "Write report.html of CAMPAIGN (default: the newest); of several, a page that compares them too.",
         "logs": "Print the training and evaluation output of TRIAL (default: the newest) of CAMPAIGN.",
     },
@@ -53,7 +52,7 @@ GROUPS = {
         "sync": "Send waiting records of CAMPAIGN (default: all) to MLflow.",
     },
 }
-"""The verbs by the heading above them, in the module flows.cli.<heading>.verbs, with their help."""
+"""The verbs by the heading above them, in the module flows.cli.<heading>.verbs or flows.cli.seeing, with their help."""
 PYTHON_NAMES = {"try": "try_", "list": "list_"}
 USAGE = {
     "run": {"usage": "Usage: nightshift run [OPTIONS] ENVIRONMENT"},
@@ -79,7 +78,8 @@ app = App(
 for order, (heading, verbs) in enumerate(GROUPS.items()):
     group = Group(heading, sort_key=order)
     for verb, text in verbs.items():
-        function = f"flows.cli.{heading.lower()}.verbs:{PYTHON_NAMES.get(verb, verb)}"
+        module = "flows.cli.seeing" if heading == "Seeing" else f"flows.cli.{heading.lower()}.verbs"
+        function = f"{module}:{PYTHON_NAMES.get(verb, verb)}"
         app.command(function, name=verb, help=text, group=group, **USAGE.get(verb, {}))
 
 

@@ -10,7 +10,7 @@ import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rich import box
 from rich.console import Console
@@ -20,10 +20,9 @@ from rich.text import Text
 from flows.spending.summary import parts
 from flows.status import SURE_SES
 from flows.views.own_servers import OwnServer, login_steps
-from flows.views.terminal import binaries, changes, cleaned, duration, put, say, setting, short, whole
-from tasks.describe import SPREAD_ONLY, UNPROVEN
+from flows.views.terminal import binaries, changes, cleaned, cut, duration, put, say, setting, short, whole
+from tasks.describe import SPREAD_ONLY
 from tasks.numbers import number
-from tasks.task_messages import in_short
 from tasks.verdict_styles import VERDICTS
 
 INCIDENTS = 8
@@ -43,8 +42,9 @@ Document = Mapping[str, Any]
 def show(document: Document, path: Path, console: Console, last: int | None = None) -> None:
     """Print all of it. (path: the campaign's directory; last: so many trials only)"""
     document = cleaned(document)
-    put(console, trials_table(document, last))
-    console.print()
+    if document["trials"]:
+        put(console, trials_table(document, last))
+        console.print()
     for line in outcome(document):
         say(console, line)
     what_next(document, path, console)
@@ -69,15 +69,15 @@ def trials_table(document: Document, last: int | None = None) -> Table:
         verdict += f" {row['share']:.0%}" * (row["share"] < 1)
         verdict += "" if row["promoted"] is None else f" → {row['promoted']}"
         reference = first.get("params", row["params"])
-        cells = {
+        cells: dict[str, Text | str] = {
             "trial": str(row["trial"]),
             "verdict": Text(verdict, style.style),
             "score": number(row["score"]),
             "se": Text("" if row["se"] is None else f"{row['se']:.2g}", "dim"),
             "runs": Text(str(row["runs"]), "dim"),
             "time": Text(duration(row["seconds"]), "dim"),
-            ELASTIC[0]: Text(
-                " ".join(f"{name}={setting(v)}" for name, v in row["params"].items() if reference.get(name) != v)
+            ELASTIC[0]: cut(
+                Text(" ".join(f"{name}={setting(v)}" for name, v in row["params"].items() if reference.get(name) != v))
             ),
         }
         table.add_row(*(cells[name] for name in names), style="bold" if is_champion else "")
@@ -96,7 +96,7 @@ def _table(columns: Sequence[str], title: str | None = None) -> Table:
     bold = Text(title, "bold") if title else None
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=bold, title_justify="left", caption_justify="left")
     for name in columns:
-        justify = "right" if name in RIGHT else "left"
+        justify: Literal["right", "left"] = "right" if name in RIGHT else "left"
         table.add_column(name, justify=justify, no_wrap=name not in ELASTIC, overflow="ellipsis")
     return table
 
@@ -113,7 +113,7 @@ def campaigns_table(summaries: Sequence[Document]) -> Table | Text:
             str(summary["trials"]),
             *(number((summary[who] or {}).get("score")) for who in ("baseline", "champion")),
             time.strftime("%Y-%m-%d %H:%M", time.localtime(summary["created"])),
-            Text(summary["environment"]),
+            cut(Text(summary["environment"])),
         )
     return table
 
@@ -123,7 +123,7 @@ def trial_line(row: Document) -> Text:
 
     What matters most comes first, since a screen cuts the line at its edge.
     """
-    row = cleaned(row | {"reason": in_short(row["reason"])})
+    row = cleaned(row)
     kind, gain, style = row["verdict"], row["gain"], VERDICTS[row["verdict"]]
     better = gain is not None and gain > 0
     line = Text(f" {style.mark} {row['trial']:>4}  ")
@@ -136,7 +136,7 @@ def trial_line(row: Document) -> Text:
         (row["tried"], ""),
         (f"({runs} runs)" if runs > 1 else "", "dim"),
         (f"trial {row['promotes']} in full" if row["promotes"] is not None else "", "dim"),
-        (row["reason"], "red" if kind == "crash" else "dim"),
+        ("" if row["why"] == row["tried"] else row["why"], "red" if kind == "crash" else "dim"),
     ]
     if kind in ("crash", "cancelled") or (gain is not None and better != (kind == "keep")):
         parts = [parts[-1], *parts[:-1]]  # the numbers do not say why
@@ -147,32 +147,23 @@ def trial_line(row: Document) -> Text:
 
 def outcome(document: Document) -> Iterator[Text]:
     """The state and the result: champion against baseline, how far that can be believed, and what it cost."""
-    champion, proof, seconds = document["champion"], document["certificate"], document["spent"]["seconds"]
+    champion, proof, spent = document["champion"], document["certificate"], document["spent"]
     because = f": {document['reason']}" if document["reason"] else ""
-    took = f" ({duration(seconds)})" if seconds else ""
+    took = f" ({duration(spent['seconds'])})" if spent["seconds"] else ""
     yield Text.assemble((document["campaign"], "bold"), f" is {document['state']}{because}{took}")
     if champion is None:
         yield Text("No trial has a score yet." if document["trials"] else "No trial is decided yet.")
-        for row in document["trials"][:1]:
-            yield Text(f"trial {row['trial']} crashed: {row['reason']}", "red")
+        yield from (Text(f"trial {row['trial']} crashed: {row['why']}", "red") for row in document["trials"][:1])
         return
+    yield Text(document["headline"].removeprefix(f"{document['campaign']}: "), "bold")
     if proof:
         yield from _certificate(document, proof)
     if not proof or proof["trial"] != champion["trial"]:
-        if document["uncertified"] and champion["trial"] != (document["baseline"] or {}).get("trial"):
-            yield Text(f"not certified, because {document['uncertified']}; the baseline ships", "yellow")
         yield from _champion(document, champion)
     for transfer in document["transfers"]:
         yield Text(f"in {transfer['where']}: {transfer['words']}")
-    for aggregate in (document["elsewhere"] or {}).get("aggregates", ()):
-        yield Text(f"  {aggregate['words']}")
-    cores = f"{document['cores']} cores per run" if document["cores"] > 1 else ""
-    notes = [document["step_budget"], cores, document["fidelity"]["words"], cancelled(document["cancelled"])]
-    notes += _proposals(document)
-    spent, slots = parts(document), document["spent"]["slots"]
-    notes += [f"spent: {', '.join(spent)}"] * bool(spent)
-    notes += [f"slots: {', '.join(f'{share:.1%} {name}' for name, share in slots.items())}"] * bool(slots)
-    yield from (Text(line, "dim") for line in notes if line)
+    yield from (Text(f"  {one['words']}") for one in (document["elsewhere"] or {}).get("aggregates", ()))
+    yield from (Text(line, "dim") for line in _notes(document) if line)
     for waiting in document["waiting"]:
         trial, name = waiting["trial"], document["campaign"]
         words = f"trial {trial} by {waiting['proposer']} waits for approval"
@@ -181,96 +172,83 @@ def outcome(document: Document) -> Iterator[Text]:
 
 def _certificate(document: Document, proof: Document) -> Iterator[Text]:
     """The newest certificate, what it compared, and what ships."""
-    words, trial = proof["words"], proof["trial"]
+    words = f"trial {proof['trial']}: {proof['words']}"
     if not proof["passed"] and document["shipped"]:
         ships = next(row for row in document["trials"] if row["trial"] == document["shipped_trial"])
         name = f"trial {ships['trial']}" + ", certified before," * (ships["level"] == "certified")
         words += f"; {'the baseline' if document['shipped'] == 'baseline' else name} ships"
     yield Text(words, "bold green" if proof["passed"] else "yellow")
-    if None not in (means := (proof["champion"]["mean"], proof["baseline"]["mean"])):
-        text = Text(f"on fresh runs: trial {trial}, {document['metric']} ").append(number(means[0]), "bold")
-        text.append(" against the baseline's ").append(number(means[1]), "bold")
-        yield text.append(" (its runs of the search included)" if proof["reused"] else "")
     if proof["not_reused"] and not proof["passed"]:  # who compares both scores of the baseline would wonder
         yield Text(f"  {SPREAD_ONLY}: {proof['not_reused']}", "dim")
-    yield from _changes(next(row["params"] for row in document["trials"] if row["trial"] == trial), document)
+    yield from _changes(proof["trial"], document)
     for line in [proof["caution"]] * proof["passed"] + document["ablation"]:
         yield Text(f"  {line}", "dim")
 
 
 def _champion(document: Document, champion: Document) -> Iterator[Text]:
-    """The champion against the baseline by the scores of the search, and how far these can be believed."""
-    first, name, score = document["baseline"], document["metric"], champion["score"]
-    if not first or first["score"] is None:
-        yield Text(f"trial {champion['trial']} has {name} {number(score)}; the baseline has no score to compare with")
+    """A champion without a certificate: its score in the search, and how far that can be believed."""
+    if champion["trial"] == (document["baseline"] or champion)["trial"]:
         return
-    if champion["trial"] == first["trial"]:
-        yield Text(f"the baseline stands: {name} {number(score)}; nothing that was tried was kept")
-        return
-    difference = score - first["score"]
-    gain = number(difference, sign=True)
-    if document["direction"] == "minimize" and difference:
-        gain += f", {'better' if difference < 0 else 'worse'}"
-    text = Text(f"champion: trial {champion['trial']}, {name} ").append(number(score), "bold")
-    yield text.append(" against the baseline's ").append(number(first["score"]), "bold").append(f" ({gain})")
-    yield from _changes(champion["params"], document)
-    over = "one training run" if champion["runs"] == 1 else f"the mean of {champion['runs']} training runs"
-    worth = f"  {champion['level']}: {over}, and picking the best of several scores overestimates it"
+    if document["uncertified"]:
+        yield Text(f"not certified, because {document['uncertified']}; the baseline ships", "yellow")
+    over = "one training run" if champion["runs"] == 1 else f"{champion['runs']} training runs"
+    worth = f"{document['metric']} {number(champion['score'])} over {over}"
+    words = f"trial {champion['trial']}, {champion['level']}: {worth}; the best of several scores is overestimated"
     if estimate := champion["estimate"]:
         low, high = (estimate["level"] + side * SURE_SES * estimate["se"] for side in (-1, 1))
-        worth += f"; its true mean is likely between {number(low)} and {number(high)}"
-    yield Text(worth, "dim")
+        words += f", and its true mean is likely between {number(low)} and {number(high)}"
+    yield Text(words)
+    yield from _changes(champion["trial"], document)
     row = next(row for row in document["trials"] if row["trial"] == champion["trial"])
-    yield Text(f"  kept because: {row['reason']}", "dim")
-    is_another = any(other["level"] == "certified" for other in document["trials"])
-    if document["state"] == "finished" and document["certificate"] is None and document["shipped"] == "champion":
+    yield Text(f"  kept because: {row['why']}", "dim")
+    if document["shipped"] == "champion" and document["certificate"] is None:
         yield Text(f"  it ships without a certificate: rule {document['spec']['rule']} makes none", "dim")
-    else:
-        yield Text(f"  trial {champion['trial']} is not certified yet" if is_another else f"  {UNPROVEN}", "dim")
 
 
-def _changes(params: Mapping[str, Any], document: Document) -> list[Text]:
-    first = document["baseline"]["params"] if document["baseline"] else {}
-    changed = changes(params, first)
-    return [Text(f"  {' · '.join(changed)}")] if changed else []
+def _changes(trial: int, document: Document) -> Iterator[Text]:
+    """What a trial has changed of the baseline."""
+    params = next(row["params"] for row in document["trials"] if row["trial"] == trial)
+    if changed := changes(params, (document["baseline"] or {"params": {}})["params"]):
+        yield Text(f"  {' · '.join(changed)}")
 
 
-def cancelled(counts: Mapping[str, Any]) -> str:
-    """How many trials were stopped early, and what came of those that ran on as a check; empty if none was due."""
-    due, spared = counts["due"], counts["spared"]
-    checked = f"; of {spared} more that were due and ran on as a check {counts['spared_kept'] or 'none'} kept"
-    return f"{due - spared} cancelled early{checked if spared else ''}" if due else ""
-
-
-def _proposals(document: Document) -> Iterator[str]:
-    """Who proposed, and what happened to proposals; nothing where one proposer did it all."""
-    sources, incidents = document["sources"], document["incidents"]
+def _notes(document: Document) -> Iterator[str]:
+    """What limits the result, who proposed, what happened to proposals, and what was spent."""
+    stops, sources, incidents = document["cancelled"], document["sources"], document["incidents"]
+    yield document["step_budget"]
+    yield document["fidelity"]["words"]
+    if stops["due"]:
+        checked = f"; of {stops['spared']} more that were due and ran on as a check {stops['spared_kept']} kept"
+        yield f"{stops['due'] - stops['spared']} cancelled early{checked if stops['spared'] else ''}"
     if len(sources) > 1 or any(source["calls"] for source in sources):
         yield from (f"proposed by {source['words']}" for source in sources)
     yield from (one["words"] for one in (document["imported"], document["predictions"]) if one)
     if (hidden := len(incidents) - INCIDENTS) > 0:
         yield f"{hidden} earlier incidents: status --json, or the artifact `proposals` in Prefect"
-    for incident in incidents[-INCIDENTS:]:
-        yield f"  trial {incident['trial']}, {incident['kind']}: {incident['words']}"
+    yield from (f"  trial {one['trial']}, {one['kind']}: {one['words']}" for one in incidents[-INCIDENTS:])
+    if slots := document["spent"]["slots"]:
+        yield f"time of the slots: {', '.join(f'{share:.0%} {name}' for name, share in slots.items())}"
+    yield ", ".join(parts(document))
 
 
 def what_next(document: Document, path: Path, console: Console) -> None:
     """Print what to open, and how to go on. (path: the campaign's directory)"""
     directory, here, urls, name = short(path), binaries(), document["urls"], document["campaign"]
     servers, champion = [OwnServer(**server) for server in document["servers"]], document["champion"]
-    records, mlflow = document["waiting_to_record"], urls.get("mlflow_command", "")
+    is_running, mlflow = document["state"] == "running", urls.get("mlflow_command", "")
+    records = 0 if is_running else document["waiting_to_record"]
     steps = {
         "report": shlex.quote(f"{directory}/report.html") if (path / "report.html").is_file() else "",
         "picture": shlex.quote(f"{directory}/progress.png") if (path / "progress.png").is_file() else "",
         "results": shlex.quote(f"{directory}/results.tsv"),
         "a trial": f"{here}nightshift logs {name} {champion['trial'] if champion else 0}" if document["trials"] else "",
         "its changes": f"git -C {shlex.quote(directory + '/lineage.git')} diff baseline champion" if champion else "",
-        "prefect": urls.get("prefect", "") if document["state"] == "running" else "",
+        "prefect": urls.get("prefect", "") if is_running else "",
         "mlflow": urls.get("mlflow_url") or re.sub(r"\b(mlflow ui|nightshift up)\b", rf"{here}\1", mlflow),
         "  campaigns": urls.get("mlflow_nights_url", ""),
         **login_steps([server for server in servers if any(map(server.serves, urls.values()))]),
         "go on": f"{here}nightshift resume {name}" if document["state"] in ("stopped", "interrupted") else "",
-        "waiting": f"for MLflow, {records} of its records: {here}nightshift sync {name}" if records else "",
+        "waiting": f"{here}nightshift sync {name}, for {records} records that MLflow lacks" if records else "",
     }
     console.print("\nto see more")
     for label, step in steps.items():

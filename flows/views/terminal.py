@@ -45,9 +45,14 @@ def is_screen(console: Console) -> bool:
 def put(console: Console, line: RenderableType) -> None:
     """Print a line, cut at the edge of a screen, or a table."""
     if isinstance(line, Text):
-        console.print(line, no_wrap=True, overflow="ellipsis", highlight=False)
-    else:
-        console.print(line, highlight=False)
+        line = cut(line)
+    console.print(line, highlight=False)
+
+
+def cut(text: Text) -> Text:
+    """The text as one line, which ends where there is no more room."""
+    text.no_wrap, text.overflow = True, "ellipsis"
+    return text
 
 
 def whole(console: Console, line: RenderableType) -> None:

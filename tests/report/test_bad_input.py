@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from environments.plugins import Refused
-from flows.cli.seeing.verbs import report
+from flows.cli.seeing import report
 from flows.report import campaign_index
 from flows.report.write import write_comparison, write_report
 from flows.views.artifacts import Artifacts

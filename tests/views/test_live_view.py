@@ -17,7 +17,7 @@ from rich.console import Console
 
 from flows.views import curves
 from flows.views.curves import CurveFile, CurvePoint, TrainingCurve, value_at
-from flows.views.follow import CampaignWatch, Follower
+from flows.watch import CampaignWatch, Follower
 from flows.views.live_model import Certifying, UnderWay, campaign_progress, run_seconds, runs_of_a_trial
 from tasks.machine import slots as machine_slots
 from tasks.machine.slots import Slots

@@ -20,7 +20,7 @@ def certify(
     server: Server = None,
     json: Json = False,
 ) -> int:
-    from flows.cli.seeing.status import newest
+    from flows.cli.seeing import newest
     from flows.server.server_process import settle_in
     from tasks.system.home import home
 

@@ -13,7 +13,7 @@ from environments.plugins import Refused
 from flows.cli import consent
 from flows.cli.running import detached
 from flows.cli.running.flow_run import run_and_show
-from flows.cli.seeing.status import print_status
+from flows.cli.seeing import print_status
 from flows.cli.set_option import SetOptions, parse_settings
 from flows.server import server_process
 from flows.spec.form import spread

@@ -21,7 +21,7 @@ def export(
     ] = None,
 ) -> int:
     from environments.plugins import Refused
-    from flows.cli.seeing.status import newest
+    from flows.cli.seeing import newest
     from tasks.store.ledger import Ledger
 
     if to is None and git is None:
