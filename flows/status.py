@@ -44,18 +44,7 @@ from tasks.system.daemon import page_of
 from tasks.system.redact import clean
 from tasks.task_messages import in_short
 from tasks.tracking import sync
-from tasks.trial import (
-    TWENTIETHS,
-    History,
-    Proposal,
-    Trial,
-    baseline,
-    best,
-    budgets_used,
-    in_full,
-    machine_of,
-    measured,
-)
+from tasks.trial import TWENTIETHS, History, Proposal, Trial, baseline, best, budgets_used, machine_of, measured
 
 RULES = "tasks.rules"
 IMPORTED_BEST = 10
@@ -111,7 +100,7 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
         "imported": _imported(ledger),
         "trials": list(rows(history, own)),
         **now,
-        "ends": _ends(ledger, history, spec, now["certifying"]) if how == "running" and history else None,
+        "ends": _ends(ledger, history, now["certifying"]) if how == "running" and history else None,
         **_proposals(ledger, history),
         "spent": {
             "seconds": round(campaign_lock.spent(ledger), 1),
@@ -332,25 +321,21 @@ def _finite(value: float) -> float | None:
 
 def _imported(ledger: Ledger) -> dict[str, Any] | None:
     """The trials of another tool that proposers know, the best ones in full; None without any."""
-    every = earlier_trials.read(ledger.environment.folder)
-    sign = 1 if ledger.environment.higher_is_better else -1
-    scored = [(one.score, place) for place, one in enumerate(every, 1) if one.score is not None]
-    best = [place for _, place in sorted(scored, key=lambda pair: -sign * pair[0])[:IMPORTED_BEST]]
-    top = f", the best {number(every[best[0] - 1].score)}" if best else ", none with a score"
-    words = (
-        f"{len(every)} imported trials{top}: measured by another tool; proposers know them, nothing compares with them"
-    )
-    shown = ((place, every[place - 1]) for place in best)
-    if not every:
+    if not (every := earlier_trials.read(ledger.environment.folder)):
         return None
+    sign = 1 if ledger.environment.higher_is_better else -1
+    scored = [(-sign * one.score, place, one) for place, one in enumerate(every, 1) if one.score is not None]
+    best = [(place, one) for _, place, one in sorted(scored, key=lambda each: each[:2])[:IMPORTED_BEST]]
+    top = f"the best {number(best[0][1].score)}" if best else "none with a score"
     return {
         "count": len(every),
         "scored": len(scored),
         "best": [
             {"number": place, "score_there": one.score, "params": dict(one.params), "note": " ".join(clean(one.note))}
-            for place, one in shown
+            for place, one in best
         ],
-        "words": words,
+        "words": f"{len(every)} imported trials, {top}: measured by another tool; proposers know them, nothing "
+        "compares with them",
     }
 
 
@@ -369,42 +354,26 @@ def rows(history: History, own: Sequence[Certificate] = ()) -> Iterator[dict[str
     scores: defaultdict[int, list[float]] = defaultdict(list)  # of every trial, those of its reruns so far included
     for trial in history:
         due = next((run.due for run in trial.runs if run.due), None)
-        full = promoted.get(trial.number)
+        full, proposal = promoted.get(trial.number), trial.proposal
         yield {
-            "trial": trial.number,
-            "attempt": trial.attempt,
-            "verdict": trial.verdict.kind,
-            "level": level(trial, own),
-            "score": trial.score.value,
-            "gain": _gain(trial, scores[champion.number] if champion else []),
-            "se": trial.score.se,
-            "n": trial.score.n,
-            "also": trial.score.also,
-            "runs": len(trial.runs),
-            "values": list(trial.score.values),
+            "trial": trial.number, "attempt": trial.attempt, "verdict": trial.verdict.kind, "level": level(trial, own),
+            "score": trial.score.value, "gain": _gain(trial, scores[champion.number] if champion else []),
+            "se": trial.score.se, "n": trial.score.n, "also": trial.score.also,
+            "runs": len(trial.runs), "values": list(trial.score.values),
             "reruns": [
                 {"of": rerun.of, "score": rerun.score.value, "calibrated": rerun.calibrated} for rerun in trial.reruns
             ],
             "due": due and {"fraction": due.fraction, "reason": due.reason, "spared": due.spared},
             "seconds": sum(run.seconds for run in trial.runs),
             "machine": trial.runs[-1].machine if trial.runs else "",
-            "comparable": not trial.proposal.is_short,
-            "share": trial.proposal.share,
-            "promotes": trial.proposal.promotes,
-            "promoted": full.number if full else None,
-            "params": trial.proposal.params,
-            "tried": "the baseline" if trial.number == 0 else _tried(trial.proposal, champion),
-            "description": trial.proposal.rationale,
-            "reason": trial.verdict.reason,
-            "why": in_short(trial.verdict.reason),
-            "notes": list(trial.notes),
-            "proposer": trial.proposal.proposer,
-            "model": trial.proposal.model,
-            "category": trial.proposal.category,
-            "expected": trial.proposal.expected,
-            "instead_of": trial.proposal.instead_of,
+            "comparable": not proposal.is_short, "share": proposal.share, "promotes": proposal.promotes,
+            "promoted": full.number if full else None, "params": proposal.params,
+            "tried": "the baseline" if trial.number == 0 else _tried(proposal, champion),
+            "description": proposal.rationale, "reason": trial.verdict.reason, "why": in_short(trial.verdict.reason),
+            "notes": list(trial.notes), "proposer": proposal.proposer, "model": proposal.model,
+            "category": proposal.category, "expected": proposal.expected, "instead_of": proposal.instead_of,
             "usd": trial.cost,
-        }
+        }  # fmt: skip
         measurements = [(trial.number, one) for one in trial.score.each]
         for of, score in measurements + [(rerun.of, rerun.score) for rerun in trial.reruns]:
             scores[of] += [score.value] if score.value is not None else []
@@ -445,123 +414,87 @@ def under_way(ledger: Ledger, history: History) -> dict[str, Any]:
             waits[event["number"]] = event["who"]
         elif event["event"] == "slot":
             waits.pop(event["number"], None)
-        elif event["event"] in ("certify", "certified", "end"):
+        elif event["event"] in ("certify", "certified"):
             certify = event if event["event"] == "certify" else None
-    decided = {trial.number for trial in history}
-    begun = sorted(int(path.name) for path in ledger.trials.iterdir() if path.name.isdecimal())
-    held = {one.number for one in approval.parked(ledger) if one.state != "approved"}
-    open_ = [number for number in begun if number not in decided | held] + list(attempts.pending(ledger.trials))
+    numbers = {int(path.name) for path in ledger.trials.iterdir() if path.name.isdecimal()}
+    numbers -= {trial.number for trial in history}
+    numbers -= {one.number for one in approval.parked(ledger) if one.state != "approved"}
+    numbers |= attempts.pending(ledger.trials).keys()
+    begun = [number for number in sorted(numbers) if ledger.place(number).proposal.is_file()]
     return {
-        "under_way": [
-            _trial_under_way(ledger, history, number, waits.get(number, ""))
-            for number in open_
-            if ledger.place(number).proposal.is_file() and not ledger.place(number).trial.is_file()
-        ],
-        "certifying": _certifying(ledger, certify, waits) if certify else None,
+        "under_way": [_trial_under_way(ledger, history, number, waits.get(number, "")) for number in begun],
+        "certifying": _certifying(ledger, certify) if certify else None,
     }
 
 
 def _trial_under_way(ledger: Ledger, history: History, number: int, waits_for: str) -> dict[str, Any]:
     """A trial that runs: its newest run, what that reported last, and what the champion had reported by then."""
     proposal = workspace.PROPOSAL.validate_json(ledger.place(number).proposal.read_bytes())
-    environment, run = ledger.environment.at(proposal.share), _newest_run(ledger, number)
-    report = _newest_report(run.progress, environment.metric)
+    environment, champion = ledger.environment.at(proposal.share), best(history)
+    run, part = _newest_run(ledger, number)
     began = run.config.stat().st_mtime + environment.startup_seconds if run.config.is_file() else math.inf
-    seconds = time.time() - began
-    if report:
-        seconds = (report["elapsed"] or 0.0) + time.time() - report["time"]
-    phase = "training" if report or seconds > 0 else "starting"
-    if run.judge_log.is_file():
-        phase, seconds = "judging", report["elapsed"] or 0.0 if report else environment.budget_seconds
-    elif waits_for and phase != "training":
-        phase = "waiting"
-    seconds = min(max(seconds, 0.0), environment.budget_seconds)
-    champion = None if proposal.is_short else best(in_full(history))
-    curve = champion.runs[0].curve if champion and champion.runs else ()
-    passed = int(TWENTIETHS * seconds / environment.budget_seconds)
+    seconds, value = _newest_report(run.progress, environment.metric) or (time.time() - began, None)
+    phase = "training" if seconds > 0 else "waiting" if waits_for else "starting"
+    curve = champion.runs[0].curve if champion and champion.runs and not proposal.is_short else ()
+    passed = min(int(TWENTIETHS * seconds / environment.budget_seconds), len(curve)) if seconds > 0 else 0
     return {
-        "trial": number,
-        "run": run.path.name.removeprefix(ledger.place(number).path.name).strip("-"),
-        "phase": phase,
-        "waits_for": waits_for,
-        "seconds": seconds,
+        "trial": number, "run": part, "phase": "judging" if run.judge_log.is_file() else phase,
+        "waits_for": waits_for, "seconds": min(max(seconds, 0.0), environment.budget_seconds),
         "budget_seconds": environment.budget_seconds,
-        "step": report.get("step"),
-        "metric": report.get("metric"),
-        "value": report.get("value"),
-        "champion_value": curve[min(passed, len(curve)) - 1] if passed and curve else None,
-        "share": proposal.share,
-        "tried": "the baseline" if number == 0 else _tried(proposal, best(history)),
-        "description": proposal.rationale,
-        "proposer": proposal.proposer,
-    }
+        "value": value, "champion_value": curve[passed - 1] if passed else None,
+        "share": proposal.share, "tried": "the baseline" if number == 0 else _tried(proposal, champion),
+        "description": proposal.rationale, "proposer": proposal.proposer,
+    }  # fmt: skip
 
 
-def _newest_run(ledger: Ledger, number: int) -> TrialDir:
-    """The directory of the run of a trial that began last: its own ones in their order, then its reruns."""
+def _newest_run(ledger: Ledger, number: int) -> tuple[TrialDir, str]:
+    """The run of a trial that began last, its own ones in their order before its reruns; and its name, as in run-2."""
     first = ledger.place(number).path
     parts = [path.name.removeprefix(f"{first.name}-").split("-") for path in first.parent.glob(f"{first.name}-*")]
     later = [(part[0] == "again", int(part[1]), "-".join(part)) for part in parts if part[0] in ("run", "again")]
-    return ledger.place(number, max(later)[2]) if later else TrialDir(first)
+    part = max(later)[2] if later else ""
+    return ledger.place(number, part), part
 
 
-def _newest_report(path: Path, metric: str) -> dict[str, Any]:
-    """What a program reported last of each thing, and when; empty without a report. Only the file's end is read."""
+def _newest_report(path: Path, metric: str) -> tuple[float, float | None] | None:
+    """Seconds that a program has trained, as it says, and its last value of a metric; None before its first report."""
     try:
         with safe_open.open_file(path) as file:
             about = os.fstat(file.fileno())
             file.seek(max(about.st_size - TAIL_BYTES, 0))
             lines = file.read(TAIL_BYTES).split(b"\n")[:-1]
     except OSError:  # not there yet, or no plain file
-        return {}
-    newest: dict[str, Any] = {}
-    for report in filter(None, map(parse_report, lines)):
-        newest = {"elapsed": None, "step": None, "metric": None, "value": None, **newest, "time": about.st_mtime}
-        for name in ("elapsed", "step"):
-            newest[name] = value_of({"metrics": report}, name, newest[name])
-        metrics = report.get("metrics")
-        for name in metrics if isinstance(metrics, dict) else ():
-            value = value_of(report, name, None)
-            if value is not None and (name == metric or newest["metric"] in (None, name)):
-                newest |= {"metric": name, "value": value}
-    return newest
+        return None
+    if not (reports := [report for line in lines if (report := parse_report(line))]):
+        return None
+    elapsed = value = None
+    for report in reports:
+        elapsed, value = value_of({"metrics": report}, "elapsed", elapsed), value_of(report, metric, value)
+    return (elapsed or 0.0) + max(time.time() - about.st_mtime, 0.0), value
 
 
-def _certifying(ledger: Ledger, event: Mapping[str, Any], waits: Mapping[int, str]) -> dict[str, Any]:
+def _certifying(ledger: Ledger, event: Mapping[str, Any]) -> dict[str, Any]:
     """A certificate that is made, as far as the directories of its runs show. (event: with which it began)"""
-    champion, folder = event["champion"], event.get("folder", event["look"])
-    runs = list((ledger.path / "certificates").glob(f"{folder}-{champion:04d}-*"))
+    folder = f"{event.get('folder', event['look'])}-{event['champion']:04d}-*"
+    runs = list((ledger.path / "certificates").glob(folder))
+    since = max((path.stat().st_mtime for path in runs), default=time.time())
     return {
-        "trial": champion,
-        "run": max(len(runs), 1),
-        "runs": event.get("planned", 2 * event["runs"]),
-        "seconds": max(time.time() - max((path.stat().st_mtime for path in runs), default=time.time()), 0.0),
-        "waits_for": waits.get(champion, ""),
-        "where": event.get("where", ""),
-    }
+        "trial": event["champion"], "run": max(len(runs), 1), "runs": event.get("planned", 2 * event["runs"]),
+        "seconds": max(time.time() - since, 0.0), "where": event.get("where", ""),
+    }  # fmt: skip
 
 
-def _ends(
-    ledger: Ledger, history: History, spec: Mapping[str, Any], certifying: Mapping[str, Any] | None
-) -> dict[str, Any]:
-    """When a running campaign is expected to end, by the time of its last trials, and which limit ends it."""
-    recent = history[-RECENT:]
-    trial = statistics.median(one.wall_seconds / one.proposal.share + one.proposal.seconds for one in recent)
-    trial /= spec.get("parallel", 1)
-    if certifying:
-        runs = certifying["runs"] - certifying["run"] + 1
-    else:
-        reserved = _reserved(ledger)
-        runs = reserved["champion"] + reserved["baseline"] if reserved else 0
+def _ends(ledger: Ledger, history: History, certifying: Mapping[str, Any] | None) -> float:
+    """Unix time at which a running campaign is expected to end, by the time of its last trials and by its limits."""
+    spec, reserved, now = stored_spec(ledger), _reserved(ledger), time.time()
+    recent = [one.wall_seconds / one.proposal.share + one.proposal.seconds for one in history[-RECENT:]]
     trials = 0.0 if certifying else max(spec["trials"] - budgets_used(history), 0.0)
-    ends = {
-        "trials": time.time() + trial * (trials + runs / spec["replicates"]),
-        "hours": time.time() + max(spec["hours"] * 3600 - campaign_lock.spent(ledger), 0.0),
-    }
-    if spec.get("until"):
-        ends["until"] = datetime.datetime.fromisoformat(spec["until"]).timestamp()
-    by = min(ends, key=lambda limit: ends[limit])
-    return {"at": ends[by], "by": by}
+    runs = certifying["runs"] - certifying["run"] + 1 if certifying else 0
+    if reserved and not certifying:
+        runs = reserved["champion"] + reserved["baseline"]
+    left = statistics.median(recent) * (trials + runs / spec["replicates"]) / spec.get("parallel", 1)
+    until = datetime.datetime.fromisoformat(spec["until"]).timestamp() if spec.get("until") else math.inf
+    return float(min(now + left, now + max(spec["hours"] * 3600 - campaign_lock.spent(ledger), 0.0), until))
 
 
 def _proposals(ledger: Ledger, history: History) -> dict[str, Any]:

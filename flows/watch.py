@@ -155,8 +155,7 @@ def _facts(document: Document) -> Iterator[tuple[str, RenderableType]]:
         yield "   tries", Text(trial["tried"])
     if made:
         yield " certifying", Text(_compared(made))
-        now = f"waiting for a slot: {made['waits_for']}" if made["waits_for"] else duration(made["seconds"])
-        words = Text(f"run {made['run']} of at most {made['runs']}, {now}")
+        words = Text(f"run {made['run']} of at most {made['runs']}, {duration(made['seconds'])}")
         yield "   now", _beside(made["run"] / made["runs"], words)
     if not trials and not made:
         is_over = document["spent"]["trials"] >= document["spec"]["trials"]
@@ -170,7 +169,10 @@ def _facts(document: Document) -> Iterator[tuple[str, RenderableType]]:
     time_used = f"{duration(document['spent']['seconds'])} of {document['spec']['hours']:g} h"
     yield " spent", Text(" · ".join([_count(document), time_used, *parts(document)]))
     if ends := document["ends"]:
-        yield " ends", Text(_end(ends, document))
+        left = max(ends - time.time(), 0.0)
+        clock = time.strftime("%H:%M" if left < 43_200 else "%a %d %b %H:%M", time.localtime(ends))
+        certificate = ", with the certificate" if document["reserved"] else ""
+        yield " ends", Text(f"about {clock}, in {duration(left)}{certificate}")
     if page := document["urls"].get("prefect"):
         yield " prefect", Text(page, "dim")
 
@@ -192,9 +194,8 @@ def _stand(trial: Document, document: Document) -> Text:
     if trial["phase"] != "starting":
         text.append(f"  {duration(trial['seconds'])} of {duration(trial['budget_seconds'])}", "default")
     if trial["value"] is not None:
-        text.append(f"  {trial['metric']} ", "default").append(number(trial["value"]), "bold default")
-        champion = trial["champion_value"] if trial["metric"] == document["metric"] else None
-        if champion is not None:
+        text.append(f"  {document['metric']} ", "default").append(number(trial["value"]), "bold default")
+        if (champion := trial["champion_value"]) is not None:
             sign = 1 if document["direction"] == "maximize" else -1
             ahead = sign * (trial["value"] - champion) > 0
             text.append(f", {'ahead of' if ahead else 'behind'} {number(champion)}", "green" if ahead else "yellow")
@@ -213,16 +214,3 @@ def _count(document: Document) -> str:
 def _compared(made: Document) -> str:
     where = f" in {made['where']}" if made["where"] else ""
     return f"trial {made['trial']} and the baseline, trained with fresh seeds and compared{where}"
-
-
-def _end(ends: Document, document: Document) -> str:
-    """When the campaign is expected to end, and why then."""
-    left = max(ends["at"] - time.time(), 0.0)
-    clock = time.strftime("%H:%M" if left < 43_200 else "%a %d %b %H:%M", time.localtime(ends["at"]))
-    spec, certificate = document["spec"], " and the certificate" * bool(document["reserved"])
-    why = {
-        "trials": f"after trial {spec['trials']}{certificate}",
-        "hours": f"when {spec['hours']:g} h are used",
-        "until": f"by --until {clock}",
-    }
-    return f"about {clock}, in {duration(left)}, {why[ends['by']]}"

@@ -38,7 +38,8 @@ def list_(*, json: Json = False) -> int:
     if json:
         terminal.print_json(summaries)
     else:
-        terminal.put(terminal.console(), overview.campaigns_table(summaries))
+        for line in overview.campaign_lines(summaries):
+            terminal.put(terminal.console(), line)
     return int(damaged)
 
 

@@ -10,7 +10,7 @@ import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -29,9 +29,7 @@ INCIDENTS = 8
 """Things that happened to proposals, which are shown here; `status --json` has all."""
 ROWS = 40
 """A longer table shows what was kept and the last trials."""
-RIGHT = ("trial", "score", "se", "runs", "time", "trials", "baseline", "champion")
-ELASTIC = ("changed from the baseline", "environment")
-"""Columns that are cut where room is short."""
+CHANGED = "changed from the baseline"
 STATES = {"running": "bold green", "failed": "bold red", "stopped": "yellow", "interrupted": "yellow"}
 """Styles of states; others have none."""
 HEADING = Text(f"  {'trial':>5}  {'':<9} {'score':>8} {'gain':>9} {'time':>8}  tried", "dim")
@@ -58,8 +56,12 @@ def trials_table(document: Document, last: int | None = None) -> Table:
         kept = [row for row in shown[: -ROWS // 2] if row["verdict"] == "keep" or row["trial"] == 0]
         shown = [*kept, *shown[-ROWS // 2 :]]
     several = any(row["runs"] > 1 for row in shown)
-    names = ["trial", "verdict", "score", "se", *["runs"] * several, "time", ELASTIC[0]]
-    table = _table(names, f"{document['campaign']}  {document['metric']}, {document['direction']}")
+    names = ["trial", "verdict", "score", "se", *["runs"] * several, "time", CHANGED]
+    title = Text(f"{document['campaign']}  {document['metric']}, {document['direction']}", "bold")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left", caption_justify="left")
+    for name in names:
+        is_text = name in ("verdict", CHANGED)
+        table.add_column(name, justify="left" if is_text else "right", no_wrap=name != CHANGED)
     champion, first = document["champion"] or {}, document["baseline"] or {}
     for row in shown:
         is_champion = row["trial"] == champion.get("trial")
@@ -76,7 +78,7 @@ def trials_table(document: Document, last: int | None = None) -> Table:
             "se": Text("" if row["se"] is None else f"{row['se']:.2g}", "dim"),
             "runs": Text(str(row["runs"]), "dim"),
             "time": Text(duration(row["seconds"]), "dim"),
-            ELASTIC[0]: cut(
+            CHANGED: cut(
                 Text(" ".join(f"{name}={setting(v)}" for name, v in row["params"].items() if reference.get(name) != v))
             ),
         }
@@ -91,31 +93,21 @@ def trials_table(document: Document, last: int | None = None) -> Table:
     return table
 
 
-def _table(columns: Sequence[str], title: str | None = None) -> Table:
-    """An empty table, whose elastic columns are cut where the screen is too narrow."""
-    bold = Text(title, "bold") if title else None
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=bold, title_justify="left", caption_justify="left")
-    for name in columns:
-        justify: Literal["right", "left"] = "right" if name in RIGHT else "left"
-        table.add_column(name, justify=justify, no_wrap=name not in ELASTIC, overflow="ellipsis")
-    return table
-
-
-def campaigns_table(summaries: Sequence[Document]) -> Table | Text:
-    """Every campaign in a line."""
+def campaign_lines(summaries: Sequence[Document]) -> Iterator[Text]:
+    """Every campaign in a line below a heading, its name whole."""
     if not summaries:
-        return Text("no campaign yet; to begin one: nightshift run cartpole")
-    table = _table(["campaign", "state", "trials", "baseline", "champion", "begun", "environment"])
+        yield Text("no campaign yet; to begin one: nightshift run cartpole")
+        return
+    width = max(len("campaign"), *(len(summary["campaign"]) for summary in summaries))
+    heading = f"{'campaign':<{width}}  {'state':<11} {'trials':>6} {'baseline':>9} {'champion':>9}  {'begun':<16}"
+    yield Text(f"{heading}  environment", "bold")
     for summary in map(cleaned, summaries):
-        table.add_row(
-            Text(summary["campaign"], "bold" * (summary["state"] == "running")),
-            Text(summary["state"], STATES.get(summary["state"], "")),
-            str(summary["trials"]),
-            *(number((summary[who] or {}).get("score")) for who in ("baseline", "champion")),
-            time.strftime("%Y-%m-%d %H:%M", time.localtime(summary["created"])),
-            cut(Text(summary["environment"])),
-        )
-    return table
+        line = Text(f"{summary['campaign']:<{width}}  ")
+        line.append(f"{summary['state']:<11}", STATES.get(summary["state"], ""))
+        scores = (number((summary[who] or {}).get("score")) for who in ("baseline", "champion"))
+        line.append(f" {summary['trials']:>6} {next(scores):>9} {next(scores):>9}")
+        begun = time.strftime("%Y-%m-%d %H:%M", time.localtime(summary["created"]))
+        yield line.append(f"  {begun}  {summary['environment']}", "dim")
 
 
 def trial_line(row: Document) -> Text:

@@ -45,8 +45,9 @@ def is_screen(console: Console) -> bool:
 def put(console: Console, line: RenderableType) -> None:
     """Print a line, cut at the edge of a screen, or a table."""
     if isinstance(line, Text):
-        line = cut(line)
-    console.print(line, highlight=False)
+        console.print(line, no_wrap=True, overflow="ellipsis", highlight=False)
+    else:
+        console.print(line, highlight=False)
 
 
 def cut(text: Text) -> Text:
