@@ -114,7 +114,7 @@ def test_what_is_no_report_is_passed_over(tmp_path: Path) -> None:
 def test_what_is_not_a_file_is_not_waited_for(tmp_path: Path, kind: str) -> None:
     ledger = campaign(tmp_path)
     path = propose(ledger, 0).progress
-    {"pipe": os.mkfifo, "folder": os.mkdir, "link": lambda path: os.symlink("/dev/zero", path)}[kind](path)
+    {"pipe": os.mkfifo, "folder": Path.mkdir, "link": lambda path: path.symlink_to("/dev/zero")}[kind](path)
     assert trials(ledger)[0]["value"] is None
 
 
