@@ -1,4 +1,4 @@
-"""A campaign in the terminal: the table of its trials, its outcome in words, and what to open next.
+"""A campaign in the terminal: a line for each of its trials, its outcome in words, and what to open next.
 
 Everything is made from status documents (flows/status.py), whose texts are cleaned before.
 """
@@ -12,15 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from flows.spending.summary import parts
 from flows.status import SURE_SES
 from flows.views.own_servers import OwnServer, login_steps
-from flows.views.terminal import binaries, changes, cleaned, cut, duration, put, say, setting, short, whole
+from flows.views.terminal import binaries, changes, cleaned, duration, put, say, short, whole
 from tasks.describe import SPREAD_ONLY
 from tasks.numbers import number
 from tasks.verdict_styles import VERDICTS
@@ -29,7 +27,6 @@ INCIDENTS = 8
 """Things that happened to proposals, which are shown here; `status --json` has all."""
 ROWS = 40
 """A longer table shows what was kept and the last trials."""
-CHANGED = "changed from the baseline"
 STATES = {"running": "bold green", "failed": "bold red", "stopped": "yellow", "interrupted": "yellow"}
 """Styles of states; others have none."""
 HEADING = Text(f"  {'trial':>5}  {'':<9} {'score':>8} {'gain':>9} {'time':>8}  tried", "dim")
@@ -40,57 +37,26 @@ Document = Mapping[str, Any]
 def show(document: Document, path: Path, console: Console, last: int | None = None) -> None:
     """Print all of it. (path: the campaign's directory; last: so many trials only)"""
     document = cleaned(document)
-    if document["trials"]:
-        put(console, trials_table(document, last))
-        console.print()
+    for line in trial_lines(document, last) if document["trials"] else ():
+        put(console, line)
+    console.print()
     for line in outcome(document):
         say(console, line)
     what_next(document, path, console)
 
 
-def trials_table(document: Document, last: int | None = None) -> Table:
-    """A line per trial; of many, what was kept and the latest."""
+def trial_lines(document: Document, last: int | None = None) -> Iterator[Text]:
+    """A line per trial below a heading; of many, what was kept and the latest."""
     every: list[dict[str, Any]] = document["trials"]
     shown = every[-last:] if last else every
     if len(shown) > ROWS and not last:
         kept = [row for row in shown[: -ROWS // 2] if row["verdict"] == "keep" or row["trial"] == 0]
         shown = [*kept, *shown[-ROWS // 2 :]]
-    several = any(row["runs"] > 1 for row in shown)
-    names = ["trial", "verdict", "score", "se", *["runs"] * several, "time", CHANGED]
-    title = Text(f"{document['campaign']}  {document['metric']}, {document['direction']}", "bold")
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left", caption_justify="left")
-    for name in names:
-        is_text = name in ("verdict", CHANGED)
-        table.add_column(name, justify="left" if is_text else "right", no_wrap=name != CHANGED)
-    champion, first = document["champion"] or {}, document["baseline"] or {}
-    for row in shown:
-        is_champion = row["trial"] == champion.get("trial")
-        believed = row["level"] if row["level"] in ("confirmed", "certified") else row["verdict"]
-        style = VERDICTS[row["verdict"]]
-        verdict = f"{style.mark} {believed}{' *' * is_champion}"
-        verdict += f" {row['share']:.0%}" * (row["share"] < 1)
-        verdict += "" if row["promoted"] is None else f" → {row['promoted']}"
-        reference = first.get("params", row["params"])
-        cells: dict[str, Text | str] = {
-            "trial": str(row["trial"]),
-            "verdict": Text(verdict, style.style),
-            "score": number(row["score"]),
-            "se": Text("" if row["se"] is None else f"{row['se']:.2g}", "dim"),
-            "runs": Text(str(row["runs"]), "dim"),
-            "time": Text(duration(row["seconds"]), "dim"),
-            CHANGED: cut(
-                Text(" ".join(f"{name}={setting(v)}" for name, v in row["params"].items() if reference.get(name) != v))
-            ),
-        }
-        table.add_row(*(cells[name] for name in names), style="bold" if is_champion else "")
-    notes = []
+    yield HEADING
+    yield from map(trial_line, shown)
     if len(shown) < len(every) and not last:
         command = f"nightshift status {document['campaign']} --last {len(every)}"
-        notes.append(f"{len(every) - len(shown)} that were not kept are left out: {command}")
-    if any(row["share"] < 1 for row in shown):
-        notes.append("%: of the budget, so its score compares with those alone; → the trial that ran it in full")
-    table.caption = Text("\n".join(notes), "dim") if notes else None
-    return table
+        yield Text(f"{len(every) - len(shown)} that were not kept are left out: {command}", "dim")
 
 
 def campaign_lines(summaries: Sequence[Document]) -> Iterator[Text]:
@@ -119,7 +85,7 @@ def trial_line(row: Document) -> Text:
     kind, gain, style = row["verdict"], row["gain"], VERDICTS[row["verdict"]]
     better = gain is not None and gain > 0
     line = Text(f" {style.mark} {row['trial']:>4}  ")
-    line.append(f"{'confirmed' if row['level'] == 'confirmed' else kind:<9}", style.style)
+    line.append(f"{row['level'] if row['level'] in ('confirmed', 'certified') else kind:<9}", style.style)
     line.append(f" {number(row['score']):>8}", "bold" * (kind == "keep"))
     line.append(f" {'' if gain is None else number(gain, sign=True):>9}", "green" * better)
     line.append(f" {duration(row['seconds']):>8}", "dim")
@@ -127,7 +93,8 @@ def trial_line(row: Document) -> Text:
     parts = [
         (row["tried"], ""),
         (f"({runs} runs)" if runs > 1 else "", "dim"),
-        (f"trial {row['promotes']} in full" if row["promotes"] is not None else "", "dim"),
+        (f"({row['share']:.0%} of the budget)" if row["share"] < 1 else "", "dim"),
+        (f"(trial {row['promotes']} in full)" if row["promotes"] is not None else "", "dim"),
         ("" if row["why"] == row["tried"] else row["why"], "red" if kind == "crash" else "dim"),
     ]
     if kind in ("crash", "cancelled") or (gain is not None and better != (kind == "keep")):
@@ -142,7 +109,8 @@ def outcome(document: Document) -> Iterator[Text]:
     champion, proof, spent = document["champion"], document["certificate"], document["spent"]
     because = f": {document['reason']}" if document["reason"] else ""
     took = f" ({duration(spent['seconds'])})" if spent["seconds"] else ""
-    yield Text.assemble((document["campaign"], "bold"), f" is {document['state']}{because}{took}")
+    goal = f"; {document['metric']}, {document['direction']}"
+    yield Text.assemble((document["campaign"], "bold"), f" is {document['state']}{because}{took}{goal}")
     if champion is None:
         yield Text("No trial has a score yet." if document["trials"] else "No trial is decided yet.")
         yield from (Text(f"trial {row['trial']} crashed: {row['why']}", "red") for row in document["trials"][:1])

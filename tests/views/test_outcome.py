@@ -366,13 +366,10 @@ def test_a_cancelled_trial_and_one_that_was_run_again_say_so_in_their_lines(tmp_
 
 def test_the_table_has_levels_and_the_number_of_runs_where_there_are_several(tmp_path: Path) -> None:
     found = document(ended(tmp_path, (*up(), tried(up(), 90.0, kind="discard", reruns=[(0, 150.0)])), PASSED))
-    text = printed(overview.trials_table(found))
-    shown = [line.split() for line in text.splitlines() if line.split()[:1] and line.split()[0].isdigit()]
+    _, *shown = [line.plain for line in overview.trial_lines(found)]
 
-    assert [row[1:3] for row in shown] == [["+", "keep"], ["-", "discard"], ["+", "certified"], ["-", "discard"]]
-    assert "runs" in text
-    single = document(ended(tmp_path, (tried((), 5.0),), name="m"))
-    assert "runs" not in printed(overview.trials_table(single))
+    assert [line.split()[2] for line in shown] == ["keep", "discard", "certified", "discard"]
+    assert ["runs)" in line for line in shown] == [True, False, False, True]
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.cells import cell_len
+from rich.text import Text
 
 from flows.status import document, rows, summary
 from flows.views import overview, terminal
@@ -49,9 +51,9 @@ def night(count: int, params: Params | None = None) -> tuple[Trial, ...]:
     return history
 
 
-def numbers(text: str) -> list[int]:
-    """The trials that have a row in a table."""
-    return [int(number) for number in re.findall(r"^ +(\d+) +[-+~x] ", text, re.MULTILINE)]
+def numbers(lines: Iterable[Text]) -> list[int]:
+    """The trials that have a line."""
+    return [int(found[1]) for line in lines if (found := re.match(r" [-+~x] +(\d+) ", line.plain))]
 
 
 def test_what_is_not_printable_is_written_out_and_what_is_huge_is_cut() -> None:
@@ -79,32 +81,25 @@ def test_no_text_of_a_campaign_reaches_the_terminal_as_it_is(tmp_path: Path, wid
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_a_table_has_a_line_per_trial_within_the_width(tmp_path: Path, width: int) -> None:
-    found = document(campaign(tmp_path, *night(9)))
-    text = printed(overview.trials_table(found), width, screen=True)
-    assert max(map(cell_len, text.splitlines())) <= width
-    assert numbers(text) == list(range(9))
+def test_each_trial_has_a_line_within_the_width(tmp_path: Path, width: int) -> None:
+    lines = list(overview.trial_lines(document(campaign(tmp_path, *night(9)))))
+    assert all(cell_len(printed(line, width, screen=True).rstrip("\n")) <= width for line in lines)
+    assert numbers(lines) == list(range(9))
 
 
 def test_in_a_file_nothing_is_cut(tmp_path: Path) -> None:
     found = document(campaign(tmp_path, *night(3, {"learning_rate": "x" * 300, "num_envs": 9, "act": "relu"})))
-    assert f"learning_rate={'x' * 300} num_envs=9 act=relu" in printed(overview.trials_table(found))
+    shown = "".join(map(printed, overview.trial_lines(found)))
+    assert f"learning_rate 2e-05 → {'x' * 300}, num_envs 8 → 9, act tanh → relu" in shown
 
 
-def test_a_long_table_shows_what_was_kept_and_the_last_trials(tmp_path: Path) -> None:
+def test_of_many_trials_it_shows_what_was_kept_and_the_last_trials(tmp_path: Path) -> None:
     found = document(campaign(tmp_path, *night(2)))
     worse = found["trials"][1]
     found["trials"] += [worse | {"trial": number} for number in range(2, 300)]
     found["trials"][50] |= {"verdict": "keep"}
-    assert numbers(printed(overview.trials_table(found))) == [0, 50, *range(280, 300)]
-    assert numbers(printed(overview.trials_table(found, last=300))) == list(range(300))
-
-
-def test_short_trials_are_told_apart(tmp_path: Path) -> None:
-    found = document(campaign(tmp_path, *night(4)))
-    found["trials"][2] |= {"share": 0.3, "promoted": 3}
-    rows = {line.split()[0]: line for line in printed(overview.trials_table(found)).splitlines() if line.split()}
-    assert "30% → 3" in rows["2"] and "%" not in rows["3"]
+    assert numbers(overview.trial_lines(found)) == [0, 50, *range(280, 300)]
+    assert numbers(overview.trial_lines(found, last=300)) == list(range(300))
 
 
 def test_before_the_first_verdict_and_without_a_score_it_says_why(tmp_path: Path) -> None:
@@ -200,7 +195,7 @@ def test_an_encoding_without_our_signs_is_no_fault(tmp_path: Path, monkeypatch: 
     found = document(ledger)
     overview.show(found, tmp_path / "日本", terminal.console())
     terminal.put(terminal.console(), live_view(terminal.cleaned(found)))
-    assert "learning_rate=0.0016" in written.getvalue().decode("ascii")
+    assert "learning_rate 2e-05 ? 0.0016" in written.getvalue().decode("ascii")
 
 
 def test_verdicts_are_told_apart_without_colour() -> None:
