@@ -72,21 +72,13 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
     spec = stored_spec(ledger)
     now = under_way(ledger, history) if how == "running" else {"under_way": [], "certifying": None}
     return {
-        "campaign": campaign.name,
-        "campaign_id": campaign.campaign_id,
-        "environment": campaign.environment,
-        "metric": ledger.environment.metric,
-        "direction": ledger.environment.direction,
-        "step_budget": step_budget(ledger.environment),
-        "state": how,
+        "campaign": campaign.name, "campaign_id": campaign.campaign_id, "environment": campaign.environment,
+        "metric": ledger.environment.metric, "direction": ledger.environment.direction,
+        "step_budget": step_budget(ledger.environment), "state": how,
         "reason": ending.reason if ending else ended_search(ledger).get("reason"),
         "headline": headline(history, campaign.name, own),
-        "spec": spec,
-        "seed": campaign.seed,
-        "isolation": campaign.isolation,
-        "fidelity": asdict(ledger.fidelity),
-        "machine": machine_of(history),
-        "cores": ledger.environment.cores,
+        "spec": spec, "seed": campaign.seed, "isolation": campaign.isolation, "fidelity": asdict(ledger.fidelity),
+        "machine": machine_of(history), "cores": ledger.environment.cores,
         "baseline": _scored(history, baseline(history)),
         "champion": of_champion(history, best(history), own),
         **_shipped(ledger, history, own, how),
@@ -111,7 +103,7 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
         "waiting_to_record": sync.waiting(ledger, history),
         "urls": urls(ledger),
         "servers": [asdict(server) for server in own_servers(ledger.path.parent)],
-    }
+    }  # fmt: skip
 
 
 def certificates(ledger: Ledger) -> tuple[tuple[Certificate, ...], tuple[Certificate, ...]]:
@@ -231,14 +223,9 @@ def _scored(history: History, trial: Trial | None) -> dict[str, Any] | None:
         return None
     known = [score for score in measured(history, trial.number) if score.value is not None]
     score = Score.over(known) if known else trial.score
-    return {
-        "trial": trial.number,
-        "score": score.value,
-        "se": score.se,
-        "n": score.n,
-        "runs": len(known) or len(trial.runs),
-        "params": trial.proposal.params,
-    }
+    runs = len(known) or len(trial.runs)
+    measurement = {"score": score.value, "se": score.se, "n": score.n, "runs": runs}
+    return {"trial": trial.number, **measurement, "params": trial.proposal.params}
 
 
 def of_champion(history: History, champion: Trial | None, own: Sequence[Certificate]) -> dict[str, Any] | None:
@@ -266,41 +253,27 @@ def of_certificate(one: Certificate) -> dict[str, Any]:
     """One certificate."""
     test = one.comparison
     return {
-        "environment": one.environment,
-        "budget": one.budget,
-        "where": where(one),
-        "changed": one.conditions.changed,
-        "left_out": list(one.conditions.left_out),
-        "look": one.look,
-        "alpha": one.alpha,
-        "trial": one.champion,
-        "passed": one.passed,
-        "reason": one.reason,
-        "level": one.tested_at,
-        "gain": test and _finite(test.gain),
+        "environment": one.environment, "budget": one.budget, "where": where(one),
+        "changed": one.conditions.changed, "left_out": list(one.conditions.left_out),
+        "look": one.look, "alpha": one.alpha, "trial": one.champion,
+        "passed": one.passed, "reason": one.reason, "level": one.tested_at,
         # The interval that belongs to the test: of a passed one, `low` is above 0.
         "low": _finite(one.bounds[0]) if one.bounds else None,
         "high": _finite(one.bounds[1]) if one.bounds else None,
-        "p": test and _finite(test.p),
-        "expected": one.expected,
+        "gain": test and _finite(test.gain), "p": test and _finite(test.p), "expected": one.expected,
         "runs": len(one.scores("champion")),
         "planned": dict(zip(ARMS, one.planned, strict=True)),
         "looks": [list(group) for group in one.design.groups] if one.design else [list(one.planned)],
-        "reused": [run.score.value for run in one.reused],
-        "not_reused": one.not_reused,
+        "reused": [run.score.value for run in one.reused], "not_reused": one.not_reused,
         "collapsed": dict(zip(ARMS, one.collapsed, strict=True)),
-        "same_units": one.same_units,
-        "machines": list(one.machines),
-        "champion": _arm(one, "champion"),
-        "baseline": _arm(one, "baseline"),
+        "same_units": one.same_units, "machines": list(one.machines),
+        "champion": _arm(one, "champion"), "baseline": _arm(one, "baseline"),
         "guards": [
             asdict(guard) | {"loss": _finite(guard.loss), "bound": _finite(guard.bound), "holds": guard.holds}
             for guard in one.guards
         ],
-        "looked_before": one.looked_before,
-        "words": outcome(one),
-        "caution": caution(one),
-    }
+        "looked_before": one.looked_before, "words": outcome(one), "caution": caution(one),
+    }  # fmt: skip
 
 
 def _elsewhere(every: Sequence[Certificate]) -> dict[str, Any] | None:

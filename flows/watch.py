@@ -45,6 +45,7 @@ class CampaignWatch:
         self._ledger: Ledger | None = None
         self._history: History = ()
         self._document: dict[str, Any] = {}
+        """Its texts are cleaned."""
         self._events: list[dict[str, Any]] = []
         self._decisive, self._seconds = -1, 0.0
         self._told: set[object] = set()
@@ -56,7 +57,7 @@ class CampaignWatch:
         if Ledger.exists(self._name) and not self._console.quiet:  # what was decided before is not news
             self._read()
             if trials := self._document["trials"]:
-                before = f"   {len(trials)} trial{'s' * (len(trials) > 1)} before; {clean(self._document['headline'])}"
+                before = f"   {len(trials)} trial{'s' * (len(trials) > 1)} before; {self._document['headline']}"
                 put(self._console, Text(before, "dim"))
             self._told = {(row["trial"], row["attempt"]) for row in trials}
             self._told |= {(event["event"], event["time"]) for event in self._events}
@@ -95,11 +96,10 @@ class CampaignWatch:
             if (row["trial"], row["attempt"]) not in self._told:
                 self._tell("heading", HEADING)
                 self._tell((row["trial"], row["attempt"]), trial_line(row))
-        shown = cleaned(self._document)
         if not is_screen(self._console):
-            for key, line in begun(shown):
+            for key, line in begun(self._document):
                 self._tell(key, line)
-        return live_view(shown)
+        return live_view(self._document)
 
     def _read(self) -> None:
         """Read what runs now, and everything if something was decided since."""
@@ -107,11 +107,11 @@ class CampaignWatch:
         self._events = list(ledger.events())
         decisive = sum(event["event"] in DECISIVE for event in self._events)
         if decisive != self._decisive:
-            self._document, self._history = document(ledger), ledger.history()
+            self._document, self._history = cleaned(document(ledger)), ledger.history()
             self._decisive = decisive
             self._seconds = self._document["spent"]["seconds"] - time.time()
-        seconds = self._seconds + time.time()
-        self._document |= {**under_way(ledger, self._history), "spent": self._document["spent"] | {"seconds": seconds}}
+        self._document |= cleaned(under_way(ledger, self._history))
+        self._document["spent"]["seconds"] = self._seconds + time.time()
 
     def _tell(self, fact: object, line: Text) -> None:
         """Print the line of a fact, once."""

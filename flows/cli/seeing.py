@@ -95,18 +95,16 @@ def report(
 
     if all and campaigns:
         raise Refused(f"report --all is the page of all campaigns: leave out {' '.join(campaigns)}, or --all")
-    if all or (serve and not campaigns):
-        written = write_index()
+    names = () if all or (serve and not campaigns) else dict.fromkeys(campaigns or (newest(),))
+    ledgers = [Ledger.open(name) for name in names]
+    for ledger in ledgers:
+        if not is_running(ledger):
+            record(ledger, ledger.campaign.isolation)
+    if len(ledgers) == 1:
+        write_report(ledgers[0])
+        written = ledgers[0].path / REPORT
     else:
-        ledgers = [Ledger.open(name) for name in dict.fromkeys(campaigns or (newest(),))]
-        for ledger in ledgers:
-            if not is_running(ledger):
-                record(ledger, ledger.campaign.isolation)
-        if len(ledgers) > 1:
-            written = write_comparison(ledgers)
-        else:
-            write_report(ledgers[0])
-            written = ledgers[0].path / REPORT
+        written = write_comparison(ledgers) if ledgers else write_index()
     if serve:
         from flows.report.served import serve as serve_reports
 
