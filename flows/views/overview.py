@@ -132,7 +132,7 @@ def outcome(document: Document) -> Iterator[Text]:
 
 def _certificate(document: Document, proof: Document) -> Iterator[Text]:
     """The newest certificate, what it compared, and what ships."""
-    words = f"trial {proof['trial']}: {proof['words']}"
+    words = proof["words"]
     if not proof["passed"] and document["shipped"]:
         ships = next(row for row in document["trials"] if row["trial"] == document["shipped_trial"])
         name = f"trial {ships['trial']}" + ", certified before," * (ships["level"] == "certified")
@@ -208,7 +208,7 @@ def what_next(document: Document, path: Path, console: Console) -> None:
         "  campaigns": urls.get("mlflow_nights_url", ""),
         **login_steps([server for server in servers if any(map(server.serves, urls.values()))]),
         "go on": f"{here}nightshift resume {name}" if document["state"] in ("stopped", "interrupted") else "",
-        "waiting": f"{here}nightshift sync {name}, for {records} records that MLflow lacks" if records else "",
+        "waiting": f"{records} of its records wait for MLflow: {here}nightshift sync {name}" if records else "",
     }
     console.print("\nto see more")
     for label, step in steps.items():
