@@ -170,7 +170,7 @@ def artifacts(document: Document, path: Path, picture: bytes = b"", report: str 
 
 def progress_page(document: Document, path: Path, picture: bytes) -> str:
     """The picture, the outcome as the terminal says it, and what to open."""
-    image = f"![{document['headline']}](data:image/png;base64,{base64.b64encode(picture).decode()})" if picture else ""
+    image = f"![progress](data:image/png;base64,{base64.b64encode(picture).decode()})" if picture else ""
     sentences = "\n".join(f"- {inert(line.plain.strip())}" for line in outcome(document))
     mlflow = document["urls"].get("mlflow_url")
     links = [f"- trials in MLflow: <{mlflow}>"] if mlflow else []

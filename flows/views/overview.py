@@ -87,7 +87,8 @@ def trial_line(row: Document) -> Text:
     line = Text(f" {style.mark} {row['trial']:>4}  ")
     line.append(f"{row['level'] if row['level'] in ('confirmed', 'certified') else kind:<9}", style.style)
     line.append(f" {number(row['score']):>8}", "bold" * (kind == "keep"))
-    line.append(f" {'' if gain is None else number(gain, sign=True):>9}", "green" * better)
+    more = "" if gain is None else f"{gain:+.3g}" if abs(gain) < 1000 else number(gain, sign=True)
+    line.append(f" {more:>9}", "green" * better)
     line.append(f" {duration(row['seconds']):>8}", "dim")
     runs = row["runs"] + len(row["reruns"])
     parts = [

@@ -15,7 +15,7 @@ from flows.engine import certifying
 from flows.status import document, rows, summary
 from flows.views import overview
 from flows.views.terminal import cleaned
-from tasks.certifying.certificate import Certificate, conclude
+from tasks.certifying.certificate import Certificate
 from tasks.certifying.group_design import of_groups
 from tasks.certifying.reuse import searched
 from tasks.describe import UNPROVEN, caution, headline, interval, mean_of, outcome
@@ -92,13 +92,6 @@ def test_a_certificate_that_did_not_pass_says_why() -> None:
     )
     crashed = certified(2, [190, None, 182], [84, 70, 95])
     assert outcome(crashed) == "not certified, because 1 of 3 fresh runs of the champion crashed: exited with status 3"
-
-
-def test_where_nothing_is_drawn_at_random_no_interval_is_claimed() -> None:
-    runs = certified(2, [3.0, 3.0], [1.0, 1.0]).runs
-    exact = [replace(run, score=replace(run.score, se=None)) for run in runs]
-    proof = conclude(1, 0.05, 2, "quad", exact, {}, deterministic=True)
-    assert outcome(proof) == "certified: +2 (2 v 2 fresh runs, without any spread)"
 
 
 def test_a_certificate_in_groups_says_how_many_runs_there_might_have_been_and_what_counts_besides() -> None:
@@ -310,15 +303,6 @@ def test_the_terminal_says_why_not_and_what_ships_instead(tmp_path: Path) -> Non
     assert "not certified, because" in text and "; trial 2, certified before, ships" in text
 
 
-def test_the_terminal_says_why_the_baselines_scores_of_the_search_do_not_count_where_nothing_was_shown(
-    tmp_path: Path,
-) -> None:
-    words, why = "of the baseline's runs of the search only the spread counts: ", "the baseline now scores better"
-    failed = replace(certified(2, [80, 120, 40], [81, 79, 83]), not_reused=why)
-    assert words + why in told(document(ended(tmp_path, up(), failed)))
-    assert words not in told(document(ended(tmp_path, up(), replace(PASSED, not_reused=why), name="m")))
-
-
 def test_the_terminal_says_that_greedy_certifies_nothing(tmp_path: Path) -> None:
     text = told(document(ended(tmp_path, up(), rule="greedy")))
 
@@ -362,14 +346,6 @@ def test_a_cancelled_trial_and_one_that_was_run_again_say_so_in_their_lines(tmp_
     assert shown[3].split()[:3] == ["~", "3", "cancelled"] and "31 at 40% of its budget" in shown[3]
     assert shown[4].split()[:4] == ["+", "4", "confirmed", "230"] and "(4 runs)" in shown[4]
     assert "1 cancelled early" in told(document(ended(tmp_path, history)))
-
-
-def test_the_table_has_levels_and_the_number_of_runs_where_there_are_several(tmp_path: Path) -> None:
-    found = document(ended(tmp_path, (*up(), tried(up(), 90.0, kind="discard", reruns=[(0, 150.0)])), PASSED))
-    _, *shown = [line.plain for line in overview.trial_lines(found)]
-
-    assert [line.split()[2] for line in shown] == ["keep", "discard", "certified", "discard"]
-    assert ["runs)" in line for line in shown] == [True, False, False, True]
 
 
 @pytest.mark.parametrize(
