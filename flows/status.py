@@ -69,7 +69,8 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
     campaign, history = ledger.campaign, ledger.history()
     own, elsewhere = certificates(ledger)
     how = ending.state if ending else state(ledger)
-    spec = stored_spec(ledger)
+    spec, champion = stored_spec(ledger), best(history)
+    is_tested = bool(own) and (champion is None or own[-1].champion == champion.number)
     now = under_way(ledger, history) if how == "running" else {"under_way": [], "certifying": None}
     return {
         "campaign": campaign.name, "campaign_id": campaign.campaign_id, "environment": campaign.environment,
@@ -80,11 +81,11 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
         "spec": spec, "seed": campaign.seed, "isolation": campaign.isolation, "fidelity": asdict(ledger.fidelity),
         "machine": machine_of(history), "cores": ledger.environment.cores,
         "baseline": _scored(history, baseline(history)),
-        "champion": of_champion(history, best(history), own),
+        "champion": of_champion(history, champion, own),
         **_shipped(ledger, history, own, how),
         "certificate": of_certificate(own[-1]) if own else None,
         "reserved": _reserved(ledger),
-        "uncertified": None if how == "running" or _is_certified(own, best(history)) else _uncertified(ledger),
+        "uncertified": None if how == "running" or is_tested else _uncertified(ledger),
         "ablation": _ablation(ledger, own),
         "transfers": [of_certificate(one) for one in elsewhere],
         "elsewhere": _elsewhere((*own, *elsewhere)),
@@ -146,11 +147,6 @@ def _uncertified(ledger: Ledger) -> str | None:
     told = ("life", "uncertified")
     events = [event for event in ledger.events() if event["event"] in told and "certify" not in event]
     return str(events[-1]["reason"]) if events and events[-1]["event"] == "uncertified" else None
-
-
-def _is_certified(own: Sequence[Certificate], champion: Trial | None) -> bool:
-    """Whether the newest certificate is of the present champion, whatever came of it."""
-    return bool(own) and (champion is None or own[-1].champion == champion.number)
 
 
 def _ablation(ledger: Ledger, own: Sequence[Certificate]) -> list[str]:

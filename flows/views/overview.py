@@ -25,8 +25,6 @@ from tasks.verdict_styles import VERDICTS
 
 INCIDENTS = 8
 """Things that happened to proposals, which are shown here; `status --json` has all."""
-ROWS = 40
-"""A longer table shows what was kept and the last trials."""
 STATES = {"running": "bold green", "failed": "bold red", "stopped": "yellow", "interrupted": "yellow"}
 """Styles of states; others have none."""
 HEADING = Text(f"  {'trial':>5}  {'':<9} {'score':>8} {'gain':>9} {'time':>8}  tried", "dim")
@@ -46,17 +44,9 @@ def show(document: Document, path: Path, console: Console, last: int | None = No
 
 
 def trial_lines(document: Document, last: int | None = None) -> Iterator[Text]:
-    """A line per trial below a heading; of many, what was kept and the latest."""
-    every: list[dict[str, Any]] = document["trials"]
-    shown = every[-last:] if last else every
-    if len(shown) > ROWS and not last:
-        kept = [row for row in shown[: -ROWS // 2] if row["verdict"] == "keep" or row["trial"] == 0]
-        shown = [*kept, *shown[-ROWS // 2 :]]
+    """A line per trial below a heading. (last: so many trials only)"""
     yield HEADING
-    yield from map(trial_line, shown)
-    if len(shown) < len(every) and not last:
-        command = f"nightshift status {document['campaign']} --last {len(every)}"
-        yield Text(f"{len(every) - len(shown)} that were not kept are left out: {command}", "dim")
+    yield from map(trial_line, document["trials"][-(last or 0) :])
 
 
 def campaign_lines(summaries: Sequence[Document]) -> Iterator[Text]:

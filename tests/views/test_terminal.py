@@ -93,13 +93,8 @@ def test_in_a_file_nothing_is_cut(tmp_path: Path) -> None:
     assert f"learning_rate 2e-05 → {'x' * 300}, num_envs 8 → 9, act tanh → relu" in shown
 
 
-def test_of_many_trials_it_shows_what_was_kept_and_the_last_trials(tmp_path: Path) -> None:
-    found = document(campaign(tmp_path, *night(2)))
-    worse = found["trials"][1]
-    found["trials"] += [worse | {"trial": number} for number in range(2, 300)]
-    found["trials"][50] |= {"verdict": "keep"}
-    assert numbers(overview.trial_lines(found)) == [0, 50, *range(280, 300)]
-    assert numbers(overview.trial_lines(found, last=300)) == list(range(300))
+def test_the_latest_trials_are_shown_alone_on_request(tmp_path: Path) -> None:
+    assert numbers(overview.trial_lines(document(campaign(tmp_path, *night(5))), last=2)) == [3, 4]
 
 
 def test_before_the_first_verdict_and_without_a_score_it_says_why(tmp_path: Path) -> None:
