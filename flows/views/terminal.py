@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleDimensions, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
@@ -33,7 +33,7 @@ def console(quiet: bool = False) -> Console:
         sys.stdout.reconfigure(errors="replace")
     made = Console(highlight=False, emoji=False, quiet=quiet)
     if not is_screen(made):
-        made.width = WHOLE
+        made.size = ConsoleDimensions(WHOLE, made.height)  # both, or a dumb terminal has 80 columns
     return made
 
 
