@@ -37,7 +37,7 @@ from rich.console import Console
 from rich.table import Table
 
 from flows.server import server_process
-from flows.views.follow import CampaignWatch
+from flows.watch import CampaignWatch
 from tasks.sandbox.child_environment import child_environment
 
 FOREIGN = ("PREFECT_API_URL", "PREFECT_API_KEY", "MLFLOW_TRACKING_URI")  # ways to somebody's real servers

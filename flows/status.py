@@ -1,43 +1,60 @@
-"""A campaign's status as one JSON document, read from its directory, whichever process runs it."""
+"""A campaign's status as one JSON document, read from its directory, whichever process runs it.
+
+Everything that people see of a campaign is made from this document: terminal, live view, artifacts in Prefect.
+"""
 
 from __future__ import annotations
 
+import datetime
 import math
+import os
+import statistics
+import time
 import tomllib
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from environments import earlier_trials, plugins
+from environments import earlier_trials, plugins, safe_open
 from environments.score import Score
 from flows.spec.clock_time import runs_in_time
 from flows.spending.summary import money
 from flows.views.own_servers import own_servers
+from flows.views.terminal import changes
 from tasks.certifying.aggregate import aggregates
 from tasks.certifying.certificate import Certificate, level, shipped
 from tasks.certifying.group_design import Arm, design_of
 from tasks.deciding.champion_estimate import champion_estimate, run_sd
 from tasks.deciding.halving import promotions
 from tasks.deciding.predictions import record
-from tasks.describe import ARMS, caution, outcome, over_environments, step_budget, where
+from tasks.describe import ARMS, caution, headline, outcome, over_environments, step_budget, where
 from tasks.machine.slot_use import slot_use
 from tasks.numbers import number
 from tasks.plots.forest import forest
 from tasks.rules import Rule
+from tasks.sandbox.progress import parse_report, value_of
 from tasks.spending.spent import spent
-from tasks.store import approval, attempts, campaign_lock, inbox
+from tasks.store import approval, attempts, campaign_lock, inbox, workspace
 from tasks.store.ledger import Ledger, ended_search
 from tasks.store.provenance import incidents, sources
+from tasks.store.workspace import TrialDir
 from tasks.system.daemon import page_of
 from tasks.system.redact import clean
+from tasks.task_messages import in_short
 from tasks.tracking import sync
-from tasks.trial import History, Trial, baseline, best, machine_of, measured
+from tasks.trial import TWENTIETHS, History, Proposal, Trial, baseline, best, budgets_used, machine_of, measured
 
 RULES = "tasks.rules"
 IMPORTED_BEST = 10
 """Imported trials that are told one by one."""
 SURE_SES = 2
 """Standard errors to either side within which an estimate is likely."""
+RECENT = 10
+"""Trials whose time tells how long the next ones take."""
+TAIL_BYTES = 2**16
+"""The end of a program's reports in which its newest one is looked for."""
 
 
 class CampaignEnd(NamedTuple):
@@ -52,35 +69,31 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
     campaign, history = ledger.campaign, ledger.history()
     own, elsewhere = certificates(ledger)
     how = ending.state if ending else state(ledger)
-    in_full = promotions(history)
-    spec = stored_spec(ledger)
+    spec, champion = stored_spec(ledger), best(history)
+    is_tested = bool(own) and (champion is None or own[-1].champion == champion.number)
+    now = under_way(ledger, history) if how == "running" else {"under_way": [], "certifying": None}
     return {
-        "campaign": campaign.name,
-        "campaign_id": campaign.campaign_id,
-        "environment": campaign.environment,
-        "metric": ledger.environment.metric,
-        "direction": ledger.environment.direction,
-        "step_budget": step_budget(ledger.environment),
-        "state": how,
+        "campaign": campaign.name, "campaign_id": campaign.campaign_id, "environment": campaign.environment,
+        "metric": ledger.environment.metric, "direction": ledger.environment.direction,
+        "step_budget": step_budget(ledger.environment), "state": how,
         "reason": ending.reason if ending else ended_search(ledger).get("reason"),
-        "spec": spec,
-        "seed": campaign.seed,
-        "isolation": campaign.isolation,
-        "fidelity": asdict(ledger.fidelity),
-        "machine": machine_of(history),
-        "cores": ledger.environment.cores,
+        "headline": headline(history, campaign.name, own),
+        "spec": spec, "seed": campaign.seed, "isolation": campaign.isolation, "fidelity": asdict(ledger.fidelity),
+        "machine": machine_of(history), "cores": ledger.environment.cores,
         "baseline": _scored(history, baseline(history)),
-        "champion": of_champion(history, best(history), own),
+        "champion": of_champion(history, champion, own),
         **_shipped(ledger, history, own, how),
         "certificate": of_certificate(own[-1]) if own else None,
         "reserved": _reserved(ledger),
-        "uncertified": None if how == "running" or _is_certified(own, best(history)) else _uncertified(ledger),
+        "uncertified": None if how == "running" or is_tested else _uncertified(ledger),
         "ablation": _ablation(ledger, own),
         "transfers": [of_certificate(one) for one in elsewhere],
         "elsewhere": _elsewhere((*own, *elsewhere)),
         "cancelled": _cancelled(history),
         "imported": _imported(ledger),
-        "trials": [_row(trial, own, in_full.get(trial.number)) for trial in history],
+        "trials": list(rows(history, own)),
+        **now,
+        "ends": _ends(ledger, history, now["certifying"]) if how == "running" and history else None,
         **_proposals(ledger, history),
         "spent": {
             "seconds": round(campaign_lock.spent(ledger), 1),
@@ -91,7 +104,7 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
         "waiting_to_record": sync.waiting(ledger, history),
         "urls": urls(ledger),
         "servers": [asdict(server) for server in own_servers(ledger.path.parent)],
-    }
+    }  # fmt: skip
 
 
 def certificates(ledger: Ledger) -> tuple[tuple[Certificate, ...], tuple[Certificate, ...]]:
@@ -134,11 +147,6 @@ def _uncertified(ledger: Ledger) -> str | None:
     told = ("life", "uncertified")
     events = [event for event in ledger.events() if event["event"] in told and "certify" not in event]
     return str(events[-1]["reason"]) if events and events[-1]["event"] == "uncertified" else None
-
-
-def _is_certified(own: Sequence[Certificate], champion: Trial | None) -> bool:
-    """Whether the newest certificate is of the present champion, whatever came of it."""
-    return bool(own) and (champion is None or own[-1].champion == champion.number)
 
 
 def _ablation(ledger: Ledger, own: Sequence[Certificate]) -> list[str]:
@@ -211,14 +219,9 @@ def _scored(history: History, trial: Trial | None) -> dict[str, Any] | None:
         return None
     known = [score for score in measured(history, trial.number) if score.value is not None]
     score = Score.over(known) if known else trial.score
-    return {
-        "trial": trial.number,
-        "score": score.value,
-        "se": score.se,
-        "n": score.n,
-        "runs": len(known) or len(trial.runs),
-        "params": trial.proposal.params,
-    }
+    runs = len(known) or len(trial.runs)
+    measurement = {"score": score.value, "se": score.se, "n": score.n, "runs": runs}
+    return {"trial": trial.number, **measurement, "params": trial.proposal.params}
 
 
 def of_champion(history: History, champion: Trial | None, own: Sequence[Certificate]) -> dict[str, Any] | None:
@@ -246,41 +249,27 @@ def of_certificate(one: Certificate) -> dict[str, Any]:
     """One certificate."""
     test = one.comparison
     return {
-        "environment": one.environment,
-        "budget": one.budget,
-        "where": where(one),
-        "changed": one.conditions.changed,
-        "left_out": list(one.conditions.left_out),
-        "look": one.look,
-        "alpha": one.alpha,
-        "trial": one.champion,
-        "passed": one.passed,
-        "reason": one.reason,
-        "level": one.tested_at,
-        "gain": test and _finite(test.gain),
+        "environment": one.environment, "budget": one.budget, "where": where(one),
+        "changed": one.conditions.changed, "left_out": list(one.conditions.left_out),
+        "look": one.look, "alpha": one.alpha, "trial": one.champion,
+        "passed": one.passed, "reason": one.reason, "level": one.tested_at,
         # The interval that belongs to the test: of a passed one, `low` is above 0.
         "low": _finite(one.bounds[0]) if one.bounds else None,
         "high": _finite(one.bounds[1]) if one.bounds else None,
-        "p": test and _finite(test.p),
-        "expected": one.expected,
+        "gain": test and _finite(test.gain), "p": test and _finite(test.p), "expected": one.expected,
         "runs": len(one.scores("champion")),
         "planned": dict(zip(ARMS, one.planned, strict=True)),
         "looks": [list(group) for group in one.design.groups] if one.design else [list(one.planned)],
-        "reused": [run.score.value for run in one.reused],
-        "not_reused": one.not_reused,
+        "reused": [run.score.value for run in one.reused], "not_reused": one.not_reused,
         "collapsed": dict(zip(ARMS, one.collapsed, strict=True)),
-        "same_units": one.same_units,
-        "machines": list(one.machines),
-        "champion": _arm(one, "champion"),
-        "baseline": _arm(one, "baseline"),
+        "same_units": one.same_units, "machines": list(one.machines),
+        "champion": _arm(one, "champion"), "baseline": _arm(one, "baseline"),
         "guards": [
             asdict(guard) | {"loss": _finite(guard.loss), "bound": _finite(guard.bound), "holds": guard.holds}
             for guard in one.guards
         ],
-        "looked_before": one.looked_before,
-        "words": outcome(one),
-        "caution": caution(one),
-    }
+        "looked_before": one.looked_before, "words": outcome(one), "caution": caution(one),
+    }  # fmt: skip
 
 
 def _elsewhere(every: Sequence[Certificate]) -> dict[str, Any] | None:
@@ -301,25 +290,21 @@ def _finite(value: float) -> float | None:
 
 def _imported(ledger: Ledger) -> dict[str, Any] | None:
     """The trials of another tool that proposers know, the best ones in full; None without any."""
-    every = earlier_trials.read(ledger.environment.folder)
-    sign = 1 if ledger.environment.higher_is_better else -1
-    scored = [(one.score, place) for place, one in enumerate(every, 1) if one.score is not None]
-    best = [place for _, place in sorted(scored, key=lambda pair: -sign * pair[0])[:IMPORTED_BEST]]
-    top = f", the best {number(every[best[0] - 1].score)}" if best else ", none with a score"
-    words = (
-        f"{len(every)} imported trials{top}: measured by another tool; proposers know them, nothing compares with them"
-    )
-    shown = ((place, every[place - 1]) for place in best)
-    if not every:
+    if not (every := earlier_trials.read(ledger.environment.folder)):
         return None
+    sign = 1 if ledger.environment.higher_is_better else -1
+    scored = [(-sign * one.score, place, one) for place, one in enumerate(every, 1) if one.score is not None]
+    best = [(place, one) for _, place, one in sorted(scored, key=lambda each: each[:2])[:IMPORTED_BEST]]
+    top = f"the best {number(best[0][1].score)}" if best else "none with a score"
     return {
         "count": len(every),
         "scored": len(scored),
         "best": [
             {"number": place, "score_there": one.score, "params": dict(one.params), "note": " ".join(clean(one.note))}
-            for place, one in shown
+            for place, one in best
         ],
-        "words": words,
+        "words": f"{len(every)} imported trials, {top}: measured by another tool; proposers know them, nothing "
+        "compares with them",
     }
 
 
@@ -332,41 +317,153 @@ def _cancelled(history: History) -> dict[str, Any]:
     return {"due": len(due), "spared": len(spared), "spared_kept": kept, "share_lost": share}
 
 
-def _row(trial: Trial, own: Sequence[Certificate], in_full: Trial | None) -> dict[str, Any]:
-    """A trial; `in_full` ran it for the whole budget, if it is a short one that was promoted."""
-    due = next((run.due for run in trial.runs if run.due), None)
+def rows(history: History, own: Sequence[Certificate] = ()) -> Iterator[dict[str, Any]]:
+    """The trials of the document, in their order."""
+    promoted, champion = promotions(history), None
+    scores: defaultdict[int, list[float]] = defaultdict(list)  # of every trial, those of its reruns so far included
+    for trial in history:
+        due = next((run.due for run in trial.runs if run.due), None)
+        full, proposal = promoted.get(trial.number), trial.proposal
+        yield {
+            "trial": trial.number, "attempt": trial.attempt, "verdict": trial.verdict.kind, "level": level(trial, own),
+            "score": trial.score.value, "gain": _gain(trial, scores[champion.number] if champion else []),
+            "se": trial.score.se, "n": trial.score.n, "also": trial.score.also,
+            "runs": len(trial.runs), "values": list(trial.score.values),
+            "reruns": [
+                {"of": rerun.of, "score": rerun.score.value, "calibrated": rerun.calibrated} for rerun in trial.reruns
+            ],
+            "due": due and {"fraction": due.fraction, "reason": due.reason, "spared": due.spared},
+            "seconds": sum(run.seconds for run in trial.runs),
+            "machine": trial.runs[-1].machine if trial.runs else "",
+            "comparable": not proposal.is_short, "share": proposal.share, "promotes": proposal.promotes,
+            "promoted": full.number if full else None, "params": proposal.params,
+            "tried": "the baseline" if trial.number == 0 else _tried(proposal, champion),
+            "description": proposal.rationale, "reason": trial.verdict.reason, "why": in_short(trial.verdict.reason),
+            "notes": list(trial.notes), "proposer": proposal.proposer, "model": proposal.model,
+            "category": proposal.category, "expected": proposal.expected, "instead_of": proposal.instead_of,
+            "usd": trial.cost,
+        }  # fmt: skip
+        measurements = [(trial.number, one) for one in trial.score.each]
+        for of, score in measurements + [(rerun.of, rerun.score) for rerun in trial.reruns]:
+            scores[of] += [score.value] if score.value is not None else []
+        champion = trial if trial.verdict.kind == "keep" else champion
+
+
+def _gain(trial: Trial, champions: Sequence[float]) -> float | None:
+    """By how much a score is better than the mean of the champion of that time; None where one of them is missing."""
+    if trial.score.value is None or not champions:
+        return None
+    more = trial.score.value - statistics.fmean(champions)
+    return more if trial.score.higher_is_better else -more
+
+
+def _tried(proposal: Proposal, champion: Trial | None) -> str:
+    """What a proposal changes of the champion, an edit of the program first."""
+    if champion is None:
+        return ", ".join(changes(proposal.params, {}))
+    parts = changes(proposal.params, champion.proposal.params)
+    if proposal.edit and proposal.edit != champion.proposal.edit:
+        lines = proposal.edit.splitlines()
+        more, less = (sum(line.startswith(sign) and not line.startswith(3 * sign) for line in lines) for sign in "+-")
+        parts.insert(0, f"the program, +{more} -{less} lines")
+    return ", ".join(parts) or "the champion again"
+
+
+def under_way(ledger: Ledger, history: History) -> dict[str, Any]:
+    """What a running campaign does now: the trials that are trained or judged, and the certificate that is made.
+
+    It is cheap, so a live view asks for it again and again.
+    """
+    waits: dict[int, str] = {}  # for a slot
+    certify: Mapping[str, Any] | None = None
+    for event in ledger.events():
+        if event["event"] == "life":
+            waits, certify = {}, None
+        elif event["event"] == "waiting":
+            waits[event["number"]] = event["who"]
+        elif event["event"] == "slot":
+            waits.pop(event["number"], None)
+        elif event["event"] in ("certify", "certified"):
+            certify = event if event["event"] == "certify" else None
+    numbers = {int(path.name) for path in ledger.trials.iterdir() if path.name.isdecimal()}
+    numbers -= {trial.number for trial in history}
+    numbers -= {one.number for one in approval.parked(ledger) if one.state != "approved"}
+    numbers |= attempts.pending(ledger.trials).keys()
+    begun = [number for number in sorted(numbers) if ledger.place(number).proposal.is_file()]
     return {
-        "trial": trial.number,
-        "attempt": trial.attempt,
-        "verdict": trial.verdict.kind,
-        "level": level(trial, own),
-        "score": trial.score.value,
-        "se": trial.score.se,
-        "n": trial.score.n,
-        "also": trial.score.also,
-        "runs": len(trial.runs),
-        "values": list(trial.score.values),
-        "reruns": [
-            {"of": rerun.of, "score": rerun.score.value, "calibrated": rerun.calibrated} for rerun in trial.reruns
-        ],
-        "due": due and {"fraction": due.fraction, "reason": due.reason, "spared": due.spared},
-        "seconds": sum(run.seconds for run in trial.runs),
-        "machine": trial.runs[-1].machine if trial.runs else "",
-        "comparable": not trial.proposal.is_short,
-        "share": trial.proposal.share,
-        "promotes": trial.proposal.promotes,
-        "promoted": in_full.number if in_full else None,
-        "params": trial.proposal.params,
-        "description": trial.proposal.rationale,
-        "reason": trial.verdict.reason,
-        "notes": list(trial.notes),
-        "proposer": trial.proposal.proposer,
-        "model": trial.proposal.model,
-        "category": trial.proposal.category,
-        "expected": trial.proposal.expected,
-        "instead_of": trial.proposal.instead_of,
-        "usd": trial.cost,
+        "under_way": [_trial_under_way(ledger, history, number, waits.get(number, "")) for number in begun],
+        "certifying": _certifying(ledger, certify) if certify else None,
     }
+
+
+def _trial_under_way(ledger: Ledger, history: History, number: int, waits_for: str) -> dict[str, Any]:
+    """A trial that runs: its newest run, what that reported last, and what the champion had reported by then."""
+    proposal = workspace.PROPOSAL.validate_json(ledger.place(number).proposal.read_bytes())
+    environment, champion = ledger.environment.at(proposal.share), best(history)
+    run, part = _newest_run(ledger, number)
+    began = run.config.stat().st_mtime + environment.startup_seconds if run.config.is_file() else math.inf
+    seconds, value = _newest_report(run.progress, environment.metric) or (time.time() - began, None)
+    phase = "training" if seconds > 0 else "waiting" if waits_for else "starting"
+    curve = champion.runs[0].curve if champion and champion.runs and not proposal.is_short else ()
+    passed = min(int(TWENTIETHS * seconds / environment.budget_seconds), len(curve)) if seconds > 0 else 0
+    return {
+        "trial": number, "run": part, "phase": "judging" if run.judge_log.is_file() else phase,
+        "waits_for": waits_for, "seconds": min(max(seconds, 0.0), environment.budget_seconds),
+        "budget_seconds": environment.budget_seconds,
+        "value": value, "champion_value": curve[passed - 1] if passed else None,
+        "share": proposal.share, "tried": "the baseline" if number == 0 else _tried(proposal, champion),
+        "description": proposal.rationale, "proposer": proposal.proposer,
+    }  # fmt: skip
+
+
+def _newest_run(ledger: Ledger, number: int) -> tuple[TrialDir, str]:
+    """The run of a trial that began last, its own ones in their order before its reruns; and its name, as in run-2."""
+    first = ledger.place(number).path
+    parts = [path.name.removeprefix(f"{first.name}-").split("-") for path in first.parent.glob(f"{first.name}-*")]
+    later = [(part[0] == "again", int(part[1]), "-".join(part)) for part in parts if part[0] in ("run", "again")]
+    part = max(later)[2] if later else ""
+    return ledger.place(number, part), part
+
+
+def _newest_report(path: Path, metric: str) -> tuple[float, float | None] | None:
+    """Seconds that a program has trained, as it says, and its last value of a metric; None before its first report."""
+    try:
+        with safe_open.open_file(path) as file:
+            about = os.fstat(file.fileno())
+            file.seek(max(about.st_size - TAIL_BYTES, 0))
+            lines = file.read(TAIL_BYTES).split(b"\n")[:-1]
+    except OSError:  # not there yet, or no plain file
+        return None
+    if not (reports := [report for line in lines if (report := parse_report(line))]):
+        return None
+    elapsed = value = None
+    for report in reports:
+        elapsed, value = value_of({"metrics": report}, "elapsed", elapsed), value_of(report, metric, value)
+    return (elapsed or 0.0) + max(time.time() - about.st_mtime, 0.0), value
+
+
+def _certifying(ledger: Ledger, event: Mapping[str, Any]) -> dict[str, Any]:
+    """A certificate that is made, as far as the directories of its runs show. (event: with which it began)"""
+    folder = f"{event.get('folder', event['look'])}-{event['champion']:04d}-*"
+    runs = list((ledger.path / "certificates").glob(folder))
+    since = max((path.stat().st_mtime for path in runs), default=time.time())
+    return {
+        "trial": event["champion"], "run": max(len(runs), 1), "runs": event.get("planned", 2 * event["runs"]),
+        "seconds": max(time.time() - since, 0.0), "where": event.get("where", ""),
+    }  # fmt: skip
+
+
+def _ends(ledger: Ledger, history: History, certifying: Mapping[str, Any] | None) -> float:
+    """Unix time at which a running campaign is expected to end, by the time of its last trials and by its limits."""
+    spec, reserved, now = stored_spec(ledger), _reserved(ledger), time.time()
+    recent = [one.wall_seconds / one.proposal.share + one.proposal.seconds for one in history[-RECENT:]]
+    trials = 0.0 if certifying else max(spec["trials"] - budgets_used(history), 0.0)
+    runs = certifying["runs"] - certifying["run"] + 1 if certifying else 0
+    if reserved and not certifying:
+        runs = reserved["champion"] + reserved["baseline"]
+    left = statistics.median(recent) * (trials + runs / spec["replicates"]) / spec.get("parallel", 1)
+    until = datetime.datetime.fromisoformat(spec["until"]).timestamp() if spec.get("until") else math.inf
+    return float(min(now + left, now + max(spec["hours"] * 3600 - campaign_lock.spent(ledger), 0.0), until))
 
 
 def _proposals(ledger: Ledger, history: History) -> dict[str, Any]:

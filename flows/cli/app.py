@@ -18,7 +18,7 @@ from environments.plugins import Refused
 FINISHED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 VERBS = {
     "Running": {"running.verbs": "run resume stop rerun try"},
-    "Seeing": {"seeing.verbs": "list status watch report logs"},
+    "Seeing": {"seeing": "list status report logs"},
     "Deciding": {"deciding.verbs": "certify duel calibrate propose approve reject"},
     "Taking": {"taking.verbs": "export upload"},
     "Problems": {"problems": "env"},

@@ -195,21 +195,21 @@ def opened(spec: CampaignSpec, **facts: object) -> Iterator[Night]:
 
                 def follow_up(history: History) -> None:
                     recording.ask()
-                    artifacts.show(history)
+                    artifacts.show()
                     run_log.decided(history)
                     heed_the_server(server)
 
                 night = Night(spec, ledger, lock, history, follow_up)
                 locks = night.bench.slots.locks if spec.launch == "here" else {}
                 ledger.event("slots", parallel=spec.parallel, locks=locks)
-                artifacts.show(history)
+                artifacts.show()
                 run_log.begin(ledger, history)
                 try:
                     yield night
                 finally:
                     night.close_benches()
                 ending = night.ending or ASKED
-                artifacts.show(night.history, CampaignEnd(ending.state, ending.reason))
+                artifacts.show(CampaignEnd(ending.state, ending.reason))
                 run_log.end(ledger, night.history, ending.reason)
             recording.close(ending.state)  # with the certificate and the final picture
         ledger.event("end", state=ending.state, reason=ending.reason)

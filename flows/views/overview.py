@@ -1,13 +1,14 @@
-"""A campaign in the terminal: the table of its trials, its outcome in words, and what to open next.
+"""A campaign in the terminal: a line for each of its trials, its outcome in words, and what to open next.
 
-Everything is read from its status document (flows/status.py).
+Everything is made from status documents (flows/status.py), whose texts are cleaned before.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,194 +17,191 @@ from rich.text import Text
 
 from flows.spending.summary import parts
 from flows.status import SURE_SES
-from flows.views import tables
 from flows.views.own_servers import OwnServer, login_steps
-from flows.views.terminal import binaries, changes, clean, duration, fold, put, room, say, short, whole
-from tasks.describe import SPREAD_ONLY, UNPROVEN
+from flows.views.terminal import binaries, changes, cleaned, duration, put, say, short, whole
+from tasks.describe import SPREAD_ONLY
 from tasks.numbers import number
-from tasks.plots.forest import Forest, ForestRow, text
+from tasks.verdict_styles import VERDICTS
 
 INCIDENTS = 8
 """Things that happened to proposals, which are shown here; `status --json` has all."""
+STATES = {"running": "bold green", "failed": "bold red", "stopped": "yellow", "interrupted": "yellow"}
+"""Styles of states; others have none."""
+HEADING = Text(f"  {'trial':>5}  {'':<9} {'score':>8} {'gain':>9} {'time':>8}  tried", "dim")
+"""Of the lines of trials."""
 Document = Mapping[str, Any]
 
 
 def show(document: Document, path: Path, console: Console, last: int | None = None) -> None:
     """Print all of it. (path: the campaign's directory; last: so many trials only)"""
-    put(console, tables.campaign_table(document, console, last))
-    outcome(document, console)
-    elsewhere(document, console)
+    document = cleaned(document)
+    for line in trial_lines(document, last) if document["trials"] else ():
+        put(console, line)
+    console.print()
+    for line in outcome(document):
+        say(console, line)
     what_next(document, path, console)
 
 
-def outcome(document: Document, console: Console) -> None:
-    """Print the state and the result: champion against baseline, and how far that can be believed."""
-    console.print()
-    for line in _outcome(document, room(console)):
-        say(console, line)
-    if spent := parts(document):
-        say(console, Text(f"spent: {', '.join(spent)}", "dim"))
-    if slots := document["spent"]["slots"]:
-        say(console, Text(f"slots: {', '.join(f'{share:.1%} {name}' for name, share in slots.items())}", "dim"))
+def trial_lines(document: Document, last: int | None = None) -> Iterator[Text]:
+    """A line per trial below a heading. (last: so many trials only)"""
+    yield HEADING
+    yield from map(trial_line, document["trials"][-(last or 0) :])
 
 
-def elsewhere(document: Document, console: Console) -> None:
-    """Print the picture of what certificates in other environments and for other budgets show; nothing without one."""
-    if not (found := document["elsewhere"]):
+def campaign_lines(summaries: Sequence[Document]) -> Iterator[Text]:
+    """Every campaign in a line below a heading, its name whole."""
+    if not summaries:
+        yield Text("no campaign yet; to begin one: nightshift run cartpole")
         return
-    console.print()
-    shown = Forest(tuple(ForestRow(**row) for row in found["rows"]), found["unit"])
-    for line in text(shown, room(console)):
-        put(console, Text(f"  {line}"))
-    for one in found["aggregates"]:
-        say(console, Text(f"  {clean(one['words'])}"))
+    width = max(len("campaign"), *(len(summary["campaign"]) for summary in summaries))
+    heading = f"{'campaign':<{width}}  {'state':<11} {'trials':>6} {'baseline':>9} {'champion':>9}  {'begun':<16}"
+    yield Text(f"{heading}  environment", "bold")
+    for summary in map(cleaned, summaries):
+        line = Text(f"{summary['campaign']:<{width}}  ")
+        line.append(f"{summary['state']:<11}", STATES.get(summary["state"], ""))
+        scores = (number((summary[who] or {}).get("score")) for who in ("baseline", "champion"))
+        line.append(f" {summary['trials']:>6} {next(scores):>9} {next(scores):>9}")
+        begun = time.strftime("%Y-%m-%d %H:%M", time.localtime(summary["created"]))
+        yield line.append(f"  {begun}  {summary['environment']}", "dim")
 
 
-def _outcome(document: Document, width: int) -> Iterator[Text]:
-    champion, proof, seconds = document["champion"], document["certificate"], document["spent"]["seconds"]
-    because = f": {clean(document['reason'])}" if document["reason"] else ""
-    took = f" ({duration(seconds)})" if seconds else ""
-    yield Text.assemble((document["campaign"], "bold"), f" is {document['state']}{because}{took}")
+def trial_line(row: Document) -> Text:
+    """A decided trial: verdict, score, gain over the champion of that time (positive is better), time, what was tried.
+
+    What matters most comes first, since a screen cuts the line at its edge.
+    """
+    row = cleaned(row)
+    kind, gain, style = row["verdict"], row["gain"], VERDICTS[row["verdict"]]
+    better = gain is not None and gain > 0
+    line = Text(f" {style.mark} {row['trial']:>4}  ")
+    line.append(f"{row['level'] if row['level'] in ('confirmed', 'certified') else kind:<9}", style.style)
+    line.append(f" {number(row['score']):>8}", "bold" * (kind == "keep"))
+    more = "" if gain is None else f"{gain:+.3g}" if abs(gain) < 1000 else number(gain, sign=True)
+    line.append(f" {more:>9}", "green" * better)
+    line.append(f" {duration(row['seconds']):>8}", "dim")
+    runs = row["runs"] + len(row["reruns"])
+    parts = [
+        (row["tried"], ""),
+        (f"({runs} runs)" if runs > 1 else "", "dim"),
+        (f"({row['share']:.0%} of the budget)" if row["share"] < 1 else "", "dim"),
+        (f"(trial {row['promotes']} in full)" if row["promotes"] is not None else "", "dim"),
+        ("" if row["why"] == row["tried"] else row["why"], "red" if kind == "crash" else "dim"),
+    ]
+    if kind in ("crash", "cancelled") or (gain is not None and better != (kind == "keep")):
+        parts = [parts[-1], *parts[:-1]]  # the numbers do not say why
+    for words, how in parts:
+        line.append(f"  {words}" if words else "", how)
+    return line
+
+
+def outcome(document: Document) -> Iterator[Text]:
+    """The state and the result: champion against baseline, how far that can be believed, and what it cost."""
+    champion, proof, spent = document["champion"], document["certificate"], document["spent"]
+    because = f": {document['reason']}" if document["reason"] else ""
+    took = f" ({duration(spent['seconds'])})" if spent["seconds"] else ""
+    goal = f"; {document['metric']}, {document['direction']}"
+    yield Text.assemble((document["campaign"], "bold"), f" is {document['state']}{because}{took}{goal}")
     if champion is None:
         yield Text("No trial has a score yet." if document["trials"] else "No trial is decided yet.")
-        for row in document["trials"][:1]:
-            yield Text(f"trial {row['trial']} crashed: {clean(row['reason'])}", "red")
+        yield from (Text(f"trial {row['trial']} crashed: {row['why']}", "red") for row in document["trials"][:1])
         return
+    yield Text(document["headline"].removeprefix(f"{document['campaign']}: "), "bold")
     if proof:
-        yield from _certificate(document, proof, width)
+        yield from _certificate(document, proof)
     if not proof or proof["trial"] != champion["trial"]:
-        if document["uncertified"] and champion["trial"] != (document["baseline"] or {}).get("trial"):
-            why = clean(document["uncertified"])
-            yield Text(f"not certified, because {why}; the baseline ships", "yellow")
-        yield from _champion(document, champion, width)
+        yield from _champion(document, champion)
     for transfer in document["transfers"]:
-        yield Text(f"in {clean(transfer['where'])}: {clean(transfer['words'])}")
-    cores = f"{document['cores']} cores per run" if document["cores"] > 1 else ""
-    notes = (document["step_budget"], cores, clean(document["fidelity"]["words"]), cancelled(document["cancelled"]))
-    yield from (Text(line, "dim") for line in notes if line)
-    yield from _proposals(document)
-
-
-def _certificate(document: Document, proof: Document, width: int) -> Iterator[Text]:
-    """The newest certificate, what it compared, and what ships."""
-    words, trial = clean(proof["words"]), proof["trial"]
-    if not proof["passed"] and document["shipped"]:
-        ships = next(row for row in document["trials"] if row["trial"] == document["shipped_trial"])
-        name = f"trial {ships['trial']}" + ", certified before," * (ships["level"] == "certified")
-        words += f"; {'the baseline' if document['shipped'] == 'baseline' else name} ships"
-    yield Text(words, "bold green" if proof["passed"] else "yellow")
-    if None not in (means := (proof["champion"]["mean"], proof["baseline"]["mean"])):
-        text = Text(f"on fresh runs: trial {trial}, {document['metric']} ").append(number(means[0]), "bold")
-        text.append(" against the baseline's ").append(number(means[1]), "bold")
-        yield text.append(" (its runs of the search included)" if proof["reused"] else "")
-    if proof["not_reused"] and not proof["passed"]:  # who compares both scores of the baseline would wonder
-        yield Text(f"  {SPREAD_ONLY}: {clean(proof['not_reused'])}", "dim")
-    params = next(row["params"] for row in document["trials"] if row["trial"] == trial)
-    yield from _changes(params, document, width)
-    if proof["passed"]:
-        yield Text(f"  {clean(proof['caution'])}", "dim")
-    for line in document["ablation"]:
-        yield Text(f"  {clean(line)}", "dim")
-
-
-def _champion(document: Document, champion: Document, width: int) -> Iterator[Text]:
-    """The champion against the baseline by the scores of the search, and how far these can be believed."""
-    first, name, score = document["baseline"], document["metric"], champion["score"]
-    if not first or first["score"] is None:
-        yield Text(
-            f"trial {champion['trial']} has {name} {number(score)}; the baseline has no score to compare it with"
-        )
-        return
-    if champion["trial"] == first["trial"]:
-        yield Text(f"the baseline stands: {name} {number(score)}; nothing that was tried was kept")
-        return
-    difference = score - first["score"]
-    gain = number(difference, sign=True)
-    if document["direction"] == "minimize" and difference:
-        gain += f", {'better' if difference < 0 else 'worse'}"
-    text = Text(f"champion: trial {champion['trial']}, {name} ").append(number(score), "bold")
-    yield text.append(" against the baseline's ").append(number(first["score"]), "bold").append(f" ({gain})")
-    yield from _changes(champion["params"], document, width)
-    over = "one training run" if champion["runs"] == 1 else f"the mean of {champion['runs']} training runs"
-    worth = f"  {champion['level']}: {over}, and picking the best of several scores overestimates it"
-    if estimate := champion["estimate"]:
-        low, high = (estimate["level"] + side * SURE_SES * estimate["se"] for side in (-1, 1))
-        worth += f"; its true mean is likely between {number(low)} and {number(high)}"
-    yield Text(worth, "dim")
-    row = next(row for row in document["trials"] if row["trial"] == champion["trial"])
-    yield Text(f"  kept because: {clean(row['reason'])}", "dim")
-    does_without = document["state"] == "finished" and document["certificate"] is None
-    if does_without and document["shipped"] == "champion":
-        rule = document["spec"]["rule"]
-        yield Text(f"  it ships without a certificate: rule {rule} makes none", "dim")
-    else:
-        is_another = any(other["level"] == "certified" for other in document["trials"])
-        yield Text(f"  trial {champion['trial']} is not certified yet" if is_another else f"  {UNPROVEN}", "dim")
-
-
-def _changes(params: Mapping[str, Any], document: Document, width: int) -> list[Text]:
-    first = document["baseline"]["params"] if document["baseline"] else {}
-    return [Text(f"  {line}") for line in fold(changes(params, first), width - 3)]
-
-
-def cancelled(counts: Mapping[str, Any]) -> str:
-    """How many trials were stopped early, and what came of those that ran on as a check; empty if none was due."""
-    due, spared = counts["due"], counts["spared"]
-    checked = f"; of {spared} more that were due and ran on as a check {counts['spared_kept'] or 'none'} kept"
-    return f"{due - spared} cancelled early{checked if spared else ''}" if due else ""
-
-
-def _proposals(document: Document) -> Iterator[Text]:
-    """Who proposed, what happened to proposals, and what waits for approval; nothing where one proposer did it all."""
-    sources, incidents = document["sources"], document["incidents"]
-    if len(sources) > 1 or any(source["calls"] for source in sources):
-        for source in sources:
-            yield Text(f"proposed by {clean(source['words'])}", "dim")
-    if imported := document["imported"]:
-        yield Text(imported["words"], "dim")
-    if predictions := document["predictions"]:
-        yield Text(predictions["words"], "dim")
-    if (hidden := len(incidents) - INCIDENTS) > 0:
-        yield Text(f"{hidden} earlier incidents: status --json, or the artifact `proposals` in Prefect", "dim")
-    for incident in incidents[-INCIDENTS:]:
-        yield Text(f"  trial {incident['trial']}, {incident['kind']}: {clean(incident['words'])}", "dim")
+        yield Text(f"in {transfer['where']}: {transfer['words']}")
+    yield from (Text(f"  {one['words']}") for one in (document["elsewhere"] or {}).get("aggregates", ()))
+    yield from (Text(line, "dim") for line in _notes(document) if line)
     for waiting in document["waiting"]:
         trial, name = waiting["trial"], document["campaign"]
         words = f"trial {trial} by {waiting['proposer']} waits for approval"
         yield Text(f"{words}: nightshift approve {name} {trial}, or nightshift reject {name} {trial}", "yellow")
 
 
+def _certificate(document: Document, proof: Document) -> Iterator[Text]:
+    """The newest certificate, what it compared, and what ships."""
+    words = proof["words"]
+    if not proof["passed"] and document["shipped"]:
+        ships = next(row for row in document["trials"] if row["trial"] == document["shipped_trial"])
+        name = f"trial {ships['trial']}" + ", certified before," * (ships["level"] == "certified")
+        words += f"; {'the baseline' if document['shipped'] == 'baseline' else name} ships"
+    yield Text(words, "bold green" if proof["passed"] else "yellow")
+    if proof["not_reused"] and not proof["passed"]:  # who compares both scores of the baseline would wonder
+        yield Text(f"  {SPREAD_ONLY}: {proof['not_reused']}", "dim")
+    yield from _changes(proof["trial"], document)
+    for line in [proof["caution"]] * proof["passed"] + document["ablation"]:
+        yield Text(f"  {line}", "dim")
+
+
+def _champion(document: Document, champion: Document) -> Iterator[Text]:
+    """A champion without a certificate: its score in the search, and how far that can be believed."""
+    if champion["trial"] == (document["baseline"] or champion)["trial"]:
+        return
+    if document["uncertified"]:
+        yield Text(f"not certified, because {document['uncertified']}; the baseline ships", "yellow")
+    over = "one training run" if champion["runs"] == 1 else f"{champion['runs']} training runs"
+    worth = f"{document['metric']} {number(champion['score'])} over {over}"
+    words = f"trial {champion['trial']}, {champion['level']}: {worth}; the best of several scores is overestimated"
+    if estimate := champion["estimate"]:
+        low, high = (estimate["level"] + side * SURE_SES * estimate["se"] for side in (-1, 1))
+        words += f", and its true mean is likely between {number(low)} and {number(high)}"
+    yield Text(words)
+    yield from _changes(champion["trial"], document)
+    row = next(row for row in document["trials"] if row["trial"] == champion["trial"])
+    yield Text(f"  kept because: {row['why']}", "dim")
+    if document["shipped"] == "champion" and document["certificate"] is None:
+        yield Text(f"  it ships without a certificate: rule {document['spec']['rule']} makes none", "dim")
+
+
+def _changes(trial: int, document: Document) -> Iterator[Text]:
+    """What a trial has changed of the baseline."""
+    params = next(row["params"] for row in document["trials"] if row["trial"] == trial)
+    if changed := changes(params, (document["baseline"] or {"params": {}})["params"]):
+        yield Text(f"  {' · '.join(changed)}")
+
+
+def _notes(document: Document) -> Iterator[str]:
+    """What limits the result, who proposed, what happened to proposals, and what was spent."""
+    stops, sources, incidents = document["cancelled"], document["sources"], document["incidents"]
+    yield document["step_budget"]
+    yield document["fidelity"]["words"]
+    if stops["due"]:
+        checked = f"; of {stops['spared']} more that were due and ran on as a check {stops['spared_kept']} kept"
+        yield f"{stops['due'] - stops['spared']} cancelled early{checked if stops['spared'] else ''}"
+    if len(sources) > 1 or any(source["calls"] for source in sources):
+        yield from (f"proposed by {source['words']}" for source in sources)
+    yield from (one["words"] for one in (document["imported"], document["predictions"]) if one)
+    if (hidden := len(incidents) - INCIDENTS) > 0:
+        yield f"{hidden} earlier incidents: status --json, or the artifact `proposals` in Prefect"
+    yield from (f"  trial {one['trial']}, {one['kind']}: {one['words']}" for one in incidents[-INCIDENTS:])
+    if slots := document["spent"]["slots"]:
+        yield f"time of the slots: {', '.join(f'{share:.0%} {name}' for name, share in slots.items())}"
+    yield ", ".join(parts(document))
+
+
 def what_next(document: Document, path: Path, console: Console) -> None:
     """Print what to open, and how to go on. (path: the campaign's directory)"""
     directory, here, urls, name = short(path), binaries(), document["urls"], document["campaign"]
     servers, champion = [OwnServer(**server) for server in document["servers"]], document["champion"]
+    is_running, mlflow = document["state"] == "running", urls.get("mlflow_command", "")
+    records = 0 if is_running else document["waiting_to_record"]
     steps = {
         "report": shlex.quote(f"{directory}/report.html") if (path / "report.html").is_file() else "",
         "picture": shlex.quote(f"{directory}/progress.png") if (path / "progress.png").is_file() else "",
         "results": shlex.quote(f"{directory}/results.tsv"),
-        "fresh runs": shlex.quote(f"{directory}/certificates") if document["certificate"] else "",
         "a trial": f"{here}nightshift logs {name} {champion['trial'] if champion else 0}" if document["trials"] else "",
         "its changes": f"git -C {shlex.quote(directory + '/lineage.git')} diff baseline champion" if champion else "",
-        "prefect": urls.get("prefect", "") if document["state"] == "running" else "",
-        **_mlflow(urls, here),
+        "prefect": urls.get("prefect", "") if is_running else "",
+        "mlflow": urls.get("mlflow_url") or re.sub(r"\b(mlflow ui|nightshift up)\b", rf"{here}\1", mlflow),
+        "  campaigns": urls.get("mlflow_nights_url", ""),
         **login_steps([server for server in servers if any(map(server.serves, urls.values()))]),
+        "go on": f"{here}nightshift resume {name}" if document["state"] in ("stopped", "interrupted") else "",
+        "waiting": f"{records} of its records wait for MLflow: {here}nightshift sync {name}" if records else "",
     }
-    if document["state"] in ("stopped", "interrupted"):
-        steps["go on"] = f"{here}nightshift resume {name}"
-    if waiting := document["waiting_to_record"]:
-        records = "1 record waits" if waiting == 1 else f"{waiting} records wait"
-        steps["waiting"] = f"{records} for MLflow: {here}nightshift sync {name}"
     console.print("\nto see more")
     for label, step in steps.items():
         if step:
-            whole(console, Text.assemble("  ", (f"{label:<12} ", "dim"), clean(step)))
-
-
-def _mlflow(urls: Mapping[str, str], here: str) -> dict[str, str]:
-    """Where MLflow shows the campaign's trials and its environment's campaigns; a command first, if no server runs."""
-    if "mlflow_command" not in urls:
-        return {"mlflow": urls.get("mlflow_url", ""), "  campaigns": urls.get("mlflow_nights_url", "")}
-    site = "http://127.0.0.1:5000"
-    command = re.sub(r"\b(mlflow ui|nightshift up)\b", rf"{here}\1", urls["mlflow_command"])
-    campaigns = f"{site}{urls['mlflow_nights_path']}" if "mlflow_nights_path" in urls else ""
-    return {"mlflow": command, "  then open": site + urls.get("mlflow_path", ""), "  campaigns": campaigns}
+            whole(console, Text.assemble("  ", (f"{label:<12} ", "dim"), step))

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 
 from prefect import get_run_logger
 
-from flows.status import stored_spec
-from flows.views.terminal import trial_line
+from flows.status import rows, stored_spec
+from flows.views.overview import trial_line
 from tasks.checkpoint import CRASH, has_result
 from tasks.describe import headline
 from tasks.store.ledger import Ledger, machine
-from tasks.store.workspace import TrialDir
 from tasks.trial import History, machine_of
 
 FINISHED = "Finished in state"
@@ -42,10 +40,9 @@ def another_machine(ledger: Ledger, history: History) -> str:
     before, now = machine_of(history), machine()
     if not before or before == now or stored_spec(ledger).get("launch", "here") != "here":
         return ""
-    first = 1 + max(trial.number for trial in history)
     words = (
-        f"from trial {first} on it runs on {now}, before on {before}: under a time budget the faster one trains "
-        "further, and scores are compared as they are"
+        f"from trial {1 + max(trial.number for trial in history)} on it runs on {now}, before on {before}: under a "
+        "time budget the faster one trains further, and scores are compared as they are"
     )
     ledger.event("machine", before=before, now=now, words=words)
     return words
@@ -53,26 +50,20 @@ def another_machine(ledger: Ledger, history: History) -> str:
 
 def resumed(ledger: Ledger, history: History) -> str:
     """What a resumed campaign reads from its files, and what it does again; empty for a new one."""
-    proposed = [path.parent for path in sorted(ledger.trials.glob("[0-9]*/proposal.json"))]
-    begun = [TrialDir(path) for path in proposed if (path / "log.txt").exists()]
-    cut_off = [int(place.path.name[:4]) for place in begun if not place.trial.exists()]
-    trained = [number for number in cut_off if has_result(ledger.results, ledger.key(number), "train")]
-    again = [number for number in cut_off if number not in trained]
-    parts = [f"{len(history)} trial{'s' * (len(history) != 1)} read from files"] * bool(history)
-    parts += [f"{_trials(trained)} trained already and judged now"] * bool(trained)
-    parts += [f"{_trials(again)} trained again"] * bool(again)
+    decided = {trial.number for trial in history}
+    begun = [int(path.parent.name) for path in ledger.trials.glob("*/log.txt") if path.parent.name.isdecimal()]
+    parts = [f"{len(history)} trial{'s' * (len(history) != 1)} read from files"] if history else []
+    for number in sorted(set(begun) - decided):
+        trained = has_result(ledger.results, ledger.key(number), "train")
+        parts.append(f"trial {number} {'trained already and judged now' if trained else 'trained again'}")
     return f". Resumed: {', '.join(parts)}" if parts else ""
-
-
-def _trials(numbers: Sequence[int]) -> str:
-    return f"trial{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
 
 
 def decided(history: History) -> None:
     """The line of the newest trial; a crash is a warning."""
-    trial = history[-1]
-    level = logging.WARNING if trial.verdict.kind == "crash" else logging.INFO
-    get_run_logger().log(level, trial_line(trial, history).plain.strip())
+    *_, row = rows(history)
+    level = logging.WARNING if row["verdict"] == "crash" else logging.INFO
+    get_run_logger().log(level, trial_line(row).plain.strip())
 
 
 def end(ledger: Ledger, history: History, reason: str) -> None:

@@ -34,7 +34,7 @@ from tests.support.ledgers import created
 from tests.support.toy import GREEDY, command, environment, nightshift, quadratic, slow, start, status
 
 VERBS = (
-    "run", "resume", "watch", "stop", "try", "duel", "calibrate", "list", "status", "logs", "up", "down", "doctor", "env",
+    "run", "resume", "stop", "try", "duel", "calibrate", "list", "status", "logs", "up", "down", "doctor", "env",
 )  # fmt: skip
 
 
@@ -160,11 +160,11 @@ def test_a_detached_campaign_goes_on_without_the_terminal_and_can_be_watched(
     again = nightshift("resume", "far", "--detach", server=server)
     assert again.returncode == 2 and "campaign 'far' is already running" in again.stderr
 
-    watched = nightshift("watch")
+    watched = nightshift("status", "--watch")
     assert watched.returncode == 0, watched.stderr
     assert "far is finished: all 2 trials done" in watched.stdout
-    over = nightshift("watch", "far")
-    assert over.returncode == 2 and "campaign 'far' is not running (it is finished)" in over.stderr
+    over = nightshift("status", "far", "--watch")
+    assert over.returncode == 0 and "far is finished" in over.stdout
     deadline = time.monotonic() + 60
     while "far is finished" not in (home / "far/console.log").read_text():
         assert time.monotonic() < deadline, (home / "far/console.log").read_text()
@@ -178,7 +178,7 @@ def test_who_stops_watching_does_not_stop_the_campaign(tmp_path: Path, home: Pat
     begun = nightshift("run", quad, "--name", "long", *options, server=server)
     assert begun.returncode == 0, begun.stderr
     try:
-        with start("watch", "long") as watching:
+        with start("status", "long", "--watch") as watching:
             assert watching.stdout is not None
             assert " 0 " in watching.stdout.readline()
             watching.send_signal(signal.SIGINT)
@@ -228,7 +228,8 @@ def test_status_prints_one_json_document(tmp_path: Path, capsys: pytest.CaptureF
     found = document(captured.out)
     assert captured.err == ""
     assert found.keys() == {
-        "campaign", "campaign_id", "environment", "metric", "direction", "step_budget", "state", "reason", "spec",
+        "campaign", "campaign_id", "environment", "metric", "direction", "step_budget", "state", "reason", "headline",
+        "spec", "under_way", "certifying", "ends",
         "seed", "isolation", "fidelity", "machine", "cores", "baseline", "reserved", "champion", "shipped", "shipped_trial", "certificate", "uncertified", "ablation", "transfers", "elsewhere", "imported",
         "cancelled", "trials", "sources", "predictions", "fallbacks", "incidents", "waiting", "inbox", "spent", "waiting_to_record", "urls", "servers",
     }  # fmt: skip
@@ -291,7 +292,7 @@ def test_the_status_says_what_to_do_next(tmp_path: Path, capsys: pytest.CaptureF
     assert call("status", "n") == 0
     shown = capsys.readouterr().out
     assert "n is interrupted" in shown
-    assert "champion: trial 1, loss 2 against the baseline's 3 (-1, better)" in shown
+    assert "trial 1, provisional: loss 2 over one training run" in shown
     assert "nothing is certified yet" in shown
     for step in ("nightshift resume n", "nightshift logs n 1", "results.tsv"):
         assert step in shown
@@ -330,7 +331,7 @@ def test_the_last_trials_are_those_of_the_document_too(tmp_path: Path, capsys: p
     with_trials(tmp_path)
     assert call("status", "n", "--last", "1", "--json") == 0
     assert [row["trial"] for row in json.loads(capsys.readouterr().out)["trials"]] == [2]
-    with pytest.raises(Refused, match="--csv and --json exclude each other"):
+    with pytest.raises(Refused, match="exclude each other"):
         call("status", "n", "--csv", "--json")
 
 

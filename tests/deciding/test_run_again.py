@@ -6,14 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from environments.space import Float, Space
 from flows.engine.stopping import crashed_baseline
 from flows.report.facts import Facts
-from flows.status import document
-from flows.views.tables import campaign_table
-from flows.views.terminal import trial_line
+from flows.status import document, rows
+from flows.views.overview import trial_line, trial_lines
 from tasks import propose
 from tasks.decide import weigh
 from tasks.deciding.champion_estimate import champion_estimate, gain, reference
@@ -108,7 +106,7 @@ def test_pictures_prompts_and_lines_take_a_baseline_at_the_end() -> None:
     history = again(search(9), 0, 78.0, 80.0, 82.0)
     assert [place for place, *_ in estimates(history).tolist()] == list(range(len(history)))
     assert png(draw(history, "n", metric="return", higher_is_better=True))
-    assert "Trial 1" in in_words(SPACE, history) and all(trial_line(trial, history).plain for trial in history)
+    assert "Trial 1" in in_words(SPACE, history) and all(trial_line(row).plain for row in rows(history))
     assert worth_reading(history, 1, 0) == [history[-1]]
     assert [trial.number for trial in worth_reading(history[:-1], 1, 0)] == [history[-2].number]
 
@@ -120,18 +118,16 @@ def test_numeric_proposers_take_a_baseline_at_the_end(name: str) -> None:
     assert suggestion is not None and suggestion.params
 
 
-def test_the_table_shows_what_differs_from_the_baseline(tmp_path: Path) -> None:
+def test_the_status_shows_the_newest_attempts(tmp_path: Path) -> None:
     ledger = created(tmp_path)
     for trial in (*night(), again(night(), 0, 99.0, 100.0, 101.0)[-1]):
         place = ledger.place(trial.number, attempt=trial.attempt)
         place.path.mkdir(parents=True)
         place.trial.write_bytes(workspace.TRIAL.dump_json(trial))
     assert [trial.number for trial in ledger.history()] == [1, 2, 0]
-    found, console = document(ledger), Console(width=40, record=True)
+    found = document(ledger)
     assert [row["attempt"] for row in found["trials"]] == [1, 1, 2]
-    console.print(campaign_table(found, console))
-    changed = [line.split()[0] for line in console.export_text().splitlines() if "lr=" in line]
-    assert changed == ["1", "2"], "against the baseline"
+    assert [line.plain.split()[1] for line in trial_lines(found)][1:] == ["1", "2", "0"]
     assert [one.trial.number for one in Facts.of(ledger).keeps] == [1]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from environments.plugins import Refused
-from flows.cli.seeing.verbs import report
+from flows.cli.seeing import report
 from flows.engine.certifying import store
 from flows.report import campaign_index
 from flows.report.campaign_index import CampaignRow, rows, write_index

@@ -8,11 +8,10 @@ from pathlib import Path
 from flows.engine.certifying import store
 from flows.report import page
 from flows.report.facts import Facts
-from flows.status import CampaignEnd, certificates
-from flows.views.artifacts import ELSEWHERE, News, artifacts
-from flows.views.certificate_page import page as certificate_page
+from flows.status import CampaignEnd, document
+from flows.views.artifacts import certificate_page
+from flows.views.terminal import cleaned
 from tasks.certifying.transfer import Conditions
-from tasks.plots.forest import forest, png
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TRIAL
 from tests.support.histories import certified, tried
@@ -62,15 +61,8 @@ def test_what_was_certified_at_home_alone_has_no_such_section(tmp_path: Path) ->
     assert "other budgets" not in html
 
 
-def test_the_picture_is_an_artifact_and_the_certificates_page_has_it_as_text(tmp_path: Path) -> None:
-    ledger = campaign_with_certificates(tmp_path)
-    own, elsewhere = certificates(ledger)
-    news = News(ledger.history(), own, elsewhere)
-    assert "elsewhere" not in [one.about for one in artifacts(ledger, news, None, "")]
-    shown = forest(ledger.certificates())
-    assert shown is not None
-    (ledger.path / ELSEWHERE).write_bytes(png(shown))
-    (picture,) = [one for one in artifacts(ledger, news, None, "") if one.about == "elsewhere"]
-    assert picture.kind == "markdown" and "data:image/png" in picture.data
-    text = certificate_page("tried", own, elsewhere)
-    assert "●" in text and "Over several" not in text and "interquartile mean" in text
+def test_the_certificates_artifact_has_those_elsewhere_and_the_aggregate(tmp_path: Path) -> None:
+    shown = cleaned(document(campaign_with_certificates(tmp_path), END))
+    text = certificate_page(shown)
+    assert "## In `lander`" in text and "interquartile mean" in text
+    assert not {"\x1b", "\u202e"} & {*text} and "<script>" not in text.replace("\\<", "")

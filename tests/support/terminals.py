@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.console import Console, RenderableType
 
-from flows.views.terminal import put
+from flows.views.terminal import WHOLE, put
 
 
 @contextmanager
@@ -45,6 +45,7 @@ class Screen(io.StringIO):
 def printed(what: RenderableType | Callable[[Console], Any], width: int = 80, screen: bool = False) -> str:
     """The text that a file gets, or a screen without colour."""
     file = Screen() if screen else io.StringIO()
+    width = width if screen else WHOLE
     console = Console(file=file, width=width, color_system=None, force_terminal=screen, _environ={"TERM": "xterm"})
     shown = what(console) if callable(what) else what
     if shown is not None:

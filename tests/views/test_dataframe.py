@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from environments.plugins import Refused
-from flows.cli.seeing.verbs import status
+from flows.cli.seeing import status
 from flows.engine.certifying import store
 from flows.views.dataframe import load_history, load_runs
 from tasks.certifying.transfer import Conditions

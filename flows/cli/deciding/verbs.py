@@ -24,7 +24,7 @@ def certify(
 
     Example: nightshift certify lunar_lander-1
     """
-    from flows.cli.seeing.status import newest
+    from flows.cli.seeing import newest
     from flows.server.server_process import settle_in
     from tasks.system.home import home
 

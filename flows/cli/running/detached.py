@@ -79,7 +79,7 @@ def _print_next_steps(name: str, pid: int, as_json: bool) -> None:
     here = terminal.binaries()
     print(f"{name} runs in the background (process {pid})")
     steps = {
-        "watch": f"{here}nightshift watch {name}",
+        "watch": f"{here}nightshift status {name} --watch",
         "status": f"{here}nightshift status {name}",
         "output": terminal.short(home() / name / "console.log"),
         "stop": f"{here}nightshift stop {name}",

@@ -11,12 +11,12 @@ from typing import Any
 import httpx
 from rich.console import Console
 
-from flows.cli.seeing.status import print_status
+from flows.cli.seeing import print_status
 from flows.server import server_process
 from flows.views import terminal
-from flows.views.follow import CampaignWatch
 from flows.views.own_servers import own_servers
 from flows.views.terminal import short
+from flows.watch import CampaignWatch
 from tasks.sandbox.program import CannotStart
 from tasks.store.ledger import Ledger, ended
 from tasks.system.home import home

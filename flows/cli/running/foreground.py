@@ -12,7 +12,7 @@ from environments.plugins import Refused
 from flows.cli import consent
 from flows.cli.running import detached
 from flows.cli.running.flow_run import run_and_show
-from flows.cli.seeing.status import print_status
+from flows.cli.seeing import print_status
 from flows.server import server_process
 from flows.spec.spec import laid_over
 from flows.status import document, state, stored_spec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from flows.cli.seeing.status import newest
+from flows.cli.seeing import newest
 from flows.export.hub import BRANCH, check_repository_name, endpoint
 from flows.export.package import CARD, Package, packed
 from flows.export.upload import upload, versions

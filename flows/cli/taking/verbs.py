@@ -25,7 +25,7 @@ def export(
     Example: nightshift export lunar_lander-1 --to champion
     """
     from environments.plugins import Refused
-    from flows.cli.seeing.status import newest
+    from flows.cli.seeing import newest
     from tasks.store.ledger import Ledger
 
     if to is None and git is None:

@@ -1,1 +1,0 @@
-"""`nightshift list`, `status`, `watch` and `logs`: look at campaigns."""

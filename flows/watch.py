@@ -1,0 +1,216 @@
+"""Watch a campaign run: a line for each trial as it is decided, and a live view of what is under way.
+
+It reads the campaign's status document and nothing else, so the flow does not know that somebody watches, and a
+campaign of another process can be watched as well. On a terminal the live view stands below the lines and is gone at
+the end; a file or a pipe gets plain lines, one when a trial begins and one when it is decided.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from environments.plugins import Refused
+from flows.spending.summary import parts
+from flows.status import document, under_way
+from flows.views.overview import HEADING, trial_line
+from flows.views.terminal import clean, cleaned, cut, duration, is_screen, put
+from tasks.numbers import number
+from tasks.store.ledger import Ledger
+from tasks.trial import History
+
+LOOK_SECONDS = 0.5
+BAR = 20
+"""Columns of a bar."""
+DECISIVE = ("life", "settled", "certify", "certified", "answer", "approval")
+"""Events after which the document is read again."""
+Document = Mapping[str, Any]
+
+
+class CampaignWatch:
+    """Show what happens to a campaign while a `with` block runs; it need not exist yet."""
+
+    def __init__(self, name: str, console: Console) -> None:
+        self._name, self._console = name, console
+        self._ledger: Ledger | None = None
+        self._history: History = ()
+        self._document: dict[str, Any] = {}
+        """Its texts are cleaned."""
+        self._events: list[dict[str, Any]] = []
+        self._decisive, self._seconds = -1, 0.0
+        self._told: set[object] = set()
+        """What a line was printed of."""
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="watch", daemon=True)
+
+    def __enter__(self) -> CampaignWatch:
+        if Ledger.exists(self._name) and not self._console.quiet:  # what was decided before is not news
+            self._read()
+            if trials := self._document["trials"]:
+                before = f"   {len(trials)} trial{'s' * (len(trials) > 1)} before; {self._document['headline']}"
+                put(self._console, Text(before, "dim"))
+            self._told = {(row["trial"], row["attempt"]) for row in trials}
+            self._told |= {(event["event"], event["time"]) for event in self._events}
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _follow(self) -> None:
+        if self._console.quiet:
+            return
+        # This thread alone draws, so that lines and the live view do not mix.
+        live = Live(console=self._console, auto_refresh=False, transient=True)
+        with live if is_screen(self._console) else nullcontext():
+            while not self._over.wait(LOOK_SECONDS):
+                shown = self.look()
+                if live.is_started:
+                    live.update(shown, refresh=True)
+            self.look()
+
+    def look(self) -> RenderableType:
+        """Print what is new; what there is to see now, or why there is nothing."""
+        try:
+            if not Ledger.exists(self._name):
+                return Text("the campaign's directory is gone" if self._ledger else "starting ...", "dim")
+            self._read()
+        except (OSError, ValueError, Refused) as fault:  # a directory that is moved or removed under our eyes
+            return Text(f"the campaign's directory cannot be read: {clean(str(fault))}", "dim")
+        for event in self._events:
+            words = event.get("words") or (event.get("error") if event["event"] == "tracking" else None)
+            if isinstance(words, str):
+                self._tell((event["event"], event["time"]), Text(f" > {clean(words)}", "dim"))
+        for row in self._document["trials"]:
+            if (row["trial"], row["attempt"]) not in self._told:
+                self._tell("heading", HEADING)
+                self._tell((row["trial"], row["attempt"]), trial_line(row))
+        if not is_screen(self._console):
+            for key, line in begun(self._document):
+                self._tell(key, line)
+        return live_view(self._document)
+
+    def _read(self) -> None:
+        """Read what runs now, and everything if something was decided since."""
+        self._ledger = ledger = self._ledger or Ledger.open(self._name)
+        self._events = list(ledger.events())
+        decisive = sum(event["event"] in DECISIVE for event in self._events)
+        if decisive != self._decisive:
+            self._document, self._history = cleaned(document(ledger)), ledger.history()
+            self._decisive = decisive
+            self._seconds = self._document["spent"]["seconds"] - time.time()
+        self._document |= cleaned(under_way(ledger, self._history))
+        self._document["spent"]["seconds"] = self._seconds + time.time()
+
+    def _tell(self, fact: object, line: Text) -> None:
+        """Print the line of a fact, once."""
+        if fact not in self._told:
+            self._told.add(fact)
+            put(self._console, line)
+
+
+def begun(document: Document) -> Iterator[tuple[object, Text]]:
+    """For a file: the lines of what is under way, each with what it is about."""
+    for trial in document["under_way"]:
+        line = f" > {trial['trial']:>4}  {'begins':<9} {'':>8}  {_why(trial)}  {trial['tried']}  [{_count(document)}]"
+        yield ("begins", trial["trial"]), Text(line)
+        if trial["run"]:
+            yield (trial["trial"], trial["run"]), Text(f"   {trial['trial']:>4}  {trial['run']}", "dim")
+    if made := document["certifying"]:
+        yield ("certificate", made["trial"]), Text(f" > certificate: {_compared(made)}, at most {made['runs']} runs")
+    for waiting in document["waiting"]:
+        how = f"nightshift approve {document['campaign']} {waiting['trial']}, or reject"
+        yield ("waits", waiting["trial"]), Text(f" > {waiting['trial']:>4}  {'waits':<9} for approval: {how}")
+
+
+def live_view(document: Document) -> Table:
+    """What a running campaign does, a line for each fact."""
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_column(width=11, no_wrap=True, style="bold")
+    grid.add_column()
+    for label, content in _facts(document):
+        grid.add_row(Text(label), cut(content) if isinstance(content, Text) else content)
+    return grid
+
+
+def _facts(document: Document) -> Iterator[tuple[str, RenderableType]]:
+    yield "", Text()
+    trials, made = document["under_way"], document["certifying"]
+    for trial in trials:
+        share = trial["seconds"] / trial["budget_seconds"]
+        yield f" trial {trial['trial']}", _beside(share, _stand(trial, document))
+    for trial in trials[:1]:
+        yield "   why", Text(_why(trial))
+        yield "   tries", Text(trial["tried"])
+    if made:
+        yield " certifying", Text(_compared(made))
+        words = Text(f"run {made['run']} of at most {made['runs']}, {duration(made['seconds'])}")
+        yield "   now", _beside(made["run"] / made["runs"], words)
+    if not trials and not made:
+        is_over = document["spent"]["trials"] >= document["spec"]["trials"]
+        yield " next", Text("ending" if is_over else "choosing what to try", "dim")
+    if waiting := document["waiting"]:
+        left = duration(max(min(one["until"] for one in waiting) - time.time(), 0.0))
+        which = ", ".join(str(one["trial"]) for one in waiting)
+        yield " waiting", Text(f"trial {which} for approval ({left} left): nightshift approve | reject", "yellow")
+    if document["trials"]:
+        yield " so far", Text(document["headline"].removeprefix(f"{document['campaign']}: "))
+    time_used = f"{duration(document['spent']['seconds'])} of {document['spec']['hours']:g} h"
+    yield " spent", Text(" · ".join([_count(document), time_used, *parts(document)]))
+    if ends := document["ends"]:
+        left = max(ends - time.time(), 0.0)
+        clock = time.strftime("%H:%M" if left < 43_200 else "%a %d %b %H:%M", time.localtime(ends))
+        certificate = ", with the certificate" if document["reserved"] else ""
+        yield " ends", Text(f"about {clock}, in {duration(left)}{certificate}")
+    if page := document["urls"].get("prefect"):
+        yield " prefect", Text(page, "dim")
+
+
+def _beside(share: float, words: Text) -> Table:
+    """A bar, and what it says."""
+    row = Table.grid(padding=(0, 2, 0, 0))
+    row.add_column(no_wrap=True)
+    row.add_row(ProgressBar(1.0, share, BAR, complete_style="cyan", finished_style="cyan"), cut(words))
+    return row
+
+
+def _stand(trial: Document, document: Document) -> Text:
+    """How far a trial is, and its newest report beside what the champion had reported by then."""
+    if trial["waits_for"] and trial["phase"] == "waiting":
+        return Text(f"waiting for a slot: {trial['waits_for']}", "yellow")
+    share = f"{trial['share']:.0%} of the budget" if trial["share"] < 1 else ""
+    text = Text("  ".join(filter(None, (trial["phase"], trial["run"], share))), "cyan")
+    if trial["phase"] != "starting":
+        text.append(f"  {duration(trial['seconds'])} of {duration(trial['budget_seconds'])}", "default")
+    if trial["value"] is not None:
+        text.append(f"  {document['metric']} ", "default").append(number(trial["value"]), "bold default")
+        if (champion := trial["champion_value"]) is not None:
+            sign = 1 if document["direction"] == "maximize" else -1
+            ahead = sign * (trial["value"] - champion) > 0
+            text.append(f", {'ahead of' if ahead else 'behind'} {number(champion)}", "green" if ahead else "yellow")
+    return text
+
+
+def _why(trial: Document) -> str:
+    return trial["description"] or "(the proposer does not say)"
+
+
+def _count(document: Document) -> str:
+    asked = document["spec"]["trials"]
+    return f"{document['spent']['trials']} of {asked} trial{'s' * (asked > 1)}"
+
+
+def _compared(made: Document) -> str:
+    where = f" in {made['where']}" if made["where"] else ""
+    return f"trial {made['trial']} and the baseline, trained with fresh seeds and compared{where}"

@@ -1,0 +1,288 @@
+"""Watching a campaign: what is under way in a directory that fills step by step, and what is shown of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from flows.status import document, under_way
+from flows.views.terminal import WHOLE, cleaned
+from flows.watch import CampaignWatch, live_view
+from tasks.record import reconcile, record
+from tasks.store import approval, workspace
+from tasks.store.campaign_lock import CampaignLock
+from tasks.store.ledger import Ledger
+from tasks.system.files import write_atomic
+from tasks.trial import Proposal
+from tests.support.histories import tried
+from tests.support.ledgers import created
+from tests.support.terminals import printed, terminal
+
+
+def campaign(tmp_path: Path, **spec: Any) -> Ledger:
+    ledger = created(tmp_path, tracking="off", **{"trials": 5, **spec})
+    reconcile(ledger)
+    return ledger
+
+
+def propose(ledger: Ledger, number: int, rationale: str = "as a test says") -> workspace.TrialDir:
+    place = ledger.place(number)
+    proposal = Proposal({"x": 2.5 - number}, rationale=rationale, parent=0, proposer="test")
+    write_atomic(place.proposal, workspace.PROPOSAL.dump_json(proposal).decode())
+    place.out.mkdir()
+    return place
+
+
+def decide(ledger: Ledger, score: float | None) -> None:
+    history = ledger.history()
+    params = json.loads(ledger.place(len(history)).proposal.read_text())["params"]
+    ledger.place(len(history)).workspace.mkdir(exist_ok=True)
+    record(ledger, history, tried(history, score, params=params, higher_is_better=False))
+
+
+def report(place: workspace.TrialDir, elapsed: float, **metrics: float) -> None:
+    with place.progress.open("a") as file:
+        file.write(json.dumps({"elapsed": elapsed, "step": int(elapsed * 100), "metrics": metrics}) + "\n")
+
+
+def trials(ledger: Ledger) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = under_way(ledger, ledger.history())["under_way"]
+    return found
+
+
+def test_a_trial_is_followed_from_its_proposal_to_its_verdict(tmp_path: Path) -> None:
+    ledger = campaign(tmp_path)
+    assert trials(ledger) == []
+    place = propose(ledger, 0)
+    (trial,) = trials(ledger)
+    assert (trial["trial"], trial["phase"], trial["value"], trial["tried"]) == (0, "starting", None, "the baseline")
+    report(place, 1.0, loss=3.0)
+    (trial,) = trials(ledger)
+    assert (trial["phase"], trial["value"]) == ("training", 3.0) and 1 <= trial["seconds"] < 5
+    os.utime(place.progress, (0, 0))
+    (trial,) = trials(ledger)
+    assert trial["seconds"] == trial["budget_seconds"], "never more than the budget"
+    place.judge_log.touch()
+    assert trials(ledger)[0]["phase"] == "judging"
+    decide(ledger, 3.0)
+    assert trials(ledger) == []
+
+
+def test_a_program_without_reports_is_training_when_its_time_to_start_is_over(tmp_path: Path) -> None:
+    ledger = campaign(tmp_path)
+    place = propose(ledger, 0)
+    write_atomic(place.config, "{}")
+    assert trials(ledger)[0]["phase"] == "starting"
+    ago = time.time() - ledger.environment.startup_seconds - 1
+    os.utime(place.config, (ago, ago))
+    (trial,) = trials(ledger)
+    assert trial["phase"] == "training" and 1 <= trial["seconds"] < 5
+
+
+def test_what_is_no_report_is_passed_over(tmp_path: Path) -> None:
+    ledger = campaign(tmp_path)
+    place = propose(ledger, 0)
+    garbage = [
+        b"\xff\xfe\x00garbage",
+        b"[1, 2]",
+        b'{"elapsed": "soon", "step": true, "metrics": {"loss": "low"}}',
+        b'{"elapsed": NaN, "step": Infinity, "metrics": {"loss": NaN}}',
+        b'{"elapsed": 1, "step": 2, "metrics": {"loss": ' + b"9" * 5000 + b"}}",
+        b"[" * 20_000,
+        b"x" * 2**17,
+    ]
+    place.progress.write_bytes(b"\n".join([*garbage, b""]))
+    assert trials(ledger)[0]["value"] is None
+    report(place, 2.0, loss=1.0)
+    with place.progress.open("a") as file:
+        file.write('{"elapsed": 3, "metrics": {"loss": 7')  # half a line
+    assert trials(ledger)[0]["value"] == 1.0
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "link"])
+def test_what_is_not_a_file_is_not_waited_for(tmp_path: Path, kind: str) -> None:
+    ledger = campaign(tmp_path)
+    path = propose(ledger, 0).progress
+    {"pipe": os.mkfifo, "folder": Path.mkdir, "link": lambda path: path.symlink_to("/dev/zero")}[kind](path)
+    assert trials(ledger)[0]["value"] is None
+
+
+def test_a_trial_is_compared_with_what_the_champion_had_reported_by_then(tmp_path: Path) -> None:
+    ledger = campaign(tmp_path)
+    propose(ledger, 0)
+    first = tried((), 3.0, params={"x": 2.5}, higher_is_better=False)
+    curve = tuple(20.0 - at for at in range(20))
+    runs = tuple(dataclasses.replace(run, curve=curve) for run in first.runs)
+    ledger.place(0).workspace.mkdir()
+    record(ledger, (), dataclasses.replace(first, runs=runs))
+    report(propose(ledger, 1), 2.5, loss=4.0)
+    (trial,) = trials(ledger)
+    assert trial["champion_value"] == 11.0, "in the middle of its budget"
+
+
+def test_trials_that_run_at_once_are_all_seen(tmp_path: Path) -> None:
+    ledger = campaign(tmp_path)
+    propose(ledger, 0)
+    decide(ledger, 3.0)
+    for number in (1, 2):
+        report(propose(ledger, number), 1.0, loss=float(number))
+    assert [(trial["trial"], trial["value"]) for trial in trials(ledger)] == [(1, 1.0), (2, 2.0)]
+
+
+def test_which_run_of_a_trial_is_under_way_is_seen(tmp_path: Path) -> None:
+    ledger = campaign(tmp_path)
+    propose(ledger, 0).judge_log.touch()
+    for part in ("run-2", "run-10", "again-1-of-0"):
+        ledger.place(0, part).out.mkdir(parents=True)
+        assert [(trial["run"], trial["phase"]) for trial in trials(ledger)] == [(part, "starting")]
+
+
+def test_a_trial_waits_for_a_slot_until_it_has_one(tmp_path: Path) -> None:
+    ledger = campaign(tmp_path)
+    propose(ledger, 0)
+    ledger.event("waiting", number=0, who="cpu-0 is held by process 7")
+    assert [(trial["phase"], trial["waits_for"]) for trial in trials(ledger)] == [
+        ("waiting", "cpu-0 is held by process 7")
+    ]
+    ledger.event("slot", number=0, slot="cpu-0")
+    assert trials(ledger)[0]["phase"] == "starting"
+    ledger.event("waiting", number=0, who="cpu-1 is held by process 8")
+    ledger.event("life", pid=1)
+    assert trials(ledger)[0]["phase"] == "starting", "what an earlier life waited for is no matter"
+
+
+def test_a_proposal_that_waits_for_approval_is_not_under_way(tmp_path: Path) -> None:
+    ledger = campaign(tmp_path)
+    propose(ledger, 0)
+    decide(ledger, 3.0)
+    propose(ledger, 1)
+    approval.park(ledger, approval.Parked(1, Proposal({"x": 1.0}), until=2e9))
+    assert trials(ledger) == [] and [one["trial"] for one in document(ledger)["waiting"]] == [1]
+
+
+def test_a_certificate_is_followed_from_its_first_run_to_its_last(tmp_path: Path) -> None:
+    ledger = campaign(tmp_path)
+    assert under_way(ledger, ())["certifying"] is None
+    ledger.event("certify", look=1, champion=1, runs=3)
+    for part in ("0001-champion-1", "0001-baseline-1", "0001-baseline-2"):
+        (ledger.path / "certificates" / f"1-{part}").mkdir(parents=True)
+    made = under_way(ledger, ())["certifying"]
+    assert (made["trial"], made["run"], made["runs"]) == (1, 3, 6)
+    ledger.event("certified", look=1, trial=1, passed=True)
+    assert under_way(ledger, ())["certifying"] is None
+    ledger.event("certify", look=1, champion=1, runs=3)
+    ledger.event("life", page=None)
+    assert under_way(ledger, ())["certifying"] is None, "it was interrupted"
+
+
+def test_a_campaign_ends_with_what_binds(tmp_path: Path) -> None:
+    ledger = campaign(tmp_path, rule="greedy", hours=1.0)
+    for score in (3.0, 2.0):
+        propose(ledger, len(ledger.history()))
+        decide(ledger, score)
+    assert document(ledger)["ends"] is None, "it does not run"
+    with CampaignLock(ledger):
+        assert document(ledger)["ends"] - time.time() == pytest.approx(4 * 6.0, abs=3), "four trials are left"
+        spec = (ledger.path / "spec.toml").read_text()
+        write_atomic(ledger.path / "spec.toml", spec.replace("trials = 5", "trials = 5000"))
+        assert document(ledger)["ends"] - time.time() == pytest.approx(3600, abs=30)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_no_line_of_the_live_view_is_wider_than_the_terminal(tmp_path: Path, width: int) -> None:
+    ledger = campaign(tmp_path)
+    propose(ledger, 0)
+    decide(ledger, 3.0)
+    for number in (1, 2):
+        report(propose(ledger, number, "日本 [bold]why[/] \x1b[31m" * 40), 1.0, loss=1e30)
+    with CampaignLock(ledger):
+        ledger.event("certify", look=1, champion=1, runs=3, where="日本" * 60)
+        ledger.event("waiting", number=2, who="cpu-0 is held by process 7 (\x1b[31m)")
+        found = cleaned(document(ledger) | {"urls": {"prefect": "http://127.0.0.1:4200/" + "0" * 99}})
+    shown = printed(live_view(found), width, screen=True)
+    assert max(map(cell_len, shown.splitlines())) <= width
+    assert all(label in shown for label in (" trial 1", " trial 2", " certifying", " so far", " spent", " ends"))
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "in vain"
+        time.sleep(0.02)
+
+
+def test_into_a_file_go_plain_lines_of_what_begins_and_what_was_decided(tmp_path: Path) -> None:
+    output = io.StringIO()
+    with CampaignWatch("n", Console(file=output, width=WHOLE)):
+        ledger = campaign(tmp_path)
+        ledger.event("preparing", words="a recipe says \x1b[2J")
+        propose(ledger, 0, "the first of [bold]all[/] \x1b[31m")
+        wait_until(lambda: "begins" in output.getvalue())
+        ledger.place(0, "run-2").out.mkdir(parents=True)
+        wait_until(lambda: "run-2" in output.getvalue())
+        decide(ledger, 3.0)
+        propose(ledger, 1)
+        wait_until(lambda: output.getvalue().count("begins") == 2)
+        decide(ledger, None)
+        ledger.event("certify", look=1, champion=1, runs=5, planned=8)
+        wait_until(lambda: "certificate" in output.getvalue())
+    lines = output.getvalue().splitlines()
+    assert [line.split()[:3] for line in lines if "trial " not in line] == [
+        [">", "a", "recipe"], [">", "0", "begins"], ["0", "run-2"], ["+", "0", "keep"], [">", "1", "begins"],
+        ["x", "1", "crash"],
+    ]  # fmt: skip
+    assert r"the first of [bold]all[/] \x1b[31m" in output.getvalue() and "\x1b" not in output.getvalue()
+    assert "at most 8 runs" in lines[-1]
+
+
+def test_what_was_decided_before_is_summed_up_in_a_line(tmp_path: Path) -> None:
+    ledger, output = campaign(tmp_path), io.StringIO()
+    for number, score in enumerate((3.0, 2.0)):
+        propose(ledger, number)
+        decide(ledger, score)
+    with CampaignWatch("n", Console(file=output, width=WHOLE)):
+        pass
+    (line,) = output.getvalue().splitlines()
+    assert "2 trials before" in line and document(ledger)["headline"] in line
+
+
+def test_a_quiet_console_stays_quiet(tmp_path: Path) -> None:
+    ledger, output = campaign(tmp_path), io.StringIO()
+    with CampaignWatch("n", Console(file=output, quiet=True)):
+        propose(ledger, 0)
+        decide(ledger, 3.0)
+    assert output.getvalue() == ""
+
+
+def test_a_directory_that_goes_away_does_not_end_the_watch(tmp_path: Path) -> None:
+    ledger, output = campaign(tmp_path), io.StringIO()
+    propose(ledger, 0)
+    watch = CampaignWatch("n", Console(file=output, width=WHOLE))
+    with watch:
+        wait_until(lambda: "begins" in output.getvalue())
+        shutil.rmtree(ledger.path)
+        assert "gone" in str(watch.look())
+    assert "Traceback" not in output.getvalue()
+
+
+def test_on_a_terminal_the_live_view_stands_below_the_lines_and_is_gone_in_the_end(tmp_path: Path) -> None:
+    with terminal(70) as (console, written):
+        ledger = campaign(tmp_path)
+        with CampaignWatch("n", console):
+            report(propose(ledger, 0), 1.0, loss=3.0)
+            wait_until(lambda: b"loss" in b"".join(written))
+            decide(ledger, 3.0)
+    shown = b"".join(written).decode()
+    assert "training" in shown and "as a test says" in shown and shown.count("keep") == 1
+    assert "\x1b[?25h" in shown[-120:], "the cursor is back"
