@@ -1,6 +1,6 @@
 """The `nightshift` command: its groups of verbs, and the exit code.
 
-The verbs of a group are declared in its folder, which is imported when one of them is asked for; they import the code
+The verbs of a group are declared in its module, which is imported when one of them is asked for; they import the code
 that they run only when they run. So `--help` is quick. Exit codes: 0 finished; 1 failed; 2 refused before anything ran;
 130 interrupted.
 """
@@ -20,7 +20,7 @@ GROUPS = {
         "resume": "Resume CAMPAIGN (default: the newest unfinished one). Options that change a score are fixed.",
         "stop": "Stop CAMPAIGN after the current trial. It can be resumed.",
         "rerun": "Run TRIAL of CAMPAIGN again, and decide it as the newest; the first attempt is kept.",
-        "try": "Train and evaluate once, outside of any campaign.",
+        "try": "Train and evaluate outside of any campaign: once, or --runs times to see the spread between runs.",
     },
     "Seeing": {
         "list": "List all campaigns, the newest last.",
@@ -31,9 +31,8 @@ GROUPS = {
     },
     "Deciding": {
         "certify": "Test the champion of CAMPAIGN (default: the newest) against its baseline on fresh runs.",
-        "duel": "Compare fresh runs of A and B: baseline, JSON, a .json or .diff file, CAMPAIGN, "
+        "compare": "Compare fresh runs of A and B: baseline, JSON, a .json or .diff file, CAMPAIGN, "
         "CAMPAIGN/baseline, CAMPAIGN/7.",
-        "calibrate": "Measure the noise of ENVIRONMENT's baseline on this machine. Later campaigns reuse the runs.",
         "propose": "Put a proposal into CAMPAIGN's inbox. It is tried next.",
         "approve": "Approve a pending TRIAL of CAMPAIGN (default: the only one).",
         "reject": "Reject a pending TRIAL of CAMPAIGN (default: the only one).",
@@ -53,7 +52,9 @@ GROUPS = {
         "sync": "Send waiting records of CAMPAIGN (default: all) to MLflow.",
     },
 }
-"""The verbs by the heading above them, in the module flows.cli.<heading>.verbs, with their help."""
+"""The verbs by the heading above them, in the module flows.cli.<heading>, with their help."""
+FOLDERS = ("Seeing", "Problems", "Machine")
+"""Groups whose verbs stand in the module flows.cli.<heading>.verbs."""
 PYTHON_NAMES = {"try": "try_", "list": "list_"}
 USAGE = {
     "run": {"usage": "Usage: nightshift run [OPTIONS] ENVIRONMENT"},
@@ -77,9 +78,9 @@ app = App(
     version=_version,
 )
 for order, (heading, verbs) in enumerate(GROUPS.items()):
-    group = Group(heading, sort_key=order)
+    group, module = Group(heading, sort_key=order), f"flows.cli.{heading.lower()}{'.verbs' * (heading in FOLDERS)}"
     for verb, text in verbs.items():
-        function = f"flows.cli.{heading.lower()}.verbs:{PYTHON_NAMES.get(verb, verb)}"
+        function = f"{module}:{PYTHON_NAMES.get(verb, verb)}"
         app.command(function, name=verb, help=text, group=group, **USAGE.get(verb, {}))
 
 

@@ -33,14 +33,14 @@ class Advanced(AdvancedOptions, BaseModel):
     @classmethod
     def _share(cls, value: Any) -> Any:
         """Read a share of the budget as a number or as a text, without an end that says nothing."""
-        if value in ("none", "auto"):
+        if value == "none":
             return value
         try:
             share = float(value)
         except (TypeError, ValueError):
             share = math.nan
         if not LEAST <= share <= MOST:
-            raise ValueError(f"must be none, auto, or a share of the budget from {LEAST:g} to {MOST:g} such as 0.3")
+            raise ValueError(f"must be none, or a share of the budget from {LEAST:g} to {MOST:g} such as 0.3")
         return f"{share:g}"
 
     @field_validator("options", "rule_options", "cancel_options", "overrides", mode="before")

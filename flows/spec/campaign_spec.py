@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime
 import math
 import secrets
-import shlex
 import shutil
 import time
 import tomllib
@@ -44,7 +43,7 @@ from tasks.remote import places
 from tasks.rules import Rule
 from tasks.sandbox.confinement import outside
 from tasks.sandbox.isolation import Isolation, check_given, choose
-from tasks.store import calibration, short_runs
+from tasks.store import calibration
 from tasks.store.earlier_campaigns import LEARNED, learned_from, lessons_json
 from tasks.store.ledger import CALIBRATED, FIDELITY, RERUNS, SHORT, Ledger, Settings, check_name, machine
 from tasks.system.clock import merged
@@ -231,7 +230,7 @@ class CampaignSpec(CampaignOptions, BaseModel):
             raise Refused(
                 f"fallback = {self.advanced.fallback!r} may fail itself: name a proposer without a model, such as tpe"
             )
-        if self.advanced.fidelity not in ("none", "auto") and (why := self._unranked()):
+        if self.advanced.fidelity != "none" and (why := self._unranked()):
             raise Refused(f"fidelity = {self.advanced.fidelity}: {why}: name another, or leave it out")
         if self.loaded_proposer.asks:
             prompts.check(problem_of(environment).prompts)
@@ -267,30 +266,11 @@ class CampaignSpec(CampaignOptions, BaseModel):
         with FileLock(home() / ".create.lock"):  # of two that start one name, the second opens the first's
             ledger = self._resumed() if Ledger.exists(self.name) else self._create()
             if self.advanced.fidelity != "none" and not (ledger.path / SHORT).is_file():
-                chosen = self._fidelity(ledger)
+                share = float(self.advanced.fidelity)
+                chosen = Fidelity(share, f"fidelity = {share:g}: new points run for {share:.0%} of the budget")
                 ledger.event("fidelity", share=chosen.share, words=chosen.words)
                 write_atomic(ledger.path / SHORT, FIDELITY.dump_json(chosen).decode() + "\n")
             return ledger
-
-    def _fidelity(self, ledger: Ledger) -> Fidelity:
-        """At which share of the budget a new campaign runs points first: as stated, or as a calibration advises."""
-        stated, auto = self.advanced.fidelity, "fidelity = auto"
-        if stated != "auto":
-            return Fidelity(float(stated), f"fidelity = {stated}: new points run for {float(stated):.0%} of the budget")
-        whole = f"{auto}: every trial runs for the whole budget"
-        elsewhere = "" if self.launch == "here" else "calibrations are of this machine, and trials run elsewhere"
-        if why := self._unranked() or elsewhere:
-            return Fidelity(1.0, f"{whole}: {why}")
-        digest = calibration.digest(ledger.path, ledger.environment)
-        known = short_runs.advice(home(), digest, machine())
-        if known is None:
-            settings = (f"{key}={tomlkit.item(value).as_string()}" for key, value in self.advanced.overrides.items())
-            command = f"nightshift calibrate {shlex.quote(self.environment)} --fidelity 0.3"
-            command += "".join(f" --set {shlex.quote(setting)}" for setting in settings)
-            return Fidelity(1.0, f"{whole}, since no shorter one was tried on this machine; `{command}` does")
-        if known.share == 1:
-            return Fidelity(1.0, f"{whole}; {known.words}")
-        return Fidelity(known.share, f"{auto}: new points run for {known.words}")
 
     def _unranked(self) -> str:
         """Which proposer of this campaign cannot run short budgets first; empty if all can."""

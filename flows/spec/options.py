@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 TIME = r"^$|^([01]?\d|2[0-3]):[0-5]\d$|^\d{4}-\d\d-\d\d[T ]\d\d:\d\d"
-FIDELITY = r"^(none|auto|0?\.\d+)$"
+FIDELITY = r"^(none|0?\.\d+)$"
 _CODE = Path(__file__).resolve().parents[2]
 
 
@@ -207,8 +207,8 @@ class AdvancedOptions:
     )] = False
     fidelity: Annotated[str, Option(
         help="Short budgets first: the share of the budget, such as 0.3, at which new points of the search space run "
-        "before the best of them run in full; auto where a calibration of this machine says that it pays; or none.",
-        group=SEARCH, fixed=True, schema={"examples": ["none", "auto", "0.3"], "pattern": FIDELITY},
+        "before the best of them run in full; or none.",
+        group=SEARCH, fixed=True, schema={"examples": ["none", "0.3"], "pattern": FIDELITY},
     )] = "none"
     fallback: Annotated[str, Option(
         help="Fallback proposer: used when the main proposer fails; must not need a model.",

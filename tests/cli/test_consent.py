@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from environments.plugins import Refused
-from flows.cli import consent
-from flows.cli.running import detached, foreground
+from flows.cli import consent, stated
 from flows.spec import trust
 from tests.support.toy import QUADRATIC, command, nightshift, quadratic
 
@@ -81,12 +80,12 @@ def test_a_spec_beside_an_environment_cannot_leave_the_sandbox_without_a_yes(tmp
     spec = folder / "spec.toml"
     spec.write_text('environment = "."\n[advanced]\nisolation = "none"\n')
     with pytest.raises(Refused, match=r"without a sandbox.*--trust"):
-        foreground.stated(str(spec), settings=[])
-    foreground.stated(str(spec), settings=[], trust=True)
-    assert foreground.stated(str(spec), settings=[])["environment"] == str(folder)
+        stated.stated(str(spec), settings=[])
+    stated.stated(str(spec), settings=[], trust=True)
+    assert stated.stated(str(spec), settings=[])["environment"] == str(folder)
     spec.write_text('environment = "."\ntracking = "http://far.example"\n[advanced]\nisolation = "none"\n')
     with pytest.raises(Refused, match=r"far\.example"):
-        foreground.stated(str(spec), settings=[])
+        stated.stated(str(spec), settings=[])
 
 
 def test_the_spec_of_a_campaign_is_not_asked_about_again(home: Path) -> None:
@@ -96,7 +95,7 @@ def test_the_spec_of_a_campaign_is_not_asked_about_again(home: Path) -> None:
 
 def test_a_piped_spec_is_asked_about_each_time(tmp_path: Path) -> None:
     asked = {"environment": "cartpole", "advanced": {"allow_unsandboxed": True}}
-    pipe = Path(detached.STDIN)
+    pipe = Path(stated.STDIN)
     if pipe.is_file():  # the tests' own input is a file
         pipe = tmp_path / "nothing"
     consent.ask_about_spec(asked, pipe, yes=True)

@@ -13,7 +13,7 @@ from environments.plugins import Refused
 from flows.cli.arguments import writing
 from flows.cli.problems.env_import import import_environment
 from flows.cli.problems.verbs import env_new
-from flows.cli.taking.verbs import export
+from flows.cli.taking import export
 from tests.importing.test_prime_rl import OLD
 from tests.support.ledgers import created, stored
 

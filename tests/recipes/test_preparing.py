@@ -19,11 +19,12 @@ from environments import Environment
 from environments.plugins import Refused
 from environments.space import Value
 from flows import trial
-from flows.cli.deciding import calibrate
+from flows.cli import trying
 from flows.cli.doctor import machine
 from flows.engine import preparation
 from flows.engine.preparation import ensure_prepared
 from flows.spec.campaign_spec import CampaignSpec
+from flows.spec.environment import checked_environment
 from tasks import launch_request
 from tasks.certifying import holdout_uses
 from tasks.describe import outcome
@@ -668,11 +669,12 @@ def test_the_doctor_tells_what_is_prepared_and_what_is_not_whole(tmp_path: Path,
 def test_single_runs_are_prepared_before_the_first_and_say_so(
     tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    session = calibrate.prepare(str(trusted(pool(tmp_path / "pool").folder)), 3, [], None, "auto")
+    problem = checked_environment(str(trusted(pool(tmp_path / "pool").folder)), {})
+    stage = trying.prepare(problem, None, {}, None, "", (1, 2, 3)).stage
     assert "prepare.py prepares it" in capsys.readouterr().err
-    place = session.stage.environment.prepared
+    place = stage.environment.prepared
     assert place is not None and output.read(place)
-    assert (session.folder / "prepared.json").is_file()
+    assert (stage.folder / "prepared.json").is_file()
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ import pytest
 import environments
 from environments.plugins import Refused
 from flows.campaign import campaign
-from flows.cli.running import foreground
+from flows.cli import stated
 from flows.cli.set_option import SetOptions, overrides_only, parse_settings
 from flows.spec.advanced import Advanced
 from flows.spec.campaign_spec import CampaignSpec, differences
@@ -164,7 +164,7 @@ def test_the_file_of_a_specification_makes_the_same_specification(tmp_path: Path
     folder = quadratic(tmp_path / "quad")
     asked = spec(environment=str(folder), **parameters)
     (tmp_path / "spec.toml").write_text(asked.toml())
-    assert CampaignSpec.of(**foreground.stated(str(tmp_path / "spec.toml"), settings=[])) == asked
+    assert CampaignSpec.of(**stated.stated(str(tmp_path / "spec.toml"), settings=[])) == asked
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_the_file_names_its_environment_for_any_directory(tmp_path: Path, monkey
 
 def test_the_environment_in_a_specification_is_relative_to_its_file(tmp_path: Path) -> None:
     (tmp_path / "night.toml").write_text('environment = "./quad"\ntrials = 3\n')
-    found = foreground.stated(str(tmp_path / "night.toml"), settings=[])
+    found = stated.stated(str(tmp_path / "night.toml"), settings=[])
     assert (found["environment"], found["trials"]) == (str(tmp_path / "quad"), 3)
 
 
@@ -196,7 +196,7 @@ def test_the_command_line_is_laid_over_the_file(tmp_path: Path) -> None:
         'environment = "cartpole"\ntrials = 3\nhours = 1\n[advanced]\npatience = 2\ncrash_share = 0.5\n'
         '[advanced.overrides]\ndevice = "cuda"\nbudget_seconds = 9\n'
     )
-    found = foreground.stated(str(tmp_path / "night.toml"), trials=9, hours=None, patience=4, settings=["device=cpu"])
+    found = stated.stated(str(tmp_path / "night.toml"), trials=9, hours=None, patience=4, settings=["device=cpu"])
     assert CampaignSpec.of(name="n", **found) == spec(
         trials=9,
         hours=1,
@@ -208,7 +208,7 @@ def test_an_option_of_a_plug_in_leaves_the_others_of_its_table_as_they_are(tmp_p
     (tmp_path / "night.toml").write_text(
         'environment = "cartpole"\n[advanced.options]\npoints = 5\n[advanced.cancel_options]\nfraction = 0.5\n'
     )
-    found = foreground.stated(str(tmp_path / "night.toml"), trust=True, settings=["cancel.least=0.2", "rule.most=3"])
+    found = stated.stated(str(tmp_path / "night.toml"), trust=True, settings=["cancel.least=0.2", "rule.most=3"])
     assert found["advanced"] == {
         "options": {"points": 5}, "cancel_options": {"fraction": 0.5, "least": 0.2}, "rule_options": {"most": 3},
     }  # fmt: skip
@@ -231,14 +231,14 @@ def test_a_file_that_is_no_specification_is_refused(tmp_path: Path, text: str | 
     if text is not None:
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(Refused, match=re.escape(f"{path}: {why}")):
-        foreground.stated(str(path), settings=[])
+        stated.stated(str(path), settings=[])
 
 
 def test_who_names_the_file_of_an_environment_is_told_to_name_its_folder(tmp_path: Path) -> None:
     folder = quadratic(tmp_path / "quad")
     why = f"environment.toml is an environment, not a spec: name its folder, {folder}"
     with pytest.raises(Refused, match=re.escape(why)):
-        foreground.stated(str(folder / "environment.toml"), settings=[])
+        stated.stated(str(folder / "environment.toml"), settings=[])
 
 
 def test_a_time_of_day_is_the_next_time_that_the_clock_shows_it() -> None:

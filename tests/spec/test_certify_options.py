@@ -8,8 +8,7 @@ from typing import get_args, get_type_hints
 import pytest
 
 from flows.certify import certify
-from flows.cli import reference
-from flows.cli.deciding import verbs
+from flows.cli import deciding, reference
 from flows.spec.certify_options import CERTIFY
 
 FORM = certify.parameters.model_dump()["properties"]
@@ -22,13 +21,13 @@ def test_an_option_of_certify_is_in_the_form_and_on_the_command_line_as_it_is_de
     flow = get_type_hints(certify.fn, include_extras=True)[name]
     assert get_args(flow)[0] == each.kind
     assert inspect.signature(certify.fn).parameters[name].default == each.default
-    _, flag = get_args(get_type_hints(verbs.certify, include_extras=True)[name])
+    _, flag = get_args(get_type_hints(deciding.certify, include_extras=True)[name])
     assert flag.name == (each.flag,) and flag.help.startswith(each.option.help)
 
 
 def test_certify_has_no_option_that_is_not_declared() -> None:
     assert list(inspect.signature(certify.fn).parameters) == ["name", *CERTIFY]
-    assert set(inspect.signature(verbs.certify).parameters) == {"campaign", *CERTIFY, "trust", "server", "json"}
+    assert set(inspect.signature(deciding.certify).parameters) == {"campaign", *CERTIFY, "trust", "server", "json"}
 
 
 def test_the_manual_has_the_options_as_they_are_declared() -> None:

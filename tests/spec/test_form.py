@@ -11,7 +11,7 @@ import pytest
 from environments.plugins import Refused
 from flows.campaign import campaign
 from flows.certify import certify
-from flows.cli.running.foreground import stated
+from flows.cli.stated import stated
 from flows.rerun import rerun
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.form import parameters, spread

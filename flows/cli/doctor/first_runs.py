@@ -15,8 +15,8 @@ from environments import Environment
 from environments.judges.text import BASE, Text
 from environments.plugins import Refused
 from environments.recipe import DATA
+from flows.cli import single_runs
 from flows.cli.doctor.machine import Check
-from flows.cli.running import single_run
 from tasks.evaluate import judge_run
 from tasks.numbers import number
 from tasks.sandbox import outputs
@@ -57,7 +57,7 @@ def answer(environment: Environment, home: Path) -> Check:
     shutil.rmtree(place.out / "model")
     details = {"seconds": seconds, "log": str(place.judge_log)}
     if score.error:
-        return Check("answer", "bad", single_run.first_line(score), REMEDY.format(place.judge_log), details)
+        return Check("answer", "bad", single_runs.first_line(score), REMEDY.format(place.judge_log), details)
     fact = f"{judge.backend} started and answered with one token, in {seconds} s"
     return Check("answer", "ok", fact, details=details)
 
@@ -68,13 +68,12 @@ def short_training(environment: Environment, home: Path) -> Check:
         folder, stage = _stage(shortened(environment), home)
     except Refused as refused:
         return Check("short_training", "bad", str(refused), "correct that first")
-    place = TrialDir(folder / "trial")
-    seeds = secrets.randbelow(2**31), secrets.randbelow(2**63)
-    proposal = _baseline(stage.environment)
-    run, score = stage.measure(single_run.PlannedRun("doctor", 1, folder / "program", place, proposal, *seeds))
+    arm = single_runs.Arm("run", folder / "program", _baseline(stage.environment))
+    (fresh,) = stage.runs([(arm, secrets.randbelow(2**31))])
+    run, score, place = fresh.run, fresh.score, TrialDir(folder.parent / fresh.run.dir)
     details = {"seconds": run.seconds, "startup_seconds": run.startup, "directory": str(place.path)}
     if score.error:
-        return Check("short_training", "bad", single_run.first_line(score), REMEDY.format(place.path), details)
+        return Check("short_training", "bad", single_runs.first_line(score), REMEDY.format(place.path), details)
     steps = f"{run.steps} steps in " if run.steps is not None else ""
     start = f" after a start of {run.startup:.1f} s" if run.startup is not None else ""
     fact = (
@@ -96,12 +95,10 @@ def shortened(environment: Environment) -> Environment:
     return small.model_copy(update={"limits": limits, "judge": judge})
 
 
-def _stage(environment: Environment, home: Path) -> tuple[Path, single_run.Stage]:
+def _stage(environment: Environment, home: Path) -> tuple[Path, single_runs.Stage]:
     """A new folder with a frozen copy of the environment, and the stage for its runs. Raises Refused."""
-    folder = single_run.next_in(home / ".tries" / environment.name)
-    with single_run.removed_if_refused(folder):
-        problem = single_run.frozen(environment, folder)
-        return folder, single_run.stage(problem, "auto", False, False, folder.parent, "doctor")
+    with single_runs.new_folder(home / ".tries" / environment.name) as folder:
+        return folder, single_runs.stage(single_runs.frozen(environment, folder), folder)
 
 
 def _baseline(environment: Environment) -> Proposal:
