@@ -87,40 +87,39 @@ class Match:
         for name, turn in order(self.runs, derive(self.seed, "order", 0, 1)):
             arm = arms[NAMES[name]]
             plan.append((arm, derive(self.seed, "train", turn, 1, arm.name.upper())))
-        done: list[FreshRun] = []
+        done, document = list[FreshRun](), dict[str, Any]()
         for one in self.stage.runs(plan, use="confirm"):
             done.append(one)
-            self._store(done, over=False)
+            document = self._document(done)
+            write_atomic(self.stage.folder / "comparison.json", json.dumps(document, indent=2, allow_nan=False) + "\n")
             if not quiet:
                 text = single_runs.score_text(one.score)
                 print(f"{one.arm.upper()} {one.number}  seed {one.run.seed:<10}  {text}", flush=True)
-        return self._store(done, over=True)
+        return document
 
-    def _store(self, done: Sequence[FreshRun], over: bool) -> dict[str, Any]:
-        """Write comparison.json; its content. There is no comparison until the last run is over."""
+    def _document(self, done: Sequence[FreshRun]) -> dict[str, Any]:
+        """The runs so far. There is no comparison until the last one is over."""
         a, b = ([one.score for one in done if one.arm == name] for name in NAMES.values())
-        comparison, problem = compare(a, b) if over else None, self.stage.environment
-        shown = [
+        is_over, problem = len(done) == 2 * self.runs, self.stage.environment
+        comparison = compare(a, b) if is_over else None
+        sides = [
             {
                 "named": side.text, "params": arm.proposal.params, "edited": arm.proposal.edit is not None,
                 "score": statistics.fmean(values) if (values := _values(scores)) else None,
             }
             for side, arm, scores in zip(self.sides, self.arms, (a, b), strict=True)
         ]  # fmt: skip
-        document: dict[str, Any] = {
-            "a": shown[0], "b": shown[1],
-            "environment": problem.name, "metric": problem.metric, "direction": problem.direction, "seed": self.seed,
+        return {
+            "a": sides[0], "b": sides[1], "environment": problem.name, "metric": problem.metric,
+            "direction": problem.direction, "seed": self.seed,
             "runs": [
                 {"arm": one.arm.upper(), "number": one.number, **self.stage.facts(one.run, one.score)} for one in done
             ],
             **{key: getattr(comparison, key, None) for key in ("gain", "low", "high")},
-            "p": two_sided(comparison) if comparison else None,
-            "units": problem.judge.block_units,
-            "words": in_words(comparison, a, b, problem.judge.block_units) if over else "not over yet",
+            "p": two_sided(comparison) if comparison else None, "units": problem.judge.block_units,
+            "words": in_words(comparison, a, b, problem.judge.block_units) if is_over else "not over yet",
             "directory": str(self.stage.folder),
         }  # fmt: skip
-        write_atomic(self.stage.folder / "comparison.json", json.dumps(document, indent=2, allow_nan=False) + "\n")
-        return document
 
 
 def run(

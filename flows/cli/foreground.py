@@ -167,7 +167,7 @@ def run_and_show(flow: Any, parameters: dict[str, Any], api: str | None, as_json
     name, console = parameters["name"], terminal.console(as_json)
     try:
         with CampaignWatch(name, console), server_process.prefect_server(api, home()) as url:
-            console.print(f"Prefect: {url.removesuffix('/api')} ({_owner(url)})", style="dim")
+            console.print(f"Prefect: {url.removesuffix('/api')}", style="dim")
             if shortfall := _run(flow, parameters, url):
                 console.print(f"{shortfall}; {LEDGER}", style="yellow")
     except KeyboardInterrupt:
@@ -205,17 +205,6 @@ def _run(flow: Any, parameters: dict[str, Any], url: str) -> str:
         ending.result()  # raises what ended the flow, which is not a campaign that failed
     run, login = str(ending.state_details.flow_run_id), server_process.credentials(url, home())
     return "" if server_process.wait_for_rows(url, run, login) else "the Prefect server lacks some task runs"
-
-
-def _owner(url: str) -> str:
-    """Whose server it is, and how to log in at our own one's pages."""
-    from flows.views.own_servers import own_servers
-
-    for server in own_servers(home()):
-        if server.url == url:
-            login = terminal.short(Path(server.login))
-            return f"of this home, not of a Prefect profile; it asks once for the line of {login}"
-    return "of --server or PREFECT_API_URL"
 
 
 def _ended_since(name: str, moment: float) -> bool:

@@ -79,7 +79,7 @@ def upload(
     if list_ and (campaign or public or uncertified or dry_run):
         raise Refused("--list goes with --repo and --json alone: it lists a repository, whatever the campaign")
     if list_:
-        rows = hub.versions(repo, say)
+        rows = hub.versions(repo)
         if json:
             print_json(rows)
         for row in () if json else rows:

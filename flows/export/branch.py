@@ -23,6 +23,6 @@ def make_branch(ledger: Ledger, here: Path, branch: str) -> str:
     command = ["git", "-C", str(here), "fetch", "--no-tags", str(ledger.path / "lineage.git"), refs]
     done = subprocess.run(command, capture_output=True, text=True, env=git_environment())
     if done.returncode:
-        why = [line.strip() for line in done.stderr.splitlines() if not line.startswith("From ")]
-        raise Refused(f"--git {branch}: {'; '.join(why) or 'git fetch failed'}")
+        why = next((line.strip() for line in done.stderr.splitlines() if not line.startswith("From ")), "git failed")
+        raise Refused(f"--git {branch}: {why}")
     return f"branch {branch}: trial {trial.number} of {ledger.campaign.name}; git log {branch}"

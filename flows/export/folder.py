@@ -188,10 +188,12 @@ def _result(ledger: Ledger, trial: Trial) -> dict[str, Any]:
     if own:
         proof, limit = outcome(own[-1]), caution(own[-1])
     elif not status.certifies(campaign.rule):
-        proof, limit = f"it ships without a certificate: rule {campaign.rule} makes none", ""
+        proof, limit = f"rule {campaign.rule} makes no certificate", ""
     else:
         proof, limit = document["uncertified"] or UNPROVEN, ""
     verdict = headline(history, campaign.name, own).removeprefix(f"{campaign.name}: ")
+    if not (own or status.certifies(campaign.rule)):
+        verdict = verdict.replace(UNPROVEN, "it ships without a certificate")
     return {
         "campaign": campaign.name, "campaign_id": campaign.campaign_id, "trial": trial.number,
         "environment": campaign.environment, "metric": document["metric"], "direction": document["direction"],

@@ -11,12 +11,11 @@ import re
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import httpx
 
@@ -34,8 +33,6 @@ from tasks.trial import Trial
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
-T = TypeVar("T")
-Say = Callable[[str], None]
 BRANCH, CARD = "main", "README.md"
 REPLACED = ["environment/*", "checkpoint/*"]
 """What a version has whole: files of an earlier one are deleted there, and nowhere else."""
@@ -50,16 +47,12 @@ KEY = re.compile(
 )
 """Keys that this process need not know, such as one in a file of the environment."""
 CHUNK, OVERLAP = 2**20, 256
-WAITS = (1.0, 2.0, 4.0, 8.0, 16.0)
-"""Seconds before a failed request is made again."""
 TIMEOUT = 120.0
 """Seconds without a byte after which a request has failed: a large commit takes the hub a while."""
-PASSING = (None, 408, 412, 429, 500, 502, 503, 504)
-"""Answers after which asking again may help; None: no answer; 412: somebody else has committed meanwhile."""
 
 
 class HubFailed(OSError):
-    """The hub or the way to it failed, and did so again."""
+    """The hub or the way to it failed."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +160,7 @@ def front_matter(environment: Environment, trial: Trial, certificate: Certificat
     return f"---\n{scrub_text(card.to_yaml())}\n---\n\n"
 
 
-def upload(ledger: Ledger, repo: str, *, public: bool, uncertified: bool, say: Say) -> dict[str, Any]:
+def upload(ledger: Ledger, repo: str, *, public: bool, uncertified: bool, say: Callable[[str], None]) -> dict[str, Any]:
     """Upload the champion of a campaign to the repository of that name, which is made if there is none; what was done.
 
     Raises:
@@ -175,60 +168,50 @@ def upload(ledger: Ledger, repo: str, *, public: bool, uncertified: bool, say: S
         HubFailed: the hub fails, also after some time.
         OSError: the folder cannot be written.
     """
-    with packed(ledger, uncertified) as package:
-        api = _connected(repo, say)
+    with packed(ledger, uncertified) as package, _explained():
+        api = _connected(repo)
         for path in package.left_out:
             say(f"left out: {path} (a link to a folder: the hub has no links)")
-        if _asked(lambda: api.repo_exists(repo), say):
-            say(f"{repo} exists: whether it is public stays as it is")
-        else:
-            visibility = "public" if public else "private"
-            _asked(lambda: api.create_repo(repo, visibility=visibility, exist_ok=True), say)
-        say(f"uploading {len(package.files)} files to {api.endpoint}/{repo}")
-        return _asked(lambda: _publish(api, repo, package), say)
-
-
-def _publish(api: HfApi, repo: str, package: Package) -> dict[str, Any]:
-    """Do what is missing of a version, and say what there is then."""
-    before = api.model_info(repo)
-    tags = {tag.name: tag.target_commit for tag in api.list_repo_refs(repo).tags}
-    commit = api.upload_folder(
-        repo_id=repo, folder_path=package.folder, commit_message=package.title, parent_commit=before.sha,
-        commit_description=f"A champion of Nightshift: {CARD} says what it is, and how far it is proven.",
-        delete_patterns=REPLACED,
-    ).oid  # fmt: skip
-    version = next((name for name, tagged in tags.items() if tagged == commit), None)
-    if version is None:
-        there = set(api.list_repo_files(repo, revision=commit))
-        if lacking := sorted(package.files.keys() - there):  # a .gitignore there leaves files out
-            raise HubFailed(f"{repo}: commit {commit} has no tag, since it lacks {', '.join(lacking[:5])}")
-        api.create_tag(repo, tag=free_name(package.campaign, tags), revision=commit, exist_ok=True)
+        api.create_repo(repo, visibility="public" if public else "private", exist_ok=True)
+        info = api.model_info(repo)
+        visibility = "private" if info.private else "public"
+        say(f"uploading {len(package.files)} files to {api.endpoint}/{repo}, which is {visibility}")
+        tags = {tag.name: tag.target_commit for tag in api.list_repo_refs(repo).tags}
+        commit = api.upload_folder(
+            repo_id=repo, folder_path=package.folder, commit_message=package.title, parent_commit=info.sha,
+            commit_description=f"A champion of Nightshift: {CARD} says what it is, and how far it is proven.",
+            delete_patterns=REPLACED,
+        ).oid  # fmt: skip
+        version = next((name for name, tagged in tags.items() if tagged == commit), None)
+        if version is None:
+            there = set(api.list_repo_files(repo, revision=commit))
+            if lacking := sorted(package.files.keys() - there):  # a .gitignore there leaves files out
+                raise HubFailed(f"{repo}: commit {commit} has no tag, since it lacks {', '.join(lacking[:5])}")
+            api.create_tag(repo, tag=free_name(package.campaign, tags), revision=commit, exist_ok=True)
     name, url = version or free_name(package.campaign, tags), f"{api.endpoint}/{repo}"
     return {
-        "repository": url, "visibility": "private" if before.private else "public", "version": name,
-        "commit": commit, "url": f"{url}/tree/{name}", "again": version is not None,
+        "repository": url, "visibility": visibility, "version": name, "commit": commit, "url": f"{url}/tree/{name}",
+        "again": version is not None,
     }  # fmt: skip
 
 
-def versions(repo: str, say: Say) -> list[dict[str, Any]]:
+def versions(repo: str) -> list[dict[str, Any]]:
     """What was uploaded to a repository, the newest first. Raises Refused and HubFailed."""
-    api = _connected(repo, say)
-    tags = {tag.target_commit: tag.name for tag in _asked(lambda: api.list_repo_refs(repo), say).tags}
-    commits = _asked(lambda: api.list_repo_commits(repo), say)
-    titles = [(one, TITLE.fullmatch(one.title)) for one in commits if one.commit_id in tags]
+    with _explained():
+        api = _connected(repo)
+        tags = {tag.target_commit: tag.name for tag in api.list_repo_refs(repo).tags}
+        titles = [(one, TITLE.fullmatch(one.title)) for one in api.list_repo_commits(repo) if one.commit_id in tags]
     return [
         {
-            "version": tags[one.commit_id],
-            **title.groupdict(),
-            "date": one.created_at.isoformat(),
+            "version": tags[one.commit_id], **title.groupdict(), "date": one.created_at.isoformat(),
             "commit": one.commit_id,
         }
         for one, title in titles
         if title
-    ]
+    ]  # fmt: skip
 
 
-def _connected(repo: str, say: Say) -> HfApi:
+def _connected(repo: str) -> HfApi:
     """The hub, which knows the token of HF_TOKEN or of the stored login; it is never shown."""
     hub, address = checked(repo), endpoint()
     token = hub.get_token()
@@ -240,40 +223,29 @@ def _connected(repo: str, say: Say) -> HfApi:
     remember("HF_TOKEN", token)
     hub.set_client_factory(lambda: httpx.Client(follow_redirects=True, timeout=TIMEOUT))
     api: HfApi = hub.HfApi(endpoint=address, token=token, library_name="nightshift")
-    _asked(api.whoami, say)
+    api.whoami()
     return api
 
 
-def _asked(action: Callable[[], T], say: Say) -> T:
-    """What an action returns, which is repeated as long as that may help.
-
-    Raises:
-        Refused: the hub does not accept the token, or not for this.
-        HubFailed: it fails otherwise, or still.
-    """
-    for wait in (*WAITS, None):
-        try:
-            return action()
-        except (httpx.HTTPError, RuntimeError) as error:
-            failure = error.__cause__ if isinstance(error, RuntimeError) else error
-            if not isinstance(failure, httpx.HTTPError):
-                raise
-            status = getattr(getattr(failure, "response", None), "status_code", None)
-            said = getattr(failure, "server_message", None) or ""
-            # Not the failure's own words, whose addresses may be signed.
-            words = f"the hub answers {status} {said}" if status else f"no answer ({type(failure).__name__})"
-            words = clean(scrub_text(words.strip()))[:300]
-            if status in (401, 403):
-                raise Refused(f"{words}: take a token (HF_TOKEN or `hf auth login`) that may write there") from error
-            if status not in PASSING:
-                raise HubFailed(words) from error
-            if wait is None:
-                raise HubFailed(f"{words}: give the same command again later; what has arrived stays") from error
-        except ValueError as wrong:  # it does not take a file or the card's front matter
-            raise HubFailed(clean(scrub_text(str(wrong)))[:300]) from wrong
-        say(f"{words}: again in {wait:g} s")
-        time.sleep(wait)
-    raise AssertionError("the last attempt raises")
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Say what the hub has answered, without the addresses of the client's own words, which may be signed."""
+    try:
+        yield
+    except (httpx.HTTPError, RuntimeError) as error:
+        failure = error.__cause__ if isinstance(error, RuntimeError) else error
+        if not isinstance(failure, httpx.HTTPError):
+            raise
+        status = getattr(getattr(failure, "response", None), "status_code", None)
+        said = getattr(failure, "server_message", None) or ""
+        words = clean(
+            scrub_text(f"the hub answers {status} {said}" if status else f"no answer from the hub: {failure}")
+        )
+        if status in (401, 403):
+            raise Refused(f"{words[:300]}: take a token (HF_TOKEN or `hf auth login`) that may write there") from error
+        raise HubFailed(f"{words[:300]}: give the same command again; what has arrived is not sent again") from error
+    except ValueError as wrong:  # it does not take a file or the card's front matter
+        raise HubFailed(clean(scrub_text(str(wrong)))[:300]) from wrong
 
 
 def library() -> Any:
