@@ -13,7 +13,7 @@ import json
 import secrets
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,9 @@ from environments.judges import BlockUnits
 from environments.plugins import Refused
 from environments.score import Score
 from flows.cli import consent, single_runs
-from flows.cli.arguments import parse_params, placed, read_diff, read_text
+from flows.cli.arguments import parse_params, read_diff, read_text
 from flows.cli.set_option import overrides_only
-from flows.cli.single_runs import Arm, FreshRun, Stage
+from flows.cli.single_runs import Arm, FreshRun, Side, Stage
 from flows.views import terminal
 from tasks.certifying.group_design import FEWEST, order
 from tasks.deciding.statistics import CONFIDENCE, Comparison, welch
@@ -35,7 +35,7 @@ from tasks.store.ledger import Ledger, campaigns
 from tasks.store.seeds import derive
 from tasks.system.files import write_atomic
 from tasks.system.home import home
-from tasks.trial import Params, Proposal, Trial, best
+from tasks.trial import Trial, best
 
 FOLDER = ".comparisons"
 RUNS = 5
@@ -54,19 +54,6 @@ ABOUT: dict[BlockUnits, str] = {
     "same": "all runs were judged on the same units: this is about these units, and may be otherwise on others",
 }
 """What the result is about."""
-
-
-@dataclass(frozen=True)
-class Side:
-    """A side as it was named on the command line."""
-
-    text: str
-    params: Params = field(default_factory=dict)
-    """Over the baseline's."""
-    edit: str | None = None
-    """Of the baseline's program."""
-    ledger: Ledger | None = None
-    """The campaign that it comes from."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +116,7 @@ def run(
     """Run both sides and say which is better; 0 when they could be compared, else 1."""
     if runs is not None and runs < FEWEST:
         raise Refused(f"--runs {runs}: give at least {FEWEST} runs of each side, since one does not show its noise")
-    sides = (parse(a), parse(b))
+    sides = [parse("a", a), parse("b", b)]
     from flows.server.server_process import settle_in
 
     settle_in(home())
@@ -150,17 +137,17 @@ def run(
     return 1 if document["gain"] is None else 0
 
 
-def parse(text: str) -> Side:
-    """The side that a text names. Refused if there is no such side."""
+def parse(arm: str, text: str) -> tuple[Side, Ledger | None]:
+    """The side that a text names, and the campaign that it comes from. Refused if there is no such side."""
     suffix = Path(text).suffix
     if text == "baseline":
-        return Side(text)
+        return Side(arm, text), None
     if text.lstrip().startswith("{"):
-        return Side(text, parse_params(text, "parameters"))
+        return Side(arm, text, parse_params(text, "parameters")), None
     if suffix == ".json":
-        return Side(text, parse_params(read_text(Path(text), "parameters in"), f"{text}:"))
+        return Side(arm, text, parse_params(read_text(Path(text), "parameters in"), f"{text}:")), None
     if suffix in (".diff", ".patch"):
-        return Side(text, edit=read_diff(Path(text), "the edit"))
+        return Side(arm, text, edit=read_diff(Path(text), "the edit")), None
     name, _, which = text.partition("/")
     if name not in campaigns():
         try:
@@ -169,47 +156,38 @@ def parse(text: str) -> Side:
             raise Refused(f"{unknown} A side is {KINDS}.") from None
     ledger = Ledger.open(name)
     if which == "baseline":
-        return Side(text, ledger.environment.defaults, ledger=ledger)
+        return Side(arm, text, ledger.environment.defaults, program=ledger.program), ledger
     proposal = _trial(ledger, which or "champion").proposal
-    return Side(text, proposal.params, proposal.edit, ledger)
+    return Side(arm, text, proposal.params, proposal.edit, ledger.program), ledger
 
 
 def _trial(ledger: Ledger, which: str) -> Trial:
     history, name = ledger.history(), ledger.campaign.name
-    if which == "champion":
-        if champion := best(history):
-            return champion
+    if which == "champion" and not best(history):
         raise Refused(f"campaign {name!r} has no champion, for no trial has a score: name {name}/baseline")
-    if not which.isdigit():
-        raise Refused(f"{name}/{which}: give {name}/champion, {name}/baseline, or the number of a trial: {name}/0")
-    trials = {trial.number: trial for trial in history}
-    if int(which) not in trials:
-        some = f"it has {min(trials)} to {max(trials)}" if trials else "it has none yet"
-        raise Refused(f"campaign {name!r} has no finished trial {which}: {some}")
-    return trials[int(which)]
+    numbers = {str(trial.number): trial for trial in history}
+    if trial := best(history) if which == "champion" else numbers.get(which):
+        return trial
+    some = f"it has {history[0].number} to {history[-1].number}" if history else "it has none yet"
+    raise Refused(
+        f"campaign {name!r} has no finished trial {which}: {some}. Give {name}/champion, {name}/baseline, or {name}/0"
+    )
 
 
 def prepare(
-    sides: Sequence[Side], on: str | None, runs: int | None, settings: list[str], seed: int | None, isolation: str,
-    allow_unsandboxed: bool,
+    sides: Sequence[tuple[Side, Ledger | None]], on: str | None, runs: int | None, settings: list[str],
+    seed: int | None, isolation: str, allow_unsandboxed: bool,
 ) -> Match:  # fmt: skip
     """Freeze the environment. Refused if a side cannot be run in it; nothing is left then."""
-    environment, baseline = _environment(sides, on, settings)
-    params = [environment.complete(side.params) for side in sides]
-    with single_runs.new_folder(home() / FOLDER / environment.name) as folder:
-        problem = single_runs.frozen(environment, folder, baseline)
-        arms = [
-            _arm(name, side, values, problem, folder)
-            for name, side, values in zip(NAMES.values(), sides, params, strict=True)
-        ]
-        edited = any(arm.proposal.edit for arm in arms)
-        stage = single_runs.stage(problem, folder, isolation, allow_unsandboxed, edited)
-        each = runs or (FEWEST if problem.deterministic else RUNS)
-        _check_pool(problem, each)
-    return Match(stage, sides, arms, each, secrets.randbelow(2**31) if seed is None else seed)
+    environment, baseline = _environment([ledger for _, ledger in sides if ledger], on, settings)
+    both, parent = [side for side, _ in sides], home() / FOLDER / environment.name
+    with single_runs.set_up(environment, baseline, both, parent, isolation, allow_unsandboxed) as (stage, arms):
+        each = runs or (FEWEST if environment.deterministic else RUNS)
+        _check_pool(stage.environment, each)
+    return Match(stage, both, arms, each, secrets.randbelow(2**31) if seed is None else seed)
 
 
-def _environment(sides: Sequence[Side], on: str | None, settings: list[str]) -> tuple[Environment, Path | None]:
+def _environment(ledgers: Sequence[Ledger], on: str | None, settings: list[str]) -> tuple[Environment, Path | None]:
     """The environment of both sides, and its baseline program if a campaign has frozen that.
 
     Raises:
@@ -219,7 +197,6 @@ def _environment(sides: Sequence[Side], on: str | None, settings: list[str]) -> 
 
     if on:
         return checked_environment(on, overrides_only(settings)), None
-    ledgers = [side.ledger for side in sides if side.ledger]
     if not ledgers:
         raise Refused("neither side names a campaign, so there is no environment: give --on ENVIRONMENT")
     if settings:
@@ -233,16 +210,6 @@ def _environment(sides: Sequence[Side], on: str | None, settings: list[str]) -> 
             "choose one with --on ENVIRONMENT"
         )
     return ledgers[0].environment, ledgers[0].program
-
-
-def _arm(name: str, side: Side, params: Params, environment: Environment, folder: Path) -> Arm:
-    """A side with the program that its edit applies to. Refused if it does not apply."""
-    from tasks.proposing.validation import originals  # imports Prefect, which reads its settings then
-
-    program, edit = side.ledger.program if side.ledger else folder / "program", side.edit
-    if edit:
-        edit = placed(edit, side.text, originals(environment, program), environment.editable)
-    return Arm(name, program, Proposal(params, edit, rationale=f"{name.upper()} of a comparison", proposer="compare"))
 
 
 def _check_pool(environment: Environment, runs: int) -> None:

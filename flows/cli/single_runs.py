@@ -7,7 +7,7 @@ import secrets
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,11 +21,27 @@ from tasks.store.ledger import freeze
 from tasks.store.workspace import TrialDir
 from tasks.system import file_trees, interrupt
 from tasks.system.home import home
-from tasks.trial import Proposal, Run
+from tasks.trial import Params, Proposal, Run
 
 if TYPE_CHECKING:
     from tasks.machine.slots import Slots
     from tasks.sandbox.isolation import Isolation
+
+
+@dataclass(frozen=True)
+class Side:
+    """A program and parameters as they were named on the command line."""
+
+    arm: str
+    """Its name in the folders of its runs."""
+    text: str = ""
+    """As it was named."""
+    params: Params = field(default_factory=dict)
+    """Over the baseline's."""
+    edit: str | None = None
+    """Of the program."""
+    program: Path | None = None
+    """A campaign's baseline; None: that of the environment in which it is run."""
 
 
 @dataclass(frozen=True)
@@ -114,50 +130,63 @@ class Stage:
 
 
 @contextlib.contextmanager
-def new_folder(parent: Path) -> Iterator[Path]:
-    """The next numbered folder of `parent`, which is removed again if the block is refused. Two processes get two."""
-    parent.mkdir(parents=True, exist_ok=True)
-    number = 1 + max((int(path.name) for path in parent.iterdir() if path.name.isdigit()), default=0)
-    while True:
-        try:
-            (folder := parent / f"{number:04d}").mkdir()
-            break
-        except FileExistsError:
-            number += 1
+def set_up(
+    environment: Environment, baseline: Path | None, sides: Sequence[Side], parent: Path, isolation: str = "auto",
+    allow_unsandboxed: bool = False,
+) -> Iterator[tuple[Stage, list[Arm]]]:  # fmt: skip
+    """A stage in the next numbered folder of `parent`, and the sides as its arms; nothing is left if that is refused.
+
+    The environment's recipe is run if that is still to do.
+
+    Args:
+        baseline: The program that a campaign has frozen; None: the environment's own.
+        isolation: The sandbox level, or `auto`.
+
+    Raises:
+        Refused: parameters or an edit do not fit, this machine does not offer that sandbox, an edited program would
+            run without any, a GPU does not answer, or the recipe fails.
+    """
+    params = [environment.complete(side.params) for side in sides]
+    folder = _next_folder(parent)
     try:
-        yield folder
+        freeze(environment, folder)
+        if baseline:
+            file_trees.remove(folder / "program")
+            shutil.copytree(baseline, folder / "program")
+        problem = laid(environment.model_copy(update={"folder": folder / "environment"}), home())
+        arms = [_arm(side, values, problem, folder) for side, values in zip(sides, params, strict=True)]
+        edited = any(arm.proposal.edit for arm in arms)
+        yield _stage(problem, folder, isolation, allow_unsandboxed, edited), arms
     except Refused:
         file_trees.remove(folder)
         raise
 
 
-def frozen(environment: Environment, folder: Path, program: Path | None = None) -> Environment:
-    """A copy of the environment in a folder, with its baseline program beside it.
+def _next_folder(parent: Path) -> Path:
+    """Make the next numbered folder; two processes get two."""
+    parent.mkdir(parents=True, exist_ok=True)
+    number = 1 + max((int(path.name) for path in parent.iterdir() if path.name.isdigit()), default=0)
+    while True:
+        try:
+            (parent / f"{number:04d}").mkdir()
+        except FileExistsError:
+            number += 1
+        else:
+            return parent / f"{number:04d}"
 
-    Args:
-        program: The baseline program that a campaign has frozen; None: the environment's own.
-    """
-    freeze(environment, folder)
-    if program:
-        file_trees.remove(folder / "program")
-        shutil.copytree(program, folder / "program")
-    return laid(environment.model_copy(update={"folder": folder / "environment"}), home())
+
+def _arm(side: Side, params: Params, environment: Environment, folder: Path) -> Arm:
+    """A side with the program that its edit applies to. Refused if it does not apply."""
+    from flows.cli.arguments import placed
+    from tasks.proposing.validation import originals  # imports Prefect, which reads its settings then
+
+    program, edit = side.program or folder / "program", side.edit
+    if edit:
+        edit = placed(edit, side.text, originals(environment, program), environment.editable)
+    return Arm(side.arm, program, Proposal(params, edit, rationale="by hand", proposer="hand"))
 
 
-def stage(
-    environment: Environment, folder: Path, isolation: str = "auto", allow_unsandboxed: bool = False,
-    edited: bool = False,
-) -> Stage:  # fmt: skip
-    """The stage for runs of an environment that is frozen in `folder`; its recipe is run if that is still to do.
-
-    Args:
-        isolation: The sandbox level, or `auto`.
-        edited: Whether a program is an edited one.
-
-    Raises:
-        Refused: this machine does not offer that sandbox, an edited program would run without any, a GPU does not
-            answer, or the recipe fails.
-    """
+def _stage(environment: Environment, folder: Path, isolation: str, allow_unsandboxed: bool, edited: bool) -> Stage:
     from tasks.machine.slots import slots_of
     from tasks.sandbox.confinement import outside
     from tasks.sandbox.isolation import Isolation, check_given, choose

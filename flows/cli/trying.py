@@ -13,9 +13,9 @@ from typing import Any
 from environments import Environment
 from environments.plugins import Refused
 from flows.cli import consent, single_runs
-from flows.cli.arguments import parse_params, placed, read_diff
+from flows.cli.arguments import parse_params, read_diff
 from flows.cli.set_option import overrides_only
-from flows.cli.single_runs import Arm, FreshRun, Stage
+from flows.cli.single_runs import Arm, FreshRun, Side, Stage
 from flows.views import terminal
 from tasks.certifying.group_design import design_of
 from tasks.certifying.power import POWER, RATIO, detectable
@@ -25,7 +25,7 @@ from tasks.store import calibration
 from tasks.store.calibration import FEWEST, Calibration, Measured, sd_interval
 from tasks.store.ledger import Ledger, machine
 from tasks.system.home import home
-from tasks.trial import Params, Proposal, best
+from tasks.trial import best
 
 TRIALS = 20
 """Of a campaign, for the certificate whose smallest likely gain is told."""
@@ -121,7 +121,8 @@ def attempt(
         current, program = checked_environment(str(environment), overrides), None
     first = secrets.randbelow(2**31) if seed is None else seed
     seeds = tuple((first + turn) % 2**31 for turn in range(runs))
-    ready = prepare(current, program, values, edit, f"--diff {diff}", seeds, isolation, allow_unsandboxed)
+    side = Side("run", f"--diff {diff}", values, edit)
+    ready = prepare(current, program, side, seeds, isolation, allow_unsandboxed)
     done = ready.measure(quiet=as_json)
     document, champion = ready.document(done), best(ledger.history()) if ledger else None
     document["champion"] = champion.score.value if champion else None
@@ -134,33 +135,23 @@ def attempt(
 
 
 def prepare(
-    environment: Environment, program: Path | None, values: Params, edit: str | None, what: str,
-    seeds: tuple[int, ...], isolation: str = "auto", allow_unsandboxed: bool = False,
+    environment: Environment, program: Path | None, side: Side, seeds: tuple[int, ...], isolation: str = "auto",
+    allow_unsandboxed: bool = False,
 ) -> Try:  # fmt: skip
-    """Freeze the environment; nothing is left of it where that is refused.
+    """Freeze the environment. Refused as in `set_up`, or if a stored run of the baseline had one of the seeds.
 
     Args:
         program: The baseline that a campaign has frozen; None: the environment's own.
-        what: Names the edit in a refusal.
-
-    Raises:
-        Refused: it cannot be run, the edit does not apply, or a stored run of the baseline had one of the seeds.
     """
-    from tasks.proposing.validation import originals
-
-    is_stored = len(seeds) > 1 and not (program or values or edit)
+    is_stored = len(seeds) > 1 and not (program or side.params or side.edit)
     parent = home() / (calibration.FOLDER if is_stored else ".tries") / environment.name
-    with single_runs.new_folder(parent) as folder:
-        problem = single_runs.frozen(environment, folder, program)
-        if edit:
-            edit = placed(edit, what, originals(problem, folder / "program"), problem.editable)
-        proposal = Proposal(problem.complete(values), edit, rationale="tried by hand", proposer="try")
-        stage = single_runs.stage(problem, folder, isolation, allow_unsandboxed, edit is not None)
-        stored = calibration.find(home(), calibration.digest(folder, problem), machine()) if is_stored else None
+    with single_runs.set_up(environment, program, [side], parent, isolation, allow_unsandboxed) as (stage, (arm,)):
+        digest = calibration.digest(stage.folder, stage.environment)
+        stored = calibration.find(home(), digest, machine()) if is_stored else None
         known = stored.runs if stored else ()
         if repeated := {one.run.seed for one in known} & {*seeds}:
             raise Refused(f"seed {min(repeated)} was run already, so its run would count twice: leave --seed out")
-    return Try(stage, Arm("run", folder / "program", proposal), seeds, is_stored, known)
+    return Try(stage, arm, seeds, is_stored, known)
 
 
 def in_words(ready: Try, done: Sequence[FreshRun], document: dict[str, Any]) -> str:

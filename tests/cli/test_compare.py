@@ -34,7 +34,7 @@ pathlib.Path(result).write_text(json.dumps({"units": [(x - 1) ** 2] * len(lines)
 
 def ready(a: str, b: str, on: Path | None = None, runs: int | None = 3, seed: int | None = 7) -> Match:
     """Two sides, laid out and not yet run."""
-    sides = (parse(a), parse(b))
+    sides = [parse("a", a), parse("b", b)]
     return prepare(sides, str(on) if on else None, runs, [], seed, "auto", allow_unsandboxed=True)
 
 
@@ -262,7 +262,7 @@ def test_two_campaigns_meet_only_where_their_scores_mean_the_same(tmp_path: Path
         ("nigth/3", "unknown side of a comparison 'nigth'. Did you mean 'night'?"),
         ("nigth", "A side is baseline, a JSON object of parameters, a file *.json"),
         ("night/7", "campaign 'night' has no finished trial 7: it has 0 to 0"),
-        ("night/best", "night/best: give night/champion, night/baseline, or the number of a trial"),
+        ("night/best", "campaign 'night' has no finished trial best: it has 0 to 0. Give night/champion"),
         ("night", "campaign 'night' has no champion, for no trial has a score: name night/baseline"),
         ("young/0", "campaign 'young' has no finished trial 0: it has none yet"),
         ("{x: 1}", "parameters '{x: 1}' is not JSON"),
@@ -276,14 +276,14 @@ def test_a_side_that_is_none_is_refused_with_what_there_is(tmp_path: Path, a: st
     settled(campaign(folder), {}, kind="crash")
     campaign(folder, "young")
     with pytest.raises(Refused, match=re.escape(why)):
-        parse(a)
+        parse("a", a)
 
 
 def test_what_cannot_meet_is_refused_and_leaves_nothing(tmp_path: Path, home: Path) -> None:
     folder = noisy(tmp_path / "noisy")
     settled(campaign(folder), {})
     (tmp_path / "bad.diff").write_text(BETTER.replace("bonus = 0.0", "bonus = 7.0"))
-    sides = (parse("night"), parse("baseline"))
+    sides = [parse("a", "night"), parse("b", "baseline")]
     with pytest.raises(Refused, match="--set needs --on"):
         prepare(sides, None, 2, ["budget_seconds=4"], 1, "auto", allow_unsandboxed=False)
     cases = {
@@ -304,7 +304,7 @@ def test_what_cannot_meet_is_refused_and_leaves_nothing(tmp_path: Path, home: Pa
 
 def test_an_edited_program_does_not_run_without_a_sandbox_unless_that_is_allowed(tmp_path: Path, home: Path) -> None:
     (tmp_path / "good.diff").write_text(BETTER)
-    sides = (parse("baseline"), parse(str(tmp_path / "good.diff")))
+    sides = [parse("a", "baseline"), parse("b", str(tmp_path / "good.diff"))]
     on = str(noisy(tmp_path / "noisy"))
     with pytest.raises(Refused, match="the edit is refused"):
         prepare(sides, on, 2, [], 1, "none", allow_unsandboxed=False)

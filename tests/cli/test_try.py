@@ -17,6 +17,7 @@ from environments.plugins import Refused
 from environments.score import Score
 from flows.cli import trying
 from flows.cli.app import app
+from flows.cli.single_runs import Side
 from flows.cli.trying import Try
 from flows.spec.environment import checked_environment
 from tasks.certifying.power import POWER, power
@@ -31,7 +32,7 @@ from tests.support.toy import nightshift, quadratic
 def ready(folder: Path, runs: int = 3, seed: int = 1, settings: dict[str, Any] | None = None) -> Try:
     """Runs of the baseline, laid out and not yet made."""
     problem = checked_environment(str(folder), settings or {})
-    return trying.prepare(problem, None, {}, None, "", tuple(range(seed, seed + runs)))
+    return trying.prepare(problem, None, Side("run"), tuple(range(seed, seed + runs)))
 
 
 def stored(home: Path, one: Try) -> Calibration | None:

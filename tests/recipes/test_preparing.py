@@ -21,6 +21,7 @@ from environments.space import Value
 from flows import trial
 from flows.cli import trying
 from flows.cli.doctor import machine
+from flows.cli.single_runs import Side
 from flows.engine import preparation
 from flows.engine.preparation import ensure_prepared
 from flows.spec.campaign_spec import CampaignSpec
@@ -670,7 +671,7 @@ def test_single_runs_are_prepared_before_the_first_and_say_so(
     tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     problem = checked_environment(str(trusted(pool(tmp_path / "pool").folder)), {})
-    stage = trying.prepare(problem, None, {}, None, "", (1, 2, 3)).stage
+    stage = trying.prepare(problem, None, Side("run"), (1, 2, 3)).stage
     assert "prepare.py prepares it" in capsys.readouterr().err
     place = stage.environment.prepared
     assert place is not None and output.read(place)

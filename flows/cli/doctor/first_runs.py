@@ -22,7 +22,7 @@ from tasks.numbers import number
 from tasks.sandbox import outputs
 from tasks.store import workspace
 from tasks.store.workspace import TrialDir
-from tasks.trial import Proposal, Run
+from tasks.trial import Run
 
 STEPS, LONGEST_SECONDS = 2, 300.0
 """Of prime-rl; the seconds count from its first sign of work."""
@@ -39,14 +39,14 @@ def answer(environment: Environment, home: Path) -> Check:
         return Check("answer", "ok", "its judge starts no language model")
     least = judge.model_copy(update={"questions": max(len(judge.sources), 1), "samples": 1, "max_tokens": 1})
     try:
-        folder, stage = _stage(environment.model_copy(update={"judge": least}), home)
+        stage, arm = _stage(environment.model_copy(update={"judge": least}), home)
     except Refused as refused:
         return Check("answer", "bad", str(refused), "correct that first")
-    problem, place = stage.environment, TrialDir(folder / "trial")
+    problem, place = stage.environment, TrialDir(stage.folder / "trial")
     base = problem.prepared / DATA / BASE if problem.prepared else None
     if base is None or not base.is_dir():
         return Check("answer", "ok", "its recipe makes no model that could answer before a training")
-    program = workspace.prepare(place, folder / "program", problem, _baseline(problem), 1)
+    program = workspace.prepare(place, arm.program, problem, arm.proposal, 1)
     shutil.copytree(base, place.out / "model", copy_function=shutil.copyfile)
     left = outputs.checkpoint(place.out)
     run = Run("trial", 1, 0.0, "finished", isolation=stage.isolation.level, program=program, checkpoint=left)
@@ -65,12 +65,11 @@ def answer(environment: Environment, home: Path) -> Check:
 def short_training(environment: Environment, home: Path) -> Check:
     """Train the baseline for two steps of prime-rl or some seconds of another program, and judge what it left."""
     try:
-        folder, stage = _stage(shortened(environment), home)
+        stage, arm = _stage(shortened(environment), home)
     except Refused as refused:
         return Check("short_training", "bad", str(refused), "correct that first")
-    arm = single_runs.Arm("run", folder / "program", _baseline(stage.environment))
     (fresh,) = stage.runs([(arm, secrets.randbelow(2**31))])
-    run, score, place = fresh.run, fresh.score, TrialDir(folder.parent / fresh.run.dir)
+    run, score, place = fresh.run, fresh.score, TrialDir(stage.folder.parent / fresh.run.dir)
     details = {"seconds": run.seconds, "startup_seconds": run.startup, "directory": str(place.path)}
     if score.error:
         return Check("short_training", "bad", single_runs.first_line(score), REMEDY.format(place.path), details)
@@ -95,11 +94,8 @@ def shortened(environment: Environment) -> Environment:
     return small.model_copy(update={"limits": limits, "judge": judge})
 
 
-def _stage(environment: Environment, home: Path) -> tuple[Path, single_runs.Stage]:
-    """A new folder with a frozen copy of the environment, and the stage for its runs. Raises Refused."""
-    with single_runs.new_folder(home / ".tries" / environment.name) as folder:
-        return folder, single_runs.stage(single_runs.frozen(environment, folder), folder)
-
-
-def _baseline(environment: Environment) -> Proposal:
-    return Proposal(environment.complete({}), rationale="a first run", proposer="doctor")
+def _stage(environment: Environment, home: Path) -> tuple[single_runs.Stage, single_runs.Arm]:
+    """A stage for runs of the environment, with its baseline. Raises Refused."""
+    with single_runs.set_up(environment, None, [single_runs.Side("run")], home / ".tries" / environment.name) as made:
+        stage, (baseline,) = made
+        return stage, baseline
