@@ -129,8 +129,10 @@ def attempt(
     if as_json:
         terminal.print_json(document)
     else:
-        beside = f", the champion of {campaign} had {number(champion.score.value)}" if champion else ""
-        print(f"{in_words(ready, done, document)}{beside}\nsee {document['directory']}")
+        print(in_words(ready, done, document))
+        if champion:
+            print(f"the champion of {campaign} had {number(champion.score.value)}")
+        print(f"see {document['directory']}")
     return 1 if document["error"] else 0
 
 

@@ -284,9 +284,8 @@ def checked(repo: str) -> Any:
 
 def free_name(campaign: str, taken: Collection[str]) -> str:
     """The campaign's name as a tag; with a number where another version has it."""
-    name = re.sub(r"\.{2,}", ".", campaign).removesuffix(".lock").rstrip(".")
-    number, free = 1, name
-    while free in taken or free == BRANCH:  # a tag called as the branch would hide it
+    number, name = 1, campaign
+    while name in taken or name == BRANCH:  # a tag called as the branch would hide it
         number += 1
-        free = f"{name}-v{number}"
-    return free
+        name = f"{campaign}-v{number}"
+    return name
