@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 LEAST, MOST = 0.05, 0.8
 """Shares of the budget that short trials may have."""
+PAYS = 0.7
+"""Rank correlation of short runs with whole ones from which on they pay, in simulation (benchmarks/decisions.py)."""
 
 
 @dataclass(frozen=True)
