@@ -35,7 +35,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from environments import earlier_trials, plugins, toml_file
-from environments.judges import Judge
+from environments.judges import Judge, Misbehaved
 from environments.limits import Limits
 from environments.metric_guards import Guard
 from environments.plugins import Refused
@@ -94,6 +94,9 @@ class Environment(BaseModel):
     """Modules that must be installed, each with the command that installs it."""
     program: tuple[str, ...] = ()
     """Files or folders of the environment's own program; empty = the trainer's file, as train.py."""
+    python: str = ""
+    """Virtual environment or interpreter that `python` stands for in command lines; empty: Nightshift's own. Programs
+    see it with what it was made from, and the packages that it has in editable mode."""
     train_cmd: str = "python train.py"
     """The program's command. `{seed}`, `{out}`, `{budget_seconds}` ... and any parameter's name are filled in."""
     check_cmd: str = ""
@@ -235,8 +238,8 @@ class Environment(BaseModel):
         if self.lacks:
             raise Refused(self.lacks)
         try:
-            self.judge.check()
-        except ValueError as wrong:
+            self.judge.check(self.folder)
+        except (ValueError, Misbehaved) as wrong:
             raise Refused(f"{self.folder / FILE}: [{judge_name(self.judge)}] {wrong}") from wrong
         measured = self.judge.measures()
         for name in self.guards if measured is not None else ():
@@ -317,7 +320,11 @@ def find(reference: str) -> Path:
     """The folder of an environment, by the name of a bundled one (or of a variant of it) or by path, or Refused."""
     path = Path(reference).expanduser()
     if "/" in reference or reference.startswith("."):
-        if not (path / FILE).is_file():
+        try:
+            is_environment = (path / FILE).is_file()
+        except OSError as wrong:  # a folder without rights
+            raise Refused(f"{path / FILE}: {wrong.strerror}") from wrong
+        if not is_environment:
             raise Refused(f"{path} has no {FILE}, so it is no environment: `nightshift env new` writes one")
         return path.resolve()
     plugins.require(reference, bundled(), what="environment")
@@ -344,7 +351,7 @@ def load(folder: Path, overrides: Mapping[str, Value] | None = None, name: str =
         return Environment(**table, name=name or folder.name, folder=folder, judge=judge)
     except ValidationError as error:
         known = [*(field for field in Environment.model_fields if field not in STATED_ELSEWHERE), judge_name(judge)]
-        raise plugins.explain(error, source, Environment, known) from error
+        raise plugins.explain(error, source, known) from error
 
 
 def table_of(folder: Path, overrides: Mapping[str, Value] | None = None, name: str = "") -> dict[str, Any]:
@@ -373,7 +380,7 @@ def _judge(table: dict[str, Any], source: str) -> Judge:
     try:
         return cls(**settings)
     except ValidationError as error:
-        raise plugins.explain(error, f"{source}: [{name}]", cls) from error
+        raise plugins.explain(error, f"{source}: [{name}]", cls.model_fields) from error
 
 
 def _lay_over(table: dict[str, Any], key: str, value: Value) -> None:

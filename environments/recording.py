@@ -24,6 +24,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
@@ -31,6 +32,7 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 from pydantic import PrivateAttr
 
 from environments.judges import Exam, Misbehaved
+from environments.judges._lanes import Lanes, PlayedLanes
 from environments.judges._making import EnvSource
 from environments.judges.control import Control
 
@@ -163,6 +165,10 @@ class RecordedControl(Control):
         judge = cls.model_validate(fields)
         judge._film = film
         return judge
+
+    def _opened(self, sources: list[EnvSource], exam: Exam) -> AbstractContextManager[Lanes]:
+        """In this process, which is one for somebody's code anyway, and has the pictures then."""
+        return nullcontext(PlayedLanes([source.make() for source in sources], range(len(sources))))
 
     def _sources(self, plays: list[int]) -> list[EnvSource]:
         return [FilmedSource(**vars(source), film=self._film) for source in super()._sources(plays)]

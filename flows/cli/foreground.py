@@ -15,8 +15,8 @@ from environments import plugins
 from environments.plugins import Refused
 from flows.cli import consent
 from flows.cli.seeing.status import print_status
-from flows.cli.stated import laid_over
 from flows.server import server_process
+from flows.spec.spec import laid_over
 from flows.status import document, state, stored_spec
 from flows.views import terminal
 from tasks.store import campaign_lock

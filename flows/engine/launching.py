@@ -77,7 +77,7 @@ def check(launch: str) -> None:
         if not client.read_automations_by_name(SILENT):
             get_run_logger().warning(
                 f"the Prefect server at {client.api_url} has no automation {SILENT}, so a trial is waited for without "
-                "end if its machine and its worker die together: `nightshift server setup` puts it there"
+                "end if its machine and its worker die together: `nightshift up --server URL` puts it there"
             )
 
 
@@ -165,7 +165,7 @@ class _LaunchedRun:
             raise CannotLaunch(
                 f"{self.words}: done, and its results are not in {self.ledger.results} on {platform.node()}: both "
                 "machines need the same storage, mounted there under the same path or at the deployment's parameter "
-                "`runs` (docs/work-pools.md)"
+                "`runs` (docs/other-machines.md)"
             )
         message = capped(" ".join(clean(state.message or "")), 2000) or "it does not say why"
         if state.is_failed():

@@ -9,7 +9,7 @@ from typing import Any
 import tomlkit
 
 from flows.report.shareable import typed
-from flows.spec.options import AdvancedOptions, CampaignOptions, declared
+from flows.spec.spec import OPTIONS, declared, flag
 from tasks.store.ledger import Campaign
 
 LEFT_TO_ITS_USER = ("environment", "name", "trials", "hours", "until", "tracking")
@@ -27,14 +27,14 @@ def run_again(campaign: Campaign, spec: Mapping[str, Any]) -> str:
 
 
 def _flags(spec: Mapping[str, Any]) -> Iterator[str]:
-    for one in (*declared(CampaignOptions), *declared(AdvancedOptions)):
-        value = (spec | spec["advanced"]).get(one.name, one.default)
-        decides = one.option.fixed or one.name in ("parallel", "launch", "allow_unsandboxed")
-        if not decides or one.name in LEFT_TO_ITS_USER or value in (one.default, None, []):
+    for name, field in OPTIONS.items():
+        value = (spec | spec["advanced"]).get(name, field.default)
+        decides = declared(field).get("fixed") or name in ("parallel", "launch", "allow_unsandboxed")
+        if not decides or name in LEFT_TO_ITS_USER or value in (field.default, None, []):
             continue
         shown = ",".join(value) if isinstance(value, list) else str(value)
         if not isinstance(value, dict):  # a plug-in's options, below
-            yield one.flag if value is True else f"{one.flag} {shlex.quote(shown)}"
+            yield flag(name) if value is True else f"{flag(name)} {shlex.quote(shown)}"
 
 
 def _settings(campaign: Campaign, advanced: Mapping[str, Any]) -> Iterator[str]:

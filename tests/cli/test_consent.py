@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from environments.plugins import Refused
-from flows.cli import consent, stated
+from flows.cli import consent
+from flows.cli.running import detached
+from flows.cli.stated import stated
 from flows.spec import trust
 from tests.support.toy import QUADRATIC, command, nightshift, quadratic
 
@@ -51,7 +53,7 @@ def test_on_a_terminal_a_person_is_asked_once(tmp_path: Path, capsys: pytest.Cap
     assert code == 0, shown
     assert f"- {WISH}" in shown and "valid; next" in shown
     consent.ask_about(str(folder), {}, yes=False)
-    assert "(agreed)" in capsys.readouterr().err
+    assert "(granted)" in capsys.readouterr().err
 
 
 def test_the_command_line_says_yes_and_what_is_asked_for_is_shown_all_the_same(
@@ -63,7 +65,7 @@ def test_the_command_line_says_yes_and_what_is_asked_for_is_shown_all_the_same(
     for _ in range(2):
         consent.ask_about(str(folder), {}, yes=True)
         assert f"- {WISH}" in capsys.readouterr().err
-    assert trust.is_agreed(folder, (WISH,))
+    assert trust.is_granted(folder, (WISH,))
 
 
 def test_an_ordinary_problem_and_a_bundled_one_are_not_mentioned(
@@ -80,12 +82,12 @@ def test_a_spec_beside_an_environment_cannot_leave_the_sandbox_without_a_yes(tmp
     spec = folder / "spec.toml"
     spec.write_text('environment = "."\n[advanced]\nisolation = "none"\n')
     with pytest.raises(Refused, match=r"without a sandbox.*--trust"):
-        stated.stated(str(spec), settings=[])
-    stated.stated(str(spec), settings=[], trust=True)
-    assert stated.stated(str(spec), settings=[])["environment"] == str(folder)
+        stated(str(spec), settings=[])
+    stated(str(spec), settings=[], trust=True)
+    assert stated(str(spec), settings=[])["environment"] == str(folder)
     spec.write_text('environment = "."\ntracking = "http://far.example"\n[advanced]\nisolation = "none"\n')
     with pytest.raises(Refused, match=r"far\.example"):
-        stated.stated(str(spec), settings=[])
+        stated(str(spec), settings=[])
 
 
 def test_the_spec_of_a_campaign_is_not_asked_about_again(home: Path) -> None:
@@ -95,7 +97,7 @@ def test_the_spec_of_a_campaign_is_not_asked_about_again(home: Path) -> None:
 
 def test_a_piped_spec_is_asked_about_each_time(tmp_path: Path) -> None:
     asked = {"environment": "cartpole", "advanced": {"allow_unsandboxed": True}}
-    pipe = Path(stated.STDIN)
+    pipe = Path(detached.STDIN)
     if pipe.is_file():  # the tests' own input is a file
         pipe = tmp_path / "nothing"
     consent.ask_about_spec(asked, pipe, yes=True)

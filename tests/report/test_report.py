@@ -308,7 +308,9 @@ def test_a_suggested_campaign_has_the_settings_of_this_one_and_counts_whole_budg
     more = next(idea for idea in facts.ideas if idea.words.startswith("More trials"))
     assert "8 instead of 4" in more.words
     asked = shlex.split(more.command)
-    assert parse_settings([asked[at + 1] for at, word in enumerate(asked) if word == "--set"]).overrides == settings
+    assert parse_settings([asked[at + 1] for at, word in enumerate(asked) if word == "--set"]) == {
+        "overrides": settings
+    }
     for flag, value in (("--proposer", "cmaes"), ("--parallel", "2"), ("--fidelity", "0.3"), ("--trials", "8")):
         assert asked[asked.index(flag) + 1] == value
     assert not {"--rule", "--seed", "--name"} & set(asked)
@@ -340,7 +342,7 @@ def test_a_longer_budget_is_longer_in_steps_too(tmp_path: Path, home: Path) -> N
     assert longer.words == "A longer budget: 14 s and 1,000 steps instead of 7 s and 500 steps."
     asked = shlex.split(longer.command)
     settings = parse_settings([asked[at + 1] for at, word in enumerate(asked) if word == "--set"])
-    assert settings.overrides == {"budget_seconds": 14, "budget_steps": 1000}
+    assert settings["overrides"] == {"budget_seconds": 14, "budget_steps": 1000}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,240 @@
+"""`nightshift up` and `nightshift down`: the Prefect server, a worker and the MLflow server on this machine.
+
+They use the data of the home, listen on 127.0.0.1 and outlive the terminal. Each is a plain command of Prefect's or
+MLflow's, and is started again where it dies. `up` starts what is not running; a call that fails or is interrupted ends
+what it has started. Where PREFECT_API_URL or MLFLOW_TRACKING_URI name a server of somebody else's, that one is used.
+Each is noted in runs/.prefect/<name>.json and logs to runs/.prefect/<name>.log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import platform
+import shlex
+import sys
+import time
+from pathlib import Path
+
+import httpx
+
+from environments.plugins import Refused
+from flows.cli.running import stop
+from flows.server import mlflow_process, resuming, server_process
+from flows.server.api import Api
+from flows.server.setup import POOL, set_up
+from flows.status import urls
+from flows.views import terminal
+from flows.views.own_servers import login_steps, own_servers
+from tasks.remote import jobs
+from tasks.store import campaign_lock
+from tasks.store.ledger import readable
+from tasks.system import interrupt
+from tasks.system.daemon import Daemon, Note, running_at
+from tasks.system.home import home
+from tasks.tracking.pages import experiments_page
+
+CATALOGUE, ENTRYPOINT = Path(server_process.__file__).with_name("prefect.yaml"), "flows.campaign.campaign"
+"""The catalogue of deployments, a link in a checkout; what a catalogue of ours names."""
+CLEAR_SECONDS = 60.0
+"""How long an interrupted command may take to leave the server."""
+NAMES = ("server", "mlflow", "worker")
+POLL_SECONDS = "5"
+"""How often the worker asks for runs."""
+
+
+def start() -> int:
+    """Start what is not running, wait until each answers, and print the addresses.
+
+    Raises:
+        Refused: something did not start, or its port is taken.
+        KeyboardInterrupt: this process was asked to end.
+    """
+    server_process.settle_in(home())
+    directory = home() / ".prefect"
+    with server_process.exclusively(directory / "up.lock"), interrupt.deferred():
+        before = {name: Daemon(directory, name).living() for name in NAMES}
+        try:
+            _start_all(directory)
+            interrupt.check()
+        except BaseException:
+            _take_back(directory, before)
+            raise
+    here = terminal.binaries()
+    steps = {
+        **login_steps(own_servers(home())),
+        "deploy": f"{here}prefect --no-prompt deploy --all{_catalogue()}",
+        "end": f"{here}nightshift down",
+    }
+    print("\nwhat next")
+    for label, text in steps.items():
+        print(f"  {label:<12} {text}")
+    return 0
+
+
+def set_up_at(stated: str) -> int:
+    """Put the automations, the block types and the pool of the catalogue on a server that runs. It may be repeated.
+
+    Raises:
+        Refused: no Prefect server answers there, or it does not take them.
+    """
+    server_process.settle_in(home())
+    url = server_process.stated_server(stated, home())
+    if url is None:
+        raise Refused(f"--server = {stated} is the server of this home, which does not run: `nightshift up` starts it")
+    for what, which in _set_up(url).items():
+        print(f"{what}: {which}")
+    return 0
+
+
+def end(now: bool) -> int:
+    """End what `up` started; with `now` first interrupt the campaigns that run on it. They can be resumed.
+
+    Raises:
+        Refused: a campaign is running on it.
+    """
+    directory = home() / ".prefect"
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with server_process.exclusively(directory / "up.lock"):
+        server = server_process.daemon(directory).living()
+        # A worker may still train for a server that has died.
+        if in_use := server if server and server.stays else Daemon(directory, "worker").living():
+            _clear(directory, in_use.url, now)
+        ended = [name for name in ("worker", "mlflow") if Daemon(directory, name).end()]
+        # A command that has come meanwhile keeps the server, and ends it when it leaves.
+        ended += ["server"] * _let_server_go(directory)
+    for line in jobs.sweep(lambda job: True):
+        print(line)
+    print(f"ended: {', '.join(ended)}" if ended else "nothing of `nightshift up` is running")
+    if "worker" in ended:
+        print("scheduled campaigns do not start until `nightshift up` runs again")
+    return 0
+
+
+def _start_all(directory: Path) -> None:
+    theirs = os.environ.get("MLFLOW_TRACKING_URI", "").rstrip("/")
+    is_ours = not theirs or Daemon(directory, "mlflow").is_own(theirs)
+    # It starts beside the others: each takes ten seconds and more, mostly for imports.
+    mlflow, process = mlflow_process.launch(home()) if is_ours else (None, None)
+    stated = os.environ.get("PREFECT_API_URL", "").rstrip("/")
+    if stated and not server_process.daemon(directory).is_own(stated):
+        url = str(server_process.stated_server(None, home()))
+        _print_program("Prefect", f"{_page(url)}, of PREFECT_API_URL; `nightshift up --server {url}` makes it ready")
+    else:
+        url = _server(directory).url
+        _print_program("Prefect", _page(url))
+        _set_up(url)
+        for name in resuming.resume_cut_off(url, server_process.credentials(url, home())):
+            print(f"  {name}: its process was gone; resumed now")
+    _start_worker(directory, url)
+    _print_program("worker", f"of the pool {POOL}")
+    if process is not None:
+        mlflow = mlflow_process.wait(home(), process)
+    _print_program("MLflow", experiments_page(mlflow.url) if mlflow else f"{theirs}, of MLFLOW_TRACKING_URI")
+
+
+def _take_back(directory: Path, before: dict[str, Note | None]) -> None:
+    """End what has been started since. A server that a campaign uses ends with that."""
+    for name in ("worker", "mlflow"):
+        note, earlier = Daemon(directory, name).living(), before[name]
+        if note and (earlier is None or earlier.pid != note.pid):
+            Daemon(directory, name).end()
+    if (earlier := before["server"]) is None or not earlier.stays:
+        _let_server_go(directory)
+
+
+def _let_server_go(directory: Path) -> bool:
+    """Let our server stay no longer than its last user; whether it was ended, since there is none."""
+    with server_process.exclusively(directory / "start.lock"):
+        server_process.daemon(directory).keep(False)
+        return server_process.stop_unused(directory)
+
+
+def _clear(directory: Path, url: str, now: bool) -> None:
+    """Return when nobody uses the server; with `now`, interrupt the campaigns on it first."""
+    busy = [
+        ledger.campaign.name
+        for ledger in readable()
+        if campaign_lock.is_running(ledger) and urls(ledger).get("prefect", "").startswith(_page(url))
+    ]
+    if busy and not now:
+        raise Refused(
+            f"{', '.join(busy)} runs on the Prefect server at {_page(url)}: wait for its end, "
+            f"`nightshift stop {busy[0]}`, or `nightshift down --now`, after which it can be resumed"
+        )
+    for name in busy:
+        with contextlib.suppress(Refused):  # it has ended meanwhile
+            stop(name, now=True)
+    deadline = time.monotonic() + CLEAR_SECONDS * now
+    while server_process.in_use(directory):
+        if time.monotonic() > deadline:
+            raise Refused(f"a command still uses the Prefect server at {_page(url)}: wait for its end")
+        time.sleep(0.2)
+
+
+def _server(directory: Path) -> Note:
+    """The server, which stays from now on: started, or taken over from the campaign that started it."""
+    server = server_process.daemon(directory)
+    with server_process.exclusively(directory / "start.lock"):
+        if server.living():
+            server_process.stop_unused(directory)
+        if alive := server_process.healthy(directory):
+            server.keep()
+            return alive
+        return server_process.start(directory, stays=True)
+
+
+def _set_up(url: str) -> dict[str, str]:
+    """Put what campaigns need on the server, and say what was written."""
+    try:
+        with server_process.used(url, home()):
+            return set_up(url, server_process.credentials(url, home()))
+    except httpx.HTTPError as fault:
+        raise Refused(f"the Prefect server at {_page(url)} does not take automations.yaml: {fault}") from fault
+
+
+def _start_worker(directory: Path, url: str) -> None:
+    """A worker of the pool, one campaign at a time, unless one runs for this server."""
+    worker = Daemon(directory, "worker")
+    if (note := worker.living()) and note.url == url:
+        return
+    worker.end()
+    is_ours = running_at(url, home(), "server")
+    environment = server_process.environment(directory) if is_ours else dict(os.environ)
+    environment |= {"NIGHTSHIFT_HOME": str(directory.parent), "PREFECT_WORKER_QUERY_SECONDS": POLL_SECONDS}
+    command = [
+        sys.executable, "-m", "prefect", "worker", "start", "--pool", POOL, "--type", "process",
+        "--name", platform.node(), "--limit", "1", "--install-policy", "never",
+    ]  # fmt: skip
+    began = time.time()
+    process = worker.launch(command, environment, url, stays=True)
+    worker.wait_until(lambda: _has_heartbeat(url, since=began), process)
+
+
+def _has_heartbeat(url: str, since: float) -> bool:
+    """Whether the server has heard from the worker of this machine since then (Unix time, in seconds)."""
+    try:
+        with Api(url, server_process.credentials(url, home()), patience=0) as api:
+            workers = api.ask("POST", f"/work_pools/{POOL}/workers/filter", {})
+    except httpx.HTTPError:  # the server is still busy, or there is no such pool yet
+        return False
+    heartbeats = [worker["last_heartbeat_time"] for worker in workers if worker["name"] == platform.node()]
+    return any(datetime.datetime.fromisoformat(moment).timestamp() >= since for moment in heartbeats)
+
+
+def _page(url: str) -> str:
+    """The address for a browser."""
+    return url.removesuffix("/api")
+
+
+def _print_program(title: str, where: str) -> None:
+    print(f"  {title:<8} {where}", flush=True)
+
+
+def _catalogue() -> str:
+    """The option that names the catalogue; nothing in a folder with one, such as the checkout or that of a copy."""
+    local = Path("prefect.yaml")
+    if local.is_file() and ENTRYPOINT in local.read_text(encoding="utf-8", errors="replace"):
+        return ""
+    return f" --prefect-file {shlex.quote(str(CATALOGUE.resolve()))}"

@@ -1,0 +1,274 @@
+"""What an environment needs beyond its own folder: named exactly, refused where it is keys, granted once."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import environments
+from environments.plugins import Refused
+from flows.spec import permissions, trust
+from flows.spec.campaign_spec import CampaignSpec
+from flows.spec.environment import checked_environment
+from tasks.recipes import execution
+from tasks.sandbox import isolation
+from tasks.system.home import home as find_home
+from tests.support.question_pool import pool
+from tests.support.toy import QUADRATIC, quadratic
+from tests.support.trusting import trusted
+
+CONTROL = QUADRATIC[: QUADRATIC.index("[command]")].replace('judge = "command"', 'judge = "control"')
+TEXT = CONTROL.replace('judge = "control"', 'judge = "text"')
+
+
+def wanted(folder: Path, toml: str = QUADRATIC) -> permissions.Permissions:
+    """What a quadratic with this environment.toml asks for."""
+    environment = environments.load(quadratic(folder, toml=toml))
+    environment.check_files()
+    return trust.needed(environment)
+
+
+def top(line: str) -> str:
+    return f"{line}\n{QUADRATIC}"
+
+
+def in_command(line: str) -> str:
+    return QUADRATIC.replace("[limits]", f"{line}\n[limits]")
+
+
+@pytest.mark.parametrize("name", environments.bundled())
+def test_a_bundled_environment_is_never_asked_about(name: str) -> None:
+    trust.require(environments.named(name))
+    assert environments.is_bundled(environments.find(str(environments.find(name))))
+
+
+def test_an_environment_of_its_own_folder_asks_for_nothing(tmp_path: Path) -> None:
+    (tmp_path / "quad/data").mkdir(parents=True)
+    assert wanted(tmp_path / "quad", top('readable = ["data", "fit.py"]')) == ()
+    checked_environment(str(tmp_path / "quad"), {})
+    assert not (find_home() / trust.FILE).exists()
+
+
+@pytest.mark.parametrize(
+    ("toml", "words"),
+    [
+        (top("network = true"), "training uses the network"),
+        (in_command("network = true"), "judging uses the network"),
+        (top('readable = ["/srv/a/../data"]'), "training and judging read /srv/data"),
+        (in_command('readable = ["/srv/answers"]'), "judging reads /srv/answers"),
+        (QUADRATIC.replace("[limits]", "[limits]\nout_gb = 9"), "the limit out_gb is 9, where 8 is usual"),
+        (QUADRATIC.replace("[limits]", "[limits]\nmemory_gb = 1e5"), "the limit memory_gb is 100000, more than"),
+        (f'{CONTROL}[control]\nid = "this:Zen-v0"', "the Python module this runs in the engine, outside the sandbox"),
+        (f'{CONTROL}[control]\nid = "X-v0"\nkwargs.deep.xml_file = "/etc/a.xml"', 'X-v0 gets "/etc'),
+        (f'{CONTROL}[control]\nid = "X-v0"\nsources.a.kwargs.env_id = "m:X"', 'gets "m:X" in the engine'),
+        (f'{TEXT}[text]\ntaskset = "fit.py"', "fit.py runs beside the engine, outside the sandbox, as you"),
+        (
+            f'{TEXT}[text]\ntaskset = "fit.py"\nbackend = "openai"\n'
+            'endpoint = { base_url = "http://far.example/v1", key_variable = "AWS_SECRET" }',
+            "judging asks http://far.example/v1, with the value of your variable AWS_SECRET",
+        ),
+    ],
+)
+def test_what_goes_beyond_the_folder_is_asked_for_in_words(tmp_path: Path, toml: str, words: str) -> None:
+    assert any(words in wish for wish in wanted(tmp_path / "quad", toml))
+    with pytest.raises(Refused, match=r"--trust"):
+        checked_environment(str(tmp_path / "quad"), {})
+
+
+@pytest.mark.parametrize("module", ["gymnasium.envs.classic_control", "ale_py"])
+def test_only_modules_that_gymnasium_imports_itself_are_not_asked_about(tmp_path: Path, module: str) -> None:
+    installed = {
+        entry.module.partition(".")[0]
+        for entry in permissions.metadata.entry_points(group=permissions.GYMNASIUM_PLUGINS)
+    }
+    asked = wanted(tmp_path / "quad", f'{CONTROL}[control]\nid = "{module}:CartPole-v1"')
+    assert (asked == ()) == (module.partition(".")[0] in {"gymnasium", *installed})
+
+
+def test_no_module_is_imported_before_the_yes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "foreign.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    folder = quadratic(tmp_path / "quad", toml=f'{CONTROL}[control]\nid = "foreign:Far-v0"')
+    with pytest.raises(Refused, match="module foreign"):
+        checked_environment(str(folder), {})
+    assert not (tmp_path / "ran").exists()
+    with pytest.raises(Refused, match="no gymnasium environment"):
+        checked_environment(str(trusted(folder)), {})
+    assert (tmp_path / "ran").exists()
+
+
+def test_a_recipe_is_asked_about_with_its_network_and_its_paths(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    more = f'network = true\nsettings.model = ["{tmp_path}/pool/../model"]\n'
+    asked = trust.needed(pool(tmp_path / "pool", more=more))
+    assert "its recipe uses the network, and reads and fills your Hugging Face cache" in asked
+    assert f"its recipe reads {tmp_path}/model" in asked
+    assert not any("prepare.py" in wish for wish in asked), "it runs in the sandbox, as training does"
+    assert list(execution.paths_in({"a": [f"{tmp_path}/model"]})) == [tmp_path / "model"]
+
+
+@pytest.mark.parametrize("at", ["program.md", ".venv/lib/key.py"])
+def test_a_file_that_a_link_brings_into_the_folder_is_asked_about(tmp_path: Path, at: str) -> None:
+    (tmp_path / "notes").write_text("of mine")
+    link = tmp_path / "quad" / at
+    for parent in (link.parent, tmp_path / "quad/.venv"):
+        parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to("../notes" if at == "program.md" else "../../../notes")
+    # What a folder of packages holds is copied only where `program` names it.
+    toml = QUADRATIC.replace('["fit.py"]', '["fit.py", ".venv"]')
+    assert wanted(tmp_path / "quad", toml) == (f"it reads {tmp_path}/notes, by the link {at}",)
+
+
+def test_what_is_shown_is_the_real_path_and_every_character_of_it(tmp_path: Path) -> None:
+    real = tmp_path / "a\x1b[2K\u202eb\nc\\d\u05d0 caf\u00e9"
+    real.mkdir()
+    (tmp_path / "innocent").symlink_to(real)
+    (wish,) = wanted(tmp_path / "quad", top(f'readable = ["{tmp_path}/innocent"]'))
+    assert wish == f"training and judging read {tmp_path}/a\\x1b[2K\\u202eb\\nc\\\\d\\u05d0 caf\\xe9"
+    assert permissions.printable("a\\nb") != permissions.printable("a\nb")
+
+
+def test_a_link_that_leads_elsewhere_today_is_asked_about_again(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "link").symlink_to("one")
+    folder = trusted(quadratic(tmp_path / "quad", toml=top(f'readable = ["{tmp_path}/link"]')))
+    checked_environment(str(folder), {})
+    (tmp_path / "link").unlink()
+    (tmp_path / "link").symlink_to("two")
+    with pytest.raises(Refused, match=f"{tmp_path}/two"):
+        checked_environment(str(folder), {})
+
+
+SECRET = ["/", "/root", "/home", "/etc", "/etc/shadow", "/etc/ssh/x", "/proc/1", "/dev/mem", "/srv/x/.ssh/id", "/run"]
+
+
+@pytest.mark.parametrize("path", [*SECRET, "{mine}", "{mine}/.config/gh", "{mine}/.cache/huggingface", "{other}"])
+def test_keys_and_passwords_are_given_to_nobody_with_or_without_a_yes(
+    tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "me"))
+    (tmp_path / "other/.aws").mkdir(parents=True)
+    path = path.format(mine=tmp_path / "me", other=tmp_path / "other")
+    with pytest.raises(Refused, match=r"keys and passwords|holds the whole environment"):
+        wanted(tmp_path / "quad", top(f'readable = ["{path}"]'))
+    with pytest.raises(Refused, match="keys and passwords"):
+        wanted(tmp_path / "judged", in_command(f'readable = ["{path}"]'))
+    with pytest.raises(Refused, match="readable: "):
+        isolation.check_given("landlock", tmp_path / "runs", (Path(path),))
+
+
+def test_a_hidden_folder_of_the_home_is_shown_with_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (wish,) = wanted(tmp_path / "quad", top(f'readable = ["{tmp_path}/.cache/huggingface/hub"]'))
+    assert "hidden folder of your home" in wish
+
+
+def test_a_yes_holds_for_fewer_wishes_and_not_for_more_or_others(tmp_path: Path) -> None:
+    both = top('network = true\nreadable = ["/srv/data"]')
+    folder = trusted(quadratic(tmp_path / "quad", toml=both))
+    for fewer in (both, top("network = true"), QUADRATIC):
+        (folder / "environment.toml").write_text(fewer)
+        trust.require(environments.load(folder))
+    for other in (both.replace("/data", "/answers"), in_command("network = true")):
+        (folder / "environment.toml").write_text(other)
+        with pytest.raises(Refused, match="--trust"):
+            trust.require(environments.load(folder))
+
+
+def test_what_was_agreed_to_at_two_times_was_not_agreed_to_together(tmp_path: Path) -> None:
+    """Data alone and the network alone leak nothing."""
+    folder = quadratic(tmp_path / "quad")
+    for line in ("network = true", 'readable = ["/srv/data"]'):
+        (folder / "environment.toml").write_text(top(line))
+        trusted(folder)
+    (folder / "environment.toml").write_text(top('network = true\nreadable = ["/srv/data"]'))
+    with pytest.raises(Refused, match="--trust"):
+        trust.require(environments.load(folder))
+
+
+def test_a_yes_is_private_and_that_of_one_folder(tmp_path: Path) -> None:
+    toml = top("network = true")
+    trusted(quadratic(tmp_path / "one", toml=toml))
+    file = find_home() / trust.FILE
+    assert file.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(Refused, match="--trust"):
+        trust.require(environments.load(quadratic(tmp_path / "two", toml=toml)))
+    file.write_text("[")
+    with pytest.raises(Refused, match="remove it"):
+        trust.require(environments.load(tmp_path / "one"))
+
+
+def test_a_campaign_is_refused_before_it_exists_and_resumes_by_the_yes_of_its_start(tmp_path: Path, home: Path) -> None:
+    folder = quadratic(tmp_path / "quad", toml=top("network = true"))
+    spec = CampaignSpec.of(environment=str(folder), name="night", rule="greedy", tracking="off")
+    with pytest.raises(Refused, match=r"training uses the network.*--trust"):
+        spec.check()
+    assert not (home / "night").exists()
+    trusted(folder)
+    spec.check()
+    spec.open()
+    (find_home() / trust.FILE).unlink()
+    spec.check()
+
+
+def test_keys_that_are_laid_over_are_asked_about(tmp_path: Path) -> None:
+    folder, asked = quadratic(tmp_path / "quad"), {"network": True}
+    with pytest.raises(Refused, match="--trust"):
+        checked_environment(str(folder), asked)
+    trusted(folder, asked)
+    checked_environment(str(folder), asked)
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ('environment = "cartpole"', None),
+        ('environment = "cartpole"\n[advanced]\npatience = 5\noptions = { points = 3 }', None),
+        ('environment = "cartpole"\ntracking = "off"', None),
+        ('environment = "cartpole"\ntracking = "http://far.example"', "written to http://far.example"),
+        ('environment = "cartpole"\nproposer = "agent"', "a coding agent runs outside the sandbox"),
+        ('environment = "cartpole"\n[advanced]\nisolation = "none"', "without a sandbox, as you"),
+        ('environment = "cartpole"\n[advanced]\nallow_unsandboxed = true', "edited programs run even without"),
+        ('environment = "cartpole"\nproposer = "agent"\n[advanced.options]\ncommand = ["sh", "x"]', '"sh", "x"'),
+        ('environment = "cartpole"\nproposer = "hybrid"\n[advanced.options]\na.b = "http://far"', "http://far"),
+        ('environment = "cartpole"\n[advanced]\noverrides = { "network" = true }', "training uses the network"),
+        ('environment = "cartpole"\n[advanced]\noverrides = { "control.id" = "this:X" }', "module this"),
+    ],
+)
+def test_a_spec_that_comes_with_an_environment_is_asked_about(spec: str, words: str | None) -> None:
+    asked = permissions.of_spec(tomllib.loads(spec))
+    assert (words is None) == (asked == ())
+    assert words is None or any(words in wish for wish in asked)
+
+
+def test_a_bundled_environment_is_known_by_its_path_as_well() -> None:
+    asked = {"environment": str(environments.find("cartpole")), "advanced": {"overrides": {"network": True}}}
+    assert permissions.of_spec(asked) == ("training uses the network",)
+
+
+def test_no_spec_says_yes_by_itself() -> None:
+    for more in ({"trust": True}, {"advanced": {"trust": True}}):
+        with pytest.raises(Refused, match="trust: unknown key"):
+            CampaignSpec.of(name="n", environment="cartpole", **more)
+
+
+def test_a_user_without_a_name_has_a_home_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 4_000_000_000)
+    monkeypatch.setenv("HOME", str(tmp_path / "me"))
+    with pytest.raises(Refused, match="keys"):
+        wanted(tmp_path / "quad", top(f'readable = ["{tmp_path}/me"]'))
+
+
+def test_a_folder_of_the_environment_may_be_readable_in_a_campaign_and_when_it_resumes(tmp_path: Path) -> None:
+    """Its frozen copy is in the home, of which a program may read nothing else."""
+    (tmp_path / "quad/data").mkdir(parents=True)
+    (tmp_path / "quad/data/points").write_text("1")
+    folder = quadratic(tmp_path / "quad", toml=top('readable = ["data"]'))
+    spec = CampaignSpec.of(environment=str(folder), name="night", rule="greedy", tracking="off")
+    spec.check()
+    spec.open()
+    spec.check()
