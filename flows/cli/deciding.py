@@ -53,7 +53,7 @@ def compare(
 ) -> int:
     """Compare fresh runs of A and B: baseline, JSON, a .json or .diff file, CAMPAIGN, CAMPAIGN/baseline, CAMPAIGN/7.
 
-    Example: nightshift compare night '{"lr": 0.001}' --runs 10
+    Example: nightshift compare night '{"learning_rate": 0.001}' --runs 10
     """
     from flows.cli import comparing
 
@@ -75,7 +75,7 @@ def propose(
 ) -> int:
     """Put a proposal into CAMPAIGN's inbox. It is tried next.
 
-    Example: nightshift propose night --params '{"lr": 0.001}' --rationale "half the step"
+    Example: nightshift propose night --params '{"learning_rate": 0.001}' --rationale "half the step"
     """
     from environments.plugins import Refused
     from flows.cli.arguments import parse_params

@@ -157,7 +157,7 @@ def try_(
 ) -> int:
     """Train and evaluate outside of any campaign: once, or --runs times.
 
-    Example: nightshift try cartpole --params '{"lr": 0.001}' --runs 5
+    Example: nightshift try cartpole --params '{"learning_rate": 0.001}' --runs 5
     """
     from flows.cli import trying
 
