@@ -4,7 +4,7 @@
 
 duel: two programs that are equally good and solve different questions, five runs of each; judged on the same questions
 in all runs, on others in each block, or (as duels do) on others in each run. power: a true gain of the size that
-`nightshift calibrate` promises to show. ablation: changes of a champion without an effect, of which one or more is said
+`nightshift try --runs` says is shown. ablation: changes of a champion without an effect, of which one or more is said
 to carry, also where the champion and what equals it scatter 1.7 times as much as the baseline. All decided by the code
 that runs.
 """
@@ -46,7 +46,7 @@ def duels(nights: int, draw: np.random.Generator) -> Iterator[Row]:
 def powers(nights: int, draw: np.random.Generator) -> Iterator[Row]:
     for runs in (3, 4, 5):
         for ratio in (1.0, RATIO):
-            gain = detectable(runs, 1.0, ratio)
+            gain = detectable((runs, runs), 1.0, ratio)
             arms = zip(draw.normal(gain, ratio, (nights, runs)), draw.normal(0, 1, (nights, runs)), strict=True)
             shown = sum(welch(now.tolist(), before.tolist(), floor=0.5).p <= 0.05 for now, before in arms)
             yield f"power, {runs} v {runs} runs", f"champion's sd {ratio:g} x, gain {gain:.2f} sd", shown / nights

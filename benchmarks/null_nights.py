@@ -1,6 +1,6 @@
 """How many campaigns ship an "improvement" when no proposal has an effect? Resampled from real baseline runs.
 
-    nightshift calibrate lunar_lander --runs 60          # records them, once
+    nightshift try lunar_lander --runs 60                # records them, once
     python -m benchmarks.null_nights runs/.calibrations/lunar_lander/DIGEST-MACHINE.json [--campaigns 10000] [--json]
 
 Each campaign draws its baseline's runs, its trials and its certificate from the recorded runs, scores with the curves
@@ -56,7 +56,7 @@ def recorded(calibration: Calibration) -> Runs:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("calibration", type=Path, help="what `nightshift calibrate` has stored")
+    parser.add_argument("calibration", type=Path, help="what `nightshift try --runs` has stored")
     parser.add_argument("--campaigns", type=int, default=10_000)
     parser.add_argument("--rule", action="append", choices=plugins.names("tasks.rules"))
     parser.add_argument("--trials", type=int, action="append", help="8, 20 and 47 when left out")

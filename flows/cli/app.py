@@ -17,10 +17,10 @@ from environments.plugins import Refused
 
 FINISHED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 VERBS = {
-    "Running": {"running.verbs": "run resume stop rerun try"},
+    "Running": {"running": "run resume stop rerun try"},
     "Seeing": {"seeing": "list status report logs"},
-    "Deciding": {"deciding.verbs": "certify duel calibrate propose approve reject"},
-    "Taking": {"taking.verbs": "export upload"},
+    "Deciding": {"deciding": "certify compare propose approve reject"},
+    "Taking": {"taking": "export upload"},
     "Problems": {"problems": "env"},
     "Machine": {"machine": "up down prune sync", "doctor": "doctor"},
 }

@@ -22,8 +22,8 @@ from environments import Environment
 from environments.judges.text import BASE, Text
 from environments.plugins import Refused
 from environments.recipe import DATA
+from flows.cli import single_runs
 from flows.cli.doctor_checks import Check, at_once, bad, note, ok
-from flows.cli.running import single_run
 from flows.spec.environment import typed
 from tasks import evaluate, train
 from tasks.imports import missing
@@ -38,7 +38,7 @@ from tasks.store.workspace import TrialDir
 from tasks.system.commands import Unanswered, ask
 from tasks.system.slot import VISIBLE
 from tasks.system.variables import variables
-from tasks.trial import Proposal, Run
+from tasks.trial import Run
 
 SECONDS = 60.0
 """For all cheap checks: a judge may import what takes long."""
@@ -212,12 +212,12 @@ def answer(environment: Environment, runs: Path) -> Check:
     if not isinstance(judge, Text) or judge.backend == "openai":
         return ok("its judge starts no language model")
     least = judge.model_copy(update={"questions": max(len(judge.sources), 1), "samples": 1, "max_tokens": 1})
-    folder, stage = _stage(environment.model_copy(update={"judge": least}), runs)
-    trial_dir = TrialDir(folder / "trial")
+    stage, arm = _stage(environment.model_copy(update={"judge": least}), runs)
+    trial_dir = TrialDir(stage.folder / "trial")
     base = stage.environment.prepared / DATA / BASE if stage.environment.prepared else None
     if base is None or not base.is_dir():
         return ok("its recipe makes no model that could answer before a training")
-    program = workspace.prepare(trial_dir, folder / "program", stage.environment, _baseline(stage.environment), 1)
+    program = workspace.prepare(trial_dir, arm.program, stage.environment, arm.proposal, 1)
     shutil.copytree(base, trial_dir.out / "model", copy_function=shutil.copyfile)
     checkpoint = outputs.checkpoint(trial_dir.out)
     run = Run("trial", 1, 0.0, "finished", isolation=stage.isolation.level, program=program, checkpoint=checkpoint)
@@ -229,20 +229,18 @@ def answer(environment: Environment, runs: Path) -> Check:
     shutil.rmtree(trial_dir.out / "model")
     details = {"seconds": seconds, "log": str(trial_dir.judge_log)}
     if score.error:
-        return bad(single_run.first_line(score), _see(trial_dir.judge_log), **details)
+        return bad(single_runs.first_line(score), _see(trial_dir.judge_log), **details)
     return ok(f"{judge.backend} started and answered with one token, in {seconds} s", **details)
 
 
 def short_training(environment: Environment, runs: Path) -> Check:
     """Train the baseline for two steps of prime-rl or some seconds of another program, and judge what it left."""
-    folder, stage = _stage(shortened(environment), runs)
-    trial_dir = TrialDir(folder / "trial")
-    seeds = secrets.randbelow(2**31), secrets.randbelow(2**63)
-    planned = single_run.PlannedRun("doctor", 1, folder / "program", trial_dir, _baseline(stage.environment), *seeds)
-    run, score = stage.measure(planned)
+    stage, arm = _stage(shortened(environment), runs)
+    (fresh,) = stage.runs([(arm, secrets.randbelow(2**31))])
+    run, score, trial_dir = fresh.run, fresh.score, TrialDir(stage.folder.parent / fresh.run.dir)
     details = {"seconds": run.seconds, "startup_seconds": run.startup, "directory": str(trial_dir.path)}
     if score.error:
-        return bad(single_run.first_line(score), _see(trial_dir.path), **details)
+        return bad(single_runs.first_line(score), _see(trial_dir.path), **details)
     steps = f"{run.steps} steps in " if run.steps is not None else ""
     start = f" after a start of {run.startup:.1f} s" if run.startup is not None else ""
     judged = f"{environment.metric} {number(score.value)}, of no meaning yet"
@@ -262,16 +260,11 @@ def shortened(environment: Environment) -> Environment:
     return small.model_copy(update={"limits": limits, "judge": judge})
 
 
-def _stage(environment: Environment, runs: Path) -> tuple[Path, single_run.Stage]:
-    """A new folder with a frozen copy of the environment, and the stage for its runs. Raises Refused."""
-    folder = single_run.next_in(runs / ".tries" / environment.name)
-    with single_run.removed_if_refused(folder):
-        frozen = single_run.frozen(environment, folder)
-        return folder, single_run.stage(frozen, "auto", False, False, folder.parent, "doctor")
-
-
-def _baseline(environment: Environment) -> Proposal:
-    return Proposal(environment.complete({}), rationale="a first run", proposer="doctor")
+def _stage(environment: Environment, runs: Path) -> tuple[single_runs.Stage, single_runs.Arm]:
+    """A stage for runs of the environment, with its baseline. Raises Refused."""
+    baseline = single_runs.Side("run")
+    with single_runs.set_up(environment, None, [baseline], runs / ".tries" / environment.name) as (stage, (arm,)):
+        return stage, arm
 
 
 def _see(place: Path) -> str:

@@ -20,7 +20,7 @@ from pathlib import Path
 import httpx
 
 from environments.plugins import Refused
-from flows.cli.running.stop import stop
+from flows.cli.running import stop
 from flows.server import mlflow_process, resuming, server_process
 from flows.server.api import Api
 from flows.server.setup import POOL, set_up

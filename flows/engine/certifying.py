@@ -131,7 +131,7 @@ def nothing_to_certify(question: Question, runs: int | None = None) -> str | Non
     if not alpha_of(next_look(question), question.ledger.campaign.looks):
         return (
             "the campaign declared one look before it began, and took it; a campaign that is begun with "
-            "looks = several may take more, and `nightshift duel` compares two programs at any time"
+            "looks = several may take more, and `nightshift compare` compares two programs at any time"
         )
     return _earlier_crash(question) or _too_few_questions(question, runs)
 

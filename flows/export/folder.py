@@ -20,82 +20,29 @@ import shutil
 import statistics
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import environments
 from environments.plugins import Refused
 from flows import status
-from flows.report.facts import Facts
 from flows.report.shareable import shareable
 from tasks.certifying.certificate import Certificate, shipped
 from tasks.deciding.statistics import quantile
+from tasks.describe import UNPROVEN, caution, changes, cores_per_run, headline, outcome
+from tasks.numbers import number
 from tasks.recording import episode
-from tasks.recording.episode import PlayedEpisode
 from tasks.recording.stage import GIF
 from tasks.sandbox import outputs
 from tasks.store.ledger import Ledger
 from tasks.store.safe_read import copy_tree
 from tasks.system import file_trees
 from tasks.system.redact import scrub_text
-from tasks.trial import Trial, best, measured
+from tasks.trial import Trial, baseline, best, measured
 
 TEMPLATES = Path(__file__).parent / "templates"
 COVERS = 0.95
 """Share of new runs that the prediction interval is made to hold."""
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """The interval in which a new run's score is expected, from the scores of earlier runs of the same program."""
-
-    low: float
-    high: float
-    runs: int
-    fresh: bool
-    """Whether they are those of a certificate: scores of a search are too good on average."""
-
-
-def export(ledger: Ledger, to: Path) -> Path:
-    """Write the champion that ships, or else the best kept trial, into a new folder; returns its absolute path.
-
-    Raises:
-        Refused: there is no champion but the baseline, `to` is not empty, or the champion's files are gone or changed.
-        OSError: `to` cannot be written; nothing is left of it.
-    """
-    trial = champion(ledger)
-    check_folder(to)
-    facts = _about(ledger, trial)
-    place, run = ledger.place_of(trial), trial.runs[0]
-    if not place.out.is_dir() or outputs.checkpoint(place.out) != run.checkpoint:
-        raise Refused(f"trial {trial.number}: {place.out} is not what was judged any more: was it pruned or changed?")
-    target = to.resolve()
-    half_made = target.with_name(f".{target.name}.half-made")
-    file_trees.remove(half_made)
-    try:
-        _fill(half_made, facts, trial)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(FileNotFoundError):
-            target.rmdir()  # an empty one
-        half_made.rename(target)
-    except BaseException:
-        with suppress(OSError):
-            file_trees.remove(half_made)
-        raise
-    return target
-
-
-def check_folder(to: Path) -> None:
-    """Raises Refused unless `to` is free for an export."""
-    if to.exists() and (not to.is_dir() or any(to.iterdir())):
-        raise Refused(f"--to {to}: it exists and is not an empty folder: name another")
-
-
-def certificate_of(ledger: Ledger, trial: Trial) -> Certificate | None:
-    """The newest certificate that the trial passed in its own environment, if it is the one that ships."""
-    passed = shipped(ledger.certificates())
-    return passed if passed and passed.champion == trial.number else None
 
 
 def champion(ledger: Ledger) -> Trial:
@@ -108,26 +55,55 @@ def champion(ledger: Ledger) -> Trial:
     return found
 
 
-def _about(ledger: Ledger, trial: Trial) -> Facts:
-    """The facts of a report without certificates of other trials, so that all that is said is about this one."""
-    return replace(Facts.of(ledger), own=_certificates(ledger, trial))
+def certificate_of(ledger: Ledger, trial: Trial) -> Certificate | None:
+    """The newest certificate that the trial passed in its own environment, if it is the one that ships."""
+    passed = shipped(ledger.certificates())
+    return passed if passed and passed.champion == trial.number else None
 
 
-def _certificates(ledger: Ledger, trial: Trial) -> tuple[Certificate, ...]:
-    """Those of a trial in its own environment, without one that was given up before it had a result."""
-    return tuple(
-        one for one in ledger.certificates() if one.champion == trial.number and one.runs and not one.elsewhere
-    )
+def check_folder(to: Path) -> None:
+    """Raises Refused unless `to` is free for an export."""
+    if to.exists() and (not to.is_dir() or any(to.iterdir())):
+        raise Refused(f"--to {to}: it exists and is not an empty folder: name another")
 
 
-def prediction(ledger: Ledger, trial: Trial) -> Prediction | None:
-    """The interval for one new run; None with fewer than two scores."""
+def export(ledger: Ledger, to: Path) -> Path:
+    """Write the champion that ships, or else the best kept trial, into a new folder; returns its absolute path.
+
+    Raises:
+        Refused: there is no champion but the baseline, `to` is not empty, or the champion's files are gone or changed.
+        OSError: `to` cannot be written; nothing is left of it.
+    """
+    trial = champion(ledger)
+    check_folder(to)
+    target = to.resolve()
+    half_made = target.with_name(f".{target.name}.half-made")
+    file_trees.remove(half_made)
+    try:
+        _fill(half_made, ledger, trial)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):
+            target.rmdir()  # an empty one
+        half_made.rename(target)
+    except BaseException:
+        with suppress(OSError):
+            file_trees.remove(half_made)
+        raise
+    return target
+
+
+def prediction(ledger: Ledger, trial: Trial) -> dict[str, Any] | None:
+    """The interval in which the score of a new run is expected; None with fewer than two scores of earlier runs.
+
+    `fresh`: whether these are a certificate's: scores of a search are too good on average.
+    """
     own = _certificates(ledger, trial)[-1:]
     fresh = [score.value for one in own for score in one.scores("champion") if score.value is not None]
     values = fresh or [score.value for score in measured(ledger.history(), trial.number) if score.value is not None]
     if len(values) < 2:
         return None
-    return Prediction(*interval_of(values), len(values), bool(fresh))
+    low, high = interval_of(values)
+    return {"low": low, "high": high, "runs": len(values), "share": COVERS, "fresh": bool(fresh)}
 
 
 def interval_of(values: Sequence[float]) -> tuple[float, float]:
@@ -137,44 +113,40 @@ def interval_of(values: Sequence[float]) -> tuple[float, float]:
     return middle - half, middle + half
 
 
-def _fill(folder: Path, facts: Facts, trial: Trial) -> None:
-    ledger, place = facts.ledger, facts.ledger.place_of(trial)
+def _certificates(ledger: Ledger, trial: Trial) -> tuple[Certificate, ...]:
+    """Those of a trial in its own environment, without one that was given up before it had a result."""
+    return tuple(one for one in status.certificates(ledger)[0] if one.champion == trial.number and one.runs)
+
+
+def _fill(folder: Path, ledger: Ledger, trial: Trial) -> None:
+    place, judged = ledger.place_of(trial), trial.runs[0].checkpoint
     environment = folder / "environment" / ledger.campaign.environment
     shutil.copytree(ledger.path / "environment", environment, copy_function=_copy_writable)
     program = copy_tree(place.workspace, environment, without=(place.config.name,))
-    copy_tree(place.out, folder / "checkpoint", without=(place.progress.name,))
-    _copy_links(place.out, folder / "checkpoint")
-    if outputs.checkpoint(folder / "checkpoint") != trial.runs[0].checkpoint:
-        raise Refused(f"trial {trial.number}: its checkpoint changed while it was copied: try again")
+    if place.out.is_dir():
+        copy_tree(place.out, folder / "checkpoint", without=(place.progress.name,))
+        _copy_links(place.out, folder / "checkpoint")
+    if not place.out.is_dir() or outputs.checkpoint(folder / "checkpoint") != judged:
+        raise Refused(f"trial {trial.number}: {place.out} is not what was judged any more: was it pruned or changed?")
     _write_environment(ledger, trial, program, environment)
     patch = place.diff.read_text(errors="replace") if place.diff.is_file() else ""
     (folder / "champion.patch").write_text(scrub_text(patch))
-    seen = _episode(ledger, trial)
-    if seen:
+    recording = episode.load(ledger.path) if (ledger.path / GIF).is_file() else None
+    played = [one for one in recording.episodes if one.name == "champion"] if recording else []
+    if shown := next((one for one in played if one.trial == trial.number), None):
         shutil.copyfile(ledger.path / GIF, folder / GIF)
-    expected = prediction(ledger, trial)
-    result = _result(facts, trial, expected)
+    result = _result(ledger, trial)
     (folder / "result.json").write_text(scrub_text(json.dumps(result, indent=2) + "\n"))
+    runnable = [path for path in sorted(environment.rglob("*")) if path.is_file() and os.access(path, os.X_OK)]
     values = {
-        "facts": facts, "trial": trial, "expected": expected, "covers": COVERS, "problem": ledger.environment,
-        "certified": certificate_of(ledger, trial) is not None, "folder": environment.relative_to(folder).as_posix(),
-        "version": ledger.campaign.version, "episode": seen,
-        "executable": [path.relative_to(folder).as_posix() for path in sorted(environment.rglob("*")) if _runs(path)],
+        **result, "problem": ledger.environment, "folder": environment.relative_to(folder).as_posix(), "shown": shown,
+        "executable": [path.relative_to(folder).as_posix() for path in runnable], "edited": bool(trial.proposal.edit),
+        "certified": certificate_of(ledger, trial) is not None, "origin": _origin(ledger, result),
+        "changed": changes(trial, baseline(ledger.history()), most=20),
     }  # fmt: skip
     (folder / "README.md").write_text(shareable(_render("README.md", **values)))
     (folder / "reproduce.sh").write_text(scrub_text(_render("reproduce.sh", **values)))
     (folder / "reproduce.sh").chmod(0o755)
-
-
-def _runs(path: Path) -> bool:
-    return path.is_file() and os.access(path, os.X_OK)
-
-
-def _episode(ledger: Ledger, trial: Trial) -> PlayedEpisode | None:
-    """The trial's part of the campaign's episode; None without one."""
-    recording = episode.load(ledger.path) if (ledger.path / GIF).is_file() else None
-    played = recording.episodes if recording else ()
-    return next((one for one in played if one.name == "champion" and one.trial == trial.number), None)
 
 
 def _copy_writable(source: str, target: str) -> None:
@@ -204,34 +176,58 @@ def _write_environment(ledger: Ledger, trial: Trial, program: Sequence[str], fol
         else:
             table.setdefault("fixed", {})[name] = value
     path.write_text(tomlkit.dumps(table))
-    made = environments.load(folder)
-    if made.defaults != trial.proposal.params:
+    if environments.load(folder).defaults != trial.proposal.params:
         raise Refused(f"trial {trial.number}: its parameters do not fit the environment any more")
 
 
-def _result(facts: Facts, trial: Trial, expected: Prediction | None) -> dict[str, Any]:
-    run, own = trial.runs[0], facts.own
-    scored = status.of_champion(facts.history, trial, own)
-    proof = next((one for one in reversed(own) if one.champion == trial.number), None)
-    if scored and trial != best(facts.history):
+def _result(ledger: Ledger, trial: Trial) -> dict[str, Any]:
+    campaign, history, run, own = ledger.campaign, ledger.history(), trial.runs[0], _certificates(ledger, trial)
+    document, scored = status.document(ledger), status.of_champion(history, trial, own)
+    if scored and trial != best(history):
         scored["estimate"] = None  # the estimate is of the search's champion
+    if own:
+        proof, limit = outcome(own[-1]), caution(own[-1])
+    elif not status.certifies(campaign.rule):
+        proof, limit = f"rule {campaign.rule} makes no certificate", ""
+    else:
+        proof, limit = document["uncertified"] or UNPROVEN, ""
+    verdict = headline(history, campaign.name, own).removeprefix(f"{campaign.name}: ")
+    if not (own or status.certifies(campaign.rule)):
+        verdict = verdict.replace(UNPROVEN, "it ships without a certificate")
     return {
-        "campaign": facts.name, "campaign_id": facts.ledger.campaign.campaign_id, "trial": trial.number,
-        "environment": facts.ledger.campaign.environment, "metric": facts.document["metric"],
-        "direction": facts.document["direction"], "verdict": facts.verdict,
-        "certificate": status.of_certificate(proof) if proof else None,
-        "champion": scored, "baseline": facts.document["baseline"], "params": trial.proposal.params,
-        "expected": expected and {"low": expected.low, "high": expected.high, "runs": expected.runs, "share": COVERS},
-        "version": facts.ledger.campaign.version, "machine": run.machine, "cores": facts.ledger.environment.cores,
-        "seed": run.seed, "digest": facts.ledger.campaign.digest, "program": run.program,
-        "checkpoint": run.checkpoint,
+        "campaign": campaign.name, "campaign_id": campaign.campaign_id, "trial": trial.number,
+        "environment": campaign.environment, "metric": document["metric"], "direction": document["direction"],
+        "verdict": verdict[0].upper() + verdict[1:], "proof": proof,
+        "limit": limit or "Scores of a search overestimate its best", "champion": scored,
+        "baseline": document["baseline"], "certificate": status.of_certificate(own[-1]) if own else None,
+        "params": trial.proposal.params, "expected": prediction(ledger, trial), "version": campaign.version,
+        "machine": run.machine, "cores": ledger.environment.cores, "seed": run.seed, "digest": campaign.digest,
+        "program": run.program, "checkpoint": run.checkpoint,
     }  # fmt: skip
+
+
+def _origin(ledger: Ledger, result: dict[str, Any]) -> dict[str, str]:
+    """Versions and settings that the result depends on."""
+    campaign, problem, spec = ledger.campaign, ledger.environment, status.stored_spec(ledger)
+    reported = {"scores": "reported by the endpoint that trained, not measured here"}
+    return {
+        "campaign": f"{campaign.name} ({campaign.campaign_id})",
+        "environment": f"{campaign.environment}, from {campaign.source}",
+        "begun with": f"Nightshift {campaign.version}",
+        "machine": f"{result['machine'] or 'not recorded'}, {cores_per_run(problem)}",
+        "isolation": campaign.isolation,
+        **(reported if problem.scores_are_reported else {}),
+        "proposer": campaign.proposer,
+        "rule": campaign.rule,
+        "seed": str(campaign.seed),
+        "budget": f"{problem.budget_seconds:g} s per run, {spec['trials']} trials, {spec['hours']:g} h",
+        "trained with": f"{problem.trainer} on {problem.device}",
+        "digest": campaign.digest,
+    }
 
 
 def _render(name: str, **values: Any) -> str:
     import jinja2
-
-    from tasks.numbers import number
 
     templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), undefined=jinja2.StrictUndefined, trim_blocks=True,

@@ -1,116 +1,291 @@
-"""A champion uploaded to the Hugging Face hub: one commit and one tag, or none of them.
+"""A champion on the Hugging Face hub: one commit and one tag for each version, made by huggingface_hub.
 
-Content goes first, where what has arrived is not sent again; then one commit, on the one that was looked at; then the
-tag. An upload that was cut off at any point is finished by the next: the commit says which content it has.
+An upload that was cut off at any point is finished by the same command: content that has arrived is not sent again, a
+commit that is there has nothing left to change, and it gets the tag that it lacks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Literal
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import httpx
+
+from environments import Environment, judge_name
 from environments.plugins import Refused
-from flows.export.hub import BRANCH, HubFailed, HubRepository, RepositoryState
-from flows.export.package import Package, checked_champion, packed
-from flows.export.versions import UploadedVersion, Version, free_name, uploaded
+from flows.export.folder import certificate_of, champion, export
+from flows.views.terminal import clean
+from tasks.certifying.certificate import Certificate
+from tasks.describe import bound, difference
 from tasks.store.ledger import Ledger
+from tasks.system import file_trees
+from tasks.system.redact import Scrubber, known_secrets, remember, scrub_text
+from tasks.trial import Trial
 
-FOLDERS = ("environment/", "checkpoint/")
-"""Folders that a version has whole: files of an earlier one are deleted there, and nowhere else."""
-SHOWN = 5
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
+
+BRANCH, CARD = "main", "README.md"
+REPLACED = ["environment/*", "checkpoint/*"]
+"""What a version has whole: files of an earlier one are deleted there, and nowhere else."""
+UNCERTIFIED = "not certified"
+TITLE = re.compile(r"(?P<campaign>.+), trial (?P<trial>\d+): (?:certified, )?(?P<gain>.+)")
+TASKS = {"control": "reinforcement-learning", "text": "text-generation"}
+"""The hub's task of a judge; what other judges measure may be anything."""
+HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+KEY = re.compile(
+    rb"(?<![A-Za-z0-9])(?:hf_[A-Za-z0-9]{30,}|sk-(?:proj-|ant-)?[A-Za-z0-9_-]{32,}|gh[pousr]_[A-Za-z0-9]{36,}"
+    rb"|github_pat_\w{40,}|AKIA[0-9A-Z]{16}|-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----)"
+)
+"""Keys that this process need not know, such as one in a file of the environment."""
+CHUNK, OVERLAP = 2**20, 256
+TIMEOUT = 120.0
+"""Seconds without a byte after which a request has failed: a large commit takes the hub a while."""
+
+
+class HubFailed(OSError):
+    """The hub or the way to it failed."""
 
 
 @dataclass(frozen=True)
-class Uploaded:
-    repository: str
-    """Its address."""
-    visibility: Literal["private", "public"]
-    version: Version
-    commit: str
-    again: bool
-    """Whether all was there already."""
+class Package:
+    """A champion's exported folder, with a card that the hub reads."""
+
+    folder: Path
+    campaign: str
+    title: str
+    """Of its commit: campaign, trial, and certified gain."""
+    left_out: tuple[str, ...]
+    """Links to folders, which the hub does not have."""
 
     @property
-    def url(self) -> str:
-        return f"{self.repository}/tree/{self.version.name}"
+    def files(self) -> dict[str, int]:
+        """Size in bytes, by path."""
+        paths = (path for path in sorted(self.folder.rglob("*")) if path.is_file())
+        return {path.relative_to(self.folder).as_posix(): path.stat().st_size for path in paths}
+
+    @property
+    def card(self) -> str:
+        return (self.folder / CARD).read_text()
 
 
-def upload(ledger: Ledger, name: str, *, public: bool, uncertified: bool, say: Callable[[str], None]) -> Uploaded:
-    """Upload the champion of a campaign to the repository of that name, which is made if there is none.
+@contextmanager
+def packed(ledger: Ledger, uncertified: bool = False) -> Iterator[Package]:
+    """The champion's package, in a temporary folder.
+
+    Raises:
+        Refused: there is no champion to upload, it is not certified and need be, or a file holds a secret.
+        OSError: the folder cannot be written.
+    """
+    trial, name = champion(ledger), ledger.campaign.name
+    certificate = certificate_of(ledger, trial)
+    if certificate is None and not uncertified:
+        raise Refused(
+            f"trial {trial.number} of campaign {name!r} is not certified: certify it (nightshift certify {name}), or "
+            "upload it as it is with --uncertified"
+        )
+    proof = UNCERTIFIED
+    if certificate and certificate.comparison:
+        least = f" ({bound(certificate)})" if bound(certificate) else ""
+        proof = f"certified, {difference(certificate, certificate.comparison.gain)}{least}"
+    scratch = Path(tempfile.mkdtemp(prefix="nightshift-upload-"))
+    try:
+        folder = export(ledger, scratch / "champion")
+        head = front_matter(ledger.environment, trial, certificate, f"{name}, trial {trial.number}")
+        (folder / CARD).write_text(head + (folder / CARD).read_text())
+        package = Package(folder, name, f"{name}, trial {trial.number}: {proof}", _without_links(folder))
+        for path in package.files:
+            _check_secrets(folder, path)
+        yield package
+    finally:
+        file_trees.remove(scratch)
+
+
+def _without_links(folder: Path) -> tuple[str, ...]:
+    """Put the file itself in the place of each link to one; the other links, which are removed."""
+    left_out = []
+    for link in sorted(path for path in folder.rglob("*") if path.is_symlink()):
+        target = link.resolve()
+        link.unlink()
+        if target.is_file() and target.is_relative_to(folder):
+            shutil.copyfile(target, link)
+        else:
+            left_out.append(link.relative_to(folder).as_posix())
+    return tuple(left_out)
+
+
+def _check_secrets(folder: Path, path: str) -> None:
+    """Refuse a file whose name or content holds a known secret, or what looks like a key."""
+    scrubber, before, has_key = Scrubber(known_secrets()), b"", False
+    scrubber.feed(path.encode())
+    with (folder / path).open("rb") as stream:
+        while chunk := stream.read(CHUNK):
+            scrubber.feed(chunk)
+            has_key = has_key or KEY.search(before + chunk) is not None
+            before = chunk[-OVERLAP:]
+    scrubber.flush()
+    if has_key or scrubber.found:
+        raise Refused(
+            f"{scrub_text(path)} holds {', '.join(sorted(scrubber.found)) or 'what looks like a key'}: take it out of "
+            "the environment, replace the key, and begin a new campaign"
+        )
+
+
+def front_matter(environment: Environment, trial: Trial, certificate: Certificate | None, name: str) -> str:
+    """What the hub and its search read of a card, in YAML; the score is a certificate's, or else the search's."""
+    hub, task = library(), TASKS.get(judge_name(environment.judge))
+    value, how = trial.score.value, f"of the search, {UNCERTIFIED}"
+    if certificate:
+        value, how = certificate.mean("champion"), f"mean of {len(certificate.scores('champion'))} fresh runs"
+    recipe = environment.prepare.settings if environment.prepare else {}
+    base, data = (one if HUB_ID.fullmatch(str(one := recipe.get(key))) else None for key in ("model", "dataset"))
+    problem = str(getattr(environment.judge, "id", "")) or data or environment.name
+    result = hub.EvalResult(
+        task_type=task or "other", task_name=(task or "other").replace("-", " "), dataset_type=problem,
+        dataset_name=problem, metric_type=environment.metric, metric_name=f"{environment.metric} ({how})",
+        metric_value=value,
+    )  # fmt: skip
+    card = hub.ModelCardData(
+        library_name="nightshift", pipeline_tag=task, base_model=base, datasets=data, model_name=name,
+        tags=["nightshift", "reinforcement-learning", environment.trainer, environment.name], eval_results=[result],
+    )  # fmt: skip
+    return f"---\n{scrub_text(card.to_yaml())}\n---\n\n"
+
+
+def upload(ledger: Ledger, repo: str, *, public: bool, uncertified: bool, say: Callable[[str], None]) -> dict[str, Any]:
+    """Upload the champion of a campaign to the repository of that name, which is made if there is none; what was done.
 
     Raises:
         Refused: there is nothing to upload, or the hub does not take it.
         HubFailed: the hub fails, also after some time.
         OSError: the folder cannot be written.
     """
-    checked_champion(ledger, uncertified)
-    repository = HubRepository.connect(name, say)
-    found = repository.state()
-    if found:
-        say(f"{repository.url} exists and is {found.visibility}: it stays so")
-    with packed(ledger, uncertified) as package:
-        for path, why in package.left_out.items():
-            say(f"left out: {path} ({why})")
-        if found is None:
-            visibility: Literal["private", "public"] = "public" if public else "private"
-            repository.create(visibility)
-            say(f"{repository.url} is new and {visibility}")
-        return repository.ask(lambda: _publish(repository, package, say))
+    with packed(ledger, uncertified) as package, _explained():
+        api = _connected(repo)
+        for path in package.left_out:
+            say(f"left out: {path} (a link to a folder: the hub has no links)")
+        api.create_repo(repo, visibility="public" if public else "private", exist_ok=True)
+        info = api.model_info(repo)
+        visibility = "private" if info.private else "public"
+        say(f"uploading {len(package.files)} files to {api.endpoint}/{repo}, which is {visibility}")
+        tags = {tag.name: tag.target_commit for tag in api.list_repo_refs(repo).tags}
+        commit = api.upload_folder(
+            repo_id=repo, folder_path=package.folder, commit_message=package.title, parent_commit=info.sha,
+            commit_description=f"A champion of Nightshift: {CARD} says what it is, and how far it is proven.",
+            delete_patterns=REPLACED,
+        ).oid  # fmt: skip
+        version = next((name for name, tagged in tags.items() if tagged == commit), None)
+        if version is None:
+            there = set(api.list_repo_files(repo, revision=commit))
+            if lacking := sorted(package.files.keys() - there):  # a .gitignore there leaves files out
+                raise HubFailed(f"{repo}: commit {commit} has no tag, since it lacks {', '.join(lacking[:5])}")
+            api.create_tag(repo, tag=free_name(package.campaign, tags), revision=commit, exist_ok=True)
+    name, url = version or free_name(package.campaign, tags), f"{api.endpoint}/{repo}"
+    return {
+        "repository": url, "visibility": visibility, "version": name, "commit": commit, "url": f"{url}/tree/{name}",
+        "again": version is not None,
+    }  # fmt: skip
 
 
-def versions(name: str, say: Callable[[str], None]) -> tuple[UploadedVersion, ...]:
+def versions(repo: str) -> list[dict[str, Any]]:
     """What was uploaded to a repository, the newest first. Raises Refused and HubFailed."""
-    repository = HubRepository.connect(name, say)
-    _state(repository)
-    return uploaded(repository.commits(), repository.tags())
+    with _explained():
+        api = _connected(repo)
+        tags = {tag.target_commit: tag.name for tag in api.list_repo_refs(repo).tags}
+        titles = [(one, TITLE.fullmatch(one.title)) for one in api.list_repo_commits(repo) if one.commit_id in tags]
+    return [
+        {
+            "version": tags[one.commit_id], **title.groupdict(), "date": one.created_at.isoformat(),
+            "commit": one.commit_id,
+        }
+        for one, title in titles
+        if title
+    ]  # fmt: skip
 
 
-def _publish(repository: HubRepository, package: Package, say: Callable[[str], None]) -> Uploaded:
-    """Look at what is there, and do what is missing. Whoever does it again after a failure goes on from there."""
-    state, tags = _state(repository), repository.tags()
-    earlier = uploaded(repository.commits(), tags)
-    same = next((one for one in earlier if one.version.content == package.version.content), None)
-    if same and (same.tagged or not _lacking(repository.sizes(same.commit), package)):
-        version, commit = same.version, same.commit
-    else:
-        same = None
-        taken = tags | {one.version.name for one in earlier}
-        version = replace(package.version, name=free_name(package.version.campaign, taken))
-        commit = _commit(repository, package, version, state, say)
-        if commit == state.head:  # the branch has it all, in a commit that is not ours: of a rewritten history
-            return Uploaded(repository.url, state.visibility, replace(version, name=BRANCH), commit, again=True)
-        if missing := _lacking(repository.sizes(commit), package):
-            shown = ", ".join(missing[:SHOWN])
-            raise HubFailed(f"{repository.url}: commit {commit} has no tag, since it lacks files: {shown}")
-    if not (same and same.tagged):
-        repository.tag(version.name, commit)
-    return Uploaded(repository.url, state.visibility, version, commit, bool(same and same.tagged))
+def _connected(repo: str) -> HfApi:
+    """The hub, which knows the token of HF_TOKEN or of the stored login; it is never shown."""
+    hub, address = checked(repo), endpoint()
+    token = hub.get_token()
+    if not token:
+        raise Refused(
+            f"no token for {address}: set HF_TOKEN to one with the right to write ({address}/settings/tokens), or "
+            "log in with `hf auth login`"
+        )
+    remember("HF_TOKEN", token)
+    hub.set_client_factory(lambda: httpx.Client(follow_redirects=True, timeout=TIMEOUT))
+    api: HfApi = hub.HfApi(endpoint=address, token=token, library_name="nightshift")
+    api.whoami()
+    return api
 
 
-def _state(repository: HubRepository) -> RepositoryState:
-    state = repository.state()
-    if state is None:
-        raise Refused(f"{repository.url}: there is no such repository, or the token may not see it")
-    return state
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Say what the hub has answered, without the addresses of the client's own words, which may be signed."""
+    try:
+        yield
+    except (httpx.HTTPError, RuntimeError) as error:
+        failure = error.__cause__ if isinstance(error, RuntimeError) else error
+        if not isinstance(failure, httpx.HTTPError):
+            raise
+        status = getattr(getattr(failure, "response", None), "status_code", None)
+        said = getattr(failure, "server_message", None) or ""
+        words = clean(
+            scrub_text(f"the hub answers {status} {said}" if status else f"no answer from the hub: {failure}")
+        )
+        if status in (401, 403):
+            raise Refused(f"{words[:300]}: take a token (HF_TOKEN or `hf auth login`) that may write there") from error
+        raise HubFailed(f"{words[:300]}: give the same command again; what has arrived is not sent again") from error
+    except ValueError as wrong:  # it does not take a file or the card's front matter
+        raise HubFailed(clean(scrub_text(str(wrong)))[:300]) from wrong
 
 
-def _commit(
-    repository: HubRepository, package: Package, version: Version, state: RepositoryState, say: Callable[[str], None]
-) -> str:
-    from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+def library() -> Any:
+    """huggingface_hub, without telemetry. It reads its settings from the environment when it is imported.
 
-    say(f"uploading {len(package.files)} files")
-    additions = [
-        CommitOperationAdd(path_in_repo=path, path_or_fileobj=(package.folder / path).resolve())
-        for path in package.files
-    ]
-    stale = sorted(path for path in state.files - set(package.files) if path.startswith(FOLDERS))
-    deletions = [CommitOperationDelete(path_in_repo=path, is_folder=False) for path in stale]
-    text = "A champion of Nightshift: README.md says what it is, and how far it is proven."
-    return repository.commit(additions, deletions, state.head, version.title, version.description(text))
+    Large files go by the LFS protocol: by the other, a folder becomes several commits.
+    """
+    os.environ |= {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_XET": "1"}
+    if not sys.stderr.isatty():
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    try:
+        import huggingface_hub
+    except ModuleNotFoundError as missing:
+        raise Refused(f"uploading needs the package {missing.name!r}: pip install 'nightshift-rl[hub]'") from missing
+    return huggingface_hub
 
 
-def _lacking(there: Mapping[str, int], package: Package) -> list[str]:
-    """Files of a package that a commit lacks, or has otherwise."""
-    return [path for path, size in package.files.items() if there.get(path) != size]
+def endpoint() -> str:
+    """The address of the hub."""
+    return os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+
+
+def checked(repo: str) -> Any:
+    """The library. Raises Refused for a name that no repository can have, or without its owner."""
+    hub = library()
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # its types do not say so
+
+    try:
+        validate_repo_id(repo)
+    except ValueError as wrong:
+        raise Refused(f"--repo {repo!r}: {wrong}") from wrong
+    if "/" not in repo:
+        raise Refused(f"--repo {repo}: say whose it is too, as in your-name/{repo}")
+    return hub
+
+
+def free_name(campaign: str, taken: Collection[str]) -> str:
+    """The campaign's name as a tag; with a number where another version has it."""
+    number, name = 1, campaign
+    while name in taken or name == BRANCH:  # a tag called as the branch would hide it
+        number += 1
+        name = f"{campaign}-v{number}"
+    return name

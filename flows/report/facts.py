@@ -234,7 +234,7 @@ class Facts:
             return f"nightshift resume {self.name} goes on."
         if self.certificate and self._crashed_fresh() and self.certificate.comparison is None:  # a crash has cost it
             sides = f"{self.name}/{self.certificate.champion} {self.name}/baseline"
-            return f"nightshift duel {sides} compares them again, since a certificate takes no crash back."
+            return f"nightshift compare {sides} compares them again, since a certificate takes no crash back."
         if self.ideas:
             return self.ideas[0].words
         if not self.document["spent"]["trials"]:
@@ -332,7 +332,7 @@ class Facts:
             return self._run
         runs = max(len(self.certificate.scores("champion")), 2) if self.certificate else 3
         free = " --allow-unsandboxed" * bool(self.document["spec"]["advanced"].get("allow_unsandboxed"))
-        return f"nightshift duel {self.name}/{self.champion.number} {self.name}/baseline --runs {runs}{free}"
+        return f"nightshift compare {self.name}/{self.champion.number} {self.name}/baseline --runs {runs}{free}"
 
     @property
     def _program(self) -> str:

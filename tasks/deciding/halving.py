@@ -5,7 +5,7 @@ trials, the best one that was not yet taken is *promoted*: trained afresh, under
 Scores of two budgets are never compared. A short trial is compared with short ones only and is never kept; champion,
 noise, guards and certificate know trials in full only (tasks.trial.in_full).
 
-It pays where a short run ranks points about as a whole one does (`nightshift calibrate ENVIRONMENT --fidelity 0.3`).
+It pays where a short run ranks points about as a whole one does.
 See Jamieson and Talwalkar (2016) for successive halving, Li et al. (2020) for deciding after every trial.
 """
 

@@ -22,7 +22,7 @@ CHECKOUT = Path(__file__).parents[2]
 
 
 def calibration(folder: Path) -> list[str]:
-    """Recorded runs of a baseline, as `nightshift calibrate` stores them."""
+    """Recorded runs of a baseline, as `nightshift try --runs` stores them."""
     curves = [tuple(float(number + step) for step in range(20)) for number in range(8)]
     runs = tuple(
         Measured(Run("", seed, 1.0, "finished", curve=curve), Score(curve[-1], n=1))

@@ -1,4 +1,4 @@
-"""What a recipe makes goes with a champion: into reruns, duels, and other environments with a recipe of their own."""
+"""What a recipe makes goes with a champion: into reruns, comparisons, and other environments with a recipe of their own."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def content(folder: Path, home: Path) -> str:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_what_a_recipe_has_made_goes_with_a_trial_into_a_rerun_a_duel_and_another_environment(
+def test_what_a_recipe_has_made_goes_with_a_trial_into_a_rerun_a_comparison_and_another_environment(
     tmp_path: Path, home: Path, server: str
 ) -> None:
     here, there = short(tmp_path / "sums", 2), short(tmp_path / "longer_sums", 3)
@@ -70,11 +70,11 @@ def test_what_a_recipe_has_made_goes_with_a_trial_into_a_rerun_a_duel_and_anothe
     assert redone.attempt == 2 and redone.score.n == before.score.n, "seeds of its own, as many questions"
 
     made = content(here, home)
-    fought = nightshift("duel", "n/1", RAISED, "--runs", "2", "--seed", "3", "--json")
+    fought = nightshift("compare", "n/1", RAISED, "--runs", "2", "--seed", "3", "--json")
     assert fought.returncode == 0, fought.stderr
     assert [row["score"] is not None for row in json.loads(fought.stdout)["runs"]] == [True] * 4
-    (duel,) = (home / ".duels/sums").iterdir()
-    assert json.loads((duel / "prepared.json").read_text())["content"] == made
+    (comparison,) = (home / ".comparisons/sums").iterdir()
+    assert json.loads((comparison / "prepared.json").read_text())["content"] == made
 
     settled(ledger, {"learning_rate": 1e-4})  # or two steps may be no better, and nothing kept
     carried = nightshift("certify", "n", "--on", str(there), "--trust", "--runs", "2", "--json", server=server)

@@ -19,7 +19,7 @@ import psutil
 import pytest
 from prefect.client.orchestration import get_client
 
-from flows.cli.running import flow_run
+from flows.cli import foreground
 from flows.server import automations, resuming, server_process
 from flows.server.api import Api
 from tasks.store.campaign_lock import holder
@@ -139,10 +139,10 @@ def test_what_was_cut_off_is_resumed_and_nothing_else(server: str, tmp_path: Pat
 
 def test_what_interrupted_a_campaign_that_had_not_begun_says_so(home: Path, tmp_path: Path) -> None:
     again = "nightshift resume night"
-    assert flow_run._how_to_go_on("night", again) == "nothing had begun yet"
+    assert foreground._how_to_go_on("night", again) == "nothing had begun yet"
     created(tmp_path)
     (name,) = (path.name for path in home.iterdir() if (path / "campaign.json").exists())
-    assert again in flow_run._how_to_go_on(name, again)
+    assert again in foreground._how_to_go_on(name, again)
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from environments.plugins import Refused
-from flows.cli.deciding.propose import say
+from flows.cli import deciding
 from flows.status import document
 from tasks.store.ledger import Ledger
 from tests.support.fake_llm import Asked, FakeLLM, Reply
@@ -110,7 +110,8 @@ def _answers(name: str) -> None:
         for one in document(Ledger.open(name))["waiting"] if Ledger.exists(name) else ():
             liked = "not like" not in one["description"]
             comment = one["description"] if liked else "not this one"
-            say(name, one["trial"], liked, comment, as_json=True)
+            answer = deciding.approve if liked else deciding.reject
+            answer(name, one["trial"], comment=comment, json=True)
         time.sleep(0.05)
 
 

@@ -20,9 +20,9 @@ from typing import Any
 import pytest
 
 from environments.plugins import Refused
+from flows.cli import detached
 from flows.cli.app import app, main
 from flows.cli.env_template import write_environment
-from flows.cli.running import detached
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.environment import checked_environment
 from tasks.record import reconcile, record
@@ -34,7 +34,7 @@ from tests.support.ledgers import created
 from tests.support.toy import GREEDY, command, environment, nightshift, quadratic, slow, start, status
 
 VERBS = (
-    "run", "resume", "stop", "try", "duel", "calibrate", "list", "status", "logs", "up", "down", "doctor", "env",
+    "run", "resume", "stop", "try", "compare", "list", "status", "logs", "up", "down", "doctor", "env",
 )  # fmt: skip
 
 
@@ -102,7 +102,8 @@ def signals() -> Iterator[None]:
         ("status", "--last", "0"),
         ("status", "--last", "-3"),
         ("try", "cartpole", "--seed", "-1"),
-        ("duel", "baseline", "baseline", "--on", "cartpole", "--seed", "2147483648"),
+        ("try", "cartpole", "--runs", "0"),
+        ("compare", "baseline", "baseline", "--on", "cartpole", "--seed", "2147483648"),
     ],
 )
 def test_what_is_no_command_is_refused_with_2_in_a_line(
@@ -358,24 +359,6 @@ def test_what_there_is_not_is_refused(tmp_path: Path) -> None:
     for arguments, why in cases.items():
         with pytest.raises(Refused, match=re.escape(why)):
             call(*arguments)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "why"),
-    [
-        (("cartpole", "--params", "{x: 1}"), "--params '{x: 1}' is not JSON"),
-        (("cartpole", "--params", "[1]"), "--params '[1]': give a JSON object of numbers, texts and booleans"),
-        (("cartpole", "--params", '{"lr": null}'), "give a JSON object of numbers, texts and booleans"),
-        (("cartpole", "--diff", "no.diff"), "--diff no.diff: No such file or directory"),
-        ((), "name one of the two: an environment, or --in CAMPAIGN"),
-        (("cartpole", "--in", "n"), "name one of the two: an environment, or --in CAMPAIGN"),
-        (("--in", "n"), "unknown campaign 'n'"),
-    ],
-)
-def test_a_try_that_says_nothing_sensible_is_refused(arguments: tuple[str, ...], why: str, home: Path) -> None:
-    with pytest.raises(Refused, match=re.escape(why)):
-        call("try", *arguments)
-    assert not home.exists() or list(home.iterdir()) == []
 
 
 def test_a_reader_that_has_seen_enough_gets_no_traceback(tmp_path: Path) -> None:

@@ -12,8 +12,7 @@ import pytest
 
 from environments.plugins import Refused
 from flows.cli import consent
-from flows.cli.running import detached
-from flows.cli.stated import stated
+from flows.cli.stated import STDIN, stated
 from flows.spec import trust
 from tests.support.toy import QUADRATIC, command, nightshift, quadratic
 
@@ -97,7 +96,7 @@ def test_the_spec_of_a_campaign_is_not_asked_about_again(home: Path) -> None:
 
 def test_a_piped_spec_is_asked_about_each_time(tmp_path: Path) -> None:
     asked = {"environment": "cartpole", "advanced": {"allow_unsandboxed": True}}
-    pipe = Path(detached.STDIN)
+    pipe = Path(STDIN)
     if pipe.is_file():  # the tests' own input is a file
         pipe = tmp_path / "nothing"
     consent.ask_about_spec(asked, pipe, yes=True)

@@ -10,7 +10,7 @@ import pytest
 from environments.plugins import Refused
 from flows.cli.env_import import import_environment
 from flows.cli.problems import env_new
-from flows.cli.taking.verbs import export
+from flows.cli.taking import export
 from tests.importing.test_prime_rl import OLD
 from tests.support.ledgers import created, stored
 

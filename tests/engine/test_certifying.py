@@ -18,7 +18,7 @@ from environments.plugins import Refused
 from environments.score import Score, Wait
 from flows import campaign as campaign_flow
 from flows.certify import certify as certify_flow
-from flows.cli.deciding.certify import certify as certify_command
+from flows.cli.foreground import certify as certify_command
 from flows.engine import certifying, stopping
 from flows.engine.certifying import (
     DECLARATION,
@@ -116,7 +116,7 @@ def test_without_a_champion_there_is_nothing_to_certify(tmp_path: Path) -> None:
     ):  # fmt: skip
         assert nothing_to_certify(question(ledger, history)) == words
     with pytest.raises(Refused, match=r"'night' .*score"):
-        certify_command("night", None, 2, False, None, False)
+        certify_command("night", None, 2, "", False, None, False)
     assert not (ledger.path / "certificates").exists(), "none was declared"
 
 
@@ -302,7 +302,7 @@ def test_too_few_runs_and_where_a_champion_cannot_be_taken_are_refused(
     ledger = decided(tmp_path / "noisy", {"x": 40.0})
     asked = on if on is None or on in environments.bundled() else str(tmp_path / on)
     with pytest.raises(Refused) as refused:
-        certify_command("night", asked, runs, False, None, False)
+        certify_command("night", asked, runs, "", False, None, False)
     assert str(refused.value).startswith(words)
     assert not (ledger.path / f"certificates/on-{on}").exists()
 

@@ -19,8 +19,8 @@ from filelock import FileLock
 from environments.plugins import Refused
 from flows import rerun
 from flows.campaign import search
-from flows.cli.deciding.certify import certify as certify_command
-from flows.cli.running.rerun import rerun as rerun_command
+from flows.cli.foreground import certify as certify_command
+from flows.cli.foreground import rerun as rerun_command
 from flows.engine.stopping import as_before
 from flows.spec.campaign_spec import CampaignSpec
 from flows.status import document
@@ -111,7 +111,7 @@ def test_only_a_finished_trial_can_be_run_again(young: Ledger, number: int, word
 
 def test_a_campaign_that_runs_is_left_alone(young: Ledger) -> None:
     with FileLock(young.path / LOCK):
-        for command in (lambda: rerun_command("night", 0, None, False), lambda: certify_command("night", None, None, False, None, False)):  # fmt: skip
+        for command in (lambda: rerun_command("night", 0, None, False), lambda: certify_command("night", None, None, "", False, None, False)):  # fmt: skip
             with pytest.raises(
                 Refused, match=r"campaign 'night' is already running .*: wait for its end, or `nightshift stop"
             ):

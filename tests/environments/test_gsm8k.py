@@ -141,7 +141,7 @@ def test_no_draw_of_a_space_leaves_a_batch_that_its_groups_do_not_divide(name: s
     assert all(int(batch) % int(group) == 0 for batch, group in sizes) and len(sizes) == 9
 
 
-def test_the_best_starting_point_is_the_same_for_a_campaign_and_for_a_duel() -> None:
+def test_the_best_starting_point_is_the_same_for_a_campaign_and_for_a_comparison() -> None:
     folder = environments.find("gsm8k") / "starting_points"
     params = json.loads((folder / "best.json").read_text())
     spec = tomllib.loads((folder / "best.toml").read_text())

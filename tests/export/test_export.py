@@ -14,7 +14,7 @@ import pytest
 
 import environments
 from environments.plugins import Refused
-from flows.cli.taking import verbs
+from flows.cli import taking
 from flows.engine.certifying import store
 from flows.export.branch import make_branch
 from flows.export.folder import export, interval_of, prediction
@@ -124,7 +124,7 @@ def test_the_lineage_becomes_a_branch_and_the_working_tree_stays(ledger: Ledger,
     for branch in (current, "no..name"):
         with pytest.raises(Refused, match="--git"):
             make_branch(ledger, tmp_path, branch)
-    with pytest.raises(Refused, match="no git repository"):
+    with pytest.raises(Refused, match="not a git repository"):
         make_branch(ledger, ledger.path.parent, "found")
 
 
@@ -142,10 +142,10 @@ def test_a_branch_that_git_refuses_leaves_no_folder(
     monkeypatch.chdir(mine)
     for branch in ("no..name", "taken/below", git(mine, "branch", "--show-current").strip()):
         with pytest.raises(Refused, match="--git"):
-            verbs.export("n", to=tmp_path / "champion", git=branch)
+            taking.export("n", to=tmp_path / "champion", git=branch)
     assert not (tmp_path / "champion").exists()
 
-    assert verbs.export("n", to=tmp_path / "champion", git="new") == 0
+    assert taking.export("n", to=tmp_path / "champion", git="new") == 0
 
     assert (tmp_path / "champion").is_dir() and "new" in git(mine, "branch", "--list", "new")
 
@@ -243,4 +243,4 @@ def test_the_interval_for_a_new_run_needs_two_scores(ledger: Ledger) -> None:
 
     found = prediction(ledger, champion)
 
-    assert found is None or found.low <= found.high
+    assert found is None or found["low"] <= found["high"]

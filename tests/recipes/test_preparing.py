@@ -19,10 +19,12 @@ from environments import Environment
 from environments.plugins import Refused
 from environments.space import Value
 from flows import trial
-from flows.cli.deciding import calibrate
+from flows.cli import trying
+from flows.cli.single_runs import Side
 from flows.engine import preparation
 from flows.engine.preparation import ensure_prepared
 from flows.spec.campaign_spec import CampaignSpec
+from flows.spec.environment import checked_environment
 from tasks import launch_request
 from tasks.certifying import holdout_uses
 from tasks.describe import outcome
@@ -655,11 +657,12 @@ def test_env_prepare_makes_it_and_says_the_second_time_that_it_is_there(
 def test_single_runs_are_prepared_before_the_first_and_say_so(
     tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    session = calibrate.prepare(str(trusted(pool(tmp_path / "pool").folder)), 3, [], None, "auto")
+    problem = checked_environment(str(trusted(pool(tmp_path / "pool").folder)), {})
+    stage = trying.prepare(problem, None, Side("run"), (1, 2, 3)).stage
     assert "prepare.py prepares it" in capsys.readouterr().err
-    place = session.stage.environment.prepared
+    place = stage.environment.prepared
     assert place is not None and output.read(place)
-    assert (session.folder / "prepared.json").is_file()
+    assert (stage.folder / "prepared.json").is_file()
 
 
 @pytest.mark.slow

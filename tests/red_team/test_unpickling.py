@@ -125,7 +125,7 @@ def test_red_team_no_verb_unpickles_what_a_program_left(tmp_path: Path, home: Pa
     assert done.returncode == 0, done.stdout + done.stderr
     verbs = (
         ("certify", "bombs"),
-        ("duel", "bombs", "bombs/baseline", "--runs", "2"),
+        ("compare", "bombs", "bombs/baseline", "--runs", "2"),
         ("rerun", "bombs", "1"),
         ("try", str(folder)),
         ("sync",),

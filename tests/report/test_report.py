@@ -102,17 +102,17 @@ def test_of_a_campaign_whose_baseline_crashed_nothing_is_said_that_only_scores_c
     assert "baseline stands" not in shown and "too few" not in shown and "overestimate" not in shown
 
 
-def test_a_certificate_that_a_crash_has_cost_leads_to_a_duel(tmp_path: Path, home: Path) -> None:
+def test_a_certificate_that_a_crash_has_cost_leads_to_a_comparison(tmp_path: Path, home: Path) -> None:
     ledger = stored(created(tmp_path), search(6, cancels=False))
     champion = best(ledger.history()).number
     store(ledger, certified(champion, [210, None, 212], [80, 82, 79]))
     answers = dict(Facts.of(ledger, FINISHED).answers)
     assert answers["What failed?"].endswith("1 fresh run of the certificate crashed")
-    assert answers["What next?"].startswith(f"nightshift duel n/{champion} n/baseline compares them again")
+    assert answers["What next?"].startswith(f"nightshift compare n/{champion} n/baseline compares them again")
     store(ledger, certified(champion, [80, 82, 79], [81, None, 80, 83]))
     answers = dict(Facts.of(ledger, FINISHED).answers)
     assert answers["What failed?"].endswith("1 fresh run of the certificate crashed")
-    assert "duel" not in answers["What next?"], "the crash of a run of the baseline has not cost it"
+    assert "compare n/" not in answers["What next?"], "the crash of a run of the baseline has not cost it"
 
 
 @pytest.mark.parametrize("state", ["stopped", "interrupted"])

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flows.cli.stated import STDIN
@@ -26,10 +25,10 @@ def start(spec: CampaignSpec, api: str | None, as_json: bool) -> int:
     Returns:
         0; or the exit code of a process that ended before, whose output is copied to stderr.
     """
-    # The campaign's directory must be empty when it is made, so a new campaign's log begins beside it.
+    # The directory of a new campaign must be empty when it is made, so its log begins beside it.
     exists = Ledger.exists(spec.name)
     log = home() / spec.name / "console.log" if exists else home() / f".{spec.name}.{os.getpid()}.log"
-    size_before = log.stat().st_size if log.exists() else 0
+    length = log.stat().st_size if log.exists() else 0
     # --trust: the spec is this process's own, which has asked.
     # -P: keeps a folder called `flows` in the working directory from being imported.
     command = [sys.executable, "-P", "-m", "flows.cli", "run", STDIN, "--trust", *(["--server", api] if api else [])]
@@ -46,11 +45,23 @@ def start(spec: CampaignSpec, api: str | None, as_json: bool) -> int:
         process.wait()
         raise
     if process.returncode:
-        _report_failure(spec.name, log, size_before)
+        sys.stderr.write(log.read_bytes()[length:].decode(errors="replace"))
+        if not Ledger.exists(spec.name):
+            log.unlink()
+            with contextlib.suppress(OSError):  # the directory that reserved its name is empty, or gone already
+                (home() / spec.name).rmdir()
         return process.returncode
     process.returncode = 0  # it outlives this command, which must not wait for it
     log.rename(home() / spec.name / "console.log")
-    _print_next_steps(spec.name, process.pid, as_json)
+    if as_json:
+        terminal.print_json({"campaign": spec.name, "pid": process.pid})
+        return 0
+    command_name = f"{terminal.binaries()}nightshift"
+    print(f"{spec.name} runs in the background (process {process.pid})")
+    print(f"  watch    {command_name} watch {spec.name}")
+    print(f"  status   {command_name} status {spec.name}")
+    print(f"  output   {terminal.short(home() / spec.name / 'console.log')}")
+    print(f"  stop     {command_name} stop {spec.name}")
     return 0
 
 
@@ -59,30 +70,3 @@ def _is_run_by(name: str, pid: int) -> bool:
         return False
     ledger = Ledger.open(name)
     return campaign_lock.is_running(ledger) and campaign_lock.holder(ledger).get("pid") == pid
-
-
-def _report_failure(name: str, log: Path, size_before: int) -> None:
-    """Copy the process's output to stderr, and remove what it left if there is no campaign."""
-    with log.open("rb") as file:
-        file.seek(size_before)
-        sys.stderr.write(file.read().decode(errors="replace"))
-    if not Ledger.exists(name):
-        log.unlink()
-        with contextlib.suppress(OSError):  # it is gone already, or holds other files
-            (home() / name).rmdir()
-
-
-def _print_next_steps(name: str, pid: int, as_json: bool) -> None:
-    if as_json:
-        terminal.print_json({"campaign": name, "pid": pid})
-        return
-    here = terminal.binaries()
-    print(f"{name} runs in the background (process {pid})")
-    steps = {
-        "watch": f"{here}nightshift status {name} --watch",
-        "status": f"{here}nightshift status {name}",
-        "output": terminal.short(home() / name / "console.log"),
-        "stop": f"{here}nightshift stop {name}",
-    }
-    for label, text in steps.items():
-        print(f"  {label:<8} {text}")

@@ -1,4 +1,4 @@
-"""`nightshift duel`: what a side may name, where the two meet, and what their runs say."""
+"""`nightshift compare`: what a side may name, where the two meet, and what their runs say."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import pytest
 from environments.plugins import Refused
 from environments.score import Score
 from flows.cli.app import app
-from flows.cli.deciding import duel_sides
-from flows.cli.deciding.duel import Duel, compare, in_words, prepare, two_sided
+from flows.cli.comparing import Match, compare, in_words, parse, prepare, two_sided
 from tasks.system import file_trees
 from tests.support.noisy import BETTER, DRAW, TOML, campaign, noisy, settled
 from tests.support.question_pool import pool
@@ -33,19 +32,28 @@ pathlib.Path(result).write_text(json.dumps({"units": [(x - 1) ** 2] * len(lines)
 """A judge that asks the questions of its block alone, and tells the first."""
 
 
-def ready(a: str, b: str, on: Path | None = None, runs: int | None = 3, seed: int | None = 7) -> Duel:
-    """A duel of two sides, laid out and not yet run."""
-    sides = (duel_sides.parse(a), duel_sides.parse(b))
+def ready(a: str, b: str, on: Path | None = None, runs: int | None = 3, seed: int | None = 7) -> Match:
+    """Two sides, laid out and not yet run."""
+    sides = [parse("a", a), parse("b", b)]
     return prepare(sides, str(on) if on else None, runs, [], seed, "auto", allow_unsandboxed=True)
 
 
-def run(bout: Duel) -> Any:
-    """The content of duel.json after the last run."""
-    return bout.run(quiet=True)
+def run(match: Match) -> Any:
+    """The content of comparison.json after the last run."""
+    return match.play(quiet=True)
 
 
-def program(bout: Duel, name: str) -> str:
-    return (bout.stage.root / name / "program" / "draw.py").read_text()
+def params(match: Match) -> list[Any]:
+    return [arm.proposal.params for arm in match.arms]
+
+
+def edited(match: Match) -> list[bool]:
+    return [arm.proposal.edit is not None for arm in match.arms]
+
+
+def program(match: Match, name: str) -> str:
+    """A side's program, once it has run."""
+    return (match.stage.folder / "trials" / f"{name}-1" / "workspace" / "draw.py").read_text()
 
 
 def scores(*values: float | None, higher_is_better: bool = True) -> list[Score]:
@@ -58,15 +66,15 @@ def scores(*values: float | None, higher_is_better: bool = True) -> list[Score]:
 
 
 def test_a_clear_difference_is_found_and_stored_run_by_run(tmp_path: Path, home: Path) -> None:
-    bout = ready("baseline", '{"x": 90}', noisy(tmp_path / "noisy"))
-    found = run(bout)
+    match = ready("baseline", '{"x": 90}', noisy(tmp_path / "noisy"))
+    found = run(match)
     assert found["words"].startswith("B is better by ")
     assert found["low"] < found["gain"] < found["high"] < 0 and found["p"] < 0.001
     assert sorted((row["arm"], row["number"]) for row in found["runs"]) == [(arm, n) for arm in "AB" for n in (1, 2, 3)]
     assert len({row["seed"] for row in found["runs"]}) == 6, "fresh training seeds"
-    folder = home / ".duels/noisy/0001"
-    assert json.loads((folder / "duel.json").read_text()) == found
-    assert {path.name for path in folder.iterdir()} == {"environment", "program", "a", "b", "trials", "duel.json"}
+    folder = home / ".comparisons/noisy/0001"
+    assert json.loads((folder / "comparison.json").read_text()) == found
+    assert {path.name for path in folder.iterdir()} == {"environment", "program", "trials", "comparison.json"}
     assert all((Path(row["directory"]) / "log.txt").is_file() for row in found["runs"])
 
 
@@ -107,7 +115,7 @@ def test_runs_share_out_the_questions_for_confirm_of_a_finite_pool(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_a_duel_on_the_same_units_says_that_it_is_about_these_alone(tmp_path: Path) -> None:
+def test_a_comparison_on_the_same_units_says_that_it_is_about_these_alone(tmp_path: Path) -> None:
     found = run(ready("baseline", '{"x": 1.0}', quadratic(tmp_path / "quad"), runs=2))
     assert found["units"] == "same" and "this is about these units" in found["words"]
 
@@ -163,7 +171,7 @@ def test_crashed_runs_are_told_and_left_out() -> None:
     alone = scores(None, None, 1.0)
     assert compare(alone, b) is None
     assert in_words(None, alone, b).splitlines() == [
-        "nothing to compare: each arm needs two runs with a score",
+        "nothing to compare: each side needs two runs with a score",
         "2 of 3 runs of A crashed (exited with status 3)",
     ]
 
@@ -171,7 +179,7 @@ def test_crashed_runs_are_told_and_left_out() -> None:
 @pytest.mark.slow
 def test_a_side_without_a_score_is_told_with_the_reason_and_ends_with_1(tmp_path: Path) -> None:
     folder = noisy(tmp_path / "noisy", "raise SystemExit('no idea')\n")
-    done = nightshift("duel", "baseline", "baseline", "--on", str(folder), "--runs", "2", "--json")
+    done = nightshift("compare", "baseline", "baseline", "--on", str(folder), "--runs", "2", "--json")
     assert done.returncode == 1, done.stderr
     found = json.loads(done.stdout)
     assert (found["gain"], found["low"], found["p"], found["a"]["score"]) == (None, None, None, None)
@@ -195,34 +203,32 @@ def test_parameters_and_edits_are_taken_from_files(tmp_path: Path) -> None:
     (tmp_path / "good.json").write_text('{"x": 2.5}')
     (tmp_path / "good.diff").write_text(BETTER)
     (tmp_path / "good.patch").write_text(BETTER)
-    bout = ready(str(tmp_path / "good.json"), str(tmp_path / "good.diff"), folder)
-    assert (bout.a.params, bout.b.params) == ({"x": 2.5}, {"x": 0.0})
-    assert (bout.a.edited, bout.b.edited) == (False, True)
-    assert program(bout, "a") == DRAW and "bonus = 50.0" in program(bout, "b")
-    patched = ready("baseline", str(tmp_path / "good.patch"), folder, runs=2)
-    assert patched.b.program == bout.b.program != patched.a.program
-    assert run(patched)["words"].startswith("B is better by ")
+    match = ready(str(tmp_path / "good.json"), str(tmp_path / "good.diff"), folder, runs=2)
+    assert params(match) == [{"x": 2.5}, {"x": 0.0}] and edited(match) == [False, True]
+    assert run(match)["words"].startswith("B is better by ")
+    assert program(match, "a") == DRAW and "bonus = 50.0" in program(match, "b")
+    patched = ready("baseline", str(tmp_path / "good.patch"), folder)
+    assert patched.arms[1].proposal.edit == match.arms[1].proposal.edit
 
 
 @pytest.mark.slow
 def test_a_campaign_gives_its_champion_its_baseline_and_each_trial_with_its_program(tmp_path: Path) -> None:
     ledger = campaign(noisy(tmp_path / "noisy"))
-    for params, edit, kind in (({}, None, "keep"), ({"x": 3.0}, BETTER, "keep"), ({"x": 5.0}, None, "discard")):
-        settled(ledger, params, edit, kind)
+    for values, edit, kind in (({}, None, "keep"), ({"x": 3.0}, BETTER, "keep"), ({"x": 5.0}, None, "discard")):
+        settled(ledger, values, edit, kind)
     noisy(tmp_path / "noisy", "changed meanwhile\n")
-    champion = ready("night", "night/baseline")
-    assert (champion.a.params, champion.a.edited) == ({"x": 3.0}, True)
-    assert (champion.b.params, champion.b.edited) == ({"x": 0.0}, False)
-    assert "bonus = 50.0" in program(champion, "a") and program(champion, "b") == DRAW
-    assert champion.a.program == ledger.history()[1].runs[0].program
+    champion = ready("night", "night/baseline", runs=2)
+    assert params(champion) == [{"x": 3.0}, {"x": 0.0}] and edited(champion) == [True, False]
     again = ready("night/champion", "night/2")
-    assert (again.a.program, again.b.params) == (champion.a.program, {"x": 5.0})
-    assert program(again, "b") == DRAW
+    assert again.arms[0].proposal.edit == champion.arms[0].proposal.edit
+    assert params(again)[1] == {"x": 5.0} and edited(again) == [True, False]
     plain = ready("night/0", '{"x": 9}')
-    assert (plain.a.params, plain.b.params) == ({"x": 0.0}, {"x": 9.0})
-    assert program(plain, "b") == DRAW, "the baseline is the campaign's, as it was frozen"
+    assert params(plain) == [{"x": 0.0}, {"x": 9.0}] and edited(plain) == [False, False]
+    file_trees.remove(ledger.place(1).workspace)  # as prune may do
     found = run(champion)
     assert found["words"].startswith("A is better by ") and found["environment"] == "noisy"
+    assert "bonus = 50.0" in program(champion, "a")
+    assert program(champion, "b") == DRAW, "the baseline is the campaign's, as it was frozen"
 
 
 def test_a_trial_can_be_taken_to_another_environment(tmp_path: Path) -> None:
@@ -230,10 +236,11 @@ def test_a_trial_can_be_taken_to_another_environment(tmp_path: Path) -> None:
     settled(ledger, {})
     settled(ledger, {"x": 3.0}, BETTER)
     other = noisy(tmp_path / "other", toml=TOML.replace("budget_seconds = 5", "budget_seconds = 4"))
-    bout = ready("night", "baseline", other)
-    assert (bout.stage.environment.name, bout.stage.environment.budget_seconds) == ("other", 4)
-    assert (bout.a.params, bout.a.edited, bout.b.edited) == ({"x": 3.0}, True, False)
-    assert "bonus = 50.0" in program(bout, "a")
+    match = ready("night", "baseline", other, runs=2)
+    assert (match.stage.environment.name, match.stage.environment.budget_seconds) == ("other", 4)
+    assert params(match)[0] == {"x": 3.0} and edited(match) == [True, False]
+    run(match)
+    assert "bonus = 50.0" in program(match, "a")
 
 
 def test_two_campaigns_meet_only_where_their_scores_mean_the_same(tmp_path: Path, home: Path) -> None:
@@ -248,29 +255,14 @@ def test_two_campaigns_meet_only_where_their_scores_mean_the_same(tmp_path: Path
     assert ready("one", "three", folder).stage.environment.budget_seconds == 4
 
 
-def test_a_trial_whose_program_is_gone_or_never_was_is_refused(tmp_path: Path, home: Path) -> None:
-    ledger = campaign(noisy(tmp_path / "noisy"))
-    settled(ledger, {})
-    settled(ledger, {}, BETTER.replace("bonus = 0.0", "bonus = 7.0"), "crash")
-    with pytest.raises(Refused, match=r"night/1 .*program"):
-        ready("night/1", "night/0")
-    (ledger.place(0).workspace / "draw.py").write_text("something else")
-    with pytest.raises(Refused, match="night/0"):
-        ready("night/0", "night/baseline")
-    file_trees.remove(ledger.place(0).workspace)
-    with pytest.raises(Refused, match="night/0"):
-        ready("night/0", "night/baseline")
-    assert list((home / ".duels/noisy").iterdir()) == [], "nothing is left of what was refused"
-
-
 @pytest.mark.parametrize(
     ("a", "why"),
     [
-        ("basline", "unknown side of a duel 'basline'. Did you mean 'baseline'?"),
-        ("nigth/3", "unknown side of a duel 'nigth'. Did you mean 'night'?"),
+        ("basline", "unknown side of a comparison 'basline'. Did you mean 'baseline'?"),
+        ("nigth/3", "unknown side of a comparison 'nigth'. Did you mean 'night'?"),
         ("nigth", "A side is baseline, a JSON object of parameters, a file *.json"),
         ("night/7", "campaign 'night' has no finished trial 7: it has 0 to 0"),
-        ("night/best", "night/best: give night/champion, night/baseline, or the number of a trial"),
+        ("night/best", "campaign 'night' has no finished trial best: it has 0 to 0. Give night/champion"),
         ("night", "campaign 'night' has no champion, for no trial has a score: name night/baseline"),
         ("young/0", "campaign 'young' has no finished trial 0: it has none yet"),
         ("{x: 1}", "parameters '{x: 1}' is not JSON"),
@@ -284,14 +276,14 @@ def test_a_side_that_is_none_is_refused_with_what_there_is(tmp_path: Path, a: st
     settled(campaign(folder), {}, kind="crash")
     campaign(folder, "young")
     with pytest.raises(Refused, match=re.escape(why)):
-        duel_sides.parse(a)
+        parse("a", a)
 
 
 def test_what_cannot_meet_is_refused_and_leaves_nothing(tmp_path: Path, home: Path) -> None:
     folder = noisy(tmp_path / "noisy")
     settled(campaign(folder), {})
     (tmp_path / "bad.diff").write_text(BETTER.replace("bonus = 0.0", "bonus = 7.0"))
-    sides = (duel_sides.parse("night"), duel_sides.parse("baseline"))
+    sides = [parse("a", "night"), parse("b", "baseline")]
     with pytest.raises(Refused, match="--set needs --on"):
         prepare(sides, None, 2, ["budget_seconds=4"], 1, "auto", allow_unsandboxed=False)
     cases = {
@@ -307,12 +299,12 @@ def test_what_cannot_meet_is_refused_and_leaves_nothing(tmp_path: Path, home: Pa
     for (a, b), (on, why) in cases.items():
         with pytest.raises(Refused, match=re.escape(why)):
             ready(a, b, on)
-    assert not (home / ".duels").exists() or list((home / ".duels").glob("*/*")) == []
+    assert not (home / ".comparisons").exists() or list((home / ".comparisons").glob("*/*")) == []
 
 
 def test_an_edited_program_does_not_run_without_a_sandbox_unless_that_is_allowed(tmp_path: Path, home: Path) -> None:
     (tmp_path / "good.diff").write_text(BETTER)
-    sides = (duel_sides.parse("baseline"), duel_sides.parse(str(tmp_path / "good.diff")))
+    sides = [parse("a", "baseline"), parse("b", str(tmp_path / "good.diff"))]
     on = str(noisy(tmp_path / "noisy"))
     with pytest.raises(Refused, match="the edit is refused"):
         prepare(sides, on, 2, [], 1, "none", allow_unsandboxed=False)
@@ -320,8 +312,8 @@ def test_an_edited_program_does_not_run_without_a_sandbox_unless_that_is_allowed
 
 
 def test_one_run_of_each_is_refused_before_anything_is_made(home: Path) -> None:
-    with pytest.raises(Refused, match="--runs 1: give at least 2 runs of each arm"):
-        app(["duel", "baseline", "baseline", "--runs", "1"], exit_on_error=False, print_error=False)
+    with pytest.raises(Refused, match="--runs 1: give at least 2 runs of each side"):
+        app(["compare", "baseline", "baseline", "--runs", "1"], exit_on_error=False, print_error=False)
     assert not home.exists()
 
 
@@ -329,18 +321,18 @@ def test_one_run_of_each_is_refused_before_anything_is_made(home: Path) -> None:
 def test_the_command_tells_each_run_and_then_who_is_better(tmp_path: Path, home: Path) -> None:
     folder = noisy(tmp_path / "noisy")
     settled(campaign(folder), {"x": 50.0})
-    done = nightshift("duel", "night", '{"x": -50}', "--runs", "2", "--set", "budget_seconds=4", "--on", str(folder))
+    done = nightshift("compare", "night", '{"x": -50}', "--runs", "2", "--set", "budget_seconds=4", "--on", str(folder))
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[:3] == ["A: night", 'B: {"x": -50}', "2 fresh runs of each in noisy, of 4 s at most"]
     assert sorted(line[:3] for line in lines[3:7]) == ["A 1", "A 2", "B 1", "B 2"]
-    assert lines[7].startswith("A is better by ") and lines[9] == f"see {home / '.duels/noisy/0001'}"
+    assert lines[7].startswith("A is better by ") and lines[9] == f"see {home / '.comparisons/noisy/0001'}"
 
 
 @pytest.mark.slow
 def test_with_json_there_is_one_document_and_nothing_else(tmp_path: Path, home: Path) -> None:
     folder = noisy(tmp_path / "noisy")
-    arguments = ("duel", "baseline", '{"x": 90}', "--runs", "2", "--on", str(folder), "--json", "--seed", "3")
+    arguments = ("compare", "baseline", '{"x": 90}', "--runs", "2", "--on", str(folder), "--json", "--seed", "3")
     done = nightshift(*arguments)
     assert (done.returncode, done.stderr) == (0, "")
     found = json.loads(done.stdout)
@@ -352,5 +344,5 @@ def test_with_json_there_is_one_document_and_nothing_else(tmp_path: Path, home: 
     assert found["runs"][0].keys() == {
         "arm", "number", "seed", "score", "se", "n", "seconds", "error", "directory",
     }  # fmt: skip
-    assert found == json.loads((home / ".duels/noisy/0001/duel.json").read_text())
+    assert found == json.loads((home / ".comparisons/noisy/0001/comparison.json").read_text())
     assert found["words"].startswith("B is better by ")

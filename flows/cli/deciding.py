@@ -1,0 +1,162 @@
+"""The verbs that compare programs and steer a campaign: certify, compare, propose, approve, reject."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from flows.cli.options import Comment, Isolation, Json, Seed, Server, Settings, Trust, Unsandboxed, of_certify
+
+
+def certify(
+    campaign: str | None = None,
+    *,
+    on: Annotated[str | None, of_certify("on")] = None,
+    runs: Annotated[int | None, of_certify("runs")] = None,
+    budget: Annotated[str, of_certify("budget")] = "",
+    trust: Trust = False,
+    server: Server = None,
+    json: Json = False,
+) -> int:
+    """Test the champion of CAMPAIGN (default: the newest) against its baseline on fresh runs.
+
+    Example: nightshift certify night --on ./harder --runs 10
+    """
+    from flows.cli.seeing import newest
+    from flows.server.server_process import settle_in
+    from tasks.system.home import home
+
+    settle_in(home())
+    from flows.cli import foreground
+
+    return foreground.certify(campaign or newest(), on, runs, budget, trust, server, json)
+
+
+def compare(
+    a: str,
+    b: str,
+    /,
+    *,
+    on: Annotated[str | None, Parameter("--on", help="The environment. Default: that of the named campaign.")] = None,
+    runs: Annotated[
+        int | None,
+        Parameter("--runs", help="Fresh runs of each side. Default: 5, or 2 in a deterministic environment."),
+    ] = None,
+    set_: Settings = None,
+    trust: Trust = False,
+    seed: Seed = None,
+    isolation: Isolation = "auto",
+    allow_unsandboxed: Unsandboxed = False,
+    json: Json = False,
+) -> int:
+    """Compare fresh runs of A and B: baseline, JSON, a .json or .diff file, CAMPAIGN, CAMPAIGN/baseline, CAMPAIGN/7.
+
+    Example: nightshift compare night '{"learning_rate": 0.001}' --runs 10
+    """
+    from flows.cli import comparing
+
+    return comparing.run(a, b, on, runs, set_ or [], trust, seed, isolation, allow_unsandboxed, json)
+
+
+def propose(
+    campaign: str,
+    *,
+    params: Annotated[str, Parameter("--params", help="JSON: values that replace the champion's.")] = "{}",
+    diff: Annotated[
+        Path | None, Parameter("--diff", help="Unified diff of the editable files, against --base.")
+    ] = None,
+    base: Annotated[
+        int | None, Parameter("--base", help="Trial that the diff applies to. Default: the champion.")
+    ] = None,
+    rationale: Annotated[str, Parameter("--rationale", help="Reason for the proposal.")] = "",
+    json: Json = False,
+) -> int:
+    """Put a proposal into CAMPAIGN's inbox. It is tried next.
+
+    Example: nightshift propose night --params '{"learning_rate": 0.001}' --rationale "half the step"
+    """
+    from environments.plugins import Refused
+    from flows.cli.arguments import parse_params
+    from flows.views.terminal import print_json
+    from tasks.store import inbox
+    from tasks.store.ledger import Ledger
+    from tasks.trial import best
+
+    ledger = Ledger.open(campaign)
+    champion, values = best(ledger.history()), parse_params(params, "--params")
+    if not values and diff is None:
+        raise Refused("a proposal needs --params, --diff or both: say what is to be different")
+    if base is not None and diff is None:
+        raise Refused(f"--base {base}: it names the trial that --diff applies to: give --diff too, or leave it out")
+    start = champion.proposal.params if champion else ledger.environment.defaults
+    tunable = {name: value for name, value in start.items() if name in ledger.environment.space}
+    complete, files = ledger.environment.complete({**tunable, **values}), None
+    if diff:
+        # Stored with it, since the champion may be another one when the proposal is tried.
+        base = base if base is not None else champion.number if champion else 0
+        files = _edited_files(campaign, diff, base)
+    name = inbox.add(ledger.path, inbox.InboxProposal(values, files, rationale, base))
+    ledger.event("idea", inbox=name, rationale=rationale)
+    if json:
+        print_json({"campaign": campaign, "inbox": name, "params": complete})
+    else:
+        print(f"{campaign}: proposal {name} is in the inbox; it is tried next")
+    return 0
+
+
+def _edited_files(campaign: str, diff: Path, base: int) -> dict[str, str]:
+    """The editable files of a trial after the diff. Refused if there is no such trial, or the diff does not apply."""
+    from environments.plugins import Refused
+    from flows.cli.arguments import placed, read_diff
+    from tasks.editing.edits import patched
+    from tasks.proposing.validation import originals
+    from tasks.store.ledger import Ledger
+
+    ledger = Ledger.open(campaign)
+    start = {trial.number: trial for trial in ledger.history()}.get(base)
+    if start is None and base:
+        raise Refused(f"--base {base}: campaign {campaign!r} has no such trial")
+    program = originals(ledger.environment, ledger.program)
+    if start and start.proposal.edit:
+        program = patched(program, start.proposal.edit)
+    what = f"--diff {diff}, applied to trial {base}'s program"
+    return patched(program, placed(read_diff(diff, "--diff"), what, program, ledger.environment.editable))
+
+
+def approve(campaign: str, trial: int | None = None, *, comment: Comment = "", json: Json = False) -> int:
+    """Approve a pending TRIAL of CAMPAIGN (default: the only one).
+
+    Example: nightshift approve night 7 --comment "try it"
+    """
+    return _answer(campaign, trial, True, comment, json)
+
+
+def reject(campaign: str, trial: int | None = None, *, comment: Comment = "", json: Json = False) -> int:
+    """Reject a pending TRIAL of CAMPAIGN (default: the only one).
+
+    Example: nightshift reject night 7 --comment "it drops the value loss"
+    """
+    return _answer(campaign, trial, False, comment, json)
+
+
+def _answer(campaign: str, number: int | None, approved: bool, comment: str, as_json: bool) -> int:
+    """Answer a pending proposal. Refused if the trial is not pending, or none is named and several are."""
+    from environments.plugins import Refused
+    from flows.views.terminal import print_json
+    from tasks.store import approval
+    from tasks.store.ledger import Ledger
+
+    ledger = Ledger.open(campaign)
+    pending = [one.number for one in approval.parked(ledger) if one.state == "waiting"]
+    number = pending[0] if number is None and len(pending) == 1 else number
+    if number is None or number not in pending:
+        raise Refused(f"name a pending trial of {campaign}; pending: {', '.join(map(str, pending)) or 'none'}")
+    approval.answer(ledger, number, approved, comment, by="terminal")
+    word = "approved" if approved else "rejected"
+    if as_json:
+        print_json({"campaign": campaign, "trial": number, "answer": word})
+    else:
+        print(f"{campaign}: trial {number} is {word}")
+    return 0

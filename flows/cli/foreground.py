@@ -1,0 +1,217 @@
+"""Flows of a campaign in this process: shown while they run, and complete at the Prefect server afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import environments
+from environments import plugins
+from environments.plugins import Refused
+from flows.cli import consent
+from flows.cli.seeing import print_status
+from flows.server import server_process
+from flows.spec.spec import laid_over
+from flows.status import document, state, stored_spec
+from flows.views import terminal
+from tasks.store import campaign_lock
+from tasks.store.ledger import Ledger, campaigns, ended, free_name, readable
+from tasks.system.home import home
+
+LEDGER = "the ledger has everything"
+UNREACHED = "Failed to reach API"
+"""Prefect's message for a server that died before it was told of a run."""
+
+
+def run(stated: dict[str, Any], server: str | None, as_json: bool, detach: bool = False, trust: bool = False) -> int:
+    """Start or resume a campaign and run it until it ends; the command's exit code.
+
+    Args:
+        stated: Parameters of the flow, over those that the campaign was started with.
+        detach: Leave it to a process of its own, and return once that has begun.
+        trust: Agree to what the environment asks for. That of an existing campaign was asked about at its start.
+    """
+    server_process.settle_in(home())
+    from flows.spec.campaign_spec import CampaignSpec
+    from flows.spending.budget import check_budget
+    from tasks.tracking.connection import locate
+
+    name = stated.get("name")
+    stored = None
+    if name and Ledger.exists(name):
+        Ledger.open(name).check_version()
+        stored = stored_spec(Ledger.open(name))
+    parameters = laid_over(stored or {}, stated)
+    if "environment" not in parameters:
+        plugins.require(str(name), campaigns(), what="campaign")
+    spec = CampaignSpec.of(**{"name": f"unnamed-{secrets.token_hex(8)}", **parameters})
+    if not stored:
+        consent.ask_about(spec.environment, spec.advanced.overrides, trust)
+    spec.check()
+    check_budget(spec)
+    if stored:
+        ledger = Ledger.open(spec.name)
+        status = document(ledger)
+        is_complete = status["state"] == "finished" and not status["waiting_to_record"]
+        if is_complete and not stated["advanced"] and stated.keys() <= {"name", "environment", "advanced"}:
+            return print_status(ledger, as_json)
+        campaign_lock.check_idle(ledger)
+    api = server_process.stated_server(server, home())
+    with server_process.used(api, home()) if api else contextlib.nullcontext():
+        locate(spec.tracking, home())
+    if not name:
+        spec = spec.model_copy(update={"name": free_name(Path(spec.environment).name)})
+    if detach:
+        from flows.cli import detached
+
+        return detached.start(spec, api, as_json)
+    console = terminal.console(as_json)
+    limits = f"{spec.trials} trial{'s' * (spec.trials > 1)}, {spec.hours:g} h at most, isolation {spec.isolation.level}"
+    console.print(f"[bold]{spec.name}[/]: {spec.proposer} in {spec.environment}, {limits}")
+    if spec.isolation.level == "none":
+        console.print("trials run as you, without a sandbox: `nightshift doctor` says why", style="yellow")
+    try:
+        from flows.campaign import campaign
+
+        given = {field: getattr(spec, field) for field in type(spec).model_fields}
+        return run_and_show(campaign, given, api, as_json, f"nightshift resume {spec.name}")
+    finally:
+        with contextlib.suppress(OSError):  # a reserved name that was never used: its directory is empty
+            (home() / spec.name).rmdir()
+
+
+def newest_unfinished() -> str:
+    """The name of the newest campaign that can be resumed. Refused if there is none."""
+    unfinished = [ledger.campaign.name for ledger in readable() if state(ledger) in ("interrupted", "stopped")]
+    if not unfinished:
+        raise Refused(
+            "no campaign is unfinished: name one to extend a finished campaign, for example with more --trials"
+        )
+    return unfinished[-1]
+
+
+def rerun(name: str, number: int, server: str | None, as_json: bool) -> int:
+    """Run a trial again. Refused if the campaign is running, or the trial cannot be run again."""
+    from flows.rerun import check
+    from flows.rerun import rerun as flow
+
+    ledger = Ledger.open(name)
+    campaign_lock.check_idle(ledger)
+    check(ledger, ledger.history(), number)
+    ledger.verify()
+    api = server_process.stated_server(server, home())
+    return run_and_show(flow, {"name": name, "trial": number}, api, as_json, f"nightshift rerun {name} {number}")
+
+
+def certify(
+    name: str, on: str | None, runs: int | None, budget: str, trust: bool, server: str | None, as_json: bool
+) -> int:
+    """Certify a campaign's champion. What runs in other environments tells its cost first.
+
+    Raises:
+        Refused: the campaign is running, or there is nothing to certify.
+    """
+    from flows.certify import certify as flow
+    from flows.engine import certifying
+    from flows.engine.transfer import check_fits, cost, questions
+    from flows.spec.environment import checked_environment
+
+    ledger = Ledger.open(name)
+    campaign_lock.check_idle(ledger)
+    if runs is not None and not 2 <= runs <= 100:
+        raise Refused(f"--runs {runs}: give 2 to 100 runs of each arm")
+    references = [reference for reference in (on or "").split(",") if reference]
+    bundled = environments.bundled()
+    transfers = [one if one in bundled else str(Path(one).expanduser().resolve()) for one in references]
+    transfers = list(dict.fromkeys(transfers))
+    ledger.verify()
+    for reference in transfers:
+        consent.ask_about(reference, {}, trust)
+        check_fits(ledger.environment, checked_environment(reference, {}))
+    if reason := certifying.no_champion(ledger.history()):
+        raise Refused(f"campaign {name!r} cannot be certified: {reason}")
+    every = questions(ledger, transfers, budget, looking=True)
+    for question in every:
+        if reason := certifying.nothing_to_certify(question, runs):
+            raise Refused(f"campaign {name!r} cannot be certified: {reason}")
+    api = server_process.stated_server(server, home())
+    for question in every if budget or transfers else ():
+        left_out = question.arms.left_out if question.arms else ()
+        for line in (cost(question, runs), *(f"  left out there: {one}" for one in left_out)):
+            print(terminal.clean(line), file=sys.stderr, flush=True)
+    again = ["nightshift", "certify", name]
+    for flag, value in (("--on", ",".join(transfers)), ("--runs", runs or ""), ("--budget", budget)):
+        again += [flag, str(value)] * bool(value)
+    parameters = {"name": name, "on": transfers, "runs": runs, "budget": budget}
+    return run_and_show(flow, parameters, api, as_json, shlex.join(again))
+
+
+def run_and_show(flow: Any, parameters: dict[str, Any], api: str | None, as_json: bool, again: str) -> int:
+    """Run a flow of a campaign, and print its status; the exit code.
+
+    Args:
+        parameters: Of the flow, the campaign's `name` among them.
+        api: The stated Prefect server; None: our own.
+        again: The command that goes on after an interruption.
+    """
+    import httpx
+
+    from flows.watch import CampaignWatch
+    from tasks.sandbox.program import CannotStart
+
+    name, console = parameters["name"], terminal.console(as_json)
+    try:
+        with CampaignWatch(name, console), server_process.prefect_server(api, home()) as url:
+            console.print(f"Prefect: {url.removesuffix('/api')}", style="dim")
+            if shortfall := _run(flow, parameters, url):
+                console.print(f"{shortfall}; {LEDGER}", style="yellow")
+    except KeyboardInterrupt:
+        print(f"\nnightshift: interrupted; {_how_to_go_on(name, again)}", file=sys.stderr)
+        return 130
+    except (OSError, httpx.HTTPError, CannotStart) as fault:  # the machine's: no space, no server, or a busy one
+        print(f"nightshift: {fault}\n{_how_to_go_on(name, again)}", file=sys.stderr)
+        return 1
+    if not as_json:
+        print()
+    return print_status(Ledger.open(name), as_json)
+
+
+def _run(flow: Any, parameters: dict[str, Any], url: str) -> str:
+    """Run a flow until the server has stored all of its task runs; what the server lacks then, or an empty text."""
+    import httpx
+    from prefect.exceptions import Abort
+
+    name, began = parameters["name"], time.time()
+    try:
+        ending = flow(**parameters, return_state=True)
+    except Abort as cancelled:  # by a person, in the Prefect UI
+        raise KeyboardInterrupt from cancelled
+    except httpx.TransportError:
+        if not _ended_since(name, began):
+            raise
+        return "the Prefect server is gone, its pages lack the end"
+    except RuntimeError as unreached:
+        if UNREACHED in str(unreached):
+            raise ConnectionError(str(unreached)) from unreached
+        raise
+    finally:
+        server_process.drain(url)
+    if ending.is_crashed() or (ending.is_failed() and not _ended_since(name, 0.0)):
+        ending.result()  # raises what ended the flow, which is not a campaign that failed
+    run, login = str(ending.state_details.flow_run_id), server_process.credentials(url, home())
+    return "" if server_process.wait_for_rows(url, run, login) else "the Prefect server lacks some task runs"
+
+
+def _ended_since(name: str, moment: float) -> bool:
+    """Whether the campaign has ended, in whatever state, after that moment (Unix time)."""
+    end = ended(Ledger.open(name)) if Ledger.exists(name) else {}
+    return bool(end) and end["time"] >= moment
+
+
+def _how_to_go_on(name: str, again: str) -> str:
+    return f"nothing finished is lost: {again}" if Ledger.exists(name) else "nothing had begun yet"

@@ -1,0 +1,166 @@
+"""The verbs that run trials: run, resume, stop, rerun, try."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from flows.cli.options import (
+    Detach,
+    Isolation,
+    Json,
+    Seed,
+    Server,
+    Settings,
+    Trust,
+    Unsandboxed,
+    campaign_options,
+    switch,
+)
+
+END_SECONDS = 60.0
+"""How long `stop --now` waits for the campaign's process to end."""
+
+
+@campaign_options(resuming=False)
+def run(
+    environment: str,
+    *,
+    set_: Settings = None,
+    trust: Trust = False,
+    server: Server = None,
+    detach: Detach = False,
+    json: Json = False,
+    **options: Any,
+) -> int:
+    """Run a campaign in ENVIRONMENT (a name, a folder or a spec.toml), or resume the one of that --name.
+
+    Example: nightshift run cartpole --trials 20 --hours 8
+    """
+    from flows.cli import foreground
+    from flows.cli.stated import stated
+
+    return foreground.run(stated(environment, settings=set_ or [], trust=trust, **options), server, json, detach, trust)
+
+
+@campaign_options(resuming=True)
+def resume(
+    campaign: str | None = None,
+    *,
+    set_: Settings = None,
+    server: Server = None,
+    detach: Detach = False,
+    json: Json = False,
+    **options: Any,
+) -> int:
+    """Resume CAMPAIGN (default: the newest unfinished one). Options that change a score are fixed.
+
+    Example: nightshift resume night --trials 40
+    """
+    from flows.cli import foreground
+    from flows.cli.stated import stated
+
+    name = campaign or foreground.newest_unfinished()
+    return foreground.run(stated(None, settings=set_ or [], name=name, **options), server, json, detach)
+
+
+def stop(campaign: str, *, now: Annotated[bool, switch("--now", "Interrupt the current trial.")] = False) -> int:
+    """Stop CAMPAIGN after the current trial. It can be resumed.
+
+    Example: nightshift stop night --now
+    """
+    import os
+    import platform
+    import signal
+    import time
+
+    from environments.plugins import Refused
+    from flows.status import state
+    from tasks.store import campaign_lock
+    from tasks.store.ledger import Ledger
+
+    ledger = Ledger.open(campaign)
+    if not campaign_lock.is_running(ledger):
+        raise Refused(f"campaign {campaign!r} is not running (it is {state(ledger)})")
+    holder = campaign_lock.holder(ledger)
+    if not holder:
+        raise Refused(f"campaign {campaign!r} is about to begin, or is looked at: try again in a moment")
+    if now and holder["host"] != platform.node():
+        raise Refused(
+            f"campaign {campaign!r} runs on {holder['host']}: run `nightshift stop {campaign} --now` there, or leave "
+            "out --now"
+        )
+    if now and not _is_alive(holder["pid"], holder["identity"]):
+        raise Refused(f"campaign {campaign!r} is looked at by another command, such as prune: try again in a moment")
+    (ledger.path / "stop").touch()
+    if not now:
+        print(f"{campaign} stops after the current trial")
+        return 0
+    os.kill(holder["pid"], signal.SIGTERM)
+    deadline = time.monotonic() + END_SECONDS
+    while campaign_lock.is_running(ledger):
+        if time.monotonic() > deadline:
+            raise Refused(f"process {holder['pid']} still runs {campaign!r} {END_SECONDS:.0f} s after SIGTERM")
+        time.sleep(0.1)
+    print(f"{campaign} is stopped; nightshift resume {campaign}")
+    return 0
+
+
+def _is_alive(pid: int, known: str | None) -> bool:
+    """Whether a process is still the one that was noted, whose pid may have been given to another."""
+    from tasks.system.commands import identity
+
+    try:
+        return identity(pid) == known
+    except OSError:
+        return False
+
+
+def rerun(campaign: str, trial: int, *, server: Server = None, json: Json = False) -> int:
+    """Run TRIAL of CAMPAIGN again, and decide it as the newest; the first attempt is kept.
+
+    Example: nightshift rerun night 7
+    """
+    from flows.server.server_process import settle_in
+    from tasks.system.home import home
+
+    settle_in(home())
+    from flows.cli import foreground
+
+    return foreground.rerun(campaign, trial, server, json)
+
+
+def try_(
+    environment: str | None = None,
+    *,
+    params: Annotated[str, Parameter("--params", help="JSON: values that replace the baseline's.")] = "{}",
+    diff: Annotated[Path | None, Parameter("--diff", help="Unified diff of the baseline's editable files.")] = None,
+    in_: Annotated[str | None, Parameter("--in", help="Use this campaign's frozen environment.")] = None,
+    runs: Annotated[
+        int,
+        Parameter(
+            "--runs",
+            validator=Number(gte=1),
+            help="Runs, each under a seed of its own. Several tell the spread between them; those of an unchanged "
+            "baseline are stored, and later campaigns on this machine reuse them.",
+        ),
+    ] = 1,
+    set_: Settings = None,
+    trust: Trust = False,
+    seed: Seed = None,
+    isolation: Isolation = "auto",
+    allow_unsandboxed: Unsandboxed = False,
+    json: Json = False,
+) -> int:
+    """Train and evaluate outside of any campaign: once, or --runs times.
+
+    Example: nightshift try cartpole --params '{"learning_rate": 0.001}' --runs 5
+    """
+    from flows.cli import trying
+
+    return trying.attempt(
+        environment, in_, params, diff, runs, set_ or [], trust, seed, isolation, allow_unsandboxed, json
+    )

@@ -1,1 +1,0 @@
-"""Verbs that run trials: run, resume, stop, rerun, try."""

@@ -1,1 +1,0 @@
-"""Verbs that take a champion along: export, upload."""

@@ -1,0 +1,198 @@
+"""`nightshift try`: runs of one program and its parameters outside of any campaign, and what they say of the noise."""
+
+from __future__ import annotations
+
+import secrets
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from environments import Environment
+from environments.plugins import Refused
+from flows.cli import consent, single_runs
+from flows.cli.arguments import parse_params, read_diff
+from flows.cli.set_option import overrides_only
+from flows.cli.single_runs import Arm, FreshRun, Side, Stage
+from flows.views import terminal
+from tasks.certifying.group_design import design_of
+from tasks.certifying.power import POWER, RATIO, detectable
+from tasks.deciding.statistics import CONFIDENCE, pooled
+from tasks.numbers import number
+from tasks.store import calibration
+from tasks.store.calibration import FEWEST, Calibration, Measured, sd_interval
+from tasks.store.ledger import Ledger, machine
+from tasks.system.home import home
+from tasks.trial import best
+
+TRIALS = 20
+"""Of a campaign, for the certificate whose smallest likely gain is told."""
+
+
+@dataclass(frozen=True)
+class Try:
+    """A program with its parameters, ready to run under one or more seeds."""
+
+    stage: Stage
+    arm: Arm
+    seeds: tuple[int, ...]
+    is_stored: bool
+    """Whether they are several runs of an unchanged baseline, which campaigns reuse."""
+    known: tuple[Measured, ...] = ()
+    """Earlier runs of the same baseline on this machine."""
+
+    def measure(self, quiet: bool) -> list[FreshRun]:
+        """Train and judge under each seed, until a run has no score. Runs that a signal cuts short are stored too."""
+        done, plan = list[FreshRun](), [(self.arm, seed) for seed in self.seeds]
+        try:
+            for one in self.stage.runs(plan, earlier=[measured.run for measured in self.known]):
+                done.append(one)
+                if len(plan) > 1 and not quiet:
+                    text = single_runs.score_text(one.score)
+                    print(f"run {one.number} of {len(plan)}  seed {one.run.seed:<10}  {text}", flush=True)
+                if one.score.value is None:
+                    break
+        finally:
+            if self.is_stored and done and done[-1].score.value is not None:
+                self._store(done)
+        return done
+
+    def _store(self, done: Sequence[FreshRun]) -> None:
+        problem = self.stage.environment
+        made = Calibration(
+            environment=problem.name,
+            digest=calibration.digest(self.stage.folder, problem),
+            machine=machine(),
+            budget_seconds=problem.budget_seconds,
+            budget_steps=problem.budget_steps,
+            device=problem.device,
+            created=time.time(),
+            runs=tuple(Measured(one.run, one.score) for one in done),
+        )
+        calibration.add(home(), made)
+
+    def document(self, done: Sequence[FreshRun]) -> dict[str, Any]:
+        """The output of `--json`: of one run its facts; of several what they say together, and each of them."""
+        problem, (last, *_) = self.stage.environment, reversed(done)
+        about = {
+            "environment": problem.name, "params": self.arm.proposal.params, "metric": problem.metric,
+            "direction": problem.direction, "isolation": self.stage.isolation.level,
+        }  # fmt: skip
+        if len(self.seeds) == 1:
+            return {**about, **self.stage.facts(last.run, last.score), "steps": last.run.steps}
+        every = [*self.known, *(Measured(one.run, one.score) for one in done)]
+        scores = [one.score.value for one in every if one.score.value is not None]
+        return {
+            **about, "score": None if last.score.error else statistics.fmean(scores),
+            **noise_of(scores, problem.deterministic, self.is_stored), "error": last.score.error,
+            "runs": [self.stage.facts(one.run, one.score) for one in every], "directory": str(self.stage.folder),
+        }  # fmt: skip
+
+
+def attempt(
+    environment: str | None, campaign: str | None, params: str, diff: Path | None, runs: int, settings: list[str],
+    trust: bool, seed: int | None, isolation: str, allow_unsandboxed: bool, as_json: bool,
+) -> int:  # fmt: skip
+    """Run a program and its parameters, and say how it scored; 0 when every run has a score, else 1.
+
+    Args:
+        campaign: Use its frozen environment, and compare with its champion; its ledger does not change.
+    """
+    if (environment is None) == (campaign is None):
+        raise Refused("name one of the two: an environment, or --in CAMPAIGN")
+    values = parse_params(params, "--params")
+    edit = read_diff(diff, "--diff") if diff else None
+    ledger = Ledger.open(campaign) if campaign else None
+    from flows.server.server_process import settle_in
+
+    settle_in(home())  # before Prefect, which these import
+    from flows.spec.environment import checked_environment
+
+    if ledger:
+        if settings:
+            raise Refused("--set and --in exclude each other: the environment of a campaign is frozen")
+        ledger.verify()
+        current, program = ledger.environment, ledger.program
+    else:
+        overrides = overrides_only(settings)
+        consent.ask_about(str(environment), overrides, trust)
+        current, program = checked_environment(str(environment), overrides), None
+    first = secrets.randbelow(2**31) if seed is None else seed
+    seeds = tuple((first + turn) % 2**31 for turn in range(runs))
+    side = Side("run", f"--diff {diff}", values, edit)
+    ready = prepare(current, program, side, seeds, isolation, allow_unsandboxed)
+    done = ready.measure(quiet=as_json)
+    document, champion = ready.document(done), best(ledger.history()) if ledger else None
+    document["champion"] = champion.score.value if champion else None
+    if as_json:
+        terminal.print_json(document)
+    else:
+        print(in_words(ready, done, document))
+        if champion:
+            print(f"the champion of {campaign} had {number(champion.score.value)}")
+        print(f"see {document['directory']}")
+    return 1 if document["error"] else 0
+
+
+def prepare(
+    environment: Environment, program: Path | None, side: Side, seeds: tuple[int, ...], isolation: str = "auto",
+    allow_unsandboxed: bool = False,
+) -> Try:  # fmt: skip
+    """Freeze the environment. Refused as in `set_up`, or if a stored run of the baseline had one of the seeds.
+
+    Args:
+        program: The baseline that a campaign has frozen; None: the environment's own.
+    """
+    is_stored = len(seeds) > 1 and not (program or side.params or side.edit)
+    parent = home() / (calibration.FOLDER if is_stored else ".tries") / environment.name
+    with single_runs.set_up(environment, program, [side], parent, isolation, allow_unsandboxed) as (stage, (arm,)):
+        digest = calibration.digest(stage.folder, stage.environment)
+        stored = calibration.find(home(), digest, machine()) if is_stored else None
+        known = stored.runs if stored else ()
+        if repeated := {one.run.seed for one in known} & {*seeds}:
+            raise Refused(f"seed {min(repeated)} was run already, so its run would count twice: leave --seed out")
+    return Try(stage, arm, seeds, is_stored, known)
+
+
+def in_words(ready: Try, done: Sequence[FreshRun], document: dict[str, Any]) -> str:
+    """What the runs say, a sentence a line."""
+    run, problem = done[-1].run, ready.stage.environment
+    if document["error"]:
+        return f"crash: {document['error']}"
+    if len(ready.seeds) == 1:
+        return f"{problem.metric} {single_runs.score_text(done[-1].score)} after {run.seconds:.1f} s of training"
+    count = len(document["runs"])
+    mean = f"{problem.metric} {number(document['score'])} on average over {count} runs"
+    between = f"{number(document['sd_low'])}..{number(document['sd_high'])}"
+    spread = f"spread between runs: sd {number(document['sd'])} ({100 * CONFIDENCE:.0f} % interval {between})"
+    lines = [f"{mean}; {spread}" if document["sd"] else f"{mean}, which all scored the same"]
+    if (shown := document["detectable"]) and document["sd"]:
+        arms = f"{shown['champion']} v {shown['baseline']} fresh runs"
+        lines.append(
+            f"smallest gain that a certificate likely sees ({100 * POWER:.0f} % of the time, {arms}, as after {TRIALS} "
+            f"trials): {number(shown['gain'])}, or {number(shown['noisier'])} if the champion's runs scatter {RATIO:g} "
+            "times as much"
+        )
+    if ready.is_stored:
+        reuse = "reuse them" if count >= FEWEST else f"reuse them once there are {FEWEST}"
+        before = f", {len(ready.known)} of them from before" if ready.known else ""
+        lines.append(f"{count} runs of this baseline are stored{before}: campaigns on this machine {reuse}")
+    return "\n".join(lines)
+
+
+def noise_of(scores: Sequence[float], deterministic: bool, of_baseline: bool) -> dict[str, Any]:
+    """The spread between runs, with its interval, and of a baseline the smallest gain that would likely be certified.
+
+    It is None with fewer than two scores.
+    """
+    noise = pooled([scores])
+    if noise is None:
+        return {"sd": None, "sd_low": None, "sd_high": None, "detectable": None}
+    low, high = sd_interval(noise.sd, noise.df)
+    design = design_of(TRIALS, deterministic)
+    arms, level = design.groups[-1], design.levels[-1]
+    gains = [detectable(arms, noise.sd, ratio, level) for ratio in (1.0, RATIO)]
+    shown = {"champion": arms[0], "baseline": arms[1], "power": POWER, "gain": gains[0], "noisier": gains[1]}
+    return {"sd": noise.sd, "sd_low": low, "sd_high": high, "detectable": shown if of_baseline else None}
