@@ -32,8 +32,7 @@ from flows.report.shareable import shareable
 from tasks.certifying.certificate import Certificate, shipped
 from tasks.deciding.statistics import quantile
 from tasks.recording import episode
-from tasks.recording.episode import PlayedEpisode
-from tasks.recording.stage import GIF
+from tasks.recording.episode import GIF, PlayedEpisode
 from tasks.sandbox import outputs
 from tasks.store.ledger import Ledger
 from tasks.store.safe_read import copy_tree

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from tasks.plots.data import estimates
 
 from environments.space import Float, Space
 from flows.engine.stopping import crashed_baseline
@@ -21,7 +22,6 @@ from tasks.deciding.predictions import predictions
 from tasks.deciding.simplicity import size
 from tasks.deciding.values import JudgedTrial
 from tasks.llm.trials import in_words
-from tasks.plots.data import estimates
 from tasks.plots.progress import draw, png
 from tasks.proposing.brief import Brief
 from tasks.proposing.curves import worth_reading

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from PIL import Image
+from tasks.plots.data import POINTS, estimates, plotted, visible
 
 from tasks.certifying.certificate import Certificate
 from tasks.describe import changes, headline, level_of
 from tasks.numbers import number
-from tasks.plots.data import POINTS, estimates, plotted, visible
 from tasks.plots.progress import HEIGHT, WIDTH, draw, png
 from tasks.trial import History, Params, best
 from tasks.verdict_styles import VERDICTS

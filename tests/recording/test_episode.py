@@ -20,6 +20,7 @@ import gymnasium
 import numpy as np
 import pytest
 from PIL import Image
+from tasks.recording.stage import EpisodeStage
 
 from environments.judges import Exam, Misbehaved
 from environments.recording import CannotRecord, Film, RecordedControl, scaled
@@ -31,7 +32,6 @@ from flows.spec.campaign_spec import CampaignSpec
 from flows.status import CampaignEnd
 from tasks.recording import episode
 from tasks.recording.episode import WORK
-from tasks.recording.stage import EpisodeStage
 from tasks.sandbox import outputs
 from tasks.sandbox.confinement import Level
 from tasks.store import workspace

@@ -8,12 +8,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from flows.report.campaign_index import CampaignRow, rows, write_index
 
 from environments.plugins import Refused
 from flows.cli.seeing.verbs import report
 from flows.engine.certifying import store
 from flows.report import campaign_index
-from flows.report.campaign_index import CampaignRow, rows, write_index
 from flows.report.write import write_report
 from tasks.store import campaign_lock
 from tasks.store.ledger import check_name

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from flows.report.charts import Scale
+from flows.report.shown_diff import diff_lines
 
 from flows.cli.set_option import parse_settings
 from flows.engine.certifying import store
 from flows.engine.stopping import NOTHING_LEFT
 from flows.report import page
-from flows.report.charts import Scale
 from flows.report.facts import Facts
 from flows.report.mattered import FEWEST, importances
-from flows.report.shown_diff import diff_lines
 from flows.report.write import write_comparison, write_report
 from flows.status import CampaignEnd
 from tasks.certifying.reuse import searched

@@ -7,7 +7,6 @@ import base64
 from typing import Any
 
 import pytest
-
 from flows.report.request_check import AsgiMessage, RequestCheck
 
 PORT = 5000
