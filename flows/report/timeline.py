@@ -44,10 +44,12 @@ def tracks(history: History, certificates: Sequence[Certificate], events: Iterab
         over = [slot for slot in slots if slot[-1].end <= job[0].begin + CLOSE]
         if not over:
             slots.append([])
-        max(over or slots[-1:], key=lambda slot: slot[-1].end if slot else 0.0).extend(job)
+        slot = max(over or slots[-1:], key=lambda slot: slot[-1].end if slot else 0.0)
+        last = slot[-1].end if slot else 0.0  # two clocks that are rounded may overlap a little
+        slot += [replace(span, begin=max(span.begin, last)) for span in job if span.end > last]
     found = {f"slot {number}": slot for number, slot in enumerate(slots, 1)}
-    found |= {"proposer": list(_proposing(history)), "waiting": list(_waits(events))}
-    return {name: _apart(spans) for name, spans in found.items() if spans}
+    beside = {"proposer": list(_proposing(history)), "waiting": list(_waits(events))}
+    return found | {name: _apart(spans) for name, spans in beside.items() if spans}
 
 
 def chrome(tracks: Tracks, slot_use: Mapping[str, float]) -> dict[str, Any]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from environments.plugins import Refused
@@ -31,7 +32,7 @@ def write_report(ledger: Ledger, ending: status.CampaignEnd | None = None) -> st
     facts = Facts.of(ledger, ending)
     _write(facts)
     if not facts.is_running:
-        write_index()
+        write_index({facts.name: facts.document["state"]})
     return page.markdown(facts)
 
 
@@ -46,15 +47,16 @@ def write_comparison(ledgers: Sequence[Ledger]) -> Path:
     return path
 
 
-def write_index() -> Path:
-    """Write the page of all campaigns; returns its path."""
-    write_atomic(home() / INDEX, page.campaigns(rows()))
+def write_index(ending: Mapping[str, str] = MappingProxyType({})) -> Path:
+    """Write the page of all campaigns; returns its path. (ending: states of those that still hold their locks)"""
+    every = [row | {"state": ending.get(row["campaign"], row["state"])} for row in rows()]
+    write_atomic(home() / INDEX, page.campaigns(every))
     return home() / INDEX
 
 
 def rows() -> list[dict[str, Any]]:
     """A line of every campaign of this home, the newest first."""
-    return sorted(map(_row, campaigns()), key=lambda row: (row.get("created", 0.0), row["campaign"]), reverse=True)
+    return sorted(map(_row, campaigns()), key=lambda row: (row["created"], row["campaign"]), reverse=True)
 
 
 def _row(name: str) -> dict[str, Any]:
@@ -63,7 +65,7 @@ def _row(name: str) -> dict[str, Any]:
         check_name(name)  # any folder can hold a campaign.json, and a name becomes a link
         return status.result_row(Ledger.open(name)) | {"report": (home() / name / REPORT).is_file()}
     except (Refused, OSError, ValueError) as fault:
-        return {"campaign": name, "state": UNREADABLE, "headline": f"cannot be read: {fault}", "report": False}
+        return {"campaign": name, "state": UNREADABLE, "headline": f"cannot be read: {fault}", "created": 0.0}
 
 
 def _write(facts: Facts) -> None:
