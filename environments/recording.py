@@ -17,6 +17,7 @@ import os
 import select
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -77,10 +78,14 @@ class Camera(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def _take(self) -> None:
         try:
-            picture = Image.fromarray(np.ascontiguousarray(self.env.render(), dtype=np.uint8)).convert("RGB")
+            drawn = np.ascontiguousarray(self.env.render(), dtype=np.uint8)
+            if drawn.ndim != 3 or drawn.shape[2] != 3 or not drawn.size:
+                raise ValueError(f"an array of shape {drawn.shape} is no picture in RGB")
+            picture = Image.fromarray(drawn)
             picture.thumbnail((WIDEST, WIDEST))
         except Exception as error:  # whatever a driver raises, or an environment that returns no picture
-            raise CannotRecord(f"pictures cannot be drawn here ({type(error).__name__}: {error})") from error
+            words = traceback.format_exception_only(error)[-1].strip()  # str() fails for some errors of OpenGL
+            raise CannotRecord(f"pictures cannot be drawn here ({words})") from error
         self.pictures.append(np.asarray(picture))
         self.totals.append(self.total)
 

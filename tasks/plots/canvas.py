@@ -108,7 +108,7 @@ def window(heights: Sequence[float], higher_is_better: bool, always: Sequence[fl
     Off the scale is what is worse than the best three quarters by more than three times their spread.
 
     Args:
-        always: Heights to show unless they are worse by more than twenty times that spread.
+        always: Heights to show unless they are far worse, since the climb from them is the story.
     """
     sign = 1.0 if higher_is_better else -1.0
     ranked = sorted((sign * min(max(height, -LARGEST), LARGEST) for height in heights), reverse=True)
@@ -117,7 +117,7 @@ def window(heights: Sequence[float], higher_is_better: bool, always: Sequence[fl
     edge = ranked[len(ranked) - 1 - len(ranked) // 4]
     spread = (ranked[0] - edge) or abs(edge) or 1.0
     shown = [height for height in ranked if edge - height <= 3 * spread]
-    shown += [sign * height for height in always if edge - sign * height <= 20 * spread]
+    shown += [sign * height for height in always if edge - sign * height <= max(20 * spread, 10 * abs(ranked[0]))]
     pad = 0.06 * ((max(shown) - min(shown)) or abs(edge) or 1.0)
     low, high = sorted((sign * (min(shown) - pad), sign * (max(shown) + pad)))
     return low, high
