@@ -1,5 +1,5 @@
 """What to try next: a longer budget where the champion was still rising, a longer search where it still found better,
-untested points that a model of the scores likes best, and near misses among the edits. Guesses, not measurements."""
+and untested points that a model of the scores likes best. Guesses, not measurements."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ import numpy as np
 
 from environments import Environment
 from flows.report.mattered import scored_points, thinned, utilities
-from tasks.deciding.champion_estimate import champion_estimate, is_barred
-from tasks.describe import mean_of, short_value
+from tasks.describe import short_value
 from tasks.numbers import number
 from tasks.proposing.axes import params_of
-from tasks.trial import History, Trial, best, budgets_used, trials_before
+from tasks.trial import History, best, budgets_used, trials_before
 
 FEWEST, POINTS, CANDIDATES = 6, 3, 3072
 """Scored trials that a model of them needs, points that are told, and points that are compared."""
@@ -49,7 +48,7 @@ def ideas(
         attempt: The command that runs the champion's program once, but for `--params`.
     """
     found = (_longer_budget(environment, history, run), _longer_search(history, document, run))
-    return (*filter(None, found), *_points(environment, history, attempt), *_edits(history))
+    return (*filter(None, found), *_points(environment, history, attempt))
 
 
 def _longer_budget(environment: Environment, history: History, run: str) -> Idea | None:
@@ -128,32 +127,4 @@ def _points(environment: Environment, history: History, attempt: str) -> Iterato
             f"Not tried yet. A Gaussian process of {len(scored)} scores{of} expects "
             f"{number(sign * float(means[index]))} ± {number(float(errors[index]))} there.",
             f"{attempt} --params {shlex.quote(json.dumps(params))}",
-        )
-
-
-def _edits(history: History) -> Iterator[Idea]:
-    """Edits that were not kept and still scored better than the baseline by more than the luck of a run.
-
-    Not those of the champion's own program, which have been measured on top of it, and were worse.
-    """
-    champion, first, estimate = best(history), mean_of(history, 0), champion_estimate(history)
-    if champion is None or first is None or estimate is None:
-        return
-    sign = 1 if champion.score.higher_is_better else -1
-
-    def gain(trial: Trial) -> float:
-        return sign * ((trial.score.value or 0.0) - first)
-
-    missed = [
-        trial
-        for trial in history
-        if trial.verdict.kind == "discard" and trial.proposal.edit and trial.score.value is not None
-        if gain(trial) > estimate.sd and trial.proposal.edit != champion.proposal.edit
-        if trial.proposal.parent != champion.number and not is_barred(trial)
-    ]
-    for trial in sorted(missed, key=gain, reverse=True)[:POINTS]:
-        on = "the baseline" if trial.proposal.parent is None else f"trial {trial.proposal.parent}"
-        yield Idea(
-            f"The edit of trial {trial.number} on top of the champion: {trial.proposal.rationale}",
-            f"It scored {number(trial.score.value)} against the baseline's {number(first)}, and was made on {on}.",
         )

@@ -51,7 +51,7 @@ class TextCell:
 def record(ledger: Ledger, isolation: str, allow_unsandboxed: bool = False) -> None:
     """Record the episode of a campaign that does not run, if there is one to record and it is not there."""
     facts = Facts.of(ledger)
-    episode.record(ledger, facts.champion, facts.own[-1] if facts.own else None, isolation, allow_unsandboxed)
+    episode.record(ledger, facts.champion, isolation, allow_unsandboxed)
 
 
 def record_at_the_end(ledger: Ledger, isolation: str, allow_unsandboxed: bool) -> None:

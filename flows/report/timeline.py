@@ -107,16 +107,13 @@ def _proposing(history: History) -> Iterator[Span]:
 
 def _waits(events: Sequence[Mapping[str, Any]]) -> Iterator[Span]:
     """From when a trial waits for a slot until it has one; what waits at the end is left out."""
-    waits: dict[int, list[Mapping[str, Any]]] = {}  # by trial: its first run to wait gets its first slot
+    waits: dict[int, Mapping[str, Any]] = {}  # by trial: it tells every new reason, of which the first counts
     for event in events:
         if event["event"] == "life":
             waits = {}
         elif event["event"] == "waiting":
-            runs = waits.setdefault(event["number"], [])
-            if not any("job" in one and one["job"] == event.get("job") for one in runs):  # it tells every new reason
-                runs.append(event)
-        elif event["event"] == "slot" and waits.get(event["number"]):
-            began = waits[event["number"]].pop(0)
+            waits.setdefault(event["number"], event)
+        elif event["event"] == "slot" and (began := waits.pop(event["number"], None)):
             name, facts = f"trial {event['number']}, for a slot", {"held by": str(began.get("who", ""))}
             yield Span("wait", name, began["time"], event["time"], facts)
 

@@ -11,10 +11,11 @@ import pytest
 
 import environments
 from environments.plugins import Refused
-from environments.recording import Camera, CannotRecord
 from flows.engine.transfer import check_fits
 from flows.spec.environment import checked_environment
 from tasks.certifying.transfer import arms_there
+from tasks.recording.episode import CannotRecord
+from tasks.recording.film import Camera
 from tests.support.histories import tried
 from tests.support.toy import QUADRATIC, nightshift, quadratic, told
 
