@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import time
 from collections import Counter, defaultdict
@@ -17,28 +16,24 @@ from flows.report import ideas, mattered, timeline
 from flows.report.shareable import typed, without_secrets
 from flows.spending.summary import parts
 from flows.views.terminal import duration
-from tasks.certifying.certificate import Certificate, level, shipped
+from tasks.certifying.certificate import Certificate, shipped
 from tasks.describe import (
     SPREAD_ONLY,
     UNPROVEN,
-    bound,
     caution,
     changes,
-    confidence,
     cores_per_run,
     counts,
-    difference,
     headline,
     mean_of,
     outcome,
     short_value,
-    where,
 )  # fmt: skip
 from tasks.numbers import number
 from tasks.store.ledger import Ledger
 from tasks.system.redact import capped, clean
 from tasks.task_messages import in_short
-from tasks.trial import History, Trial, baseline, best, measured
+from tasks.trial import History, Trial, baseline, best
 
 REASON, DIFF_LINES, INCIDENTS = 160, 400, 60
 """Characters of a reason in a table, lines of a diff, and incidents that are shown."""
@@ -47,20 +42,6 @@ TOLD = {
     "rerun": "rerun", "guards": "options changed", "launch": "launch", "view": "view", "showcase": "view",
 }  # fmt: skip
 """Events that are told as they are, and what they concern. To version 0.6 a view that failed was called a showcase."""
-
-
-@dataclass(frozen=True)
-class Kept:
-    """A trial that replaced the champion."""
-
-    trial: Trial
-    score: float | None
-    """The mean of its runs, reruns included."""
-    level: str
-    effect: str
-    """Gain over the champion before it, with its 95 % interval by the noise of the search."""
-    changed: tuple[str, ...]
-    diff: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -177,15 +158,8 @@ class Facts:
         told = [f"{kinds['crash']} crashed ({capped(self.failures[0][1], 140)})"] if kinds["crash"] else []
         if kinds["cancelled"]:
             told.append(f"{kinds['cancelled']} stopped early, as they were behind")
-        scored = [trial for trial in self.history if trial.verdict.kind in ("keep", "discard")]
-        every = [score for trial in scored for score in (*trial.score.each, *(rerun.score for rerun in trial.reruns))]
-        if lost := sum(score.value is None for score in every):
-            told.append(f"{lost} of several runs of a trial crashed")
         if lost := self._crashed_fresh():
             told.append(f"{lost} fresh run{'s' * (lost > 1)} of the certificate crashed")
-        away = any(subject == TOLD["tracking"] for subject, _ in self.incidents)
-        if away and (waiting := self.document["waiting_to_record"]):  # else the last one is just being sent
-            told.append(f"{waiting} record{'s wait' if waiting > 1 else ' waits'} for MLflow")
         return "; ".join(told) or "Nothing."
 
     def _crashed_fresh(self) -> int:
@@ -219,29 +193,16 @@ class Facts:
         return tuple(sorted(rows, key=lambda row: not row[-1]))
 
     @cached_property
-    def keeps(self) -> tuple[Kept, ...]:
-        """The champions on the way, the newest first."""
+    def keeps(self) -> tuple[tuple[Trial, float | None, str, str, str | None], ...]:
+        """(trial, mean score, gain over the champion before it, changes, its new diff) of the champions on the way."""
         kept = [trial for trial in self.history if trial.verdict.kind == "keep" and trial.number > 0]
-        return tuple(
-            Kept(
-                trial, mean_of(self.history, trial.number), level(trial, self.own) or "", self._effect(trial, before),
-                tuple(changes(trial, before, 6)),
-                diff_lines(trial.proposal.edit) if trial.proposal.edit != before.proposal.edit else (),
-            )
-            for before, trial in pairwise(filter(None, (baseline(self.history), *kept)))
-        )[::-1]  # fmt: skip
-
-    def _effect(self, trial: Trial, before: Trial) -> str:
-        new, old = mean_of(self.history, trial.number), mean_of(self.history, before.number)
-        if new is None or old is None:
-            return "-"
-        sd = trial.verdict.evidence.get("run_sd")
-        runs = [max(len(measured(self.history, one.number)), 1) for one in (trial, before)]
-        if sd is None or not math.isfinite(sd):
-            return number(new - old, sign=True)
-        half = 1.96 * sd * math.sqrt(sum(1 / count for count in runs))
-        gain, low, high = (number(new - old + off, sign=True) for off in (0.0, -half, half))
-        return f"{gain} ({low} to {high})"
+        found = []
+        for before, trial in pairwise(filter(None, (baseline(self.history), *kept))):
+            new, old = (mean_of(self.history, one.number) for one in (trial, before))
+            gain = "-" if new is None or old is None else number(new - old, sign=True)
+            edit = trial.proposal.edit if trial.proposal.edit != before.proposal.edit else None
+            found.append((trial, new, gain, ", ".join(changes(trial, before, 6)), edit))
+        return tuple(found[::-1])
 
     @cached_property
     def failures(self) -> tuple[tuple[str, str, tuple[Trial, ...]], ...]:
@@ -301,12 +262,6 @@ class Facts:
         return f"nightshift compare {self.name}/{self.champion.number} {self.name}/baseline --runs {runs}{free}"
 
     @cached_property
-    def left_out(self) -> tuple[tuple[str, str], ...]:
-        """(where, what of the champion could not be tried there) of each certificate elsewhere that lacks something."""
-        every = [one for one in self.elsewhere if one.conditions.left_out]
-        return tuple((visible(where(one)), visible("; ".join(one.conditions.left_out))) for one in every)
-
-    @cached_property
     def origin(self) -> tuple[tuple[str, str], ...]:
         """Versions and settings that the result depends on."""
         campaign, spec, environment = self.ledger.campaign, self.document["spec"], self.ledger.environment
@@ -322,15 +277,6 @@ class Facts:
             ("budget", f"{environment.budget_seconds:g} s per run, {spec['trials']} trials, {spec['hours']:g} h"),
             ("digest", campaign.digest),
         )  # fmt: skip
-
-    @property
-    def gain(self) -> str:
-        """The gain of what ships, by its certificate, and the end of its interval that counts; empty without one."""
-        one = shipped(self.own)
-        if not (one and one.passed and one.comparison):
-            return ""
-        least = f" ({bound(one)}, {confidence(one)})" if one.bounds else ""
-        return difference(one, one.comparison.gain) + least
 
 
 def in_a_line(reason: str) -> str:

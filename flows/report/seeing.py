@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 
 from flows.report.facts import Facts, in_a_line
 from tasks.recording import answers, episode
@@ -17,41 +18,30 @@ INLINE_BYTES = 1_500_000
 """Most of a picture inside the page; a larger one is linked."""
 SHOWN, CELL = 20, 240
 """Questions of each kind, and characters of a text that are shown before it is opened."""
+Row = tuple[tuple[str, str], ...]
+"""Question, expected answer, and those of baseline and champion: each in short, and whole where that is more."""
 
 
-@dataclass(frozen=True)
-class EpisodeView:
-    """An episode as it is shown, or why there is none."""
+class EpisodeView(NamedTuple):
+    """An episode as it is shown."""
 
-    sides: tuple[PlayedEpisode, ...] = ()
-    moving: str = ""
+    sides: tuple[PlayedEpisode, ...]
+    moving: str
     """Data URL of the GIF; empty where it is too large."""
-    still: str = ""
-    reason: str = ""
+    still: str
 
 
-@dataclass(frozen=True)
-class AnswersView:
-    """Questions that the champion wins and loses, with how many there are besides; or why none can be shown."""
+class AnswersView(NamedTuple):
+    """Questions that the champion answers better, and worse."""
 
-    tables: tuple[tuple[str, tuple[tuple[TextCell, ...], ...], int], ...] = ()
-    asked: int = 0
-    reason: str = ""
-
-
-@dataclass(frozen=True)
-class TextCell:
-    """A text that a model or a recipe wrote, safe to show."""
-
-    short: str
-    whole: str
-    """Empty where `short` is all of it."""
+    tables: tuple[tuple[str, tuple[Row, ...], int], ...]
+    """(better or worse, the first questions, how many there are)"""
+    asked: int
 
 
 def record(ledger: Ledger, isolation: str, allow_unsandboxed: bool = False) -> None:
     """Record the episode of a campaign that does not run, if there is one to record and it is not there."""
-    facts = Facts.of(ledger)
-    episode.record(ledger, facts.champion, isolation, allow_unsandboxed)
+    episode.record(ledger, Facts.of(ledger).champion, isolation, allow_unsandboxed)
 
 
 def record_at_the_end(ledger: Ledger, isolation: str, allow_unsandboxed: bool) -> None:
@@ -62,43 +52,42 @@ def record_at_the_end(ledger: Ledger, isolation: str, allow_unsandboxed: bool) -
         ledger.event("view", failed="episode", error=f"{type(fault).__name__}: {fault}")
 
 
-def episode_of(facts: Facts) -> EpisodeView | None:
-    """The recorded episode of the present champion; None without one."""
+def episode_of(facts: Facts) -> EpisodeView | str | None:
+    """The recorded episode of the present champion, or why there is none; None where none was to be recorded."""
     recording, path = episode.load(facts.ledger.path), facts.ledger.path
     if recording is None or facts.champion is None or recording.champion != facts.champion.number:
         return None
     if recording.reason:
-        return EpisodeView(reason=in_a_line(recording.reason))
+        return in_a_line(recording.reason)
     if not (path / GIF).is_file() or not (path / STILL).is_file():
-        return EpisodeView(reason=f"{GIF} is not there any more; `nightshift report` makes it again")
+        return f"{GIF} is not there any more; `nightshift report` makes it again"
     small = (path / GIF).stat().st_size <= INLINE_BYTES
-    moving = _url("gif", (path / GIF).read_bytes()) if small else ""
-    return EpisodeView(recording.episodes, moving, _url("png", (path / STILL).read_bytes()))
+    return EpisodeView(recording.episodes, _url(path / GIF) if small else "", _url(path / STILL))
 
 
-def _url(kind: str, content: bytes) -> str:
-    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+def _url(picture: Path) -> str:
+    return f"data:image/{picture.suffix[1:]};base64,{base64.b64encode(picture.read_bytes()).decode()}"
 
 
-def answers_of(facts: Facts) -> AnswersView | None:
-    """Questions that the champion wins and loses; None while it runs, and where no questions are asked."""
+def answers_of(facts: Facts) -> AnswersView | str | None:
+    """Questions that the champion wins and loses, or why they cannot be told; None where no questions are asked."""
     first, champion = baseline(facts.history), facts.champion
     if facts.is_running or first is None or champion is None or champion.number == 0:
         return None
     found = answers.compared(facts.ledger, first, champion)
     if not isinstance(found, AnswerComparison):
-        return AnswersView(reason=found) if found else None
-    return AnswersView((_table("better", found.won), _table("worse", found.lost)), found.asked)
+        return found
+    tables = (("better", found.won), ("worse", found.lost))
+    return AnswersView(tuple((name, tuple(map(_row, some[:SHOWN])), len(some)) for name, some in tables), found.asked)
 
 
-def _table(title: str, questions: tuple[AnsweredQuestion, ...]) -> tuple[str, tuple[tuple[TextCell, ...], ...], int]:
-    texts = [(one.question, one.expected, one.baseline, one.champion) for one in questions[:SHOWN]]
-    return title, tuple(tuple(map(_cell, row)) for row in texts), len(questions)
+def _row(one: AnsweredQuestion) -> Row:
+    return tuple(map(_cell, (one.question, one.expected, one.baseline, one.champion)))
 
 
-def _cell(text: str) -> TextCell:
+def _cell(text: str) -> tuple[str, str]:
+    """A text that a model or a recipe wrote, safe to show."""
     printable = "".join(char if char.isprintable() or char == "\n" else f"<U+{ord(char):04X}>" for char in text)
-    lines = clean(printable)  # some that are printable are invisible
-    short = capped(" ".join(" ".join(lines).split()), CELL)
-    whole = "\n".join(lines)
-    return TextCell(short, "" if whole == short else whole)
+    whole = "\n".join(clean(printable))  # some that are printable are invisible
+    short = capped(" ".join(whole.split()), CELL)
+    return short, "" if whole == short else whole

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from tasks.plots.data import estimates
 
 from environments.space import Float, Space
 from flows.engine.stopping import crashed_baseline
@@ -22,7 +21,7 @@ from tasks.deciding.predictions import predictions
 from tasks.deciding.simplicity import size
 from tasks.deciding.values import JudgedTrial
 from tasks.llm.trials import in_words
-from tasks.plots.progress import draw, png
+from tasks.plots.progress import draw, estimates, png
 from tasks.proposing.brief import Brief
 from tasks.proposing.curves import worth_reading
 from tasks.rules import Rule
@@ -132,7 +131,7 @@ def test_the_table_shows_what_differs_from_the_baseline(tmp_path: Path) -> None:
     console.print(campaign_table(found, console))
     changed = [line.split()[0] for line in console.export_text().splitlines() if "lr=" in line]
     assert changed == ["1", "2"], "against the baseline"
-    assert [one.trial.number for one in Facts.of(ledger).keeps] == [1]
+    assert [trial.number for trial, *_ in Facts.of(ledger).keeps] == [1]
 
 
 def test_a_trial_of_an_earlier_version_that_tells_its_former_verdicts_is_read() -> None:
