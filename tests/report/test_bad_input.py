@@ -27,7 +27,6 @@ from tasks.trial import History, Verdict
 from tests.report.test_report import FINISHED, stored
 from tests.support.histories import search, tried
 from tests.support.ledgers import created
-from tests.support.toy import nightshift, quadratic, start
 from tests.views.test_artifacts import NOBODY, prefect_at
 
 KEYS = {
@@ -203,30 +202,6 @@ def until(holds: object) -> None:
     while not holds():  # type: ignore[operator]
         assert time.monotonic() < deadline
         time.sleep(0.05)
-
-
-@pytest.mark.slow
-def test_a_whole_night_on_a_disk_with_room_for_trials_only(tmp_path: Path, home: Path, server: str) -> None:
-    folder = quadratic(tmp_path / "quad")
-    with files_of_at_most(12_000):
-        campaign = start(
-            "run",
-            str(folder),
-            "--name",
-            "n",
-            "--trials",
-            "3",
-            "--tracking",
-            "off",
-            server=server,
-            PYTHONDONTWRITEBYTECODE="1",
-        )
-    said, _ = campaign.communicate(timeout=220)
-
-    assert campaign.returncode == 0, said
-    assert {event["failed"] for event in faults(Ledger.open("n"))} >= {"report"}
-    assert nightshift("report", "n").returncode == 0 and "File too large" not in said
-    assert "File too large" in (home / "n/report.html").read_text(), "the report of the morning says it"
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from flows.cli.set_option import parse_settings
 from flows.engine.certifying import store
 from flows.engine.stopping import NOTHING_LEFT
 from flows.report import page
@@ -21,7 +23,7 @@ from flows.status import CampaignEnd
 from tasks.certifying.reuse import searched
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TRIAL
-from tasks.trial import History, Verdict, best
+from tasks.trial import TWENTIETHS, History, Verdict, best
 from tests.support.histories import certified, search, tried, undemanding
 from tests.support.ledgers import created
 
@@ -157,34 +159,6 @@ def test_a_view_that_failed_is_an_incident_also_where_an_earlier_version_called_
     assert Facts.of(ledger).incidents == (("view", "failed: page, error: timeout"),) * 2
 
 
-def test_the_runs_of_all_certificates_are_told_and_each_run_once(tmp_path: Path, home: Path) -> None:
-    ledger = stored(created(tmp_path), search(6, cancels=False))
-    first = certified(1, [80, 120, 40], [81, 79, 83])
-    store(ledger, first)
-    assert "6 runs for the certificate" in Facts.of(ledger, FINISHED).answers["What did it cost?"]
-    more = certified(1, [80, 120, 40, 90, 95], [81, 79, 83, 80])
-    store(ledger, replace(more, look=2, carried=len(first.runs)))
-    store(ledger, replace(certified(2, [80, 120], [81, 79]), look=3))
-
-    assert "13 runs for certificates" in Facts.of(ledger, FINISHED).answers["What did it cost?"]
-    store(ledger, certified(1, [80, 120], [81, 79], on="elsewhere"))
-    facts = Facts.of(ledger, FINISHED)
-    assert "17 runs for certificates" in facts.answers["What did it cost?"]
-
-
-def test_why_the_baselines_runs_of_the_search_do_not_count_is_said_where_nothing_was_shown(
-    tmp_path: Path, home: Path
-) -> None:
-    ledger = stored(created(tmp_path), search(6, cancels=False))
-    champion = best(ledger.history()).number
-    store(
-        ledger, replace(certified(champion, [80, 120, 40], [81, 79, 83]), not_reused="they are from several machines")
-    )
-
-    answer = Facts.of(ledger, FINISHED).answers["Is it real?"]
-    assert answer.endswith("only the spread counts: they are from several machines.")
-
-
 @pytest.mark.parametrize("values", [(), (None,), (1.0,), (1.0, None, None), (1.0, 1.0)], ids=str)
 def test_a_campaign_with_little_or_no_score_has_a_report_too(
     tmp_path: Path, home: Path, values: tuple[float | None, ...]
@@ -287,28 +261,6 @@ def test_ideas_for_the_next_night_lie_near_the_optimum_and_can_be_run(tmp_path: 
     assert found and abs(float(found[1])) < 1.5
 
 
-def test_a_search_that_its_clock_ended_is_given_more_time_and_one_with_nothing_left_no_more_of_anything(
-    tmp_path: Path, home: Path
-) -> None:
-    history: History = (tried((), 1.0, params={"x": 0.0}),)
-    for number in range(1, 6):
-        history += (tried(history, 1.0 + number, params={"x": number / 4}),)
-    ledger = stored(created(tmp_path, trials=40, hours=1.5), history)
-
-    late = Facts.of(ledger, CampaignEnd("finished", "no time for another trial: 1.5 h of 1.5 h used"))
-    words = [idea.words for idea in late.ideas if "More" in idea.words]
-    assert words == ["More time: 3 hours instead of 1.5."]
-    exhausted = Facts.of(ledger, CampaignEnd("finished", NOTHING_LEFT.reason))
-    assert not [idea for idea in exhausted.ideas if "More" in idea.words]
-
-
-def test_a_running_campaign_spends_no_time_on_models_of_its_scores(tmp_path: Path, home: Path) -> None:
-    facts = Facts.of(stored(created(tmp_path), points(30)), CampaignEnd("running", ""))
-
-    assert facts.ideas == () and isinstance(facts.importances, str)
-    assert "running when this was written" in Page(page.html(facts)).text
-
-
 def test_several_campaigns_are_compared_in_one_page(tmp_path: Path, home: Path) -> None:
     one = stored(created(tmp_path, "one"), search(6, cancels=False))
     two = stored(created(tmp_path, "two"), search(6, seed=2, cancels=False))
@@ -336,3 +288,68 @@ def test_a_thousand_trials_make_a_page_that_loads_quickly(tmp_path: Path, home: 
     write_report(ledger, FINISHED)
 
     assert (ledger.path / "report.html").stat().st_size < 5_000_000
+
+
+def test_a_running_campaign_spends_no_time_on_models_of_its_scores_and_its_page_comes_again(
+    tmp_path: Path, home: Path
+) -> None:
+    ledger = stored(created(tmp_path), points(30))
+    facts, shown = Facts.of(ledger, CampaignEnd("running", "")), page_of(ledger, CampaignEnd("running", ""))
+
+    assert facts.ideas == () and isinstance(facts.importances, str)
+    assert ("meta", {"http-equiv": "refresh", "content": "30"}) in shown.tags
+    assert "refresh" not in [values.get("http-equiv") for _, values in page_of(ledger).tags]
+
+
+def test_the_runs_of_all_certificates_are_told_and_each_run_once(tmp_path: Path, home: Path) -> None:
+    ledger = stored(created(tmp_path), search(6, cancels=False))
+    first = certified(1, [80, 120, 40], [81, 79, 83])
+    store(ledger, first)
+    more = certified(1, [80, 120, 40, 90, 95], [81, 79, 83, 80])
+    store(ledger, replace(more, look=2, carried=len(first.runs)))
+    store(ledger, certified(1, [80, 120], [81, 79], on="elsewhere"))
+
+    assert "13 runs for certificates" in Facts.of(ledger, FINISHED).answers["What did it cost?"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("no time for another trial: 1.5 h of 1.5 h used", ["More time: 3 hours instead of 1.5."]),
+        (NOTHING_LEFT.reason, []),
+    ],
+)
+def test_a_search_that_its_clock_ended_is_given_more_time(
+    tmp_path: Path, home: Path, reason: str, words: list[str]
+) -> None:
+    history: History = (tried((), 1.0, params={"x": 0.0}),)
+    for number in range(1, 6):
+        history += (tried(history, 1.0 + number, params={"x": number / 4}),)
+    ledger = stored(created(tmp_path, trials=40, hours=1.5), history)
+
+    ideas = Facts.of(ledger, CampaignEnd("finished", reason)).ideas
+
+    assert [idea.words for idea in ideas if "More" in idea.words] == words
+    assert all(" --name n-again" in idea.command for idea in ideas if "More" in idea.words)
+
+
+def test_a_champion_that_was_still_rising_is_given_a_longer_budget(tmp_path: Path, home: Path) -> None:
+    limits = {"budget_seconds": 7, "budget_steps": 500}
+    ledger, first = created(tmp_path, advanced={"overrides": limits}), tried((), 1.0)
+    rising = replace(first.runs[0], curve=tuple(float(at) for at in range(TWENTIETHS)))
+
+    idea = Facts.of(stored(ledger, (replace(first, runs=(rising,)),)), FINISHED).ideas[0]
+
+    asked = shlex.split(idea.command)
+    settings = parse_settings([asked[at + 1] for at, word in enumerate(asked) if word == "--set"])
+    assert settings.overrides == {"budget_seconds": 14, "budget_steps": 1000}
+    assert Path(asked[2]) == ledger.path / "spec.toml"
+
+
+@pytest.mark.parametrize("values", [(1.5e300, -1.5e300), (5e-324, 0.0), (1e16, 1e16 + 2), (1.0, 1.0)], ids=str)
+def test_figures_take_any_numbers_that_a_program_reports(tmp_path: Path, home: Path, values: tuple[float, ...]) -> None:
+    first = tried((), 1.0)
+    history = tuple(replace(first, runs=(replace(first.runs[0], curve=values * 10),)) for _ in range(1))
+    text = page.html(Facts.of(stored(created(tmp_path), history), FINISHED))
+
+    assert 'id="figure-curves"' in text and "nan" not in text
