@@ -5,6 +5,7 @@
 
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+DEMO_INSTALLED := .venv/.demo_installed
 
 # The demo trains on two cores where there are two, a trial on each. It uses no Prefect or MLflow server and no profile of the user.
 ALONE := env -u PREFECT_API_URL -u PREFECT_API_KEY -u PREFECT_API_AUTH_STRING -u PREFECT_PROFILE -u PREFECT_HOME \
@@ -29,10 +30,14 @@ help: ## this list
 setup: $(INSTALLED) ## make .venv and install into it; quick when nothing has changed
 
 $(INSTALLED): pyproject.toml uv.lock .ci/setup
-	@.ci/setup
+	@.ci/setup ppo,grpo,llm,hub,dev
+	@touch $(DEMO_INSTALLED) $@
+
+$(DEMO_INSTALLED): pyproject.toml uv.lock .ci/setup
+	@.ci/setup ppo
 	@touch $@
 
-demo: setup ## a real campaign of 8 trials on LunarLander, always a new one
+demo: $(DEMO_INSTALLED) ## a real campaign of 8 trials on LunarLander, always a new one
 	@$(ALONE) $(BIN)/nightshift run lunar_lander --trials 8 --parallel $(TRIALS_AT_ONCE)
 
 showcase: setup ## every feature once, in a minute: a small campaign, killed and resumed on the way

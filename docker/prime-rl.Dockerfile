@@ -3,7 +3,7 @@
 #
 #   docker build -t nightshift-prime-rl -f docker/prime-rl.Dockerfile .
 #
-# It needs 60 GB of disk for CUDA wheels. docs/two-gpus.md has the same steps for a machine without Docker. We have never
+# It needs 60 GB of disk for CUDA wheels. docs/gpus.md has the same steps for a machine without Docker. We have never
 # built it.
 FROM nvidia/cuda:12.8.1-devel-ubuntu24.04
 

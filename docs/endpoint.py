@@ -1,4 +1,4 @@
-"""A reference endpoint: trains what it is sent, on this machine, for the trainer `http` (docs/remote-trainers.md).
+"""A reference endpoint: trains what it is sent, on this machine, for the trainer `http` (docs/other-machines.md).
 
     ENDPOINT_TOKEN=... python endpoint.py --port 8400 --folder jobs --machines 2
 

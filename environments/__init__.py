@@ -35,7 +35,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from environments import earlier_trials, plugins, toml_file
-from environments.judges import Judge
+from environments.judges import Judge, Misbehaved
 from environments.limits import Limits
 from environments.metric_guards import Guard
 from environments.plugins import Refused
@@ -94,6 +94,9 @@ class Environment(BaseModel):
     """Modules that must be installed, each with the command that installs it."""
     program: tuple[str, ...] = ()
     """Files or folders of the environment's own program; empty = the trainer's file, as train.py."""
+    python: str = ""
+    """Virtual environment or interpreter that `python` stands for in command lines; empty: Nightshift's own. Programs
+    see it with what it was made from, and the packages that it has in editable mode."""
     train_cmd: str = "python train.py"
     """The program's command. `{seed}`, `{out}`, `{budget_seconds}` ... and any parameter's name are filled in."""
     check_cmd: str = ""
@@ -235,8 +238,8 @@ class Environment(BaseModel):
         if self.lacks:
             raise Refused(self.lacks)
         try:
-            self.judge.check()
-        except ValueError as wrong:
+            self.judge.check(self.folder)
+        except (ValueError, Misbehaved) as wrong:
             raise Refused(f"{self.folder / FILE}: [{judge_name(self.judge)}] {wrong}") from wrong
         measured = self.judge.measures()
         for name in self.guards if measured is not None else ():

@@ -47,7 +47,7 @@ class RemoteSettings(BaseModel):
 
 
 class HttpEndpoint(RemoteSettings):
-    """An endpoint of your own that takes trials by HTTP (docs/remote-trainers.md)."""
+    """An endpoint of your own that takes trials by HTTP (docs/other-machines.md)."""
 
     url: str = Field(default="", max_length=400, description="Its address, if it asks for no login.")
     block: str = Field(
@@ -104,11 +104,11 @@ class Deployed(RemoteSettings):
 
 
 class BasilicaDeployment(Deployed):
-    """A deployment at Basilica (docs/remote-trainers.md)."""
+    """A deployment at Basilica (docs/other-machines.md)."""
 
 
 class ModalSandbox(Deployed):
-    """A sandbox at Modal (docs/remote-trainers.md)."""
+    """A sandbox at Modal (docs/other-machines.md)."""
 
     app: str = Field(
         default="nightshift", pattern=r"^[A-Za-z0-9_.-]+$", max_length=60, description="App to which sandboxes belong."

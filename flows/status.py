@@ -48,7 +48,7 @@ class CampaignEnd(NamedTuple):
 
 
 def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any]:
-    """The campaign's status; the shape is documented in docs/command-line.md."""
+    """The campaign's status; the shape is documented in docs/results.md."""
     campaign, history = ledger.campaign, ledger.history()
     own, elsewhere = certificates(ledger)
     how = ending.state if ending else state(ledger)

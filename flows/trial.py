@@ -59,7 +59,7 @@ def trial(folder: str, request: str, campaign_id: str, runs: str | None = None) 
             raise Refused(
                 f"{path / request} on {platform.node()} is not what the campaign in {folder} asks for, or not there: "
                 "both machines need the same storage. Mount it here under the same path, or set the deployment's "
-                "parameter `runs` to the directory that holds the campaigns here (docs/work-pools.md)"
+                "parameter `runs` to the directory that holds the campaigns here (docs/other-machines.md)"
             )
         with alone(path / wanted.plan.folder):
             if not wanted.is_done(path / "results"):

@@ -23,7 +23,6 @@ from environments.score import Score, Wait
 from tasks import task_messages
 from tasks.bench import Bench, RunPlan
 from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, machine_failed, run_name
-from tasks.machine.slots import several_are_held
 from tasks.sandbox import confinement, outputs
 from tasks.sandbox.advice import advice, saves_elsewhere
 from tasks.sandbox.child_environment import NotAProgram
@@ -78,7 +77,7 @@ def judge_run(
     judge = environment.judge
     exam = Exam(
         seed, environment.higher_is_better, use, environment.prepared, environment.folder, need, block,
-        max(len(slot.cores), 1), several_are_held(), interrupt.check,
+        max(len(slot.cores), 1), interrupt.check,
     )  # fmt: skip
     file_trees.remove(place.judged)
     place.judged.mkdir()

@@ -81,7 +81,7 @@ def once_visible(look: Callable[[], T | None]) -> T | None:
 def alone(run: Path) -> AbstractContextManager[object]:
     """Hold the lock of a run's directory while the block runs, once no other launch is at it.
 
-    A launch that was taken for dead may live. The file system carries the lock to other machines: docs/work-pools.md.
+    A launch taken for dead may live. The file system carries the lock to other machines: docs/other-machines.md.
     """
     while True:
         with suppress(Timeout):

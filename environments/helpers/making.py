@@ -138,7 +138,7 @@ def dataset_rows(place: Place, files: Sequence[str], plain: str) -> list[dict[st
     """
     own = place.folder
     if own and (own / plain).is_file():
-        return [json.loads(line) for line in (own / plain).read_text().splitlines() if line.strip()]
+        return [json.loads(line) for line in (own / plain).read_text().split("\n") if line.strip()]
     found = own or _fetched(place, files, lambda folder: _first_missing(folder, files))
     if lack := _first_missing(found, files):
         raise CannotPrepare(f"{found} holds neither {plain} nor {lack}")

@@ -51,9 +51,7 @@ class Exam:
     block: ComparisonBlock | None = None
     """The share of a finite pool to draw from; None: all of it."""
     cores: int = 1
-    """Cores on which the judge may work. A score does not depend on it, nor on `beside`."""
-    beside: bool = False
-    """Whether other programs may train or be judged meanwhile by threads of the same process."""
+    """Cores on which the judge may work. A score does not depend on it."""
     check: Callable[[], None] = field(default=lambda: None)
     """Raises where the judgement is to end, for a judge that waits for something else than the candidate."""
 
@@ -122,8 +120,11 @@ class Judge(BaseModel, ABC):
         """The candidate's command line. The engine fills in `{out}`, `{result}`, `{seed}` and `{block}`."""
 
     @abstractmethod
-    def check(self) -> None:
+    def check(self, folder: Path) -> None:
         """Refuse a problem that cannot be judged, before anything expensive starts.
+
+        Args:
+            folder: The environment's.
 
         Raises:
             ValueError: with fact, value and remedy.

@@ -1,26 +1,20 @@
-"""Lanes: the environments of one judgement by the control judge, stepped in this process or on several cores.
+"""Lanes: the environments of one judgement by the control judge.
 
-Where a slot grants several cores, each steps every n-th lane: one here, the others in workers, processes that are kept
-for the next judgement and end with this one. Beside other judgements workers step all lanes, since threads of one
-process would take turns. Every lane has its own environment and seed, so its episode is the same wherever it is
-stepped, as long as environments share no state of their module.
+They run in processes of their own, one for each core that the slot grants, since their code is somebody's: what it
+prints, a `sys.exit` or a handler of signals reaches neither the engine nor its output. Every lane has its own
+environment and seed, so its episode is the same wherever it is stepped, as long as environments share no state of their
+module.
 """
 
 from __future__ import annotations
 
-import atexit
-import os
-import socket
-import subprocess
-import sys
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from environments.judges import Misbehaved
 from environments.judges._leaves import (
@@ -36,40 +30,54 @@ from environments.judges._leaves import (
     samples,
     tree,
 )
-from environments.judges._making import EnvSource, in_words, made
+from environments.judges._making import EnvSource, in_words, number_of
+from environments.judges._process import ForeignProcess
 from environments.score import LARGEST
 
 if TYPE_CHECKING:
     from environments.judges._making import Env
 
 
+class Lanes(Protocol):
+    """The running environments, the frame that shows them to the program, and their returns so far."""
+
+    answer_bytes: int
+    """Size of an answer for all lanes."""
+
+    @property
+    def active(self) -> NDArray[np.bool_]:
+        """Whether each lane's episode goes on; shape (lanes,)."""
+
+    @property
+    def returns(self) -> list[float]:
+        """Of every lane."""
+
+    def describe(self) -> dict[str, object]:
+        """What the program needs to read and write frames."""
+
+    def frame(self) -> bytes:
+        """The masks `active` and `episode_start`, and the observations, leaf by leaf."""
+
+    def reset(self, seeds: Mapping[int, int]) -> None:
+        """Begin an episode in each of these lanes, with its seed."""
+
+    def step(self, answer: bytes) -> None:
+        """Take one answer for all lanes, and step the active ones. Raises Misbehaved: it is invalid."""
+
+
 class LaneFailed(Misbehaved):
     """An environment failed, or its action is invalid; `lane` is its number."""
 
     def __init__(self, lane: int, words: str) -> None:
-        super().__init__(words)
+        super().__init__(lane, words)  # both, so that it can be sent to another process
         self.lane = lane
 
-
-@contextmanager
-def opened(sources: Sequence[EnvSource], cores: int, beside: bool = False) -> Iterator[Lanes | SharedLanes]:
-    """A lane for each source while the block runs, stepped on so many cores; `beside` others, none in this process."""
-    shares, here = min(cores, len(sources)), 0 if beside else 1
-    if shares == here:
-        with made(sources) as envs:
-            yield Lanes(envs, range(len(sources)))
-        return
-    with _workers(shares - here) as workers:
-        for share, worker in enumerate(workers, here):
-            numbers = range(share, len(sources), shares)
-            worker.make(sources[share::shares], numbers, os.sched_getaffinity(0), sys.path)
-        with made(sources[: len(sources) if here else 1 : shares]) as envs:
-            own = Lanes(envs, range(0, len(sources), shares)) if here else None
-            yield SharedLanes(Lanes(envs, range(len(sources))), own, workers)
+    def __str__(self) -> str:
+        return str(self.args[1])
 
 
-class Lanes:
-    """The running environments, the frame that shows them to the program, and their returns so far."""
+class PlayedLanes:
+    """Lanes whose environments are in this process."""
 
     def __init__(self, envs: Sequence[Env], numbers: Sequence[int]) -> None:
         """`numbers`: by which messages name the lanes, in ascending order."""
@@ -107,47 +115,39 @@ class Lanes:
             try:
                 seen, _ = self._envs[lane].reset(seed=seeds[number])
                 self._show(lane, seen)
-            except Exception as error:  # whatever a foreign environment raises
+            except (Exception, SystemExit) as error:  # whatever a foreign environment raises
                 where = f"at its reset in lane {number}"
                 raise LaneFailed(number, f"the environment failed {where}: {in_words(error)}") from error
             self.active[lane] = self._start[lane] = True
 
     def step(self, answer: bytes) -> None:
         """Take one answer of `answer_bytes` for all lanes, and step the active ones."""
-        actions = samples(self._action, iter(self.read(answer)), len(self._numbers))
+        actions = samples(self._action, iter(self._read(answer)), len(self._numbers))
         self._start[:] = False
         for lane in self.active.nonzero()[0].tolist():
             try:
                 after, reward, terminated, truncated, _ = self._envs[lane].step(actions[lane])
-                gain = float(reward)
+                gain = number_of(reward)
                 if terminated or truncated:
                     self._hide(lane)
                 else:
                     self._show(lane, after)
-            except Exception as error:  # whatever a foreign environment raises
+            except (Exception, SystemExit) as error:  # whatever a foreign environment raises
                 words = f"the environment failed {self._where(lane)}: {in_words(error)}"
                 raise LaneFailed(self._numbers[lane], words) from error
             if not abs(gain) <= LARGEST:  # comparisons with NaN are false
                 raise LaneFailed(self._numbers[lane], f"the environment returned reward {gain} {self._where(lane)}")
             self.returns[lane] += gain
 
-    def read(self, answer: bytes) -> list[Column]:
+    def leaf_bytes(self) -> tuple[list[int], list[int]]:
+        """The bytes that each leaf of an observation and of an action has in a lane."""
+        return [frame_bytes([leaf], 1) for leaf in self._seen], [frame_bytes([leaf], 1) for leaf in self._answered]
+
+    def _read(self, answer: bytes) -> list[Column]:
         """The next step's actions by leaf, checked; those of inactive lanes are meaningless."""
         self._step += 1
-        raw = zip(self._answered, self.answered(answer), strict=True)
+        raw = zip(self._answered, columns(self._answered, len(self._numbers), answer), strict=True)
         return [self._accept(leaf, column) for leaf, column in raw]
-
-    def answered(self, answer: bytes) -> list[Column]:
-        """The columns of an answer."""
-        return columns(self._answered, len(self._numbers), answer)
-
-    def take(self, frame: bytes, at: slice) -> None:
-        """Lay the frame of some lanes, which were stepped elsewhere, into these."""
-        many = len(self._numbers[at])
-        self.active[at] = np.frombuffer(frame, np.bool_, many)
-        self._start[at] = np.frombuffer(frame, np.bool_, many, many)
-        for (_, shown), column in zip(self._shown, columns(self._seen, many, frame, 2 * many), strict=True):
-            shown[at] = column
 
     def _accept(self, leaf: Leaf, column: Column) -> Column:
         found = fault(leaf, column, self.active)
@@ -171,228 +171,117 @@ class Lanes:
 
 
 class SharedLanes:
-    """The same lanes, stepped by workers and perhaps here: share s of n has the lanes s, s + n, s + 2n, ..."""
+    """Lanes that processes step: of n processes, the first has the first part of them, and so on."""
 
-    def __init__(self, whole: Lanes, own: Lanes | None, workers: Sequence[Worker]) -> None:
-        """`whole` shows all lanes and steps none; `own` is the share that is stepped here."""
-        self._whole, self._own, self._workers = whole, own, workers
-        self._shares = len(workers) + (own is not None)
-        self.active = whole.active
-        self.answer_bytes = whole.answer_bytes
+    def __init__(self, processes: Sequence[ForeignProcess], counts: Sequence[int]) -> None:
+        """The processes were asked to begin; `counts`: of the lanes of each."""
+        self._processes, self._counts = processes, counts
+        begun = [process.answer() for process in processes]
+        self._described, self._seen, self._answered = begun[0]
+        self.answer_bytes = sum(self._answered) * sum(counts)
+        self._frame = bytes((2 + sum(self._seen)) * sum(counts))
+
+    @property
+    def active(self) -> NDArray[np.bool_]:
+        return np.frombuffer(self._frame, np.bool_, sum(self._counts))
 
     @property
     def returns(self) -> list[float]:
-        """Of every lane."""
-        for worker in self._workers:
-            worker.ask("returns")
-        own = [self._own.returns] if self._own else []
-        found = self._whole.returns.copy()
-        for share, part in enumerate([*own, *(worker.answer() for worker in self._workers)]):
-            found[share :: self._shares] = part
-        return found
+        for process in self._processes:
+            process.ask(_returns)
+        return [each for process in self._processes for each in process.answer()]
 
     def describe(self) -> dict[str, object]:
-        return self._whole.describe()
+        return {"lanes": sum(self._counts), **self._described}
 
     def frame(self) -> bytes:
-        return self._whole.frame()
+        return self._frame
 
     def reset(self, seeds: Mapping[int, int]) -> None:
-        for worker in self._workers:
-            worker.settle()  # it has made its environments meanwhile
-            worker.ask("reset", seeds)
-        self._gather(lambda own: own.reset(seeds))
+        for process in self._processes:
+            process.ask(_reset, seeds)
+        self._gather()
 
     def step(self, answer: bytes) -> None:
-        self._whole.read(answer)  # an invalid action is found before a lane is stepped, as on one core
-        parts = self._whole.answered(answer)
-        answers = [b"".join(part[share :: self._shares].tobytes() for part in parts) for share in range(self._shares)]
-        for worker, part in zip(self._workers, answers[-len(self._workers) :], strict=True):
-            worker.ask("step", part)
-        self._gather(lambda own: own.step(answers[0]))
+        for process, part in zip(self._processes, self._shared(answer), strict=True):
+            process.ask(_step, part)
+        self._gather()
 
-    def _gather(self, do: Callable[[Lanes], None]) -> None:
-        """Do the own share, and take in all; the fault of the lowest lane counts, as on one core."""
+    def _gather(self) -> None:
+        """Take in the frames of all; the fault of the lowest lane counts."""
         faults: list[LaneFailed] = []
         frames: list[bytes] = []
-
-        def own_frame() -> bytes:
-            assert self._own is not None, "there is a share to be stepped here"
-            do(self._own)
-            return self._own.frame()
-
-        for part in ([own_frame] if self._own else []) + [worker.answer for worker in self._workers]:
+        for process in self._processes:
             try:
-                frames.append(part())
+                frames.append(process.answer())
             except LaneFailed as failed:
                 faults.append(failed)
         if faults:
             raise min(faults, key=lambda failed: failed.lane)
-        for share, frame in enumerate(frames):
-            self._whole.take(frame, slice(share, None, self._shares))
+        self._frame = self._joined(frames)
 
+    def _shared(self, answer: bytes) -> list[bytes]:
+        """The part of an answer that is for each process."""
+        parts: list[list[bytes]] = [[] for _ in self._counts]
+        begin = 0
+        for size in self._answered:
+            for part, count in zip(parts, self._counts, strict=True):
+                part.append(answer[begin : begin + size * count])
+                begin += size * count
+        return [b"".join(part) for part in parts]
 
-class WorkerLost(Misbehaved):
-    """A worker ended without an answer."""
-
-
-class Worker:
-    """A process that steps lanes. It is spoken to by one thread at a time, and ends when its connection is closed."""
-
-    def __init__(self) -> None:
-        self.was_idle = False
-        """Whether it was kept from an earlier judgement, and has not answered since."""
-        self._start()
-
-    def _start(self) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "environments.judges._lanes", str(theirs.fileno())],
-                stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), start_new_session=True,
-            )  # fmt: skip
-        self._talk = Connection(ours.detach())
-        self.owes = False
-        """Whether it has not answered yet."""
-
-    @property
-    def is_usable(self) -> bool:
-        return not self.owes and self._process.poll() is None
-
-    def ask(self, what: str, *given: object) -> None:
-        try:
-            self._talk.send((what, *given))
-        except OSError:
-            raise self._lost() from None
-        self.owes = True
-
-    def make(self, *given: object) -> None:
-        """Have it make environments. If it ended while it was idle, that is no fault of this judgement: another process
-        makes them.
-        """
-        self._given = given
-        try:
-            self.ask("make", *given)
-        except WorkerLost as lost:
-            self._begin_again(lost)
-
-    def settle(self) -> None:
-        """Wait until it has made them."""
-        if not self.owes:
-            return
-        try:
-            self.answer()
-        except WorkerLost as lost:
-            self._begin_again(lost)
-            self.answer()
-
-    def _begin_again(self, lost: WorkerLost) -> None:
-        if not self.was_idle:
-            raise lost
-        self.was_idle = False
-        self._talk.close()
-        self._start()
-        self.ask("make", *self._given)
-
-    def answer(self) -> Any:
-        """The answer to what it was asked; raises what happened there."""
-        try:
-            kind, *found = self._talk.recv()
-        except (EOFError, OSError):
-            raise self._lost() from None
-        self.owes = self.was_idle = False
-        if kind == "failed":
-            raise LaneFailed(*found)
-        if kind == "wrong":
-            raise ValueError(*found)
-        return found[0]
-
-    def end(self) -> None:
-        self._talk.close()
-        self._process.kill()
-        self._process.wait()
-
-    def _lost(self) -> WorkerLost:
-        self._process.kill()
-        return WorkerLost(f"a process that steps environments ended with status {self._process.wait()}")
-
-
-_idle: list[Worker] = []
-_lock = threading.Lock()
+    def _joined(self, frames: Sequence[bytes]) -> bytes:
+        """The frame of all lanes."""
+        parts: list[bytes] = []
+        begin = [0] * len(frames)
+        for size in (1, 1, *self._seen):
+            for number, (frame, count) in enumerate(zip(frames, self._counts, strict=True)):
+                parts.append(frame[begin[number] : begin[number] + size * count])
+                begin[number] += size * count
+        return b"".join(parts)
 
 
 @contextmanager
-def _workers(count: int) -> Iterator[list[Worker]]:
-    """So many workers for one judgement; those that can be used again are kept."""
-    with _lock:
-        taken = [_idle.pop() for _ in range(min(count, len(_idle)))]
-    for worker in [worker for worker in taken if not worker.is_usable]:
-        worker.end()
-        taken.remove(worker)
-    taken += [Worker() for _ in range(count - len(taken))]
-    try:
-        yield taken
-    finally:
-        for worker in taken:
-            with suppress(Misbehaved):
-                if worker.is_usable:
-                    worker.ask("close")
-                    worker.answer()
-            if worker.is_usable:
-                worker.was_idle = True
-                with _lock:
-                    _idle.append(worker)
-            else:
-                worker.end()
+def opened(sources: Sequence[EnvSource], cores: int, folder: Path | None, seconds: float) -> Iterator[Lanes]:
+    """A lane for each source while the block runs, stepped by as many processes as there are cores.
+
+    Args:
+        folder: The environment's, of whose modules its code may be.
+        seconds: How long they may take over one step.
+    """
+    shares = min(cores, len(sources))
+    counts = [len(range(share, len(sources), shares)) for share in range(shares)]
+    with ExitStack() as stack:
+        processes = [stack.enter_context(ForeignProcess(folder, seconds)) for _ in counts]
+        first = 0
+        for process, count in zip(processes, counts, strict=True):
+            process.ask(_begin, sources[first : first + count], first)
+            first += count
+        yield SharedLanes(processes, counts)
 
 
-@atexit.register
-def _end_idle() -> None:
-    while _idle:
-        _idle.pop().end()
+_played: PlayedLanes
+"""The lanes of this process, if it is one that steps some."""
 
 
-def _end_with(parent: int) -> None:
-    """End this process when its parent has ended, even if an environment never comes back from a step."""
-    while os.getppid() == parent:
-        time.sleep(1)
-    os._exit(1)
+def _begin(sources: Sequence[EnvSource], first: int) -> tuple[dict[str, object], list[int], list[int]]:
+    """Make environments; returns what the program is told of them, and the bytes of each leaf seen and answered."""
+    global _played
+    _played = PlayedLanes([source.make() for source in sources], range(first, first + len(sources)))
+    described = _played.describe()
+    del described["lanes"]
+    return described, *_played.leaf_bytes()
 
 
-def main(descriptor: int) -> None:
-    """Step lanes for the process at the other end, until it is gone."""
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-    talk, lanes = Connection(descriptor), None
-    with ExitStack() as envs:
-        while True:
-            try:
-                what, *given = talk.recv()
-            except (EOFError, OSError):
-                return
-            answer: object = None
-            try:
-                match what:
-                    case "make":
-                        sources, numbers, cores, sys.path[:] = given
-                        os.sched_setaffinity(0, cores)
-                        lanes = Lanes(envs.enter_context(made(sources)), numbers)
-                    case "close":
-                        envs.close()
-                        lanes = None
-                    case "returns":
-                        assert lanes is not None, "its environments were made"
-                        answer = lanes.returns
-                    case _:
-                        assert lanes is not None, "its environments were made"
-                        (lanes.reset if what == "reset" else lanes.step)(*given)
-                        answer = lanes.frame()
-            except LaneFailed as failed:
-                talk.send(("failed", failed.lane, str(failed)))
-            except ValueError as wrong:
-                talk.send(("wrong", str(wrong)))
-            else:
-                talk.send(("done", answer))
+def _reset(seeds: Mapping[int, int]) -> bytes:
+    _played.reset(seeds)
+    return _played.frame()
 
 
-if __name__ == "__main__":
-    main(int(sys.argv[1]))
+def _step(answer: bytes) -> bytes:
+    _played.step(answer)
+    return _played.frame()
+
+
+def _returns() -> list[float]:
+    return _played.returns

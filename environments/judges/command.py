@@ -73,7 +73,7 @@ class Command(Judge):
     def command(self) -> str:
         return self.eval_cmd
 
-    def check(self) -> None:
+    def check(self, folder: Path) -> None:
         if not self.eval_cmd.strip():
             raise ValueError(
                 "eval_cmd is empty: give the command that evaluates {out} and writes {result}, "

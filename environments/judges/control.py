@@ -19,23 +19,20 @@ for a Gaussian policy. Answers for inactive lanes are ignored. Messages count st
 from __future__ import annotations
 
 import json
-from contextlib import closing, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from environments.judges import Candidate, Exam, Judge, Misbehaved
 from environments.judges._conversation import Conversation
-from environments.judges._lanes import Lanes, SharedLanes, opened
-from environments.judges._leaves import leaves, pick, tree
-from environments.judges._making import EnvSource, in_words, make
+from environments.judges._lanes import Lanes, opened
+from environments.judges._making import EnvSource, examine
+from environments.judges._process import ForeignProcess
 from environments.score import METRIC, Score, source_metric
-
-if TYPE_CHECKING:
-    from gymnasium.spaces import Space
-
 
 PROTOCOL = 2
 MOST_EPISODES = 1000
@@ -106,44 +103,9 @@ class Control(Judge):
                 )
         return self
 
-    def check(self) -> None:
-        found = [self._spaces(section, kwargs) for section, kwargs in self._settings()]
-        for name, spaces in zip(self.sources or [""], found, strict=True):
-            for role, first, space in zip(("observation", "action"), found[0], spaces, strict=True):
-                if space != first:
-                    raise ValueError(
-                        f"sources {next(iter(self.sources))!r} and {name!r} have different {role} spaces, {first} "
-                        f"and {space}: one policy must be able to play both, so correct their kwargs"
-                    )
-
-    def _spaces(self, section: str, kwargs: dict[str, object]) -> tuple[Space[Any], Space[Any]]:
-        """The observation and the action space of an environment that can be judged.
-
-        Raises:
-            ValueError: it cannot.
-        """
-        with closing(make(self.id, self.max_episode_steps, kwargs, section)) as env:
-            observation = tree(env.observation_space, "observation")
-            tree(env.action_space, "action")
-            if env.spec is None or env.spec.max_episode_steps is None:
-                raise ValueError(
-                    f"{self.id} has no time limit, so an episode may never end: set max_episode_steps in [control]"
-                )
-            try:
-                first, _ = env.reset(seed=0)
-                shapes = [(leaf, np.shape(pick(leaf, first))) for leaf in leaves(observation)]
-            except Exception as error:  # whatever a foreign environment raises
-                raise ValueError(
-                    f"{self.id} with kwargs {kwargs} fails at its reset ({in_words(error)}): "
-                    f"correct kwargs in {section} or the environment"
-                ) from error
-        for leaf, shape in shapes:
-            if shape != leaf.shape:
-                raise ValueError(
-                    f"{self.id} observes shape {shape} in leaf '{leaf.path}', its space says {leaf.shape}: "
-                    "correct the environment's observation_space"
-                )
-        return env.observation_space, env.action_space
+    def check(self, folder: Path) -> None:
+        with ForeignProcess(folder, self.total_seconds) as process:
+            process.call(examine, dict(zip(self.sources or [""], self.env_sources, strict=True)))
 
     def problem(self) -> dict[str, object]:
         """What a trainer needs to make the same environment; each source with all of its keyword arguments."""
@@ -167,7 +129,7 @@ class Control(Judge):
         seeds = [int(word) >> 1 for word in for_episodes.generate_state(len(modes))]
         plays = self._drawn(np.random.default_rng(for_sources))
         talk = Conversation(candidate, self.answer_seconds, self.total_seconds, exam.need)
-        with opened(self._sources(plays), exam.cores, exam.beside) as lanes:
+        with self._opened(self._sources(plays), exam) as lanes:
             hello = lanes.describe() | {
                 "protocol": PROTOCOL,
                 "deterministic": modes,
@@ -186,11 +148,18 @@ class Control(Judge):
         score = scores[self.deterministic]
         return replace(score, also=shown | score.also, waited=waited)
 
-    def _settings(self) -> list[tuple[str, dict[str, object]]]:
-        """Keyword arguments to play under, each with its section of environment.toml."""
+    def _opened(self, sources: list[EnvSource], exam: Exam) -> AbstractContextManager[Lanes]:
+        return opened(sources, exam.cores, exam.folder, self.total_seconds)
+
+    @property
+    def env_sources(self) -> list[EnvSource]:
+        """What environments are made from: one, or one for each source."""
         if not self.sources:
-            return [("[control]", self.kwargs)]
-        return [(f"[control.sources.{name}]", self.kwargs | own.kwargs) for name, own in self.sources.items()]
+            return [EnvSource(self.id, self.max_episode_steps, self.kwargs, "[control]")]
+        return [
+            EnvSource(self.id, self.max_episode_steps, self.kwargs | own.kwargs, f"[control.sources.{name}]")
+            for name, own in self.sources.items()
+        ]
 
     def _drawn(self, rng: np.random.Generator) -> list[int]:
         """The source of each lane, of the scored lanes and then of the others, so that a lane's number reveals
@@ -202,8 +171,7 @@ class Control(Judge):
 
     def _sources(self, plays: list[int]) -> list[EnvSource]:
         """The environment of each lane: the scored ones, then those in the other mode."""
-        settings = [EnvSource(self.id, self.max_episode_steps, kwargs, section) for section, kwargs in self._settings()]
-        return [settings[source] for source in plays]
+        return [self.env_sources[source] for source in plays]
 
     def _scored(self, returns: list[float], plays: list[int], higher_is_better: bool) -> Score:
         """The score of the returns of one mode, in the order of its lanes, with each lane's source."""
@@ -217,7 +185,7 @@ class Control(Judge):
         return Score.of_sources(by_source, weights, higher_is_better)
 
 
-def _play(lanes: Lanes | SharedLanes, talk: Conversation, seeds: list[int], first: int) -> list[float]:
+def _play(lanes: Lanes, talk: Conversation, seeds: list[int], first: int) -> list[float]:
     """The returns of one episode in each lane from `first` on, one per seed."""
     if not seeds:
         return []

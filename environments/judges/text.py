@@ -110,7 +110,7 @@ class Text(Judge):
     def problem(self) -> dict[str, object]:
         return {"max_tokens": self.max_tokens, "temperature": self.temperature}
 
-    def check(self) -> None:
+    def check(self, folder: Path) -> None:
         for package in ("verifiers", *NEEDED[self.backend]):
             if importlib.util.find_spec(package) is None:
                 raise ValueError(f"backend {self.backend!r} needs the package {package!r}: pip install {package}")

@@ -1,6 +1,6 @@
-"""The question whether an environment or a spec file may have what it asks for (flows/spec/wishes.py).
+"""The question whether an environment or a spec file may have the permissions that it needs.
 
-What is asked for is always shown, on stderr. On a terminal a person is asked once; elsewhere `--trust` says yes.
+They are always shown, on stderr. On a terminal a person is asked once; elsewhere `--trust` grants them.
 """
 
 from __future__ import annotations
@@ -12,46 +12,46 @@ from typing import Any
 
 import environments
 from environments.space import Value
-from flows.spec import trust, wishes
-from flows.spec.wishes import Wishes, shown
+from flows.spec import permissions, trust
+from flows.spec.permissions import Permissions, printable
 from tasks.system.home import home
 
 
 def ask_about(reference: str, overrides: Mapping[str, Value], yes: bool) -> None:
-    """Show what an environment asks for, and have it agreed to. Refused if it is not, or the environment is invalid.
+    """Show what an environment needs, and have it granted. Refused if it is not, or the environment is invalid.
 
     Args:
         overrides: Keys of environment.toml that the command or a spec lays over it.
-        yes: Whether the command line says so.
+        yes: Whether the command line grants it.
     """
     environment = environments.named(reference, overrides)
     environment.check_files()
-    _settle(environment.folder, trust.asked_by(environment), yes)
+    _settle(environment.folder, trust.needed(environment), yes)
 
 
-def ask_about_spec(asked: Mapping[str, Any], path: Path, yes: bool) -> None:
+def ask_about_spec(stated: Mapping[str, Any], path: Path, yes: bool) -> None:
     """The same for a spec.toml, which may come with somebody's environment; that of a campaign was asked about."""
     if path.resolve().is_relative_to(home().resolve()):
         return
-    wanted = wishes.of_spec(asked, path)
+    need = permissions.of_spec(stated)
     if path.is_file():
-        _settle(path, wanted, yes)
-    elif wanted and not yes:  # a pipe, which has no name that could be remembered
-        raise trust.refusal(path, wanted)
+        _settle(path, need, yes)
+    elif need and not yes:  # a pipe, which has no name that could be remembered
+        raise trust.refusal(path, need)
 
 
-def _settle(subject: Path, asked: Wishes, yes: bool) -> None:
-    if not asked:
+def _settle(subject: Path, need: Permissions, yes: bool) -> None:
+    if not need:
         return
-    agreed = trust.is_agreed(subject, asked)
-    print(f"{shown(str(subject))} asks for{' (agreed)' if agreed else ''}:", file=sys.stderr)
-    for wish in asked:
-        print(f"  - {wish}", file=sys.stderr)
-    if agreed:
+    granted = trust.is_granted(subject, need)
+    print(f"{printable(str(subject))} needs{' (granted)' if granted else ''}:", file=sys.stderr)
+    for sentence in need:
+        print(f"  - {sentence}", file=sys.stderr)
+    if granted:
         return
     if not yes and not _says_yes():
-        raise trust.refusal(subject, asked)
-    trust.agree(subject, asked)
+        raise trust.refusal(subject, need)
+    trust.grant(subject, need)
 
 
 def _says_yes() -> bool:

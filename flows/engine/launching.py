@@ -165,7 +165,7 @@ class _LaunchedRun:
             raise CannotLaunch(
                 f"{self.words}: done, and its results are not in {self.ledger.results} on {platform.node()}: both "
                 "machines need the same storage, mounted there under the same path or at the deployment's parameter "
-                "`runs` (docs/work-pools.md)"
+                "`runs` (docs/other-machines.md)"
             )
         message = capped(" ".join(clean(state.message or "")), 2000) or "it does not say why"
         if state.is_failed():

@@ -25,12 +25,12 @@ PROPOSERS = {
     "llm_ensemble": "llm", "llm_diff": "llm_diff", "hybrid": "hybrid",
 }  # fmt: skip
 REASONS = {
-    "target.basilica": "trials run on this machine, or where a work pool says: docs/work-pools.md",
+    "target.basilica": "trials run on this machine, or where a work pool says: docs/other-machines.md",
     "telemetry": "a campaign has its own files, MLflow and report",
     "comparability": "runs under other conditions are never compared here",
     "scoring": "the score is the objective alone",
     "policy": "proposers have options of their own: docs/proposers.md",
-    "controller": "a campaign has options of its own: docs/command-line.md",
+    "controller": "a campaign has options of its own: docs/options.md",
 }
 """Why a key, or all those below it, is not carried."""
 EVAL_CMD = (

@@ -100,7 +100,7 @@ def described(found: PrimeRlConfig, title: str, path: Path) -> str:
 
 WARNINGS = (
     "nothing of prime-rl has been run here: `nightshift doctor --for` the new environment says whether this machine "
-    "can, and docs/two-gpus.md goes there",
+    "can, and docs/gpus.md goes there",
     "scores of the original were read out of a log of the run that was being tuned, greedily, on the questions of each "
     "run; here a judge asks the trained model apart. The two do not compare",
 )

@@ -35,14 +35,6 @@ POLL_SECONDS = 0.2
 SHARED_SLOTS = 64
 """Slots of a home that have no core for themselves."""
 
-_held: list[Slot] = []
-"""Those that threads of this process hold now."""
-
-
-def several_are_held() -> bool:
-    """Whether this process holds more than one slot, so that programs may train or be judged at the same time."""
-    return len(_held) > 1
-
 
 def locks_folder() -> Path:
     return Path(tempfile.gettempdir()) / "nightshift-slots"
@@ -130,8 +122,6 @@ class Slots:
                         waiting(slot)
                         waiting = None
                     interrupt.wait(POLL_SECONDS)
-            _held.append(slot)
-            held.callback(_held.remove, slot)
             yield slot
 
     def _first_free(self, held: ExitStack) -> Slot | str:

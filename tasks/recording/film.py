@@ -16,15 +16,19 @@ import tempfile
 import time
 import traceback
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
+from pydantic import PrivateAttr
 
 from environments.judges import Exam, Misbehaved
-from environments.judges._making import make
+from environments.judges._lanes import Lanes, PlayedLanes
+from environments.judges._making import EnvSource
 from environments.judges.control import Control
 from tasks.certifying.group_design import Arm
 from tasks.evaluate import PipedCandidate, view
@@ -116,7 +120,9 @@ def film(ledger: Ledger, side: Side, isolation: Isolation, folder: Path) -> Came
     if side.run.isolation != isolation.level:
         file_trees.open_to_all(place.out)
     workspace.relocate(place, environment)
-    camera, judge = _filmed(environment.judge.model_dump())
+    assert isinstance(environment.judge, Control), "only its episodes are recorded"
+    sys.path.append(str(environment.folder))  # for modules of its own, as they are found under judgement
+    judge = FilmedControl.of(environment.judge)
     with Program(
         workspace.fill(environment.judge.command(), {}), cwd=place.workspace, log=folder / f"{side.name}.txt",
         marker=f"{ledger.campaign.campaign_id}/recording", level=isolation.level, view=view(environment, place),
@@ -127,19 +133,29 @@ def film(ledger: Ledger, side: Side, isolation: Isolation, folder: Path) -> Came
         except Misbehaved as wrong:
             policy.kill()  # its last words are read then
             raise Misbehaved(f"{wrong}\n{policy.tail()}".rstrip()) from wrong
-    return camera
+    return judge.camera
 
 
-def _filmed(fields: dict[str, Any]) -> tuple[Camera, Control]:
-    """A camera before the judge's environment, and the judge of one episode in it."""
-    own: dict[str, Any] = next(iter(fields["sources"].values()), {"kwargs": {}})["kwargs"]
-    kwargs = {**fields["kwargs"], **own, "render_mode": "rgb_array"}
-    camera = Camera(make(fields["id"], fields["max_episode_steps"], kwargs, "[control]"))
-    gymnasium.registry.pop("Filmed-v0", None)
-    gymnasium.register("Filmed-v0", lambda **_: camera)
-    waits = {key: min(fields[key], most) for key, most in WAITS.items()}
-    once = {"id": "Filmed-v0", "episodes": 1, "other_episodes": 0, "deterministic": fields["deterministic"]}
-    return camera, Control.model_validate(once | waits)
+class FilmedControl(Control):
+    """The control judge with one episode, played in this process before a camera."""
+
+    _camera: Camera = PrivateAttr()
+
+    @classmethod
+    def of(cls, judge: Control) -> FilmedControl:
+        """The judge of an episode under its settings, of several sources the first."""
+        source = judge.env_sources[0]
+        waits = {key: min(getattr(judge, key), most) for key, most in WAITS.items()}
+        made = cls(id=judge.id, episodes=1, other_episodes=0, deterministic=judge.deterministic, **waits)
+        made._camera = Camera(replace(source, kwargs={**source.kwargs, "render_mode": "rgb_array"}).make())
+        return made
+
+    @property
+    def camera(self) -> Camera:
+        return self._camera
+
+    def _opened(self, sources: list[EnvSource], exam: Exam) -> AbstractContextManager[Lanes]:
+        return nullcontext(PlayedLanes([self._camera], [0]))
 
 
 def draw(films: Mapping[Arm, Camera], folder: Path) -> None:

@@ -5,5 +5,5 @@
     files.py      what comes back, under the limits of a local program's
     places/       where an endpoint is found or deployed, one file each: http, basilica, modal
 
-docs/remote-trainers.md has the protocol and a reference endpoint.
+docs/other-machines.md has the protocol and a reference endpoint.
 """

@@ -1,7 +1,7 @@
 """An endpoint that trains: the questions of the protocol, each repeated until it is answered.
 
 A trial is named by a key that the engine chooses. To start a key twice starts nothing, and to delete one that is gone
-is no error; so every question can be repeated after a lost answer. docs/remote-trainers.md describes the protocol.
+is no error; so every question can be repeated after a lost answer. docs/other-machines.md describes the protocol.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def of_block(name: str) -> Address:
             saved = client.read_block_document_by_name(name, TrainingEndpoint.get_block_type_slug())
         block = TrainingEndpoint.model_validate(saved.data)
     except ObjectNotFound:
-        raise Refused(f"there is no endpoint block called {name!r}: save it first (docs/remote-trainers.md)") from None
+        raise Refused(f"there is no endpoint block called {name!r}: save it first (docs/other-machines.md)") from None
     except ValidationError as wrong:
         reason = wrong.errors(include_input=False, include_context=False)[0]["msg"]
         raise Refused(f"endpoint block {name!r} is not valid ({reason}): save it again") from None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import sysconfig
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -16,9 +15,10 @@ from pathlib import Path
 from environments import FILE, Environment
 from tasks.sandbox import confinement, usage
 from tasks.sandbox.confinement import Level
+from tasks.sandbox.interpreter import OWN, hidden_because, interpreter_of
 from tasks.system.home import home_path
 
-MISSING = re.compile(r"No module named '([A-Za-z_][\w.]*)'")
+MISSING = re.compile(r"No module named '([A-Za-z_][\w.]{0,99})'")
 DENIED = re.compile(r"(?:No such file or directory|Permission denied|Read-only file system)\W+'([^'\n]+)'")
 """The operating system's words, with the path that Python puts behind them."""
 PROCESSES = ("Resource temporarily unavailable", "can't start new thread", "Thread creation failed", "pthread_create")
@@ -50,24 +50,26 @@ def _module(environment: Environment, words: str) -> str | None:
         return None
     name = names[-1]
     top = name.partition(".")[0]
-    for beside in (f"{top}.py", top):
+    own = interpreter_of(environment.python)
+    places = [str(path) for prefix in own.prefixes for path in prefix.glob("lib/python3*/site-packages")]
+    if own is OWN:
+        places += [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")]
+    if name != top and PathFinder.find_spec(top, places):
+        return f"{top} is installed in {own.executable}, without {name}: another version?"
+    return None if PathFinder.find_spec(top, places) else missing_module(environment, top)
+
+
+def missing_module(environment: Environment, module: str) -> str:
+    """What to do about a module that programs do not find."""
+    for beside in (f"{module}.py", module):
         if _is_left_out(environment, beside):
             return f"{beside} lies beside {FILE}, but programs see only files that `program` lists: add it to `program`"
-    places = [
-        path for key, path in sysconfig.get_paths().items() if key in ("stdlib", "platstdlib", "purelib", "platlib")
-    ]
-    if top in sys.builtin_module_names or PathFinder.find_spec(top, places):
-        return f"{top} is installed in {sys.executable}, without {name}: another version?" if name != top else None
-    missing = f"{top} is not installed in {sys.executable}, which is `python` to programs"
-    return f"{missing}: {sys.executable} -m pip install {top}" if _imports(environment, top) else missing
-
-
-def _imports(environment: Environment, module: str) -> bool:
-    """Whether the environment's own program imports it: nobody is told to install what an edit asks for."""
-    listed = [environment.folder / name for name in environment.program]
-    files = [path for one in listed for path in (one.rglob("*.py") if one.is_dir() else [one]) if path.is_file()]
-    imported = re.compile(rf"^\s*(?:import|from)\s+(?:\w+\s*,\s*)*{module}\b", re.MULTILINE)
-    return any(imported.search(path.read_text(errors="replace")) for path in files)
+    own = interpreter_of(environment.python)
+    if (folder := own.editable_folder(module)) and (why := hidden_because(folder)):
+        return f"{module} is installed in editable mode from {folder}, and {why}: install it without --editable"
+    # Which distribution has a module is not known: one of its name may be a stranger's.
+    remedy = f": {environment.requires[module]}" if module in environment.requires else ""
+    return f"{module} is not installed in {own.executable}, which is `python` to programs{remedy}"
 
 
 def _file(environment: Environment, words: str) -> str | None:

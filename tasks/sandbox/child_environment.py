@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from pathlib import Path
 
 from tasks.system.orphans import ENGINE, MARKER, this_engine
@@ -27,10 +26,10 @@ def passed_on() -> dict[str, str]:
     return {name: os.environ[name] for name in PASSED_ON if name in os.environ}
 
 
-def child_environment(home: str, marker: str) -> dict[str, str]:
-    """All environment variables of a program, with this interpreter first on PATH."""
+def child_environment(home: str, marker: str, python: Path) -> dict[str, str]:
+    """All environment variables of a program, with its interpreter first on PATH."""
     return passed_on() | {
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), "/usr/local/bin", "/usr/bin", "/bin"]),
+        "PATH": os.pathsep.join([str(python.parent), "/usr/local/bin", "/usr/bin", "/bin"]),
         "HOME": home,
         "TMPDIR": home,
         "PYTHONUNBUFFERED": "1",
@@ -42,10 +41,10 @@ def child_environment(home: str, marker: str) -> dict[str, str]:
     }
 
 
-def find_program(name: str, cwd: Path, path: str) -> str:
-    """The file to start: `python` is always this interpreter, and a file in `cwd` needs no `./`. Raises NotAProgram."""
+def find_program(name: str, cwd: Path, path: str, python: Path) -> str:
+    """The file to start: `python` is always its interpreter, and a file in `cwd` needs no `./`. Raises NotAProgram."""
     if name in ("python", "python3"):
-        return sys.executable
+        return str(python)
     found = shutil.which(name, path=path) or (str(cwd / name) if (cwd / name).is_file() else None)
     if found is None:
         raise NotAProgram(f"no program {name!r} in {cwd} or on {path}{_meant(name)}")

@@ -15,7 +15,6 @@ import shutil
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -23,6 +22,7 @@ from typing import Any, Literal, get_args
 from environments import Environment, plugins
 from environments.recipe import DATA
 from tasks.sandbox import seccomp
+from tasks.sandbox.interpreter import OWN, Interpreter, interpreter_of
 from tasks.sandbox.supervisor import FILTER_DESCRIPTOR, LANDLOCK_CREATE_RULESET
 from tasks.system.home import CODE, PACKAGES
 
@@ -39,10 +39,6 @@ SETTINGS = (
 )  # fmt: skip
 """Parts of /etc that a program may read: for libraries, certificates and names; no service's configuration."""
 NETWORK_SETTINGS = ("resolv.conf", "gai.conf", "host.conf")
-PARTS = (
-    "bin", "conda-meta", "etc", "include", "lib", "lib32", "lib64", "libexec", "share", "ssl", "pyvenv.cfg",
-)  # fmt: skip
-"""Parts of an interpreter's prefix that a program may read: a virtual environment's folder may hold other things."""
 MACHINE = ("/sys/devices/system/cpu", "/sys/devices/system/node", "/sys/fs/cgroup/cpu.max")
 PROCESSES = ("/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/loadavg", "/proc/filesystems", "/proc/version")
 HOME = "/tmp/home"
@@ -66,6 +62,8 @@ class VisiblePaths:
     writable: tuple[Path, ...]
     network: bool = False
     gpu: bool = False
+    python: Path = OWN.executable
+    """What `python` stands for in its command line."""
 
 
 def plan(
@@ -153,7 +151,14 @@ def of(environment: Environment, readable: tuple[Path, ...], writable: tuple[Pat
     """The view of an environment's program: what is given here, and what the environment lists."""
     made = (environment.prepared / DATA,) if environment.prepared else ()
     listed = (environment.folder / path for path in environment.readable)
-    return VisiblePaths((*readable, *made, *listed), writable, environment.network, environment.device != "cpu")
+    own = interpreter_of(environment.python)
+    seen = dict.fromkeys((*readable, *made, *listed, *visible(own)))
+    return VisiblePaths(tuple(seen), writable, environment.network, environment.device != "cpu", own.executable)
+
+
+def visible(python: Interpreter) -> tuple[Path, ...]:
+    """What programs see of an interpreter, besides what all see: our own Python."""
+    return (*(() if python is OWN else python.parts), *python.editable)
 
 
 def hidden_below(folder: Path) -> list[Path]:
@@ -178,14 +183,7 @@ def _seen(view: VisiblePaths) -> list[Path]:
 
 def interpreter() -> list[Path]:
     """The running Python and its packages, without the rest of `sys.path`, such as our own checkout."""
-    return _parts((sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix))
-
-
-@cache
-def _parts(stated: tuple[str, ...]) -> list[Path]:
-    prefixes = dict.fromkeys(path for prefix in map(Path, stated) for path in (prefix, prefix.resolve()))
-    parts = [prefix / part for prefix in prefixes for part in PARTS]
-    return [part for part in parts if part.exists() and not part.is_relative_to("/usr")]
+    return OWN.parts
 
 
 def _gpu_devices() -> list[Path]:

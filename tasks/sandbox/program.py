@@ -99,9 +99,9 @@ class Program:
         self._wrapped, self._writable = level == "bwrap", view.writable
         self._group: cgroup.Group | None = None
         self.process: subprocess.Popen[bytes] = None  # type: ignore[assignment]
-        environment = child_environment(confinement.HOME if self._wrapped else str(self._scratch), marker)
+        environment = child_environment(confinement.HOME if self._wrapped else str(self._scratch), marker, view.python)
         environment |= slot.variables(view.gpu)
-        argv = [find_program(command[0], cwd, environment["PATH"]), *command[1:]]
+        argv = [find_program(command[0], cwd, environment["PATH"], view.python), *command[1:]]
         free = shutil.disk_usage(self._place).free // MIB
         if free < DISK_RESERVE // MIB:
             raise CannotStart(f"the disk of {self._place} has {free} MiB left, a trial needs {DISK_RESERVE // MIB}")

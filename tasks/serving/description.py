@@ -63,6 +63,8 @@ class Description(BaseModel):
     """The fields of the judge."""
     limits: Limits
     device: str
+    python: str = ""
+    """As in environment.toml."""
     readable: tuple[str, ...]
     """Absolute paths outside that the program may read."""
     program: str

@@ -33,8 +33,9 @@ from environments.judges.control import PROTOCOL, Control
 from environments.judges.text import Text
 from environments.plugins import Refused
 from tasks.evaluate import PipedCandidate
-from tasks.sandbox import isolation, outputs
+from tasks.sandbox import confinement, isolation, outputs
 from tasks.sandbox.confinement import VisiblePaths
+from tasks.sandbox.interpreter import interpreter_of
 from tasks.sandbox.program import Program
 from tasks.serving import rows
 from tasks.serving.description import COMPLETION, FILE, PROMPT, TOKENIZER, Description
@@ -121,8 +122,9 @@ class Copy:
             CannotPredict: it did not start, or answered wrongly, late or not at all.
         """
         place, described = self.place, self.described
-        readable = (place.workspace, place.out, *self._readable, *more)
-        view = VisiblePaths(readable, (), network=False, gpu=described.device != "cpu")
+        own = interpreter_of(described.python)
+        readable = (place.workspace, place.out, *self._readable, *confinement.visible(own), *more)
+        view = VisiblePaths(readable, (), network=False, gpu=described.device != "cpu", python=own.executable)
         with Program(
             command, cwd=place.workspace, log=place.judge_log,
             marker=f"model-{os.getpid()}-{time.monotonic_ns()}", level=self._level, view=view, limits=described.limits,

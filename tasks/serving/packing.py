@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from environments import Environment
-from environments.judges._leaves import leaves, tree
-from environments.judges._making import make
+from environments.judges import Misbehaved
+from environments.judges._making import leaves_of
+from environments.judges._process import ForeignProcess
 from environments.judges.control import Control
 from environments.judges.text import BASE, MODEL, Text
 from environments.recipe import DATA
@@ -54,31 +54,28 @@ def _describe(environment: Environment, trial: Trial) -> Description:
         "settings": environment.judge.model_dump(mode="json"),
         "limits": environment.limits,
         "device": environment.device,
+        "python": environment.python,
         "readable": tuple(path for path in environment.readable if Path(path).is_absolute()),
         "program": run.program,
         "checkpoint": run.checkpoint,
     }
     judge = environment.judge
     if isinstance(judge, Control):
-        return Description(judge="control", **facts, **_spaces(judge))
+        return Description(judge="control", **facts, **_spaces(judge, environment.folder))
     if isinstance(judge, Text) and (judge.backend != "openai" or judge.endpoint.model == MODEL):
         return Description(judge="text", **facts)
     asked = "an endpoint of others" if isinstance(judge, Text) else "a command"
     raise NotPredictable(f"it is judged by {asked}, and answers no rows")
 
 
-def _spaces(judge: Control) -> dict[str, Any]:
+def _spaces(judge: Control, folder: Path) -> dict[str, Any]:
     """The spaces of the environment, which all sources share."""
-    source = next(iter(judge.sources.values()), None)
-    kwargs = judge.kwargs | (source.kwargs if source else {})
     try:
-        with closing(make(judge.id, judge.max_episode_steps, kwargs, "[control]")) as env:
-            spaces = {"observation": env.observation_space, "action": env.action_space}
-        return {
-            role: tuple(LeafDescription.of(leaf) for leaf in leaves(tree(space, role)))
-            for role, space in spaces.items()
-        }
-    except ValueError as wrong:
+        with ForeignProcess(folder, judge.total_seconds) as process:
+            spaces = process.call(leaves_of, judge.env_sources[0])
+        described = (tuple(map(LeafDescription.of, leaves)) for leaves in spaces)
+        return dict(zip(("observation", "action"), described, strict=True))
+    except (ValueError, Misbehaved) as wrong:
         raise NotPredictable(f"its environment cannot be made here: {wrong}") from wrong
 
 

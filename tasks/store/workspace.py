@@ -156,8 +156,16 @@ def is_own(part: str) -> bool:
     return part.partition("-")[0] in OWN
 
 
+PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([^{}:]*)(?::([^{}]*))?\}|[{}]")
+"""A literal brace written twice, `{name}`, or `{name:FORM}`; a brace alone matches too, and is refused."""
+
+
 def fill(command: str, values: Mapping[str, object]) -> list[str]:
-    """A command line as arguments, with each `{name}` replaced; Refused if it is invalid. No shell reads it."""
+    """A command line as arguments; Refused if it is invalid. No shell reads it.
+
+    `{name}` becomes the value of that name. A truth value may be a switch: `{amp:--amp}` becomes `--amp` or nothing,
+    and `{amp:--amp|--no-amp}` one of both. Of other values FORM is that of Python's `format`.
+    """
     try:
         words = shlex.split(command)
     except ValueError as broken:
@@ -165,13 +173,26 @@ def fill(command: str, values: Mapping[str, object]) -> list[str]:
     if not words:
         raise Refused("the command line is empty")
     try:
-        return [word.format_map(values) for word in words]
-    except KeyError as unknown:
-        name = str(unknown.args[0])
-        try:
-            plugins.require(name, sorted(values), what="placeholder")
-        except Refused as refused:
-            raise Refused(f"command line {command!r}: {refused}") from None
-        raise
-    except (ValueError, IndexError, AttributeError, TypeError) as broken:
-        raise Refused(f"command line {command!r}: {broken} (write a literal brace twice)") from broken
+        filled = [(word, PLACEHOLDER.sub(lambda match: _filled(match, values), word)) for word in words]
+    except (Refused, ValueError) as wrong:  # ours, or Python's own of a form
+        raise Refused(f"command line {command!r}: {wrong}") from wrong
+    return [text for word, text in filled if text or not _is_switch(word)]
+
+
+def _is_switch(word: str) -> bool:
+    match = PLACEHOLDER.fullmatch(word)
+    return match is not None and match[2] is not None
+
+
+def _filled(match: re.Match[str], values: Mapping[str, object]) -> str:
+    name, form = match.groups()
+    if match[0] in ("{{", "}}"):
+        return match[0][0]
+    if not name:
+        raise Refused(f"{match[0]!r} is no placeholder (write a literal brace twice)")
+    plugins.require(name, sorted(values), what="placeholder")
+    value = values[name]
+    if form is not None and isinstance(value, bool):
+        if_true, _, if_false = form.partition("|")
+        return if_true if value else if_false
+    return format(value, form or "")

@@ -239,7 +239,7 @@ def questions(path: Path) -> list[dict[str, Any]]:
     """The rows of train.jsonl in TRL's form."""
     if not path.is_file():
         raise Refused(f"there are no questions at {path}: prepare the environment first")
-    rows = [json.loads(line) for line in path.read_text("utf-8").splitlines() if line.strip()]
+    rows = [json.loads(line) for line in path.read_text("utf-8").split("\n") if line.strip()]
     if not rows:
         raise Refused(f"{path} is empty: training needs questions")
     return [

@@ -228,7 +228,8 @@ class Lanes:
         rewards, terminated, ended = np.zeros((3, len(moves)), np.float32)
         plain = moves.tolist() if isinstance(self.taken, gym.spaces.Discrete) else moves
         for lane, (env, move) in enumerate(zip(self.envs, plain, strict=True)):
-            seen, rewards[lane], terminated[lane], truncated, _ = env.step(move)
+            seen, reward, terminated[lane], truncated, _ = env.step(move)
+            rewards[lane : lane + 1] = reward  # a number, or an array with one
             ended[lane] = truncated or terminated[lane]
             arrived.append(seen)
         later = flat(arrived)

@@ -122,7 +122,7 @@ def prepare(run: Run) -> None:
     found = [(int(number), uuid) for number, uuid in ask(run, "gpu=index,uuid")]
     run.gpus = choose_gpus(found, os.environ.get("CUDA_VISIBLE_DEVICES"))
     run.port = find_port(run.gpus[0])
-    questions = (run.data / "train.jsonl").read_text().splitlines()
+    questions = (run.data / "train.jsonl").read_text().rstrip("\n").split("\n")
     # prime-rl takes them in their order, and has no seed of its own.
     random.Random(run.config["seed"]).shuffle(questions)
     run.questions.write_text("\n".join(questions) + "\n")

@@ -257,7 +257,7 @@ def learn(env: gym.Env[Any, Any], seed: int, learner: Learner, params: Params, p
         action = policy.choose(here) if learning else torch.rand(1, policy.shape.actions, device=device) * 2 - 1
         move = policy.playable(action).astype(space.dtype).reshape(space.shape)
         arrived, reward, terminated, truncated, _ = env.step(move)
-        later, earned = flat(arrived).to(device), float(reward)
+        later, earned = flat(arrived).to(device), np.asarray(reward).item()
         learner.memory.add(here, action, later, torch.tensor([[earned, float(terminated)]], device=device))
         here, running = later, running + earned
         if terminated or truncated:

@@ -52,7 +52,7 @@ def test_on_a_terminal_a_person_is_asked_once(tmp_path: Path, capsys: pytest.Cap
     assert code == 0, shown
     assert f"- {WISH}" in shown and "valid; next" in shown
     consent.ask_about(str(folder), {}, yes=False)
-    assert "(agreed)" in capsys.readouterr().err
+    assert "(granted)" in capsys.readouterr().err
 
 
 def test_the_command_line_says_yes_and_what_is_asked_for_is_shown_all_the_same(
@@ -64,7 +64,7 @@ def test_the_command_line_says_yes_and_what_is_asked_for_is_shown_all_the_same(
     for _ in range(2):
         consent.ask_about(str(folder), {}, yes=True)
         assert f"- {WISH}" in capsys.readouterr().err
-    assert trust.is_agreed(folder, (WISH,))
+    assert trust.is_granted(folder, (WISH,))
 
 
 def test_an_ordinary_problem_and_a_bundled_one_are_not_mentioned(

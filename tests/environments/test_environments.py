@@ -223,6 +223,20 @@ def test_no_value_can_break_out_of_its_place_in_a_command_line(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("run --lr {model.lr} {seed:03d}", ["run", "--lr", "0.1", "007"]),
+        ("run {amp:--amp} {dry:--dry}", ["run", "--amp"]),
+        ("run {amp:--amp|--no-amp} {dry:--dry|--wet}", ["run", "--amp", "--wet"]),
+        ("run --amp={amp} --data {prepared} x{dry:y}", ["run", "--amp=True", "--data", "", "x"]),
+    ],
+)
+def test_a_name_may_have_dots_and_a_truth_value_may_be_a_switch(command: str, words: list[str]) -> None:
+    values = {"model.lr": 0.1, "seed": 7, "amp": True, "dry": False, "prepared": ""}
+    assert fill(command, values) == words
+
+
+@pytest.mark.parametrize(
     ("overrides", "where", "value"),
     [
         ({"budget_seconds": 9}, "budget_seconds", 9.0),

@@ -1,4 +1,4 @@
-"""The YAML of the pages on SkyPilot and cloud pools: its programs parse, and the packages that read it accept it.
+"""The files for SkyPilot and cloud pools: their programs parse, and the packages that read them accept them.
 
 Those packages are not ours. CLOUD_PYTHON names an interpreter that has them:
 
@@ -23,19 +23,20 @@ import yaml
 from flows.cli.app import app
 
 CHECKOUT = Path(__file__).parents[2]
+CLOUDS = CHECKOUT / "docs/clouds"
+SKY = sorted(CLOUDS.glob("*.sky.yaml"))
 HOW = "CLOUD_PYTHON names no Python with {}: the first lines of this file say how one is made"
 
 
-def blocks(page: str) -> list[str]:
-    """The blocks of YAML of a page, in order."""
-    return re.findall(r"```yaml\n(.*?)```", (CHECKOUT / "docs" / page).read_text(), re.DOTALL)
+def settings(name: str) -> dict[str, Any]:
+    made: dict[str, Any] = yaml.safe_load((CLOUDS / name).read_text())
+    return made
 
 
 def of_ecs() -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """The task definition, the deployment for it, and the claim of Kubernetes."""
-    definition, deployments, claim = map(yaml.safe_load, blocks("cloud-pools.md"))
-    (deployment,) = deployments["deployments"]
-    return definition, deployment, claim
+    (deployment,) = settings("ecs.prefect.yaml")["deployments"]
+    return settings("ecs-task-definition.yaml"), deployment, settings("kubernetes-claim.yaml")
 
 
 def accepted(package: str, program: str, told: str, home: Path) -> None:
@@ -51,12 +52,12 @@ def accepted(package: str, program: str, told: str, home: Path) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-@pytest.mark.parametrize("text", blocks("skypilot.md"))
+@pytest.mark.parametrize("path", SKY, ids=lambda path: path.name)
 @pytest.mark.parametrize("step", ["setup", "run"])
 def test_a_program_of_a_machine_of_skypilot_is_one_of_bash_and_uses_variables_that_are_set(
-    text: str, step: str
+    path: Path, step: str
 ) -> None:
-    task = yaml.safe_load(text)
+    task = settings(path.name)
     done = subprocess.run(["bash", "-n"], input=task[step], text=True, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     used = set(re.findall(r"\$\{?([A-Z_]+)", task[step]))
@@ -64,7 +65,7 @@ def test_a_program_of_a_machine_of_skypilot_is_one_of_bash_and_uses_variables_th
 
 
 def test_the_campaign_of_a_machine_of_skypilot_is_one_that_our_command_reads() -> None:
-    task = yaml.safe_load(blocks("skypilot.md")[0])
+    task = settings("campaign.sky.yaml")
     lines = [line.strip() for line in task["run"].splitlines() if ".venv/bin/nightshift" in line]
     assert len(lines) == 2
     for line in lines:
@@ -75,8 +76,9 @@ def test_the_campaign_of_a_machine_of_skypilot_is_one_that_our_command_reads() -
 
 def test_skypilot_reads_both_of_its_files(tmp_path: Path) -> None:
     program = "import sys, sky\ntask = sky.Task.from_yaml_str(sys.stdin.read())\nassert task.run and task.resources"
-    for text in blocks("skypilot.md"):
-        accepted("sky", program, text, tmp_path)
+    assert len(SKY) == 2
+    for path in SKY:
+        accepted("sky", program, path.read_text(), tmp_path)
 
 
 def test_the_task_definition_gives_what_the_image_and_the_deployment_expect() -> None:

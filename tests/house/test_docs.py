@@ -30,15 +30,14 @@ FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 CODE_PATH = re.compile(r"(?<![\w./-])((?:flows|tasks|environments|blocks|benchmarks|docker|docs)/[\w./-]*\w)")
 
 
-def test_a_job_variable_of_the_command_line_takes_the_place_of_all_as_the_pages_say() -> None:
-    """Prefect looks whether there are any under another name. Once it merges them, the pages need not warn."""
+def test_a_job_variable_of_the_command_line_takes_the_place_of_all_as_the_page_says() -> None:
+    """Prefect looks whether there are any under another name. Once it merges them, the page need not warn."""
     from prefect.cli.deploy._config import _apply_cli_options_to_deploy_config
     from rich.console import Console
 
     deployment = {"work_pool": {"name": "trainers", "job_variables": {"stream_output": False}}}
     made, _ = _apply_cli_options_to_deploy_config(deployment, {"variables": ["image=mine"]}, console=Console())
     assert made["work_pool"]["job_variables"] == {"image": "mine"}
-    assert "--job-variable" in (CHECKOUT / "docs/work-pools.md").read_text()
 
 
 def block(page: str, language: str, containing: str) -> str:
@@ -206,7 +205,7 @@ def test_every_block_of_settings_parses(page: Path) -> None:
 def test_the_spec_file_on_the_page_is_one_that_a_campaign_takes() -> None:
     from flows.spec.campaign_spec import CampaignSpec
 
-    spec = CampaignSpec.of(name="n", **tomllib.loads(block("docs/command-line.md", "toml", "[advanced]")))
+    spec = CampaignSpec.of(name="n", **tomllib.loads(block("docs/start.md", "toml", "[advanced]")))
     assert (spec.environment, spec.advanced.patience) == ("lunar_lander", 50)
 
 

@@ -39,23 +39,23 @@ def test_the_lock_names_the_public_package_index_alone() -> None:
     assert hosts == {"https://pypi.org", "https://files.pythonhosted.org"}
 
 
-def test_a_set_up_that_fails_shows_the_end_of_its_log_and_where_it_is(tmp_path: Path) -> None:
+def test_a_set_up_that_fails_lets_the_installer_say_why(tmp_path: Path) -> None:
     (tmp_path / ".ci").mkdir()
     shutil.copy(CHECKOUT / ".ci/setup", tmp_path / ".ci/setup")
     shutil.copy(CHECKOUT / "pyproject.toml", tmp_path)
     python = tmp_path / ".venv/bin/python"
     python.parent.mkdir(parents=True)
     python.write_text(
-        f'#!/bin/sh\ncase "$*" in *"-m pip"*) echo "no such package"; exit 1;; esac\nexec {sys.executable} "$@"\n'
+        f'#!/bin/sh\ncase "$*" in *"-m pip"*) echo "no such package" >&2; exit 1;; esac\nexec {sys.executable} "$@"\n'
     )
     python.chmod(0o755)
     tools = tmp_path / "tools"  # without uv, wherever that is
     tools.mkdir()
-    for name in ("bash", "dirname", "tail", "sed"):
+    for name in ("bash", "dirname"):
         (tools / name).symlink_to(str(shutil.which(name)))
 
     done = subprocess.run(
-        [str(tmp_path / ".ci/setup")],
+        [str(tmp_path / ".ci/setup"), "ppo"],
         env={"PATH": str(tools), "TORCH_INDEX": "https://example.org"},
         capture_output=True,
         text=True,
@@ -63,5 +63,3 @@ def test_a_set_up_that_fails_shows_the_end_of_its_log_and_where_it_is(tmp_path: 
 
     assert done.returncode == 1
     assert "no such package" in done.stderr
-    assert str(tmp_path / ".venv/setup.log") in done.stderr
-    assert len(done.stderr.splitlines()) < 10

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections import OrderedDict
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -24,10 +24,13 @@ from environments.judges.control import Control
 from environments.score import Score
 from tests.support import act_programs as policies
 from tests.support.act_programs import PRELUDE, PipeCandidate, at_step
+from tests.support.processes import own_children
 
 JUDGES = plugins.names("environments.judges")
+ENVIRONMENTS = "tests.support.judged_environments"
+"""The module of the environments of these tests: only the process that steps them imports it."""
 SETTINGS: dict[str, dict[str, Any]] = {
-    "control": {"id": "Drift-v0", "start_seconds": 20},
+    "control": {"id": f"{ENVIRONMENTS}:Drift-v0", "start_seconds": 20},
     "command": {"eval_cmd": "evaluate {result}", "total_seconds": 20},
     "reported": {"total_seconds": 20},
     "text": {"questions": 2, "samples": 2, "max_tokens": 8, "total_seconds": 20},
@@ -35,161 +38,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
 """Settings that work, for each judge; a new one adds its own."""
 
 
-# The environments of these tests. Only the judge's process knows them.
-
-
-class Drift(gymnasium.Env[Any, Any]):
-    """Pays the first number of the action minus the second, for a length that the seed draws."""
-
-    observation_space = spaces.Box(-9, 9, (2,), np.float32)
-    action_space = spaces.Box(-1, 1, (2,), np.float32)
-    standing: ClassVar[int] = 0
-    """How many were built and not closed."""
-    seeds: ClassVar[list[int | None]] = []
-    """The seeds of all resets so far."""
-
-    def __init__(self, length: int = 0, fails: str = "") -> None:
-        self.length, self.fixed_length, self.fails = length, length, fails
-        Drift.standing += 1
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        Drift.seeds.append(seed)
-        self.length = self.fixed_length or int(self.np_random.integers(3, 10))
-        self.step_number = 0
-        return self._look(), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        assert self.action_space.contains(action), action
-        assert self.step_number < self.length, "stepped after the end"
-        self.step_number += 1
-        if self.step_number == 3 and self.fails == "step":
-            raise RuntimeError("a wheel came off")
-        reward = float(action[0] - action[1])
-        if self.step_number == 3 and self.fails in ("nan", "1e+200"):
-            reward = float(self.fails)
-        return self._look(), reward, self.step_number == self.length, False, {}
-
-    def close(self) -> None:
-        Drift.standing -= 1
-
-    def _look(self) -> Any:
-        return np.array([self.step_number + 1, self.length], np.float32)
-
-
-class Recall(gymnasium.Env[Any, Any]):
-    """Shows a cue at the first step and nothing later, and costs 1 for every mistake: right is what the cue
-    says, and from the fifth step on its opposite."""
-
-    observation_space = spaces.Box(-1, 1, (1,), np.float32)
-    action_space = spaces.Discrete(2)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.cue = int(self.np_random.choice([-1, 1]))
-        self.length = int(self.np_random.integers(3, 15))
-        self.step_number = 0
-        return np.array([self.cue], np.float32), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        assert self.action_space.contains(action), action
-        right = (self.cue > 0) != (self.step_number >= 4)
-        self.step_number += 1
-        return np.zeros(1, np.float32), float(action == right) - 1, self.step_number == self.length, False, {}
-
-
-class Picture(gymnasium.Env[Any, Any]):
-    """One pixel, in one colour, is brighter than all others: the right action is its number, from 10 on."""
-
-    observation_space = spaces.Box(0, 255, (5, 4, 3), np.uint8)
-    action_space = spaces.Discrete(60, start=10)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        return self._draw(), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        reward = float(action == self.right)
-        return self._draw(), reward, False, False, {}
-
-    def _draw(self) -> Any:
-        picture = self.np_random.integers(0, 250, (5, 4, 3), np.uint8)
-        row, column, colour = (int(self.np_random.integers(size)) for size in picture.shape)
-        picture[row, column, colour] = 255
-        self.right = 10 + (row * 4 + column) * 3 + colour
-        return picture
-
-
-def unsorted(**parts: Any) -> spaces.Dict:
-    """A Dict that keeps its keys as they are written; gymnasium sorts those of a plain dict."""
-    return spaces.Dict(OrderedDict(parts))
-
-
-class Nest(gymnasium.Env[Any, Any]):
-    """Every observed leaf belongs at another place of the action; both spaces are written down unsorted."""
-
-    observation_space = unsorted(
-        b=spaces.Tuple(
-            (spaces.Discrete(5, start=-2), unsorted(z=spaces.MultiBinary(3), a=spaces.MultiDiscrete([3, 4])))
-        ),
-        a=spaces.Box(-9, 9, (2,), np.float64),
-    )
-    action_space = spaces.Tuple(
-        (
-            spaces.MultiDiscrete([3, 4]),
-            spaces.Box(-9, 9, (2,), np.float32),
-            unsorted(y=spaces.Discrete(5, start=-2), x=spaces.MultiBinary(3)),
-        )
-    )
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.observation_space.seed(seed)
-        self.seen = self.observation_space.sample()
-        return self.seen, {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        assert self.action_space.contains(action), action
-        pairs, box, rest = action
-        number, inner = self.seen["b"]
-        right = (
-            np.array_equal(pairs, inner["a"]),
-            np.array_equal(box, self.seen["a"].astype(np.float32)),
-            np.array_equal(rest["x"], inner["z"]),
-            rest["y"] == number,
-        )
-        self.seen = self.observation_space.sample()
-        return self.seen, float(sum(right)), False, False, {}
-
-
-class Spaces(gymnasium.Env[Any, Any]):
-    """Any spaces, and an observation that may not fit."""
-
-    def __init__(self, observation: Any = None, action: Any = None, shows: Any = 0, needs: Any = None) -> None:
-        if needs is not None:
-            raise needs
-        self.observation_space = observation or spaces.Discrete(2)
-        self.action_space = action or spaces.Discrete(2)
-        self.shows = shows
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        if isinstance(self.shows, Exception):
-            raise self.shows
-        return self.shows, {}
-
-
-gymnasium.register("Drift-v0", Drift, max_episode_steps=50)
-gymnasium.register("Recall-v0", Recall, max_episode_steps=50)
-gymnasium.register("Picture-v0", Picture, max_episode_steps=6)
-gymnasium.register("Nest-v0", Nest, max_episode_steps=6)
-gymnasium.register("Spaces-v0", Spaces, max_episode_steps=6)
-gymnasium.register("Drifting-v0", Drift)
-gymnasium.register("Uninstalled-v0", "a_package_nobody_has.envs:Env", max_episode_steps=6)
-
-
 def judged(body: str, folder: Path, seed: int = 7, prelude: str = PRELUDE, **fields: Any) -> Score:
     """The score of one act program by a control judge with 8 lanes."""
-    judge = Control(**{"id": "Drift-v0", "episodes": 8, "other_episodes": 0, "start_seconds": 30, **fields})
+    judge = Control(
+        **{"id": f"{ENVIRONMENTS}:Drift-v0", "episodes": 8, "other_episodes": 0, "start_seconds": 30, **fields}
+    )
     with PipeCandidate.of(body, folder, prelude) as candidate:
         return judge.score(candidate, Exam(seed))
 
@@ -209,7 +62,7 @@ def test_a_judge_explains_every_setting_and_forbids_unknown_ones(name: str) -> N
 @pytest.mark.parametrize("name", JUDGES)
 def test_a_judge_with_settings_that_work_has_a_command_and_tells_no_seed(name: str) -> None:
     judge = plugins.load("environments.judges", name, Judge)(**SETTINGS[name])
-    judge.check()
+    judge.check(Path())
     assert judge.command()
     assert "seed" not in json.dumps(judge.problem())
 
@@ -239,39 +92,57 @@ def test_a_judge_is_read_without_the_heavy_packages() -> None:
     [
         ({"id": "Cartpole-v1"}, "no gymnasium environment .* 'Cartpole-v1'. Did you mean CartPole-v1"),
         ({"id": "CartPole"}, "Did you mean CartPole-v1"),
-        ({"id": "Drift-v0", "kwargs": {"lenght": 3}}, "kwargs {'lenght': 3} .*unexpected keyword"),
-        ({"id": "Drifting-v0"}, "Drifting-v0 has no time limit.*set max_episode_steps"),
-        ({"id": "Uninstalled-v0"}, "not installed .*provides the module 'a_package_nobody_has'"),
+        ({"id": f"{ENVIRONMENTS}:Drift-v0", "kwargs": {"lenght": 3}}, "kwargs {'lenght': 3} .*unexpected keyword"),
+        ({"id": f"{ENVIRONMENTS}:Drifting-v0"}, "Drifting-v0 has no time limit.*set max_episode_steps"),
+        ({"id": f"{ENVIRONMENTS}:Uninstalled-v0"}, "not installed .*provides the module 'a_package_nobody_has'"),
         ({"id": "a_module_nobody_has:Some-v0"}, "not installed .*provides the module 'a_module_nobody_has'"),
         (
-            {"id": "Spaces-v0", "kwargs": {"needs": gymnasium.error.DependencyNotInstalled("run `pip install x`")}},
+            {
+                "id": f"{ENVIRONMENTS}:Spaces-v0",
+                "kwargs": {"needs": gymnasium.error.DependencyNotInstalled("run `pip install x`")},
+            },
             "not installed .*pip install x",
         ),
-        ({"id": "Spaces-v0", "kwargs": {"shows": RuntimeError("no track")}}, "fails at its reset .*no track"),
-        ({"id": "Spaces-v0", "kwargs": {"shows": np.zeros(3)}}, r"shape \(3,\) in leaf '', its space says \(\)"),
-        ({"id": "Spaces-v0", "kwargs": {"observation": spaces.Text(9)}}, "observation leaf '' is of type Text"),
+        (
+            {"id": f"{ENVIRONMENTS}:Spaces-v0", "kwargs": {"shows": RuntimeError("no track")}},
+            "fails at its reset .*no track",
+        ),
+        (
+            {"id": f"{ENVIRONMENTS}:Spaces-v0", "kwargs": {"shows": np.zeros(3)}},
+            r"shape \(3,\) in leaf '', its space says \(\)",
+        ),
+        (
+            {"id": f"{ENVIRONMENTS}:Spaces-v0", "kwargs": {"observation": spaces.Text(9)}},
+            "observation leaf '' is of type Text",
+        ),
         (
             {
-                "id": "Spaces-v0",
+                "id": f"{ENVIRONMENTS}:Spaces-v0",
                 "kwargs": {"action": spaces.Dict(b=spaces.Tuple([spaces.OneOf([spaces.Discrete(2)])]))},
             },
             "action leaf 'b/0' is of type OneOf",
         ),
         (
-            {"id": "Spaces-v0", "kwargs": {"action": spaces.Dict(a=spaces.Sequence(spaces.Discrete(2)))}},
+            {
+                "id": f"{ENVIRONMENTS}:Spaces-v0",
+                "kwargs": {"action": spaces.Dict(a=spaces.Sequence(spaces.Discrete(2)))},
+            },
             "action leaf 'a' is of type Sequence",
         ),
         (
-            {"id": "Spaces-v0", "kwargs": {"observation": spaces.Graph(spaces.Discrete(2), None)}},
+            {"id": f"{ENVIRONMENTS}:Spaces-v0", "kwargs": {"observation": spaces.Graph(spaces.Discrete(2), None)}},
             "observation leaf '' is of type Graph",
         ),
         (
-            {"id": "Spaces-v0", "kwargs": {"action": {"red": spaces.Discrete(2), "blue": spaces.Discrete(2)}}},
+            {
+                "id": f"{ENVIRONMENTS}:Spaces-v0",
+                "kwargs": {"action": {"red": spaces.Discrete(2), "blue": spaces.Discrete(2)}},
+            },
             "action leaf '' is of type dict, .*one agent",
         ),
         (
             {
-                "id": "Spaces-v0",
+                "id": f"{ENVIRONMENTS}:Spaces-v0",
                 "kwargs": {"action": spaces.Dict({"a/b": spaces.Discrete(2), "a": spaces.Dict(b=spaces.Discrete(3))})},
             },
             "action leaf 'a/b' exists twice",
@@ -280,38 +151,38 @@ def test_a_judge_is_read_without_the_heavy_packages() -> None:
 )
 def test_what_cannot_be_judged_is_refused_with_the_remedy(fields: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        Control(**fields).check()
+        Control(**fields).check(Path())
 
 
 def test_an_environment_without_limit_is_judged_once_a_limit_is_set() -> None:
-    Control(id="Drifting-v0", max_episode_steps=30).check()
+    Control(id=f"{ENVIRONMENTS}:Drifting-v0", max_episode_steps=30).check(Path())
 
 
 def test_the_problem_is_what_a_trainer_needs_to_build_the_same_environment() -> None:
-    problem = Control(id="Drift-v0", kwargs={"length": 4}, max_episode_steps=30).problem()
-    assert problem == {"id": "Drift-v0", "kwargs": {"length": 4}, "max_episode_steps": 30}
+    problem = Control(id=f"{ENVIRONMENTS}:Drift-v0", kwargs={"length": 4}, max_episode_steps=30).problem()
+    assert problem == {"id": f"{ENVIRONMENTS}:Drift-v0", "kwargs": {"length": 4}, "max_episode_steps": 30}
 
 
 # Control: policies of every kind
 
 
 def test_a_recurrent_policy_plays_without_mistake_when_it_resets_its_state(tmp_path: Path) -> None:
-    score = judged(policies.lstm(resets=True), tmp_path, id="Recall-v0", episodes=20)
+    score = judged(policies.lstm(resets=True), tmp_path, id=f"{ENVIRONMENTS}:Recall-v0", episodes=20)
     assert score.units == (0.0,) * 20
 
 
 def test_a_recurrent_policy_that_ignores_the_start_of_an_episode_loses(tmp_path: Path) -> None:
-    score = judged(policies.lstm(resets=False), tmp_path, id="Recall-v0", episodes=20)
+    score = judged(policies.lstm(resets=False), tmp_path, id=f"{ENVIRONMENTS}:Recall-v0", episodes=20)
     assert score.value is not None
     assert score.value < -1
 
 
 def test_images_arrive_as_bytes_in_their_shape_and_actions_count_from_their_start(tmp_path: Path) -> None:
-    assert judged(policies.LOOKER, tmp_path, id="Picture-v0").units == (6.0,) * 8
+    assert judged(policies.LOOKER, tmp_path, id=f"{ENVIRONMENTS}:Picture-v0").units == (6.0,) * 8
 
 
 def test_nested_spaces_cross_in_sorted_order_and_every_leaf_keeps_its_values(tmp_path: Path) -> None:
-    assert judged(policies.SORTER, tmp_path, id="Nest-v0").units == (24.0,) * 8
+    assert judged(policies.SORTER, tmp_path, id=f"{ENVIRONMENTS}:Nest-v0").units == (24.0,) * 8
     hello = json.loads((tmp_path / "hello.json").read_text())
     assert hello["observation"] == [
         {"path": "a", "dtype": "<f8", "shape": [2]},
@@ -354,13 +225,14 @@ def test_every_lane_plays_one_episode_and_is_dark_afterwards(tmp_path: Path) -> 
         assert (shown["seen"][~shown["active"]] == 0).all()
 
 
-def test_the_program_is_told_no_more_than_the_protocol_says(tmp_path: Path) -> None:
-    Drift.seeds.clear()
+def test_the_program_is_told_no_more_than_the_protocol_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRIFT_SEEDS", str(tmp_path / "seeds"))
     judged(policies.RECORDER, tmp_path, seed=12345)
     hello = json.loads((tmp_path / "hello.json").read_text())
     assert set(hello) == {"protocol", "lanes", "observation", "action", "deterministic", "seed"}
     assert (hello["protocol"], hello["lanes"], hello["deterministic"]) == (2, 8, [True] * 8)
-    assert len({*Drift.seeds, hello["seed"], 12345}) == 10, "nine seeds of their own"
+    seeds = map(int, (tmp_path / "seeds").read_text().split())
+    assert len({*seeds, hello["seed"], 12345}) == 10, "nine seeds of their own"
 
 
 def test_the_same_seed_gives_the_same_score_and_another_one_other_episodes(tmp_path: Path) -> None:
@@ -432,10 +304,9 @@ def test_how_a_program_ends_after_its_last_answer_costs_no_score(tmp_path: Path)
     ],
 )
 def test_a_wrong_answer_has_a_reason_and_no_score(wrong: str, words: str, tmp_path: Path) -> None:
-    before = Drift.standing
     with pytest.raises(Misbehaved, match=words):
         judged(at_step(2, wrong), tmp_path, kwargs={"length": 9}, answer_seconds=1 if "sleep" in wrong else 10)
-    assert Drift.standing == before, "every environment is closed again"
+    assert not own_children("environments.judges._process")
 
 
 @pytest.mark.parametrize(
@@ -457,7 +328,12 @@ def test_a_choice_that_does_not_exist_has_a_reason_and_no_score(
     action: Any, low: int, wrong: str, words: str, tmp_path: Path
 ) -> None:
     with pytest.raises(Misbehaved, match=f"^answered {words}"):
-        judged(at_step(1, f"column[:] = {low}; {wrong}"), tmp_path, id="Spaces-v0", kwargs={"action": action})
+        judged(
+            at_step(1, f"column[:] = {low}; {wrong}"),
+            tmp_path,
+            id=f"{ENVIRONMENTS}:Spaces-v0",
+            kwargs={"action": action},
+        )
 
 
 @pytest.mark.parametrize(
@@ -530,10 +406,13 @@ def test_the_other_mode_is_played_on_every_source_and_averaged_alike(tmp_path: P
 
 
 def test_a_judge_measures_what_it_says_that_it_measures(tmp_path: Path) -> None:
-    fields = {"id": "Drift-v0", "episodes": 8, "other_episodes": 4, "sources": TWO}
+    fields = {"id": f"{ENVIRONMENTS}:Drift-v0", "episodes": 8, "other_episodes": 4, "sources": TWO}
     assert tuple(judged(ONES, tmp_path, **fields).also) == Control(**fields).measures()
-    assert Control(id="Drift-v0", other_episodes=0).measures() == ("return/deterministic",)
-    assert Control(id="Drift-v0", deterministic=False).measures() == ("return/sampled", "return/deterministic")
+    assert Control(id=f"{ENVIRONMENTS}:Drift-v0", other_episodes=0).measures() == ("return/deterministic",)
+    assert Control(id=f"{ENVIRONMENTS}:Drift-v0", deterministic=False).measures() == (
+        "return/sampled",
+        "return/deterministic",
+    )
     assert Command(eval_cmd="evaluate {result}").measures() is None
 
 
@@ -573,7 +452,7 @@ def test_a_source_that_changes_nothing_plays_the_same_episodes_as_none(tmp_path:
 
 def test_the_problem_holds_every_source_with_all_of_its_arguments() -> None:
     sources = {"calm": {}, "windy": {"kwargs": {"fails": "no"}, "weight": 2}}
-    problem = Control(id="Drift-v0", kwargs={"length": 4}, sources=sources).problem()
+    problem = Control(id=f"{ENVIRONMENTS}:Drift-v0", kwargs={"length": 4}, sources=sources).problem()
     assert problem["kwargs"] == {"length": 4}
     assert problem["sources"] == {
         "calm": {"kwargs": {"length": 4}, "weight": 1},
@@ -589,8 +468,8 @@ MOVES = {"one": {}, "two": {}, "three": {"kwargs": {"action": spaces.Discrete(5)
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"id": "Spaces-v0", "sources": SIZES}, r"sources 'one' and 'two' have different observation spaces, Discrete\(2\) and Discrete\(3\)"),
-        ({"id": "Spaces-v0", "sources": MOVES, "episodes": 9, "other_episodes": 0}, "sources 'one' and 'three' have different action spaces"),
+        ({"id": f"{ENVIRONMENTS}:Spaces-v0", "sources": SIZES}, r"sources 'one' and 'two' have different observation spaces, Discrete\(2\) and Discrete\(3\)"),
+        ({"id": f"{ENVIRONMENTS}:Spaces-v0", "sources": MOVES, "episodes": 9, "other_episodes": 0}, "sources 'one' and 'three' have different action spaces"),
         ({"sources": {"a": {}, "b": {"kwargs": {"lenght": 3}}}}, r"'lenght': 3.*correct kwargs in \[control.sources.b\]"),
         ({"sources": ABC}, "episodes must be a multiple of 3, the number of sources, got 100: set 99 or 102"),
         ({"sources": ABC, "episodes": 2}, r"got 2: set 3 \["),
@@ -605,7 +484,7 @@ MOVES = {"one": {}, "two": {}, "three": {"kwargs": {"action": spaces.Discrete(5)
 )  # fmt: skip
 def test_sources_that_cannot_be_judged_together_are_refused(fields: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=f"(?m){words}"):
-        Control(**{"id": "Drift-v0", **fields}).check()
+        Control(**{"id": f"{ENVIRONMENTS}:Drift-v0", **fields}).check(Path())
 
 
 # Control: spaces as leaves
@@ -715,7 +594,7 @@ def run_command(program: str, folder: Path, seconds: float = 20, **fields: Any) 
     """The score of an evaluation command, which finds the result's path in `result`."""
     (folder / "evaluate.py").write_text(f"import json, os, sys\nresult = sys.argv[1]\n{program}")
     judge = Command(eval_cmd=f"{sys.executable} -I evaluate.py {{result}}", total_seconds=seconds, **fields)
-    judge.check()
+    judge.check(Path())
     command = shlex.split(judge.command().replace("{result}", str(folder / "result.json")))
     with PipeCandidate(command, folder) as candidate:
         return judge.score(candidate, Exam(7, higher_is_better=False))
@@ -846,4 +725,4 @@ def test_a_command_that_takes_too_long_has_a_reason_and_no_score(tmp_path: Path)
 )
 def test_a_command_that_could_not_tell_its_result_is_refused(eval_cmd: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        Command(eval_cmd=eval_cmd).check()
+        Command(eval_cmd=eval_cmd).check(Path())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,11 +13,12 @@ import numpy as np
 import psutil
 import pytest
 
-from environments.judges import Misbehaved, _lanes
-from environments.judges._lanes import Lanes, opened
+from environments.judges import Misbehaved
+from environments.judges._lanes import opened
 from environments.judges._making import EnvSource
 from tests.support.processes import own_children
 
+SECONDS = 60.0
 CARTPOLE = EnvSource("CartPole-v1", None, {}, "[control]")
 FAILING = """
 import gymnasium
@@ -41,22 +44,16 @@ gymnasium.register("Failing-v0", Failing, max_episode_steps=50)
 """
 
 
-@pytest.fixture(autouse=True)
-def workers() -> Iterator[None]:
-    yield
-    _lanes._end_idle()
-
-
 def answers(lanes: int, seed: int = 0) -> Iterator[bytes]:
     rng = np.random.default_rng(seed)
     while True:
         yield rng.integers(0, 2, lanes).astype("<i8").tobytes()
 
 
-def played(sources: list[EnvSource], cores: int, beside: bool = False) -> tuple[list[bytes], list[float]]:
+def played(sources: list[EnvSource], cores: int) -> tuple[list[bytes], list[float]]:
     """Every frame, and the returns, of the first and then of the last lanes."""
     frames, half = [], len(sources) // 2
-    with opened(sources, cores, beside) as lanes:
+    with opened(sources, cores, None, SECONDS) as lanes:
         replies = answers(len(sources))
         for numbers in (range(half), range(half, len(sources))):
             lanes.reset({number: 100 + number for number in numbers})
@@ -71,23 +68,10 @@ def test_frames_and_returns_are_the_same_on_any_number_of_cores() -> None:
     alone = played(sources, 1)
     assert alone == played(sources, 2) == played(sources, 3) == played(sources, 2)
     assert len(set(alone[1])) > 2
-    assert len(_lanes._idle) == 2, "workers are kept for the next judgement"
-
-
-def test_beside_other_judgements_no_lane_is_stepped_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    sources = [CARTPOLE] * 5
-    alone = played(sources, 1)
-
-    def step(lanes: Lanes, answer: bytes) -> None:
-        raise AssertionError("a lane is stepped here")
-
-    monkeypatch.setattr(Lanes, "step", step)
-    assert alone == played(sources, 1, beside=True) == played(sources, 2, beside=True)
 
 
 def test_more_cores_than_lanes_are_of_no_use() -> None:
     assert played([CARTPOLE], 8) == played([CARTPOLE], 1)
-    assert not _lanes._idle
 
 
 @pytest.mark.parametrize("after", [(9, 3, 9, 3), (3, 9, 9, 2)])
@@ -98,55 +82,95 @@ def test_a_fault_is_said_in_the_same_words(
     monkeypatch.syspath_prepend(tmp_path)
     sources = [EnvSource("failing_lanes:Failing-v0", None, {"after": steps}, "[control]") for steps in after]
     said = []
-    for cores, beside in ((1, False), (2, False), (1, True)):
+    for cores in (1, 2):
         with pytest.raises(Misbehaved) as fault:
-            played(sources, cores, beside)
+            played(sources, cores)
         said.append(str(fault.value))
-    assert said[0] == said[1] == said[2]
+    assert said[0] == said[1]
     assert "it is broken" in said[0]
 
 
-def test_an_invalid_action_is_found_before_any_lane_is_stepped() -> None:
-    for cores, beside in ((1, False), (2, False), (1, True)):
-        with opened([CARTPOLE] * 4, cores, beside) as lanes:
+def test_an_invalid_action_is_said_with_its_lane_and_step() -> None:
+    for cores in (1, 2):
+        with opened([CARTPOLE] * 4, cores, None, SECONDS) as lanes:
             lanes.reset(dict.fromkeys(range(4), 7))
-            before = lanes.frame()
             with pytest.raises(Misbehaved, match=r"5, which is outside 0\.\.1, for the action in lane 3 at step 1"):
                 lanes.step(np.array([0, 1, 0, 5], "<i8").tobytes())
-            assert lanes.frame() == before
 
 
-def test_a_worker_that_is_killed_costs_the_score_and_is_replaced() -> None:
-    with opened([CARTPOLE] * 2, 2) as lanes:
+def test_a_process_that_is_killed_costs_the_score() -> None:
+    with opened([CARTPOLE] * 2, 2, None, SECONDS) as lanes:
         lanes.reset({0: 1, 1: 2})
-        own_children("environments.judges._lanes")[0].kill()
+        own_children("environments.judges._process")[0].kill()
         with pytest.raises(Misbehaved, match="ended with status -9"):
-            lanes.returns  # noqa: B018 (asks the worker)
-    assert played([CARTPOLE] * 2, 2) == played([CARTPOLE] * 2, 1)
+            lanes.returns  # noqa: B018 (asks the process)
 
 
-def test_a_worker_that_ended_while_it_was_idle_costs_no_score() -> None:
-    expected = played([CARTPOLE] * 2, 1)
-    assert played([CARTPOLE] * 2, 2) == expected
-    (idle,) = own_children("environments.judges._lanes")
-    idle.suspend()  # so that it is still there when it is asked, and gone before it answers
-    with opened([CARTPOLE] * 2, 2) as lanes:
-        idle.kill()
-        lanes.reset({0: 1, 1: 2})
-    assert played([CARTPOLE] * 2, 2) == expected
+ODD = """
+import os, signal, sys, time
+import gymnasium
+
+print("imported")
+
+class Odd(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-9, 9, (2,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, does):
+        self.does, self.steps = does, 0
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def reset(self, seed=None, options=None):
+        print("an episode begins")
+        return self.observation_space.low, {}
+
+    def step(self, action):
+        self.steps += 1
+        print("x" * 10**5)
+        if self.steps > 2:
+            exec(self.does)
+        return self.observation_space.low, self.observation_space.high[:1], self.steps > 5, False, {}
+
+gymnasium.register("Odd-v0", Odd, max_episode_steps=50)
+"""
 
 
-def test_a_worker_that_has_never_answered_is_not_started_twice() -> None:
-    worker = _lanes.Worker()
-    (process,) = own_children("environments.judges._lanes")
-    process.kill()
-    process.wait()
-    with pytest.raises(Misbehaved, match="ended with status"):
-        worker.make([CARTPOLE], range(1), {0}, [])
-    worker.was_idle = True
-    worker.make([CARTPOLE], range(1), {0}, sys.path)
-    worker.settle()
-    worker.end()
+@pytest.mark.parametrize(
+    ("does", "reason"),
+    [
+        ("sys.exit(0)", "the environment failed in lane 0 at step 3: SystemExit: 0"),
+        ("os._exit(7)", "the environment's process ended with status 7; it printed last: imported an episode begins"),
+        ("os.kill(os.getpid(), 9)", "ended with status -9"),
+        ("time.sleep(60)", "did not come back within 2 s"),
+    ],
+)
+def test_what_a_foreign_environment_does_is_a_reason_and_nothing_else(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], does: str, reason: str
+) -> None:
+    (tmp_path / "odd_lanes.py").write_text(ODD.replace('print("x" * 10**5)', "pass"))
+    source = EnvSource("odd_lanes:Odd-v0", None, {"does": does}, "[control]")
+    with opened([source], 1, tmp_path, 2) as lanes:
+        lanes.reset({0: 1})
+        steps = (lanes.step(answer) for answer in answers(1))
+        with pytest.raises(Misbehaved, match=re.escape(reason)):
+            list(steps)
+    assert capfd.readouterr() == ("", "")
+    assert not own_children("environments.judges._process")
+
+
+def test_what_it_prints_is_forgotten_and_an_array_of_one_number_is_a_reward(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "odd_lanes.py").write_text(ODD)
+    handler = signal.getsignal(signal.SIGINT)
+    with opened([EnvSource("odd_lanes:Odd-v0", None, {"does": "pass"}, "[control]")], 1, tmp_path, SECONDS) as lanes:
+        lanes.reset({0: 1})
+        replies = answers(1)
+        while lanes.active.any():
+            lanes.step(next(replies))
+        assert lanes.returns == [6 * 9.0]
+    assert capfd.readouterr() == ("", "")
+    assert signal.getsignal(signal.SIGINT) is handler and "odd_lanes" not in sys.modules
 
 
 def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
@@ -154,9 +178,9 @@ def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
         "import os, signal\n"
         "from environments.judges import _lanes, _making\n"
         "source = _making.EnvSource('CartPole-v1', None, {}, '')\n"
-        "with _lanes.opened([source] * 2, 2) as lanes:\n"
+        "with _lanes.opened([source] * 2, 2, None, 60) as lanes:\n"
         "    lanes.reset({0: 1, 1: 2})\n"
-        "    print(lanes._workers[0]._process.pid, flush=True)\n"
+        "    print(lanes._processes[0]._process.pid, flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)

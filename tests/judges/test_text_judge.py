@@ -426,17 +426,17 @@ def test_a_look_without_prepared_questions_is_no_score(tmp_path: Path) -> None:
 )
 def test_settings_that_cannot_work_are_refused_with_the_remedy(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        Text(**settings).check()
+        Text(**settings).check(Path())
 
 
 def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "verifiers" else True)
     with pytest.raises(ValueError, match="pip install verifiers"):
-        Text().check()
+        Text().check(Path())
 
 
 def test_one_sample_at_temperature_0_is_greedy_decoding() -> None:
-    Text(temperature=0, samples=1).check()
+    Text(temperature=0, samples=1).check(Path())
 
 
 @pytest.mark.parametrize(

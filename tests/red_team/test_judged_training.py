@@ -1,7 +1,7 @@
 """The red team trains while it is judged, where nobody counts its steps: before it is ready, or as it answers.
 
 Each program plays honestly, and computes besides. The canary: it has no score, because the judge has waited for it for
-longer than it may. What it computes while the judge steps the environments is not bounded (docs/trust.md).
+longer than it may. What it computes while the judge steps the environments is not bounded (docs/sandbox.md).
 """
 
 from __future__ import annotations

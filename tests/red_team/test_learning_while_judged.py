@@ -2,7 +2,7 @@
 
 The program trains as the bundled one does, too slowly to get far, and plays what it learns at every start instead. The
 canary: it would be kept. The control without training is as good, since it learns at its start too. One that first looks
-whether its checkpoint has trained is *not* contained (docs/trust.md).
+whether its checkpoint has trained is *not* contained (docs/sandbox.md).
 """
 
 from __future__ import annotations

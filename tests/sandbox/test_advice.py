@@ -44,7 +44,7 @@ def train(tmp_path: Path, level: Level, code: str, **settings: Any) -> Run:
 @pytest.mark.parametrize(
     ("program", "told"),
     [
-        ("import lightgbm_of_nowhere", ("lightgbm_of_nowhere is not installed in ", "-m pip install lightgbm")),
+        ("import lightgbm_of_nowhere", ("lightgbm_of_nowhere is not installed in ", "which is `python` to programs")),
         ("import helper", ("helper.py lies beside environment.toml", "add it to `program`")),
         ("import tomllib.nothing", ("tomllib is installed in ", "without tomllib.nothing")),
         ("open('table.csv')", ("table.csv lies beside environment.toml", "add it to `program`")),

@@ -1,4 +1,4 @@
-"""A person who has said yes to what an environment asks for."""
+"""A person who has granted what an environment needs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from flows.spec import trust
 
 
 def trusted(folder: Path, overrides: Mapping[str, Value] | None = None) -> Path:
-    """The folder, after a yes to everything that it asks for now."""
-    trust.agree(folder, trust.asked_by(environments.load(folder, overrides)))
+    """The folder, with everything granted that it needs now."""
+    trust.grant(folder, trust.needed(environments.load(folder, overrides)))
     return folder

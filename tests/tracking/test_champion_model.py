@@ -204,9 +204,9 @@ def test_a_language_model_answers_prompts(store: Store, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_code_of_the_notebook_page_runs(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_code_of_the_page_loads_the_champion(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     register(store, cart(tmp_path))
-    page = (Path(__file__).parents[2] / "docs" / "notebooks.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "prefect-and-mlflow.md").read_text()
     (code,) = [part.partition("```")[0] for part in page.split("```python")[1:] if "load_model" in part]
     monkeypatch.setenv("NIGHTSHIFT_HOME", str(Path(store.uri.removeprefix("sqlite:///")).parent))
     program = (

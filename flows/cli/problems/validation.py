@@ -23,7 +23,9 @@ def validate(environment: str, overrides: dict[str, Value], trust: bool) -> dict
     settle_in(home())
     from flows.spec import trust as trusted
     from flows.spec.environment import checked_environment
+    from tasks.imports import missing
     from tasks.recipes import output, preparing
+    from tasks.sandbox.isolation import choose
 
     consent.ask_about(environment, overrides, trust)
     checked = checked_environment(environment, overrides)
@@ -37,7 +39,8 @@ def validate(environment: str, overrides: dict[str, Value], trust: bool) -> dict
         "baseline": checked.defaults, "varies": list(checked.space),
         "prepared": place and {"folder": str(place), "content": made.content if made else None},
         "earlier_trials": _earlier(checked),
-        "asks_for": list(trusted.asked_by(checked)), "warnings": warnings(checked),
+        "asks_for": list(trusted.needed(checked)),
+        "warnings": [*warnings(checked), *missing(checked, choose("auto")).values()],
     }  # fmt: skip
 
 

@@ -28,7 +28,7 @@ class Http(HttpEndpoint, RemotePlace):
         except (EndpointAway, EndpointFault, Gone, TrialRefused) as fault:
             raise Refused(
                 f"the endpoint {self.address.shown} cannot train: {fault}. Start it, or correct "
-                f"{'the block ' + repr(self.block) if self.block else 'http.url'} (docs/remote-trainers.md)"
+                f"{'the block ' + repr(self.block) if self.block else 'http.url'} (docs/other-machines.md)"
             ) from fault
 
     def reach(self, key: str, seconds: float) -> Address:

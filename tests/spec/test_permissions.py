@@ -1,4 +1,4 @@
-"""What an environment asks for beyond its own folder: named exactly, refused where it is keys, agreed to once."""
+"""What an environment needs beyond its own folder: named exactly, refused where it is keys, granted once."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 import environments
-from environments import plugins
 from environments.plugins import Refused
-from flows.spec import trust, wishes
+from flows.spec import permissions, trust
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.environment import checked_environment
 from tasks.recipes import execution
@@ -25,11 +24,11 @@ CONTROL = QUADRATIC[: QUADRATIC.index("[command]")].replace('judge = "command"',
 TEXT = CONTROL.replace('judge = "control"', 'judge = "text"')
 
 
-def wanted(folder: Path, toml: str = QUADRATIC) -> wishes.Wishes:
+def wanted(folder: Path, toml: str = QUADRATIC) -> permissions.Permissions:
     """What a quadratic with this environment.toml asks for."""
     environment = environments.load(quadratic(folder, toml=toml))
     environment.check_files()
-    return trust.asked_by(environment)
+    return trust.needed(environment)
 
 
 def top(line: str) -> str:
@@ -53,11 +52,6 @@ def test_an_environment_of_its_own_folder_asks_for_nothing(tmp_path: Path) -> No
     assert not (find_home() / trust.FILE).exists()
 
 
-@pytest.mark.parametrize("judge", plugins.names("environments.judges"))
-def test_of_every_judge_it_is_known_what_runs_outside_the_sandbox(judge: str) -> None:
-    assert judge in wishes.BY_JUDGE
-
-
 @pytest.mark.parametrize(
     ("toml", "words"),
     [
@@ -68,8 +62,8 @@ def test_of_every_judge_it_is_known_what_runs_outside_the_sandbox(judge: str) ->
         (QUADRATIC.replace("[limits]", "[limits]\nout_gb = 9"), "the limit out_gb is 9, where 8 is usual"),
         (QUADRATIC.replace("[limits]", "[limits]\nmemory_gb = 1e5"), "the limit memory_gb is 100000, more than"),
         (f'{CONTROL}[control]\nid = "this:Zen-v0"', "the Python module this runs in the engine, outside the sandbox"),
-        (f'{CONTROL}[control]\nid = "X-v0"\nkwargs.deep.xml_file = "/etc/a.xml"', "X-v0 gets deep.xml_file = '/etc"),
-        (f'{CONTROL}[control]\nid = "X-v0"\nsources.a.kwargs.env_id = "m:X"', "gets a.env_id = 'm:X' in the engine"),
+        (f'{CONTROL}[control]\nid = "X-v0"\nkwargs.deep.xml_file = "/etc/a.xml"', 'X-v0 gets "/etc'),
+        (f'{CONTROL}[control]\nid = "X-v0"\nsources.a.kwargs.env_id = "m:X"', 'gets "m:X" in the engine'),
         (f'{TEXT}[text]\ntaskset = "fit.py"', "fit.py runs beside the engine, outside the sandbox, as you"),
         (
             f'{TEXT}[text]\ntaskset = "fit.py"\nbackend = "openai"\n'
@@ -86,7 +80,10 @@ def test_what_goes_beyond_the_folder_is_asked_for_in_words(tmp_path: Path, toml:
 
 @pytest.mark.parametrize("module", ["gymnasium.envs.classic_control", "ale_py"])
 def test_only_modules_that_gymnasium_imports_itself_are_not_asked_about(tmp_path: Path, module: str) -> None:
-    installed = {entry.module.partition(".")[0] for entry in wishes.metadata.entry_points(group=wishes.PLUGINS)}
+    installed = {
+        entry.module.partition(".")[0]
+        for entry in permissions.metadata.entry_points(group=permissions.GYMNASIUM_PLUGINS)
+    }
     asked = wanted(tmp_path / "quad", f'{CONTROL}[control]\nid = "{module}:CartPole-v1"')
     assert (asked == ()) == (module.partition(".")[0] in {"gymnasium", *installed})
 
@@ -106,7 +103,7 @@ def test_no_module_is_imported_before_the_yes(tmp_path: Path, monkeypatch: pytes
 def test_a_recipe_is_asked_about_with_its_network_and_its_paths(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     more = f'network = true\nsettings.model = ["{tmp_path}/pool/../model"]\n'
-    asked = trust.asked_by(pool(tmp_path / "pool", more=more))
+    asked = trust.needed(pool(tmp_path / "pool", more=more))
     assert "its recipe uses the network, and reads and fills your Hugging Face cache" in asked
     assert f"its recipe reads {tmp_path}/model" in asked
     assert not any("prepare.py" in wish for wish in asked), "it runs in the sandbox, as training does"
@@ -130,8 +127,8 @@ def test_what_is_shown_is_the_real_path_and_every_character_of_it(tmp_path: Path
     real.mkdir()
     (tmp_path / "innocent").symlink_to(real)
     (wish,) = wanted(tmp_path / "quad", top(f'readable = ["{tmp_path}/innocent"]'))
-    assert wish == f"training and judging read {tmp_path}/a\\x1b[2K\\u202eb\\nc\\\\d\\u05d0 café"
-    assert wishes.shown("a\\nb") != wishes.shown("a\nb")
+    assert wish == f"training and judging read {tmp_path}/a\\x1b[2K\\u202eb\\nc\\\\d\\u05d0 caf\\xe9"
+    assert permissions.printable("a\\nb") != permissions.printable("a\nb")
 
 
 def test_a_link_that_leads_elsewhere_today_is_asked_about_again(tmp_path: Path) -> None:
@@ -144,21 +141,6 @@ def test_a_link_that_leads_elsewhere_today_is_asked_about_again(tmp_path: Path) 
     (tmp_path / "link").symlink_to("two")
     with pytest.raises(Refused, match=f"{tmp_path}/two"):
         checked_environment(str(folder), {})
-
-
-def test_more_than_anybody_reads_is_refused(tmp_path: Path) -> None:
-    for count in (25, 10_000):
-        many = ", ".join(f'"/srv/{number}"' for number in range(count))
-        with pytest.raises(Refused, match="folders in place of the files") as refused:
-            wanted(tmp_path / "many", top(f"readable = [{many}]"))
-        assert len(str(refused.value)) < 1000
-    with pytest.raises(Refused, match="characters to say") as refused:
-        wanted(tmp_path / "long", top(f'readable = ["/srv/{"x" * 5000}"]'))
-    assert len(str(refused.value)) < 1000
-    with pytest.raises(Refused, match="null character"):
-        wanted(tmp_path / "null", top('readable = ["/srv/a\\u0000b"]'))
-    (tmp_path / "circle").symlink_to("circle")
-    assert wanted(tmp_path / "round", top(f'readable = ["{tmp_path}/circle"]')) != ()
 
 
 SECRET = ["/", "/root", "/home", "/etc", "/etc/shadow", "/etc/ssh/x", "/proc/1", "/dev/mem", "/srv/x/.ssh/id", "/run"]
@@ -258,14 +240,14 @@ def test_keys_that_are_laid_over_are_asked_about(tmp_path: Path) -> None:
     ],
 )
 def test_a_spec_that_comes_with_an_environment_is_asked_about(spec: str, words: str | None) -> None:
-    asked = wishes.of_spec(tomllib.loads(spec), Path("/srv/stranger/spec.toml"))
+    asked = permissions.of_spec(tomllib.loads(spec))
     assert (words is None) == (asked == ())
     assert words is None or any(words in wish for wish in asked)
 
 
 def test_a_bundled_environment_is_known_by_its_path_as_well() -> None:
     asked = {"environment": str(environments.find("cartpole")), "advanced": {"overrides": {"network": True}}}
-    assert wishes.of_spec(asked, Path("/srv/stranger/spec.toml")) == ("training uses the network",)
+    assert permissions.of_spec(asked) == ("training uses the network",)
 
 
 def test_no_spec_says_yes_by_itself() -> None:

@@ -1,0 +1,126 @@
+"""A process of its own for a foreign environment's code, which our functions call there.
+
+What that code prints, a `sys.exit`, a handler of signals or a crash of the interpreter harms neither the engine nor its
+output. It is no sandbox: whoever runs an environment with code of its own was asked about that.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+from environments.judges import Misbehaved
+
+PRINTED_BYTES = 2**20
+"""Of what it prints; more is forgotten."""
+SHOWN = 300
+"""Characters of what it printed last, in the reason of a failure."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class ProcessLost(Misbehaved):
+    """It ended, or did not answer."""
+
+
+class ForeignProcess:
+    """One such process; it ends with the block, and with the process that started it."""
+
+    def __init__(self, folder: Path | None, seconds: float) -> None:
+        """
+        Args:
+            folder: The environment's, whose modules it finds besides all that are found here; None without one.
+            seconds: How long it may take over one answer.
+        """
+        self._seconds = seconds
+        self._printed = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
+        paths = [path for path in [*sys.path, str(folder or "")] if path]
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-u", "-P", "-m", "environments.judges._process", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL, stdout=self._printed, stderr=self._printed, pass_fds=(theirs.fileno(),),
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)}, start_new_session=True,
+            )  # fmt: skip
+        self._talk = Connection(ours.detach())
+
+    def __enter__(self) -> ForeignProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._talk.close()
+        self._process.kill()
+        self._process.wait()
+        self._printed.close()
+
+    def call(self, function: Callable[P, T], *values: P.args, **named: P.kwargs) -> T:
+        """What a function of a module says there; raises ValueError or Misbehaved as it does, or ProcessLost."""
+        self.ask(function, *values, **named)
+        return self.answer()  # type: ignore[no-any-return]
+
+    def ask(self, function: Callable[P, Any], *values: P.args, **named: P.kwargs) -> None:
+        """Have it called; `answer` waits for what it says."""
+        try:
+            self._talk.send((function, values, named))
+        except OSError:
+            raise self._lost() from None
+
+    def answer(self) -> Any:
+        try:
+            if not self._talk.poll(self._seconds):
+                raise ProcessLost(f"the environment did not come back within {self._seconds:g} s{self._last_words()}")
+            found, error = self._talk.recv()
+        except (EOFError, OSError):
+            raise self._lost() from None
+        if error is not None:
+            raise error
+        return found
+
+    def _lost(self) -> ProcessLost:
+        self._process.kill()
+        return ProcessLost(f"the environment's process ended with status {self._process.wait()}{self._last_words()}")
+
+    def _last_words(self) -> str:
+        self._printed.seek(max(os.fstat(self._printed.fileno()).st_size - SHOWN, 0))
+        said = " ".join(self._printed.read().decode(errors="replace").split())
+        return f"; it printed last: {said}" if said else ""
+
+
+def _end_with(parent: int) -> None:
+    """End this process when its parent has ended, even if foreign code never comes back."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
+
+
+def main(descriptor: int) -> None:
+    """Call functions for the process at the other end, until it is gone."""
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    talk = Connection(descriptor)
+    while True:
+        try:
+            function, values, named = talk.recv()
+        except (EOFError, OSError):
+            return
+        if os.fstat(sys.stdout.fileno()).st_size > PRINTED_BYTES:
+            os.ftruncate(sys.stdout.fileno(), 0)
+        answer: tuple[Any, Exception | None]
+        try:
+            answer = function(*values, **named), None
+        except (ValueError, Misbehaved) as error:
+            answer = None, error
+        talk.send(answer)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,183 @@
+"""Permissions: what an environment needs beyond its own folder, a sentence each, before any of its code runs.
+
+An environment from somebody else may read paths of this machine, use the network, or bring code that runs outside the
+sandbox. Whoever runs it grants these sentences once (flows/spec/trust.py). So paths in them are real, with links and
+`..` resolved, and every character is seen. An environment that reads only its own folder needs none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import environments
+from environments import FILE, Environment, judge_name, plugins
+from environments.limits import Limits
+from environments.plugins import Refused
+from tasks.proposers import Proposer
+from tasks.recipes import execution
+from tasks.sandbox import usage
+from tasks.sandbox.confinement import outside
+from tasks.sandbox.interpreter import interpreter_of
+from tasks.store import workspace
+from tasks.system.secret_places import is_hidden_at_home, secret_place
+
+LIMITS = ("processes", "file_gb", "out_gb", "out_files", "scratch_gb", "output_mb")
+PROPOSERS = "tasks.proposers"
+GYMNASIUM_PLUGINS = "gymnasium.envs"
+"""Entry points by which an installed package registers its environments with gymnasium."""
+REACHING = re.compile(r'"[^"]*[/\\:][^"]*"')
+"""Texts in a JSON document, written with `=` after its keys, that may name a path or a module."""
+
+Permissions = tuple[str, ...]
+
+
+def of(environment: Environment) -> Permissions:
+    """What an environment needs beyond its own folder; its files were checked (`Environment.check_files`).
+
+    Raises:
+        Refused: it reads a place with keys or passwords.
+    """
+    return _each_once(chain(_network(environment), _judged(environment), _limits(environment), _paths(environment)))
+
+
+def of_spec(stated: Mapping[str, Any]) -> Permissions:
+    """What a spec.toml needs that confines trials less, sends records elsewhere, or asks a model or an agent.
+
+    Raises:
+        Refused: as in `of`, or the environment cannot be read.
+    """
+    advanced = stated.get("advanced", {})
+    advanced = advanced if isinstance(advanced, dict) else {}
+    return _each_once(chain(_settings(stated, advanced), _overridden(stated, advanced.get("overrides", {}))))
+
+
+def printable(text: str) -> str:
+    """A text in which every character is seen: all but printable ASCII, and the backslash, is escaped."""
+    return text.encode("unicode_escape").decode()
+
+
+def _each_once(sentences: Iterator[str]) -> Permissions:
+    return tuple(dict.fromkeys(sentences))
+
+
+def _network(environment: Environment) -> Iterator[str]:
+    if environment.network:
+        yield "training uses the network"
+    if environment.remote:
+        stated = json.dumps(environment.remote.model_dump(exclude_defaults=True), ensure_ascii=False)
+        yield f"its programs and parameters are sent to {printable(environment.trainer)} with {printable(stated)}"
+    if environment.judge.online:
+        yield "judging uses the network"
+    if environment.prepare and environment.prepare.network:
+        yield "its recipe uses the network, and reads and fills your Hugging Face cache"
+
+
+def _judged(environment: Environment) -> Iterator[str]:
+    """What the engine runs or sends for the judge outside the sandbox."""
+    judge: Any = environment.judge
+    match judge_name(judge):
+        case "control":
+            module = judge.id.rpartition(":")[0]
+            if module and not _is_of_gymnasium(module):
+                yield f"the Python module {printable(module)} runs in the engine, outside the sandbox, as you"
+            for arguments in (judge.kwargs, *(source.kwargs for source in judge.sources.values())):
+                for text in REACHING.findall(json.dumps(arguments, default=str, separators=(",", "="))):
+                    yield f"{printable(judge.id)} gets {text} in the engine, outside the sandbox"
+        case "text":
+            yield f"{printable(judge.taskset)} runs beside the engine, outside the sandbox, as you"
+            if judge.backend == "openai":
+                key = judge.endpoint.key_variable
+                sent = f", with the value of your variable {printable(key)}" if key else ""
+                yield f"judging asks {printable(judge.endpoint.base_url)}{sent}"
+        case "reported":
+            yield "scores are those that the endpoint reports; nothing is measured here"
+        case "command":  # it runs in the sandbox
+            pass
+        case other:
+            raise NotImplementedError(f"what judge {other} runs outside the sandbox is not stated")
+
+
+def _is_of_gymnasium(module: str) -> bool:
+    """Whether a module belongs to gymnasium, or to an installed package that gymnasium itself imports."""
+    registered = (entry.module.partition(".")[0] for entry in metadata.entry_points(group=GYMNASIUM_PLUGINS))
+    return module.partition(".")[0] in ("gymnasium", *registered)
+
+
+def _limits(environment: Environment) -> Iterator[str]:
+    usual = Limits()
+    if usage.allowed(environment.limits) > usage.allowed(usual):
+        yield f"the limit memory_gb is {environment.limits.memory_gb:g}, more than three quarters of the machine's"
+    for name in LIMITS:
+        limit, default = getattr(environment.limits, name), getattr(usual, name)
+        if limit > default:
+            yield f"the limit {name} is {limit:g}, where {default:g} is usual"
+
+
+def _paths(environment: Environment) -> Iterator[str]:
+    """Paths of this machine that it reads, and files that links in its folder lead to."""
+    folder, recipe = environment.folder.resolve(), environment.prepare
+    if environment.python:
+        own = interpreter_of(environment.python)
+        read = ", ".join(printable(str(path)) for path in (*own.prefixes, *own.editable))
+        yield f"programs are started by {printable(str(own.executable))}, and read {read}"
+    for path in outside(environment):
+        who = "training and judging read" if str(path) in environment.readable else "judging reads"
+        yield _reads(who, path, folder)
+    for path in execution.paths_in(recipe.settings) if recipe else ():
+        yield _reads("its recipe reads", path, folder)
+    files = [*environment.content().values(), *(path for path, _ in workspace.baseline_files(environment))]
+    for file in files:
+        if file.is_relative_to(environment.folder) and not file.resolve().is_relative_to(folder):
+            name = printable(str(file.relative_to(environment.folder)))
+            yield f"{_reads('it reads', file, folder)}, by the link {name}"
+
+
+def _reads(who: str, path: Path, folder: Path) -> str:
+    """The sentence that a path is read, by its real name. Raises Refused: it holds keys."""
+    path = Path(os.path.realpath(path))  # unlike resolve(), it takes links in a circle
+    if secret := secret_place(path):
+        fact = f"{who} {printable(str(path))}, and {printable(secret)} is where keys and passwords are kept"
+        raise Refused(
+            f"{printable(str(folder))}/{FILE}: {fact}: keep what is to be read in a folder of its own, and list that"
+        )
+    hidden = ", in a hidden folder of your home: programs keep keys in such" if is_hidden_at_home(path) else ""
+    return f"{who} {printable(str(path))}{hidden}"
+
+
+def _settings(stated: Mapping[str, Any], advanced: Mapping[str, Any]) -> Iterator[str]:
+    if advanced.get("isolation", "auto") == "none":
+        yield "trials run without a sandbox, as you"
+    if advanced.get("allow_unsandboxed"):
+        yield "edited programs run even without a sandbox, as you"
+    if stated.get("tracking", "off") != "off":
+        yield f"records are written to {printable(str(stated['tracking']))}"
+    if _asks(proposer := str(stated.get("proposer", ""))):
+        agent = "a coding agent runs outside the sandbox, as you"
+        what = agent if proposer == "agent" else "a language model or an agent is asked"
+        options = json.dumps(advanced.get("options", {}), ensure_ascii=False, default=str)
+        yield f"{what}: proposer {proposer} with the options {printable(options)}"
+
+
+def _asks(proposer: str) -> bool:
+    """Whether a proposer asks a model or an agent, whose command, address and key its options may name."""
+    if proposer not in plugins.names(PROPOSERS):
+        return False  # refused later, with the near miss
+    return plugins.load(PROPOSERS, proposer, Proposer).asks  # type: ignore[type-abstract]
+
+
+def _overridden(stated: Mapping[str, Any], overrides: object) -> Iterator[str]:
+    """What keys of a spec add to a bundled environment; another environment is asked about with them anyway."""
+    reference = str(stated.get("environment", ""))
+    if not overrides or not isinstance(overrides, dict) or not environments.is_bundled(environments.find(reference)):
+        return
+    changed = environments.named(reference, overrides)
+    changed.check_files()
+    usual = of(environments.named(reference))
+    yield from (sentence for sentence in of(changed) if sentence not in usual)

@@ -1,0 +1,160 @@
+"""Gymnasium environments for tests of the control judge, which makes them in a process of its own."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+
+class Drift(gymnasium.Env[Any, Any]):
+    """Pays the first number of the action minus the second, for a length that the seed draws."""
+
+    observation_space = spaces.Box(-9, 9, (2,), np.float32)
+    action_space = spaces.Box(-1, 1, (2,), np.float32)
+
+    def __init__(self, length: int = 0, fails: str = "") -> None:
+        self.length, self.fixed_length, self.fails = length, length, fails
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        if path := os.environ.get("DRIFT_SEEDS"):
+            with Path(path).open("a") as file:
+                file.write(f"{seed}\n")
+        self.length = self.fixed_length or int(self.np_random.integers(3, 10))
+        self.step_number = 0
+        return self._look(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action), action
+        assert self.step_number < self.length, "stepped after the end"
+        self.step_number += 1
+        if self.step_number == 3 and self.fails == "step":
+            raise RuntimeError("a wheel came off")
+        reward = float(action[0] - action[1])
+        if self.step_number == 3 and self.fails in ("nan", "1e+200"):
+            reward = float(self.fails)
+        return self._look(), reward, self.step_number == self.length, False, {}
+
+    def _look(self) -> Any:
+        return np.array([self.step_number + 1, self.length], np.float32)
+
+
+class Recall(gymnasium.Env[Any, Any]):
+    """Shows a cue at the first step and nothing later, and costs 1 for every mistake: right is what the cue
+    says, and from the fifth step on its opposite."""
+
+    observation_space = spaces.Box(-1, 1, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.cue = int(self.np_random.choice([-1, 1]))
+        self.length = int(self.np_random.integers(3, 15))
+        self.step_number = 0
+        return np.array([self.cue], np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action), action
+        right = (self.cue > 0) != (self.step_number >= 4)
+        self.step_number += 1
+        return np.zeros(1, np.float32), float(action == right) - 1, self.step_number == self.length, False, {}
+
+
+class Picture(gymnasium.Env[Any, Any]):
+    """One pixel, in one colour, is brighter than all others: the right action is its number, from 10 on."""
+
+    observation_space = spaces.Box(0, 255, (5, 4, 3), np.uint8)
+    action_space = spaces.Discrete(60, start=10)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return self._draw(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        reward = float(action == self.right)
+        return self._draw(), reward, False, False, {}
+
+    def _draw(self) -> Any:
+        picture = self.np_random.integers(0, 250, (5, 4, 3), np.uint8)
+        row, column, colour = (int(self.np_random.integers(size)) for size in picture.shape)
+        picture[row, column, colour] = 255
+        self.right = 10 + (row * 4 + column) * 3 + colour
+        return picture
+
+
+def unsorted(**parts: Any) -> spaces.Dict:
+    """A Dict that keeps its keys as they are written; gymnasium sorts those of a plain dict."""
+    return spaces.Dict(OrderedDict(parts))
+
+
+class Nest(gymnasium.Env[Any, Any]):
+    """Every observed leaf belongs at another place of the action; both spaces are written down unsorted."""
+
+    observation_space = unsorted(
+        b=spaces.Tuple(
+            (spaces.Discrete(5, start=-2), unsorted(z=spaces.MultiBinary(3), a=spaces.MultiDiscrete([3, 4])))
+        ),
+        a=spaces.Box(-9, 9, (2,), np.float64),
+    )
+    action_space = spaces.Tuple(
+        (
+            spaces.MultiDiscrete([3, 4]),
+            spaces.Box(-9, 9, (2,), np.float32),
+            unsorted(y=spaces.Discrete(5, start=-2), x=spaces.MultiBinary(3)),
+        )
+    )
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.observation_space.seed(seed)
+        self.seen = self.observation_space.sample()
+        return self.seen, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action), action
+        pairs, box, rest = action
+        number, inner = self.seen["b"]
+        right = (
+            np.array_equal(pairs, inner["a"]),
+            np.array_equal(box, self.seen["a"].astype(np.float32)),
+            np.array_equal(rest["x"], inner["z"]),
+            rest["y"] == number,
+        )
+        self.seen = self.observation_space.sample()
+        return self.seen, float(sum(right)), False, False, {}
+
+
+class Spaces(gymnasium.Env[Any, Any]):
+    """Any spaces, and an observation that may not fit."""
+
+    def __init__(
+        self, observation: Any = None, action: Any = None, shows: Any = 0, needs: Any = None, pays: Any = 1
+    ) -> None:
+        if needs is not None:
+            raise needs
+        self.observation_space = observation or spaces.Discrete(2)
+        self.action_space = action or spaces.Discrete(2)
+        self.shows, self.pays = shows, pays
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        if isinstance(self.shows, Exception):
+            raise self.shows
+        return self.shows, {}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        return self.shows, self.pays, True, False, {}
+
+
+gymnasium.register("Drift-v0", Drift, max_episode_steps=50)
+gymnasium.register("Recall-v0", Recall, max_episode_steps=50)
+gymnasium.register("Picture-v0", Picture, max_episode_steps=6)
+gymnasium.register("Nest-v0", Nest, max_episode_steps=6)
+gymnasium.register("Spaces-v0", Spaces, max_episode_steps=6)
+gymnasium.register("Drifting-v0", Drift)
+gymnasium.register("Uninstalled-v0", "a_package_nobody_has.envs:Env", max_episode_steps=6)
