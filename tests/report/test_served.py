@@ -151,7 +151,7 @@ HOSTILE = (
     "/n/trials/0001/..%2f..%2f..%2foutside/log.txt", "/..%5coutside%5clog.txt", "/n/trials/0001/%2e%2e/0001/log.txt",
     "//etc/passwd", "/etc/passwd", "/%2fetc/passwd", "/n//report.html", "/n/./report.html", "/n%2freport.html",
     "/N/report.html", "/n/report.html/", "/n/report.html%00.png", "/n/report%2ehtml", "/n/campaign.json", "/n/lock",
-    "/n/summary.json", "/n/program/log.txt", "/n/program/fit.py", "/n/environment/judge.py", "/n/trials/0001/trial.json",
+    "/n/program/log.txt", "/n/program/fit.py", "/n/environment/judge.py", "/n/trials/0001/trial.json",
     "/n/trials/0001/out/log.txt", "/n/trials/0001/workspace/log.txt", "/n/trials/0001/workspace/", "/n/trials/0099/log.txt",
     "/n/certificates/secret.txt", "/n/certificates/secret.txt/", "/n/certificates/../campaign.json", "/n/trials/0099/", "/n/stolen.png", "/n/pipe.png", "/stolen/report.html", "/stolen/trials/", "/outside/log.txt",
     "/.prefect/auth", "/.prefect/report.html", "/.index.html.lock", "/mlflow.db", "/n/", "/n", "/n/..", "/...", "/n/lineage.git/HEAD",
