@@ -3,7 +3,7 @@
 Only what a report shows and links to is served, by an exact list of names: never a program, a checkpoint, a judge's
 file or campaign.json. Paths are matched as they were sent before anything is opened, and no link is followed. Texts are
 redacted once more, since a log is as long as the program made it. A request must name this machine and the server's
-port, and one that another site's page makes a browser send is refused, unless it follows a link to a page.
+port, so that no other name leads here, and no other site's page may read an answer or show it within itself.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ import base64
 import contextlib
 import hmac
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -46,19 +44,13 @@ HEADERS = {
 
 def serve(path: str) -> int:
     """Serve this home's reports until Ctrl-C; prints the link to the page at this path, and how to log in."""
-    with served(make_login(home())) as server, contextlib.suppress(KeyboardInterrupt):
+    handler = partial(Handler, make_login(home()))
+    with ThreadingHTTPServer((HOST, free_port(FIRST_PORT)), handler) as server, contextlib.suppress(KeyboardInterrupt):
         print(address(server.server_port, path))
         print(f"login: {own_servers.how_to_log_in(login_file(home()))}")
         print("Ctrl-C ends it.", flush=True)
         server.serve_forever()
     return 0
-
-
-@contextmanager
-def served(login: str) -> Iterator[ThreadingHTTPServer]:
-    """A server on the first free port, which listens already. (login: `user:password`)"""
-    with ThreadingHTTPServer((HOST, free_port(FIRST_PORT)), partial(Handler, login)) as server:
-        yield server
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -73,12 +65,13 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer with a page or a file, or say why not."""
-        if refusal := self._refusal():
-            self._answer(refusal[0], "text/plain", refusal[1].encode())
-        elif found := content(self.path.partition("?")[0]):
-            self._answer(200, *found)
-        else:
-            self._answer(404, "text/plain", b"there is no such report or file\n")
+        with contextlib.suppress(ConnectionError):  # a browser that has left
+            if refusal := self._refusal():
+                self._answer(refusal[0], "text/plain", refusal[1].encode())
+            elif found := content(self.path.partition("?")[0]):
+                self._answer(200, *found)
+            else:
+                self._answer(404, "text/plain", b"there is no such report or file\n")
 
     do_HEAD = do_GET
 
@@ -87,17 +80,12 @@ class Handler(BaseHTTPRequestHandler):
 
     def _refusal(self) -> tuple[int, str] | None:
         hosts = [f"{name}:{self.server.server_port}" for name in (HOST, "localhost")]  # type: ignore[attr-defined]
-        given = {
-            name: self.headers.get_all(name) or [] for name in ("Host", "Origin", "Sec-Fetch-Site", "Authorization")
-        }
+        given = {name: self.headers.get_all(name) or [] for name in ("Host", "Origin", "Authorization")}
         if len(given["Host"]) != 1 or given["Host"][0].lower() not in hosts:
             return 421, f"this server answers at {' and '.join(hosts)} only\n"
-        is_link = self.headers.get("Sec-Fetch-Mode") == "navigate" and self.headers.get("Sec-Fetch-Dest") == "document"
-        from_here = all(site in ("same-origin", "none") for site in given["Sec-Fetch-Site"]) or is_link
-        if not from_here or any(origin not in [f"http://{host}" for host in hosts] for origin in given["Origin"]):
+        if any(origin not in [f"http://{host}" for host in hosts] for origin in given["Origin"]):
             return 403, "a page of another site may not ask this server\n"
-        sent = given["Authorization"][0] if len(given["Authorization"]) == 1 else ""
-        if not hmac.compare_digest(sent.encode(), self._login.encode()):
+        if not hmac.compare_digest(" ".join(given["Authorization"]).encode(), self._login.encode()):
             return 401, "this server asks for a login: `nightshift report --serve` says where it is\n"
         return None
 
