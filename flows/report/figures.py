@@ -87,8 +87,6 @@ def slices(environment: Environment, history: History, champion: Trial | None, o
     varied.sort(key=lambda axis: order.index(axis.name) if axis.name in order else len(order))
     if not varied:
         return ""
-    from matplotlib.ticker import LogLocator
-
     shown, places = varied[:SLICES], {axis.name: place for place, axis in enumerate(seen.axes)}
     values = [trial.score.value or 0.0 for trial, _ in scored]
     rows, columns = math.ceil(len(shown) / COLUMNS), min(len(shown), COLUMNS)
@@ -116,9 +114,9 @@ def slices(environment: Environment, history: History, champion: Trial | None, o
                 axes.set_xlim(-0.5, len(axis.choices) - 0.5)
             elif not isinstance(axis.parameter, Choice) and axis.parameter.log:
                 axes.set_xscale("log")
-                axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0), numticks=5))
-                axes.xaxis.set_major_formatter("{x:g}")
-                axes.xaxis.set_minor_formatter("")
+                ends = np.geomspace(axis.parameter.low, axis.parameter.high, 3)
+                axes.set_xticks(ends, [f"{end:.2g}" for end in ends])
+                axes.minorticks_off()
             axes.set_ylim(*window(values, environment.higher_is_better))
         for axes in grid.flat[len(shown) :]:
             axes.set_visible(False)

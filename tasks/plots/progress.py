@@ -104,7 +104,7 @@ def draw(
     with styled():
         picture = blank(*(SIZE if titled else SMALL))
         sides: Any = picture.subplots(
-            1, 2 if newest else 1, sharey=True, squeeze=False, width_ratios=[6, 1][: 1 + bool(newest)]
+            1, 2 if newest else 1, sharey=True, squeeze=False, width_ratios=[5, 1][: 1 + bool(newest)]
         )
         axes = sides[0, 0]
         axes.set_ylim(floor - 0.04 * (high - low), high)
@@ -122,7 +122,7 @@ def draw(
         title = axes.set_title(plain(facts, 150), loc="left", color=GREY, size=11 if len(facts) < 110 else 9)
         title.set_in_layout(False)  # or the axes would make room for its width
         handles = [handle for one in sides[0] for handle in one.get_legend_handles_labels()[0]]
-        picture.legend(handles=handles, loc="outside lower left", ncols=min(len(handles), 8) or 1)
+        picture.legend(handles=handles, loc="outside lower left", ncols=8 if titled else 5)
     return picture
 
 
@@ -205,6 +205,7 @@ def _column(axes: Axes, certificate: Certificate, floor: float) -> None:
     """Every run that was compared, the mean of each arm, and the interval of the test from the baseline's mean."""
     axes.set_xticks([0, 1], [f"trial {certificate.champion}", "baseline"])
     axes.set_xlim(-0.6, 1.6)
+    axes.tick_params(labelsize=8.5)
     axes.set_xlabel("fresh runs")
     values = []
     for x, (arm, colour) in enumerate((("champion", BLUE), ("baseline", GREY))):
