@@ -6,7 +6,6 @@ or a model is escaped by the template engine, and secrets are redacted in the wh
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -20,7 +19,6 @@ from flows.views.markdown import code
 from flows.views.terminal import duration
 from tasks.numbers import number
 from tasks.plots import canvas, forest, progress
-from tasks.system.redact import scrub_text
 from tasks.trial import Trial
 
 if TYPE_CHECKING:
@@ -104,5 +102,5 @@ def _place(facts: Facts, trial: Trial) -> str:
 
 def _cell(text: object) -> str:
     """Any text in a cell of a Markdown table: no bar, no line end, no HTML."""
-    line = re.sub(r"\s+", " ", scrub_text(str(text))).replace("|", "/").replace("`", "'")
+    line = visible(str(text)).replace("|", "/").replace("`", "'")
     return line.replace("&", "&amp;").replace("<", "&lt;").replace("[", "\\[")

@@ -21,6 +21,7 @@ import pytest
 from environments.plugins import Refused
 from flows.cli.seeing.verbs import report
 from flows.report.write import rows, write_comparison, write_report
+from flows.status import CampaignEnd
 from flows.views.artifacts import Artifacts
 from tasks.store.ledger import Ledger
 from tasks.trial import History, Verdict
@@ -85,6 +86,19 @@ def test_no_page_names_the_users_own_folder(tmp_path: Path, home: Path, monkeypa
     assert f"{own}/" not in page and f"{own}:" not in page
     assert "~/my problem/quad" in page
     assert f"{own}s is another" in page
+
+
+def test_no_page_holds_characters_that_control_or_hide_others(tmp_path: Path, home: Path) -> None:
+    text = "\u202eRTL\x00\x1b[31m\x07 \u2066x\ufeff"
+    history = told(search(12, cancels=False), text)
+    history = (*history, *told((replace(tried(history, None), verdict=Verdict("crash", text)),), text))
+    ledger = stored(created(tmp_path), history)
+
+    markdown = write_report(ledger, CampaignEnd("failed", text))
+    write_comparison([ledger])
+
+    for page in (markdown, *(path.read_text() for path in home.glob("**/*.html"))):
+        assert not {*"\u202e\x00\x1b\x07\u2066\ufeff"} & {*page}
 
 
 HOSTILE = (
