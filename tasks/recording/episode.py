@@ -160,7 +160,9 @@ def why_gone(ledger: Ledger, run: Run) -> str | None:
 def _filmed(request: dict[str, object]) -> Recording:
     """What was played, with the pictures in the request's folder; or why nothing was."""
     command = [sys.executable, "-m", "tasks.recording.film", json.dumps(request)]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=SECONDS)
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=SECONDS
+    )
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [""])[-1]
         raise OSError(f"what draws it ended with status {done.returncode}: {last}")
