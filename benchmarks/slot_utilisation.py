@@ -123,7 +123,7 @@ def sleeper(folder: Path) -> str:
 
 def run(environment: str, name: str, budget: float, trials: int, rule: str) -> None:
     from flows.campaign import campaign
-    from flows.spec.advanced import Advanced
+    from flows.spec.spec import Advanced
 
     settings: dict[str, Any] = {"budget_seconds": budget}
     if environment == "cartpole":

@@ -320,7 +320,11 @@ def find(reference: str) -> Path:
     """The folder of an environment, by the name of a bundled one (or of a variant of it) or by path, or Refused."""
     path = Path(reference).expanduser()
     if "/" in reference or reference.startswith("."):
-        if not (path / FILE).is_file():
+        try:
+            is_environment = (path / FILE).is_file()
+        except OSError as wrong:  # a folder without rights
+            raise Refused(f"{path / FILE}: {wrong.strerror}") from wrong
+        if not is_environment:
             raise Refused(f"{path} has no {FILE}, so it is no environment: `nightshift env new` writes one")
         return path.resolve()
     plugins.require(reference, bundled(), what="environment")
@@ -347,7 +351,7 @@ def load(folder: Path, overrides: Mapping[str, Value] | None = None, name: str =
         return Environment(**table, name=name or folder.name, folder=folder, judge=judge)
     except ValidationError as error:
         known = [*(field for field in Environment.model_fields if field not in STATED_ELSEWHERE), judge_name(judge)]
-        raise plugins.explain(error, source, Environment, known) from error
+        raise plugins.explain(error, source, known) from error
 
 
 def table_of(folder: Path, overrides: Mapping[str, Value] | None = None, name: str = "") -> dict[str, Any]:
@@ -376,7 +380,7 @@ def _judge(table: dict[str, Any], source: str) -> Judge:
     try:
         return cls(**settings)
     except ValidationError as error:
-        raise plugins.explain(error, f"{source}: [{name}]", cls) from error
+        raise plugins.explain(error, f"{source}: [{name}]", cls.model_fields) from error
 
 
 def _lay_over(table: dict[str, Any], key: str, value: Value) -> None:

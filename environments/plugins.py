@@ -8,9 +8,11 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+import reprlib
+from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -19,13 +21,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
-KINDS = {
-    **dict.fromkeys(("model_type", "model_attributes_type", "dict_type", "mapping_type"), "must be a table of keys"),
-    **dict.fromkeys(("tuple_type", "list_type"), "must be a list, in brackets"),
-}
-"""Pydantic's faults of a value of another kind; in its own words they name Python's types and our classes."""
-LONGEST_SHOWN = 200
-"""Characters of a value in a refusal."""
+TAGS = ("float", "int", "choice")
+"""Types of a parameter in [space], which pydantic has among the keys."""
 
 
 class Refused(Exception):
@@ -38,9 +35,9 @@ def names(package: str) -> tuple[str, ...]:
 
 
 def folder(package: str) -> Path:
-    origin = importlib.import_module(package).__file__
-    assert origin is not None, f"{package} has no __init__.py"
-    return Path(origin).parent
+    spec = find_spec(package)
+    assert spec and spec.origin, f"{package} has no __init__.py"
+    return Path(spec.origin).parent
 
 
 def load(package: str, name: str, base: type[T], where: str = "") -> type[T]:
@@ -69,7 +66,7 @@ def make(package: str, name: str, base: type[M], options: Mapping[str, Any]) -> 
     try:
         return cls(**options)
     except ValidationError as error:
-        raise explain(error, f"{base.__name__.lower()} {name}", cls) from error
+        raise explain(error, f"{base.__name__.lower()} {name}", cls.model_fields) from error
 
 
 def require(name: str, known: Iterable[str], what: str, where: str = "") -> None:
@@ -84,76 +81,22 @@ def _near(name: str, known: tuple[str, ...]) -> str:
     return "".join(f" Did you mean {near!r}?" for near in difflib.get_close_matches(name, known, n=1))
 
 
-def explain(
-    error: ValidationError, source: str, model: type[BaseModel] | None = None, known: Iterable[str] | None = None
-) -> Refused:
-    """A pydantic error as one line per fault: its place, what is wrong, the value.
+def explain(error: ValidationError, source: str, known: Iterable[str] = ()) -> Refused:
+    """A pydantic error as a line for each fault: `source` (a file, or what was asked for), key, and pydantic's message.
 
     Args:
-        model: Whose keys are known; None: nothing is said of them.
-        known: Its keys that a person may write; None: all of its fields.
+        known: The keys that there are at the top.
     """
-    lines, top = [], tuple(model.model_fields if known is None and model else known or ())
-    for fault in error.errors():
-        path = [str(part) for part in fault["loc"] if part not in ("float", "int", "choice")]
-        if fault["type"].startswith("union_tag"):
-            path.append(str(fault["ctx"]["discriminator"]).strip("'"))
-        if fault["type"] == "extra_forbidden":
-            *above, key = fault["loc"]
-            words = _below(fault, model) or _unknown(str(key), _keys(model, above) if above else top)
-        else:
-            words = _in_words(fault)
-        lines.append(": ".join(filter(None, [source, ".".join(path), words])))
-    return Refused("\n".join(lines))
+    return Refused("\n".join(f"{source}: {_in_words(fault, tuple(known))}" for fault in error.errors()))
 
 
-def _below(fault: ErrorDetails, model: type[BaseModel] | None) -> str:
-    """That a key stands beside the table that it belongs in; empty if it does not."""
-    if len(fault["loc"]) > 1 or isinstance(fault["input"], dict):
-        return ""
-    tables = (table for table in (model.model_fields if model else ()) if fault["loc"][0] in _keys(model, [table]))
-    return "".join(f"unknown key here: it belongs in [{table}]." for table in [*tables][:1])
-
-
-def _unknown(key: str, known: tuple[str, ...]) -> str:
-    return "unknown key." + (_near(key, known) or (f" Known: {', '.join(known)}." if known else ""))
-
-
-def _keys(kind: Any, path: Sequence[int | str]) -> tuple[str, ...]:
-    """The keys of the table at a path, as pydantic states it, below a model or a type; none if that is no table."""
-    if inspect.isclass(kind) and issubclass(kind, BaseModel):
-        if not path:
-            return tuple(kind.model_fields)
-        field = kind.model_fields.get(str(path[0]))
-        return _keys(field.annotation, path[1:]) if field else ()
-    if get_origin(kind) is dict:
-        return _keys(get_args(kind)[1], path[1:]) if path else ()
-    members = get_args(kind)
-    tagged = [member for member in members if path and _tag(member) == path[0]]
-    found = (_keys(member, path[1:] if tagged else path) for member in tagged or members)
-    return next(filter(None, found), ())
-
-
-def _tag(member: Any) -> object:
-    """How a path names a member of a union: by the default of its field `type`."""
-    field = getattr(member, "model_fields", {}).get("type")
-    return field.default if field else None
-
-
-def _in_words(fault: ErrorDetails) -> str:
-    kind, given = fault["type"], fault["input"]
-    if kind in ("missing", "union_tag_not_found"):
-        return "is required"
-    if kind == "union_tag_invalid":
-        return f"must be one of {fault['ctx']['expected_tags']}, got {fault['ctx']['tag']!r}"
-    wrong = KINDS.get(kind, fault["msg"].removeprefix("Value error, "))
-    if given is None:
-        return f"{wrong}, and it is empty: fill it in, or leave it out"
-    if isinstance(given, dict):  # a table that is wrong as a whole says so itself
-        return f"{wrong}, got a table" if kind.endswith("_type") else wrong
-    return wrong if isinstance(given, BaseException) else f"{wrong}, got {_short(given)}"
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 3]}..."
+def _in_words(fault: ErrorDetails, known: tuple[str, ...]) -> str:
+    key = ".".join(str(part) for part in fault["loc"] if part not in TAGS)
+    given = fault["input"]
+    message = fault["msg"].removeprefix("Value error, ")
+    if fault["type"] == "extra_forbidden":
+        listed = f" Known: {', '.join(known)}." if known and len(fault["loc"]) == 1 else ""
+        message = f"unknown key.{_near(key, known) or listed}"
+    elif not isinstance(given, dict | BaseException):  # a table may be the whole file
+        message = f"{message}, got {reprlib.repr(given)}"
+    return f"{key}: {message}" if key else message

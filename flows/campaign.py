@@ -6,6 +6,7 @@ Each task keeps its result as a file, so this can be killed at any moment and ca
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from prefect import State, allow_failure, flow
 from prefect.utilities.annotations import quote  # Prefect passes it on as it is
@@ -16,10 +17,9 @@ from flows.engine.launching import launched
 from flows.engine.night import Night, Terms, opened
 from flows.engine.proposing import next_turn
 from flows.engine.stopping import Stop, reached
-from flows.spec.advanced import Advanced
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.form import form
-from flows.spec.naming import campaign_name, first_after_start, flow_run_name, tag
+from flows.spec.naming import flow_run_name, named, tag
 from flows.spec.refusal import fails_when_refused
 from tasks.bench import Bench
 from tasks.checkpoint import result_in, result_of
@@ -30,31 +30,12 @@ from tasks.record import record
 from tasks.train import train
 
 
-@form
+@form  # its parameters are the options of flows/spec/spec.py
 @flow(flow_run_name=flow_run_name, on_running=[tag], validate_parameters=False)  # CampaignSpec says what is wrong
 @fails_when_refused
-def campaign(
-    environment: str = "lunar_lander",
-    name: str | None = None,
-    proposer: str = "tpe",
-    rule: str = "certify",
-    cancel: str = "curve",
-    replicates: int = 1,
-    trials: int = 20,
-    hours: float = 8.0,
-    until: str | None = None,
-    parallel: int = 1,
-    launch: str = "here",
-    seed: int | None = None,
-    tracking: str | None = None,
-    advanced: Advanced = Advanced(),
-) -> State[str]:
+def campaign(environment: str, name: str | None = None, **options: Any) -> State[str]:
     """Improve an environment's program overnight: propose, train, evaluate, decide, and certify the champion."""
-    spec = CampaignSpec.of(
-        environment=environment, name=campaign_name(name, environment), proposer=proposer, rule=rule,
-        cancel=cancel, replicates=replicates, trials=trials, hours=hours, until=first_after_start(until),
-        parallel=parallel, launch=launch, seed=seed, tracking=tracking, advanced=advanced,
-    )  # fmt: skip
+    spec = CampaignSpec.of(environment=environment, **named(environment, name, options))
     with opened(spec) as night:
         night.close(certify_at_the_end(night, search(night), measure))
     return night.state

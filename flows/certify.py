@@ -13,22 +13,22 @@ from flows.engine.night import opened
 from flows.engine.preparation import ensure_prepared
 from flows.engine.transfer import cost, longest, questions
 from flows.spec.campaign_spec import CampaignSpec
-from flows.spec.certify_options import CERTIFY
-from flows.spec.form import stated, titled
-from flows.spec.naming import tag_existing
+from flows.spec.form import titled
+from flows.spec.naming import tag
 from flows.spec.refusal import fails_when_refused
+from flows.spec.spec import CERTIFY
 from flows.status import stored_spec
 from tasks.describe import where
 from tasks.store.ledger import Ledger, ended_search
 
 Name = Annotated[str, titled("Campaign", "Name of a campaign that has ended.")]
-On = Annotated[list[str], stated(CERTIFY["on"])]
-Runs = Annotated[int | None, stated(CERTIFY["runs"])]
-Budget = Annotated[str, stated(CERTIFY["budget"])]
+On = Annotated[list[str], CERTIFY["on"]]
+Runs = Annotated[int | None, CERTIFY["runs"]]
+Budget = Annotated[str, CERTIFY["budget"]]
 
 
 @flow(
-    name="certify", flow_run_name="{name} certificate", on_running=[tag_existing], persist_result=True,
+    name="certify", flow_run_name="{name} certificate", on_running=[tag], persist_result=True,
     result_serializer="json",
 )  # fmt: skip
 @fails_when_refused

@@ -13,7 +13,7 @@ from flows.engine.certifying import certify_at_the_end
 from flows.engine.night import opened
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.form import titled
-from flows.spec.naming import tag_existing
+from flows.spec.naming import tag
 from flows.spec.refusal import fails_when_refused
 from flows.status import stored_spec
 from tasks.store import attempts
@@ -26,7 +26,7 @@ Number = Annotated[int, titled("Trial", "Number of a finished trial; 0 is the ba
 
 
 @flow(
-    name="rerun", flow_run_name="{name} trial {trial} again", on_running=[tag_existing], persist_result=True,
+    name="rerun", flow_run_name="{name} trial {trial} again", on_running=[tag], persist_result=True,
     result_serializer="json",
 )  # fmt: skip
 @fails_when_refused

@@ -1,4 +1,4 @@
-"""The `nightshift` command, with a folder for each group of verbs."""
+"""The `nightshift` command."""
 
 
 def main() -> None:

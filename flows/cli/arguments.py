@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -69,33 +66,11 @@ def placed(diff: str, what: str, program: Mapping[str, str], editable: Sequence[
 
 @contextmanager
 def writing(place: Path, what: str) -> Iterator[None]:
-    """Refuse a place that cannot be written; `what` names it in the refusal. Faults elsewhere are raised unchanged."""
+    """Refuse a place that cannot be written; `what` names it in the refusal."""
     try:
         yield
     except OSError as fault:
-        if not _is_about(fault, Path(os.path.realpath(place))):
-            raise
-        full = fault.errno in (errno.ENOSPC, errno.EDQUOT)
-        remedy = "make room there, or name another place" if full else "name a new place in a folder that you may write"
-        raise Refused(f"{what} {place}: it cannot be written ({_reason(fault)}): {remedy}") from fault
-
-
-def _is_about(fault: OSError, place: Path) -> bool:
-    """Whether a fault is of writing a place: it names that, or no file at all, as that of a full disk."""
-    names = [name for name in (fault.filename2, fault.filename) if isinstance(name, str)]
-    return not names or any(_is_at(Path(os.path.realpath(name)), place) for name in names)
-
-
-def _is_at(path: Path, place: Path) -> bool:
-    """Whether a path is a place, in it, a folder above it, or beside it and half made."""
-    if place.is_relative_to(path) or path.is_relative_to(place):
-        return True
-    beside = path.is_relative_to(place.parent) and path.relative_to(place.parent).parts[0]
-    return bool(beside) and str(beside).startswith(f".{place.name}.")
-
-
-def _reason(fault: OSError) -> str:
-    """The fault without its file; of a folder that was copied, that of its first file."""
-    if isinstance(fault, shutil.Error):
-        return str(fault.args[0][0][2])
-    return (fault.strerror or str(fault)).lower()
+        why = fault.strerror or fault
+        raise Refused(
+            f"{what} {place}: it cannot be written ({why}): name a new place in a folder that you may write"
+        ) from fault

@@ -1,4 +1,4 @@
-"""Options on the command line: those of a campaign, made from flows/spec/options.py, and those of several verbs."""
+"""Options on the command line: those of a campaign, made from flows/spec/spec.py, and those of several verbs."""
 
 from __future__ import annotations
 
@@ -8,23 +8,14 @@ from typing import Annotated, Any, Literal, TypeVar, get_origin
 
 from cyclopts import Group, Parameter
 from cyclopts.validators import Number
+from pydantic.fields import FieldInfo
 
-from flows.spec import options
-from flows.spec.certify_options import CERTIFY
-from flows.spec.options import AdvancedOptions, CampaignOptions, Declared, PersonalOptions
+from flows.spec.spec import CERTIFY, GROUPS, OPTIONS, TABLES, declared, flag
 
 F = TypeVar("F", bound=Callable[..., Any])
-FLAGS = {
-    each.name: each
-    for each in (*options.declared(CampaignOptions), *options.declared(AdvancedOptions))
-    if each.name != "environment" and get_origin(each.kind) is not dict  # the verb's argument; given by --set
-}
-"""The options of a campaign that are flags of `run` and `resume`."""
-PERSONAL = {each.name: each for each in options.declared(PersonalOptions)}
-GROUPS = {
-    name: Group(name, sort_key=order)
-    for order, name in enumerate((options.SEARCH, options.DECISIONS, options.LIMITS, options.EXECUTION, options.MODELS))
-}
+FLAGS = {name: field for name, field in OPTIONS.items() if name not in ("environment", *TABLES)}
+"""The options of a campaign that are flags of `run` and `resume`: the environment is an argument, a table is --set."""
+HEADINGS = {title: Group(title, sort_key=order) for order, (title, _) in enumerate(GROUPS.values())}
 
 
 def switch(flag: str | list[str], help: str, negative: str = "") -> Parameter:
@@ -44,25 +35,28 @@ Settings = Annotated[
     ),
 ]
 Detach = Annotated[bool, switch("--detach", "Return once the campaign has started; it continues in the background.")]
-Trust = Annotated[bool, switch("--trust", PERSONAL["trust"].option.help)]
+TRUST = "Agree to what the environment or the spec.toml asks for beyond its own folder. Remembered in the home."
+Trust = Annotated[bool, switch("--trust", TRUST)]
 Comment = Annotated[str, Parameter("--comment", help="Reason; the proposer reads it.")]
+
+
+def _help(field: FieldInfo) -> str:
+    return f"{field.description}{' Separated by commas.' * (get_origin(field.annotation) is list)}"
 
 
 def of_campaign(name: str, within: Number | None = None) -> Parameter:
     """An option of a campaign for another verb that takes it too, which checks the number itself."""
-    return Parameter(FLAGS[name].flag, help=FLAGS[name].option.help, validator=within)
+    return Parameter(flag(name), help=OPTIONS[name].description, validator=within)
 
 
 def of_certify(name: str) -> Parameter:
     """An option of `certify`."""
-    each = CERTIFY[name]
-    commas = " Separated by commas." * (get_origin(each.kind) is list)
-    return Parameter(each.flag, help=each.option.help + commas, show_default=False)
+    return Parameter(flag(name), help=_help(CERTIFY[name]), show_default=False)
 
 
 Seed = Annotated[int | None, of_campaign("seed", Number(gte=0, lt=2**31))]
 Isolation = Annotated[Literal["auto", "bwrap", "landlock", "none"], of_campaign("isolation")]
-Unsandboxed = Annotated[bool, switch("--allow-unsandboxed", FLAGS["allow_unsandboxed"].option.help)]
+Unsandboxed = Annotated[bool, switch("--allow-unsandboxed", str(OPTIONS["allow_unsandboxed"].description))]
 
 
 def campaign_options(*, resuming: bool) -> Callable[[F], F]:
@@ -76,12 +70,9 @@ def campaign_options(*, resuming: bool) -> Callable[[F], F]:
         signature = inspect.signature(verb)
         *own, rest = signature.parameters.values()
         assert rest.kind is rest.VAR_KEYWORD, f"{verb.__name__} takes no **options"
-        added = []
-        for each in FLAGS.values():
-            if resuming and each.name == "name":
-                continue
-            verb.__annotations__[each.name] = _annotation(each, resuming)
-            added.append(inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=None))
+        names = [name for name in FLAGS if not (resuming and name == "name")]
+        added = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in names]
+        verb.__annotations__ |= {name: _annotation(name, resuming) for name in names}
         del verb.__annotations__[rest.name]
         vars(verb)["__signature__"] = signature.replace(parameters=[*own, *added])
         return verb
@@ -89,21 +80,22 @@ def campaign_options(*, resuming: bool) -> Callable[[F], F]:
     return give
 
 
-def _annotation(each: Declared, resuming: bool) -> Any:
+def _annotation(name: str, resuming: bool) -> Any:
     """An option's type and flag, as Cyclopts reads them."""
-    kind = Literal[each.option.choices] if each.option.choices else each.kind
-    listed = get_origin(kind) is list
-    flag = Parameter(
-        each.flag,
-        help=each.option.help + " Separated by commas." * listed,
-        group=GROUPS.get(each.option.group, "Parameters"),
-        show=not (resuming and each.option.fixed),
-        show_default=False if resuming else each.shown_default or False,
+    field = FLAGS[name]
+    said, listed = declared(field), get_origin(field.annotation) is list
+    parameter = Parameter(
+        flag(name),
+        help=_help(field) + " Fixed at the start." * bool(said.get("fixed")),
+        group=HEADINGS.get(said.get("group", ""), "Parameters"),
+        show=not (resuming and said.get("fixed")),
+        show_default=False if resuming or field.default in (None, False, []) else str(field.default),
         converter=_by_commas if listed else None,
         n_tokens=1 if listed else None,
-        negative=None if kind is bool else "",
+        negative=None if field.annotation is bool else "",
     )
-    return Annotated[kind | None, flag]
+    kind: Any = Literal[tuple(said["enum"])] if "enum" in said else field.annotation
+    return Annotated[kind | None, parameter]
 
 
 def _by_commas(_: Any, tokens: Any) -> list[str]:

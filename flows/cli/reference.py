@@ -1,43 +1,78 @@
-"""The table of options in docs/command-line.md: `python -m flows.cli.reference` writes it anew."""
+"""docs/options.md, the page of all options and verbs: `python -m flows.cli.reference > docs/options.md`."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import inspect
+from collections.abc import Iterable
 from typing import Literal, get_args, get_origin
 
+from cyclopts import App
+from pydantic.fields import FieldInfo
+
+from flows.cli.app import VERBS, app
 from flows.cli.options import FLAGS, Detach, Json, Server, Settings, Trust
-from flows.spec.certify_options import CERTIFY
-from flows.spec.options import Declared
+from flows.cli.set_option import OF_PLUGINS
+from flows.spec.spec import GROUPS, OPTIONS, TABLES, declared, flag
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/command-line.md"
-BEGIN, END = "<!-- options: generated -->\n", "<!-- end -->"
-BEGIN_CERTIFY, HEAD_CERTIFY = "<!-- certify: generated -->\n", "| option | meaning |\n|---|---|\n"
-HEAD = "| option | default | fixed | meaning |\n|---|---|---|---|\n"
+INTRODUCTION = """\
+# Options and verbs
 
+<!-- generated: python -m flows.cli.reference > docs/options.md -->
 
-def updated(page: str) -> str:
-    """A page with the options of `run` and `resume`, and those of `certify`, between their markers."""
-    rows = [_row(each) for each in FLAGS.values()]
-    for _, option in map(get_args, (Settings, Trust, Server, Detach, Json)):
-        rows.append(f"| `{option.name[0]}` | | | {option.help} |\n")
-    certify = [f"| `{each.flag}` | {each.option.help} |\n" for each in CERTIFY.values()]
-    page = _between(BEGIN, page, f"{HEAD}{''.join(rows)}")
-    return _between(BEGIN_CERTIFY, page, f"{HEAD_CERTIFY}{''.join(certify)}")
-
-
-def _between(begin: str, page: str, table: str) -> str:
-    """A page with a table from a marker to the next end."""
-    before, _, rest = page.partition(begin)
-    return f"{before}{begin}{table}{END}{rest.partition(END)[2]}"
+An option of a campaign is a flag of `run` and `resume`, a key of a spec.toml (with `_` for `-`, at the top or under
+`[advanced]`), and a field of the form in the Prefect UI. Fixed options change scores or verdicts: they stay as they are
+when a campaign is resumed.
+"""
+SHARED = {parameter.name[0]: parameter.help for _, parameter in map(get_args, (Settings, Trust, Server, Detach, Json))}
+"""Flags of several verbs, with their help."""
+CAMPAIGN = {flag(name) for name in FLAGS}
+PREFIXES = {"overrides": ""} | {option: f"{prefix}." for prefix, option in OF_PLUGINS.items()}
+"""How keys of tables begin in --set."""
 
 
-def _row(each: Declared) -> str:
-    listed = each.option.choices or (get_args(each.kind) if get_origin(each.kind) is Literal else ())
-    choices = f" One of {', '.join(f'`{choice}`' for choice in listed)}." if listed else ""
-    default = f"`{each.shown_default}`" if each.default else ""
-    fixed = "yes" if each.option.fixed else ""
-    return f"| `{each.flag}` | {default} | {fixed} | {each.option.help}{choices} |\n"
+def page() -> str:
+    """The page, in Markdown."""
+    parts = [INTRODUCTION]
+    for heading in ("", *(title for title, _ in GROUPS.values())):
+        rows = [_row(name, field) for name, field in OPTIONS.items() if declared(field).get("group", "") == heading]
+        parts += [f"\n## {heading or 'A campaign'}\n", _table("option", "default", "fixed", "meaning", rows=rows)]
+    parts += ["\n## Flags of several verbs\n", _table("flag", "meaning", rows=[(f"`{f}`", SHARED[f]) for f in SHARED])]
+    for heading, modules in VERBS.items():
+        parts.append(f"\n## Verbs: {heading.lower()}\n")
+        parts += [_verb(verb, app[verb]) for verb in " ".join(modules.values()).split()]
+    return "".join(parts)
+
+
+def _table(*head: str, rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [" | ".join(cells) for cells in (head, ["---"] * len(head), *rows)]
+    return "\n" + "".join(f"| {line} |\n" for line in lines)
+
+
+def _row(name: str, field: FieldInfo) -> tuple[str, ...]:
+    """An option of a campaign: its spelling, its default, whether it is fixed, and its help."""
+    spelled = f"--set {PREFIXES[name]}KEY=VALUE" if name in TABLES else flag(name) if name in FLAGS else name.upper()
+    default = f"`{field.default}`" if field.default and not field.is_required() else ""
+    values = get_args(field.annotation) if get_origin(field.annotation) is Literal else declared(field).get("enum", ())
+    listed = f" One of {', '.join(f'`{value}`' for value in values)}." if values else ""
+    return f"`{spelled}`", default, "yes" * bool(declared(field).get("fixed")), f"{field.description}{listed}"
+
+
+def _verb(name: str, command: App) -> str:
+    """A verb: its help, its own flags, and the verbs below it."""
+    below = [verb for verb in command if not verb.startswith("-")]
+    arguments = [] if below else command.assemble_argument_collection()
+    positional = {each.name.removeprefix("--").upper(): each.required for each in arguments if each.index is not None}
+    places = [place if required else f"[{place}]" for place, required in positional.items()]
+    flags = {each.name: str(each.parameter.help) for each in arguments if each.index is None}
+    text = f"\n### `{' '.join(['nightshift', name, *places])}`\n\n{inspect.cleandoc(command.help)}\n"
+    if own := {f: flags[f] for f in flags if f not in CAMPAIGN | SHARED.keys()}:
+        text += _table("flag", "meaning", rows=[(f"`{f}`", own[f]) for f in own])
+    also = [f"`{f}`" for f in flags if f in CAMPAIGN | SHARED.keys()]
+    if CAMPAIGN - {flag("name")} <= flags.keys():
+        also = ["all options of a campaign", *(f"`{f}`" for f in flags if f in SHARED)]
+    text += f"\nFurther: {', '.join(also)}.\n" * bool(also)
+    return text + "".join(_verb(f"{name} {verb}", command[verb]) for verb in below)
 
 
 if __name__ == "__main__":
-    PAGE.write_text(updated(PAGE.read_text()))
+    print(page(), end="")

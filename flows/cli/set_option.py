@@ -3,37 +3,21 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, field
 from typing import Any
 
 from environments.plugins import Refused
 from environments.space import Value
 
-
-@dataclass(frozen=True)
-class SetOptions:
-    """The values of `--set`, by what they belong to."""
-
-    overrides: dict[str, Value] = field(default_factory=dict)
-    """Of environment.toml."""
-    options: dict[str, Any] = field(default_factory=dict)
-    """Of the proposer."""
-    rule_options: dict[str, Any] = field(default_factory=dict)
-    cancel_options: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def stated(self) -> dict[str, Any]:
-        """Those that are not empty, by the name of their option."""
-        return {name: value for name, value in vars(self).items() if value}
+OF_PLUGINS = {"proposer": "options", "rule": "rule_options", "cancel": "cancel_options"}
+"""Which option of a campaign holds the values whose key begins so."""
 
 
-def parse_settings(settings: list[str]) -> SetOptions:
-    """Sort key=value pairs by the prefix of their key: `proposer.`, `rule.`, `cancel.`, or none for the environment.
+def parse_settings(settings: list[str]) -> dict[str, dict[str, Any]]:
+    """The stated values, by the option of a campaign that holds them: `overrides`, or one of OF_PLUGINS.
 
     Values that are not valid TOML are texts.
     """
-    parsed = SetOptions()
-    options = {"proposer": parsed.options, "rule": parsed.rule_options, "cancel": parsed.cancel_options}
+    tables: dict[str, dict[str, Any]] = {}
     for setting in settings:
         key, equals, text = setting.partition("=")
         if not equals or not key:
@@ -43,11 +27,11 @@ def parse_settings(settings: list[str]) -> SetOptions:
         except tomllib.TOMLDecodeError:
             value = text
         plugin, dot, name = key.partition(".")
-        if dot and plugin in options:
-            options[plugin][name] = value
+        if dot and plugin in OF_PLUGINS:
+            tables.setdefault(OF_PLUGINS[plugin], {})[name] = value
         else:
-            parsed.overrides[key] = value
-    return parsed
+            tables.setdefault("overrides", {})[key] = value
+    return tables
 
 
 def overrides_only(settings: list[str]) -> dict[str, Value]:
@@ -56,7 +40,7 @@ def overrides_only(settings: list[str]) -> dict[str, Value]:
     Raises:
         Refused: an option of a plug-in is among them, which nothing would read.
     """
-    parsed = parse_settings(settings)
-    for key in parsed.stated.keys() - {"overrides"}:
-        raise Refused(f"--set: {key} belong to a campaign, and there is none here: leave them out")
-    return parsed.overrides
+    tables = parse_settings(settings)
+    for table in tables.keys() - {"overrides"}:
+        raise Refused(f"--set: {table} belong to a campaign, and there is none here: leave them out")
+    return tables.get("overrides", {})

@@ -77,7 +77,7 @@ def check(launch: str) -> None:
         if not client.read_automations_by_name(SILENT):
             get_run_logger().warning(
                 f"the Prefect server at {client.api_url} has no automation {SILENT}, so a trial is waited for without "
-                "end if its machine and its worker die together: `nightshift server setup` puts it there"
+                "end if its machine and its worker die together: `nightshift up --server URL` puts it there"
             )
 
 

@@ -1,6 +1,6 @@
 """Stopping criteria: trials, hours, deadline, patience, crashes and disk space.
 
-To add one: its option in flows/spec/options.py, and its test in `stop`.
+To add one: its option in flows/spec/spec.py, and its test in `stop`.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ from environments.plugins import Refused
 from flows.engine import certifying
 from flows.engine.certifying import Question
 from flows.spec.campaign_spec import CampaignSpec, besides_training
-from flows.spec.certify_options import MULTIPLE
 from flows.spec.environment import checked_environment
+from flows.spec.spec import MULTIPLE
 from flows.status import stored_spec
 from tasks.certifying.ablation import ablation_runs, parts
 from tasks.certifying.group_design import ALPHA

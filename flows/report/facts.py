@@ -258,7 +258,7 @@ class Facts:
         if self.champion is None or self.champion.number == 0:
             return self.run_again
         runs = max(len(self.certificate.scores("champion")), 2) if self.certificate else 3
-        free = " --allow-unsandboxed" * bool(self.document["spec"]["advanced"].get("allow_unsandboxed"))
+        free = " --allow-unsandboxed" * bool(self.document["spec"].get("advanced", {}).get("allow_unsandboxed"))
         return f"nightshift compare {self.name}/{self.champion.number} {self.name}/baseline --runs {runs}{free}"
 
     @cached_property

@@ -1,6 +1,6 @@
-"""CampaignSpec: the specification of a campaign, built from the flow's flat parameters and checked before it starts.
+"""CampaignSpec: a Spec in an environment on a machine: what it loads, how long it takes, whether it can start.
 
-Options that change scores or verdicts are fixed for the campaign's whole life (flows/spec/options.py); the others may
+Options that change scores or verdicts are fixed for the campaign's whole life; the others may
 change when it is resumed.
 """
 
@@ -9,24 +9,20 @@ from __future__ import annotations
 import datetime
 import math
 import secrets
-import shlex
 import shutil
 import time
 import tomllib
-from typing import Any
 
 import tomlkit
 from filelock import FileLock
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
+from prefect import runtime
+from pydantic import field_validator
 
 from environments import Environment, plugins
 from environments.plugins import Refused
-from environments.remote import RemoteSettings
-from flows.spec.advanced import Advanced
-from flows.spec.clock_time import next_time, runs_in_time
-from flows.spec.environment import CANCELLERS, check_editable, checked_environment, source
-from flows.spec.form import spread
-from flows.spec.options import FIXED, CampaignOptions
+from flows.spec.clock_time import runs_in_time
+from flows.spec.environment import CANCELLERS, check_editable, checked_environment
+from flows.spec.spec import FIXED, Spec, lasting
 from tasks import propose
 from tasks.cancellers import Canceller
 from tasks.certifying.ablation import ablation_runs
@@ -44,13 +40,12 @@ from tasks.remote import places
 from tasks.rules import Rule
 from tasks.sandbox.confinement import outside
 from tasks.sandbox.isolation import Isolation, check_given, choose
-from tasks.store import calibration, short_runs
+from tasks.store import calibration
 from tasks.store.earlier_campaigns import LEARNED, learned_from, lessons_json
 from tasks.store.ledger import CALIBRATED, FIDELITY, RERUNS, SHORT, Ledger, Settings, check_name, machine
 from tasks.system.clock import merged
 from tasks.system.files import write_atomic
 from tasks.system.home import home
-from tasks.system.redact import URL_PASSWORD
 from tasks.trial import History
 
 RULES = "tasks.rules"
@@ -58,46 +53,15 @@ SPARE = 1.1
 """Factor on the time of a certificate, so that it is not missed by seconds."""
 
 
-class CampaignSpec(CampaignOptions, BaseModel):
-    """The specification of a campaign; every field is a parameter of the flow."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class CampaignSpec(Spec):
+    """A spec of a campaign that has a name: what it takes here, and the campaign that it makes or goes on with."""
 
     name: str
-    advanced: Advanced = Advanced()
-
-    @classmethod
-    def of(cls, **asked: Any) -> CampaignSpec:
-        """A spec from the flow's parameters. Refused if some are invalid, with a line for each."""
-        try:
-            return cls(**asked)
-        except ValidationError as error:
-            raise plugins.explain(error, "campaign", cls) from error
-
-    @model_validator(mode="before")
-    @classmethod
-    def _spread(cls, asked: Any) -> Any:
-        return spread(asked) if isinstance(asked, dict) else asked
 
     @field_validator("name")
     @classmethod
     def _named(cls, name: str) -> str:
         return check_name(name)
-
-    @field_validator("until")
-    @classmethod
-    def _dated(cls, until: str | None) -> str | None:
-        return until and next_time(until).isoformat()
-
-    @field_validator("tracking")
-    @classmethod
-    def _without_password(cls, tracking: str | None) -> str | None:
-        if tracking and URL_PASSWORD.search(tracking):
-            raise ValueError(
-                "holds a password, and would be stored and shown: set MLFLOW_TRACKING_USERNAME and "
-                "MLFLOW_TRACKING_PASSWORD instead, or save a Tracking block"
-            )
-        return tracking
 
     @property
     def deadline(self) -> float | None:
@@ -186,118 +150,27 @@ class CampaignSpec(CampaignOptions, BaseModel):
         """Refuse what can be seen to fail before a new or resumed campaign starts."""
         if shutil.which("git") is None:
             raise Refused("git is not installed: install it, since the lineage of a campaign is a git repository")
+        is_new = not Ledger.exists(self.name)
         _ = self.loaded_rule
-        known, environment = Ledger.exists(self.name), self.loaded_environment()
-        self._check_proposers(environment)
-        if not known:
+        environment = self.new_environment() if is_new else self._resumed().environment
+        _check_proposers(self, environment)
+        if is_new:
             learned_from(self.advanced.learn_from, environment)
         self.loaded_canceller(environment)
-        if self.launch == "here":
-            check_given(self.isolation.level, home(), outside(environment))
-        self._check_time(environment, known)
-        self._check_slots(environment)
+        _check_machine(self, environment)
+        _check_time(self, environment, is_new)
         preparing.check_disk(environment, home())
-        if environment.remote:
-            self._check_place(environment, environment.remote)
-
-    def _check_place(self, environment: Environment, settings: RemoteSettings) -> None:
-        """Refuse a place on another machine that cannot train. Logins are in blocks, so the flow asks it."""
-        if self.launch != "here":
-            raise Refused(f"launch = {self.launch!r}, but trainer {environment.trainer} trains elsewhere: leave it out")
-        place = places.load(environment.trainer, settings.model_dump())
-        from prefect import runtime
-
-        if runtime.flow_run.id is not None:
-            place.check()
-
-    def loaded_environment(self) -> Environment:
-        """The campaign's frozen environment, or that of a new one. Refused as in `check`."""
-        return self._resumed().environment if Ledger.exists(self.name) else self.new_environment()
-
-    def _check_slots(self, environment: Environment) -> None:
-        """Refuse more cores than there are, and more parallel trials than slots."""
-        if self.launch != "here":
-            return
-        slots = [part.name for part in self.slots(environment).parts]
-        if self.parallel > len(slots):
-            each = f" of {environment.cores} cores each" if environment.cores > 1 else ""
-            has = f"{len(slots)} slot{'s' * (len(slots) > 1)} for {environment.name} ({', '.join(slots)}){each}"
-            raise Refused(f"parallel = {self.parallel}, but this machine has {has}: lower it, or use a larger machine")
-
-    def _check_proposers(self, environment: Environment) -> None:
-        """Refuse a proposer or fallback that cannot be run with these options."""
-        fallback = self.loaded_fallback
-        if fallback.asks or fallback.edits:
-            raise Refused(
-                f"fallback = {self.advanced.fallback!r} may fail itself: name a proposer without a model, such as tpe"
-            )
-        if self.advanced.fidelity not in ("none", "auto") and (why := self._unranked()):
-            raise Refused(f"fidelity = {self.advanced.fidelity}: {why}: name another, or leave it out")
-        if self.loaded_proposer.asks:
-            prompts.check(problem_of(environment).prompts)
-        if self.loaded_proposer.edits:
-            check_editable(environment)
-        if self.loaded_proposer.edits and self.advanced.approval != "none" and self.isolation.level == "none":
-            raise Refused(
-                f"approval = {self.advanced.approval!r} at isolation none: a new program runs for seconds before "
-                "approval is asked, and could reach your files: see `nightshift doctor`"
-            )
-        if self.loaded_proposer.edits and not self.isolation.may_run("an edit"):
-            raise Refused(
-                f"proposer {self.proposer!r} edits programs, which at isolation {self.isolation.level} could reach "
-                "your files: see `nightshift doctor`, or pass --allow-unsandboxed"
-            )
-
-    def _check_time(self, environment: Environment, known: bool) -> None:
-        """Refuse a time limit that is too short for one trial and the certificate."""
-        need, what = environment.budget_seconds + environment.startup_seconds, "one trial"
-        if not known:
-            reserve = self.time_for_the_certificate(environment, ())
-            need = self.time_for_a_trial(environment, ()) + reserve
-            what = "the baseline and the certificate" if reserve else "the baseline"
-        remedy = ", or use rule = greedy, which certifies nothing" if "certificate" in what else ""
-        if self.hours * 3600 < need:
-            has = f"{self.hours:g} ({self.hours * 3600:.0f} s)"
-            raise Refused(f"hours = {has} is less than {what} may take ({need:g} s): raise hours{remedy}")
-        if not known and self.deadline and self.deadline < time.time() + need:
-            raise Refused(f"until = {self.until} comes before {what} can end ({need:g} s): give a later time")
 
     def open(self) -> Ledger:
         """The campaign's ledger: a new one, or the existing one. Refused if its scores would not be comparable."""
         with FileLock(home() / ".create.lock"):  # of two that start one name, the second opens the first's
             ledger = self._resumed() if Ledger.exists(self.name) else self._create()
             if self.advanced.fidelity != "none" and not (ledger.path / SHORT).is_file():
-                chosen = self._fidelity(ledger)
+                share = float(self.advanced.fidelity)
+                chosen = Fidelity(share, f"fidelity = {share:g}: new points run for {share:.0%} of the budget")
                 ledger.event("fidelity", share=chosen.share, words=chosen.words)
                 write_atomic(ledger.path / SHORT, FIDELITY.dump_json(chosen).decode() + "\n")
             return ledger
-
-    def _fidelity(self, ledger: Ledger) -> Fidelity:
-        """At which share of the budget a new campaign runs points first: as stated, or as a calibration advises."""
-        stated, auto = self.advanced.fidelity, "fidelity = auto"
-        if stated != "auto":
-            return Fidelity(float(stated), f"fidelity = {stated}: new points run for {float(stated):.0%} of the budget")
-        whole = f"{auto}: every trial runs for the whole budget"
-        elsewhere = "" if self.launch == "here" else "calibrations are of this machine, and trials run elsewhere"
-        if why := self._unranked() or elsewhere:
-            return Fidelity(1.0, f"{whole}: {why}")
-        digest = calibration.digest(ledger.path, ledger.environment)
-        known = short_runs.advice(home(), digest, machine())
-        if known is None:
-            settings = (f"{key}={tomlkit.item(value).as_string()}" for key, value in self.advanced.overrides.items())
-            command = f"nightshift calibrate {shlex.quote(self.environment)} --fidelity 0.3"
-            command += "".join(f" --set {shlex.quote(setting)}" for setting in settings)
-            return Fidelity(1.0, f"{whole}, since no shorter one was tried on this machine; `{command}` does")
-        if known.share == 1:
-            return Fidelity(1.0, f"{whole}; {known.words}")
-        return Fidelity(known.share, f"{auto}: new points run for {known.words}")
-
-    def _unranked(self) -> str:
-        """Which proposer of this campaign cannot run short budgets first; empty if all can."""
-        for name, proposer in ((self.proposer, self.loaded_proposer), (self.advanced.fallback, self.loaded_fallback)):
-            if not proposer.ranks:
-                return f"proposer {name} cannot search by scores of short runs (docs/proposers.md says which can)"
-        return ""
 
     def store(self, ledger: Ledger) -> None:
         """Write spec.toml and log what changed since the last life. The caller must hold the campaign's lock."""
@@ -311,7 +184,7 @@ class CampaignSpec(CampaignOptions, BaseModel):
     def toml(self) -> str:
         """The spec as a file for `nightshift run`."""
         fields = {key: value for key, value in self.model_dump(exclude_none=True).items() if value != {}}
-        return tomlkit.dumps(fields | {"environment": source(self.environment)})
+        return tomlkit.dumps(fields | {"environment": lasting(self.environment)})
 
     def new_environment(self) -> Environment:
         """The environment as it would be frozen now, checked. Refused if it cannot be used."""
@@ -322,7 +195,7 @@ class CampaignSpec(CampaignOptions, BaseModel):
         ledger = Ledger.create(
             self.name,
             environment,
-            source=source(self.environment),
+            source=lasting(self.environment),
             settings=self.settings(secrets.randbelow(2**31) if self.seed is None else self.seed),
             isolation=self.isolation.level,
             spec=self.toml(),
@@ -347,17 +220,72 @@ class CampaignSpec(CampaignOptions, BaseModel):
         for option, has, asked in differences(ledger, self):
             raise Refused(
                 f"campaign {self.name!r} has {option} = {has!r}, asked for is {asked!r}: it changes scores or "
-                f"verdicts, so it is fixed. Leave it out, or start a campaign with another name"
+                "verdicts, so it is fixed. Leave it out, or start a campaign with another name"
             )
         ledger.verify()
         return ledger
+
+
+def _check_proposers(spec: CampaignSpec, environment: Environment) -> None:
+    """Refuse a proposer or fallback that cannot be run with these options."""
+    proposer, fallback, advanced = spec.loaded_proposer, spec.loaded_fallback, spec.advanced
+    if fallback.asks or fallback.edits:
+        raise Refused(f"fallback = {advanced.fallback!r} may fail itself: name one without a model, such as tpe")
+    for name, one in ((spec.proposer, proposer), (advanced.fallback, fallback)):
+        if advanced.fidelity != "none" and not one.ranks:
+            fact = f"fidelity = {advanced.fidelity}, but proposer {name} cannot search by scores of short runs"
+            raise Refused(f"{fact} (docs/proposers.md says which can): name another, or leave it out")
+    if proposer.asks:
+        prompts.check(problem_of(environment).prompts)
+    if not proposer.edits:
+        return
+    check_editable(environment)
+    level, reach = spec.isolation.level, "could reach your files: see `nightshift doctor`"
+    if advanced.approval != "none" and level == "none":
+        raise Refused(f"approval = {advanced.approval!r} at isolation none: a new program runs before it, and {reach}")
+    if not spec.isolation.may_run("an edit"):
+        edits = f"proposer {spec.proposer!r} edits programs, which at isolation {level} {reach}"
+        raise Refused(f"{edits}, or pass --allow-unsandboxed")
+
+
+def _check_machine(spec: CampaignSpec, environment: Environment) -> None:
+    """Refuse what this machine, or the place where its trials run, does not offer."""
+    if spec.launch == "here":
+        check_given(spec.isolation.level, home(), outside(environment))
+        slots = [part.name for part in spec.slots(environment).parts]
+        if spec.parallel > len(slots):
+            each = f" of {environment.cores} cores each" if environment.cores > 1 else ""
+            has = f"{len(slots)} slot{'s' * (len(slots) > 1)} for {environment.name} ({', '.join(slots)}){each}"
+            raise Refused(f"parallel = {spec.parallel}, but this machine has {has}: lower it")
+    if environment.remote:
+        if spec.launch != "here":
+            fact = f"launch = {spec.launch!r}, but trainer {environment.trainer} trains elsewhere"
+            raise Refused(f"{fact}: leave it out")
+        place = places.load(environment.trainer, environment.remote.model_dump())
+        if runtime.flow_run.id is not None:  # its login is in a block
+            place.check()
+
+
+def _check_time(spec: CampaignSpec, environment: Environment, is_new: bool) -> None:
+    """Refuse a time limit that is too short for one trial and the certificate."""
+    reserve = spec.time_for_the_certificate(environment, ()) if is_new else 0.0
+    what = "one trial" if not is_new else "the baseline and the certificate" if reserve else "the baseline"
+    need = reserve + (
+        spec.time_for_a_trial(environment, ()) if is_new else environment.budget_seconds + environment.startup_seconds
+    )
+    remedy = ", or use rule = greedy, which certifies nothing" if reserve else ""
+    if spec.hours * 3600 < need:
+        has = f"{spec.hours:g} ({spec.hours * 3600:.0f} s)"
+        raise Refused(f"hours = {has} is less than {what} may take ({need:g} s): raise hours{remedy}")
+    if is_new and spec.deadline and spec.deadline < time.time() + need:
+        raise Refused(f"until = {spec.until} comes before {what} can end ({need:g} s): give a later time")
 
 
 def differences(ledger: Ledger, spec: CampaignSpec) -> list[tuple[str, object, object]]:
     """The fixed options in which a spec differs from the campaign: name, the campaign's value, the spec's."""
     campaign = ledger.campaign
     settings = spec.settings(campaign.seed if spec.seed is None else spec.seed)
-    asked = settings.model_dump() | {"environment": source(spec.environment)}
+    asked = settings.model_dump() | {"environment": lasting(spec.environment)}
     has = campaign.model_dump() | {"environment": campaign.source}
     return [(name, has[name], asked[name]) for name in FIXED if has[name] != asked[name]]
 

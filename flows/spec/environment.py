@@ -1,4 +1,4 @@
-"""The environment that a campaign is asked for: found, checked, and named in a form that lasts."""
+"""The environment that a campaign is asked for, checked as far as it can be without training."""
 
 from __future__ import annotations
 
@@ -81,8 +81,3 @@ def check_editable(environment: Environment) -> None:
 def typed(environment: Environment) -> str:
     """What names an environment in a shell: the name of a bundled one, else its folder."""
     return environment.name if environments.is_bundled(environment.folder) else shlex.quote(str(environment.folder))
-
-
-def source(reference: str) -> str:
-    """An environment's lasting reference: the name of a bundled one, else an absolute path."""
-    return reference if reference in environments.bundled() else str(Path(reference).expanduser().resolve())

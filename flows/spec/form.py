@@ -1,112 +1,40 @@
 """The form of a campaign in the Prefect UI: what people change first, the rest in groups under `advanced`.
 
 Prefect makes a form from a flow's signature, so the flow shows another one than its function has. The function takes
-every option of a campaign by itself, as the forms of earlier versions had them: schedules keep those. `spread` puts
-each option where the specification has it. Nothing in the form is "None": a text without a default is empty, and a
-number without one may be left empty.
+every option by itself too, as deployments state them (`flows.spec.spec.spread`). Nothing in the form is "None": a text
+without a default is empty, and a number without one may be left empty.
 """
 
 from __future__ import annotations
 
 import inspect
-import types
-from collections.abc import Mapping
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+from collections.abc import Iterable
+from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
 
-from flows.spec.advanced import parsed
-from flows.spec.options import (
-    DECISIONS,
-    EXECUTION,
-    FIRST,
-    LIMITS,
-    MODELS,
-    SEARCH,
-    AdvancedOptions,
-    CampaignOptions,
-    Declared,
-    declared,
-)
+from flows.spec.spec import GROUPS, OPTIONS, declared
 
-F = TypeVar("F")
-ADVANCED = "advanced"
-GROUPS = {
-    "search": (SEARCH, "How the next trial is chosen."),
-    "decisions": (DECISIONS, "What counts as better, and when a trial is stopped early."),
-    "limits": (LIMITS, "When the campaign ends besides."),
-    "execution": (EXECUTION, "Where and how trials run."),
-    "models": (MODELS, "What a proposer with a model may do and spend."),
-}
-"""The groups under `advanced`: title and description, by key."""
-OPTIONS = {each.name: each for each in (*declared(CampaignOptions), *declared(AdvancedOptions))}
-FLAT = frozenset(each.name for each in declared(CampaignOptions))
-"""Options that the specification has at its top."""
+F = TypeVar("F", bound=Any)
+FIRST = ("environment", "proposer", "trials", "hours", "until", "parallel", "launch", "name")
+"""What people change first, in this order."""
+REQUIRED = inspect.Parameter.empty
 
 
 def form(flow: F) -> F:
-    """Have a flow of a campaign show the form."""
+    """Have a flow of a campaign take every option, and show the form."""
     from prefect.utilities.callables import parameter_schema
 
-    shown = [_parameter(OPTIONS[name]) for name in FIRST]
-    advanced = inspect.Parameter(
-        ADVANCED, inspect.Parameter.POSITIONAL_OR_KEYWORD, default={}, annotation=Annotated[_advanced(), _titled()]
-    )
+    *own, _ = inspect.signature(flow.fn).parameters.values()  # without **options
+    by_itself = [name for name in (*OPTIONS, "advanced") if name not in {each.name for each in own}]
+    vars(flow.fn)["__signature__"] = inspect.Signature([*own, *(_parameter(name, None, Any) for name in by_itself)])
+    shown = [_parameter(name, _default(OPTIONS[name]), _annotated(name)) for name in FIRST]
+    advanced = _parameter("advanced", {}, Annotated[_advanced(), Field(json_schema_extra={"title": "Advanced"})])
     vars(flow)["__signature__"] = inspect.Signature([*shown, advanced])
-    vars(flow)["parameters"] = parameter_schema(flow)  # type: ignore[arg-type]  # it asks for the signature only
+    vars(flow)["parameters"] = parameter_schema(flow)
     return flow
-
-
-def spread(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters of the flow as the specification has them.
-
-    An option may stand by itself, under `advanced`, or there in its group. Under `advanced` counts, because by itself
-    it may be the default of the flow's function. An empty text is none where none is the default.
-    """
-    advanced = parsed(asked.get(ADVANCED, {}))
-    if isinstance(advanced, BaseModel):
-        advanced = advanced.model_dump()
-    flat, rest = {name: value for name, value in asked.items() if name != ADVANCED}, advanced
-    if isinstance(advanced, dict):
-        rest = {}
-        for key, value in advanced.items():
-            value = parsed(value) if key in GROUPS else value
-            for name, each in (value if key in GROUPS and isinstance(value, dict) else {key: value}).items():
-                (flat if name in FLAT else rest)[name] = each
-        rest = {name: value for name, value in rest.items() if not _is_empty(name, value)}
-    return {**{name: value for name, value in flat.items() if not _is_empty(name, value)}, ADVANCED: rest}
-
-
-def parameters(spec: BaseModel) -> dict[str, Any]:
-    """The parameters with which a deployment runs a specification once more."""
-    stated = spec.model_dump(mode="json")
-    return {name: "" if value is None else value for name, value in stated.items()}
-
-
-def _is_empty(name: str, value: Any) -> bool:
-    """Whether an option was left empty; None is how earlier forms say it."""
-    return value in ("", None) and name != "environment" and name in OPTIONS and OPTIONS[name].default is None
-
-
-def _parameter(each: Declared) -> inspect.Parameter:
-    kind, default = _without_none(each.kind), each.default
-    if default is None:
-        default = inspect.Parameter.empty if kind is each.kind else ""
-    return inspect.Parameter(
-        each.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=_annotated(each, kind)
-    )
-
-
-def _annotated(each: Declared, kind: Any) -> Any:
-    # Prefect overwrites a field's title and drops its description, but keeps what its JSON Schema has besides.
-    return Annotated[(kind, *each.option, _titled(each.option.title or each.name.replace("_", " ").capitalize()))]
-
-
-def stated(each: Declared) -> Any:
-    """What the form of another flow says of a declared option, and its bounds."""
-    option = each.option
-    extra = {"title": option.title or each.name.capitalize(), "description": option.help, **option.schema}
-    return Field(json_schema_extra=extra, **option.bounds)
 
 
 def titled(title: str, description: str, **bounds: Any) -> Any:
@@ -114,31 +42,40 @@ def titled(title: str, description: str, **bounds: Any) -> Any:
     return Field(json_schema_extra={"title": title, "description": description}, **bounds)
 
 
-def _titled(title: str = "Advanced") -> Any:
-    return Field(json_schema_extra={"title": title})
+def _parameter(name: str, default: Any, annotation: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def _without_none(kind: Any) -> Any:
-    """The type without None."""
-    if get_origin(kind) in (Union, types.UnionType):
-        (kind,) = (each for each in get_args(kind) if each is not type(None))
-    return kind
+def _default(field: FieldInfo) -> Any:
+    if field.default is PydanticUndefined:
+        return REQUIRED
+    return "" if field.default is None else field.default
+
+
+def _annotated(name: str) -> Any:
+    """The type of an option where it is stated, with its bounds, its label and its help."""
+    field = OPTIONS[name]
+    kinds = [kind for kind in get_args(field.annotation) if kind is not type(None)]
+    kind = kinds[0] if type(None) in get_args(field.annotation) else field.annotation
+    shown = {"title": name.replace("_", " ").capitalize(), **declared(field)}
+    extra = {key: value for key, value in shown.items() if key not in ("group", "fixed")}
+    return Annotated[(kind, *field.metadata, Field(json_schema_extra=extra))]
 
 
 def _advanced() -> type[BaseModel]:
     """The model of `advanced`: its groups, and options of none."""
-    # A signature's defaults become a schema's: {} stands for those of the fields below.
+    rest = [name for name in OPTIONS if name not in FIRST]
     fields: dict[str, Any] = {}
-    rest = [each for each in OPTIONS.values() if each.name not in FIRST]
     for key, (title, about) in GROUPS.items():
-        model = _model(key, [each for each in rest if each.option.group == title])
+        model = _model(key, [name for name in rest if declared(OPTIONS[name]).get("group") == title])
+        # Defaults of a signature become those of the schema: {} stands for those of the model's fields.
         fields[key] = (Annotated[model, Field(json_schema_extra={"title": title, "description": about})], {})
-    own = _model("own", [each for each in rest if not each.option.group])
-    return create_model("Advanced", __base__=own, **fields)
+    alone = _model("alone", [name for name in rest if "group" not in declared(OPTIONS[name])])
+    return create_model("Advanced", __base__=alone, **fields)
 
 
-def _model(name: str, options: list[Declared]) -> type[BaseModel]:
-    fields: dict[str, Any] = {each.name: (_annotated(each, _without_none(each.kind)), each.default) for each in options}
+def _model(name: str, options: Iterable[str]) -> type[BaseModel]:
+    fields: dict[str, Any] = {each: (_annotated(each), OPTIONS[each].default) for each in options}
     return create_model(name.capitalize(), __config__=ConfigDict(json_schema_extra=_in_order), **fields)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +24,14 @@ STEM = 48
 """Characters of a deployment's or environment's name in that of a campaign, so that its start fits in too."""
 
 
-def campaign_name(stated: str | None, environment: str) -> str:
-    """The stated name, else one by deployment and start, else the next free one of the environment."""
-    return stated or _deployed_name(_last(environment)) or free_name(_last(environment))
+def named(environment: str, name: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of the flow `campaign` with a name, and with a time of day as the first one after its scheduled start.
+
+    The name is the stated one, else one by deployment and start, else the next free one of the environment.
+    """
+    short, until = _last(str(environment)), options.get("until")
+    name = name or _deployed_name(short) or free_name(short)
+    return {**options, "name": name, "until": _first_after_start(until) if isinstance(until, str) else until}
 
 
 def flow_run_name() -> str:
@@ -42,34 +48,26 @@ def tag(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
     A hook, so that task runs do not inherit the tags: for each tag of a task, Prefect asks its server for a
     concurrency slot, which takes longer than the task.
     """
-    _add(flow_run, *_facts(flow_run.parameters))
-
-
-def tag_existing(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
-    """The same for a flow of a campaign that exists already: `name` is its parameter."""
-    name, environment = str(flow_run.parameters["name"]), ""
-    with suppress(Refused):  # the flow itself says what is wrong
-        environment = Ledger.open(name).environment.name
-    _add(flow_run, environment, name)
-
-
-def first_after_start(until: str | None) -> str | None:
-    """A time of day as the first one after the scheduled start of this flow run, however late it begins or resumes."""
-    start = runtime.flow_run.scheduled_start_time
-    is_time_of_day = until and re.fullmatch(TIME_OF_DAY, until)
-    return next_time(until, start.astimezone()).isoformat() if until and is_time_of_day and start else until
-
-
-def _add(flow_run: FlowRun, *tags: str) -> None:
-    if missing := [tag for tag in tags if tag and tag not in flow_run.tags]:
+    if missing := [tag for tag in _facts(flow_run.parameters) if tag and tag not in flow_run.tags]:
         with get_client(sync_client=True) as client:
             client.update_flow_run(flow_run.id, tags=[*flow_run.tags, *missing])
 
 
-def _facts(asked: dict[str, Any]) -> tuple[str, str]:
+def _first_after_start(until: str) -> str:
+    """A time of day as the first one after the scheduled start, however late the run begins or resumes."""
+    start = runtime.flow_run.scheduled_start_time
+    return next_time(until, start.astimezone()).isoformat() if start and re.fullmatch(TIME_OF_DAY, until) else until
+
+
+def _facts(asked: Mapping[str, Any]) -> tuple[str, str]:
     """The names of the environment and of the campaign; the latter is empty until a free one is found."""
-    environment = _last(str(asked.get("environment") or ""))
-    return environment, str(asked.get("name") or _deployed_name(environment) or "")
+    if "environment" in asked:
+        environment = _last(str(asked["environment"]))
+        return environment, str(asked.get("name") or _deployed_name(environment) or "")
+    name = str(asked["name"])  # of a campaign that exists
+    with suppress(Refused):  # the flow itself says what is wrong
+        return Ledger.open(name).environment.name, name
+    return "", name
 
 
 def _last(environment: str) -> str:

@@ -163,7 +163,7 @@ def accounts(stated: ModelOptions) -> tuple[Account, ...]:
     try:
         return tuple(Account(**{**values, "model": full_name(one, prefix, base_url)}) for one in names)
     except ValidationError as error:
-        raise explain(error, "language model", Account) from error
+        raise explain(error, "language model", Account.model_fields) from error
 
 
 def full_name(model: str, prefix: str | None, base_url: str | None) -> str:

@@ -76,7 +76,7 @@ def by_hand(home: Path, folder: Path) -> Iterator[Variables]:
             MLFLOW_FLASK_SERVER_SECRET_KEY="any", MLFLOW_SERVER_ENABLE_JOB_EXECUTION="false",
         )  # fmt: skip
         wait_until_healthy(told["PREFECT_API_URL"], *server)
-        done = nightshift("server", "setup", **told)
+        done = nightshift("up", "--server", told["PREFECT_API_URL"], **told)
         assert done.returncode == 0, done.stderr
         wait_until_healthy(told["MLFLOW_TRACKING_URI"], *store)
         home.mkdir(exist_ok=True)

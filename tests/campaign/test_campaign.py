@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from environments.plugins import Refused
-from flows.cli.running import foreground
+from flows.cli.stated import stated as parameters
 from flows.status import stored_spec
 from tasks.store.ledger import Ledger
 from tasks.system import orphans
@@ -326,7 +326,7 @@ def test_what_changes_a_score_is_refused_on_resume_with_both_values(
     from flows.spec.campaign_spec import CampaignSpec
 
     before = stored_spec(Ledger.open(campaign))
-    spec = CampaignSpec.of(**before | foreground.stated(None, **{"settings": []} | stated))
+    spec = CampaignSpec.of(**before | parameters(None, **{"settings": []} | stated))
     with pytest.raises(Refused, match=re.escape(f"{was}, asked for is {asked}:")):
         spec.check()
 

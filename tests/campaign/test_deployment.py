@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -15,6 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tasks.store import campaign_lock
+from tasks.store.ledger import Ledger
 from tests.support.prefect_api import ask
 from tests.support.toy import environment, quadratic, slow, status
 
@@ -101,7 +102,7 @@ def test_a_deployed_campaign_that_was_killed_is_brought_back_by_retry(server: st
 
     wait_until(lambda: list(home.glob("*/trials/0001/log.txt")))
     (name,) = [path.name for path in home.iterdir() if path.name.startswith("cartpole-random-")]
-    os.kill(json.loads((home / name / "lock").read_text())["pid"], signal.SIGKILL)
+    os.kill(campaign_lock.holder(Ledger.at(home / name))["pid"], signal.SIGKILL)
     wait_until(lambda: state() == "CRASHED")
     assert status(name)["state"] == "interrupted"
     before = (home / name / "trials/0000/trial.json").read_text()

@@ -73,16 +73,16 @@ def test_sync_records_what_is_missing_and_the_end_of_the_campaign(
     decided(ledger, 3)
     ledger.event("end", state="finished", reason="all 2 trials done")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", NOBODY)
-    assert sync.sync("n", as_json=False) == 1
+    assert sync("n", json=False) == 1
     assert "4 still waiting: " in capsys.readouterr().out
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     (ledger.path / "mlflow.json").unlink()
-    assert sync.sync(None, as_json=True) == 0
+    assert sync(None, json=True) == 0
     assert json.loads(capsys.readouterr().out) == [{"campaign": "n", "sent": 4, "waiting": 0, "problem": ""}]
     assert {key: run.info.status for key, run in mlflow_runs(stores, "n").items()} == dict.fromkeys(
         ("campaign", "0", "1", "2"), "FINISHED"
     )
-    assert sync.sync("n", as_json=False) == 0 and "has everything" in capsys.readouterr().out
+    assert sync("n", json=False) == 0 and "has everything" in capsys.readouterr().out
 
 
 def test_a_campaign_that_cannot_be_read_leaves_the_others_to_be_recorded(
@@ -91,7 +91,7 @@ def test_a_campaign_that_cannot_be_read_leaves_the_others_to_be_recorded(
     decided(ledger, 1)
     broken = created(tmp_path, "broken")
     (broken.path / "spec.toml").write_text("trials =")
-    assert sync.sync(None, as_json=False) == 1 and "broken: left alone: " in capsys.readouterr().err
+    assert sync(None, json=False) == 1 and "broken: left alone: " in capsys.readouterr().err
     assert set(mlflow_runs(stores, "n")) == {"campaign", "0"}
 
 
@@ -99,11 +99,11 @@ def test_the_run_of_a_campaign_that_was_cut_off_is_ended(without_prefect: None, 
     decided(ledger, 2)
     with CampaignLock(ledger):
         assert record_now(ledger, Store(f"sqlite:///{stores}/mlflow.db", stores), "running").problem == ""
-        with pytest.raises(Refused, match="records itself"):
-            sync.sync("n", as_json=False)
+        with pytest.raises(Refused, match="already running"):
+            sync("n", json=False)
         assert mlflow_runs(stores, "n")["campaign"].info.status == "RUNNING"
     assert document(ledger)["waiting_to_record"] == 1
-    assert sync.sync("n", as_json=False) == 0
+    assert sync("n", json=False) == 0
     assert mlflow_runs(stores, "n")["campaign"].info.status == "KILLED"
     assert document(ledger)["waiting_to_record"] == 0
 
@@ -112,10 +112,10 @@ def test_a_campaign_is_not_recorded_in_two_places(
     without_prefect: None, ledger: Ledger, stores: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decided(ledger, 1)
-    assert sync.sync("n", as_json=False) == 0
+    assert sync("n", json=False) == 0
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://team.example.org")
     with pytest.raises(Refused, match=r"recorded in mlflow\.db.*would go to https://team\.example\.org.*--tracking"):
-        sync.sync("n", as_json=False)
+        sync("n", json=False)
 
 
 def test_a_campaign_does_not_wait_for_a_server_and_says_once_that_it_is_away(ledger: Ledger, tmp_path: Path) -> None:

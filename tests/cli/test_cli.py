@@ -21,7 +21,7 @@ import pytest
 
 from environments.plugins import Refused
 from flows.cli.app import app, main
-from flows.cli.problems.env_template import write_environment
+from flows.cli.env_template import write_environment
 from flows.cli.running import detached
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.environment import checked_environment
@@ -123,7 +123,7 @@ def test_what_cannot_be_run_is_refused_with_2_before_anything_starts(tmp_path: P
     quad = str(quadratic(tmp_path / "quad"))
     cases = {
         ("run", "cartpol", "--trials", "3"): "unknown environment 'cartpol'. Did you mean 'cartpole'?",
-        ("run", ""): "unknown environment ''. Available: ",
+        ("run", ""): "environment: String should have at least 1 character",
         ("try", quad, "--params", '{"x": Infinity}'): "parameter 'x' must be a number in -3.0..3.0, got inf",
     }
     with pytest.raises(Refused, match="no campaign is unfinished"):

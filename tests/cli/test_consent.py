@@ -12,7 +12,8 @@ import pytest
 
 from environments.plugins import Refused
 from flows.cli import consent
-from flows.cli.running import detached, foreground
+from flows.cli.running import detached
+from flows.cli.stated import stated
 from flows.spec import trust
 from tests.support.toy import QUADRATIC, command, nightshift, quadratic
 
@@ -81,12 +82,12 @@ def test_a_spec_beside_an_environment_cannot_leave_the_sandbox_without_a_yes(tmp
     spec = folder / "spec.toml"
     spec.write_text('environment = "."\n[advanced]\nisolation = "none"\n')
     with pytest.raises(Refused, match=r"without a sandbox.*--trust"):
-        foreground.stated(str(spec), settings=[])
-    foreground.stated(str(spec), settings=[], trust=True)
-    assert foreground.stated(str(spec), settings=[])["environment"] == str(folder)
+        stated(str(spec), settings=[])
+    stated(str(spec), settings=[], trust=True)
+    assert stated(str(spec), settings=[])["environment"] == str(folder)
     spec.write_text('environment = "."\ntracking = "http://far.example"\n[advanced]\nisolation = "none"\n')
     with pytest.raises(Refused, match=r"far\.example"):
-        foreground.stated(str(spec), settings=[])
+        stated(str(spec), settings=[])
 
 
 def test_the_spec_of_a_campaign_is_not_asked_about_again(home: Path) -> None:

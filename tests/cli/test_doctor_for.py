@@ -14,16 +14,16 @@ import environments
 from environments import Environment
 from environments.plugins import Refused
 from environments.space import Value
-from flows.cli.doctor import environment_checks, first_runs, report
-from flows.cli.doctor.machine import Check
+from flows.cli import doctor_for
+from flows.cli.doctor_checks import Check, at_once
 from tests.support.fake_prime_rl.laying import Faults, base_model, lay
 from tests.support.prime_rl_problem import laid
 from tests.support.text_exam import TASKSET, stand_in
 from tests.support.toy import FIT, QUADRATIC, SANDBOX, nightshift, quadratic, told
 
 needs_bwrap = pytest.mark.skipif(SANDBOX.level != "bwrap", reason="prime-rl's processes need bubblewrap")
-ORDER = ["files", "packages", "judge", "sandbox", "room", "data", "space"]
-OF_PRIME_RL = ["prime_rl", "two_gpus", "cuda", "dry_run"]
+ORDER = ["environment", "sandbox", "room", "data"]
+OF_PRIME_RL = ["prime_rl", "cuda", "dry_run"]
 
 
 @pytest.fixture(autouse=True)
@@ -31,12 +31,13 @@ def home_is_there(home: Path) -> None:
     home.mkdir(mode=0o700, parents=True)
 
 
-def looked_at(environment: Environment, home: Path) -> dict[str, Check]:
-    return {name: check() for name, check in environment_checks.checks(environment, home).items()}
+def states(checks: dict[str, Check]) -> dict[str, str]:
+    return {name: check.state for name, check in checks.items()}
 
 
-def states(checks: dict[str, Check], *names: str) -> dict[str, str]:
-    return {name: checks[name].state for name in names or checks}
+def found(name: str, environment: Environment, home: Path) -> Check:
+    check = doctor_for.cheap_checks(environment, home)[name]
+    return at_once({name: check}, doctor_for.REMEDIES, doctor_for.SECONDS)[name]
 
 
 # Any environment
@@ -44,21 +45,20 @@ def states(checks: dict[str, Check], *names: str) -> dict[str, str]:
 
 def test_data_that_is_not_prepared_is_so_by_a_command_that_finds_the_environment(tmp_path: Path, home: Path) -> None:
     folder = quadratic(tmp_path / "my problem", toml=f'{QUADRATIC}\n[prepare]\nprogram = "fit.py"\ndisk_gb = 0.01\n')
-    remedy = environment_checks.data(environments.load(folder), home).remedy
+    remedy = found("data", environments.load(folder), home).remedy
     assert shlex.split(remedy.split("`")[1]) == ["nightshift", "env", "prepare", str(folder)]
 
 
 def test_an_environment_on_the_cpu_is_in_order_from_its_files_to_its_room(tmp_path: Path, home: Path) -> None:
-    checks = looked_at(environments.load(quadratic(tmp_path / "env")), home)
-    assert list(checks) == ORDER
-    assert set(states(checks).values()) == {"ok"}
+    checks = doctor_for.check_environment(environments.load(quadratic(tmp_path / "env")), home, with_runs=False)
+    assert states(checks) == dict.fromkeys(ORDER, "ok")
 
 
 @pytest.mark.parametrize(
     ("name", "line", "word"),
     [
-        ("files", 'program = ["fit.py", "gone.py"]', "gone.py"),
-        ("judge", 'eval_cmd = "python judge.py {out}"', "result"),
+        ("environment", 'program = ["fit.py", "gone.py"]', "gone.py"),
+        ("environment", 'eval_cmd = "python judge.py {out}"', "result"),
         ("sandbox", 'readable = ["/nowhere/at/all"]', "/nowhere/at/all"),
         ("room", 'device = "cuda"', "no usable GPU"),
         ("data", '[prepare]\nprogram = "fit.py"\ndisk_gb = 1e6', "1e+06 GiB"),
@@ -73,67 +73,33 @@ def test_a_fault_of_an_environment_is_bad_with_its_remedy(
     kept = [old for old in file.read_text().splitlines() if not old.startswith(key)]
     place = kept.index("[command]") + 1 if key == "eval_cmd" else 0 if "[" not in line[:1] else len(kept)
     file.write_text("\n".join([*kept[:place], line, *kept[place:]]) + "\n")
-    check = looked_at(environments.load(folder), home)[name]
+    check = found(name, environments.load(folder), home)
     assert check.state == "bad" and word in check.fact and check.remedy
 
 
-def test_a_module_that_a_program_imports_and_this_python_lacks_is_named(tmp_path: Path, home: Path) -> None:
-    folder = quadratic(tmp_path / "env", fit="import json, of_nobody.part\nfrom also_nobody import x\n" + FIT)
-    check = looked_at(environments.load(folder), home)["packages"]
-    assert check.state == "bad" and "of_nobody, also_nobody" in check.fact and "pip install" in check.remedy
-
-
-def test_a_program_that_is_no_python_is_bad_and_one_of_another_interpreter_is_not_looked_into(
-    tmp_path: Path, home: Path
-) -> None:
-    folder = quadratic(tmp_path / "env", fit="def (")
-    assert looked_at(environments.load(folder), home)["packages"].state == "bad"
-    other = environments.load(folder, {"train_cmd": "bash fit.py {out} {x}"})
-    assert looked_at(other, home)["packages"].state == "ok"
-
-
-def test_limits_that_the_machine_does_not_have_are_a_note(tmp_path: Path, home: Path) -> None:
-    folder = quadratic(tmp_path / "env")
-    much: dict[str, Value] = {"limits.out_gb": 1e6, "limits.scratch_gb": 1e5}
-    check = looked_at(environments.load(folder, much), home)["space"]
-    assert check.state == "note" and "out_gb" in check.remedy and "scratch_gb" in check.remedy
+def test_a_module_that_a_program_imports_and_its_python_lacks_is_named(tmp_path: Path, home: Path) -> None:
+    folder = quadratic(tmp_path / "env", fit="import of_nobody.part\n" + FIT)
+    check = found("sandbox", environments.load(folder), home)
+    assert check.state == "bad" and "of_nobody" in check.fact and check.remedy
 
 
 # prime-rl
 
 
-def machine(
-    tmp_path: Path, used: str = "3", cards: int = 2, ends: int = 0, python: str = "", **overrides: Value
-) -> Environment:
-    """The stand-in's problem on a machine whose nvidia-smi, and prime-rl's Python, say this."""
+def machine(tmp_path: Path, python: str = "", **overrides: Value) -> Environment:
+    """The stand-in's problem on a machine whose prime-rl's Python says this."""
     folder, checkout = laid(tmp_path)
-    answers = {
-        "index": ["0", "1"],
-        "uuid": ["GPU-a", "GPU-b"],
-        "memory.used": [used] * 2,
-        "memory.total": ["81559"] * 2,
-    }
-    script = (
-        f"#!{sys.executable}\nimport sys\nrows = {answers!r}\nfields = sys.argv[1].partition('=')[2].split(',')\n"
-        f"for at in range({cards}):\n    print(', '.join(rows[field][at] for field in fields))\n"
-        f"sys.exit({ends})\n"
-    )
-    (checkout / ".venv/bin/nvidia-smi").write_text(script)
     if python:
         (checkout / ".venv/bin/python").write_text(f"#!/bin/sh\n{python}\n")
     dotted = {name.replace("__", "."): value for name, value in {"gpus": 2, **overrides}.items()}
     return environments.load(folder, dotted)
 
 
-def found(name: str, environment: Environment, home: Path) -> Check:
-    return environment_checks.checks(environment, home)[name]()
-
-
 @needs_bwrap
 def test_a_machine_for_prime_rl_is_in_order(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     environment = machine(tmp_path)
     monkeypatch.setenv("PATH", f"{environment.fixed['prime_rl']}/.venv/bin:/usr/bin:/bin")
-    checks = looked_at(environment, home)
+    checks = doctor_for.check_environment(environment, home, with_runs=False)
     assert list(checks) == [*ORDER, *OF_PRIME_RL]
     assert [name for name, check in checks.items() if check.state != "ok"] == ["data"], checks
 
@@ -142,10 +108,6 @@ def test_a_machine_for_prime_rl_is_in_order(tmp_path: Path, home: Path, monkeypa
     ("name", "how", "state", "word"),
     [
         ("room", {"gpus": 1}, "bad", "gpus = 1"),
-        ("two_gpus", {"cards": 1}, "bad", "lists 1"),
-        ("two_gpus", {"cards": 0}, "bad", "lists no GPU"),
-        ("two_gpus", {"ends": 9}, "bad", "nvidia-smi"),
-        ("two_gpus", {"used": "70112"}, "bad", "70112 of 81559 MiB"),
         ("cuda", {"python": "echo The NVIDIA driver on your system is too old >&2; exit 1"}, "bad", "driver on your"),
         ("prime_rl", {"fixed__prime_rl": "/nowhere"}, "bad", "no /nowhere/.venv/bin/rl"),
         ("prime_rl", {"fixed__prime_rl_commit": "559b4477"}, "bad", "559b4477"),
@@ -159,15 +121,8 @@ def test_a_fault_of_a_gpu_box_has_its_line(
 ) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     check = found(name, machine(tmp_path, **how), home)
-    assert (check.name, check.state) == (name, state) and word in check.fact, check
+    assert check.state == state and word in check.fact, check
     assert check.remedy
-
-
-def test_gpus_that_a_variable_names_and_nvidia_smi_does_not_are_none(
-    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    assert found("two_gpus", machine(tmp_path, cards=0), home).state == "bad"
 
 
 def test_a_python_that_a_trial_cannot_see_is_bad(tmp_path: Path, home: Path) -> None:
@@ -187,32 +142,28 @@ def test_a_python_that_a_trial_cannot_see_is_bad(tmp_path: Path, home: Path) -> 
 
 def test_a_short_training_goes_the_way_of_a_trial(tmp_path: Path, home: Path) -> None:
     environment = environments.load(quadratic(tmp_path / "env"))
-    check = first_runs.short_training(environment, home)
+    check = doctor_for.short_training(environment, home)
     assert check.state == "ok" and "loss 2.25" in check.fact
-    assert first_runs.answer(environment, home).fact == "its judge starts no language model"
+    assert doctor_for.answer(environment, home).fact == "its judge starts no language model"
     broken = environments.load(quadratic(tmp_path / "broken", fit="raise SystemExit('no luck')"))
-    check = first_runs.short_training(broken, home)
+    check = doctor_for.short_training(broken, home)
     assert check.state == "bad" and ".tries" in check.remedy
 
 
 def test_a_run_of_minutes_is_shortened_and_asks_few_questions() -> None:
     gsm8k = environments.named("gsm8k_math")
-    small = first_runs.shortened(gsm8k)
+    small = doctor_for.shortened(gsm8k)
     assert (small.budget_steps, small.budget_seconds) == (2, 300)
     assert small.judge.model_dump()["questions"] == 2 and small.judge.model_dump()["samples"] == 1
-    assert first_runs.shortened(environments.named("lunar_lander")).budget_seconds == 10
+    assert doctor_for.shortened(environments.named("lunar_lander")).budget_seconds == 10
 
 
-def test_what_is_bad_keeps_expensive_checks_from_being_made(
-    tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    environment = environments.load(quadratic(tmp_path / "env", fit="import of_nobody\n"))
-    assert report.doctor(True, environment, train=True) == 1
-    document = json.loads(capsys.readouterr().out)
-    last = document["checks"][-2:]
-    assert [check["name"] for check in last] == ["answer", "short_training"]
-    assert all("packages" in check["fact"] and check["state"] == "note" for check in last)
-    assert document["environment"] == "env" and not (home / ".tries").exists()
+def test_what_is_bad_keeps_expensive_checks_from_being_made(tmp_path: Path, home: Path) -> None:
+    environment = environments.load(quadratic(tmp_path / "env"), {"readable": ["/nowhere/at/all"]})
+    checks = doctor_for.check_environment(environment, home, with_runs=True)
+    assert list(checks) == [*ORDER, "answer", "short_training"]
+    assert {checks[name].state for name in ("answer", "short_training")} == {"note"}
+    assert "sandbox" in checks["answer"].fact and not (home / ".tries").exists()
 
 
 def test_options_about_an_environment_want_one_and_an_unknown_one_is_refused() -> None:
@@ -256,7 +207,7 @@ def test_the_judges_model_is_started_and_answers_with_a_token(
         f'[text]\nquestions = 3\nbackend = "vllm"\nvllm = {json.dumps(str(stand_in(tmp_path)))}\n'
         f'vllm_args = ["--mode", "{mode}"]\nstart_seconds = 30\n'
     )
-    check = first_runs.answer(environments.load(folder), home)
+    check = doctor_for.answer(environments.load(folder), home)
     assert check.state == state, check
     if state == "bad":
         assert "Free memory on device" in check.fact and "judge.txt" in check.remedy
@@ -271,5 +222,5 @@ def test_two_steps_of_prime_rl_go_through_recipe_launcher_and_judge(
     folder, checkout = laid(tmp_path)
     lay(checkout, Faults(mode=mode))
     monkeypatch.setenv("PATH", f"{checkout}/.venv/bin:/usr/bin:/bin")
-    check = first_runs.short_training(environments.load(folder, {"gpus": 2}), home)
+    check = doctor_for.short_training(environments.load(folder, {"gpus": 2}), home)
     assert (check.state == "ok") == (mode == "normal") and word in check.fact, check

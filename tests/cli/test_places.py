@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import errno
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from environments.plugins import Refused
-from flows.cli.arguments import writing
-from flows.cli.problems.env_import import import_environment
-from flows.cli.problems.verbs import env_new
+from flows.cli.env_import import import_environment
+from flows.cli.problems import env_new
 from flows.cli.taking.verbs import export
 from tests.importing.test_prime_rl import OLD
 from tests.support.ledgers import created, stored
@@ -51,16 +48,3 @@ def test_a_place_that_cannot_be_written_is_refused_before_anything_is_left(
     assert ": it cannot be written (" in words and words.endswith(": name a new place in a folder that you may write")
     assert not [path for path in tmp_path.iterdir() if "half-made" in path.name]
     assert (tmp_path / "file").read_text() == "theirs"
-
-
-def test_a_full_disk_has_another_remedy_and_other_faults_are_not_said_to_be_of_the_place(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match=r"--to .*no space left.*: make room there"), writing(tmp_path / "a", "--to"):
-        raise OSError(errno.ENOSPC, "No space left on device")
-    with pytest.raises(Refused, match=r"--to .*Permission denied"), writing(tmp_path / "a", "--to"):
-        raise shutil.Error([("from", "to", "[Errno 13] Permission denied: 'to'")])
-    for name in (".a.7.half-made/x", "a/b/c", "a"):
-        with pytest.raises(Refused), writing(tmp_path / "a", "--to"):
-            raise PermissionError(errno.EACCES, "Permission denied", str(tmp_path / name))
-    for other in (tmp_path / "original/train.py", tmp_path / "ab", "/etc/shadow"):
-        with pytest.raises(PermissionError), writing(tmp_path / "a", "--to"):
-            raise PermissionError(errno.EACCES, "Permission denied", str(other))

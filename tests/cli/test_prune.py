@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from environments.plugins import Refused
-from flows.cli.machine.prune import free, prune, size
+from flows.cli.machine import prune
+from flows.cli.prune import free
 from flows.status import document
 from tasks.record import reconcile, record
 from tasks.store.campaign_lock import CampaignLock
@@ -64,7 +65,7 @@ def ledger(tmp_path: Path) -> Ledger:
 def test_the_champion_and_the_baseline_stay_and_of_others_what_tells_of_them(ledger: Ledger) -> None:
     night(ledger)
     before = document(ledger)
-    done = free(ledger, "champions", dry=False)
+    done = free(ledger, every_kept=False, dry=False)
     assert (done.kept, done.unsent, done.runs) == ((0, 3), (), 3)
     assert done.bytes >= 3 * 4 * BLOCK
     assert [large(ledger.place(number).path) for number in range(5)] == [True, False, False, True, False]
@@ -73,19 +74,19 @@ def test_the_champion_and_the_baseline_stay_and_of_others_what_tells_of_them(led
     assert left >= {"out/progress.jsonl", "workspace/config.json", "judged/result.json", "log.txt", "diff.patch"}
     assert place.trial.is_file() and document(ledger) == before
     assert reconcile(ledger) == ledger.history() and len(ledger.history()) == 5
-    assert free(ledger, "champions", dry=False).bytes == 0, "there is nothing left to free"
+    assert free(ledger, every_kept=False, dry=False).bytes == 0, "there is nothing left to free"
 
 
 def test_a_dry_run_reckons_the_same_and_removes_nothing(ledger: Ledger) -> None:
     night(ledger)
-    would = free(ledger, "champions", dry=True)
+    would = free(ledger, every_kept=False, dry=True)
     assert all(large(ledger.place(number).path) for number in range(5))
-    assert free(ledger, "champions", dry=False) == would
+    assert free(ledger, every_kept=False, dry=False) == would
 
 
 def test_all_that_was_kept_may_stay(ledger: Ledger) -> None:
     night(ledger)
-    assert free(ledger, "kept", dry=False).kept == (0, 1, 2, 3)
+    assert free(ledger, every_kept=True, dry=False).kept == (0, 1, 2, 3)
     assert not large(ledger.place(4).path)
 
 
@@ -97,7 +98,7 @@ def test_what_passed_a_certificate_stays_and_the_runs_that_proved_it_go(ledger: 
     write_atomic(folder / "1.json", CERTIFICATE.dump_json(passed).decode())
     fill(folder / "1-0002-champion-1")
     fill(folder / "2-0003-champion-1")
-    assert free(ledger, "champions", dry=False).kept == (0, 2, 3)
+    assert free(ledger, every_kept=False, dry=False).kept == (0, 2, 3)
     assert not large(folder / "1-0002-champion-1")
     assert large(folder / "2-0003-champion-1"), "a look that is under way is not touched"
 
@@ -105,16 +106,16 @@ def test_what_passed_a_certificate_stays_and_the_runs_that_proved_it_go(ledger: 
     write_atomic(folder / "1-on-lander[1].json", CERTIFICATE.dump_json(there).decode())
     for run in ("1-on-lander[1]-0002-baseline-1", "1-on-lander[1]-2-0002-champion-1"):
         fill(folder / run)
-    free(ledger, "champions", dry=False)
+    free(ledger, every_kept=False, dry=False)
     assert not large(folder / "1-on-lander[1]-0002-baseline-1")
     assert large(folder / "1-on-lander[1]-2-0002-champion-1"), "it is another environment's, lander[1]-2"
 
 
 def test_what_mlflow_has_not_taken_stays(ledger: Ledger) -> None:
     night(ledger, sent=False)
-    done = free(ledger, "champions", dry=False)
+    done = free(ledger, every_kept=False, dry=False)
     assert (done.bytes, done.unsent) == (0, (0, 1, 2, 3, 4))
-    assert "nightshift sync" in done.words(dry=False)
+    assert "nightshift sync" in str(done)
 
 
 def test_what_is_not_decided_and_what_runs_is_not_touched(ledger: Ledger) -> None:
@@ -123,8 +124,8 @@ def test_what_is_not_decided_and_what_runs_is_not_touched(ledger: Ledger) -> Non
     for name in names:
         fill(ledger.trials / name)
     with CampaignLock(ledger), pytest.raises(Refused, match="is already running"):
-        free(ledger, "champions", dry=False)
-    free(ledger, "champions", dry=False)
+        free(ledger, every_kept=False, dry=False)
+    free(ledger, every_kept=False, dry=False)
     assert [large(ledger.trials / name) for name in names] == [True, True, False]
 
 
@@ -136,7 +137,7 @@ def test_links_are_removed_and_not_followed(ledger: Ledger, tmp_path: Path) -> N
     (place.out / "link").symlink_to(tmp_path / "mine")
     place.judged.rename(place.path / "aside")
     place.judged.symlink_to(tmp_path / "mine")
-    free(ledger, "champions", dry=False)
+    free(ledger, every_kept=False, dry=False)
     assert (tmp_path / "mine/thesis").is_file() and not place.judged.is_symlink()
     assert not os.path.lexists(place.out / "link")
 
@@ -145,10 +146,10 @@ def test_every_campaign_that_is_not_running_is_pruned(tmp_path: Path, capsys: py
     one, two = created(tmp_path, "one"), created(tmp_path, "two")
     night(one), night(two)
     with CampaignLock(two):
-        assert prune(None, "champions", dry=True, as_json=False) == 0
-        told = capsys.readouterr().out
-    assert "one: would free" in told and "two: left alone, it is running" in told
-    prune(None, "champions", dry=False, as_json=True)
+        assert prune(dry_run=True) == 0
+        told = capsys.readouterr()
+    assert "would free one: " in told.out and "two: left alone, it is running" in told.err
+    prune(json=True)
     assert [part["campaign"] for part in json.loads(capsys.readouterr().out)] == ["one", "two"]
 
 
@@ -158,15 +159,11 @@ def test_a_campaign_that_cannot_be_read_leaves_the_others_to_be_pruned(
     one, two = created(tmp_path, "one"), created(tmp_path, "two")
     night(one), night(two)
     one.place(1).trial.write_text("{")
-    assert prune(None, "champions", dry=False, as_json=False) == 1
+    assert prune() == 1
     told = capsys.readouterr()
-    assert "two: freed" in told.out and "one: left alone: " in told.err and "trial.json" in told.err
+    assert "freed two: " in told.out and "one: left alone: " in told.err and "trial.json" in told.err
     with pytest.raises(Refused, match=r"trial\.json"):
-        prune("one", "champions", dry=False, as_json=False)
-
-
-def test_bytes_are_told_as_a_person_would() -> None:
-    assert [size(count) for count in (0, 4096, 3 * 2**20, 5 * 2**30)] == ["0 KiB", "4 KiB", "3.0 MiB", "5.0 GiB"]
+        prune("one")
 
 
 @pytest.mark.slow

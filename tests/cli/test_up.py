@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from environments.plugins import Refused
-from flows.cli.machine import up
+from flows.cli import services
 from flows.status import urls
 from tasks.system.daemon import Daemon, Note, PortTaken, address, free_port, identity, page_of, serves
 from tasks.tracking.sync import FILE
@@ -70,14 +70,6 @@ def test_what_was_killed_is_not_alive_even_before_anybody_has_asked_for_its_stat
     wait_until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE)
     assert daemon.living() is None
     process.wait()
-
-
-def test_a_clock_that_is_set_makes_nobody_a_stranger(directory: Path, foreign: subprocess.Popen[bytes]) -> None:
-    daemon = Daemon(directory, "worker")
-    daemon.write(Note(FOREIGN, foreign.pid, time.time() - 3600, identity(foreign.pid)))
-    assert daemon.living() is not None
-    daemon.write(Note(FOREIGN, foreign.pid, time.time(), identity(1)))
-    assert daemon.living() is None
 
 
 def test_what_ignores_the_request_to_end_is_killed(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,10 +172,10 @@ def test_a_call_that_fails_ends_what_it_has_started_and_nothing_else(
             Daemon(directory, name).launch(["sleep", "60"], os.environ, FOREIGN).returncode = 0
         raise Refused("mlflow ended with status 1")
 
-    monkeypatch.setattr(up, "_start", start)
+    monkeypatch.setattr(services, "_start_all", start)
     monkeypatch.setattr("flows.server.server_process.settle_in", lambda _: None)
     with pytest.raises(Refused, match="mlflow ended with status 1"):
-        up.up()
+        services.start()
     assert [name for name, note in notes(directory).items() if note] == ["worker"] and foreign.poll() is None
 
 
@@ -195,7 +187,7 @@ def test_a_server_that_a_campaign_had_started_is_its_own_again_after_a_failed_st
     server.keep()
     with (directory / "users.lock").open("a") as users:
         fcntl.flock(users, fcntl.LOCK_SH)
-        up._take_back(directory, {"server": earlier, "mlflow": None, "worker": None})
+        services._take_back(directory, {"server": earlier, "mlflow": None, "worker": None})
     assert server.living() == earlier and foreign.poll() is None
 
 
@@ -276,55 +268,18 @@ def prefect(home: Path, server: Note, auth: tuple[str, str], *arguments: str) ->
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_the_catalogue_is_deployed_refuses_what_the_form_refuses_and_runs_when_it_is_time(
-    running: tuple[str, str], home: Path, directory: Path, tmp_path: Path
-) -> None:
-    server = Daemon(directory, "server").living()
-    assert server is not None
-    prefect(home, server, running, "deploy", "--all")
-    found = {one["name"]: one for one in ask(server, "/deployments/filter", running)}
-    assert set(found) == {
-        "campaign", "lunar-lander-demo", "lunar-lander-nightly", "bipedal-walker-nightly", "cartpole-random", "gymnasium",
-        "gsm8k-nightly", "certify", "rerun",
-    }  # fmt: skip
-    schedules = {name: one["schedules"] for name, one in found.items() if one["schedules"]}
-    assert set(schedules) == {"lunar-lander-nightly", "bipedal-walker-nightly", "gsm8k-nightly"}
-    assert not any(schedule["active"] for several in schedules.values() for schedule in several)
-
-    types = {one["slug"] for one in ask(server, "/block_types/filter", running)}
-    assert {"nightshift-endpoint", "nightshift-llm", "nightshift-tracking"} <= types
-
-    made = f"{server.url}/deployments/{found['cartpole-random']['id']}/create_flow_run"
-    for name, value in (
-        ("trials", 0), ("hours", -1), ("proposer", "guess"), ("until", "soon"), ("name", "a b"), ("environment", ""),
-        ("advanced", {"limits": {"patience": 0}}), ("advanced", {"search": {"seed": -1}}),
-    ):  # fmt: skip
-        answer = prefect_api.refusal("POST", made, {"parameters": {name: value}}, running)
-        assert answer.status_code in (409, 422), (name, answer.text)
-        said = json.dumps(answer.json())
-        assert name in said, said
-    assert ask(server, "/flow_runs/count", running) == 0
-
-    parameters = {"environment": str(quadratic(tmp_path / "quad")), "trials": 1, "advanced": {"tracking": "off"}}
-    arguments = [f"--param={name}={json.dumps(value)}" for name, value in parameters.items()]
-    prefect(
-        home, server, running, "deployment", "run", "campaign/cartpole-random", "--start-in", "20 seconds", *arguments
-    )
-    assert not list(home.glob("cartpole-random-*"))
-    wait_until(lambda: [one["state_type"] for one in ask(server, "/flow_runs/filter", running)] == ["COMPLETED"])
-    (campaign,) = (path.name for path in home.glob("cartpole-random-*"))
-    assert status(campaign)["state"] == "finished"
-
-
-@pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_any_environment_is_run_by_one_deployment_and_a_refusal_is_mended_by_retry(
+def test_one_deployment_runs_any_environment_and_a_refusal_is_mended_by_retry(
     running: tuple[str, str], home: Path, directory: Path, tmp_path: Path
 ) -> None:
     server = Daemon(directory, "server").living()
     assert server is not None
     prefect(home, server, running, "deploy", "--name", "campaign")
+    (deployment,) = ask(server, "/deployments/filter", running)
+    for name, value in (("trials", 0), ("proposer", "guess"), ("advanced", {"search": {"seed": -1}})):
+        made = f"{server.url}/deployments/{deployment['id']}/create_flow_run"
+        answer = prefect_api.refusal("POST", made, {"parameters": {"environment": "cartpole", name: value}}, running)
+        assert answer.status_code in (409, 422) and name in answer.text, "the form refuses it"
     folder = tmp_path / "My Quad"
 
     def begun(**parameters: object) -> str:

@@ -18,7 +18,7 @@ import yaml
 
 from flows.server import automations
 from tests.support.docker_engine import CHECKOUT, Engine, missing, mounts, processes
-from tests.support.toy import command, environment
+from tests.support.toy import environment
 from tests.support.workers import working
 
 PYPI = "https://pypi.org/simple"
@@ -84,7 +84,7 @@ def pool(engine: Engine, lone_server: str, home: Path, tmp_path: Path) -> Pool:
     automations.put(lone_server, None, {automations.SILENT: 40})
     catalogue = tmp_path / "gpu.prefect.yaml"
     catalogue.write_text((CHECKOUT / catalogue.name).read_text().replace("/srv/nightshift/runs", str(home)))
-    ours(lone_server, *command("server", "pool", POOL, "--type", "docker"))
+    ours(lone_server, sys.executable, "-m", "prefect", "--no-prompt", "work-pool", "create", POOL, "--type", "docker")
     deploy = ["deploy", "--prefect-file", str(catalogue), "--name", POOL]
     ours(lone_server, sys.executable, "-m", "prefect", "--no-prompt", *deploy)
     return Pool(engine, lone_server, tmp_path)

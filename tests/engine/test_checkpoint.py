@@ -15,8 +15,8 @@ import pytest
 
 import environments
 from flows.server.server_process import drain
-from flows.spec.advanced import Advanced
 from flows.spec.campaign_spec import CampaignSpec
+from flows.spec.spec import Advanced
 from tasks import checkpoint, task_messages
 from tasks.checkpoint import CRASH, RETRIES, ended, has_result, is_last_attempt, machine_failed, result_of, results_in
 from tasks.control import control

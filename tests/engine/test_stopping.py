@@ -17,8 +17,8 @@ from environments.plugins import Refused
 from flows.engine import stopping
 from flows.engine.proposing import budget_left
 from flows.engine.stopping import Stop, stop
-from flows.spec.advanced import Advanced
 from flows.spec.campaign_spec import CampaignSpec, besides_training
+from flows.spec.spec import Advanced
 from tasks.store.ledger import ended_search
 from tasks.trial import History, Rerun
 from tests.support.histories import decided

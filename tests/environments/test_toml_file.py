@@ -1,4 +1,4 @@
-"""A mistake in TOML is refused with its line and with what to write."""
+"""TOML that cannot be read is refused with its file, and with what the parser says."""
 
 from __future__ import annotations
 
@@ -10,37 +10,6 @@ from environments import toml_file
 from environments.plugins import Refused
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "remedy"),
-    [
-        ("metric = loss", "line 2: metric = loss", 'metric = "loss"'),
-        ("metric = return/mean # of it", "line 2: metric", 'metric = "return/mean"'),
-        ("space.lr = { type = float, low = 1e-4 }", "line 2: space.lr", 'type = "float"'),
-        ("program = [train.py]", "line 2: program", 'program = ["train.py"]'),
-        ("deterministic = True", "line 2: deterministic", "deterministic = true"),
-        ("prepared = None", "line 2: prepared", "leave out prepared"),
-        ("range: [0, 1]", "line 2: range", "range = [0, 1]"),
-        ('metric "loss"', "line 2: metric", 'metric = "loss"'),
-        ("metric", "line 2: metric", "metric = ..."),
-        ("metric =", "line 2: metric", "write a value"),
-        ("[space.lr", "line 2: [space.lr", "[space.lr]"),
-        ('title = "of mine', "line 2: title", "close the quotes"),
-        ('path = "C:\\Users"', "line 2: path", "single quotes"),
-        ("first = 2", "line 2: first", "twice"),
-        ("[a]\n[a]", "line 3: [a]", "twice"),
-        ('program = ["train.py"', "line 2: program", "close the list"),
-    ],
-)
-def test_a_mistake_is_quoted_with_what_to_write(tmp_path: Path, text: str, line: str, remedy: str) -> None:
-    path = tmp_path / "environment.toml"
-    path.write_text(f"first = 1\n{text}\n")
-    with pytest.raises(Refused) as refused:
-        toml_file.read(path)
-    head, quoted, advice = str(refused.value).split("\n  ")
-    assert head.startswith(f"{path}: not TOML: ")
-    assert quoted.startswith(line) and remedy in advice
-
-
 def test_a_file_that_cannot_be_read_is_refused_by_its_path(tmp_path: Path) -> None:
     for path in (tmp_path / "missing.toml", tmp_path):
         with pytest.raises(Refused, match=f"{path}: (No such file|Is a directory)"):
@@ -48,12 +17,12 @@ def test_a_file_that_cannot_be_read_is_refused_by_its_path(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "text", ["a = \x1b[2Jx", "a = 1" + "x" * 100_000, "x = " + "[" * 5000, "a = 1\x0bb = c\nd = e"]
+    "text",
+    [b"first = 1\nmetric = loss", b"a = \xff", b"a = \x1b[2Jx", b"a = 1" + b"x" * 100_000, b"x = " + b"[" * 5000],
 )
-def test_a_hostile_file_is_refused_in_a_few_plain_lines(tmp_path: Path, text: str) -> None:
+def test_what_is_not_toml_is_refused_in_a_plain_line(tmp_path: Path, text: bytes) -> None:
     path = tmp_path / "environment.toml"
-    path.write_text(text)
-    with pytest.raises(Refused, match="not TOML: ") as refused:
+    path.write_bytes(text)
+    with pytest.raises(Refused, match=f"{path}: not TOML: ") as refused:
         toml_file.read(path)
-    lines = str(refused.value).split("\n")
-    assert len(lines) <= 3 and all(line.isprintable() and len(line) < 500 for line in lines)
+    assert str(refused.value).isprintable() and len(str(refused.value)) < 500

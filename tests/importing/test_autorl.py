@@ -8,7 +8,7 @@ import pytest
 
 import environments
 from environments.plugins import Refused
-from flows.cli.problems.env_import import import_environment
+from flows.cli.env_import import import_environment
 from tasks.evaluate import judge_run
 from tasks.store.workspace import TrialDir
 from tasks.train import run_program

@@ -11,8 +11,8 @@ import environments
 from environments import Environment
 from environments.plugins import Refused
 from environments.score import Score
-from flows.cli.problems.env_import import import_environment
-from flows.cli.problems.warnings import warnings
+from flows.cli.env_import import import_environment
+from flows.cli.validation import warnings
 from tasks.evaluate import judge_run
 from tasks.importing import _repository as repository
 from tasks.importing.reading.dataclass_options import script_options

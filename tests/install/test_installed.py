@@ -62,11 +62,7 @@ def test_a_folder_that_env_new_has_written_is_run_and_doctor_knows_the_installat
     assert installed.run(f"{installed.prefix}/bin/nightshift", "env", "new", "./my-problem").returncode == 0
     done = installed.nightshift("run", "./my-problem", "--trials", "1", "--rule", "greedy", "--tracking", "off")
     assert done.returncode == 0, done.stderr
-    (installed.cwd / "tasks").mkdir()
-    (installed.cwd / "tasks/mine.py").touch()
     checks = {each["name"]: each for each in json.loads(installed.nightshift("doctor", "--json").stdout)["checks"]}
-    assert checks["names"]["path"] == str(installed.packages)
-    assert checks["names"]["hidden"] == [str(installed.cwd / "tasks")]
     assert checks["home"]["path"] == str(data)
 
 

@@ -23,7 +23,7 @@ from environments import Environment
 from environments.limits import Limits
 from environments.plugins import Refused
 from environments.remote import HttpEndpoint
-from flows.cli.doctor.gpus import slots as doctors_slots
+from flows.cli.doctor_checks import slots as doctors_slots
 from tasks.machine.gpus import Gpu
 from tasks.machine.slot_use import slot_use
 from tasks.machine.slots import Slots, holder, locks_folder, slots_of

@@ -20,7 +20,6 @@ from environments.plugins import Refused
 from environments.space import Value
 from flows import trial
 from flows.cli.deciding import calibrate
-from flows.cli.doctor import machine
 from flows.engine import preparation
 from flows.engine.preparation import ensure_prepared
 from flows.spec.campaign_spec import CampaignSpec
@@ -651,18 +650,6 @@ def test_env_prepare_makes_it_and_says_the_second_time_that_it_is_there(
     quad = str(quadratic(tmp_path / "quad"))
     with pytest.raises(Refused, match="recipe"):
         preparation.prepare(quad, {}, as_json=False)
-
-
-def test_the_doctor_tells_what_is_prepared_and_what_is_not_whole(tmp_path: Path, home: Path) -> None:
-    assert machine.prepared(home).fact.startswith("0 environments in")
-    place = make(pool(tmp_path / "pool"), home)
-    found = machine.prepared(home)
-    assert found.state == "ok" and found.fact.startswith("1 environment in")
-    sizes = found.details["bytes"]
-    assert isinstance(sizes, dict) and sizes[place.name] > 100
-    (home / preparing.FOLDER / "other-1234.making").mkdir()
-    assert machine.prepared(home).state == "note"
-    assert "other-1234" in machine.prepared(home).fact
 
 
 def test_single_runs_are_prepared_before_the_first_and_say_so(

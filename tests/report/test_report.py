@@ -342,7 +342,7 @@ def test_a_champion_that_was_still_rising_is_given_a_longer_budget(tmp_path: Pat
 
     asked = shlex.split(idea.command)
     settings = parse_settings([asked[at + 1] for at, word in enumerate(asked) if word == "--set"])
-    assert settings.overrides == {"budget_seconds": 14, "budget_steps": 1000}
+    assert settings == {"overrides": {"budget_seconds": 14, "budget_steps": 1000}}
     assert Path(asked[2]) == ledger.path / "spec.toml"
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 from prefect.blocks.notifications import CustomWebhookNotificationBlock
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from flows.server import automations, setup
+from flows.server import automations
 from flows.server.api import Api
 from tests.support.processes import wait_for
 from tests.support.receivers import webhook
+from tests.support.toy import nightshift
 
 TELLS = ["nightshift-tells-end", "nightshift-tells-waiting"]
 
@@ -53,11 +55,13 @@ def end(api: Api, flow: str, name: str, state: str) -> None:
     api.ask("POST", f"/flow_runs/{run}/set_state", ending)
 
 
-def test_what_campaigns_need_is_put_on_a_server_once(lone_server: str) -> None:
-    with temporary_settings({PREFECT_API_URL: lone_server}), Api(lone_server, None) as api:
-        setup.set_up(lone_server, None)
-        again = setup.set_up(lone_server, None)
-        assert again["automations"] == "up to date" and again["pool"].endswith("is there")
-        assert {"nightshift-endpoint", "nightshift-llm", "nightshift-tracking"} <= {
-            each["slug"] for each in api.ask("POST", "/block_types/filter", {})
-        }
+def test_what_campaigns_need_is_put_on_a_server_by_up_which_starts_nothing(lone_server: str, home: Path) -> None:
+    done = nightshift("up", "--server", lone_server)
+    assert done.returncode == 0, done.stderr
+    again = nightshift("up", "--server", lone_server)
+    assert "automations: up to date" in again.stdout and "trainers is there" in again.stdout
+    assert not list((home / ".prefect").glob("*.json")), "no program is noted"
+    with Api(lone_server, None) as api:
+        assert "trainers" in [pool["name"] for pool in api.ask("POST", "/work_pools/filter", {})]
+    nobody = nightshift("up", "--server", "http://127.0.0.1:9/api")
+    assert nobody.returncode == 2 and "http://127.0.0.1:9/api" in nobody.stderr

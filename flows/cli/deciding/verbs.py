@@ -20,6 +20,10 @@ def certify(
     server: Server = None,
     json: Json = False,
 ) -> int:
+    """Test the champion of CAMPAIGN (default: the newest) against its baseline on fresh runs.
+
+    Example: nightshift certify lunar_lander-1
+    """
     from flows.cli.seeing.status import newest
     from flows.server.server_process import settle_in
     from tasks.system.home import home
@@ -46,6 +50,10 @@ def duel(
     allow_unsandboxed: Unsandboxed = False,
     json: Json = False,
 ) -> int:
+    """Compare fresh runs of A and B: baseline, JSON, a .json or .diff file, CAMPAIGN, CAMPAIGN/baseline, CAMPAIGN/7.
+
+    Example: nightshift duel baseline lunar_lander-1
+    """
     from flows.cli.deciding import duel
 
     return duel.duel(a, b, on, runs, set_ or [], trust, seed, isolation, allow_unsandboxed, json)
@@ -75,6 +83,10 @@ def calibrate(
     isolation: Isolation = "auto",
     json: Json = False,
 ) -> int:
+    """Measure the noise of ENVIRONMENT's baseline on this machine. Later campaigns reuse the runs.
+
+    Example: nightshift calibrate lunar_lander
+    """
     from environments.plugins import Refused
     from flows.cli.deciding import calibrate, calibrate_short
 
@@ -103,18 +115,30 @@ def propose(
     rationale: Annotated[str, Parameter("--rationale", help="Reason for the proposal.")] = "",
     json: Json = False,
 ) -> int:
+    """Put a proposal into CAMPAIGN's inbox. It is tried next.
+
+    Example: nightshift propose lunar_lander-1 --params '{"learning_rate": 0.001}'
+    """
     from flows.cli.deciding import propose
 
     return propose.propose(campaign, params, diff, base, rationale, json)
 
 
 def approve(campaign: str, trial: int | None = None, *, comment: Comment = "", json: Json = False) -> int:
+    """Approve a pending TRIAL of CAMPAIGN (default: the only one).
+
+    Example: nightshift approve lunar_lander-1
+    """
     from flows.cli.deciding import propose
 
     return propose.say(campaign, trial, True, comment, json)
 
 
 def reject(campaign: str, trial: int | None = None, *, comment: Comment = "", json: Json = False) -> int:
+    """Reject a pending TRIAL of CAMPAIGN (default: the only one).
+
+    Example: nightshift reject lunar_lander-1 --comment 'too slow'
+    """
     from flows.cli.deciding import propose
 
     return propose.say(campaign, trial, False, comment, json)

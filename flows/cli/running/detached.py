@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flows.cli.stated import STDIN
 from flows.views import terminal
 from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger
@@ -17,9 +18,6 @@ from tasks.system.home import home
 
 if TYPE_CHECKING:
     from flows.spec.campaign_spec import CampaignSpec
-
-STDIN = "/dev/stdin"
-"""The spec.toml of a detached campaign: its parent writes it."""
 
 
 def start(spec: CampaignSpec, api: str | None, as_json: bool) -> int:

@@ -3,44 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import secrets
 from pathlib import Path
 from typing import Any
 
-from environments import FILE, plugins, toml_file
+from environments import plugins
 from environments.plugins import Refused
 from flows.cli import consent
 from flows.cli.running import detached
 from flows.cli.running.flow_run import run_and_show
 from flows.cli.seeing.status import print_status
-from flows.cli.set_option import SetOptions, parse_settings
 from flows.server import server_process
-from flows.spec.form import spread
-from flows.spec.options import AdvancedOptions
+from flows.spec.spec import laid_over
 from flows.status import document, state, stored_spec
 from flows.views import terminal
 from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger, campaigns, free_name, readable
 from tasks.system.home import home
 from tasks.tracking.connection import locate
-
-TABLES = tuple(SetOptions.__annotations__)
-"""Options that are tables, which are laid over key by key."""
-
-
-def stated(environment: str | None, *, settings: list[str], trust: bool = False, **given: Any) -> dict[str, Any]:
-    """The parameters of the flow that the command line gives; those left out are absent."""
-    set_ = parse_settings(settings)
-    base: dict[str, Any] = {}
-    if environment and environment.endswith((".toml", detached.STDIN)):
-        base = _read_spec(Path(environment))
-        consent.ask_about_spec(base, Path(environment), trust)
-    elif environment is not None:
-        base = {"environment": _lasting(environment)}
-    flat = {key: value for key, value in {**given, **set_.stated}.items() if value is not None}
-    advanced = {key: flat.pop(key) for key in AdvancedOptions.__annotations__ if key in flat}
-    return _laid_over(base, {**flat, "advanced": advanced})
 
 
 def run(stated: dict[str, Any], server: str | None, as_json: bool, detach: bool = False, trust: bool = False) -> int:
@@ -60,7 +40,7 @@ def run(stated: dict[str, Any], server: str | None, as_json: bool, detach: bool 
     if name and Ledger.exists(name):
         Ledger.open(name).check_version()
         stored = stored_spec(Ledger.open(name))
-    parameters = _laid_over(stored or {}, stated)
+    parameters = laid_over(stored or {}, stated)
     if "environment" not in parameters:
         plugins.require(str(name), campaigns(), what="campaign")
     spec = CampaignSpec.of(**{"name": f"unnamed-{secrets.token_hex(8)}", **parameters})
@@ -109,35 +89,3 @@ def newest_unfinished() -> str:
             "no campaign is unfinished: name one to extend a finished campaign, for example with more --trials"
         )
     return unfinished[-1]
-
-
-def _read_spec(path: Path) -> dict[str, Any]:
-    """Read a spec.toml; an environment that is a path is relative to the file."""
-    spec = toml_file.read(path)
-    if path.name == FILE:
-        raise Refused(f"{path} is an environment, not a spec: name its folder, {path.absolute().parent}")
-    if "environment" not in spec:
-        raise Refused(f"{path}: environment: is required")
-    spec["environment"] = _lasting(str(spec["environment"]), path.parent)
-    spec = spread(spec)  # before anybody looks for what it asks for, or lays an option over it
-    for key in ("advanced", *(f"advanced.{table}" for table in TABLES)):
-        table = functools.reduce(lambda above, name: above.get(name, {}), key.split("."), spec)
-        if not isinstance(table, dict):
-            raise Refused(f"{path}: {key}: must be a table of keys, got {table!r}")
-    return spec
-
-
-def _lasting(reference: str, base: Path = Path()) -> str:
-    """An environment's name, or its absolute path."""
-    if "/" not in reference and not reference.startswith("."):
-        return reference
-    return str((base / Path(reference).expanduser()).resolve())
-
-
-def _laid_over(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Merge parameters: `advanced` key by key, and the tables in it as well."""
-    below, above = base.get("advanced", {}), over.get("advanced", {})
-    advanced = {**below, **above}
-    for table in TABLES & advanced.keys():
-        advanced[table] = {**below.get(table, {}), **above.get(table, {})}
-    return {**base, **over, "advanced": advanced}

@@ -32,10 +32,14 @@ def run(
     json: Json = False,
     **options: Any,
 ) -> int:
-    from flows.cli.running import foreground
+    """Run a campaign in ENVIRONMENT (a name, a folder or a spec.toml), or resume the one of that --name.
 
-    stated = foreground.stated(environment, settings=set_ or [], trust=trust, **options)
-    return foreground.run(stated, server, json, detach, trust)
+    Example: nightshift run lunar_lander --trials 100 --until 07:30
+    """
+    from flows.cli.running import foreground
+    from flows.cli.stated import stated
+
+    return foreground.run(stated(environment, settings=set_ or [], trust=trust, **options), server, json, detach, trust)
 
 
 @campaign_options(resuming=True)
@@ -48,19 +52,32 @@ def resume(
     json: Json = False,
     **options: Any,
 ) -> int:
+    """Resume CAMPAIGN (default: the newest unfinished one). Options that change a score are fixed.
+
+    Example: nightshift resume
+    """
     from flows.cli.running import foreground
+    from flows.cli.stated import stated
 
     name = campaign or foreground.newest_unfinished()
-    return foreground.run(foreground.stated(None, settings=set_ or [], name=name, **options), server, json, detach)
+    return foreground.run(stated(None, settings=set_ or [], name=name, **options), server, json, detach)
 
 
 def stop(campaign: str, *, now: Annotated[bool, switch("--now", "Interrupt the current trial.")] = False) -> int:
+    """Stop CAMPAIGN after the current trial. It can be resumed.
+
+    Example: nightshift stop lunar_lander-1
+    """
     from flows.cli.running.stop import stop
 
     return stop(campaign, now)
 
 
 def rerun(campaign: str, trial: int, *, server: Server = None, json: Json = False) -> int:
+    """Run TRIAL of CAMPAIGN again, and decide it as the newest; the first attempt is kept.
+
+    Example: nightshift rerun lunar_lander-1 7
+    """
     from flows.server.server_process import settle_in
     from tasks.system.home import home
 
@@ -83,6 +100,10 @@ def try_(
     allow_unsandboxed: Unsandboxed = False,
     json: Json = False,
 ) -> int:
+    """Train and evaluate once, outside of any campaign.
+
+    Example: nightshift try lunar_lander --params '{"learning_rate": 0.001}'
+    """
     from flows.cli.running import try_once
 
     return try_once.attempt(environment, in_, params, diff, set_ or [], trust, seed, isolation, allow_unsandboxed, json)

@@ -38,6 +38,10 @@ def _briefly() -> Iterator[None]:
 
 @_briefly()
 def list_(*, json: Json = False) -> int:
+    """List all campaigns, the newest last.
+
+    Example: nightshift list
+    """
     from environments.plugins import Refused
     from flows.status import summary
     from flows.views import tables, terminal
@@ -70,6 +74,10 @@ def status(
     json: Json = False,
     csv: Annotated[bool, switch("--csv", "Print the trials as CSV.")] = False,
 ) -> int:
+    """Show CAMPAIGN (default: the newest): its state, its champion against the baseline, its trials.
+
+    Example: nightshift status lunar_lander-1
+    """
     from flows.cli.seeing.status import newest, print_csv, print_status
     from tasks.store.ledger import Ledger
 
@@ -86,6 +94,10 @@ def status(
 
 
 def watch(campaign: str | None = None) -> int:
+    """Follow a running CAMPAIGN (default: the newest). Ctrl-C leaves it running.
+
+    Example: nightshift watch
+    """
     from flows.cli.seeing.status import newest
     from flows.cli.seeing.watch import watch
 
@@ -97,6 +109,10 @@ def report(
     all: Annotated[bool, switch("--all", "Write index.html, the page of all campaigns, instead.")] = False,
     serve: Annotated[bool, switch("--serve", "Then serve all reports on this machine, behind a login.")] = False,
 ) -> int:
+    """Write report.html of CAMPAIGN (default: the newest); of several, a page that compares them too.
+
+    Example: nightshift report lunar_lander-1
+    """
     from flows.cli.seeing.report import write_reports
 
     return write_reports(campaigns, every=all, serving=serve)
@@ -109,6 +125,10 @@ def logs(
     attempt: Annotated[int | None, Parameter("--attempt", help="Number of the attempt. Default: current.")] = None,
     follow: Annotated[bool, switch(["--follow", "-f"], "Continue as more is printed.")] = False,
 ) -> int:
+    """Print the training and evaluation output of TRIAL (default: the newest) of CAMPAIGN.
+
+    Example: nightshift logs lunar_lander-1 7 --follow
+    """
     from flows.cli.seeing.logs import print_logs
 
     return print_logs(campaign, trial, follow, attempt)

@@ -20,6 +20,10 @@ def export(
         str | None, Parameter("--git", help="Make this branch, of the repository here, at the champion's commit.")
     ] = None,
 ) -> int:
+    """Write the champion of CAMPAIGN (default: the newest) to a folder, or to a branch of your repository.
+
+    Example: nightshift export lunar_lander-1 --to champion
+    """
     from environments.plugins import Refused
     from flows.cli.seeing.status import newest
     from tasks.store.ledger import Ledger
@@ -56,6 +60,10 @@ def upload(
     list_: Annotated[bool, switch("--list", "List what was uploaded to the repository.")] = False,
     json: Json = False,
 ) -> int:
+    """Upload the champion of CAMPAIGN (default: the newest) to a repository of the Hugging Face hub.
+
+    Example: nightshift upload lunar_lander-1 --repo me/lander
+    """
     from environments.plugins import Refused
     from flows.cli.taking import upload
 

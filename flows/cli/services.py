@@ -44,7 +44,7 @@ POLL_SECONDS = "5"
 """How often the worker asks for runs."""
 
 
-def up() -> int:
+def start() -> int:
     """Start what is not running, wait until each answers, and print the addresses.
 
     Raises:
@@ -56,16 +56,63 @@ def up() -> int:
     with server_process.exclusively(directory / "up.lock"), interrupt.deferred():
         before = {name: Daemon(directory, name).living() for name in NAMES}
         try:
-            _start(directory)
+            _start_all(directory)
             interrupt.check()
         except BaseException:
             _take_back(directory, before)
             raise
-    _print_next_steps()
+    here = terminal.binaries()
+    steps = {
+        **login_steps(own_servers(home())),
+        "deploy": f"{here}prefect --no-prompt deploy --all{_catalogue()}",
+        "end": f"{here}nightshift down",
+    }
+    print("\nwhat next")
+    for label, text in steps.items():
+        print(f"  {label:<12} {text}")
     return 0
 
 
-def _start(directory: Path) -> None:
+def set_up_at(stated: str) -> int:
+    """Put the automations, the block types and the pool of the catalogue on a server that runs. It may be repeated.
+
+    Raises:
+        Refused: no Prefect server answers there, or it does not take them.
+    """
+    server_process.settle_in(home())
+    url = server_process.stated_server(stated, home())
+    if url is None:
+        raise Refused(f"--server = {stated} is the server of this home, which does not run: `nightshift up` starts it")
+    for what, which in _set_up(url).items():
+        print(f"{what}: {which}")
+    return 0
+
+
+def end(now: bool) -> int:
+    """End what `up` started; with `now` first interrupt the campaigns that run on it. They can be resumed.
+
+    Raises:
+        Refused: a campaign is running on it.
+    """
+    directory = home() / ".prefect"
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with server_process.exclusively(directory / "up.lock"):
+        server = server_process.daemon(directory).living()
+        # A worker may still train for a server that has died.
+        if in_use := server if server and server.stays else Daemon(directory, "worker").living():
+            _clear(directory, in_use.url, now)
+        ended = [name for name in ("worker", "mlflow") if Daemon(directory, name).end()]
+        # A command that has come meanwhile keeps the server, and ends it when it leaves.
+        ended += ["server"] * _let_server_go(directory)
+    for line in jobs.sweep(lambda job: True):
+        print(line)
+    print(f"ended: {', '.join(ended)}" if ended else "nothing of `nightshift up` is running")
+    if "worker" in ended:
+        print("scheduled campaigns do not start until `nightshift up` runs again")
+    return 0
+
+
+def _start_all(directory: Path) -> None:
     theirs = os.environ.get("MLFLOW_TRACKING_URI", "").rstrip("/")
     is_ours = not theirs or Daemon(directory, "mlflow").is_own(theirs)
     # It starts beside the others: each takes ten seconds and more, mostly for imports.
@@ -73,11 +120,12 @@ def _start(directory: Path) -> None:
     stated = os.environ.get("PREFECT_API_URL", "").rstrip("/")
     if stated and not server_process.daemon(directory).is_own(stated):
         url = str(server_process.stated_server(None, home()))
-        _print_program("Prefect", f"{_page(url)}, of PREFECT_API_URL; `nightshift server setup` makes it ready")
+        _print_program("Prefect", f"{_page(url)}, of PREFECT_API_URL; `nightshift up --server {url}` makes it ready")
     else:
         url = _server(directory).url
         _print_program("Prefect", _page(url))
-        for name in _set_up(url):
+        _set_up(url)
+        for name in resuming.resume_cut_off(url, server_process.credentials(url, home())):
             print(f"  {name}: its process was gone; resumed now")
     _start_worker(directory, url)
     _print_program("worker", f"of the pool {POOL}")
@@ -93,35 +141,14 @@ def _take_back(directory: Path, before: dict[str, Note | None]) -> None:
         if note and (earlier is None or earlier.pid != note.pid):
             Daemon(directory, name).end()
     if (earlier := before["server"]) is None or not earlier.stays:
-        with server_process.exclusively(directory / "start.lock"):
-            server_process.daemon(directory).keep(False)
-            server_process.stop_unused(directory)
+        _let_server_go(directory)
 
 
-def down(now: bool) -> int:
-    """End what `up` started; with `now` first interrupt the campaigns that run on it. They can be resumed.
-
-    Raises:
-        Refused: a campaign is running on it.
-    """
-    directory = home() / ".prefect"
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with server_process.exclusively(directory / "up.lock"):
-        server = server_process.daemon(directory).living()
-        # A worker may still train for a server that has died.
-        if in_use := server if server and server.stays else Daemon(directory, "worker").living():
-            _clear(directory, in_use.url, now)
-        ended = [name for name in ("worker", "mlflow") if Daemon(directory, name).end()]
-        with server_process.exclusively(directory / "start.lock"):
-            # A command that has come meanwhile keeps the server, and ends it when it leaves.
-            server_process.daemon(directory).keep(False)
-            ended += ["server"] * server_process.stop_unused(directory)
-    for line in jobs.sweep(lambda job: True):
-        print(line)
-    print(f"ended: {', '.join(ended)}" if ended else "nothing of `nightshift up` is running")
-    if "worker" in ended:
-        print("scheduled campaigns do not start until `nightshift up` runs again")
-    return 0
+def _let_server_go(directory: Path) -> bool:
+    """Let our server stay no longer than its last user; whether it was ended, since there is none."""
+    with server_process.exclusively(directory / "start.lock"):
+        server_process.daemon(directory).keep(False)
+        return server_process.stop_unused(directory)
 
 
 def _clear(directory: Path, url: str, now: bool) -> None:
@@ -140,15 +167,10 @@ def _clear(directory: Path, url: str, now: bool) -> None:
         with contextlib.suppress(Refused):  # it has ended meanwhile
             stop(name, now=True)
     deadline = time.monotonic() + CLEAR_SECONDS * now
-    while _is_used(directory):
+    while server_process.in_use(directory):
         if time.monotonic() > deadline:
             raise Refused(f"a command still uses the Prefect server at {_page(url)}: wait for its end")
         time.sleep(0.2)
-
-
-def _is_used(directory: Path) -> bool:
-    with server_process.exclusively(directory / "start.lock"):
-        return server_process.in_use(directory)
 
 
 def _server(directory: Path) -> Note:
@@ -163,15 +185,13 @@ def _server(directory: Path) -> Note:
         return server_process.start(directory, stays=True)
 
 
-def _set_up(url: str) -> list[str]:
-    """Put what campaigns need on the server; the names of runs that were cut off, and are resumed now."""
-    login = server_process.credentials(url, home())
+def _set_up(url: str) -> dict[str, str]:
+    """Put what campaigns need on the server, and say what was written."""
     try:
         with server_process.used(url, home()):
-            set_up(url, login)
-        return resuming.resume_cut_off(url, login)
-    except httpx.HTTPError as why:
-        raise Refused(f"the Prefect server at {_page(url)} does not take automations.yaml: {why}") from why
+            return set_up(url, server_process.credentials(url, home()))
+    except httpx.HTTPError as fault:
+        raise Refused(f"the Prefect server at {_page(url)} does not take automations.yaml: {fault}") from fault
 
 
 def _start_worker(directory: Path, url: str) -> None:
@@ -218,15 +238,3 @@ def _catalogue() -> str:
     if local.is_file() and ENTRYPOINT in local.read_text(encoding="utf-8", errors="replace"):
         return ""
     return f" --prefect-file {shlex.quote(str(CATALOGUE.resolve()))}"
-
-
-def _print_next_steps() -> None:
-    here = terminal.binaries()
-    steps = {
-        **login_steps(own_servers(home())),
-        "deploy": f"{here}prefect --no-prompt deploy --all{_catalogue()}",
-        "end": f"{here}nightshift down",
-    }
-    print("\nwhat next")
-    for label, text in steps.items():
-        print(f"  {label:<12} {text}")

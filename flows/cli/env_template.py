@@ -93,8 +93,6 @@ def write_environment(folder: Path) -> str:
     Raises:
         Refused: one of the files exists already.
     """
-    if (folder / FILE).exists():
-        raise Refused(f"{folder / FILE} exists already: choose another folder")
     title = folder.resolve().name
     contents = {
         FILE: ENVIRONMENT.format(title=tomlkit.string(title).as_string()),
@@ -104,7 +102,7 @@ def write_environment(folder: Path) -> str:
     }
     for name in contents:
         if (folder / name).exists():
-            raise Refused(f"{folder / name} exists already: choose an empty folder, or write {FILE} yourself")
+            raise Refused(f"{folder / name} exists already: choose another folder, or write {FILE} yourself")
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in contents.items():
         (folder / name).write_text(text)

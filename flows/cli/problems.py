@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -10,63 +9,45 @@ from cyclopts import App, Parameter
 
 from flows.cli.options import Json, Settings, Trust
 
-env = App(name="env", group_commands="Commands")
+env = App(name="env", help="List, create, import, check and prepare environments.", group_commands="Commands")
 
 
 @env.command(name="list")
 def env_list(*, json: Json = False) -> int:
-    """List the bundled environments."""
+    """List the bundled environments.
+
+    Example: nightshift env list
+    """
     import environments
     from flows.views import terminal
-    from tasks.describe import SELF_REPORTED
 
     bundled = [environments.named(name) for name in environments.bundled()]
     if json:
-        terminal.print_json(
-            [
-                {"name": e.name, "title": e.title, "metric": e.metric, "trainer": e.trainer, "cores": e.cores,
-                 "lacks": e.lacks or None}
-                for e in bundled
-            ]
-        )  # fmt: skip
+        keys = ("name", "title", "metric", "trainer", "cores")
+        terminal.print_json([{key: getattr(e, key) for key in keys} | {"lacks": e.lacks or None} for e in bundled])
         return 0
+    width = max(len(e.name) for e in bundled)
     for e in bundled:
-        steps = f"{e.budget_steps:,} steps ({SELF_REPORTED}), at most " if e.budget_steps else ""
+        steps = f"{e.budget_steps:,} steps, at most " if e.budget_steps else ""
         cores = f" on {e.cores} cores" if e.cores > 1 else ""
         budget = f"{steps}{e.budget_seconds:g} s per run with {e.trainer}{cores}"
-        print(f"{e.name:<16} {e.title}: {e.direction} {e.metric}, {budget}")
+        print(f"{e.name:<{width}}  {e.title}: {e.direction} {e.metric}, {budget}")
         if e.lacks:
-            print(f"{'':<16} not ready: {e.lacks}")
+            print(f"{'':<{width}}  not ready: {e.lacks}")
     return 0
 
 
 @env.command(name="new")
 def env_new(folder: Path) -> int:
-    """Create FOLDER with a small environment that runs, to start your own from."""
+    """Create FOLDER with a small environment that runs, to start your own from.
+
+    Example: nightshift env new ./my-problem
+    """
     from flows.cli.arguments import writing
-    from flows.cli.problems.env_template import write_environment
+    from flows.cli.env_template import write_environment
 
     with writing(folder, "FOLDER"):
-        written = write_environment(folder)
-    print(written)
-    return 0
-
-
-@env.command(name="validate")
-def env_validate(environment: str, *, set_: Settings = None, trust: Trust = False, json: Json = False) -> int:
-    """Check ENVIRONMENT without training: its file, space, judge, trainer and command lines.
-
-    A Gymnasium environment is made and reset once, outside the sandbox.
-    """
-    from flows.cli.problems import validation
-    from flows.cli.set_option import overrides_only
-    from flows.views import terminal
-
-    facts = validation.validate(environment, overrides_only(set_ or []), trust)
-    if json:
-        terminal.print_json(facts)
-    else:
-        print(validation.shown(facts, environment))
+        print(write_environment(folder))
     return 0
 
 
@@ -82,34 +63,58 @@ def env_import(
     """Make an environment of PLACE, a problem of another tool: a folder, a file or a storage URL.
 
     The original is read and stays as it is; nothing of it runs. The new folder is then checked as by env validate.
+
+    Example: nightshift env import cleanrl/ppo.py --to ./ppo
     """
     from environments.plugins import Refused
-    from flows.cli.problems import validation
-    from flows.cli.problems.env_import import import_environment, shown
+    from flows.cli import validation
+    from flows.cli.env_import import import_environment, shown
     from flows.views import terminal
 
     account = import_environment(place, to, source)
+    folder = account["folder"]
     if not json:
         print(f"{shown(account)}\n", flush=True)
     try:
-        facts = validation.validate(account["folder"], {}, trust)
+        facts = validation.validate(folder, {}, trust)
     except Refused as lacking:
         if json:
             terminal.print_json({**account, "validated": None, "refused": str(lacking)})
-        again = f"{account['folder']} is written; when that is settled: "
-        again += shlex.join(["nightshift", "env", "validate", account["folder"]])
+        again = f"{folder} is written; when that is settled: {validation.command(folder)}"
         raise Refused(f"{lacking}\n{again}") from lacking
     if json:
         terminal.print_json({**account, "validated": facts, "refused": None})
-        return 0
-    print(validation.shown(facts, account["folder"]))
-    print(f"then: {account['next']}")
+    else:
+        print(f"{validation.shown(facts, folder)}\nthen: {account['next']}")
+    return 0
+
+
+@env.command(name="validate")
+def env_validate(environment: str, *, set_: Settings = None, trust: Trust = False, json: Json = False) -> int:
+    """Check ENVIRONMENT without training: its file, space, judge, trainer and command lines.
+
+    A Gymnasium environment is made and reset once, outside the sandbox.
+
+    Example: nightshift env validate ./my-problem
+    """
+    from flows.cli import validation
+    from flows.cli.set_option import overrides_only
+    from flows.views import terminal
+
+    facts = validation.validate(environment, overrides_only(set_ or []), trust)
+    if json:
+        terminal.print_json(facts)
+    else:
+        print(validation.shown(facts, environment))
     return 0
 
 
 @env.command(name="prepare")
 def env_prepare(environment: str, *, set_: Settings = None, trust: Trust = False, json: Json = False) -> int:
-    """Make what ENVIRONMENT needs once, such as questions and a base model. Campaigns do this themselves."""
+    """Make what ENVIRONMENT needs once, such as questions and a base model. Campaigns do this themselves.
+
+    Example: nightshift env prepare arithmetic
+    """
     from flows.cli import consent
     from flows.cli.set_option import overrides_only
     from flows.server.server_process import settle_in

@@ -1,1 +1,0 @@
-"""`nightshift doctor`: whether this machine is ready for campaigns."""

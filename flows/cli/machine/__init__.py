@@ -1,1 +1,0 @@
-"""Verbs about this machine: up, down, doctor, prune, sync."""

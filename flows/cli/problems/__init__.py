@@ -1,1 +1,0 @@
-"""`nightshift env`: list, make, check and prepare environments."""

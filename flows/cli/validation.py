@@ -1,0 +1,168 @@
+"""`nightshift env validate`: everything that can be checked of an environment without training.
+
+What cannot work is refused by the loader, with file, key and remedy. A warning is about what can, and wastes a night.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+from environments import Environment, earlier_trials
+from environments.plugins import Refused
+from environments.space import Value
+from flows.cli import consent
+from flows.server.server_process import settle_in
+from tasks.proposing.axes import point_of, varied
+from tasks.store import workspace
+from tasks.system.home import home
+
+PLACEHOLDER = re.compile(r"(?<!\{)\{(\w+)\}")
+SEED = re.compile(r"(\w+[_.])?(random_)?(seed|random_state)", re.IGNORECASE)
+MORE_IS_BETTER = re.compile(
+    r"(\w+[/_ ])?(return|reward|accuracy|acc|success|win_?rate|pass@\d+|score|f1|auc)", re.IGNORECASE
+)
+MORE_IS_WORSE = re.compile(r"(\w+[/_ ])?(loss|error|mse|rmse|mae|perplexity|ppl|bpb|regret)", re.IGNORECASE)
+MOST_BYTES = 2**20
+"""Of a program's file that is looked through."""
+
+
+def validate(environment: str, overrides: dict[str, Value], trust: bool) -> dict[str, Any]:
+    """What the checks found, as one JSON document.
+
+    Raises:
+        Refused: a check failed, a file cannot be read, or it asks for more than its folder and nobody agrees.
+    """
+    try:
+        return _validated(environment, overrides, trust)
+    except PermissionError as fault:
+        raise Refused(f"{fault.filename}: {fault.strerror}: give yourself the rights, as by chmod -R u+rwX") from fault
+
+
+def _validated(environment: str, overrides: dict[str, Value], trust: bool) -> dict[str, Any]:
+    settle_in(home())
+    from flows.spec import trust as trusted
+    from flows.spec.environment import checked_environment
+    from tasks.recipes import output, preparing
+
+    consent.ask_about(environment, overrides, trust)
+    checked = checked_environment(environment, overrides)
+    folder = preparing.place(checked, home())
+    made = output.read(folder) if folder else None
+    keys = ("metric", "direction", "trainer", "budget_seconds", "budget_steps", "cores")
+    return {
+        "environment": checked.name, "folder": str(checked.folder), **{key: getattr(checked, key) for key in keys},
+        "baseline": checked.defaults, "varies": list(checked.space),
+        "prepared": folder and {"folder": str(folder), "content": made.content if made else None},
+        "earlier_trials": _earlier(checked),
+        "asks_for": list(trusted.needed(checked)),
+        "warnings": [*warnings(checked), *_of_machine(checked)],
+    }  # fmt: skip
+
+
+def _earlier(environment: Environment) -> dict[str, int] | None:
+    """How many trials of another tool it brings, and how many of them searches can use; None without any."""
+    every, axes = earlier_trials.read(environment.folder), varied(environment.space)
+    points = sum(point_of(axes, one.params) is not None for one in every)
+    return {"count": len(every), "points": points} if every else None
+
+
+def shown(facts: dict[str, Any], environment: str) -> str:
+    """The facts as lines for the terminal; `environment` is the reference that the next command names."""
+    earlier, prepared, doubts = facts["earlier_trials"], facts["prepared"], facts["warnings"]
+    lines = {key: value for key, value in facts.items() if key not in ("warnings", "earlier_trials")}
+    lines["asks_for"] = "; ".join(facts["asks_for"]) or "nothing beyond its folder"
+    lines["prepared"] = "needs nothing"
+    if prepared:
+        not_yet = f"not yet: nightshift env prepare {shlex.quote(environment)}"
+        lines["prepared"] = f"{prepared['folder']}, content {prepared['content']}" if prepared["content"] else not_yet
+    if earlier:
+        lines["earlier_trials"] = f"{earlier['count']}, {earlier['points']} of them points of the space"
+    end = f"valid{', with warnings' if doubts else ''}; next: nightshift try {shlex.quote(environment)}"
+    return "\n".join(
+        [*(f"{key:<16} {value}" for key, value in lines.items()), *(f"warning: {doubt}" for doubt in doubts), end]
+    )
+
+
+def command(folder: str) -> str:
+    """The command that checks a folder."""
+    return shlex.join(["nightshift", "env", "validate", folder])
+
+
+def warnings(environment: Environment) -> list[str]:
+    """What is likely a mistake, a sentence or two each. Files are searched as text; no code runs and none is parsed."""
+    return [*_of_judge(environment), *_of_space(environment), *_of_program(environment)]
+
+
+def _of_machine(environment: Environment) -> list[str]:
+    """What its programs read and import, and this machine lacks; they may be meant for another one."""
+    from tasks.imports import missing
+    from tasks.sandbox.confinement import outside
+    from tasks.sandbox.isolation import check_given, choose
+
+    level = choose("auto")
+    try:
+        check_given(level, home(), outside(environment))
+        return [*missing(environment, level).values()]
+    except Refused as lacking:
+        return [str(lacking)]
+
+
+def _of_judge(environment: Environment) -> Iterator[str]:
+    """A judge that does not see the result, or a search in the wrong direction."""
+    command = str(environment.judge.model_dump().get("eval_cmd", "{out}"))
+    if "out" not in PLACEHOLDER.findall(command):
+        yield (
+            "eval_cmd never mentions {out}, so it cannot see what training left, and every trial scores alike: add "
+            "an argument such as {out}"
+        )
+    opposite = MORE_IS_BETTER if environment.direction == "minimize" else MORE_IS_WORSE
+    if opposite.fullmatch(environment.metric):
+        yield (
+            f'direction = "{environment.direction}" for the metric {environment.metric!r}: by its name, the search '
+            "would keep the worst trials: turn the direction round, or rename the metric"
+        )
+
+
+def _of_space(environment: Environment) -> Iterator[str]:
+    """A space that is empty or has a seed."""
+    if not environment.space:
+        yield (
+            "there is no [space], so a search has no parameter to vary: add one, such as "
+            'space.lr = { type = "float", low = 1e-4, high = 1.0, log = true, default = 1e-3 }, or have code edited '
+            "(--proposer llm_diff or agent)"
+        )
+    for name in filter(SEED.fullmatch, environment.space):
+        yield (
+            f"space.{name}: a search would pick the luckiest seed, and fresh runs of the champion would repeat it: "
+            f"take it out of [space], and use the run's own (seed in config.json, {{seed}} in train_cmd)"
+        )
+
+
+def _of_program(environment: Environment) -> Iterator[str]:
+    """What neither the command line nor a file of the program mentions, so that nothing reads it."""
+    if environment.remote and not environment.program:  # an endpoint may train a program that it has
+        return
+    stated = {*PLACEHOLDER.findall(environment.train_cmd)}
+    files = [path for path, _ in workspace.baseline_files(environment) if path.is_file()]
+    texts = [path.read_bytes()[:MOST_BYTES].decode("utf-8", "replace") for path in files]
+    if "out" not in stated and not any("config.json" in text for text in texts):
+        yield (
+            "train_cmd never mentions {out}, and no file of the program reads config.json, so it may not know where to "
+            "leave its result: add an argument such as --out {out}"
+        )
+    if not environment.deterministic and "seed" not in stated and not any("seed" in text.lower() for text in texts):
+        yield (
+            "neither train_cmd nor a file of the program mentions a seed, so all runs may be the same run, and no "
+            "certificate could tell luck from progress: add an argument such as --seed {seed}, or state "
+            "deterministic = true"
+        )
+    for name in environment.space:
+        word = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)")
+        if name not in stated and not any(map(word.search, texts)):
+            yield (
+                f"parameter {name!r} stands neither in train_cmd nor in a file of the program, so varying it changes "
+                f"nothing: add an argument such as --{name} {{{name}}}, or read it from config.json"
+            )

@@ -1,0 +1,303 @@
+"""Spec: all that a campaign may be asked for, each option declared once.
+
+Made from it: the parameters of the flow and its form in the Prefect UI (flows/spec/form.py), the command line of `run`
+and `resume` (flows/cli/options.py), the check of a spec.toml, and docs/options.md (flows/cli/reference.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic.fields import FieldInfo
+
+import environments
+from environments import FILE, plugins, toml_file
+from environments.plugins import Refused, names
+from flows.spec.clock_time import next_time
+from tasks.deciding.fidelity import LEAST, MOST
+from tasks.system.redact import URL_PASSWORD
+
+SEARCH, DECISIONS, LIMITS, EXECUTION = "Search", "Decisions", "Limits", "Execution"
+MODELS = "Language models and approval"
+GROUPS = {
+    "search": (SEARCH, "How the next trial is chosen."),
+    "decisions": (DECISIONS, "What counts as better, and when a trial is stopped early."),
+    "limits": (LIMITS, "When the campaign ends besides."),
+    "execution": (EXECUTION, "Where and how trials run."),
+    "models": (MODELS, "What a proposer with a model may do and spend."),
+}
+"""The headings above options, with what they are about, by their key under `advanced`."""
+MULTIPLE = r"\d{1,3}(\.\d{1,3})?x"
+"""A training budget in that of the environment."""
+TABLES = ("overrides", "options", "rule_options", "cancel_options")
+"""Options that are tables; the command line states their keys one by one, by --set."""
+
+
+def option(
+    default: Any, help: str, group: str = "", *, fixed: bool = False, choices: Sequence[str] = (), title: str = "",
+    examples: Sequence[str] = (), pattern: str = "", **bounds: Any,
+) -> Any:  # fmt: skip
+    """A field of a model: one option, with its bounds as pydantic's Field has them.
+
+    Args:
+        help: What people are told about it.
+        group: The heading above it.
+        fixed: Whether it changes scores or verdicts, and so cannot change when a campaign is resumed.
+        choices: Its values. The model takes others: whoever loads the plug-in of that name refuses them by name.
+        title: Its label in the form; by default its name.
+        pattern: What the form takes; the model says in words what is wrong.
+    """
+    # In the JSON Schema, since Prefect drops the other descriptions of a field.
+    shown = {
+        "title": title, "description": help, "enum": [*choices], "examples": [*examples], "pattern": pattern,
+        "group": group, "fixed": fixed,
+    }  # fmt: skip
+    extra: dict[str, Any] = {key: value for key, value in shown.items() if value}
+    return Field(default, description=help, json_schema_extra=extra, **bounds)
+
+
+def parsed(value: Any) -> Any:
+    """A value, read from JSON where Prefect keeps it as text, as in a schedule; {} where the field was not touched."""
+    if isinstance(value, dict) and value.get("__prefect_kind") == "json":
+        value = value.get("value") or {}
+        return json.loads(value) if isinstance(value, str) else value
+    return value
+
+
+def _table(value: Any) -> Any:
+    """A table without values that a file could not hold."""
+    value = parsed(value)
+    if isinstance(value, dict) and None in value.values():
+        raise ValueError("null is no value: leave the key out")
+    json.dumps(value, allow_nan=False, default=str)
+    return value
+
+
+def _share(value: Any) -> str:
+    """A share of the budget, as a number or a text."""
+    try:
+        share = 0.0 if value == "none" else float(value)
+    except (TypeError, ValueError):
+        share = -1.0
+    if value != "none" and not LEAST <= share <= MOST:
+        raise ValueError(f"must be none, or a share of the budget from {LEAST:g} to {MOST:g} such as 0.3")
+    return f"{share:g}" if share else "none"
+
+
+def _moment(time: str | None) -> str | None:
+    return next_time(time).isoformat() if time else None
+
+
+def _without_password(uri: str | None) -> str | None:
+    if uri and URL_PASSWORD.search(uri):
+        raise Refused(  # and no ValueError, of which the value is shown
+            "tracking holds a password, and would be stored and shown: set MLFLOW_TRACKING_USERNAME and "
+            "MLFLOW_TRACKING_PASSWORD instead, or save a Tracking block"
+        )
+    return uri
+
+
+Table = Annotated[dict[str, Any], BeforeValidator(_table)]
+Share = Annotated[str, BeforeValidator(_share)]
+Moment = Annotated[str | None, AfterValidator(_moment)]
+Uri = Annotated[str | None, AfterValidator(_without_password)]
+
+
+# fmt: off
+class Advanced(BaseModel):
+    """What few campaigns change: the parameter `advanced` of the flow, and the table [advanced] of a spec.toml."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    patience: int | None = option(None, "Stop after this many trials without a new champion.", LIMITS, ge=1)
+    crash_share: float = option(
+        0.8, "Stop when more than this share of the last 10 trials crashed.", LIMITS, gt=0, le=1)
+    max_usd: float | None = option(
+        None, "Spending limit in USD for models, agents and machines; no trial starts that could exceed it. A model "
+        "that it does not pay for leaves the turn to the fallback.", LIMITS, title="Most USD", ge=0, le=1e9)
+    max_gpu_hours: float | None = option(
+        None, "Limit of GPU hours, the certificate included; no trial starts that could exceed it.", LIMITS,
+        title="Most GPU hours", ge=0, le=1e9)
+    usd_per_hour: float = option(
+        0.0, "Price of an hour of one slot, where trials run, in USD; it counts towards the spending limit.", LIMITS,
+        title="USD per hour", ge=0, le=1e6)
+    isolation: Literal["auto", "bwrap", "landlock", "none"] = option(
+        "auto", "Sandbox level; auto takes the strongest that this machine offers.", EXECUTION)
+    allow_unsandboxed: bool = option(
+        False, "Run edited programs even at isolation none, where they can reach your files.", EXECUTION)
+    looks: Literal["one", "several"] = option(
+        "one", "Certificates that may be attempted: one at the full error rate, or several that share it.", DECISIONS,
+        fixed=True)
+    ablation: bool = option(
+        False, "After a certificate, run the champion again without each of its changes: which carry?", DECISIONS)
+    fidelity: Share = option(
+        "none", "Short budgets first: the share of the budget, such as 0.3, at which new points of the search space "
+        "run before the best of them run in full; or none.", SEARCH, fixed=True, examples=("none", "0.3"))
+    fallback: str = option("tpe", "Proposes when the proposer fails; must not need a model.", SEARCH, fixed=True)
+    approval: Literal["none", "code", "all"] = option(
+        "none", "Proposals that wait for approval: none, code (new programs), or all.", MODELS)
+    approval_minutes: float = option(
+        60.0, "Minutes that a proposal waits for approval before it is rejected.", MODELS, gt=0, le=60 * 24 * 30)
+    max_tokens: int | None = option(
+        None, "Limit of input and output tokens; then the fallback proposes.", MODELS, title="Most tokens", ge=0)
+    learn_from: list[str] = option(
+        [], "Earlier campaigns in the same environment whose trials the proposer may use.", SEARCH, fixed=True)
+    traces: bool = option(False, "Record requests to language models and their answers in MLflow.", MODELS)
+    rule_options: Table = option({}, "Options of the rule, as JSON.", DECISIONS, fixed=True)
+    cancel_options: Table = option(
+        {}, 'Options of early stopping, as JSON, such as {"fraction": 0.5} for curve.', DECISIONS, fixed=True)
+    options: Table = option(
+        {}, 'Options of the proposer, as JSON, such as {"points": 5} for grid.', SEARCH, title="Proposer options",
+        fixed=True)
+    overrides: Table = option(
+        {}, 'Keys of environment.toml, as JSON, such as {"control.episodes": 20}.', fixed=True)
+
+
+class Spec(BaseModel):
+    """The options of a campaign. Those of `advanced` may also stand by themselves."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    environment: str = option(
+        ..., f"A bundled environment ({', '.join(environments.bundled())}), or the absolute path of a folder with an "
+        "environment.toml on the worker's machine.",
+        fixed=True, min_length=1, examples=tuple(environments.bundled()))
+    name: str | None = option(
+        None, "Name of the campaign. An unfinished campaign of that name is resumed. Default: a new name.",
+        pattern=r"^$|^[a-z0-9][a-z0-9._-]{0,63}$")
+    proposer: str = option("tpe", "Decides what to try next.", SEARCH, fixed=True, choices=names("tasks.proposers"))
+    rule: str = option(
+        "certify", "What counts as better: certify searches liberally and certifies the champion on fresh runs at the "
+        "end; race reruns every candidate before it is kept; greedy believes each score.", DECISIONS,
+        fixed=True, choices=names("tasks.rules"))
+    cancel: str = option(
+        "curve", "Early stopping of trials: against the champion's learning curve, by a forecast, or by one of "
+        "Optuna's pruners; none trains every trial to its end.", DECISIONS,
+        fixed=True, choices=(*names("tasks.cancellers"), "none"))
+    replicates: int = option(
+        1, "Training seeds per trial; their scores are averaged.", DECISIONS, fixed=True, ge=1, le=100)
+    trials: int = option(
+        20, "Stop after this many trials, without the baseline and the certificate. One that was stopped early counts "
+        "by the part that was run.", LIMITS, ge=1, le=100_000)
+    hours: float = option(
+        8.0, "Time limit in hours, the certificate included, summed over all runs of the campaign.", LIMITS,
+        gt=0, le=24 * 365)
+    until: Moment = option(
+        None, "End by this time, the certificate included: a time of day such as 07:30, or an ISO date and time.",
+        LIMITS, pattern=r"^$|^\d{1,2}:\d\d$|^\d{4}-\d\d-\d\d")
+    parallel: int = option(
+        1, "Trials at the same time, each in its own slot (a group of GPUs, or a share of the CPU).", EXECUTION,
+        ge=1, le=64)
+    launch: str = option(
+        "here", "Where trials run: here, or the name of a deployment of the flow trial, such as gpu-pair.", EXECUTION,
+        min_length=1)
+    seed: int | None = option(
+        None, "Seed of proposals and trainings; the judge's draws are secret. Default: drawn at random.", SEARCH,
+        fixed=True, ge=0, lt=2**31)
+    tracking: Uri = option(
+        None, "MLflow tracking URI, or off. Default: the saved block, MLFLOW_TRACKING_URI, or a local file.", EXECUTION)
+    advanced: Advanced = Advanced()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spread(cls, stated: Any) -> Any:
+        return spread(stated) if isinstance(stated, dict) else stated
+
+    @classmethod
+    def of(cls, source: str = "campaign", /, **stated: Any) -> Self:
+        """A spec from the parameters of the flow. Refused if some are invalid, with a line for each after `source`."""
+        try:
+            return cls(**stated)
+        except ValidationError as error:
+            raise plugins.explain(error, source, OPTIONS) from error
+
+
+class CertifyOptions(BaseModel):
+    """What a certificate after the end of a campaign may be asked for."""
+
+    on: list[str] = option(
+        [], "Other environments to certify in, in place of the campaign's own, to see whether the champion wins there "
+        "too.", title="On")
+    runs: int | None = option(
+        None, "Fresh runs of each arm at most. Default: as at the end of a campaign.", title="Runs", ge=2, le=100)
+    budget: str = option(
+        "", "Training budget of every run, as a multiple of the environment's, such as 4x or 0.5x, to see whether the "
+        "gain holds for longer. Default: the environment's.", title="Budget", pattern=rf"^$|^{MULTIPLE}$")
+# fmt: on
+
+
+CERTIFY = CertifyOptions.model_fields
+OPTIONS = {name: field for name, field in (Spec.model_fields | Advanced.model_fields).items() if name != "advanced"}
+"""The options of a campaign as they are declared, by name."""
+
+
+def declared(field: FieldInfo) -> dict[str, Any]:
+    """What an option's declaration says besides type, default and bounds: as `option` takes it, choices as `enum`."""
+    assert isinstance(field.json_schema_extra, dict)
+    return field.json_schema_extra
+
+
+def flag(name: str) -> str:
+    """An option on the command line."""
+    return "--" + name.replace("_", "-")
+
+
+FIXED = tuple(name for name, field in OPTIONS.items() if declared(field).get("fixed"))
+"""What a resumed campaign cannot change."""
+
+
+def spread(stated: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters of the flow as the model has them.
+
+    An option may stand by itself, under `advanced`, or there in its group; under `advanced` it counts first. What was
+    left empty is left out: the form says so by an empty text, the flow's function and the command line by None.
+    """
+    advanced = parsed(stated.get("advanced") or {})
+    if isinstance(advanced, BaseModel):
+        advanced = advanced.model_dump()
+    if not isinstance(advanced, dict):
+        return {**stated, "advanced": advanced}  # the model says what is wrong
+    flat = {name: value for name, value in stated.items() if name != "advanced"}
+    for name, value in advanced.items():
+        group = parsed(value) if name in GROUPS else None
+        flat |= group if isinstance(group, dict) else {name: value}
+    flat = {name: value for name, value in flat.items() if not _is_empty(name, value)}
+    return {
+        **{name: value for name, value in flat.items() if name not in Advanced.model_fields},
+        "advanced": {name: value for name, value in flat.items() if name in Advanced.model_fields},
+    }
+
+
+def _is_empty(name: str, value: Any) -> bool:
+    return name in OPTIONS and (value is None or (value == "" and OPTIONS[name].default is None))
+
+
+def laid_over(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters over others, as `spread` has them: key by key in `advanced`, and in the tables there."""
+    below, above = base.get("advanced", {}), over.get("advanced", {})
+    tables = {name: {**below.get(name, {}), **above.get(name, {})} for name in TABLES if name in below or name in above}
+    return {**base, **over, "advanced": {**below, **above, **tables}}
+
+
+def read_spec(path: Path) -> dict[str, Any]:
+    """The parameters that a spec.toml states, as `spread` has them; a path of an environment is relative to the file.
+
+    Raises:
+        Refused: it cannot be read, or a value is invalid; file and key are named.
+    """
+    stated = toml_file.read(path)
+    if path.name == FILE:
+        raise Refused(f"{path} is an environment, not a spec: name its folder, {path.absolute().parent}")
+    environment = Spec.of(str(path), **stated).environment
+    return spread({**stated, "environment": lasting(environment, path.parent)})
+
+
+def lasting(reference: str, base: Path = Path()) -> str:
+    """An environment's name, or its absolute path."""
+    if "/" not in reference and not reference.startswith("."):
+        return reference
+    return str((base / Path(reference).expanduser()).resolve())

@@ -1,0 +1,117 @@
+"""The faces of the options: the forms in the Prefect UI, the command line, and the page of options follow from them."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from cyclopts import CycloptsError
+
+from flows.campaign import campaign
+from flows.certify import certify
+from flows.cli import reference
+from flows.cli.app import app
+from flows.cli.options import FLAGS
+from flows.rerun import rerun
+from flows.spec import form
+from flows.spec.campaign_spec import CampaignSpec
+from flows.spec.spec import CERTIFY, GROUPS, OPTIONS, TABLES, declared, flag
+from tests.support.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from prefect.utilities.schema_tools import validation
+else:
+    validation = LazyModule("prefect.utilities.schema_tools.validation")
+
+FORM = campaign.parameters.model_dump()
+MODELS = [FORM, *(FORM["definitions"][name.capitalize()] for name in ("advanced", *GROUPS))]
+PAGE = Path(__file__).parents[2] / "docs/options.md"
+
+
+def parsed(*arguments: str) -> dict[str, Any]:
+    _, bound, _ = app.parse_args(list(arguments), exit_on_error=False, print_error=False)
+    return bound.arguments
+
+
+def test_the_form_has_first_what_people_change_first_and_every_option_once() -> None:
+    assert list(FORM["properties"]) == [*form.FIRST, "advanced"]
+    named = [name for group in MODELS for name in group["properties"]]
+    assert sorted(named) == sorted([*OPTIONS, "advanced", *GROUPS])
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_an_option_is_shown_in_the_form_as_it_is_declared(name: str) -> None:
+    (shown,) = [group["properties"][name] for group in MODELS if name in group["properties"]]
+    field, empty = OPTIONS[name], "" if name in ("name", "until") else None
+    assert shown["description"] == field.description
+    assert shown["title"][0].isupper() and "position" in shown, "a database may forget the order"
+    assert shown.get("enum") == declared(field).get("enum", shown.get("enum"))
+    assert field.is_required() or shown.get("default") == (empty if field.default is None else field.default)
+
+
+def test_nothing_in_the_form_is_none_and_bounds_are_checked_in_it() -> None:
+    assert "null" not in json.dumps(FORM)
+    for wrong in (
+        {"trials": 0},
+        {"advanced": {"decisions": {"rule": "greddy"}}},
+        {"advanced": {"search": {"seed": -1}}},
+    ):
+        with pytest.raises(validation.ValidationError):
+            validation.validate({"environment": "cartpole", **wrong}, FORM, raise_on_error=True)
+
+
+def test_the_flow_takes_every_option_by_itself_and_the_whole_of_an_earlier_form() -> None:
+    assert set(inspect.signature(campaign.fn).parameters) == {*OPTIONS, "advanced"}
+    earlier = {
+        "environment": "cartpole", "name": "", "proposer": "tpe", "rule": "certify", "cancel": "curve",
+        "replicates": 1, "trials": 20, "hours": 8.0, "until": "", "parallel": 1, "launch": "here", "seed": None,
+        "tracking": None, "advanced": {
+            "patience": None, "crash_share": 0.8, "isolation": "auto", "allow_unsandboxed": False, "looks": "one",
+            "ablation": False, "fallback": "tpe", "approval": "none", "approval_minutes": 60.0, "max_usd": None,
+            "max_tokens": None, "learn_from": [], "traces": False, "rule_options": {}, "cancel_options": {},
+            "options": {}, "overrides": {},
+        },
+    }  # fmt: skip
+    assert CampaignSpec.of(**{**earlier, "name": "n"}) == CampaignSpec.of(environment="cartpole", name="n")
+    validation.validate(earlier, FORM, raise_on_error=True)
+
+
+@pytest.mark.parametrize("flow", [certify, rerun], ids=["certify", "rerun"])
+def test_every_field_of_the_other_forms_has_a_title_and_says_what_it_takes(flow: Any) -> None:
+    for name, shown in flow.parameters.model_dump()["properties"].items():
+        assert shown["title"][0].isupper() and shown["description"].endswith("."), name
+
+
+def test_an_option_of_certify_is_in_its_form_as_it_is_declared() -> None:
+    shown = certify.parameters.model_dump()["properties"]
+    assert list(shown) == ["name", *CERTIFY]
+    for name, field in CERTIFY.items():
+        assert (shown[name]["description"], shown[name].get("default")) == (field.description, field.default)
+    flags = {argument.name for argument in app["certify"].assemble_argument_collection()}
+    assert {flag(name) for name in CERTIFY} <= flags
+
+
+def test_every_option_is_a_flag_of_run_and_resume_or_given_by_set() -> None:
+    assert set(FLAGS) == set(OPTIONS) - {*TABLES, "environment"}
+    for verb in ("run", "resume"):
+        taken = {name for argument in app[verb].assemble_argument_collection() for name in argument.names}
+        assert {flag(name) for name in FLAGS} - {"--name"} <= taken
+
+
+def test_a_verb_receives_the_options_that_were_stated_and_no_others() -> None:
+    given = parsed("run", "cartpole", "--trials", "3", "--learn-from", "a,b", "--no-traces", "--hours", "0.5")
+    assert given == {"environment": "cartpole", "trials": 3, "learn_from": ["a", "b"], "traces": False, "hours": 0.5}
+    assert parsed("resume", "--rule", "race", "--learn-from", "") == {"rule": "race", "learn_from": []}
+
+
+def test_a_choice_that_does_not_exist_is_refused_with_those_that_do() -> None:
+    with pytest.raises(CycloptsError) as refused:
+        parsed("run", "cartpole", "--rule", "greddy")
+    assert all(name in str(refused.value) for name in ("--rule", "certify", "greedy", "race"))
+
+
+def test_the_page_of_options_is_up_to_date() -> None:
+    assert PAGE.read_text() == reference.page(), "run: python -m flows.cli.reference > docs/options.md"

@@ -1,0 +1,267 @@
+"""What a campaign may be asked for: each option is declared once; what is wrong is refused by file and key."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from environments.plugins import Refused
+from flows.cli.set_option import overrides_only, parse_settings
+from flows.cli.stated import stated
+from flows.spec.campaign_spec import CampaignSpec
+from flows.spec.clock_time import next_time
+from flows.spec.spec import FIXED, OPTIONS, Advanced, Spec, spread
+from tasks.store.ledger import Settings
+from tests.support.toy import quadratic
+
+
+def spec(**options: Any) -> CampaignSpec:
+    return CampaignSpec.of(**{"environment": "cartpole", "name": "n", **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"trials": 0}, "trials: Input should be greater than or equal to 1, got 0"),
+        ({"trials": 2.5}, "trials: Input should be a valid integer"),
+        ({"hours": float("nan")}, "hours: Input should be less than or equal to 8760, got nan"),
+        ({"seed": 2**31}, "seed: Input should be less than 2147483648, got 2147483648"),
+        ({"until": "25:00"}, "until: is not a time of day: give HH:MM, such as 07:30, got '25:00'"),
+        ({"until": "soon"}, "until: must be a time of day such as 07:30, or an ISO date and time, got 'soon'"),
+        ({"trails": 3}, "trails: unknown key. Did you mean 'trials'?"),
+        ({"advanced": {"optons": {}}}, "optons: unknown key. Did you mean 'options'?"),
+        ({"advanced": {"decisions": {"rulee": "race"}}}, "rulee: unknown key. Did you mean 'rule'?"),
+        ({"advanced": 3}, "advanced: Input should be"),
+        ({"advanced": {"max_usd": float("inf")}}, "advanced.max_usd: Input should be less than or equal to"),
+        ({"advanced": {"crash_share": 2}}, "advanced.crash_share: Input should be less than or equal to 1, got 2"),
+        ({"advanced": {"overrides": {"a": {"b": [float("inf")]}}}}, "advanced.overrides: Out of range float values"),
+        ({"advanced": {"options": {"a": None}}}, "advanced.options: null is no value: leave the key out"),
+        ({"advanced": {"options": 7}}, "advanced.options: Input should be a valid dictionary, got 7"),
+        *(({"fidelity": share}, "advanced.fidelity: must be none, or a share of the budget from 0.05 to 0.8")
+          for share in (0, 1, -0.3, 30, "30%", "nan", "inf", "some", True, [0.3])),
+    ],
+)  # fmt: skip
+def test_a_bad_value_is_refused_with_its_key(options: dict[str, Any], why: str) -> None:
+    with pytest.raises(Refused, match=re.escape(f"campaign: {why}")):
+        spec(**options)
+
+
+def test_everything_that_is_wrong_is_said_at_once() -> None:
+    with pytest.raises(Refused) as refused:
+        spec(trials=0, hours=0, seed=-1)
+    assert [line.split(": ")[1] for line in str(refused.value).splitlines()] == ["trials", "hours", "seed"]
+
+
+def test_a_name_and_an_address_with_a_password_are_refused_without_showing_it() -> None:
+    with pytest.raises(Refused, match="campaign name 'a b': 1 to 64 of"):
+        spec(name="a b")
+    with pytest.raises(Refused, match="tracking holds a password") as refused:
+        spec(tracking="http://me:hunter2@server")
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("share", "stored"), [("none", "none"), (0.3, "0.3"), ("0.30", "0.3"), ("3e-1", "0.3")])
+def test_a_share_of_the_budget_is_taken_as_a_number_or_a_text(share: object, stored: str) -> None:
+    assert spec(fidelity=share).advanced.fidelity == stored
+
+
+def test_the_fixed_options_are_those_that_a_campaign_stores() -> None:
+    assert set(FIXED) == {"environment", *Settings.model_fields}
+
+
+def test_a_specification_cannot_be_changed_behind_a_campaigns_back() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        spec().trials = 3
+
+
+@pytest.mark.parametrize(
+    ("by_itself", "grouped"),
+    [
+        ({"rule": "greedy"}, {"decisions": {"rule": "greedy"}}),
+        ({"seed": 4, "tracking": "off"}, {"search": {"seed": 4}, "execution": {"tracking": "off"}}),
+        ({"patience": 3}, {"limits": {"patience": 3, "crash_share": 0.8}}),
+        ({"advanced": {"patience": 3}}, {"patience": 3, "models": {}}),
+        ({"overrides": {"device": "cpu"}}, {"overrides": {"device": "cpu"}}),
+        ({}, {"search": {"seed": None}, "limits": {"patience": None}, "execution": {"tracking": ""}}),
+    ],
+)
+def test_an_option_by_itself_under_advanced_or_in_its_group_is_the_same(
+    by_itself: dict[str, Any], grouped: dict[str, Any]
+) -> None:
+    assert spec(**by_itself) == spec(advanced=grouped)
+    assert spec(**by_itself) == spec(
+        rule=None, seed=None, until="", advanced=grouped
+    )  # as the flow's function has them
+
+
+def test_what_a_schedule_keeps_as_text_is_read() -> None:
+    kept = {"__prefect_kind": "json", "value": json.dumps({"decisions": {"rule": "race"}, "patience": 2})}
+    assert (spec(advanced=kept).rule, spec(advanced=kept).advanced.patience) == ("race", 2)
+    for untouched in ({"__prefect_kind": "json"}, {"__prefect_kind": "json", "value": ""}):
+        assert spec(advanced={"search": {"options": untouched}}) == spec()
+    with pytest.raises(Refused, match=r"advanced\.overrides: Expecting property name"):
+        spec(advanced={"overrides": {"__prefect_kind": "json", "value": "{nope"}})
+
+
+def test_nothing_is_dropped_that_is_not_an_empty_option() -> None:
+    assert spread({"environment": "", "proposer": "", "until": "", "nonsense": None}) == {
+        "environment": "", "proposer": "", "nonsense": None, "advanced": {},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"trials": 7, "hours": 1.5, "until": "2031-05-06T07:30", "seed": 12, "tracking": "off"},
+        {"proposer": "grid", "options": {"points": 5}},
+        {"rule": "race", "replicates": 2, "rule_options": {"most": 2}, "looks": "several", "ablation": True},
+        {"advanced": Advanced(overrides={"title": 'a "quoted" \\ title\nof two lines', "fixed": {"a": 1, "b": "x"}})},
+    ],
+)
+def test_the_file_of_a_specification_makes_the_same_specification(tmp_path: Path, options: dict[str, Any]) -> None:
+    asked = spec(environment=str(quadratic(tmp_path / "quad")), **options)
+    (tmp_path / "spec.toml").write_text(asked.toml())
+    assert CampaignSpec.of(**stated(str(tmp_path / "spec.toml"), settings=[])) == asked
+
+
+def test_the_file_names_its_environment_for_any_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = quadratic(tmp_path / "quad")
+    monkeypatch.chdir(tmp_path)
+    assert f'environment = "{folder}"' in spec(environment="./quad").toml()
+    assert 'environment = "cartpole"' in spec().toml()
+    (tmp_path / "night.toml").write_text('environment = "./quad"\n')
+    monkeypatch.chdir("/")
+    assert stated(str(tmp_path / "night.toml"), settings=[])["environment"] == str(folder)
+
+
+def test_the_command_line_is_laid_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "night.toml"
+    file.write_text(
+        'environment = "cartpole"\ntrials = 3\nhours = 1\ncrash_share = 0.5\n[advanced]\npatience = 2\n'
+        '[advanced.decisions]\nrule = "race"\n[advanced.overrides]\ndevice = "cuda"\nbudget_seconds = 9\n'
+    )
+    settings = ["device=cpu", "proposer.startup=3"]
+    assert spec(**stated(str(file), trials=9, hours=None, patience=4, rule="greedy", settings=settings)) == spec(
+        trials=9, hours=1, rule="greedy", patience=4, crash_share=0.5, options={"startup": 3},
+        overrides={"device": "cpu", "budget_seconds": 9},
+    )  # fmt: skip
+
+
+def test_a_spec_file_cannot_hide_in_a_group_what_a_person_is_asked_about(tmp_path: Path) -> None:
+    folder, file = quadratic(tmp_path / "quad"), tmp_path / "spec.toml"
+    file.write_text(f'environment = "{folder}"\n[advanced.execution]\nisolation = "none"\ntracking = "http://evil"\n')
+    with pytest.raises(Refused, match=r"without a sandbox.*evil"):
+        stated(str(file), settings=[])
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (None, "No such file or directory"),
+        ("trials = ", "not TOML: Invalid value"),
+        ("trials = 3", "environment: Field required"),
+        ("environment = 'a'\ntrails = 7", "trails: unknown key. Did you mean 'trials'?"),
+        ("environment = 'a'\nadvanced = 7", "advanced: Input should be"),
+        ("environment = 'a'\n[advanced]\noverrides = [1]", "advanced.overrides: Input should be a valid dictionary"),
+    ],
+)
+def test_a_file_that_is_no_specification_is_refused_with_its_name(tmp_path: Path, text: str | None, why: str) -> None:
+    path = tmp_path / "night.toml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(Refused, match=re.escape(f"{path}: {why}")):
+        stated(str(path), settings=[])
+
+
+def test_who_names_the_file_of_an_environment_is_told_to_name_its_folder(tmp_path: Path) -> None:
+    folder = quadratic(tmp_path / "quad")
+    why = f"environment.toml is an environment, not a spec: name its folder, {folder}"
+    with pytest.raises(Refused, match=re.escape(why)):
+        stated(str(folder / "environment.toml"), settings=[])
+
+
+@pytest.mark.parametrize(
+    ("setting", "table"),
+    [
+        ("budget_seconds=30", {"overrides": {"budget_seconds": 30}}),
+        ("control.episodes=20", {"overrides": {"control.episodes": 20}}),
+        ("proposer.points=5", {"options": {"points": 5}}),
+        ("rule.most=2", {"rule_options": {"most": 2}}),
+        ("cancel.fraction=0.5", {"cancel_options": {"fraction": 0.5}}),
+        ("proposer=5", {"overrides": {"proposer": 5}}),
+        ("device=cpu", {"overrides": {"device": "cpu"}}),
+        ("editable=['a.py']", {"overrides": {"editable": ["a.py"]}}),
+        ("title=a = b", {"overrides": {"title": "a = b"}}),
+        ("title=", {"overrides": {"title": ""}}),
+    ],
+)
+def test_a_setting_is_told_apart_and_read_as_toml_where_it_is(setting: str, table: dict[str, object]) -> None:
+    assert parse_settings([setting]) == table
+
+
+def test_settings_that_say_nothing_sensible_are_refused() -> None:
+    for setting in ("budget_seconds", "=3", ""):
+        with pytest.raises(Refused, match=re.escape(f"--set {setting!r}: ") + ".*key=value"):
+            parse_settings([setting])
+    assert overrides_only(["device=cpu", "device=cuda"]) == {"device": "cuda"}
+    with pytest.raises(Refused, match="--set: rule_options"):
+        overrides_only(["device=cpu", "rule.most=2"])
+
+
+def test_a_time_of_day_is_the_next_time_that_the_clock_shows_it() -> None:
+    now = datetime.datetime.now().astimezone().replace(second=0, microsecond=0)
+    for minutes in (-90, -2, 2, 90):
+        asked = now + datetime.timedelta(minutes=minutes)
+        then = next_time(f"{asked.hour}:{asked.minute:02d}")
+        assert 0 < then.timestamp() - time.time() <= 24 * 3600
+        assert (then.hour, then.minute, then.second) == (asked.hour, asked.minute, 0)
+
+
+def test_a_full_date_and_time_stands_for_itself() -> None:
+    for text in ("2031-05-06T07:30:00+00:00", "2031-05-06T07:30:00Z", "2031-05-06T09:30:00+02:00"):
+        assert spec(until=text).deadline == 1935819000.0
+    assert spec().deadline is None
+
+
+@pytest.fixture
+def berlin() -> Iterator[None]:
+    """The clocks of Berlin, spelt out so that no table of time zones is needed."""
+    with pytest.MonkeyPatch.context() as there:
+        there.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("berlin")
+@pytest.mark.parametrize(
+    ("text", "now", "then"),
+    [
+        ("07:30", "2031-03-29T22:00:00+01:00", "2031-03-30T07:30:00+02:00"),
+        ("07:30", "2031-10-25T22:00:00+02:00", "2031-10-26T07:30:00+01:00"),
+        ("07:30", "2031-07-01T05:00:00+02:00", "2031-07-01T07:30:00+02:00"),
+        ("02:30", "2031-10-26T02:10:00+01:00", "2031-10-26T02:30:00+01:00"),
+        ("02:30", "2031-10-26T02:45:00+02:00", "2031-10-26T02:30:00+01:00"),
+    ],
+)
+def test_a_time_of_day_is_what_the_clock_will_show_though_clocks_may_change(text: str, now: str, then: str) -> None:
+    assert next_time(text, datetime.datetime.fromisoformat(now)).isoformat() == then
+
+
+@pytest.mark.parametrize("text", ["24:00", "7", "7:3", "07:30 pm", "tomorrow", "-1:30", "0001-01-01T00:00+14:00"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"07:30"):
+        next_time(text)
+
+
+def test_an_option_is_declared_once_and_has_a_help() -> None:
+    assert len(OPTIONS) == len(Spec.model_fields) - 1 + len(Advanced.model_fields)
+    assert all(str(field.description).endswith((".", "?")) for field in OPTIONS.values())
