@@ -29,7 +29,7 @@ from tasks.certifying.group_design import Arm, design_of
 from tasks.deciding.champion_estimate import champion_estimate, run_sd
 from tasks.deciding.halving import promotions
 from tasks.deciding.predictions import record
-from tasks.describe import ARMS, caution, headline, outcome, over_environments, step_budget, where
+from tasks.describe import ARMS, bound, caution, difference, headline, outcome, over_environments, step_budget, where
 from tasks.machine.slot_use import slot_use
 from tasks.numbers import number
 from tasks.plots.forest import forest
@@ -493,3 +493,16 @@ def _proposals(ledger: Ledger, history: History) -> dict[str, Any]:
         ],
         "inbox": [path.stem for path in inbox.waiting(ledger.path, ledger.proposals(history))],
     }  # fmt: skip
+
+
+def result_row(ledger: Ledger) -> dict[str, Any]:
+    """A campaign in a line of the page of all campaigns: its summary, and the result in words."""
+    history, (own, _) = ledger.history(), certificates(ledger)
+    name, passed = ledger.campaign.name, shipped(own)
+    proven = passed.comparison if passed and passed.passed else None
+    return summary(ledger) | {
+        "metric": ledger.environment.metric,
+        "headline": headline(history, name, own).removeprefix(f"{name}: "),
+        "gain": f"{difference(passed, proven.gain)} ({bound(passed) or 'no spread'})" if passed and proven else None,
+        "seconds": round(campaign_lock.spent(ledger), 1),
+    }

@@ -85,9 +85,8 @@ def report(
     Example: nightshift report cartpole-1
     """
     from environments.plugins import Refused
-    from flows.report.campaign_index import write_index
     from flows.report.seeing import record
-    from flows.report.write import REPORT, write_comparison, write_report
+    from flows.report.write import REPORT, write_comparison, write_index, write_report
     from flows.views.terminal import short
     from tasks.store.campaign_lock import is_running
     from tasks.store.ledger import Ledger

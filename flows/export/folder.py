@@ -32,7 +32,7 @@ from tasks.deciding.statistics import quantile
 from tasks.describe import UNPROVEN, caution, changes, cores_per_run, headline, outcome
 from tasks.numbers import number
 from tasks.recording import episode
-from tasks.recording.stage import GIF
+from tasks.recording.episode import GIF
 from tasks.sandbox import outputs
 from tasks.store.ledger import Ledger
 from tasks.store.safe_read import copy_tree

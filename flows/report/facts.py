@@ -1,90 +1,64 @@
-"""The facts of a report, gathered from a campaign's directory."""
+"""What a report says of a campaign: the status document (flows/status.py) and the values behind it, in words."""
 
 from __future__ import annotations
 
-import math
 import re
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
 from flows import status
-from flows.report import incidents, mattered, time_split, timeline, tonight
-from flows.report.run_again import run_again
+from flows.report import ideas, mattered, timeline
 from flows.report.shareable import typed, without_secrets
-from flows.report.shown_diff import DiffLine, diff_lines
 from flows.spending.summary import parts
 from flows.views.terminal import duration
-from tasks.certifying.aggregate import aggregates
-from tasks.certifying.certificate import Certificate, level, shipped
+from tasks.certifying.certificate import Certificate, shipped
 from tasks.describe import (
     SPREAD_ONLY,
     UNPROVEN,
-    bound,
     caution,
     changes,
-    confidence,
     cores_per_run,
     counts,
-    difference,
     headline,
     mean_of,
     outcome,
-    over_environments,
     short_value,
-    where,
-)
+)  # fmt: skip
 from tasks.numbers import number
-from tasks.plots.forest import Forest, forest
 from tasks.store.ledger import Ledger
 from tasks.system.redact import capped, clean
 from tasks.task_messages import in_short
-from tasks.trial import History, Trial, baseline, best, measured
+from tasks.trial import History, Trial, baseline, best
 
-REASON = 160
-"""Characters of a reason in a table."""
-
-
-@dataclass(frozen=True)
-class Kept:
-    """A trial that replaced the champion."""
-
-    trial: Trial
-    score: float | None
-    """The mean of its runs, reruns included."""
-    level: str
-    effect: str
-    """Gain over the champion before it, with its 95 % interval by the noise of the search."""
-    changed: tuple[str, ...]
-    diff: tuple[DiffLine, ...]
-
-
-@dataclass(frozen=True)
-class FailureGroup:
-    """Trials that ended for the same reason."""
-
-    kind: str
-    reason: str
-    trials: tuple[Trial, ...]
+REASON, DIFF_LINES, INCIDENTS = 160, 400, 60
+"""Characters of a reason in a table, lines of a diff, and incidents that are shown."""
+TOLD = {
+    "orphans": "leftovers", "prefect": "Prefect server", "tracking": "MLflow", "machine": "machine",
+    "rerun": "rerun", "guards": "options changed", "launch": "launch", "view": "view", "showcase": "view",
+}  # fmt: skip
+"""Events that are told as they are, and what they concern. To version 0.6 a view that failed was called a showcase."""
 
 
 @dataclass(frozen=True)
 class Facts:
     ledger: Ledger
     document: Mapping[str, Any]
-    """The campaign's status (flows/status.py)."""
+    """The campaign's status."""
     history: History
     own: tuple[Certificate, ...]
     """Certificates of its own environment, in their order."""
+    elsewhere: tuple[Certificate, ...]
 
     @classmethod
     def of(cls, ledger: Ledger, ending: status.CampaignEnd | None = None) -> Facts:
-        history = without_secrets(ledger.history())
-        return cls(ledger, status.document(ledger, ending), history, status.certificates(ledger)[0])
+        return cls(
+            ledger, status.document(ledger, ending), without_secrets(ledger.history()), *status.certificates(ledger)
+        )
 
     @property
     def name(self) -> str:
@@ -120,22 +94,6 @@ class Facts:
         return f"{UNPROVEN}; scores of a search overestimate its best"
 
     @cached_property
-    def elsewhere(self) -> Forest | None:
-        """The certificates in other environments and for other budgets, side by side; None without one."""
-        return forest(self.ledger.certificates())
-
-    @cached_property
-    def over_environments(self) -> tuple[str, ...]:
-        """A sentence for each aggregate."""
-        return tuple(_visible(over_environments(one)) for one in aggregates(self.ledger.certificates()))
-
-    @cached_property
-    def left_out(self) -> tuple[tuple[str, str], ...]:
-        """(where, what of the champion could not be tried there) of each certificate elsewhere that lacks something."""
-        every = [one for one in self.ledger.certificates() if one.conditions.left_out]
-        return tuple((_visible(where(one)), _visible("; ".join(one.conditions.left_out))) for one in every)
-
-    @cached_property
     def certificate(self) -> Certificate | None:
         """The newest, if it is of the present champion or passed; else the one by which an earlier champion ships."""
         newest, champion = self.own[-1] if self.own else None, best(self.history)
@@ -149,6 +107,7 @@ class Facts:
 
     @property
     def tone(self) -> str:
+        """A class of the style sheet."""
         if self.certificate:
             return "good" if self.certificate.passed else "caution"
         return "bad" if self.document["state"] == "failed" else "plain"
@@ -160,15 +119,12 @@ class Facts:
         return next((trial for trial in self.history if trial.number == number), None) or best(self.history)
 
     @cached_property
-    def answers(self) -> tuple[tuple[str, str], ...]:
+    def answers(self) -> dict[str, str]:
         """The five questions of a morning."""
-        return (
-            ("Is it real?", self._real()),
-            ("What changed?", self._changed()),
-            ("What did it cost?", ", ".join(self.costs)),
-            ("What failed?", self._failed()),
-            ("What next?", self._next()),
-        )
+        return {
+            "Is it real?": self._real(), "What changed?": self._changed(), "What did it cost?": ", ".join(self.costs),
+            "What failed?": self._failed(), "What next?": self._next(),
+        }  # fmt: skip
 
     def _real(self) -> str:
         one = self.certificate
@@ -190,35 +146,21 @@ class Facts:
 
     @cached_property
     def costs(self) -> tuple[str, ...]:
-        count, (took, *more) = self.document["spent"]["trials"], self.prices
-        made = self.ledger.certificates()
+        """Time, trials, fresh runs, money, GPU hours and model calls, as far as there were any."""
+        spent, made = self.document["spent"], (*self.own, *self.elsewhere)
         fresh = sum(len(one.runs) - one.carried for one in made)
         proof = [f"{fresh} runs for {'certificates' if len(made) > 1 else 'the certificate'}"] if made else []
-        return (took, f"{count} trial{'s' * (count != 1)}", *proof, *more)
-
-    @cached_property
-    def prices(self) -> tuple[str, ...]:
-        """Time, money, GPU hours and model calls, as far as there were any."""
-        return (duration(self.document["spent"]["seconds"]), *parts(self.document))
+        trials = f"{spent['trials']} trial{'s' * (spent['trials'] != 1)}"
+        return (duration(spent["seconds"]), trials, *proof, *parts(self.document))
 
     def _failed(self) -> str:
-        kinds = Counter(trial.verdict.kind for trial in self.history)
-        parts = [f"{kinds['crash']} crashed"] if kinds["crash"] else []
-        crashes = [failure for failure in self.failures if failure.kind == "crash"]
-        if crashes:
-            parts[-1] += f" ({capped(crashes[0].reason, 140)})"
+        kinds = Counter(row["verdict"] for row in self.document["trials"])
+        told = [f"{kinds['crash']} crashed ({capped(self.failures[0][1], 140)})"] if kinds["crash"] else []
         if kinds["cancelled"]:
-            parts.append(f"{kinds['cancelled']} stopped early, as they were behind")
-        scored = [trial for trial in self.history if trial.verdict.kind != "crash"]
-        every = [score for trial in scored for score in (*trial.score.each, *(rerun.score for rerun in trial.reruns))]
-        if lost := sum(score.value is None for score in every):
-            parts.append(f"{lost} of several runs of a trial crashed")
+            told.append(f"{kinds['cancelled']} stopped early, as they were behind")
         if lost := self._crashed_fresh():
-            parts.append(f"{lost} fresh run{'s' * (lost > 1)} of the certificate crashed")
-        away = any(subject == incidents.SUBJECTS["tracking"] for subject, _ in self.incidents)
-        if away and (waiting := self.document["waiting_to_record"]):  # else the last one is just being sent
-            parts.append(f"{waiting} record{'s wait' if waiting > 1 else ' waits'} for MLflow")
-        return "; ".join(parts) or "Nothing."
+            told.append(f"{lost} fresh run{'s' * (lost > 1)} of the certificate crashed")
+        return "; ".join(told) or "Nothing."
 
     def _crashed_fresh(self) -> int:
         """Fresh runs of the newest certificate without a score."""
@@ -233,8 +175,7 @@ class Facts:
         if state in ("stopped", "interrupted"):
             return f"nightshift resume {self.name} goes on."
         if self.certificate and self._crashed_fresh() and self.certificate.comparison is None:  # a crash has cost it
-            sides = f"{self.name}/{self.certificate.champion} {self.name}/baseline"
-            return f"nightshift compare {sides} compares them again, since a certificate takes no crash back."
+            return f"{self.reproduce} compares them again, since a certificate takes no crash back."
         if self.ideas:
             return self.ideas[0].words
         if not self.document["spent"]["trials"]:
@@ -252,55 +193,48 @@ class Facts:
         return tuple(sorted(rows, key=lambda row: not row[-1]))
 
     @cached_property
-    def diff(self) -> tuple[DiffLine, ...]:
-        """The champion's program against the baseline's."""
-        return diff_lines(self.champion.proposal.edit) if self.champion and self.champion.proposal.edit else ()
-
-    @cached_property
-    def keeps(self) -> tuple[Kept, ...]:
+    def keeps(self) -> tuple[tuple[Trial, float | None, str, str, str | None], ...]:
+        """(trial, mean score, gain over the champion before it, changes, its new diff) of the champions on the way."""
         kept = [trial for trial in self.history if trial.verdict.kind == "keep" and trial.number > 0]
-        return tuple(
-            Kept(
-                trial, mean_of(self.history, trial.number), level(trial, self.own) or "", self._effect(trial, before),
-                tuple(changes(trial, before, 6)),
-                diff_lines(trial.proposal.edit) if trial.proposal.edit != before.proposal.edit else (),
-            )
-            for before, trial in pairwise(filter(None, (baseline(self.history), *kept)))
-        )[::-1]  # fmt: skip
-
-    def _effect(self, trial: Trial, before: Trial) -> str:
-        new, old = mean_of(self.history, trial.number), mean_of(self.history, before.number)
-        if new is None or old is None:
-            return "-"
-        sd = trial.verdict.evidence.get("run_sd")
-        runs = [max(len(measured(self.history, one.number)), 1) for one in (trial, before)]
-        if sd is None or not math.isfinite(sd):
-            return number(new - old, sign=True)
-        half = 1.96 * sd * math.sqrt(sum(1 / count for count in runs))
-        gain, low, high = (number(new - old + off, sign=True) for off in (0.0, -half, half))
-        return f"{gain} ({low} to {high})"
+        found = []
+        for before, trial in pairwise(filter(None, (baseline(self.history), *kept))):
+            new, old = (mean_of(self.history, one.number) for one in (trial, before))
+            gain = "-" if new is None or old is None else number(new - old, sign=True)
+            edit = trial.proposal.edit if trial.proposal.edit != before.proposal.edit else None
+            found.append((trial, new, gain, ", ".join(changes(trial, before, 6)), edit))
+        return tuple(found[::-1])
 
     @cached_property
-    def failures(self) -> tuple[FailureGroup, ...]:
-        """Crashed and stopped trials by reason, the most frequent first; numbers in a reason do not tell two apart."""
+    def failures(self) -> tuple[tuple[str, str, tuple[Trial, ...]], ...]:
+        """(how, the last one's reason, trials): crashed and stopped trials by reason, the most frequent first.
+
+        Numbers in a reason do not tell two apart.
+        """
         groups: dict[tuple[str, str], list[Trial]] = defaultdict(list)
         for trial in self.history:
             if trial.verdict.kind in ("crash", "cancelled"):
-                reason = in_a_line(trial.verdict.reason)
-                pattern = re.sub(r"-?\d[\d.,e+-]*", "#", reason) if trial.verdict.kind == "crash" else ""
-                groups[trial.verdict.kind, pattern].append(trial)
-        found = [
-            FailureGroup(kind, in_a_line(trials[-1].verdict.reason), tuple(trials))
-            for (kind, _), trials in groups.items()
-        ]
-        return tuple(sorted(found, key=lambda one: (one.kind != "crash", -len(one.trials))))
+                pattern = re.sub(r"-?\d[\d.,e+-]*", "#", in_a_line(trial.verdict.reason))
+                groups[trial.verdict.kind, pattern * (trial.verdict.kind == "crash")].append(trial)
+        found = [(kind, in_a_line(some[-1].verdict.reason), tuple(some)) for (kind, _), some in groups.items()]
+        return tuple(sorted(found, key=lambda one: (one[0] != "crash", -len(one[2]))))
 
     @cached_property
-    def ideas(self) -> tuple[tonight.Idea, ...]:
+    def incidents(self) -> tuple[tuple[str, str], ...]:
+        """(subject, what happened): interruptions and outages, then fallbacks and refused proposals."""
+        proposals = [(f"trial {one['trial']}: {one['kind']}", one["words"]) for one in self.document["incidents"]]
+        every = [*_befallen(self.ledger.events()), *proposals]
+        left = len(every) - INCIDENTS
+        return ((f"{left} earlier", "left out here"), *every[left:]) if left > 0 else tuple(every)
+
+    @cached_property
+    def ideas(self) -> tuple[ideas.Idea, ...]:
         """None while it runs: making them would take time from the trials."""
-        if self.is_running:
-            return ()
-        return tonight.ideas(self.ledger.environment, self.history, self._run, self.document, self._program)
+        champion, name = best(self.history), self.name
+        program = champion.proposal.edit if champion else None
+        edit = f" --diff {typed(str(self.ledger.place_of(champion).diff))}" if champion and program else ""
+        attempt = f"nightshift try --in {name}{edit}"
+        environment = self.ledger.environment
+        return () if self.is_running else ideas.ideas(environment, self.history, self.document, self.run_again, attempt)
 
     @cached_property
     def importances(self) -> tuple[mattered.Importance, ...] | str:
@@ -310,76 +244,39 @@ class Facts:
         return mattered.importances(self.ledger.environment, self.history)
 
     @cached_property
-    def time(self) -> tuple[time_split.TimePart, ...]:
-        spent = self.document["spent"]
-        return time_split.time_split(spent["slots"], self.document["spec"].get("parallel", 1) * spent["seconds"])
-
-    @cached_property
     def timeline(self) -> timeline.Tracks:
-        return timeline.tracks(self.history, self.ledger.certificates(), self.ledger.events())
+        return timeline.tracks(self.history, (*self.own, *self.elsewhere), self.ledger.events())
 
-    @cached_property
-    def incidents(self) -> tuple[tuple[str, str], ...]:
-        """(subject, what happened), in order: interruptions and outages, then fallbacks and refused proposals."""
-        befallen = tuple(incidents.incidents(self.ledger.events()))
-        proposals = [(f"trial {one['trial']}: {one['kind']}", one["words"]) for one in self.document["incidents"]]
-        return (*incidents.newest(befallen), *incidents.newest(proposals))
+    @property
+    def run_again(self) -> str:
+        """The command that runs the same search under another name, with the campaign's own specification."""
+        return f"nightshift run {typed(str(self.ledger.path / 'spec.toml'))} --name {self.name}-again"
 
     @cached_property
     def reproduce(self) -> str:
         """The command that repeats the comparison."""
         if self.champion is None or self.champion.number == 0:
-            return self._run
+            return self.run_again
         runs = max(len(self.certificate.scores("champion")), 2) if self.certificate else 3
-        free = " --allow-unsandboxed" * bool(self.document["spec"]["advanced"].get("allow_unsandboxed"))
+        free = " --allow-unsandboxed" * bool(self.document["spec"].get("advanced", {}).get("allow_unsandboxed"))
         return f"nightshift compare {self.name}/{self.champion.number} {self.name}/baseline --runs {runs}{free}"
-
-    @property
-    def _program(self) -> str:
-        """The option of `nightshift try` for the champion's program, after a space; empty for the baseline's."""
-        champion = best(self.history)
-        if champion is None or not champion.proposal.edit:
-            return ""
-        return f" --diff {typed(str(self.ledger.place_of(champion).diff))}"
-
-    @property
-    def _run(self) -> str:
-        return run_again(self.ledger.campaign, self.document["spec"])
 
     @cached_property
     def origin(self) -> tuple[tuple[str, str], ...]:
         """Versions and settings that the result depends on."""
-        campaign, spec = self.ledger.campaign, self.document["spec"]
-        reported, trials = self.ledger.environment.scores_are_reported, spec["trials"]
+        campaign, spec, environment = self.ledger.campaign, self.document["spec"], self.ledger.environment
+        reported = [("scores", "reported by the endpoint that trained, not measured here")]
         return (
             ("campaign", f"{campaign.name} ({campaign.campaign_id})"),
             ("environment", f"{campaign.environment}, from {campaign.source}"),
             ("begun with", f"Nightshift {campaign.version}"),
-            ("machine", f"{self.document['machine'] or 'not recorded'}, {cores_per_run(self.ledger.environment)}"),
+            ("machine", f"{self.document['machine'] or 'not recorded'}, {cores_per_run(environment)}"),
             ("isolation", campaign.isolation),
-            *[("scores", "reported by the endpoint that trained, not measured here")] * reported,
-            ("proposer", campaign.proposer),
-            ("rule", campaign.rule),
-            ("seed", str(campaign.seed)),
-            (
-                "budget",
-                f"{self.ledger.environment.budget_seconds:g} s per run, {trials} trial{'s' * (trials > 1)}, "
-                f"{spec['hours']:g} h",
-            ),
+            *(reported if environment.scores_are_reported else []),
+            ("proposer", campaign.proposer), ("rule", campaign.rule), ("seed", str(campaign.seed)),
+            ("budget", f"{environment.budget_seconds:g} s per run, {spec['trials']} trials, {spec['hours']:g} h"),
             ("digest", campaign.digest),
-        )
-
-    @property
-    def gain(self) -> str:
-        """The gain of what ships, by its certificate; a dash without one."""
-        one = shipped(self.own)
-        return difference(one, one.comparison.gain) if one and one.passed and one.comparison else "-"
-
-    @property
-    def least(self) -> str:
-        """The end of that gain's interval that counts, with its confidence; empty without one."""
-        one = shipped(self.own)
-        return f"{bound(one)} ({confidence(one)})" if one and one.passed and one.bounds else ""
+        )  # fmt: skip
 
 
 def in_a_line(reason: str) -> str:
@@ -387,6 +284,37 @@ def in_a_line(reason: str) -> str:
     return capped(in_short("\n".join(clean(reason))), REASON)
 
 
-def _visible(text: str) -> str:
-    """A text with names of folders and parameters, which may hold characters that control or hide others."""
+def visible(text: str) -> str:
+    """A text in a line, without characters that control or hide others."""
     return " ".join(clean(text))
+
+
+def diff_lines(diff: str | None) -> tuple[tuple[str, str], ...]:
+    """A unified diff: each line with its class of the style sheet."""
+    lines = clean(diff or "")
+    kinds = (("+++", "file"), ("---", "file"), ("@@", "hunk"), ("+", "added"), ("-", "removed"), ("diff ", "file"))
+    shown = [
+        (line, next((kind for start, kind in kinds if line.startswith(start)), "same")) for line in lines[:DIFF_LINES]
+    ]
+    rest = len(lines) - len(shown)
+    return (*shown, *([(f"... {rest} more lines", "hunk")] if rest > 0 else []))
+
+
+def _befallen(events: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """(subject, what happened) of interruptions and outages, in the order of the events."""
+    ended: Mapping[str, Any] = {"state": "finished"}  # how the process before ended; empty: it did not say
+    for event in events:
+        kind = event["event"]
+        if kind == "life":
+            if ended.get("state") != "finished":
+                what = f"it stopped: {ended['reason']}" if ended else "its process was killed or interrupted"
+                yield "resumed", capped(visible(f"{duration(event.get('spent_before', 0.0))} in, {what}"), 2 * REASON)
+            ended = {}
+        elif kind in ("end", "continued"):  # continued by the next flow run
+            ended = event if kind == "end" else {"state": "finished"}
+        elif kind in TOLD and not (kind == "launch" and event.get("what") == "begun"):
+            told = {
+                key: value for key, value in event.items() if key not in ("time", "event", "pid", "page", "flow_run_id")
+            }
+            words = event.get("words", ", ".join(f"{key.replace('_', ' ')}: {value}" for key, value in told.items()))
+            yield TOLD[kind], capped(visible(words), 2 * REASON)

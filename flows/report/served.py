@@ -1,181 +1,127 @@
 """The reports of a home over HTTP, on this machine and behind its login: `nightshift report --serve`.
 
 Only what a report shows and links to is served, by an exact list of names: never a program, a checkpoint, a judge's
-file or campaign.json. Paths are matched before anything is opened, and no link is followed. Texts are redacted once
-more, since a log is as long as the program made it.
+file or campaign.json. Paths are matched as they were sent before anything is opened, and no link is followed. Texts are
+redacted once more, since a log is as long as the program made it. A request must name this machine and the server's
+port, so that no other name leads here, and no other site's page may read an answer or show it within itself.
 """
 
 from __future__ import annotations
 
-import asyncio
+import base64
 import contextlib
+import hmac
 import re
-import socket
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from functools import partial
+from html import escape
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from environments.plugins import Refused
-from flows import status
-from flows.report import campaign_index, page
-from flows.report.request_check import AsgiMessage, Receive, RequestCheck, Send
+from flows.report import page, write
 from flows.report.shareable import shareable
 from flows.views import own_servers
-from tasks.store.ledger import Ledger
 from tasks.store.safe_read import open_below
 from tasks.system.daemon import HOST, address, free_port
 from tasks.system.home import home
 from tasks.system.login import login_file, make_login
 
 FIRST_PORT = 4300
-AGAIN_SECONDS = 30
-"""How often a browser asks again for a page of a running campaign."""
-CAMPAIGN = r"[a-z0-9][a-z0-9._-]{0,63}"
-IN_CAMPAIGN = r"report\.html|timeline\.json|results\.tsv|events\.jsonl|spec\.toml|[a-z0-9_-]{1,64}\.(png|gif)"
-RUN = r"\d[A-Za-z0-9_.-]{0,128}"
-"""The folder of a trial, or of another training run."""
-IN_RUN = r"log\.txt|judge\.txt|diff\.patch|proposal\.json|[a-z0-9_-]{1,64}\.(png|gif)"
-RUNS = r"trials|certificates"
-FILE = re.compile(rf"/(?:comparison\.html|{CAMPAIGN}/(?:{IN_CAMPAIGN}|(?:{RUNS})/{RUN}/(?:{IN_RUN})))")
-FOLDER = re.compile(rf"/({CAMPAIGN})/({RUNS})/(?:({RUN})/)?")
-PAGES = ("/", f"/{campaign_index.INDEX}")
-KINDS = {".html": "text/html", ".png": "image/png", ".gif": "image/gif", ".json": "application/json"}
-"""Types of files; of the others text/plain, and of proposals, which are read."""
-ALWAYS = {
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-    "cross-origin-resource-policy": "same-origin",
-    "cross-origin-opener-policy": "same-origin",
-    "x-frame-options": "DENY",
-    "cache-control": "no-cache, private",
-    "content-security-policy": "default-src 'none'; img-src 'self' data:; style-src 'unsafe-inline'; base-uri 'none'; "
+CAMPAIGN, RUN = r"[a-z0-9][a-z0-9._-]{0,63}", r"(?:trials|certificates)/\d[A-Za-z0-9_.-]{0,128}"
+"""The folders of a campaign, and in it of a trial or another training run."""
+PICTURES = r"[a-z0-9_-]{1,64}\.(?:png|gif)"
+IN_CAMPAIGN = rf"report\.html|timeline\.json|results\.tsv|events\.jsonl|spec\.toml|{PICTURES}"
+IN_RUN = rf"log\.txt|judge\.txt|diff\.patch|proposal\.json|{PICTURES}"
+FILE = re.compile(rf"/(?:comparison\.html|{CAMPAIGN}/(?:{IN_CAMPAIGN}|{RUN}/(?:{IN_RUN})))")
+FOLDER = re.compile(rf"/{CAMPAIGN}/(?:trials|certificates|{RUN})/")
+KINDS = {".html": "text/html", ".png": "image/png", ".gif": "image/gif"}
+HEADERS = {
+    "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "X-Frame-Options": "DENY",
+    "Cross-Origin-Resource-Policy": "same-origin", "Cache-Control": "no-cache, private",
+    "Content-Security-Policy": "default-src 'none'; img-src 'self' data:; style-src 'unsafe-inline'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'",
-}
-
-
-@dataclass(frozen=True)
-class Response:
-    kind: str
-    body: bytes
-    status: int = 200
-    again: bool = False
-    """Whether a browser should ask again after a while."""
-
-
-MISSING = Response("text/plain", b"there is no such report or file\n", 404)
+}  # fmt: skip
 
 
 def serve(path: str) -> int:
     """Serve this home's reports until Ctrl-C; prints the link to the page at this path, and how to log in."""
-    import uvicorn
-
-    login = make_login(home())
-    with listening() as (port, listener):
-        print(address(port, path))
+    handler = partial(Handler, make_login(home()))
+    with ThreadingHTTPServer((HOST, free_port(FIRST_PORT)), handler) as server, contextlib.suppress(KeyboardInterrupt):
+        print(address(server.server_port, path))
         print(f"login: {own_servers.how_to_log_in(login_file(home()))}")
         print("Ctrl-C ends it.", flush=True)
-        config = uvicorn.Config(
-            application(port, login),
-            lifespan="off",
-            log_level="warning",
-            server_header=False,
-            timeout_graceful_shutdown=2,
-        )
-        with contextlib.suppress(KeyboardInterrupt):  # uvicorn has ended well when it passes the signal on
-            uvicorn.Server(config).run(sockets=[listener])
+        server.serve_forever()
     return 0
 
 
-@contextlib.contextmanager
-def listening() -> Iterator[tuple[int, socket.socket]]:
-    """A socket on the first free port; it listens already, so that a link may be opened once it is printed."""
-    port = free_port(FIRST_PORT)
-    with socket.socket() as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((HOST, port))
-        listener.listen()
-        yield port, listener
+class Handler(BaseHTTPRequestHandler):
+    """One connection."""
+
+    timeout = 60
+    server_version, sys_version = "Nightshift", ""
+
+    def __init__(self, login: str, *more: object) -> None:
+        self._login = f"Basic {base64.b64encode(login.encode()).decode()}"
+        super().__init__(*more)  # type: ignore[arg-type]
+
+    def do_GET(self) -> None:
+        """Answer with a page or a file, or say why not."""
+        with contextlib.suppress(ConnectionError):  # a browser that has left
+            if refusal := self._refusal():
+                self._answer(refusal[0], "text/plain", refusal[1].encode())
+            elif found := content(self.path.partition("?")[0]):
+                self._answer(200, *found)
+            else:
+                self._answer(404, "text/plain", b"there is no such report or file\n")
+
+    do_HEAD = do_GET
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing on the terminal."""
+
+    def _refusal(self) -> tuple[int, str] | None:
+        hosts = [f"{name}:{self.server.server_port}" for name in (HOST, "localhost")]  # type: ignore[attr-defined]
+        given = {name: self.headers.get_all(name) or [] for name in ("Host", "Origin", "Authorization")}
+        if len(given["Host"]) != 1 or given["Host"][0].lower() not in hosts:
+            return 421, f"this server answers at {' and '.join(hosts)} only\n"
+        if any(origin not in [f"http://{host}" for host in hosts] for origin in given["Origin"]):
+            return 403, "a page of another site may not ask this server\n"
+        if not hmac.compare_digest(" ".join(given["Authorization"]).encode(), self._login.encode()):
+            return 401, "this server asks for a login: `nightshift report --serve` says where it is\n"
+        return None
+
+    def _answer(self, status: int, kind: str, body: bytes) -> None:
+        self.send_response(status)
+        headers = {"Content-Type": f"{kind}; charset=utf-8", "Content-Length": str(len(body)), **HEADERS}
+        if status == 401:
+            headers["WWW-Authenticate"] = 'Basic realm="Nightshift", charset="UTF-8"'
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
 
-def is_page(path: str) -> bool:
-    """Whether links of other sites may open it; nothing here changes anything."""
-    return path.endswith(("/", ".html"))
+def content(path: str) -> tuple[str, bytes] | None:
+    """Type and content of what a path shows, exactly as it was sent: an encoded character is none of any name here."""
+    if path in ("/", f"/{write.INDEX}"):
+        return "text/html", page.campaigns(write.rows()).encode()
+    if FOLDER.fullmatch(path):
+        return _listing(home().resolve() / path.strip("/"))
+    file = open_below(home().resolve(), path.removeprefix("/")) if FILE.fullmatch(path) else None
+    if file is None:
+        return None
+    with file:
+        read, kind = file.read(), KINDS.get(Path(path).suffix, "text/plain")
+    is_text = kind == "text/plain"  # a report was made shareable when it was written
+    return kind, shareable(read.decode(errors="replace")).encode() if is_text else read
 
 
-def application(port: int, login: str) -> Callable[[AsgiMessage, Receive, Send], object]:
-    """The whole ASGI application: every answer, a refusal too, has the headers that keep a browser careful."""
-    check = RequestCheck(_answer, port, login=login, is_page=is_page)
-
-    async def careful(scope: AsgiMessage, receive: Receive, send: Send) -> None:
-        async def with_headers(message: AsgiMessage) -> None:
-            if message["type"] == "http.response.start":
-                more = [(name.encode(), value.encode()) for name, value in ALWAYS.items()]
-                message = {**message, "headers": [*message["headers"], *more]}
-            await send(message)
-
-        await check(scope, receive, with_headers)
-
-    return careful
-
-
-async def _answer(scope: AsgiMessage, receive: Receive, send: Send) -> None:
-    if scope["type"] != "http":
-        await send({"type": "websocket.close", "code": 1008, "reason": "reports are read over HTTP"})
-        return
-    response = Response("text/plain", b"reports are only read\n", 405)
-    if scope["method"] in ("GET", "HEAD"):
-        response = await asyncio.to_thread(found, scope["raw_path"].decode("latin-1").partition("?")[0])
-    headers = [(b"content-type", f"{response.kind}; charset=utf-8".encode())]
-    headers += [(b"content-length", str(len(response.body)).encode())]
-    headers += [(b"refresh", str(AGAIN_SECONDS).encode())] if response.again else []
-    await send({"type": "http.response.start", "status": response.status, "headers": headers})
-    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else response.body})
-
-
-def found(path: str) -> Response:
-    """What a path shows, exactly as it was sent: an encoded character is none of any name here."""
-    if path in PAGES:
-        rows = campaign_index.rows()
-        running = any(row.state == campaign_index.RUNNING for row in rows)
-        return Response("text/html", campaign_index.html(rows).encode(), again=running)
-    if FILE.fullmatch(path):
-        return _file(path.removeprefix("/"))
-    if folder := FOLDER.fullmatch(path):
-        return _listing(path.strip("/"), *folder.groups())
-    return MISSING
-
-
-def _file(name: str) -> Response:
-    opened = open_below(home().resolve(), name)
-    if opened is None:
-        return MISSING
-    with opened:
-        content = opened.read()
-    kind = KINDS.get(Path(name).suffix, "text/plain")
-    if name.endswith("/proposal.json"):
-        kind = "text/plain"
-    if kind.startswith("image/"):
-        return Response(kind, content)
-    if kind != "text/html":  # a report was made shareable when it was written
-        content = shareable(content.decode(errors="replace")).encode()
-    return Response(kind, content, again=name.endswith("/report.html") and _is_running(name.partition("/")[0]))
-
-
-def _is_running(name: str) -> bool:
-    with contextlib.suppress(Refused):
-        return status.state(Ledger.open(name)) == campaign_index.RUNNING
-    return False
-
-
-def _listing(folder: str, campaign: str, runs: str, run: str | None) -> Response:
-    """The names in a folder of runs, or in one of them, that are served."""
-    path = home().resolve() / folder
-    if path.resolve() != path or not path.is_dir():  # a link leads elsewhere
-        return MISSING
-    inside = [each for each in path.iterdir() if not each.is_symlink()]
-    if run:
-        names = [each.name for each in inside if re.fullmatch(IN_RUN, each.name)]
-    else:
-        names = [f"{each.name}/" for each in inside if re.fullmatch(RUN, each.name) and each.is_dir()]
-    title = f"{campaign}: {runs}/{run or ''}"
-    return Response("text/html", page.listing(title, sorted(names), "../../" if run else "../").encode())
+def _listing(path: Path) -> tuple[str, bytes] | None:
+    """Links to what is served of a folder; None where a link leads elsewhere."""
+    if path.resolve() != path or not path.is_dir():
+        return None
+    base = f"/{path.relative_to(home().resolve())}/"
+    names = [f"{each.name}{'/' * each.is_dir()}" for each in sorted(path.iterdir()) if not each.is_symlink()]
+    shown = [name for name in names if FILE.fullmatch(base + name) or FOLDER.fullmatch(base + name)]
+    links = "".join(f'<li><a href="{escape(name)}">{escape(name)}</a></li>' for name in shown)
+    return "text/html", f"<!doctype html><title>{escape(base)}</title><h1>{escape(base)}</h1><ul>{links}</ul>".encode()

@@ -1,1 +1,1 @@
-"""progress.png, the picture of a campaign."""
+"""Figures of a campaign, drawn by matplotlib: as PNG for files, and as SVG for the report."""

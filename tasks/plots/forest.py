@@ -1,4 +1,4 @@
-"""Champion minus baseline in each environment and for each budget, with intervals, on one axis: as text and as PNG.
+"""Champion minus baseline in each environment and for each budget, with intervals, on one axis.
 
 Scores of two environments share no scale, so every difference is drawn in the unit of the aggregate
 (tasks/certifying/aggregate.py); beside it stands the difference of scores as it is.
@@ -6,7 +6,6 @@ Scores of two environments share no scale, so every difference is drawn in the u
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,15 +15,15 @@ from tasks.certifying.aggregate import Aggregate, Unit, aggregates, newest, scal
 from tasks.certifying.certificate import Certificate
 from tasks.describe import UNITS, difference, interval, setting, where
 from tasks.numbers import number
-from tasks.plots.text import FONT, GREY, INK, printable
-from tasks.verdict_styles import BLUE
+from tasks.plots import canvas
+from tasks.plots.canvas import GREEN, GREY, plain
+from tasks.verdict_styles import BLUE, FAINT
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COLUMNS, FEWEST_COLUMNS = 41, 13
-"""Of the axis in text, at most and at least."""
 Kind = Literal["search", "shown", "open", "aggregate"]
+COLOURS: dict[Kind, str] = {"search": FAINT, "shown": BLUE, "open": GREY, "aggregate": GREEN}
 
 
 @dataclass(frozen=True)
@@ -45,14 +44,6 @@ class Forest:
     unit: str
     """In words."""
 
-    @property
-    def ends(self) -> tuple[float, float]:
-        """The ends of the axis, with zero between them."""
-        drawn = [row for row in self.rows if row.gain is not None]
-        low, high = min([row.low for row in drawn] + [0.0]), max([row.high for row in drawn] + [0.0])
-        margin = 0.04 * (high - low) or 1.0
-        return low - margin, high + margin
-
 
 def forest(certificates: Sequence[Certificate]) -> Forest | None:
     """The rows of the newest champion that was certified elsewhere; None while none was."""
@@ -66,12 +57,7 @@ def forest(certificates: Sequence[Certificate]) -> Forest | None:
     unit = unit_of(shown)
     rows = [_row(one, unit) for one in shown]
     rows += [_total(one) for one in aggregates(certificates) if one.champion == champion and one.unit == unit]
-    return Forest(tuple(replace(row, name=_plain(row.name), words=_plain(row.words)) for row in rows), UNITS[unit])
-
-
-def _plain(text: str) -> str:
-    """A text without control characters: names of folders and reasons may hold any."""
-    return "".join(c if c.isprintable() else "?" for c in text)
+    return Forest(tuple(replace(row, name=plain(row.name), words=plain(row.words)) for row in rows), UNITS[unit])
 
 
 def _row(one: Certificate, unit: Unit) -> ForestRow:
@@ -100,54 +86,33 @@ def _total(one: Aggregate) -> ForestRow:
 
 
 def text(shown: Forest, width: int = 10_000) -> list[str]:
-    """A line for each row: its name, its interval on the axis, and the difference in words."""
-    low, high = shown.ends
+    """A line for each row, its name and the difference in words, cut at a width."""
     names = max(len(row.name) for row in shown.rows)
-    left = width - names - 4 - max(len(row.words) for row in shown.rows)
-    columns = min(max(left, FEWEST_COLUMNS), COLUMNS)
+    return [f"{row.name:<{names}}  {row.words}"[:width] for row in shown.rows]
 
-    def column(value: float) -> int:
-        return min(max(round((value - low) / (high - low) * (columns - 1)), 0), columns - 1)
 
-    lines = []
-    for row in shown.rows:
-        axis = [" "] * columns
-        axis[column(0.0)] = "┊"
-        if row.gain is not None:
-            for at in range(column(row.low), column(row.high) + 1):
-                axis[at] = "━" if row.kind == "aggregate" else "─"
-            axis[column(row.gain)] = "●"
-        lines.append(f"{row.name:<{names}}  {''.join(axis)}  {row.words}")
-    foot = f"{'':<{names}}  ┊ no difference; champion minus baseline, in {shown.unit}; better to the right"
-    return [*lines, foot]
+def draw(shown: Forest) -> Figure:
+    """The rows as a figure: each interval on one axis, with its name at the left and its words at the right."""
+    count = len(shown.rows)
+    with canvas.styled():
+        figure = canvas.blank(9, 1 + 0.36 * count)
+        axes = figure.subplots()
+        axes.axvline(0, color=GREY, linewidth=1.2, dashes=(5, 4))
+        for place, row in enumerate(reversed(shown.rows)):
+            thick = row.kind == "aggregate"
+            colour, face = COLOURS[row.kind], "white" if row.kind == "open" else COLOURS[row.kind]
+            if row.gain is not None:
+                axes.plot([row.low, row.high], [place, place], color=colour, linewidth=4 if thick else 2)
+                axes.plot([row.gain], [place], "D" if thick else "o", color=colour, markerfacecolor=face, markersize=7)
+            axes.annotate(plain(row.words, 60), (1.02, place), xycoords=("axes fraction", "data"), va="center")
+        axes.set_ylim(-0.6, count - 0.4)
+        axes.set_yticks(range(count), [plain(row.name, 44) for row in reversed(shown.rows)])
+        axes.grid(visible=False)
+        axes.grid(axis="x")
+        axes.set_xlabel(f"champion minus baseline, in {shown.unit}; better to the right")
+    return figure
 
 
 def png(shown: Forest) -> bytes:
-    """The same as a PNG. No pyplot, whose state is global, so any thread may call it."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    count = len(shown.rows)
-    picture: Figure = Figure(figsize=(10, 1.1 + 0.42 * count), dpi=100, facecolor="white")
-    FigureCanvasAgg(picture)
-    axes = picture.add_axes((0.3, 0.62 / (1.1 + 0.42 * count), 0.36, 1 - 0.8 / (1.1 + 0.42 * count)))
-    axes.axvline(0, color=GREY, linewidth=1.2, dashes=(5, 4))
-    for at, row in enumerate(shown.rows):
-        place, colour = count - 1 - at, BLUE if row.kind in ("shown", "aggregate") else GREY
-        if row.gain is not None:
-            axes.plot([row.low, row.high], [place, place], color=colour, linewidth=4 if row.kind == "aggregate" else 2)
-            axes.plot([row.gain], [place], marker="D" if row.kind == "aggregate" else "o", color=colour, markersize=7)
-        side = {"va": "center", "fontsize": 10, "family": FONT, "parse_math": False, "color": INK}
-        axes.text(-0.02, place, printable(row.name), transform=axes.get_yaxis_transform(), ha="right", **side)  # type: ignore[arg-type]
-        axes.text(1.02, place, printable(row.words[:70]), transform=axes.get_yaxis_transform(), **side)  # type: ignore[arg-type]
-    low, high = shown.ends
-    axes.set_xlim(low, high)
-    axes.set_ylim(-0.6, count - 0.4)
-    axes.set_yticks([])
-    axes.tick_params(labelsize=9)
-    for edge in ("left", "right", "top"):
-        axes.spines[edge].set_visible(False)
-    axes.set_xlabel(printable(f"champion minus baseline, in {shown.unit}"), fontsize=10, family=FONT)
-    file = io.BytesIO()
-    picture.savefig(file, format="png", metadata={"Software": None})
-    return file.getvalue()
+    """The figure as a PNG."""
+    return canvas.png(draw(shown))

@@ -1,297 +1,233 @@
-"""A campaign in one picture: every trial in the order of decision, the champion estimate, and the certificate.
+"""A campaign in one figure: every trial in the order of decision, the champion estimate, and the fresh runs beside.
 
     picture = draw(history, "cartpole-1", metric="return/mean", higher_is_better=True)
 
 The band around the champion estimate is one standard deviation between training runs. Verdicts differ in shape as well
 as in colour; trials without a score lie at the lower edge, and a certificate's fresh runs in a column at the right.
-
-A pure function: equal input gives equal bytes. It avoids pyplot, whose state is global, so any thread may call it.
 """
 
 from __future__ import annotations
 
-import io
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tasks.certifying.certificate import Certificate
-from tasks.describe import changes, headline, outcome
+from tasks.deciding.champion_estimate import champion_estimate
+from tasks.describe import headline, interval, outcome
 from tasks.numbers import number
-from tasks.plots.certificate_column import WIDTH_TAKEN, draw_column
-from tasks.plots.data import PlottedTrial, Window, estimates, plotted, visible
-from tasks.plots.text import FONT, GREY, INK, Boxes, free_box, printable, text_at
-from tasks.trial import History, baseline, best
+from tasks.plots.canvas import GREY, INK, blank, plain, png, styled, window
+from tasks.trial import History, Trial, best, measured_each
 from tasks.verdict_styles import BLUE, FAINT, VERDICTS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-WIDTH, HEIGHT, DPI = 1200, 675, 100
-"""Pixels, and pixels per inch of what matplotlib measures in points."""
-FRAME = (0.075, 0.115, 0.775, 0.69)
-"""Left, bottom, width and height of the axes, as shares of the picture."""
-RULE = "#e4e7eb"
-LABELS = 8
-"""Most champions that are labelled: the last one, and those that gained most."""
-BAND = 0.075
-"""The share of the axes' height, at the bottom, for trials without a score."""
-NAME_WIDTH = 20
-"""Characters of a parameter's name in a label."""
-MARGIN = 0.859
-"""Where the texts at the right begin, as a share of the picture's width."""
+__all__ = ["draw", "estimates", "plotted", "png"]
+
+SIZE, SMALL = (12.0, 6.75), (9.6, 5.4)
+"""Inches, of 100 pixels each: of a picture that is seen alone, and of one in a page."""
+POINTS = 250
+"""Most points of the champion estimate: of a longer history every second or third trial is used."""
+LABELS = 30
+"""Labels for which there is room side by side: champions are labelled with their number, the newest first."""
 
 
 @dataclass(frozen=True)
-class PlotData:
-    """The numbers that are drawn."""
+class PlottedTrial:
+    """A trial and the height of its mark."""
 
-    history: History
-    trials: tuple[PlottedTrial, ...]
-    estimates: Boxes
-    """See `data.estimates`."""
-    certificate: Certificate | None
-    window: Window
-    baseline: float | None
-    """The mean of its runs."""
+    trial: Trial
+    place: int
+    """In the order of decision, from 0."""
+    at: float | None
+    """Mean over its training runs, or the last report of a cancelled trial; None without either."""
+    error: float
+    """Standard error of the mean: over training runs, or over units for a single run; 0 if unknown."""
 
 
-def png(picture: Figure) -> bytes:
-    """A PNG of WIDTH x HEIGHT pixels."""
-    from PIL import Image
+def plotted(history: History) -> tuple[PlottedTrial, ...]:
+    """Every trial with its height, in the order of decision."""
+    scores, points = measured_each(history), []
+    for place, trial in enumerate(history):
+        values = [score.value for score in scores[trial.number] if score.value is not None]
+        if trial.verdict.kind == "cancelled":
+            points.append(PlottedTrial(trial, place, trial.runs[-1].reported, 0.0))
+        elif trial.score.value is None or not values:
+            points.append(PlottedTrial(trial, place, None, 0.0))
+        else:
+            error = statistics.stdev(values) / math.sqrt(len(values)) if values[1:] else trial.score.se or 0.0
+            points.append(PlottedTrial(trial, place, statistics.fmean(values), error))
+    return tuple(points)
 
-    canvas: Any = picture.canvas
-    canvas.draw()
-    pixels = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
-    file = io.BytesIO()
-    # A palette needs a third of the bytes, and the picture travels inside a document.
-    pixels.quantize(128, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(file, "PNG")
-    return file.getvalue()
+
+def estimates(history: History) -> NDArray[np.float64]:
+    """The champion estimate over time (tasks/deciding/champion_estimate.py), in the metric's own sign.
+
+    Shape (points, 3): place of the trial after which it was made, estimate, standard deviation between training runs.
+    """
+    sign = 1 if all(trial.score.higher_is_better for trial in history) else -1
+    stride = max(math.ceil(len(history) / POINTS), 1)
+    rows = []
+    for place in sorted({*range(0, len(history), stride), *range(len(history))[-1:]}):
+        known = (trial for at, trial in enumerate(history) if at <= place or trial.number == 0)
+        if estimate := champion_estimate((*known,)):
+            rows.append((place, sign * estimate.level, estimate.sd))
+    points = np.array(rows, dtype=np.float64).reshape(-1, 3)
+    return points[np.isfinite(points).all(1)]
 
 
 def draw(
-    history: History, campaign: str, *, metric: str, higher_is_better: bool, certificates: Sequence[Certificate] = ()
-) -> Figure:
-    """Draw a campaign; `certificates` are those of its own environment, oldest first."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    history: History, campaign: str, *, metric: str, higher_is_better: bool,
+    certificates: Sequence[Certificate] = (), titled: bool = True,
+) -> Figure:  # fmt: skip
+    """Draw a campaign.
 
-    picture = Figure(figsize=(WIDTH / DPI, HEIGHT / DPI), dpi=DPI, facecolor="white")
-    FigureCanvasAgg(picture)  # needed to measure text
-    certificate = certificates[-1] if certificates else None
-    trials, points = plotted(history), estimates(history)
-    also = [level + sd for _, level, spread in points[-1:] for sd in (-spread, 0.0, spread)]
-    also += [run.score.value for run in certificate.runs if run.score.value is not None] if certificate else []
-    start = next((point.at for point in trials if point.trial.number == 0), None)
-    data = PlotData(history, trials, points, certificate, visible(trials, higher_is_better, also), start)
-    left, bottom, width, height = FRAME
-    axes = picture.add_axes((left, bottom, width - (WIDTH_TAKEN if certificate else 0), height))
-    _frame(axes, data)
-    lane = float(np.interp(0.5 * BAND, [0, 1], axes.get_ylim()))
-    _trials(axes, data, lane)
-    _lines(axes, data)
-    if certificate:
-        draw_column(picture, axes, certificate, {"champion": BLUE, "baseline": GREY}, lane)
-    facts = f"{metric}, {'higher' if higher_is_better else 'lower'} is better"
-    facts += f"  ·  {outcome(certificate)}" if certificate else ""
-    _title(picture, 0.945, headline(history, campaign, certificates), INK, 19, "bold")
-    _title(picture, 0.885, facts, GREY, 13, "normal")
-    _legend(picture)
-    _margin(picture, axes, data)
-    _labels(axes, data)
+    Args:
+        certificates: Those of its own environment, oldest first.
+        titled: Whether the result stands above, for a picture that is seen alone.
+    """
+    newest = certificates[-1] if certificates else None
+    fresh = [run.score.value for run in newest.runs if run.score.value is not None] if newest else []
+    trials, line = plotted(history), estimates(history)
+    story = [point.at for point in trials if point.trial.number == 0 or point.trial.verdict.kind == "keep"]
+    always = [height for height in story if height is not None] + fresh
+    always += [height for _, level, sd in line[-1:] for height in (level - sd, level + sd)]
+    low, high = window([one.at for one in trials if one.at is not None], higher_is_better, always)
+    floor = low - 0.08 * (high - low)
+    with styled():
+        picture = blank(*(SIZE if titled else SMALL))
+        sides: Any = picture.subplots(
+            1, 2 if newest else 1, sharey=True, squeeze=False, width_ratios=[5, 1][: 1 + bool(newest)]
+        )
+        axes = sides[0, 0]
+        axes.set_ylim(floor - 0.04 * (high - low), high)
+        axes.set_xlim(-0.7, max(len(history), 8) - 0.3)
+        _ticks(axes, history)
+        _levels(axes, history, trials, line, newest)
+        _marks(axes, trials, (low, high), floor)
+        if newest:
+            _column(sides[0, 1], newest, floor)
+        facts = f"{metric}, {'higher' if higher_is_better else 'lower'} is better"
+        if titled:
+            result = plain(headline(history, campaign, certificates), 120)
+            picture.suptitle(result, x=0.01, ha="left", color=INK, weight="bold", size=min(17, 1600 / len(result)))
+            facts += f"  ·  {outcome(newest)}" if newest else ""
+        title = axes.set_title(plain(facts, 150), loc="left", color=GREY, size=11 if len(facts) < 110 else 9)
+        title.set_in_layout(False)  # or the axes would make room for its width
+        handles = [handle for one in sides[0] for handle in one.get_legend_handles_labels()[0]]
+        picture.legend(handles=handles, loc="outside lower left", ncols=8 if titled else 5)
     return picture
 
 
-def _frame(axes: Axes, data: PlotData) -> None:
-    """Limits, ticks and grid."""
-    from matplotlib.ticker import MaxNLocator
-
-    history, window = data.history, data.window
-    height = (window.high - window.low) / (1 - BAND)
-    axes.set(xlim=(-0.7, max(len(history), 8) - 0.3), ylim=(window.high - height, window.high))
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.spines["bottom"].set_color(FAINT)
-    axes.tick_params(colors=GREY, labelsize=11.5, length=0, pad=7, labelfontfamily=FONT)
-    axes.ticklabel_format(axis="y", style="plain", useOffset=False)
-    axes.grid(axis="y", color=RULE, linewidth=1)
-    axes.set_axisbelow(True)
-    ticks = MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]).tick_values(window.low, window.high)
-    scored = any(point.at is not None for point in data.trials)
-    axes.set_yticks([tick for tick in ticks if tick in window and scored])
-    stride = next(step for step in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if len(history) <= 20 * step)
-    axes.set_xticks(
-        range(0, len(history), stride), [str(trial.number) for trial in history[::stride]], parse_math=False
-    )
-    where: dict[str, Any] = {"transform": axes.transAxes, "ha": "center", "va": "center"}
-    text_at(axes, 0.5, -0.105, "trial, in the order of decision", INK, 12, **where)
+def _ticks(axes: Axes, history: History) -> None:
+    stride = next(step for step in (1, 2, 5, 10, 20, 50, 100, 200, 500, 10**9) if len(history) <= 20 * step)
+    axes.set_xticks(range(0, len(history), stride), [str(trial.number) for trial in history[::stride]])
+    axes.set_xlabel("trial, in the order of decision")
 
 
-def _trials(axes: Axes, data: PlotData, lane: float) -> None:
-    """A mark for every trial, with the error of its score; an arrow for those off the scale."""
-    many, window = len(data.history), data.window
-    size = float(np.clip(11 - 1.6 * math.log2(max(many, 8) / 8), 4.5, 11))
-    common: dict[str, Any] = {"linestyle": "none", "clip_on": False, "zorder": 5}
-    inside = [point for point in data.trials if point.at is None or point.at in window]
-    for kind, shown in VERDICTS.items():
-        spots = [
-            (point.place, lane if point.at is None else point.at)
-            for point in inside
-            if point.trial.verdict.kind == kind and not _is_dot(point)
-        ]
-        if spots:
-            mark: dict[str, Any] = {"markeredgewidth": 0.15 * size, **shown.plot}
-            axes.plot(*zip(*spots, strict=True), **common | mark | {"markersize": size * mark["markersize"]})
-    if dots := [(one.place, one.at or 0.0, one.trial.proposal.share) for one in inside if _is_dot(one)]:
-        places, heights, shares = zip(*dots, strict=True)
-        dot: dict[str, Any] = {"marker": "o", "markeredgewidth": 0, "color": FAINT, "markersize": 0.45 * size}
-        axes.plot(places, heights, label=printable(f"{shares[0]:.0%} of the budget"), **common | dot)
-    bars = [(one.place, one.at or 0.0, one.error) for one in inside if one.error and not _is_dot(one)]
-    if bars:
-        faint = 0.75 if many <= 60 else 0.4
-        style: dict[str, Any] = {
-            "fmt": "none",
-            "ecolor": GREY,
-            "elinewidth": max(size / 8, 0.7),
-            "alpha": faint,
-            "zorder": 4,
-        }
-        places, heights, errors = zip(*bars, strict=True)
-        axes.errorbar(places, heights, errors, label=f"±1 se over {_averaged(inside)}", **style)
-    far = [(point, point.at) for point in data.trials if point.at is not None and point.at not in window]
-    for index, (point, at) in enumerate(sorted(far, key=lambda pair: -abs(pair[1]))):
-        arrow, edge = ("$↓$", lane) if at < window.low else ("$↑$", window.high - 0.03 * (window.high - window.low))
-        more = f" and {len(far) - 1} more" * (len(far) > 1)
-        label = printable(f"off scale: trial {point.trial.number} at {number(at)}{more}") if index == 0 else None
-        style = common | {"marker": arrow, "markersize": 1.3 * size, "color": GREY, "label": label}
-        axes.plot([point.place], [edge], **style)
+def _levels(
+    axes: Axes, history: History, trials: Sequence[PlottedTrial], line: NDArray[np.float64], newest: Certificate | None
+) -> None:
+    """The baseline, the champion estimate in its band, and their values at the right."""
+    start, champion = next((point.at for point in trials if point.trial.number == 0), None), best(history)
+    if start is not None:
+        axes.axhline(start, color=GREY, linewidth=1.4, dashes=(5, 4), zorder=2)
+    if len(line):
+        xs, ys, sds = np.vstack([line, [axes.get_xlim()[1], *line[-1, 1:]]]).T
+        axes.plot(xs, ys, color=BLUE, linewidth=2.2, drawstyle="steps-post", zorder=3, label="champion estimate")
+        band: dict[str, Any] = {"step": "post", "color": BLUE, "alpha": 0.13, "linewidth": 0, "zorder": 1}
+        axes.fill_between(xs, ys - sds, ys + sds, label="±1 sd between runs", **band)
+    if champion is None or newest:  # the means of fresh runs stand beside them
+        return
+    level = float(line[-1, 1]) if len(line) else None
+    name = "baseline" if champion.number == 0 else f"trial {champion.number}"
+    pairs = [(level, f"champion: {name}", BLUE), *([(start, "baseline", GREY)] if champion.number else [])]
+    _values(axes, [(value, text, colour) for value, text, colour in pairs if value is not None])
 
 
-def _is_dot(point: PlottedTrial) -> bool:
-    """Whether it is a short trial with a score, which is not like the scores beside it."""
-    return point.trial.proposal.is_short and point.at is not None
-
-
-def _averaged(points: Sequence[PlottedTrial]) -> str:
-    """What the error bars are over, such as `16 episodes or runs`."""
-    counts = {point.trial.score.n for point in points if point.error and point.runs == 1}
-    units = f"{counts.pop()} episodes" if len(counts) == 1 else "episodes" * bool(counts)
-    runs = "runs" * any(point.error and point.runs > 1 for point in points)
-    return " or ".join(name for name in (units, runs) if name)
-
-
-def _lines(axes: Axes, data: PlotData) -> None:
-    """The baseline, and the champion estimate in its band."""
-    if data.baseline is not None:
-        axes.axhline(data.baseline, color=GREY, linewidth=1.4, dashes=(5, 4), zorder=2)
-    if len(data.estimates):
-        window, (xs, ys, sds) = data.window, _steps(axes, data)
-        style: dict[str, Any] = {"color": BLUE, "linewidth": 2.2, "drawstyle": "steps-post", "zorder": 3}
-        axes.plot(xs, ys, label="champion estimate", **style)
-        label = "±1 sd between runs" if sds[-1] > 1e-3 * (window.high - window.low) else None
-        low, high = (np.clip(edge, window.low, window.high) for edge in (ys - sds, ys + sds))
-        style = {"step": "post", "color": BLUE, "alpha": 0.13, "linewidth": 0, "zorder": 1}
-        axes.fill_between(xs, low, high, label=label, **style)
-
-
-def _steps(axes: Axes, data: PlotData) -> Boxes:
-    """The champion estimate up to the right edge, shape (3, points)."""
-    return np.vstack([data.estimates, [axes.get_xlim()[1], *data.estimates[-1, 1:]]]).T
-
-
-def _title(picture: Figure, y: float, words: str, colour: str, size: float, weight: str) -> None:
-    """A line across the top, smaller where it would be too long."""
-    text = text_at(picture, 0.03, y, words, colour, size, va="center", weight=weight)
-    text.set_fontsize(min(size, size * 0.9 * WIDTH / text.get_window_extent().width))
-
-
-def _legend(picture: Figure) -> None:
-    """The legend in one row, in the largest size that fits."""
-    handles = [handle for axes in picture.axes for handle in axes.get_legend_handles_labels()[0]]
-    for size in (11.5, 10.5, 9.5, 8.5, 7.5):
-        picture.legends.clear()
-        legend = picture.legend(
-            handles=handles, ncols=len(handles) or 1, frameon=False, loc="center left", bbox_to_anchor=(0.022, 0.835),
-            prop={"family": FONT, "size": size}, labelcolor=GREY, handletextpad=0.4, columnspacing=1.5,
-            handlelength=1.4, borderpad=0,
+def _values(axes: Axes, shown: Sequence[tuple[float, str, str]]) -> None:
+    """Values with their names at the right of the axes: the greatest above its line, the others below theirs."""
+    for place, (value, name, colour) in enumerate(sorted(shown, reverse=True)):
+        axes.annotate(
+            f"{number(value)}\n{name}", (1, value), (8, 0), xycoords=("axes fraction", "data"),
+            textcoords="offset points", color=colour, weight="bold", va="top" if place else "bottom",
+            annotation_clip=False,
         )  # fmt: skip
-        for line in legend.get_lines():
-            line.set_markersize(8)
-        if legend.get_window_extent().x1 <= 0.985 * WIDTH:
-            return
 
 
-def _margin(picture: Figure, axes: Axes, data: PlotData) -> None:
-    """Value and name of champion and baseline at the right, moved apart where they would overlap."""
-    from matplotlib.transforms import blended_transform_factory
-
-    champion, fresh, start = best(data.history), data.certificate, data.baseline
-    if fresh:
-        lines = [(fresh.mean("champion"), f"trial {fresh.champion}, fresh", BLUE)]
-        lines += [(fresh.mean("baseline"), "baseline, fresh", GREY)]
-    elif champion is None or champion is baseline(data.history):
-        lines = [(start, "champion: baseline", BLUE)]
-    else:
-        level = float(data.estimates[-1, 1]) if len(data.estimates) else None
-        off = ", off scale" * (start is not None and start not in data.window)
-        lines = [(level, f"champion: trial {champion.number}", BLUE), (start, f"baseline{off}", GREY)]
-    shown = [(value, name, colour) for value, name, colour in lines if value is not None]
-    low, high = axes.get_ylim()
-    heights = [min(max((value - low) / (high - low), 0.04), 0.97) for value, *_ in shown]
-    if len(heights) == 2 and abs(heights[0] - heights[1]) < 0.12:
-        middle, half = min(max(sum(heights) / 2, 0.1), 0.91), math.copysign(0.06, heights[0] - heights[1])
-        heights = [middle + half, middle - half]
-    style: dict[str, Any] = {"va": "center", "gid": "margin"}
-    style["transform"] = blended_transform_factory(picture.transFigure, axes.transAxes)
-    for at, (value, name, colour) in zip(heights, shown, strict=True):
-        text_at(axes, MARGIN, at + 0.022, number(value), colour, 15, weight="bold", **style)
-        text_at(axes, MARGIN, at - 0.026, name, colour, 11, **style)
-
-
-def _labels(axes: Axes, data: PlotData) -> None:
-    """Label champions with their number and what they changed, or the number alone, where there is room."""
-    kept = [trial for trial in data.history if trial.verdict.kind == "keep"]
-    gains = [new.score.utility - old.score.utility for old, new in pairwise(kept)]
-    order = sorted(range(1, len(kept)), key=lambda index: (index < len(kept) - 1, -gains[index - 1]))
-    if kept and kept[0].number > 0:
-        order = [0, *order]
-    (left, low), (right, high) = axes.get_window_extent().get_points()
-    frame, taken = np.array([left, low + BAND * (high - low), right, high]), _obstacles(axes, data)
-    style: dict[str, Any] = {"transform": None, "va": "bottom", "zorder": 2.5, "gid": "label", "linespacing": 1.25}
-    style["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
-    marks = {point.trial.number: (point.place, point.at) for point in data.trials if point.at is not None}
-    for index in order[:LABELS]:
-        trial, (place, at) = kept[index], marks[kept[index].number]
-        for lines in (changes(trial, kept[index - 1] if index else None, name_width=NAME_WIDTH), []):
-            text = text_at(axes, 0, 0, "\n".join([f"trial {trial.number}", *lines]), INK, 10.5, **style)
-            anchor = axes.transData.transform((place, at))
-            box = free_box(anchor, np.array(text.get_window_extent().size), taken, frame, far=110 if lines else 55)
-            if at not in data.window or box is None:
-                text.remove()
-                continue
-            text.set_position((box[0], box[1]))
-            ends = zip(anchor, np.clip(anchor, box[:2] - 3, box[2:] + 3), strict=True)
-            axes.plot(*ends, transform=None, color=FAINT, linewidth=0.9, zorder=2)
-            taken = np.vstack([taken, box])
-            break
+def _marks(axes: Axes, trials: Sequence[PlottedTrial], shown: tuple[float, float], floor: float) -> None:
+    """A mark for every trial, with the error of its score; an arrow for those off the scale."""
+    size = float(np.clip(11 - 1.6 * math.log2(max(len(trials), 8) / 8), 4.5, 11))
+    common: dict[str, Any] = {"linestyle": "none", "clip_on": False, "zorder": 5}
+    far = [(one.place, one.at, one.trial.number) for one in trials if one.at is not None and not _lies(one.at, shown)]
+    inside = [one for one in trials if one.at is None or _lies(one.at, shown)]
+    short = [one for one in inside if one.trial.proposal.is_short and one.at is not None]
+    whole = [one for one in inside if not one.trial.proposal.is_short or one.at is None]
+    for kind, style in VERDICTS.items():
+        spots = [one for one in whole if one.trial.verdict.kind == kind]
+        if spots:
+            heights = [floor if one.at is None else one.at for one in spots]
+            mark = {"markeredgewidth": 0.15 * size, **style.plot, "markersize": size * style.plot["markersize"]}
+            axes.plot([one.place for one in spots], heights, **common, **mark)
+    if short:  # their scores are not like those beside them
+        dot: dict[str, Any] = {"marker": "o", "markeredgewidth": 0, "color": FAINT, "markersize": 0.45 * size}
+        label = f"{short[0].trial.proposal.share:.0%} of the budget"
+        axes.plot([one.place for one in short], [one.at or 0.0 for one in short], label=label, **common, **dot)
+    if bars := [one for one in whole if one.error]:
+        bar: dict[str, Any] = {"fmt": "none", "ecolor": GREY, "elinewidth": 1, "alpha": 0.6, "zorder": 4}
+        heights = [one.at or 0.0 for one in bars]
+        axes.errorbar([one.place for one in bars], heights, [one.error for one in bars], label="±1 se", **bar)
+    if far:
+        places = [place for place, _, _ in far]
+        _, worst, trial = max(far, key=lambda one: abs(one[1]))
+        label = f"off scale: trial {trial} at {number(worst)}{f' and {len(far) - 1} more' * (len(far) > 1)}"
+        edges = [floor if at < shown[0] else shown[1] for _, at, _ in far]
+        axes.plot(places, edges, marker="d", markersize=size, color=GREY, label=label, **common)
+    beside = math.inf
+    for one in [one for one in reversed(inside) if one.trial.verdict.kind == "keep" and one.at is not None]:
+        if beside - one.place > len(trials) / LABELS:  # else it would cover the label at its right
+            beside, spot = one.place, (one.place, one.at or 0.0)
+            axes.annotate(str(one.trial.number), spot, (-3, 7), textcoords="offset points", ha="right")
 
 
-def _obstacles(axes: Axes, data: PlotData) -> Boxes:
-    """Boxes that no label may cover: marks with their error bars, the champion estimate, the baseline."""
-    segments: list[Any] = [
-        ((point.place, point.at - point.error), (point.place, point.at + point.error))
-        for point in data.trials
-        if point.at is not None and point.at in data.window
-    ]
-    if data.baseline is not None:
-        left, right = axes.get_xlim()
-        segments.append(((left, data.baseline), (right, data.baseline)))
-    if len(data.estimates):
-        xs, ys, _ = _steps(axes, data)
-        segments += pairwise(zip(np.repeat(xs, 2)[1:], np.repeat(ys, 2)[:-1], strict=True))
-    ends = axes.transData.transform(np.reshape(segments, (-1, 2))).reshape(-1, 2, 2)
-    return np.hstack([ends.min(1) - 4, ends.max(1) + 4])
+def _lies(height: float, shown: tuple[float, float]) -> bool:
+    return shown[0] <= height <= shown[1]
+
+
+def _column(axes: Axes, certificate: Certificate, floor: float) -> None:
+    """Every run that was compared, the mean of each arm, and the interval of the test from the baseline's mean."""
+    axes.set_xticks([0, 1], [f"trial {certificate.champion}", "baseline"])
+    axes.set_xlim(-0.6, 1.6)
+    axes.tick_params(labelsize=8.5)
+    axes.set_xlabel("fresh runs")
+    values = []
+    for x, (arm, colour) in enumerate((("champion", BLUE), ("baseline", GREY))):
+        scores = [score.value for score in certificate.scores(arm)]  # type: ignore[arg-type]
+        spots = [x + (n - (len(scores) - 1) / 2) * min(0.16, 0.8 / len(scores)) for n in range(len(scores))]
+        reused = certificate.reused if arm == "baseline" else ()
+        _spots(axes, spots, scores, colour, marker="D", markersize=4.5)
+        _spots(axes, spots, [floor if one is None else None for one in scores], colour, marker="x", markersize=8)
+        again = [run.score.value for run in reused]
+        _spots(axes, [x + 0.45] * len(again), again, colour, marker="D", markersize=4.5, fillstyle="none")
+        if (mean := certificate.mean(arm)) is not None:  # type: ignore[arg-type]
+            axes.plot([x - 0.45, x + 0.45], [mean, mean], color=colour, linewidth=2.2, zorder=5)
+            values.append((mean, arm, colour))
+    ends, mean = interval(certificate), certificate.mean("baseline")
+    if ends and mean is not None:
+        style: dict[str, Any] = {"color": BLUE, "alpha": 0.16, "linewidth": 0, "label": "the test's interval"}
+        axes.fill_between([-0.45, 0.45], mean + ends[0], mean + ends[1], **style)
+    _values(axes, values)
+
+
+def _spots(axes: Axes, xs: Sequence[float], heights: Sequence[float | None], colour: str, **style: Any) -> None:
+    """Marks at the heights that there are; an empty line would count as a point at the figure's corner."""
+    there = [(x, height) for x, height in zip(xs, heights, strict=True) if height is not None]
+    if there:
+        axes.plot(*zip(*there, strict=True), color=colour, linestyle="none", zorder=6, clip_on=False, **style)

@@ -7,7 +7,7 @@ whoever shows one to a proposer has spent it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +25,6 @@ MOST_BYTES = 64 * 2**20
 """Most that is read of a file."""
 CHARACTERS = 4000
 """Of a text that are kept."""
-GREEDY = "greedy"
-"""The kind of answers that is compared: one of each question, with the likeliest tokens."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +35,6 @@ class AnsweredQuestion:
     expected: str
     baseline: str
     champion: str
-    baseline_reward: float
-    champion_reward: float
 
 
 @dataclass(frozen=True)
@@ -52,7 +48,7 @@ class AnswerComparison:
 
 
 def compared(ledger: Ledger, first: Trial, champion: Trial) -> AnswerComparison | str | None:
-    """The answers of both, or why there are none to compare; None where the judge asks no questions."""
+    """The likeliest answers of both, or why there are none to compare; None where the judge asks no questions."""
     environment = ledger.environment
     if judge_name(environment.judge) != "text":
         return None
@@ -61,45 +57,27 @@ def compared(ledger: Ledger, first: Trial, champion: Trial) -> AnswerComparison 
     theirs, mine = (_answers(ledger, trial) for trial in (first, champion))
     if not theirs or not mine:
         return f"the answers of trial {champion.number if theirs else 0} are not there any more: were they pruned?"
-    texts = _texts(_questions.pool_file(environment.prepared, "search"), theirs.keys() & mine.keys())
-    if not texts:
+    pool = {row.get("id"): row for row in _rows(_questions.pool_file(environment.prepared, "search"))}
+    sign, both = 1 if environment.higher_is_better else -1, []
+    for name, (text, reward) in theirs.items():
+        if name in mine and name in pool:
+            asked = (_text(pool[name].get("question", "")), _text(pool[name].get("answer", "")))
+            both.append((sign * (mine[name][1] - reward), AnsweredQuestion(*asked, text, mine[name][0])))
+    if not both:
         return "none of the questions that both answered is among those of the search set that are prepared here"
-    sign = 1 if environment.higher_is_better else -1
-    both = [
-        (sign * (mine[name][1] - reward), AnsweredQuestion(*texts[name], text, mine[name][0], reward, mine[name][1]))
-        for name, (text, reward) in theirs.items()
-        if name in texts
-    ]
-    won = tuple(one for gain, one in both if gain > 0)
-    lost = tuple(one for gain, one in both if gain < 0)
+    won, lost = (tuple(one for gain, one in both if side * gain > 0) for side in (1, -1))
     return AnswerComparison(len(both), won, lost)
 
 
 def _answers(ledger: Ledger, trial: Trial) -> dict[str, tuple[str, float]]:
-    """Greedy answer and reward of each question of a trial's runs in the search, by the question's id."""
+    """Likeliest answer and its reward of each question of a trial's runs in the search, by the question's id."""
     found: dict[str, tuple[str, float]] = {}
     for run in trial.runs:
         for row in _rows(TrialDir(ledger.path / run.dir).judged / FILE):
-            if answer := _greedy(row):
-                found.setdefault(str(row.get("question")), answer)
+            with suppress(TypeError, ValueError, KeyError, IndexError):  # a program may have written anything
+                made = row["greedy"]
+                found.setdefault(str(row["question"]), (_text(made["completions"][0]), float(made["rewards"][0])))
     return found
-
-
-def _greedy(row: dict[str, Any]) -> tuple[str, float] | None:
-    """Text and reward of a question's greedy answer; None without one."""
-    made = row.get(GREEDY)
-    texts, rewards = (made.get("completions"), made.get("rewards")) if isinstance(made, dict) else (None, None)
-    if not (isinstance(texts, list) and isinstance(rewards, list) and texts and rewards):
-        return None
-    if not isinstance(rewards[0], int | float):
-        return None
-    return _text(texts[0]), float(rewards[0])
-
-
-def _texts(pool: Path, names: Set[str]) -> dict[str, tuple[str, str]]:
-    """Question and expected answer of those of a pool, by id."""
-    rows = (row for row in _rows(pool) if row.get("id") in names)
-    return {row["id"]: (_text(row.get("question", "")), _text(row.get("answer", ""))) for row in rows}
 
 
 def _text(value: object) -> str:

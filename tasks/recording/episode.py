@@ -1,52 +1,44 @@
 """The episode of a campaign: the champion's policy beside the baseline's, in one GIF.
 
-    record(ledger, champion, certificate, "auto")     # writes episode.gif, episode.png and episode.json
+    record(ledger, champion, "auto")     # writes episode.gif, episode.png and episode.json
 
 Both play the same episode, from a seed that no judgement uses. Their checkpoints are those of the certificate's first
-runs where these lie in the campaign, because a search picks lucky ones, else those of the search. Nothing that a trial
-left is read outside of the sandbox in which its program answers.
+runs where these lie in the campaign, because a search picks lucky ones, else those of the search. A process of its own
+plays and draws (tasks/recording/film.py), with the policies in their sandboxes.
 
 It is no measurement, and no failure here is a fault of the campaign: it becomes a reason.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import json
+import subprocess
+import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import psutil
 from pydantic import TypeAdapter, ValidationError
 
-from environments import Environment, judge_name
-from environments.judges import Judge, Misbehaved
+from environments import judge_name
 from environments.plugins import Refused
-from tasks.certifying.certificate import Certificate
 from tasks.certifying.group_design import Arm
-from tasks.evaluate import PipedCandidate, changed_since, view
-from tasks.recording.stage import GIF, STILL, EpisodeStage
-from tasks.sandbox.child_environment import NotAProgram
-from tasks.sandbox.isolation import Isolation, choose
-from tasks.sandbox.program import CannotStart, Program
-from tasks.store import workspace
+from tasks.evaluate import changed_since
+from tasks.sandbox.isolation import choose
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TrialDir
 from tasks.system import file_trees
-from tasks.system.files import write_atomic
 from tasks.trial import Run, Trial, baseline
 
 SECONDS = 120.0
 """For all of it. Usually it takes a few; loading packages on a busy machine takes most of them."""
-START_SECONDS, ANSWER_SECONDS, EPISODE_SECONDS = 45.0, 5.0, 50.0
-"""Most time that a policy is given here, where its judge may give more."""
-WORK = ".recording-"
-"""Folder of one recording, with the pid of its process."""
-FILE = "episode.json"
+FILE, GIF, STILL = "episode.json", "episode.gif", "episode.png"
 REASON = 2000
 """Characters of a reason."""
+
+
+class CannotRecord(Exception):
+    """The episode cannot be drawn; the message is the reason."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +52,6 @@ class PlayedEpisode:
     total: float
     """Undiscounted return of what was played."""
     steps: int
-    seconds: float
-    """In the environment's own time."""
     cut: bool
     """Whether the episode was longer than what is shown."""
     score: float | None
@@ -79,8 +69,6 @@ class Recording:
     runs: tuple[str, ...]
     """The directories of the baseline's and the champion's run."""
     episodes: tuple[PlayedEpisode, ...] = ()
-    source: str = ""
-    """The source of the judge's settings under which it was played, where it has several."""
     reason: str = ""
     """Why there is none; else empty."""
 
@@ -89,14 +77,14 @@ RECORDING = TypeAdapter(Recording)
 
 
 @dataclass(frozen=True)
-class _Side:
+class Side:
+    """A policy that plays: a run of the certificate or of the search."""
+
     name: Arm
     trial: Trial
-    place: TrialDir
     run: Run
     score: float | None
     is_fresh: bool
-    """Whether it is a run of the certificate."""
 
 
 def load(path: Path) -> Recording | None:
@@ -107,143 +95,75 @@ def load(path: Path) -> Recording | None:
         return None
 
 
-def record(
-    ledger: Ledger, champion: Trial | None, certificate: Certificate | None, asked: str, allow_unsandboxed: bool = False
-) -> None:
+def record(ledger: Ledger, champion: Trial | None, asked: str, allow_unsandboxed: bool = False) -> None:
     """Record the champion beside the baseline, if that has not been done, or fresh runs are there since.
 
     Environments without a control judge, and campaigns whose baseline stands, have nothing to record.
 
     Args:
-        certificate: The champion's newest, if there is one.
         asked: The isolation level.
         allow_unsandboxed: Whether an edited program may play without a sandbox.
     """
-    history = ledger.history()
-    first = baseline(history)
+    first = baseline(ledger.history())
     if judge_name(ledger.environment.judge) != "control" or champion is None or first is None or champion.number == 0:
         return
-    trials: dict[Arm, Trial] = {"baseline": first, "champion": champion}
-    sides = [_side(ledger, name, trial, certificate) for name, trial in trials.items()]
-    known = load(ledger.path)
-    has_one = bool(known and known.champion == champion.number and not known.reason and (ledger.path / GIF).is_file())
+    sides, known = sides_of(ledger, champion.number), load(ledger.path)
     runs = tuple(side.run.dir for side in sides)
-    is_fresher = any(side.is_fresh for side in sides) and known is not None and known.runs != runs
-    if has_one and not is_fresher:
+    has_one = bool(known and known.champion == champion.number and not known.reason and (ledger.path / GIF).is_file())
+    if has_one and known and (known.runs == runs or not any(side.is_fresh for side in sides)):
         return
-    source, judge = _judge(ledger.environment.judge)
-    try:
-        isolation = Isolation(choose(asked), allow_unsandboxed)
-        played, files = _recorded(ledger, sides, judge, isolation)
-        made = Recording(champion.number, runs, tuple(played), source)
-    except (Misbehaved, CannotStart, NotAProgram, Refused, OSError) as wrong:
-        if has_one:
-            return
-        made, files = Recording(champion.number, runs, reason=str(wrong).strip()[:REASON]), {}
-    _store(ledger.path, made, files)
-
-
-def _store(path: Path, made: Recording, files: dict[str, bytes]) -> None:
-    """Replace an earlier recording. episode.json, which speaks of the other files, goes first and comes last."""
-    for old in (FILE, GIF, STILL):
-        (path / old).unlink(missing_ok=True)
-    for name, content in files.items():
-        write_atomic(path / name, content)
-    write_atomic(path / FILE, RECORDING.dump_json(made, indent=2).decode() + "\n")
-
-
-def _side(ledger: Ledger, name: Arm, trial: Trial, certificate: Certificate | None) -> _Side:
-    """The run whose checkpoint plays: the first of the certificate that is still whole, else of the search.
-
-    The last that there is, where none is whole.
-    """
-    fresh = [(one.run, one.score, True) for one in certificate.runs if one.arm == name] if certificate else []
-    searched = [(run, score, False) for run, score in zip(trial.runs, trial.score.each, strict=False)]
-    found = [
-        _Side(name, trial, TrialDir(ledger.path / run.dir), run, score.value, is_fresh)
-        for run, score, is_fresh in (*fresh, *searched)
-    ]
-    return next((side for side in found if not _why_gone(side)), found[-1])
-
-
-def _why_gone(side: _Side) -> str | None:
-    """Why a run's checkpoint cannot play any more; None if it can."""
-    if side.run.status != "finished":
-        return f"{side.run.dir} did not finish"
-    if not side.place.out.is_dir() or not side.place.workspace.is_dir():
-        return f"{side.run.dir} is not there any more"
-    return changed_since(side.place, side.run)
-
-
-def _judge(judge: Judge) -> tuple[str, dict[str, Any]]:
-    """The fields of the judge for one episode with pictures, and the name of the source that it is played under."""
-    fields = judge.model_dump(mode="json")
-    source = next(iter(fields["sources"]), "")
-    own = fields["sources"][source]["kwargs"] if source else {}
-    fields |= {
-        "kwargs": {**fields["kwargs"], **own, "render_mode": "rgb_array"}, "sources": {}, "episodes": 1,
-        "other_episodes": 0, "start_seconds": min(fields["start_seconds"], START_SECONDS),
-        "answer_seconds": min(fields["answer_seconds"], ANSWER_SECONDS),
-        "total_seconds": min(fields["total_seconds"], EPISODE_SECONDS),
-    }  # fmt: skip
-    return source, fields
-
-
-def _recorded(
-    ledger: Ledger, sides: list[_Side], judge: dict[str, Any], isolation: Isolation
-) -> tuple[list[PlayedEpisode], dict[str, bytes]]:
-    """Every side's episode, and the files that show them."""
-    environment, seed = ledger.environment, ledger.seed("recording", ledger.key(0))
-    marker = f"{ledger.campaign.campaign_id}/recording-{os.getpid()}"
-    readable = tuple(environment.folder / path for path in environment.readable)
-    with _work(ledger.path) as folder, EpisodeStage(folder, isolation.level, readable, marker, SECONDS) as stage:
-        played = []
-        for side in sides:
-            try:
-                with _policy(environment, isolation, side, folder, marker) as policy:
-                    told = stage.play(side.name, judge, seed, policy)
-            except (Misbehaved, NotAProgram) as wrong:
-                raise Misbehaved(f"the {side.name}, {side.run.dir}: {wrong}") from wrong
-            said = (told.total, told.steps, told.seconds, told.cut)
-            played.append(PlayedEpisode(side.name, side.trial.number, side.run.dir, *said, side.score, side.is_fresh))
-        return played, stage.draw()
-
-
-@contextmanager
-def _policy(
-    environment: Environment, isolation: Isolation, side: _Side, folder: Path, marker: str
-) -> Iterator[PipedCandidate]:
-    """A side's program, started as it is when it is judged."""
-    if gone := _why_gone(side):
-        raise Misbehaved(gone)
-    if not isolation.may_run(side.trial.proposal.edit):
-        raise Misbehaved("its program is edited, and there is no sandbox (isolation none)")
-    if side.run.isolation != isolation.level:
-        file_trees.open_to_all(side.place.out)
-    workspace.relocate(side.place, environment)
-    command = workspace.fill(environment.judge.command(), {})
-    with Program(
-        command, cwd=side.place.workspace, log=folder / f"{side.name}.txt", marker=marker,
-        level=isolation.level, view=view(environment, side.place), limits=environment.limits, pipes=True,
-    ) as program:  # fmt: skip
+    for old in ledger.path.glob(".recording-*"):  # left by one that was killed
+        file_trees.remove(old)
+    with tempfile.TemporaryDirectory(prefix=".recording-", dir=ledger.path) as folder:
         try:
-            yield PipedCandidate(program, Path(os.devnull))
-        except Misbehaved as wrong:
-            program.kill()  # its last words are read then
-            raise Misbehaved(f"{wrong}\n{program.tail()}".rstrip()) from wrong
+            made = _filmed({
+                "campaign": ledger.campaign.name, "champion": champion.number, "level": choose(asked),
+                "allow_unsandboxed": allow_unsandboxed, "folder": folder,
+            })  # fmt: skip
+        except (Refused, OSError, subprocess.SubprocessError, ValidationError) as fault:
+            made = Recording(champion.number, runs, reason=str(fault)[:REASON])
+        if made.reason and has_one:
+            return
+        (ledger.path / FILE).unlink(missing_ok=True)  # it speaks of the other files, so it goes first and comes last
+        for name in (GIF, STILL):
+            (ledger.path / name).unlink(missing_ok=True)
+            if not made.reason:
+                Path(folder, name).rename(ledger.path / name)
+    (ledger.path / FILE).write_bytes(RECORDING.dump_json(made, indent=2) + b"\n")
 
 
-@contextmanager
-def _work(path: Path) -> Iterator[Path]:
-    """A folder in a campaign's directory for one recording; also removes those that a kill left."""
-    for old in path.glob(f"{WORK}*"):
-        pid = old.name.removeprefix(WORK)
-        if pid == str(os.getpid()) or not (pid.isdecimal() and psutil.pid_exists(int(pid))):
-            file_trees.remove(old)
-    folder = path / f"{WORK}{os.getpid()}"
-    folder.mkdir(mode=0o755)
-    try:
-        yield folder
-    finally:
-        with suppress(OSError):
-            file_trees.remove(folder)
+def sides_of(ledger: Ledger, champion: int) -> list[Side]:
+    """The runs whose checkpoints play: the first of the certificate that is still whole, else of the search."""
+    newest = next((one for one in reversed(ledger.certificates()) if not one.elsewhere), None)
+    fresh = newest.runs if newest and newest.champion == champion else ()
+    found, arms = [], dict[int, Arm]({0: "baseline", champion: "champion"})
+    trials = {trial.number: trial for trial in ledger.history()}
+    for number, name in arms.items():
+        trial = trials[number]
+        runs = [Side(name, trial, one.run, one.score.value, True) for one in fresh if one.arm == name]
+        pairs = zip(trial.runs, trial.score.each, strict=False)
+        runs += [Side(name, trial, run, score.value, False) for run, score in pairs]
+        found.append(next((side for side in runs if not why_gone(ledger, side.run)), runs[-1]))
+    return found
+
+
+def why_gone(ledger: Ledger, run: Run) -> str | None:
+    """Why a run's checkpoint cannot play any more; None if it can."""
+    place = TrialDir(ledger.path / run.dir)
+    if run.status != "finished":
+        return "it did not finish"
+    if not place.out.is_dir() or not place.workspace.is_dir():
+        return "its files are not there any more"
+    return changed_since(place, run)
+
+
+def _filmed(request: dict[str, object]) -> Recording:
+    """What was played, with the pictures in the request's folder; or why nothing was."""
+    command = [sys.executable, "-m", "tasks.recording.film", json.dumps(request)]
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=SECONDS
+    )
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or [""])[-1]
+        raise OSError(f"what draws it ended with status {done.returncode}: {last}")
+    return RECORDING.validate_json(done.stdout)

@@ -12,7 +12,7 @@
         certificates/1.json   a certificate, with its runs beside it; 1-on-NAME.json: in another environment, which is
                           frozen in on-NAME/; 1-at-4x-on-NAME.json: with another training budget
         results.tsv       one line per finished trial            events.jsonl   events in order
-        report.html, timeline.json, summary.json   the report, and its line in the page of all campaigns (flows/report)
+        report.html, timeline.json   the report, and what ran when (flows/report)
         ablations/0012.json   a champion without each of its changes, if asked for
         lineage.git       one commit per trial (tasks/store/lineage.py)   lock   of the running process
 

@@ -19,8 +19,7 @@ from tasks.deciding.predictions import predictions
 from tasks.deciding.simplicity import size
 from tasks.deciding.values import JudgedTrial
 from tasks.llm.trials import in_words
-from tasks.plots.data import estimates
-from tasks.plots.progress import draw, png
+from tasks.plots.progress import draw, estimates, png
 from tasks.proposing.brief import Brief
 from tasks.proposing.curves import worth_reading
 from tasks.rules import Rule
@@ -128,7 +127,7 @@ def test_the_status_shows_the_newest_attempts(tmp_path: Path) -> None:
     found = document(ledger)
     assert [row["attempt"] for row in found["trials"]] == [1, 1, 2]
     assert [line.plain.split()[1] for line in trial_lines(found)][1:] == ["1", "2", "0"]
-    assert [one.trial.number for one in Facts.of(ledger).keeps] == [1]
+    assert [trial.number for trial, *_ in Facts.of(ledger).keeps] == [1]
 
 
 def test_a_trial_of_an_earlier_version_that_tells_its_former_verdicts_is_read() -> None:

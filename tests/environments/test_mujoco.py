@@ -6,14 +6,16 @@ import json
 import sys
 from pathlib import Path
 
+import gymnasium
 import pytest
 
 import environments
 from environments.plugins import Refused
-from environments.recording import Camera, CannotRecord, Film
 from flows.engine.transfer import check_fits
 from flows.spec.environment import checked_environment
 from tasks.certifying.transfer import arms_there
+from tasks.recording.episode import CannotRecord
+from tasks.recording.film import Camera
 from tests.support.histories import tried
 from tests.support.toy import QUADRATIC, nightshift, quadratic, told
 
@@ -72,14 +74,11 @@ def test_the_list_of_environments_says_where_mujoco_is_missing(monkeypatch: pyte
 
 
 def test_an_environment_that_cannot_draw_says_why() -> None:
-    class Blind:
-        observation_space = action_space = None
-        metadata: dict[str, object] = {}  # noqa: RUF012
+    class Blind(gymnasium.Env[int, int]):
+        metadata: dict[str, object] = {"render_modes": ["rgb_array"]}  # noqa: RUF012
 
-        def close(self) -> None: ...
-
-        def reset(self, *, seed: int) -> tuple[int, dict[str, object]]:
-            return seed, {}
+        def reset(self, *, seed: int | None = None, options: object = None) -> tuple[int, dict[str, object]]:
+            return 0, {}
 
         def render(self) -> None:
             raise Wordless
@@ -89,7 +88,7 @@ def test_an_environment_that_cannot_draw_says_why() -> None:
             raise TypeError("OpenGL's own errors are like this without a display")
 
     with pytest.raises(CannotRecord, match=r"pictures cannot be drawn here .*Wordless"):
-        Camera(Blind(), Film("baseline")).reset(seed=1)  # type: ignore[arg-type]
+        Camera(Blind()).reset(seed=1)
 
 
 @needs_mujoco

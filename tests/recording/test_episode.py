@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
+import math
 import os
 import pickle
 import shutil
@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from environments.judges import Exam, Misbehaved
-from environments.recording import CannotRecord, Film, RecordedControl, scaled
 from flows.export.folder import export
 from flows.report import page
 from flows.report.facts import Facts
@@ -30,23 +27,20 @@ from flows.report.seeing import INLINE_BYTES, record
 from flows.spec.campaign_spec import CampaignSpec
 from flows.status import CampaignEnd
 from tasks.recording import episode
-from tasks.recording.episode import WORK
-from tasks.recording.stage import EpisodeStage
+from tasks.recording.episode import CannotRecord
+from tasks.recording.film import Camera
 from tasks.sandbox import outputs
 from tasks.sandbox.confinement import Level
 from tasks.store import workspace
 from tasks.store.ledger import Ledger
 from tasks.system.orphans import marked
-from tests.support.act_programs import PRELUDE, ZEROS, PipeCandidate, at_step
+from tests.support.act_programs import PRELUDE, ZEROS, at_step
 from tests.support.champions import CART, TILT
 from tests.support.histories import tried
 from tests.support.levels import STRONGEST
 from tests.support.toy import SANDBOX, nightshift
 
-FIELDS: dict[str, Any] = {
-    "id": "CartPole-v1", "kwargs": {"render_mode": "rgb_array"}, "episodes": 1, "other_episodes": 0,
-    "answer_seconds": 1.0, "start_seconds": 20.0,
-}  # fmt: skip
+WORK = ".recording-"
 
 PICKLED = """
 import pickle
@@ -78,12 +72,15 @@ class Fires:
 
 
 def night(
-    folder: Path, act: str = TILT, checkpoints: tuple[bytes, bytes] = (b'{"sign": -1}', b'{"sign": 1}')
+    folder: Path,
+    act: str = TILT,
+    checkpoints: tuple[bytes, bytes] = (b'{"sign": -1}', b'{"sign": 1}'),
+    toml: str = CART,
 ) -> Ledger:
     """A campaign in CartPole whose champion pushes towards the pole's tilt, and whose baseline away from it."""
     home = folder / "cart"
     home.mkdir()
-    (home / "environment.toml").write_text(CART)
+    (home / "environment.toml").write_text(toml)
     (home / "train.py").write_text(PRELUDE + act)
     ledger = CampaignSpec.of(environment=str(home), name="night").open()
     history: tuple[Any, ...] = ()
@@ -124,7 +121,7 @@ def test_baseline_and_champion_play_one_episode_side_by_side(tmp_path: Path, hom
     assert "](episode.gif)" in (taken / "README.md").read_text()
 
     shown = html(ledger)
-    assert "data:image/gif;base64," in shown and "prefers-reduced-motion" in shown and "The baseline: return" in shown
+    assert "data:image/gif;base64," in shown and "prefers-reduced-motion" in shown
 
     stamp = (ledger.path / "episode.json").stat().st_mtime_ns
     record(ledger, SANDBOX.level)
@@ -175,50 +172,44 @@ def test_a_baseline_that_stands_is_recorded_beside_nothing(
     assert not list(ledger.path.glob("episode.*"))
 
 
-@pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EpisodeStage]:
-    with EpisodeStage(tmp_path_factory.mktemp("stage"), SANDBOX.level, (), f"stage/{os.getpid()}", 120) as stage:
-        yield stage
-
-
 @pytest.mark.parametrize(
     ("act", "reason"),
     [
         (at_step(4, "column[:] = 7"), "outside"),
-        (at_step(4, "time.sleep(60)"), "did not answer"),
-        (at_step(4, "os._exit(3)"), "ended with status 3"),
-        (at_step(4, "say(b'much more' * 9)"), "step 4"),
-        ('say(b\'{"failed": "I draw it"}\\n\')', "handshake"),
+        (at_step(4, "os._exit(3)"), "exited with status 3"),
+        pytest.param(at_step(4, "time.sleep(60)"), "did not answer", marks=pytest.mark.slow),
+        pytest.param(at_step(4, "say(b'much more' * 9)"), "step 4", marks=pytest.mark.slow),
+        pytest.param('say(b\'{"failed": "I draw it"}\\n\')', "handshake", marks=pytest.mark.slow),
     ],
 )
-def test_a_hostile_policy_ends_its_episode_with_the_reason(
-    stage: EpisodeStage, tmp_path: Path, act: str, reason: str
-) -> None:
-    with PipeCandidate.of(act, tmp_path) as policy, pytest.raises(Misbehaved, match=reason):
-        stage.play("champion", FIELDS, 7, policy)  # type: ignore[arg-type]
+def test_a_hostile_policy_ends_its_episode_with_the_reason(tmp_path: Path, home: Path, act: str, reason: str) -> None:
+    ledger = night(tmp_path, act)
+
+    record(ledger, SANDBOX.level)
+
+    made = episode.load(ledger.path)
+    assert made is not None and "the baseline, trials/0000" in made.reason and reason in made.reason
+    assert not list(ledger.path.glob("*.gif"))
 
 
 @pytest.mark.parametrize("level", STRONGEST)
-def test_an_episode_is_drawn_at_every_level(tmp_path: Path, level: Level) -> None:
-    with EpisodeStage(tmp_path, level, (), f"level/{os.getpid()}", 60) as stage:
-        with PipeCandidate.of(ZEROS, tmp_path) as policy:
-            assert stage.play("champion", FIELDS, 7, policy).steps > 3  # type: ignore[arg-type]
-        assert len(stage.draw()) == 2
+def test_an_episode_is_drawn_at_every_level(tmp_path: Path, home: Path, level: Level) -> None:
+    ledger = night(tmp_path)
+    record(ledger, level)
+    made = episode.load(ledger.path)
+    assert made is not None and not made.reason, made
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["LunarLander-v3", "BipedalWalker-v3", "Pendulum-v1", "MountainCarContinuous-v0"])
-def test_the_usual_environments_are_drawn(tmp_path: Path, name: str) -> None:
-    with EpisodeStage(tmp_path, SANDBOX.level, (), f"drawn/{os.getpid()}", 120) as stage:
-        for side in ("baseline", "champion"):
-            with PipeCandidate.of(ZEROS, tmp_path) as policy:
-                told = stage.play(side, {**FIELDS, "id": name}, 7, policy)  # type: ignore[arg-type]
-            assert 0 < told.seconds <= 10
-        files = stage.draw()
+def test_the_usual_environments_are_drawn(tmp_path: Path, home: Path, name: str) -> None:
+    ledger = night(tmp_path, ZEROS, toml=CART.replace("CartPole-v1", name))
 
-    with Image.open(io.BytesIO(files["episode.gif"])) as picture:
+    record(ledger, SANDBOX.level)
+
+    with Image.open(ledger.path / "episode.gif") as picture:
         assert picture.n_frames > 10 and picture.height > 100  # type: ignore[attr-defined]
-    assert len(files["episode.gif"]) < INLINE_BYTES
+    assert (ledger.path / "episode.gif").stat().st_size < INLINE_BYTES
 
 
 @pytest.mark.slow
@@ -240,35 +231,40 @@ def test_a_campaign_ends_with_an_episode_in_its_report_and_in_mlflow(tmp_path: P
     assert list(home.glob("**/artifacts/**/episode.gif"))
 
 
-def test_an_environment_that_cannot_be_made_or_drawn_is_a_reason(stage: EpisodeStage, tmp_path: Path) -> None:
-    with PipeCandidate.of(ZEROS, tmp_path) as policy, pytest.raises(Misbehaved, match="NoSuchThing"):
-        stage.play("champion", {**FIELDS, "id": "NoSuchThing-v0"}, 7, policy)  # type: ignore[arg-type]
+class Drawing(gymnasium.Env[Any, Any]):
+    """An environment that returns whatever it is given for a picture."""
 
-    class Blind(gymnasium.Env[Any, Any]):
-        observation_space = gymnasium.spaces.Discrete(2)
-        action_space = gymnasium.spaces.Discrete(2)
+    observation_space = action_space = gymnasium.spaces.Discrete(2)
 
-    gymnasium.register("Blind-v0", Blind, max_episode_steps=3)
-    judge = RecordedControl.of({**FIELDS, "id": "Blind-v0", "kwargs": {}}, Film("champion"))
-    with pytest.raises(CannotRecord, match="rgb_array"):
-        judge.score(None, Exam(1))  # type: ignore[arg-type]
+    def __init__(self, picture: object, modes: tuple[str, ...] = ("rgb_array",), fps: object = 50) -> None:
+        self.picture, self.metadata = picture, {"render_modes": [*modes], "render_fps": fps}
+
+    def reset(self, *, seed: int | None = None, options: object = None) -> tuple[int, dict[str, Any]]:
+        return 0, {}
+
+    def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        return 0, 1.0, False, False, {}
+
+    def render(self) -> Any:
+        return self.picture
 
 
-@pytest.mark.parametrize(
-    "picture", [None, "text", [], np.zeros((3, 4)), np.zeros((0, 4, 3)), np.zeros((4, 4, 4))], ids=str
-)
+@pytest.mark.parametrize("picture", [None, "text", [], np.zeros((0, 4, 3)), np.zeros((2, 2, 2, 2))], ids=str)
 def test_what_is_no_picture_is_refused(picture: object) -> None:
-    with pytest.raises(CannotRecord, match="render"):
-        scaled(picture)
+    with pytest.raises(CannotRecord, match="cannot be drawn"):
+        Camera(Drawing(picture)).reset()
+    with pytest.raises(CannotRecord, match="rgb_array"):
+        Camera(Drawing(picture, modes=()))
 
 
-def test_an_episode_of_whatever_shape_and_speed_is_small_and_short() -> None:
-    for fps, shape in ((0.5, (3, 4000, 3)), (1e9, (700, 2, 3)), (50, (1, 1, 3))):
-        film = Film("baseline", fps=fps)
-        film.take(np.zeros(shape))
-
-        assert max(film.pictures[0].size) <= 300 and min(film.pictures[0].size) >= 1
-        assert 1 <= film.most_steps <= 1000 and film.stride >= 1
+@pytest.mark.parametrize(("fps", "shape"), [(0.5, (3, 4000, 3)), (1e9, (700, 2, 3)), (math.nan, (1, 1, 3))])
+def test_an_episode_of_whatever_shape_and_speed_is_small_and_short(fps: float, shape: tuple[int, ...]) -> None:
+    camera = Camera(Drawing(np.zeros(shape), fps=fps))
+    camera.reset()
+    while not camera.step(0)[3]:
+        pass
+    assert camera.cut and 1 <= camera.steps <= 1000 and camera.stride >= 1
+    assert 1 <= max(camera.pictures[0].size) <= 300
 
 
 KILLED = """
@@ -276,16 +272,16 @@ import sys
 from tasks.recording.episode import record
 from tasks.store.ledger import Ledger
 ledger = Ledger.open("night")
-record(ledger, ledger.history()[1], None, sys.argv[1])
+record(ledger, ledger.history()[1], sys.argv[1])
 """
 
 
 def test_a_kill_while_it_records_leaves_no_process_and_no_half_file(tmp_path: Path, home: Path) -> None:
     ledger = night(tmp_path, "time.sleep(600)")
     engine = subprocess.Popen([sys.executable, "-c", KILLED, SANDBOX.level], cwd=Path(__file__).parents[2])
-    name = f"{ledger.campaign.campaign_id}/recording-{engine.pid}"
+    name = f"{ledger.campaign.campaign_id}/recording"
     ends = time.monotonic() + 60
-    while not (ledger.path / f"{WORK}{engine.pid}" / "baseline.txt").exists() and time.monotonic() < ends:
+    while not [*ledger.path.glob(f"{WORK}*/baseline.txt")] and time.monotonic() < ends:
         time.sleep(0.05)
     engine.send_signal(signal.SIGKILL)
     engine.wait()

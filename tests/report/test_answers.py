@@ -85,7 +85,11 @@ def test_questions_of_the_search_set_that_both_answered_are_compared(tmp_path: P
     ]
     assert [one.question for one in found.lost] == ["search 4+1"]
     shown = page.html(Facts.of(ledger, CampaignEnd("finished", "done")))
-    assert "1 better than the baseline, 1 worse, and 2 equally well" in shown
+    assert (
+        "(4)" in shown
+        and "1 that the champion answers better" in shown
+        and "1 that the champion answers worse" in shown
+    )
     assert "search 2+1" in shown and "confirm 1001" not in shown and "report 2001" not in shown
     assert "Questions won" not in page.html(Facts.of(ledger, CampaignEnd("running", "")))
 
@@ -96,7 +100,7 @@ def test_hostile_answers_are_shown_and_do_nothing(tmp_path: Path, home: Path) ->
     shown = page.html(Facts.of(ledger, CampaignEnd("finished", "done")))
 
     (ledger.path / "report.html").write_text(shown, encoding="utf-8")
-    assert f"{len(HOSTILE)} better" in shown
+    assert f"{len(HOSTILE)} that the champion answers better" in shown
     assert not re.search(r"<(script|img src=x|style>\*)", shown) and shown.count("</table>") == shown.count("<table")
     assert not re.search(
         "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]", shown
@@ -112,8 +116,8 @@ def test_only_the_first_of_many_are_shown(tmp_path: Path, home: Path) -> None:
     view = answers_of(Facts.of(ledger, CampaignEnd("finished", "done")))
 
     assert view is not None
-    won, lost = view.tables
-    assert len(won.rows) == SHOWN and won.more == 100 - SHOWN and not lost.rows
+    (_, won, count), (_, lost, _) = view.tables
+    assert len(won) == SHOWN and count == 100 and not lost
 
 
 def test_broken_or_missing_files_of_answers_are_a_reason(tmp_path: Path, home: Path) -> None:

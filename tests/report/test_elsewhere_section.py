@@ -46,7 +46,7 @@ def test_the_report_has_a_row_for_each_environment_and_budget_after_what_changed
     )
     for words in ("lander", "acrobot", "at 4x the budget", "2 environments, IQM", "Over acrobot, lander: the interq"):
         assert words in html, words
-    assert "<script>" not in html and html.count("Left out in") == 2
+    assert "<script>" not in html and html.count("cannot be tried there: epochs") == 2
     assert not {"\x1b", "\u202e"} & {*html}
     shown = page.markdown(facts)
     assert "### Elsewhere" in shown and "too narrow" in shown and "<script>" not in shown

@@ -1,0 +1,149 @@
+"""The figures of a report besides the progress: learning curves, importances, slices, and what ran when."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from environments import Environment
+from environments.space import Choice
+from flows.report.mattered import Importance, scored_points
+from flows.report.timeline import Tracks
+from tasks.describe import short_value
+from tasks.plots.canvas import AMBER, GREY, INK, LARGEST, blank, plain, styled, svg, window
+from tasks.trial import TWENTIETHS, History, Run, Trial, baseline
+from tasks.verdict_styles import BLUE, FAINT, PURPLE, VERDICTS, VERMILLION
+
+SLICES, COLUMNS = 6, 3
+"""Parameters whose slices are shown, the most important ones, and how many side by side."""
+CURVES = 150
+"""Curves of other trials, evenly spread over the campaign."""
+DOTS = 400
+"""Trials in a slice; of more, the newest."""
+SPANS = 900
+"""Spans of a track that are drawn; timeline.json has all."""
+KINDS = {"start": AMBER, "train": BLUE, "judge": PURPLE, "propose": VERMILLION, "wait": FAINT}
+"""Colours of the spans of a timeline."""
+WIDE = 9.6
+"""Inches of a figure's width."""
+
+
+def curves(environment: Environment, history: History, champion: Trial | None) -> str:
+    """The reported metric over the budget: champion, baseline, and the rest; empty if no program reported it."""
+    first = baseline(history)
+    others = [trial for trial in history if trial not in (first, champion) and not trial.proposal.is_short]
+    shown = [(trial, FAINT, 0.8) for trial in others[:: max(math.ceil(len(others) / CURVES), 1)]]
+    shown += [(first, GREY, 1.8)] if first else []
+    shown += [(champion, BLUE, 2.4)] if champion and champion is not first else []
+    lines = [(trial, colour, width, _points(run)) for trial, colour, width in shown for run in trial.runs]
+    lines = [line for line in lines if len(line[-1]) > 1]
+    if not lines:
+        return ""
+    with styled():
+        figure, named = blank(WIDE, 4), set[str]()
+        axes = figure.subplots()
+        axes.set_ylim(*window([value for *_, points in lines for _, value in points], environment.higher_is_better))
+        for trial, colour, width, points in lines:
+            name = {GREY: "baseline", BLUE: f"trial {trial.number}, the champion"}.get(colour, "the other trials")
+            label = None if name in named else name
+            axes.plot(*zip(*points, strict=True), color=colour, linewidth=width, label=label)
+            named.add(name)
+        axes.set_xlabel("% of the budget")
+        axes.set_title(plain(f"{environment.metric}, as reported in training", 100), loc="left", color=GREY, size=10)
+        axes.legend(loc="best")
+    return svg(figure, "learning curves")
+
+
+def _points(run: Run) -> list[tuple[float, float]]:
+    """(percent of the budget, value) of what a run reported."""
+    known = [(at, value) for at, value in enumerate(run.curve) if value is not None]
+    return [(100 * (at + 1) / TWENTIETHS, min(max(value, -LARGEST), LARGEST)) for at, value in known]
+
+
+def importance(shares: Sequence[Importance]) -> str:
+    """A bar for each parameter, with its interval."""
+    with styled():
+        figure = blank(WIDE, 0.8 + 0.32 * len(shares))
+        axes = figure.subplots()
+        for place, one in enumerate(reversed(shares)):
+            axes.barh(place, one.share, color=BLUE, alpha=0.55, height=0.6)
+            axes.plot([one.low, one.high], [place, place], color=INK, linewidth=1.4)
+            axes.annotate(f"{one.share:.0%} ({one.low:.0%} to {one.high:.0%})", (one.high, place), (6, 0),
+                          textcoords="offset points", va="center", color=GREY)  # fmt: skip
+        axes.set_yticks(range(len(shares)), [plain(one.name, 40) for one in reversed(shares)])
+        axes.set_xlim(0, 1.25 * max(one.high for one in shares) or 1)
+        axes.set_xticks([])
+        axes.grid(visible=False)
+    return svg(figure, "importance of the parameters")
+
+
+def slices(environment: Environment, history: History, champion: Trial | None, order: Sequence[str]) -> str:
+    """The scores along each varied parameter, those named in `order` first; empty where none was varied."""
+    seen, scored = scored_points(environment, history)
+    scored = scored[-DOTS:]
+    varied = [axis for place, axis in enumerate(seen.axes) if len({point[place] for _, point in scored}) > 1]
+    varied.sort(key=lambda axis: order.index(axis.name) if axis.name in order else len(order))
+    if not varied:
+        return ""
+    shown, places = varied[:SLICES], {axis.name: place for place, axis in enumerate(seen.axes)}
+    values = [trial.score.value or 0.0 for trial, _ in scored]
+    rows, columns = math.ceil(len(shown) / COLUMNS), min(len(shown), COLUMNS)
+    with styled():
+        figure = blank(WIDE, 2.6 * rows)
+        grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
+        for axes, axis in zip(grid.flat, shown, strict=False):
+            at = [point[places[axis.name]] for _, point in scored]
+            for kind, style in VERDICTS.items():
+                chosen = [place for place, (trial, _) in enumerate(scored) if trial.verdict.kind == kind]
+                spots = {
+                    "marker": style.plot["marker"],
+                    "color": style.plot["color"],
+                    "alpha": 0.7,
+                    "linestyle": "none",
+                }
+                axes.plot(np.array(at)[chosen], np.array(values)[chosen], markersize=5, **spots)
+            for trial, face in ((baseline(history), "white"), (champion, BLUE)):
+                if found := [place for place, (one, _) in enumerate(scored) if trial and one.number == trial.number]:
+                    ring = {"markeredgecolor": INK, "markerfacecolor": face, "markersize": 8, "zorder": 6}
+                    axes.plot(at[found[-1]], values[found[-1]], "o", **ring)
+            axes.set_xlabel(plain(axis.name, 30))
+            if axis.choices:
+                axes.set_xticks(range(len(axis.choices)), [plain(short_value(one), 12) for one in axis.choices])
+                axes.set_xlim(-0.5, len(axis.choices) - 0.5)
+            elif not isinstance(axis.parameter, Choice) and axis.parameter.log:
+                axes.set_xscale("log")
+                ends = np.geomspace(axis.parameter.low, axis.parameter.high, 3)
+                axes.set_xticks(ends, [f"{end:.2g}" for end in ends])
+                axes.minorticks_off()
+            axes.set_ylim(*window(values, environment.higher_is_better))
+        for axes in grid.flat[len(shown) :]:
+            axes.set_visible(False)
+    return svg(figure, f"{environment.metric} along each parameter")
+
+
+def timeline(tracks: Tracks) -> str:
+    """What ran when; empty while nothing has. Of a long night its end, as long as no track has too many spans."""
+    cut = max((spans[-SPANS].begin for spans in tracks.values() if len(spans) > SPANS), default=0.0)
+    shown = {name: [span for span in spans if span.begin >= cut] for name, spans in tracks.items()}
+    every = [span for spans in shown.values() for span in spans]
+    if not every:
+        return ""
+    start, end = min(span.begin for span in every), max(span.end for span in every)
+    unit, size = next(((name, size) for name, size in (("h", 3600), ("min", 60)) if end - start > 3 * size), ("s", 1))
+    with styled():
+        figure = blank(WIDE, 1 + 0.3 * len(shown))
+        axes = figure.subplots()
+        for place, spans in enumerate(reversed(shown.values())):
+            for kind, colour in KINDS.items():
+                bars = [((one.begin - start) / size, one.seconds / size) for one in spans if one.kind == kind]
+                axes.broken_barh(bars, (place - 0.35, 0.7), color=colour, linewidth=0)
+        kinds = [kind for kind in KINDS if any(span.kind == kind for span in every)]
+        for kind in kinds:
+            axes.barh(0, 0, color=KINDS[kind], label=kind)
+        axes.set_yticks(range(len(shown)), list(reversed(shown)))
+        axes.set_xlabel(unit)
+        axes.grid(visible=False)
+        figure.legend(loc="outside upper left", ncols=len(kinds))
+    return svg(figure, "what ran when")

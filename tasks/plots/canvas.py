@@ -1,0 +1,123 @@
+"""What all figures share: colours with a role, the style, and how a figure becomes a PNG or a part of a page.
+
+pyplot is avoided, since its state is global. What matplotlib reads of its settings is set only while `styled` is open,
+by one thread at a time, so any thread may draw.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import threading
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tasks.verdict_styles import BLUE, FAINT, PURPLE, VERMILLION
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+INK, GREY, RULE, AMBER, GREEN = "#1f2328", "#59636e", "#e4e7eb", "#8a5a00", "#137333"
+VARIABLES = {
+    INK: "ink", "#000000": "ink", GREY: "soft", FAINT: "faint", RULE: "line", "#ffffff": "paper", BLUE: "blue",
+    VERMILLION: "red", PURPLE: "purple", AMBER: "amber", GREEN: "green",
+}  # fmt: skip
+"""Variables of the page's style sheet, by the colours of a figure: so a figure follows the page's light or dark."""
+STYLE: Any = {
+    "svg.fonttype": "none", "svg.hashsalt": "nightshift", "font.family": "DejaVu Sans", "font.size": 10,
+    "text.parse_math": False, "axes.spines.top": False, "axes.spines.right": False, "axes.spines.left": False,
+    "axes.edgecolor": FAINT, "axes.labelcolor": INK, "axes.axisbelow": True, "axes.grid": True, "axes.grid.axis": "y",
+    "axes.formatter.useoffset": False, "grid.color": RULE, "xtick.color": GREY, "ytick.color": GREY,
+    "ytick.major.size": 0, "legend.frameon": False, "legend.labelcolor": GREY,
+}  # fmt: skip
+LARGEST = 1e30
+"""Greater numbers are drawn as this one: programs report any, and differences of them are none."""
+_OURS = threading.RLock()
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """The style of all figures, while one is drawn or written."""
+    import matplotlib
+
+    with _OURS, matplotlib.rc_context(STYLE), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a letter that the font lacks is drawn as a box
+        yield
+
+
+def blank(width: float, height: float) -> Figure:
+    """An empty figure of this size, in inches."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    figure = Figure(
+        figsize=(width, height), dpi=100, facecolor="white", layout=ConstrainedLayoutEngine(h_pad=0.1, w_pad=0.1)
+    )
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def plain(text: str, most: int = 1000) -> str:
+    """A text in one line without control characters, and not longer than there is room for."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def png(figure: Figure) -> bytes:
+    """The figure as a PNG, in few colours: it travels inside documents. Equal figures give equal bytes."""
+    from PIL import Image
+
+    with styled():
+        canvas: Any = figure.canvas
+        canvas.draw()
+        pixels = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
+    file = io.BytesIO()
+    pixels.quantize(128, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(file, "PNG")
+    return file.getvalue()
+
+
+def svg(figure: Figure, label: str) -> str:
+    """The figure as an element of a page: text stays text, in the page's font, and colours are the page's."""
+    file = io.StringIO()
+    with styled():
+        figure.savefig(file, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator", "Format")))
+    text = file.getvalue()
+    text = text[text.index("<g ") : text.rindex("</svg>")]
+    text = re.sub(r' id="[A-Za-z]\w*[._]\w*"', "", text)  # of groups, the same in every figure; definitions keep theirs
+    text = re.sub(r"(<text style=\")font-size: ([\d.]+)px; font-family: [^;\"]*", r"\1font-size: \2px", text)
+    text = re.sub(r"#[0-9a-f]{6}\b", _variable, text)
+    width, height = (float(side) * 72 for side in figure.get_size_inches())
+    head = f'<svg class="chart" viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(plain(label))}">'
+    return head + re.sub(r"\s*\n\s*", " ", text) + "</svg>"
+
+
+def _variable(colour: re.Match[str]) -> str:
+    name = VARIABLES.get(colour[0])
+    return f"var(--{name})" if name else colour[0]
+
+
+def window(heights: Sequence[float], higher_is_better: bool, always: Sequence[float] = ()) -> tuple[float, float]:
+    """The range of heights to show: all but those so bad that the others would lie on one line.
+
+    Off the scale is what is worse than the best three quarters by more than three times their spread.
+
+    Args:
+        always: Heights to show unless they are far worse, since the climb from them is the story.
+    """
+    sign = 1.0 if higher_is_better else -1.0
+    ranked = sorted((sign * min(max(height, -LARGEST), LARGEST) for height in heights), reverse=True)
+    if not ranked:
+        return 0.0, 1.0
+    edge = ranked[len(ranked) - 1 - len(ranked) // 4]
+    spread = (ranked[0] - edge) or abs(edge) or 1.0
+    shown = [height for height in ranked if edge - height <= 3 * spread]
+    shown += [sign * height for height in always if edge - sign * height <= max(20 * spread, 10 * abs(ranked[0]))]
+    pad = 0.06 * ((max(shown) - min(shown)) or abs(edge) or 1.0)
+    low, high = sorted((sign * (min(shown) - pad), sign * (max(shown) + pad)))
+    return low, high
