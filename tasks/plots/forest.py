@@ -85,12 +85,6 @@ def _total(one: Aggregate) -> ForestRow:
     return ForestRow(name, "aggregate", words, gain.value, gain.low, gain.high)
 
 
-def text(shown: Forest, width: int = 10_000) -> list[str]:
-    """A line for each row, its name and the difference in words, cut at a width."""
-    names = max(len(row.name) for row in shown.rows)
-    return [f"{row.name:<{names}}  {row.words}"[:width] for row in shown.rows]
-
-
 def draw(shown: Forest) -> Figure:
     """The rows as a figure: each interval on one axis, with its name at the left and its words at the right."""
     count = len(shown.rows)
@@ -111,8 +105,3 @@ def draw(shown: Forest) -> Figure:
         axes.grid(axis="x")
         axes.set_xlabel(f"champion minus baseline, in {shown.unit}; better to the right")
     return figure
-
-
-def png(shown: Forest) -> bytes:
-    """The figure as a PNG."""
-    return canvas.png(draw(shown))

@@ -68,7 +68,7 @@ def pack_campaign(folder: Path, to: Path) -> None:
     """Copy what a campaign shows: picture, table, specification and certificates, as far as they exist."""
     found = (path for kind in ("json", "md") for path in (folder / "certificates").glob(f"*.{kind}"))
     certificates = sorted(f"certificates/{path.name}" for path in found)
-    pictures = ("progress.png", "elsewhere.png", "episode.gif")
+    pictures = ("progress.png", "episode.gif")
     for name in ("report.html", "timeline.json", *pictures, "results.tsv", "spec.toml", *certificates):
         if file := open_below(folder, name):
             _copy(file, to / name)
