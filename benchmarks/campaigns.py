@@ -12,6 +12,7 @@ import json
 import os
 import platform
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -33,6 +34,8 @@ FOREIGN = ("PREFECT_API_URL", "PREFECT_API_KEY", "PREFECT_API_AUTH_STRING", "MLF
 INTERRUPTED = 130
 WITHOUT_END = 100_000
 """Trials that no campaign comes to: its clock ends it."""
+FRESH_SEEDS = 1_000_000
+"""From here on, far from the seeds of the campaigns."""
 Row = TypeVar("Row")
 
 
@@ -203,3 +206,9 @@ def commit() -> str:
 
 def today() -> str:
     return time.strftime("%Y-%m-%d")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
