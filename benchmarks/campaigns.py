@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from functools import cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar, get_args, get_type_hints
@@ -29,8 +29,9 @@ CHECKOUT = Path(__file__).parents[1]
 HOMES = CHECKOUT / "runs" / "benchmarks"
 """Homes of the benchmarks that last for hours."""
 RESULTS = Path(__file__).parent / "results"
-FOREIGN = ("PREFECT_API_URL", "PREFECT_API_KEY", "PREFECT_API_AUTH_STRING", "MLFLOW_TRACKING_URI")
+FOREIGN = ("PREFECT_API_URL", "PREFECT_API_KEY", "MLFLOW_TRACKING_URI")
 """Ways to somebody's real servers."""
+LOGIN = "PREFECT_API_AUTH_STRING"
 INTERRUPTED = 130
 WITHOUT_END = 100_000
 """Trials that no campaign comes to: its clock ends it."""
@@ -84,63 +85,20 @@ def nightshift(home: str | Path, *arguments: str) -> dict[str, Any]:
 
 def surroundings(home: str | Path) -> dict[str, str]:
     """The environment of a command that uses servers of its own in that home."""
-    kept = {name: value for name, value in os.environ.items() if name not in FOREIGN}
+    kept = {name: value for name, value in os.environ.items() if name not in (*FOREIGN, LOGIN)}
     return kept | {"NIGHTSHIFT_HOME": str(home)}
 
 
-@dataclass(frozen=True)
-class CampaignFigures:
-    """What a campaign that is over says of itself; scores in the environment's metric."""
-
-    baseline: float | None
-    """Mean of all of its runs in the search; None where it crashed."""
-    champion: float | None
-    """The record of the search, which is the best of many; None when nothing was kept."""
-    trial: int
-    """The champion's number; 0 when nothing beat the baseline."""
-    params: str
-    """The champion's, as JSON; empty without one."""
-    shipped: int | None
-    """The trial that ships; 0 when it is the baseline, None when nothing was to be certified."""
-    gain: float | None
-    """Of its certificate, as measured; positive if the champion is better."""
-    at_least: float | None
-    """One-sided 95 % bound of it."""
-    p: float | None
-    champions: tuple[float | None, ...]
-    """The certificate's fresh runs, of champion and baseline."""
-    baselines: tuple[float | None, ...]
-    trials: int
-    """Of the search, the baseline not counted."""
-    hours: float
-    reason: str
-    """Why it failed, or why nothing was certified; else empty."""
-
-
-def figures(document: dict[str, Any]) -> CampaignFigures:
-    """What matters of `nightshift run --json`.
+def campaign(home: str | Path, *arguments: str) -> dict[str, Any]:
+    """Run or resume a campaign to its end: its document of `nightshift status --json`.
 
     Raises:
         CommandFailed: it was stopped or interrupted, so that no figure is final.
     """
-    baseline, champion, proof = document["baseline"], document["champion"], document["certificate"]
+    document = nightshift(home, "run", *arguments, "--trust", "--json")
     if document["state"] not in ("finished", "failed"):
         raise CommandFailed(f"{document['campaign']} is {document['state']}: {document['reason']}")
-    return CampaignFigures(
-        baseline=baseline["score"] if baseline else None,
-        champion=champion["score"] if champion else None,
-        trial=champion["trial"] if champion else 0,
-        params=json.dumps(champion["params"]) if champion else "",
-        shipped=document["shipped_trial"],
-        gain=proof["gain"] if proof else None,
-        at_least=proof["low"] if proof else None,
-        p=proof["p"] if proof else None,
-        champions=tuple(proof["champion"]["values"]) if proof else (),
-        baselines=tuple(proof["baseline"]["values"]) if proof else (),
-        trials=len(document["trials"]) - 1,
-        hours=round(document["spent"]["seconds"] / 3600, 3),
-        reason=document["reason"] if document["state"] == "failed" else document["uncertified"] or "",
-    )
+    return document
 
 
 class Rows(Generic[Row]):

@@ -46,18 +46,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 import psutil
-from rich.console import Console
-from rich.table import Table
 
 from benchmarks import lives
+from benchmarks.campaigns import FOREIGN, free_port
 from benchmarks.lives import Life, Server
 from benchmarks.sameness import is_equal, is_equal_but, is_in_order, said
+from benchmarks.tables import show
 from tasks.machine.slots import Slots
 from tasks.store.ledger import Ledger
-from tasks.system.daemon import free_port
 
-FOREIGN = ("PREFECT_API_URL", "PREFECT_API_KEY", "MLFLOW_TRACKING_URI")  # ways to somebody's real servers
-FIRST_PORT = 4790
 STRUCK_SHARE = 0.2
 SERVER_SHARE = 0.02
 MARK_SHARE = 0.6
@@ -179,7 +176,7 @@ class Chaos:
         """Kill the engine, at a mark or at any moment; or, seldom, the server below it first."""
         when = "any moment"
         if self.draw.random() < MARK_SHARE and lives.wait_for_life(self.name, life) is not None:
-            when = self.draw.choice(lives.MARKS[:-1] if self.setup.short else lives.MARKS)  # the last is MLflow's
+            when = self.draw.choice(list(lives.MARKS)[: -1 if self.setup.short else None])  # the last is MLflow's
             for _ in range(self.draw.choice((1, 1, 2))):
                 if not lives.wait_for_mark(Ledger.open(self.name), life, when, self.parallel):
                     break
@@ -248,9 +245,8 @@ class Chaos:
         self.tally.lost |= {number for number, said in self._stored.items() if now.get(number) != said}
         self._stored |= now
         for number in range(len(now) + self.parallel + 1):
-            marks = lives.marks(ledger, number)
-            config = marks["its workspace"]
-            if not config.is_file() or not lives.whole(marks["result of train"]):
+            config = lives.MARKS["its workspace"](ledger, number)
+            if not config.is_file() or not lives.whole(lives.MARKS["result of train"](ledger, number)):
                 continue
             stamp = (config.stat().st_ino, config.stat().st_mtime_ns)
             if self._trained.setdefault(config, stamp) != stamp:
@@ -322,7 +318,7 @@ def settled(options: argparse.Namespace, folder: Path) -> Iterator[Setup]:
     if options.server:
         yield Setup(folder, options.server, None, *more)
         return
-    server = Server.start(folder / "server", free_port(FIRST_PORT))
+    server = Server.start(folder / "server", free_port())
     try:
         server.wait()
         yield Setup(folder, server.url, server, *more)
@@ -360,25 +356,19 @@ def main() -> None:
             options.keep.mkdir(parents=True)
         with settled(options, options.keep or Path(folder)) as setup:
             figures, chaoses = measure(options.kills, setup)
-    print(json.dumps(figures, indent=2)) if options.json else show(figures, chaoses)
+    print(json.dumps(figures, indent=2)) if options.json else print_tables(figures, chaoses)
     strange = [words for chaos in chaoses for words in chaos.tally.ends]
     sys.exit("\n".join(strange) or None)
 
 
-def show(figures: Figures, chaoses: list[Chaos]) -> None:
-    console, table = Console(highlight=False), Table("figure", "")
-    for key, value in figures.items():
-        table.add_row(key, str(value))
-    console.print(table)
-    kills = Table("campaign", "killed", "times")
-    for chaos in chaoses:
-        for which, times in sorted(chaos.tally.kills.items()):
-            kills.add_row(chaos.name, which, str(times))
-    console.print(kills)
+def print_tables(figures: Figures, chaoses: list[Chaos]) -> None:
+    show(("figure", ""), figures.items())
+    kills = [(chaos.name, *kill) for chaos in chaoses for kill in sorted(chaos.tally.kills.items())]
+    show(("campaign", "killed", "times"), kills)
     for chaos in chaoses:
         for what, which in {"lost": chaos.tally.lost, "doubled": chaos.tally.doubled}.items():
             if which:
-                console.print(f"{chaos.name}, {what}: {', '.join(map(str, which))}", style="red")
+                print(f"{chaos.name}, {what}: {', '.join(map(str, which))}")
 
 
 if __name__ == "__main__":

@@ -16,19 +16,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import httpx
 import psutil
 
-from flows.server import server_process
 from tasks.sandbox import supervisor
 from tasks.store.ledger import Ledger
 from tasks.system import orphans
-from tasks.system.daemon import HOST
 from tasks.trial import History
 
 FILES = {
@@ -119,25 +116,17 @@ class Server:
         with (folder / "server.log").open("ab") as log:
             command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
             process = subprocess.Popen(
-                command,
-                env={**os.environ, **login, "PREFECT_HOME": str(folder), "PREFECT_SERVER_UI_ENABLED": "false"},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+                command, env={**os.environ, **login, "PREFECT_HOME": str(folder), "PREFECT_SERVER_UI_ENABLED": "false"},
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
         return cls(folder, port, process)
 
     @property
     def url(self) -> str:
-        return f"http://{HOST}:{self.port}/api"
+        return f"http://127.0.0.1:{self.port}/api"
 
     def wait(self) -> None:
-        """Return once it answers.
-
-        Raises:
-            TimeoutError: it does not.
-        """
+        """Return once it answers. Raises TimeoutError if it does not."""
         wait_for_answer(self.url, SERVER_SECONDS, self.folder / "server.log")
 
     def kill(self) -> None:
@@ -153,11 +142,8 @@ class Server:
 class Life:
     """One process that runs a campaign."""
 
-    def __init__(self, pid: int, is_command: bool, log: Path) -> None:
-        self.pid = pid
-        self.is_command = is_command
-        """Whether it is a process of the command's own, not a fork of this one."""
-        self.log = log
+    def __init__(self, pid: int, log: Path) -> None:
+        self.pid, self.log = pid, log
         self.began = time.time()
         self.status: int | None = None
         """Its exit code, or minus the signal that ended it, once it has ended."""
@@ -186,32 +172,26 @@ def begin(arguments: list[str], log: Path) -> Life:
     with log.open("ab") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "flows.cli", *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
+            stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
+        )  # fmt: skip
     process.returncode = 0  # who waits for it is Life, not subprocess
-    return Life(process.pid, True, log)
+    return Life(process.pid, log)
 
 
 def load(home: Path, mlflow: bool) -> None:
     """Load here what every life needs, so that a fork of this process has it; MLflow only where it is used."""
+    from flows.server import server_process
+
     server_process.settle_in(home)
-    if mlflow:
-        importlib.import_module("mlflow")
-    import optuna  # noqa: F401
-    import scipy.stats  # type: ignore[import-untyped]  # noqa: F401
-
-    import tasks.plots.progress  # noqa: F401
-
+    for name in ("flows.campaign", "optuna", "scipy.stats", *(["mlflow"] if mlflow else [])):
+        importlib.import_module(name)
     server_process.settle_in = lambda home: None  # it has, and would refuse to do it once more
 
 
 def fork(arguments: list[str], log: Path) -> Life:
     """Run the command in a fork of this process, which has to have called `load`, and must have no threads."""
     if pid := os.fork():
-        return Life(pid, False, log)
+        return Life(pid, log)
     code = 70
     try:
         os.setsid()
@@ -234,10 +214,6 @@ def history(campaign: str) -> History:
     return Ledger.open(campaign).history() if Ledger.exists(campaign) else ()
 
 
-def events(ledger: Ledger) -> list[dict[str, Any]]:
-    return list(ledger.events())
-
-
 def wait_for_life(campaign: str, life: Life) -> float | None:
     """When the event `life` of this process came, in seconds after its start; None when it ended before."""
     found: list[float] = []
@@ -255,36 +231,31 @@ def wait_for_life(campaign: str, life: Life) -> float | None:
     return found[0] - life.began if found else None
 
 
-def marks(ledger: Ledger, number: int) -> dict[str, Path]:
-    """What a trial leaves one after another, by what a kill right then is called."""
-    results = ledger.results / str(ledger.key(number))
-    place = ledger.place(number)
-    return {
-        "a result is begun": results,  # the folder changes when a file is made, before anything stands in it
-        "proposal.json": place.proposal,
-        "result of propose": results / "propose",
-        "its workspace": place.config,
-        "its model": place.out / "model.json",
-        "result of train": results / "train",
-        "result of evaluate": results / "evaluate",
-        "its commit": ledger.path / f"lineage.git/refs/trials/{number:04d}",
-        "diff.patch": place.diff,
-        "trial.json": place.trial,
-        "results.tsv": ledger.path / "results.tsv",
-        "MLflow's record": ledger.path / "mlflow.json",
-    }
+def _result(step: str) -> Callable[[Ledger, int], Path]:
+    return lambda ledger, number: ledger.results / str(ledger.key(number)) / step
 
 
-MARKS = (
-    "a result is begun", "proposal.json", "result of propose", "its workspace", "its model", "result of train",
-    "result of evaluate", "its commit", "diff.patch", "trial.json", "results.tsv", "MLflow's record",
-)  # fmt: skip
+MARKS: dict[str, Callable[[Ledger, int], Path]] = {
+    "a result is begun": _result("."),  # the folder changes when a file is made, before anything stands in it
+    "proposal.json": lambda ledger, number: ledger.place(number).proposal,
+    "result of propose": _result("propose"),
+    "its workspace": lambda ledger, number: ledger.place(number).config,
+    "its model": lambda ledger, number: ledger.place(number).out / "model.json",
+    "result of train": _result("train"),
+    "result of evaluate": _result("evaluate"),
+    "its commit": lambda ledger, number: ledger.path / f"lineage.git/refs/trials/{number:04d}",
+    "diff.patch": lambda ledger, number: ledger.place(number).diff,
+    "trial.json": lambda ledger, number: ledger.place(number).trial,
+    "results.tsv": lambda ledger, number: ledger.path / "results.tsv",
+    "MLflow's record": lambda ledger, number: ledger.path / "mlflow.json",
+}
+"""What a trial leaves one after another, by what a kill right then is called."""
 
 
 def wait_for_mark(ledger: Ledger, life: Life, mark: str, parallel: int, seconds: float = 60.0) -> bool:
     """Return the moment a trial that was not finished leaves this mark; whether one did before the life ended."""
     finished = sum(path.is_file() for path in ledger.trials.glob("[0-9][0-9][0-9][0-9]/trial.json"))
-    paths = [marks(ledger, number)[mark] for number in range(finished, finished + parallel + 1)]
+    paths = [MARKS[mark](ledger, number) for number in range(finished, finished + parallel + 1)]
     before = [_stamp(path) for path in paths]
 
     def changed() -> bool:
@@ -306,7 +277,9 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 def relatives(ledger: Ledger, draw: random.Random) -> dict[str, tuple[psutil.Process, int]]:
     """Processes of a trial in training, other than the baseline, by what they are, and the trial's number."""
     found: dict[str, tuple[psutil.Process, int]] = {}
-    for process in _shuffled(orphans.marked(ledger.campaign.campaign_id), draw):
+    processes = list(orphans.marked(ledger.campaign.campaign_id))
+    draw.shuffle(processes)
+    for process in processes:
         with contextlib.suppress(psutil.Error, ValueError):
             number = int(process.environ()[orphans.MARKER].split("/")[1])
             command = process.cmdline()
@@ -330,11 +303,6 @@ def left_over(ledger: Ledger) -> int:
             if supervisor.__file__ in command and name in command[-1]:
                 marked.add(process.pid)
     return len(marked)
-
-
-def _shuffled(processes: list[psutil.Process], draw: random.Random) -> Iterator[psutil.Process]:
-    draw.shuffle(processes)
-    yield from processes
 
 
 def _until(is_true: Callable[[], bool], seconds: float, every: float = 0.01) -> bool:

@@ -1,6 +1,6 @@
 """Which search finds most in equal hours on real problems, and what ships under rule greedy and under a certificate.
 
-    python -m benchmarks.search_hours [--problems lunar_lander bipedal_walker arithmetic pendulum] [--hours 1]
+    python -m benchmarks.search_hours [--problems lunar_lander bipedal_walker arithmetic pendulum FOLDER] [--hours 1]
         [--lanes random_search tpe cmaes gp learned greedy] [--seeds 1 2 3] [--fresh 5]
         [--store FILE.csv] [--home FOLDER] [--plot FILE.png] [--table]
 
@@ -24,6 +24,7 @@ were cut off. `--table` computes everything from the file and runs nothing.
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import statistics
 from collections.abc import Sequence
@@ -39,8 +40,8 @@ from benchmarks.campaigns import (
     RESULTS,
     WITHOUT_END,
     Rows,
+    campaign,
     commit,
-    figures,
     machine,
     nightshift,
     resumable,
@@ -53,11 +54,8 @@ LANES = {
     **{name: ("--proposer", name) for name in ("random_search", "tpe", "cmaes", "gp", "learned")},
     GREEDY: ("--proposer", "tpe", "--rule", "greedy"),
 }
-PROBLEMS = {
-    "lunar_lander": {}, "bipedal_walker": {"budget_seconds": "60"}, "arithmetic": {}, "pendulum": {}, "cartpole": {},
-}  # fmt: skip
+PROBLEMS = {"lunar_lander": {}, "bipedal_walker": {"budget_seconds": "60"}, "arithmetic": {}, "pendulum": {}}
 """Keys of environment.toml that are changed, by problem."""
-DEFAULT = tuple(PROBLEMS)[:4]
 
 
 @dataclass(frozen=True)
@@ -127,25 +125,29 @@ class Bench:
                     self._campaign(problem, lane, seed)
 
     def _settings(self, problem: str) -> tuple[str, ...]:
-        stated = [f"{key}={value}" for key, value in PROBLEMS[problem].items()]
+        stated = [f"{key}={value}" for key, value in PROBLEMS.get(problem, {}).items()]
         return tuple(word for change in (*stated, *self.changes) for word in ("--set", change))
 
     def _campaign(self, problem: str, lane: str, seed: int) -> None:
-        name = f"{problem}-{lane}-{self.hours:g}h-{seed}"
-        document = nightshift(
-            self.home, "run", problem, *LANES[lane], "--name", name, "--seed", str(seed), "--hours", f"{self.hours:g}",
-            "--trials", str(self.trials), "--tracking", "off", "--trust", "--json", *self._settings(problem),
+        name = f"{Path(problem).name}-{lane}-{self.hours:g}h-{seed}"
+        found = campaign(
+            self.home, problem, *LANES[lane], "--name", name, "--seed", str(seed), "--hours", f"{self.hours:g}",
+            "--trials", str(self.trials), "--tracking", "off", *self._settings(problem),
         )  # fmt: skip
-        found, sign = figures(document), 1.0 if document["direction"] == "maximize" else -1.0
-        ships = found.trial if lane == GREEDY else found.shipped or 0
-        claimed = found.gain if ships else None
-        if ships and lane == GREEDY and found.champion is not None and found.baseline is not None:
-            claimed = sign * (found.champion - found.baseline)
-        fresh, failed = self._fresh_scores(self.fresh, "--in", name, "--params", found.params) if ships else ((), 0)
+        baseline, champion, proof = found["baseline"], found["champion"], found["certificate"]
+        ships, claimed = found["shipped_trial"] or 0, proof["gain"] if proof else None
+        if lane == GREEDY:
+            ships = champion["trial"] if champion else 0
+            gained = champion["score"] - baseline["score"] if ships and baseline["score"] is not None else None
+            claimed = -gained if gained is not None and found["direction"] == "minimize" else gained
+        params = json.dumps(champion["params"]) if champion else ""
+        fresh, failed = self._fresh_scores(self.fresh, "--in", name, "--params", params) if ships else ((), 0)
         self._keep(
-            problem, lane, seed, hours=found.hours, trials=found.trials, direction=document["direction"],
-            baseline=found.baseline, champion=found.champion, ships=ships, claimed=claimed, fresh=fresh,
-            failed=failed, reason=found.reason, params=found.params,
+            problem, lane, seed, hours=round(found["spent"]["seconds"] / 3600, 3), trials=len(found["trials"]) - 1,
+            direction=found["direction"], baseline=baseline["score"] if baseline else None,
+            champion=champion["score"] if champion else None, ships=ships, claimed=claimed if ships else None,
+            fresh=fresh, failed=failed, params=params,
+            reason=found["reason"] if found["state"] == "failed" else found["uncertified"] or "",
         )  # fmt: skip
 
     def _fresh_scores(self, runs: int, *what: str) -> tuple[tuple[float, ...], int]:
@@ -158,7 +160,7 @@ class Bench:
         return known, runs - len(known)
 
     def _has(self, problem: str, lane: str, seed: int) -> bool:
-        asked = (problem, lane, seed, self.hours if seed else 0.0)
+        asked = (Path(problem).name, lane, seed, self.hours if seed else 0.0)
         return any((row.problem, row.lane, row.seed, row.limit) == asked for row in self.kept.rows)
 
     def _keep(self, problem: str, lane: str, seed: int, *, fresh: Sequence[float] = (), **more: Any) -> None:
@@ -168,7 +170,7 @@ class Bench:
         }  # fmt: skip
         self.kept.add(
             HoursRow(
-                problem=problem, lane=lane, seed=seed, limit=self.hours if seed else 0.0,
+                problem=Path(problem).name, lane=lane, seed=seed, limit=self.hours if seed else 0.0,
                 fresh=" ".join(f"{score:g}" for score in fresh), machine=machine(), commit=commit(), date=today(),
                 **row,
             )
@@ -268,7 +270,7 @@ def draw(rows: Sequence[HoursRow], path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Which search finds most in equal hours.")
-    parser.add_argument("--problems", nargs="+", choices=list(PROBLEMS), default=list(DEFAULT))
+    parser.add_argument("--problems", nargs="+", default=list(PROBLEMS), help="bundled environments, or folders")
     parser.add_argument("--lanes", nargs="+", choices=list(LANES), default=list(LANES))
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="one campaign each, from 1 on")
     parser.add_argument("--hours", type=float, default=1.0, help="of each campaign (1)")
@@ -289,7 +291,8 @@ def main() -> None:
         with resumable():
             for problem in options.problems:
                 bench.measure(problem, options.lanes, options.seeds)
-    columns = ("problem", "hours", "lane", "campaigns", "trials", "ships", "no better", "true gain", "claimed", "in sds")
+    columns = ("problem", "hours", "lane", "campaigns", "trials", "ships", "no better", "true gain", "claimed",
+               "in sds")  # fmt: skip
     show(columns, table(kept.rows), box=MARKDOWN)
     if options.plot and settings_of(kept.rows):
         draw(kept.rows, options.plot)
