@@ -22,9 +22,8 @@ one of the same seed runs undisturbed:
                   `struck` (random search, so that proposals depend on nothing): all the same but for crashes of
                   trials that were struck, each verdict being what the scores before it say.
 
-A life is a fork of this process, which has loaded everything; every tenth is a new process of the command, and so is
-the last one. `mean_resume_seconds` is over those: from its start until the campaign is held and its event `life` is
-written. With `--short`, for a test, there is `night` alone, without MLflow, and every life is a fork.
+A life is a process of the command. `mean_resume_seconds`: from the start of `nightshift resume` until the campaign is
+held and its event `life` is written. With `--short`, for a test, there is `night` alone, without MLflow.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -50,17 +49,16 @@ import psutil
 from benchmarks import lives
 from benchmarks.campaigns import FOREIGN, free_port
 from benchmarks.lives import Life, Server
-from benchmarks.sameness import is_equal, is_equal_but, is_in_order, said
 from benchmarks.tables import show
 from tasks.machine.slots import Slots
 from tasks.store.ledger import Ledger
+from tasks.trial import TIMES, History, Trial
 
 STRUCK_SHARE = 0.2
 SERVER_SHARE = 0.02
-MARK_SHARE = 0.6
-"""Of the engine's kills that come right after a mark; the others come at any moment."""
+START_SHARE, MARK_SHARE = 0.1, 0.7
+"""Of the engine's kills: those in its start; and of the others those right after a mark, the rest at any moment."""
 RANDOM_SECONDS = 4.0
-COMMAND_EVERY = 10
 AHEAD = 12
 """Trials that a life has before it, more than it can do until it is killed."""
 PATIENCE = 20
@@ -117,7 +115,6 @@ class Chaos:
             proposer="tpe" if name == "night" else "random_search",
             seed=setup.seed,
         )
-        self._lives = 0
         self._stored: dict[int, Any] = {}
         self._trained: dict[Path, tuple[int, int]] = {}
 
@@ -133,30 +130,23 @@ class Chaos:
 
     def finish(self, campaign: str, trials: int) -> None:
         """Have a campaign do the rest of so many trials, undisturbed."""
-        start = lives.fork if self.setup.short else lives.begin
-        life = start(self._command(campaign, trials), self._log)
-        self._began(campaign, life)
-        life.wait(3600)
-        if life.status:
-            self.tally.ends.append(f"{campaign}: undisturbed, it ended with {life.status}")
+        with Life(self._command(campaign, trials), self._log) as life:
+            self._note_resume(campaign, life)
+        if life.returncode:
+            self.tally.ends.append(f"{campaign}: undisturbed, it ended with {life.returncode}")
         if campaign == self.name:
             self._look()
 
     @contextmanager
     def _life(self) -> Iterator[Life]:
         """A life that has somehow ended when the block does; what it left is looked at then."""
-        self._lives += 1
-        is_command = self._lives % COMMAND_EVERY == 0 and not self.setup.short
-        start = lives.begin if is_command else lives.fork
-        life = start(self._command(self.name, self._trials() + AHEAD), self._log)
-        if is_command:
-            self._began(self.name, life)
+        life = Life(self._command(self.name, self._trials() + AHEAD), self._log)
         try:
             yield life
         finally:
-            if not life.wait(0):
-                life.kill(signal.SIGKILL)
-                life.wait(lives.END_SECONDS)
+            if not life.is_over:
+                life.kill()
+                life.wait()
             self._look()
 
     def _command(self, campaign: str, trials: int) -> list[str]:
@@ -166,26 +156,31 @@ class Chaos:
             return ["resume", campaign, *asked]
         return ["run", str(self._spec), "--name", campaign, *asked]
 
-    def _began(self, campaign: str, life: Life) -> None:
+    def _note_resume(self, campaign: str, life: Life) -> bool:
+        """Wait until a life has begun; whether it has."""
         resumes = Ledger.exists(campaign)
         seconds = lives.wait_for_life(campaign, life)
         if seconds is not None and resumes:
             self.tally.resumes.append(seconds)
+        return seconds is not None
 
     def _end_somehow(self, life: Life) -> None:
-        """Kill the engine, at a mark or at any moment; or, seldom, the server below it first."""
+        """Kill the engine, at a mark, at any moment of its work or of its start; or, seldom, the server first."""
         when = "any moment"
-        if self.draw.random() < MARK_SHARE and lives.wait_for_life(self.name, life) is not None:
-            when = self.draw.choice(list(lives.MARKS)[: -1 if self.setup.short else None])  # the last is MLflow's
-            for _ in range(self.draw.choice((1, 1, 2))):
-                if not lives.wait_for_mark(Ledger.open(self.name), life, when, self.parallel):
-                    break
-        else:
-            life.wait(self.draw.uniform(0.0, RANDOM_SECONDS))
+        if self.draw.random() < START_SHARE:
+            life.ends_within(self.draw.uniform(0.0, RANDOM_SECONDS))
+        elif self._note_resume(self.name, life):
+            if self.draw.random() < MARK_SHARE:
+                when = self.draw.choice(list(lives.MARKS)[: -1 if self.setup.short else None])  # the last is MLflow's
+                for _ in range(self.draw.choice((1, 1, 2))):
+                    if not lives.wait_for_mark(Ledger.open(self.name), life, when, self.parallel):
+                        break
+            else:
+                life.ends_within(self.draw.uniform(0.0, RANDOM_SECONDS))
         if self.setup.server and self.draw.random() < SERVER_SHARE and not life.is_over:
             self.setup.server.restart()
             self.tally.kills["server SIGKILL, any moment"] += 1
-            life.wait(self.draw.uniform(0.0, 2 * RANDOM_SECONDS))
+            life.ends_within(self.draw.uniform(0.0, 2 * RANDOM_SECONDS))
             if life.is_over:  # it may end for want of its server; it is resumed all the same
                 return
         self._kill(life, when)
@@ -194,21 +189,22 @@ class Chaos:
         """Send the engine a signal, and wait until it is gone."""
         which = self.draw.choice(("SIGKILL", "SIGKILL", "SIGKILL", "SIGTERM", "SIGHUP", "SIGTERM+SIGKILL"))
         first, _, second = which.partition("+")
-        if not life.kill(signal.Signals[first]):
-            self.tally.ends.append(f"{self.name}: a life ended by itself with {life.status}, before {when}")
+        if life.is_over:
+            self.tally.ends.append(f"{self.name}: a life ended by itself with {life.returncode}, before {when}")
             if len(self.tally.ends) > PATIENCE:
                 raise RuntimeError(f"too many lives end by themselves, see {life.log}: {self.tally.ends}")
             return
+        life.send_signal(signal.Signals[first])
         self.tally.kills[f"engine {which}, {when}"] += 1
         if second:
-            life.wait(self.draw.uniform(0.0, 0.3))
-            life.kill(signal.SIGKILL)
-        if not life.wait(lives.END_SECONDS):
+            life.ends_within(self.draw.uniform(0.0, 0.3))
+            life.kill()
+        if not life.ends_within(lives.END_SECONDS):
             self.tally.ends.append(f"{self.name}: deaf to {which} at {when} for {lives.END_SECONDS:g} s")
 
     def _strike(self, life: Life, kills: int) -> None:
         """Kill some processes of its trials, then the engine itself."""
-        lives.wait_for_life(self.name, life)
+        self._note_resume(self.name, life)
         for _ in range(self.draw.randint(2, 5)):
             if self.tally.count < kills and not life.is_over:
                 self._strike_once(life)
@@ -228,7 +224,7 @@ class Chaos:
                     continue
                 self.tally.kills[f"{wanted} {which.name}"] += 1
                 self.tally.struck.add(number)
-                life.wait(self.draw.uniform(0.0, 1.5))
+                life.ends_within(self.draw.uniform(0.0, 1.5))
                 return
             time.sleep(0.02)
 
@@ -312,7 +308,6 @@ def settled(options: argparse.Namespace, folder: Path) -> Iterator[Setup]:
     for name in FOREIGN:
         os.environ.pop(name, None)
     os.environ["NIGHTSHIFT_HOME"] = str(folder / "home")
-    lives.load(folder / "home", mlflow=not options.short)
     draw = random.Random(options.seed)
     more = draw, options.parallel, options.seed, options.short
     if options.server:
@@ -338,6 +333,41 @@ def compared(chaos: Chaos) -> bool:
     if chaos.name == "struck":
         return is_equal_but(night, lives.history(calm), chaos.tally.struck)
     return is_equal(night, lives.history(calm))
+
+
+def said(trial: Trial) -> tuple[object, ...]:
+    """What must never change of a decided trial."""
+    proposal = {key: value for key, value in asdict(trial.proposal).items() if key not in TIMES}
+    return trial.number, trial.order, proposal, trial.score.value, trial.verdict.kind, trial.verdict.reason
+
+
+def is_in_order(history: History) -> bool:
+    """Whether trials were decided one after another, each once, without a gap."""
+    each = list(range(len(history)))
+    return [trial.order for trial in history] == each == sorted(trial.number for trial in history)
+
+
+def is_equal(night: History, calm: History) -> bool:
+    """Whether two campaigns proposed, found and decided the same."""
+    return [said(trial) for trial in night] == [said(trial) for trial in calm]
+
+
+def is_equal_but(struck: History, calm: History, numbers: set[int]) -> bool:
+    """Whether a campaign is another but for crashes of these trials, and each verdict what the scores before say."""
+    best, undisturbed = float("inf"), {trial.number: trial for trial in calm}
+    for trial in struck:
+        other, score = undisturbed[trial.number], trial.score.value
+        if trial.proposal.params != other.proposal.params:
+            return False
+        crashed = trial.verdict.kind == "crash"
+        if crashed and (trial.number not in numbers or score is not None):
+            return False
+        if not crashed and (score is None or score != other.score.value):
+            return False
+        if score is not None and (trial.verdict.kind == "keep") != (score < best):
+            return False
+        best = min(best, best if score is None else score)
+    return len(struck) == len(calm)
 
 
 def main() -> None:
@@ -366,9 +396,8 @@ def print_tables(figures: Figures, chaoses: list[Chaos]) -> None:
     kills = [(chaos.name, *kill) for chaos in chaoses for kill in sorted(chaos.tally.kills.items())]
     show(("campaign", "killed", "times"), kills)
     for chaos in chaoses:
-        for what, which in {"lost": chaos.tally.lost, "doubled": chaos.tally.doubled}.items():
-            if which:
-                print(f"{chaos.name}, {what}: {', '.join(map(str, which))}")
+        if chaos.tally.lost or chaos.tally.doubled:
+            print(f"{chaos.name}: lost {chaos.tally.lost}, doubled {chaos.tally.doubled}")
 
 
 if __name__ == "__main__":

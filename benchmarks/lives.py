@@ -1,13 +1,8 @@
-"""The lives of a small campaign, for benchmarks that end them: how one is begun, watched, and killed.
-
-A life is the command itself. `begin` starts it as a process of its own, with all that takes; `fork` makes one of this
-process, which has loaded everything before, so that a kill falls into the campaign and not into its imports.
-"""
+"""The lives of a small campaign, for benchmarks that end them: how one is begun, watched, and killed."""
 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import os
 import random
@@ -139,75 +134,23 @@ class Server:
         self.wait()
 
 
-class Life:
-    """One process that runs a campaign."""
+class Life(subprocess.Popen[bytes]):
+    """The command in a process of its own, as a user starts it, which runs a campaign."""
 
-    def __init__(self, pid: int, log: Path) -> None:
-        self.pid, self.log = pid, log
-        self.began = time.time()
-        self.status: int | None = None
-        """Its exit code, or minus the signal that ended it, once it has ended."""
+    def __init__(self, arguments: list[str], log: Path) -> None:
+        self.log, self.began = log, time.time()
+        with log.open("ab") as output:
+            command = [sys.executable, "-m", "flows.cli", *arguments]
+            super().__init__(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            )  # fmt: skip
 
     @property
     def is_over(self) -> bool:
-        if self.status is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            self.status = os.waitstatus_to_exitcode(status) if pid else None
-        return self.status is not None
+        return self.poll() is not None
 
-    def kill(self, number: signal.Signals) -> bool:
-        """Send it a signal; False when it had ended before."""
-        if self.is_over:
-            return False
-        os.kill(self.pid, number)
-        return True
-
-    def wait(self, seconds: float) -> bool:
-        """Whether it has ended within so many seconds."""
-        return _until(lambda: self.is_over, seconds)
-
-
-def begin(arguments: list[str], log: Path) -> Life:
-    """Start the command in a process of its own, as a user does."""
-    with log.open("ab") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "flows.cli", *arguments],
-            stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
-        )  # fmt: skip
-    process.returncode = 0  # who waits for it is Life, not subprocess
-    return Life(process.pid, log)
-
-
-def load(home: Path, mlflow: bool) -> None:
-    """Load here what every life needs, so that a fork of this process has it; MLflow only where it is used."""
-    from flows.server import server_process
-
-    server_process.settle_in(home)
-    for name in ("flows.campaign", "optuna", "scipy.stats", *(["mlflow"] if mlflow else [])):
-        importlib.import_module(name)
-    server_process.settle_in = lambda home: None  # it has, and would refuse to do it once more
-
-
-def fork(arguments: list[str], log: Path) -> Life:
-    """Run the command in a fork of this process, which has to have called `load`, and must have no threads."""
-    if pid := os.fork():
-        return Life(pid, log)
-    code = 70
-    try:
-        os.setsid()
-        with log.open("ab", buffering=0) as output, Path(os.devnull).open("rb") as nothing:
-            for number, file in enumerate((nothing, output, output)):
-                os.dup2(file.fileno(), number)
-        sys.argv = ["nightshift", *arguments]
-        from flows.cli import main
-
-        main()
-    except SystemExit as ended:
-        code = ended.code if isinstance(ended.code, int) else 1
-    finally:
-        with contextlib.suppress(OSError, ValueError):
-            sys.stdout.flush()
-        os._exit(code)
+    def ends_within(self, seconds: float) -> bool:
+        return until(lambda: self.is_over, seconds)
 
 
 def history(campaign: str) -> History:
@@ -227,7 +170,7 @@ def wait_for_life(campaign: str, life: Life) -> float | None:
             )
         return bool(found) or life.is_over
 
-    _until(lives, END_SECONDS, every=0.02)
+    until(lives, END_SECONDS, every=0.02)
     return found[0] - life.began if found else None
 
 
@@ -262,7 +205,7 @@ def wait_for_mark(ledger: Ledger, life: Life, mark: str, parallel: int, seconds:
         now = [_stamp(path) for path in paths]
         return any(new and new != old for new, old in zip(now, before, strict=True)) or life.is_over
 
-    return _until(changed, seconds, POLL_SECONDS) and not life.is_over
+    return until(changed, seconds, POLL_SECONDS) and not life.is_over
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
@@ -305,7 +248,7 @@ def left_over(ledger: Ledger) -> int:
     return len(marked)
 
 
-def _until(is_true: Callable[[], bool], seconds: float, every: float = 0.01) -> bool:
+def until(is_true: Callable[[], bool], seconds: float, every: float = 0.01) -> bool:
     """Wait until it is true; False when it is not within so many seconds."""
     deadline = time.monotonic() + seconds
     while not is_true():
