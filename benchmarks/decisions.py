@@ -339,7 +339,7 @@ def main() -> None:
     try:
         for path, night in _nights(asked):
             row = simulate(night, campaigns, nulls, asked.seed, asked.jobs)
-            rows.append({"landscape": path.stem, "unit": night.landscape.unit} | row)
+            rows.append(row | {"landscape": path.stem, "unit": night.landscape.unit})
             # Each cell begins with greedy, if it was asked for.
             greedy = float(row["true_gain"]) if night.rule == "greedy" else greedy
             if not asked.json:
@@ -366,7 +366,7 @@ def _nights(asked: argparse.Namespace) -> Iterator[tuple[Path, Night]]:
 
 
 CELLS = {
-    "landscape": ("landscape", ""), "rule": ("rule", ""), "runs": ("runs", ""), "ships_when_null": ("null", ".3f"),
+    "rule": ("rule", ""), "runs": ("runs", ""), "ships_when_null": ("null", ".3f"),
     "ships": ("ships", ".3f"), "claim_minus_true": ("claim-true", "+.2f"), "p_worse": ("worse", ".3f"),
     "true_gain": ("gain", ".2f"), "true_gain_se": ("se", ".2f"), "to_greedy": ("to greedy", ".2f"),
     "gain_claim_minus_true_when_shipped": ("if shipped", "+.2f"), "interval_coverage_when_shipped": ("coverage", ".3f"),
@@ -379,10 +379,12 @@ IN_UNITS = ("claim_minus_true", "true_gain", "true_gain_se", "gain_claim_minus_t
 def _print(row: Row, greedy: float, head: bool) -> None:
     """A row of the table; scores in units of the landscape."""
     if head:
-        print(*(f"{name:>12}" for name, _ in CELLS.values()))
+        print(f"{'':16}", *(f"{name:>10}" for name, _ in CELLS.values()))
     shown = row | {name: float(row[name]) / float(row["unit"]) for name in IN_UNITS}
     shown["to_greedy"] = _share(float(row["true_gain"]), greedy)
-    print(*(f"{shown[name]:>12{how}}" for name, (_, how) in CELLS.items()), flush=True)
+    print(
+        f"{row['landscape']:16}", *(f"{format(shown[name], how):>10}" for name, (_, how) in CELLS.items()), flush=True
+    )
 
 
 if __name__ == "__main__":

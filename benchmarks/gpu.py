@@ -29,16 +29,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from rich.console import Console
-from rich.table import Table
 
 import environments
 from benchmarks.grpo import prepared, train, variables
 from benchmarks.ppo_throughput import NORMALIZED, reported
+from benchmarks.tables import about, show
 from environments.judges.text import GENERATOR
 from tasks.store.workspace import trainer_files
 
@@ -125,17 +123,24 @@ def main() -> None:
             for row in PARTS[part](Bench(Path(folder), gpu, devices, models, options.seconds, options.steps)):
                 print(json.dumps({"part": part} | row), file=sys.stderr, flush=True)
                 rows.append({"part": part} | row)
-    about = f"{gpu.name if gpu else 'no GPU'}, {os.cpu_count()} cores, {time.strftime('%Y-%m-%d %H:%M')}"
-    print(json.dumps({"about": about, "rows": rows}, indent=2)) if options.json else show(about, rows)
+    title = about(gpu.name if gpu else "no GPU")
+    if options.json:
+        print(json.dumps({"about": title, "rows": rows}, indent=2))
+        return
+    named = ("part", "what", "device")
+    lines = [
+        (*map(row.get, named), ", ".join(f"{name} {value}" for name, value in row.items() if name not in named))
+        for row in rows
+    ]
+    show((*named, "figures"), lines, title)
 
 
-@dataclass
 class Gpu:
     """The first GPU, by NVIDIA's management library."""
 
-    name: str
-    nvml: Any
-    handle: Any
+    def __init__(self, nvml: Any) -> None:
+        self._nvml, self._handle = nvml, nvml.nvmlDeviceGetHandleByIndex(0)
+        self.name = str(nvml.nvmlDeviceGetName(self._handle))
 
     @classmethod
     def first(cls) -> Gpu | None:
@@ -146,31 +151,27 @@ class Gpu:
             return None
         try:
             pynvml.nvmlInit()
-            handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+            return cls(pynvml)
         except pynvml.NVMLError:
             return None
-        return cls(str(pynvml.nvmlDeviceGetName(handle)), pynvml, handle)
 
     def read(self) -> tuple[float, int]:
         """The share of its last sampling period in which a kernel ran, and the bytes in use."""
-        busy = self.nvml.nvmlDeviceGetUtilizationRates(self.handle).gpu / 100
-        return busy, int(self.nvml.nvmlDeviceGetMemoryInfo(self.handle).used)
+        busy = self._nvml.nvmlDeviceGetUtilizationRates(self._handle).gpu / 100
+        return busy, int(self._nvml.nvmlDeviceGetMemoryInfo(self._handle).used)
 
 
-@dataclass
-class Watched:
-    """What a GPU did, in samples of (time, share busy, bytes in use); empty on a CPU."""
+Samples = list[tuple[float, float, int]]
+"""What a GPU did: time on the performance counter, share busy, bytes in use; empty on a CPU."""
 
-    before: int = 0
-    samples: list[tuple[float, float, int]] = field(default_factory=list)
 
-    def figures(self, begin: float, end: float) -> Figures:
-        """`begin` and `end`: the part of the time whose load counts, on the performance counter."""
-        busy = [share for at, share, _ in self.samples if begin <= at <= end]
-        if not busy:
-            return {}
-        peak = max(held for _, _, held in self.samples) - self.before
-        return {"gpu_busy": round(sum(busy) / len(busy), 2), "gpu_peak_gb": round(peak / 1e9, 2)}
+def load(samples: Samples, begin: float, end: float) -> Figures:
+    """`begin` and `end`: the part of the time whose load counts."""
+    busy = [share for at, share, _ in samples if begin <= at <= end]
+    if not busy:
+        return {}
+    peak = max(held for _, _, held in samples) - samples[0][2]
+    return {"gpu_busy": round(sum(busy) / len(busy), 2), "gpu_peak_gb": round(peak / 1e9, 2)}
 
 
 @dataclass(frozen=True)
@@ -185,22 +186,21 @@ class Bench:
     steps: int
 
     @contextlib.contextmanager
-    def watching(self, device: str) -> Iterator[Watched]:
+    def watching(self, device: str) -> Iterator[Samples]:
         """Sample the GPU while a program runs on it."""
-        if device == "cpu" or self.gpu is None:
-            yield Watched()
-            return
-        gpu, over = self.gpu, threading.Event()
-        watched = Watched(gpu.read()[1])
+        samples: Samples = []
+        over = threading.Event()
 
         def watch() -> None:
-            while not over.wait(SAMPLING):
-                watched.samples.append((time.perf_counter(), *gpu.read()))
+            while self.gpu and device == "cuda":
+                samples.append((time.perf_counter(), *self.gpu.read()))
+                if over.wait(SAMPLING):
+                    return
 
         thread = threading.Thread(target=watch, daemon=True)
         thread.start()
         try:
-            yield watched
+            yield samples
         finally:
             over.set()
             thread.join()
@@ -243,12 +243,12 @@ def _control(bench: Bench, trainer: str, id: str, params: Figures, what: str) ->
             "params": params, "seed": 0, "budget_seconds": bench.seconds, "budget_steps": 0, "cores": 1,
             "device": device,
         }  # fmt: skip
-        with bench.watching(device) as watched:
+        with bench.watching(device) as samples:
             lines = reported(programs, id, config)
             ended = time.perf_counter()
         last = next(line for line in lines if line["step"] == lines[-1]["step"])
         speed = {"steps_per_second": round(last["step"] / last["elapsed"])}
-        yield {"what": what, "device": device} | speed | watched.figures(ended - bench.seconds, ended)
+        yield {"what": what, "device": device} | speed | load(samples, ended - bench.seconds, ended)
 
 
 def grpo(bench: Bench) -> Iterator[Figures]:
@@ -261,7 +261,7 @@ def grpo(bench: Bench) -> Iterator[Figures]:
             "data": str(bench.base(model)), "resume": None, "init": None, "cores": 1,
         }  # fmt: skip
         place = bench.folder / "training"
-        with bench.watching(device) as watched:
+        with bench.watching(device) as samples:
             began = time.perf_counter()
             done = train(program, config, place)
         first, last = done.marks[done.first][0], done.marks[max(done.marks)][0]
@@ -270,7 +270,7 @@ def grpo(bench: Bench) -> Iterator[Figures]:
             "what": model, "device": device, "answers_per_second": round(answers, 1),
             "tokens_per_second": round(answers * _length(place)), "first_step_s": round(first, 1),
             "memory_gb": round(done.peak_memory / 1e9, 2),
-        } | watched.figures(began + first, began + last)  # fmt: skip
+        } | load(samples, began + first, began + last)  # fmt: skip
 
 
 def _length(place: Path) -> float:
@@ -285,12 +285,12 @@ def judge(bench: Bench) -> Iterator[Figures]:
     for model, device in bench.pairs():
         data = bench.base(model)
         asked = [json.loads(line)["question"] for line in (data / "train.jsonl").read_text().splitlines()[:64]]
-        with bench.watching(device) as watched:
+        with bench.watching(device) as samples:
             ready, began, ended, tokens = _generated(data / "base", device, asked, 24 if model == "tiny" else 256)
         yield {
             "what": model, "device": device, "tokens_per_second": round(tokens / (ended - began)),
             "answers_per_second": round(16 * len(asked) / (ended - began), 1), "ready_s": round(ready, 1),
-        } | watched.figures(began, ended)  # fmt: skip
+        } | load(samples, began, ended)  # fmt: skip
 
 
 def _generated(model: Path, device: str, asked: Sequence[str], longest: int) -> tuple[float, float, float, int]:
@@ -335,7 +335,7 @@ def _generated(model: Path, device: str, asked: Sequence[str], longest: int) -> 
 def sandbox(bench: Bench) -> Iterator[Figures]:
     """One whole trial of GRPO at each level, and what a program sees that asked for a GPU, and one that did not."""
     view = bench.folder / "view"
-    view.mkdir(exist_ok=True)
+    view.mkdir()
     for name, text in {"environment.toml": VIEW, "look.py": LOOK, "judge.py": PASS_ON}.items():
         (view / name).write_text(text)
     for level in ("bwrap", "landlock", "none"):
@@ -345,15 +345,12 @@ def sandbox(bench: Bench) -> Iterator[Figures]:
     steps = f"budget_steps={bench.steps}"
     for level in ("bwrap", "landlock"):
         for device in bench.devices:
-            with bench.watching(device) as watched:
+            with bench.watching(device) as samples:
                 began = time.perf_counter()
                 told = _tried(bench, level, "arithmetic", f"device={device}", steps, "text.questions=50")
                 took = time.perf_counter() - began
-            yield (
-                {"what": f"{level}: a trial", "device": device, "seconds": round(took, 1)}
-                | told
-                | watched.figures(began, began + took)
-            )
+            row = {"what": f"{level}: a trial", "device": device, "seconds": round(took, 1)}
+            yield row | told | load(samples, began, began + took)
 
 
 def _tried(bench: Bench, level: str, environment: str, *settings: str) -> Figures:
@@ -371,15 +368,6 @@ def _tried(bench: Bench, level: str, environment: str, *settings: str) -> Figure
 
 
 PARTS = {"sandbox": sandbox, "grpo": grpo, "judge": judge, "ppo": ppo, "sac": sac}
-
-
-def show(about: str, rows: Sequence[Figures]) -> None:
-    table = Table("part", "what", "device", "figures", title=about)
-    for row in rows:
-        named = {"part", "what", "device"}
-        figures = ", ".join(f"{name} {value}" for name, value in row.items() if name not in named)
-        table.add_row(row["part"], row["what"], row["device"], figures)
-    Console(highlight=False).print(table)
 
 
 if __name__ == "__main__":

@@ -157,10 +157,9 @@ def read(path: Path) -> Landscape:
     try:
         stated = json.loads(path.read_bytes())
         kind = stated.get("kind", "ideas") if isinstance(stated, dict) else None
-        its = {"ideas": Ideas, "points": Points}.get(str(kind))
-        if its is None:
+        if kind not in ("ideas", "points"):
             raise Refused(f"{path}: a landscape is an object whose kind is ideas or points, got {kind!r}")
-        return its.model_validate(stated)
+        return Ideas.model_validate(stated) if kind == "ideas" else Points.model_validate(stated)
     except OSError as wrong:
         raise Refused(f"{path}: {wrong.strerror}") from wrong
     except ValidationError as error:
