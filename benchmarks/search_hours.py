@@ -2,7 +2,7 @@
 
     python -m benchmarks.search_hours [--problems lunar_lander bipedal_walker arithmetic pendulum FOLDER] [--hours 1]
         [--lanes random_search tpe cmaes gp learned greedy] [--seeds 1 2 3] [--fresh 5]
-        [--store FILE.csv] [--home FOLDER] [--plot FILE.png] [--table]
+        [--store FILE.csv] [--home FOLDER] [--table]
 
 Each lane runs one campaign per problem and seed, `nightshift run` with everything that belongs to it, on the same
 clock; all lanes have the same seeds. `greedy` is `tpe` under rule greedy, where the record of the search ships;
@@ -47,7 +47,7 @@ from benchmarks.campaigns import (
     resumable,
     today,
 )
-from benchmarks.tables import BLUE, GREY, ORANGE, mean_interval, panels, show
+from benchmarks.tables import mean_interval, show
 
 BASELINE, GREEDY = "baseline", "greedy"
 LANES = {
@@ -247,27 +247,6 @@ def table(rows: Sequence[HoursRow]) -> list[list[str]]:
     return lines
 
 
-def draw(rows: Sequence[HoursRow], path: Path) -> None:
-    """A panel for each problem: what ships, lane by lane, as it was claimed and as it is."""
-    every = settings_of(rows)
-    with panels(len(every), path, columns=2, height=2.6) as axes:
-        for axis, (problem, limit) in zip(axes, every, strict=True):
-            lanes = lanes_of(rows, problem, limit)
-            for at, lane in enumerate(lanes.values()):
-                hollow: dict[str, Any] = {"color": ORANGE, "fillstyle": "none", "label": "claimed"}
-                axis.plot(lane.claims, [at - 0.17] * len(lane.claims), "o", markersize=5, **hollow)
-                true = [at + 0.12] * len(lane.gains)
-                axis.plot(lane.gains, true, "o", color=BLUE, alpha=0.8, markersize=5, label="true")
-            axis.axvline(0, color=GREY, linewidth=0.8)
-            axis.set_yticks(range(len(lanes)), list(lanes))
-            axis.set_ylim(len(lanes) - 0.5, -0.5)
-            axis.set_title(f"{problem}, {limit:g} h a campaign", fontsize=9.5)
-            axis.set_xlabel("gain on the baseline")
-        handles = dict(zip(*reversed(axes[0].get_legend_handles_labels()), strict=True))
-        figure = axes[0].figure
-        figure.legend(handles.values(), handles.keys(), loc="outside upper right", ncols=2, frameon=False)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description="Which search finds most in equal hours.")
     parser.add_argument("--problems", nargs="+", default=list(PROBLEMS), help="bundled environments, or folders")
@@ -279,7 +258,6 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of every environment.toml")
     parser.add_argument("--store", type=Path, default=RESULTS / "search_hours.csv", help="file of what has ended")
     parser.add_argument("--home", type=Path, default=HOMES / "search_hours", help="home of the campaigns")
-    parser.add_argument("--plot", type=Path, help="draw the picture into this file")
     parser.add_argument("--table", action="store_true", help="compute from the file alone, run nothing")
     options = parser.parse_args()
     if min(options.seeds) < 1 or options.fresh < 1:
@@ -294,8 +272,6 @@ def main() -> None:
     columns = ("problem", "hours", "lane", "campaigns", "trials", "ships", "no better", "true gain", "claimed",
                "in sds")  # fmt: skip
     show(columns, table(kept.rows), box=MARKDOWN)
-    if options.plot and settings_of(kept.rows):
-        draw(kept.rows, options.plot)
 
 
 if __name__ == "__main__":

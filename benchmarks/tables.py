@@ -1,30 +1,18 @@
-"""How benchmarks say what they measured: medians and intervals, tables for a terminal, and pictures."""
+"""How benchmarks say what they measured: medians, intervals and tables for a terminal."""
 
 from __future__ import annotations
 
 import os
 import statistics
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 RESAMPLES = 4000
-GREY, BLUE, ORANGE = "#8b8b8b", "#2f7fc1", "#d98a00"
-"""Told apart by the colour-blind too (after Okabe and Ito), and bright enough for a light page and a dark one."""
-STYLE: dict[str, Any] = {
-    "font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.titlelocation": "left",
-    "axes.facecolor": "none", "figure.facecolor": "none", "savefig.facecolor": "none",
-    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), GREY),
-}  # fmt: skip
 
 
 def about(what: str) -> str:
@@ -55,25 +43,3 @@ def mean_interval(values: Sequence[float]) -> str:
     draws = np.random.default_rng(0).integers(len(each), size=(RESAMPLES, len(each)))
     low, high = np.quantile(each[draws].mean(axis=1), [0.025, 0.975])
     return f"{each.mean():+.4g} [{low:+.4g}, {high:+.4g}]"
-
-
-@contextmanager
-def panels(count: int, path: Path, columns: int = 4, height: float = 2.9) -> Iterator[list[Axes]]:
-    """So many panels in rows, saved to `path` when the block ends."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    with mpl.rc_context(STYLE):  # type: ignore[arg-type, unused-ignore]
-        columns = min(columns, count)
-        rows = -(-count // columns)
-        size = (3.1 * columns + 0.4, height * rows + 0.4)
-        figure, grid = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
-        axes = list(grid.flat)
-        for spare in axes[count:]:
-            spare.set_axis_off()
-        yield axes[:count]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=130)
-        plt.close(figure)
