@@ -1,4 +1,4 @@
-"""What training and judging gain from an NVIDIA GPU, and whether the sandbox gives it to those alone who asked for it.
+"""What training and judging gain from an NVIDIA GPU, and whether a sandboxed trial can use it.
 
     python -m benchmarks.gpu [--seconds 15] [--steps 12] [--only grpo judge] [--models tiny half]
                              [--devices cpu cuda] [--json]
@@ -9,7 +9,7 @@ ppo, sac    environment steps per second of the bundled trainers on BipedalWalke
 grpo        answers and tokens per second, drawn and learned from, after the first step: `tiny` is the base model of
             environments/arithmetic, `half` a random Qwen2 of the shape of Qwen2.5-0.5B with answers of 256 tokens
 judge       tokens per second of the text judge's generator, in float32 on one thread or in bfloat16 on the GPU
-sandbox     `nightshift try` of arithmetic at each level of isolation, and what a program sees there of the GPU
+sandbox     `nightshift try` of arithmetic at each level of isolation
 
 gpu_busy    the share of time in which a kernel ran, as NVML samples it, over what the row's speed is taken from
 gpu_peak_gb of the whole GPU while the program ran, less what it held before
@@ -71,35 +71,6 @@ config = Qwen2Config(vocab_size=vocabulary, pad_token_id=made.pad_token_id, eos_
                      bos_token_id=None, **shape)
 Qwen2ForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
 made.save_pretrained(folder)
-"""
-LOOK = """\
-import glob, json, pathlib
-import torch
-found = torch.cuda.is_available()
-shown = {"torch": found, "device_files": len(glob.glob("/dev/nvidia*"))}
-if found:
-    left = torch.randn(2048, 2048, device="cuda", dtype=torch.bfloat16)
-    shown |= {"name": torch.cuda.get_device_name(), "product": bool(torch.isfinite(left @ left).all())}
-out = pathlib.Path(json.loads(pathlib.Path("config.json").read_text())["out"])
-(out / "progress.jsonl").write_text(json.dumps({"ready": True}) + "\\n" + json.dumps({"step": 1}) + "\\n")
-(out / "shown.json").write_text(json.dumps(shown))
-"""
-PASS_ON = """\
-import json, pathlib, sys
-shown = json.loads(pathlib.Path(sys.argv[1], "shown.json").read_text())
-pathlib.Path(sys.argv[2]).write_text(json.dumps({"score": float(shown["torch"])}))
-"""
-VIEW = """\
-metric = "score"
-direction = "maximize"
-trainer = "command"
-program = ["look.py"]
-train_cmd = "python look.py"
-budget_seconds = 60
-allow_untrained = true
-judge = "command"
-command.eval_cmd = "python judge.py {out} {result}"
-limits.least_seconds = 0
 """
 
 
@@ -333,38 +304,25 @@ def _generated(model: Path, device: str, asked: Sequence[str], longest: int) -> 
 
 
 def sandbox(bench: Bench) -> Iterator[Figures]:
-    """One whole trial of GRPO at each level, and what a program sees that asked for a GPU, and one that did not."""
-    view = bench.folder / "view"
-    view.mkdir()
-    for name, text in {"environment.toml": VIEW, "look.py": LOOK, "judge.py": PASS_ON}.items():
-        (view / name).write_text(text)
-    for level in ("bwrap", "landlock", "none"):
-        for device in bench.devices:
-            told = _tried(bench, level, str(view), f"device={device}")
-            yield {"what": f"{level}: what it sees", "device": device} | told
-    steps = f"budget_steps={bench.steps}"
+    """One whole trial of GRPO at each level of isolation: its score, or why it has none."""
+    given = ("--json", "--seed", "1", "--set", f"budget_steps={bench.steps}", "--set", "text.questions=50")
+    home = os.environ | {"NIGHTSHIFT_HOME": str(bench.folder / "home")}
     for level in ("bwrap", "landlock"):
         for device in bench.devices:
+            asked = ["try", "arithmetic", "--isolation", level, "--set", f"device={device}", *given]
             with bench.watching(device) as samples:
                 began = time.perf_counter()
-                told = _tried(bench, level, "arithmetic", f"device={device}", steps, "text.questions=50")
-                took = time.perf_counter() - began
-            row = {"what": f"{level}: a trial", "device": device, "seconds": round(took, 1)}
-            yield row | told | load(samples, began, began + took)
-
-
-def _tried(bench: Bench, level: str, environment: str, *settings: str) -> Figures:
-    """Run `nightshift try`; its score, and what the program saw."""
-    command = [sys.executable, "-m", "flows.cli", "try", environment, "--json", "--seed", "1", "--isolation", level]
-    given = [word for setting in settings for word in ("--set", setting)]
-    home = {"NIGHTSHIFT_HOME": str(bench.folder / "home")}
-    done = subprocess.run([*command, *given], capture_output=True, text=True, env=os.environ | home, check=False)
-    try:
-        told = json.loads(done.stdout)
-    except ValueError:
-        return {"failed": (done.stdout + done.stderr)[-1500:]}
-    shown = [json.loads(path.read_text()) for path in Path(told["directory"]).rglob("shown.json")]
-    return {"score": told["score"], "error": told["error"]} | (shown[0] if shown else {})
+                done = subprocess.run(
+                    [sys.executable, "-m", "flows.cli", *asked], capture_output=True, text=True, env=home, check=False
+                )
+                ended = time.perf_counter()
+            row = {"what": level, "device": device, "seconds": round(ended - began, 1)}
+            try:
+                found = json.loads(done.stdout)
+                row |= {"score": found["score"], "error": found["error"]}
+            except ValueError:
+                row["error"] = (done.stdout + done.stderr)[-1500:]
+            yield row | load(samples, began, ended)
 
 
 PARTS = {"sandbox": sandbox, "grpo": grpo, "judge": judge, "ppo": ppo, "sac": sac}
