@@ -23,7 +23,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar, get_args, get_type_hints
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 CHECKOUT = Path(__file__).parents[1]
 HOMES = CHECKOUT / "runs" / "benchmarks"
@@ -105,7 +105,8 @@ class Rows(Generic[Row]):
     """The rows of a dataclass of plain values in a CSV file; one that `add` was given is on the disk.
 
     Raises:
-        SystemExit: the file has other columns, or a line that cannot be read; it is left as it is.
+        SystemExit: the file has other columns; it is left as it is.
+        ValidationError: a line cannot be read.
     """
 
     def __init__(self, path: Path, kind: type[Row]) -> None:
@@ -113,22 +114,15 @@ class Rows(Generic[Row]):
         self.rows: list[Row] = self._read(kind) if path.exists() and path.stat().st_size else []
 
     def _read(self, kind: type[Row]) -> list[Row]:
-        reader, made = TypeAdapter(kind), []
         may_miss = {name for name, hint in get_type_hints(kind).items() if type(None) in get_args(hint)}
         with self._path.open(newline="") as file:
             lines = csv.DictReader(file)
             if lines.fieldnames != self._columns:
-                sys.exit(
-                    f"{self._path} has the columns {', '.join(lines.fieldnames or ())}, and this version writes "
-                    f"{', '.join(self._columns)}: move it away, or name another place"
-                )
-            for line in lines:
-                values = {name: None if name in may_miss and not text else text for name, text in line.items()}
-                try:
-                    made.append(reader.validate_python(values))
-                except ValidationError:
-                    sys.exit(f"{self._path}, line {lines.line_num} cannot be read: correct or remove it")
-        return made
+                sys.exit(f"{self._path} has other columns than {', '.join(self._columns)}: name another place")
+            rows = [
+                {name: None if name in may_miss and not text else text for name, text in line.items()} for line in lines
+            ]
+        return TypeAdapter(list[kind]).validate_python(rows)  # type: ignore[valid-type]
 
     def add(self, *rows: Row) -> None:
         """Add rows that belong together: a kill leaves all of them or none."""

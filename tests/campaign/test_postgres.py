@@ -54,18 +54,20 @@ def postgres(tmp_path: Path) -> Iterator[str]:
     how: dict[str, Any] = {"cwd": folder, "stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
     how |= {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []} if is_root else {}
     data, port = str(folder / "data"), str(free_port())
-    subprocess.run([binary("initdb"), "-D", data, "-U", "nightshift", "-A", "trust", "-E", "UTF8"], check=True, **how)
-    command = [binary("postgres"), "-D", data, "-h", "127.0.0.1", "-p", port, "-k", str(folder)]
+    subprocess.run(
+        [f"{binary('initdb')}", "-D", data, "-U", "nightshift", "-A", "trust", "-E", "UTF8"], check=True, **how
+    )
+    command = [f"{binary('postgres')}", "-D", data, "-h", "127.0.0.1", "-p", port, "-k", str(folder)]
     address = ["-U", "nightshift", "-h", "127.0.0.1", "-p", port]
     with (folder / "postgres.log").open("wb") as log, subprocess.Popen(command, stderr=log, **how) as process:
         try:
             deadline = time.monotonic() + 60
-            while subprocess.run([binary("pg_isready"), "-q", *address]).returncode:
+            while subprocess.run([f"{binary('pg_isready')}", "-q", *address]).returncode:
                 assert process.poll() is None and time.monotonic() < deadline, (folder / "postgres.log").read_text()
                 time.sleep(0.1)
             for name in ("prefect", "mlflow"):
                 subprocess.run(
-                    [binary("psql"), "-q", *address, "postgres", "-c", f"create database {name}"], check=True
+                    [f"{binary('psql')}", "-q", *address, "postgres", "-c", f"create database {name}"], check=True
                 )
             yield f"nightshift@127.0.0.1:{port}"
         finally:
