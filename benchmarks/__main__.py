@@ -33,7 +33,6 @@ BENCHMARKS = {
     "edits": Benchmark("20 s", "--each 1"),
     "gpu": Benchmark("10 min", "--devices cpu --only judge --models tiny"),
     "grpo": Benchmark("5 min", "--rounds 1 --steps 2"),
-    "headline": Benchmark("a day", "start --budget 2 --seeds 2 --episodes 2"),
     "night": Benchmark("8 h", "--hours 0.1 --rule greedy"),
     "ppo_throughput": Benchmark("10 min", "--rounds 1 --seconds 2"),
     "prefect_faults": Benchmark("10 min", "--runs 2 --kills 1"),

@@ -1,6 +1,6 @@
 """What the demo finds: real campaigns, each with its own seed, whose champions are then trained again.
 
-    python -m benchmarks.demos [--demos 20] [--trials 8] [--fresh 2] [--at-once 1] [--parallel N]
+    python -m benchmarks.demos [--demos 20] [--trials 8] [--fresh 2] [--parallel N]
         [--environment lunar_lander] [--nothing] [--store FILE] [--json]
 
 A demo is what `make demo` runs, `nightshift run lunar_lander --trials 8 --parallel 2 --seed N` (1 on one core), in a
@@ -8,9 +8,6 @@ home of its own, server and MLflow and all. Its gain is that of the search: the 
 Being the best of several, that is flattered by luck; so every champion is then trained and judged again, with seeds
 that no campaign has used, and its *true* gain is the mean of those runs less the mean of all the demos' baselines. A
 gain is called visible from 100 points on. What ships is the champion where it is certified, else the baseline.
-
-With `--at-once 2 --parallel 1` two demos share the machine, each with one training at a time, which is harder on the
-demo than a machine of its own.
 
 With `--nothing` there is nothing to find: the space is the bound of the gradient's norm alone, between values that no
 gradient reaches. With `--store` each demo is added to a file as it ends, and seeds that stand there are not run again:
@@ -74,7 +71,6 @@ def main() -> None:
     parser.add_argument("--demos", type=int, default=20)
     parser.add_argument("--trials", type=int, default=TRIALS, help=f"search trials of each demo ({TRIALS})")
     parser.add_argument("--fresh", type=int, default=2, help="fresh runs of each champion (2)")
-    parser.add_argument("--at-once", type=int, default=1, help="demos side by side (1)")
     cores = min(len(os.sched_getaffinity(0)), 2)
     parser.add_argument("--parallel", type=int, default=cores, help=f"trials of a demo side by side ({cores} here)")
     parser.add_argument("--environment", default="lunar_lander")
@@ -88,22 +84,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="nightshift-nothing-") as folder:
         searched = nothing_to_find(options.environment, Path(folder)) if options.nothing else options.environment
 
-        def one(seed: int) -> Demo:
-            if seed in ended:
-                return ended[seed]
-            found = demo(searched, options.trials, options.fresh, seed, options.parallel)
-            if store:
-                with store.open("a") as file:
-                    file.write(json.dumps(asdict(found)) + "\n")
-            return found
-
-        with ThreadPoolExecutor(options.at_once) as pool:
-            try:
-                demos = list(pool.map(one, range(1, options.demos + 1)))
-            except BaseException:  # Ctrl-C too: no further demo begins
-                pool.shutdown(cancel_futures=True)
-                raise
-    title = about(f"{len(demos)} demos, {options.at_once} at once")
+        for seed in range(1, options.demos + 1):
+            if seed not in ended:
+                ended[seed] = demo(searched, options.trials, options.fresh, seed, options.parallel)
+                if store:
+                    with store.open("a") as file:
+                        file.write(json.dumps(asdict(ended[seed])) + "\n")
+    demos = [ended[seed] for seed in range(1, options.demos + 1)]
+    title = about(f"{len(demos)} demos")
     if options.json:
         document = {"about": title, "summary": summary(demos), "demos": [asdict(each) for each in demos]}
         print(json.dumps(document, indent=2))

@@ -27,7 +27,7 @@ def quick_problem(folder: Path) -> list[str]:
     return ["--environment", str(problem), "--folder", str(folder / "night")]
 
 
-NEEDS = {"night": quick_problem, "headline": apart, "search_hours": apart}
+NEEDS = {"night": quick_problem, "search_hours": apart}
 """More arguments, and what has to be there for them."""
 
 

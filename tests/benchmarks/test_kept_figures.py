@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 import environments
-from benchmarks import headline, search_hours
+from benchmarks import search_hours
 from benchmarks.campaigns import CHECKOUT, Rows
-from benchmarks.headline import BUDGET_SECONDS, RunRow
 from benchmarks.search_hours import BASELINE, HoursRow
 from tasks.formats import changed
 
@@ -23,10 +22,6 @@ class PlainRow:
     name: str
     score: float | None
     count: int
-
-
-def repeated(configuration: str, seed: int, score: float | None, budget: float = BUDGET_SECONDS) -> RunRow:
-    return RunRow("repeat", configuration, "", "walker", budget, seed, score, 100, 5000, 720.0, "", *ABOUT)
 
 
 def campaign(lane: str, seed: int, ships: int, claimed: float | None, *fresh: float, **more: str) -> HoursRow:
@@ -61,25 +56,13 @@ def test_a_file_of_other_columns_is_refused(tmp_path: Path) -> None:
         Rows(path, PlainRow)
 
 
-def test_the_published_walker_can_say_the_published_best() -> None:
-    environment = environments.load(headline.WALKER)
-    assert (environment.defaults["num_envs"], environment.budget_seconds) == (4, headline.BUDGET_SECONDS)
-    assert environment.complete(dict(headline.BEST)) == {**environment.defaults, **headline.BEST}
-    edit, program = (headline.WALKER / "best.diff").read_text(), (CHECKOUT / "tasks/trainers/ppo.py").read_text()
-    edited = changed(edit, {"train.py": program}, ("train.py",), "diff")["train.py"]
+def test_the_published_walker_is_an_environment_and_its_best_an_edit_of_our_program() -> None:
+    folder = CHECKOUT / "benchmarks/published_walker"
+    environment = environments.load(folder)
+    assert (environment.defaults["num_envs"], environment.budget_seconds) == (4, 720)
+    program = (CHECKOUT / "tasks/trainers/ppo.py").read_text()
+    edited = changed((folder / "best.diff").read_text(), {"train.py": program}, ("train.py",), "diff")["train.py"]
     assert edited.count("nn.ELU()") == 3
-
-
-def test_published_scores_stand_beside_runs_of_the_published_budget_alone() -> None:
-    rows = [repeated("best", 1, 280.0), repeated("best", 2, None), repeated("best", 1, 290.0, budget=240.0)]
-    shorter, published = headline.table(rows)
-    assert (published[-1], shorter[-1]) == ("296.6", "")
-    assert published[4:8] == ["1", "1", "280.0", ""], "one run with a score, one without, and no spread"
-
-
-def test_the_bound_of_a_mean_is_that_of_students_t_computed_by_hand() -> None:
-    assert float(headline.at_least([1.0, 2.0, 3.0])) == pytest.approx(2 - 2.91999 / math.sqrt(3), abs=0.05)
-    assert headline.at_least([5.0]) == ""
 
 
 def test_what_ships_gains_what_its_fresh_runs_do_and_a_ship_that_gains_nothing_is_false() -> None:
