@@ -11,13 +11,10 @@ import io
 import json
 import os
 import platform
-import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, fields
 from functools import cache
 from pathlib import Path
@@ -42,19 +39,6 @@ Row = TypeVar("Row")
 
 class CommandFailed(RuntimeError):
     """A command was refused, died, or left a campaign without final figures."""
-
-
-@contextmanager
-def resumable() -> Iterator[None]:
-    """End the program with one sentence where something does not come to its end; the same command goes on there."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    except KeyboardInterrupt:
-        print("interrupted: what has ended is kept, and the same command goes on", file=sys.stderr)
-        sys.exit(INTERRUPTED)
-    except CommandFailed as failed:
-        sys.exit(f"{failed}: what has ended is kept, and the same command goes on")
 
 
 def nightshift(home: str | Path, *arguments: str) -> dict[str, Any]:

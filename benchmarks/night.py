@@ -54,7 +54,7 @@ from benchmarks.campaigns import (
     nightshift,
     surroundings,
     today,
-)
+)  # fmt: skip
 from benchmarks.lives import wait_for_answer
 from benchmarks.tables import show
 from tasks.system import orphans
@@ -136,25 +136,24 @@ class Night:
 
     @property
     def workers(self) -> set[int]:
-        """The processes of Prefect's worker in this home."""
-        return {pid for pid, command in self._processes() if command[1:5] == ["-m", "prefect", "worker", "start"]}
-
-    def _processes(self) -> Iterator[tuple[int, list[str]]]:
+        """The processes of Prefect's worker in this home, but for what keeps it."""
+        found = set()
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                if process.environ().get("PREFECT_HOME") == str(self.home / ".prefect"):
-                    yield process.pid, [part for part in process.cmdline() if part != "-P"]
+                command, home = process.cmdline(), process.environ().get("PREFECT_HOME")
+                if home == str(self.home / ".prefect") and command[1:5] == ["-m", "prefect", "worker", "start"]:
+                    found.add(process.pid)
+        return found
 
     def status(self) -> dict[str, Any]:
         return nightshift(self.home, "status", self.campaign, "--json")
 
-    def command(self, *words: str, check: bool = False) -> int:
-        """Run a verb of the command line whose output nobody needs; its exit code."""
+    def command(self, *words: str) -> None:
+        """Run a verb of the command line whose output nobody needs."""
         command = [sys.executable, "-m", "flows.cli", *words]
-        done = subprocess.run(command, env=surroundings(self.home), capture_output=True, text=True, check=check)
+        done = subprocess.run(command, env=surroundings(self.home), capture_output=True, text=True, check=False)
         if done.returncode:
             print(f"nightshift {' '.join(words)}: {done.stderr.strip()}", file=sys.stderr)
-        return done.returncode
 
     def until(self, holds: Callable[[], Any], seconds: float, what: str, every: float = POLL_SECONDS) -> float:
         """Wait until it holds, while the timer calls `nightshift up`; the seconds that it took. Raises TimeoutError."""
@@ -332,23 +331,6 @@ class Night:
             os.killpg(self.mlflow.pid, signal.SIGKILL)
             self.mlflow.wait()
 
-    def summary(self) -> dict[str, Any]:
-        """What came of the night."""
-        found = self.status()
-        numbers = [row["trial"] for row in found["trials"]]
-        return {
-            "campaign": self.campaign,
-            "state": found["state"],
-            "trials": len(numbers) - 1,
-            "missing": len(set(range(len(numbers))) - set(numbers)),
-            "lost": sum(row.lost for row in self.faults),
-            "interventions": sum(row.hands for row in self.faults),
-            "waiting_to_record": found["waiting_to_record"],
-            "ships": found["shipped"],
-            "certificate": (found["certificate"] or {}).get("words") or found["uncertified"],
-            "hours": round(found["spent"]["seconds"] / 3600, 2),
-        }
-
 
 def _busy(process: psutil.Process) -> float:
     with contextlib.suppress(psutil.Error):
@@ -418,8 +400,19 @@ def main() -> None:
         finally:
             if kept:
                 kept.add(*night.faults)
-        figures = night.summary()
-        night.command("report", night.campaign, check=True)
+        found = night.status()
+        night.command("report", night.campaign)
+    numbers = {row["trial"] for row in found["trials"]}
+    figures = {
+        "campaign": night.campaign,
+        "state": found["state"],
+        "trials": len(numbers) - 1,
+        "missing": len(set(range(len(numbers))) - numbers),
+        "lost": sum(row.lost for row in night.faults),
+        "interventions": sum(row.hands for row in night.faults),
+        "waiting_to_record": found["waiting_to_record"],
+        "ships": found["shipped"],
+    }
     if options.json:
         print(json.dumps({**figures, "faults": [vars(row) for row in night.faults]}, indent=2))
     else:

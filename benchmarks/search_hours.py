@@ -44,9 +44,8 @@ from benchmarks.campaigns import (
     commit,
     machine,
     nightshift,
-    resumable,
     today,
-)
+)  # fmt: skip
 from benchmarks.tables import mean_interval, show
 
 BASELINE, GREEDY = "baseline", "greedy"
@@ -102,17 +101,12 @@ class HoursRow:
         return 1.0 if self.direction == "maximize" else -1.0
 
 
-@dataclass(frozen=True)
 class Bench:
     """Where campaigns run, and what they are given."""
 
-    home: Path
-    kept: Rows[HoursRow]
-    hours: float
-    trials: int
-    fresh: int
-    changes: tuple[str, ...]
-    """Keys of environment.toml that are changed in every problem, as key=value."""
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.kept, self.home, self.hours = Rows(options.store, HoursRow), options.home.absolute(), options.hours
+        self.trials, self.fresh, self.changes = options.trials, options.fresh, options.set
 
     def measure(self, problem: str, lanes: Sequence[str], seeds: Sequence[int]) -> None:
         """All campaigns of a problem; seed by seed, so that what is there after a while can be compared."""
@@ -262,16 +256,12 @@ def main() -> None:
     options = parser.parse_args()
     if min(options.seeds) < 1 or options.fresh < 1:
         parser.error("seeds and fresh runs begin at 1")
-    kept = Rows(options.store, HoursRow)
-    if not options.table:
-        home, changes = options.home.absolute(), tuple(options.set)
-        bench = Bench(home, kept, options.hours, options.trials, options.fresh, changes)
-        with resumable():
-            for problem in options.problems:
-                bench.measure(problem, options.lanes, options.seeds)
+    bench = Bench(options)
+    for problem in [] if options.table else options.problems:
+        bench.measure(problem, options.lanes, options.seeds)
     columns = ("problem", "hours", "lane", "campaigns", "trials", "ships", "no better", "true gain", "claimed",
                "in sds")  # fmt: skip
-    show(columns, table(kept.rows), box=MARKDOWN)
+    show(columns, table(bench.kept.rows), box=MARKDOWN)
 
 
 if __name__ == "__main__":
