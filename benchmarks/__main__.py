@@ -35,7 +35,7 @@ BENCHMARKS = {
     "grpo": Benchmark("5 min", "--rounds 1 --steps 2"),
     "night": Benchmark("8 h", "--hours 0.1 --rule greedy"),
     "ppo_throughput": Benchmark("10 min", "--rounds 1 --seconds 2"),
-    "prefect_faults": Benchmark("10 min", "--runs 2 --kills 1"),
+    "prefect_faults": Benchmark("5 min", "--kills 1"),
     "search_hours": Benchmark("a week", f"--problems cartpole --lanes tpe greedy {SHORT}"),
     "showcase": Benchmark("1 min", ""),
     "trial_overhead": Benchmark("5 min", "--trials 8"),

@@ -34,7 +34,6 @@ from tasks.certifying.group_design import (
     Design,
     Groups,
     equal_arms,
-    in_groups,
     of_groups,
     shares,
 )
@@ -73,8 +72,6 @@ class World:
     champion: str = "normal"
     """Shape of the champion's runs, a key of SHAPES."""
     baseline: str = "normal"
-    memory: float = 0.0
-    """Correlation of a run with the one before it, in the order in which both arms ran, the search's first."""
 
 
 def _collapsing(share: float) -> Draw:
@@ -89,23 +86,6 @@ SHAPES: dict[str, Draw] = {
     "skewed down": lambda draw, shape: 1 - draw.standard_exponential(shape),
     **{f"collapses .{digits}": _collapsing(share) for digits, share in (("05", 0.05), ("2", 0.2), ("4", 0.4))},
 }
-
-
-ORDERS = 200
-"""Orders of the runs that are drawn where the order matters."""
-
-
-def _remembering(draw: np.random.Generator, rows: int, groups: Groups, memory: float) -> tuple[Array, ...]:
-    """AR(1) noise of champion, baseline and search, in the order in which they run one after another."""
-    series = draw.standard_normal((rows, BASELINE_RUNS + sum(groups[-1])))
-    for run in range(1, series.shape[1]):
-        series[:, run] = memory * series[:, run - 1] + np.sqrt(1 - memory**2) * series[:, run]
-    arms = {"champion": np.empty((rows, groups[-1][0])), "baseline": np.empty((rows, groups[-1][1]))}
-    for order, part in enumerate(np.array_split(np.arange(rows), ORDERS)):
-        every = [run for group in in_groups(groups, order) for run in group]
-        for place, (arm, number) in enumerate(every, BASELINE_RUNS):
-            arms[arm][part, number - 1] = series[part, place]
-    return arms["champion"], arms["baseline"], series[:, :BASELINE_RUNS]
 
 
 @dataclass(frozen=True)
@@ -124,11 +104,8 @@ class Looks:
 def looks_of(groups: Groups, world: World, rows: int, seed: int) -> Looks:
     """The tests of so many certificates in a world."""
     draw, better = np.random.default_rng(seed), world.drift + UNSEEN * world.faster / PACE
-    if world.memory:
-        noise = _remembering(draw, rows, groups, world.memory)
-    else:
-        counts = (world.champion, groups[-1][0]), (world.baseline, groups[-1][1]), (world.baseline, BASELINE_RUNS)
-        noise = tuple(SHAPES[shape](draw, (rows, count)) for shape, count in counts)
+    counts = (world.champion, groups[-1][0]), (world.baseline, groups[-1][1]), (world.baseline, BASELINE_RUNS)
+    noise = tuple(SHAPES[shape](draw, (rows, count)) for shape, count in counts)
     now, then, search = world.gain + better + world.ratio * noise[0], better + noise[1], noise[2]
     steps = 1 + STEP_NOISE * draw.standard_normal((rows, BASELINE_RUNS + groups[-1][1])) if world.faster else None
     if steps is not None:
@@ -270,7 +247,6 @@ RATES: dict[str, World] = {
     "only the champion collapses, .05": World(champion="collapses .05"),
     "only the champion collapses, .2": World(champion="collapses .2"),
     "only the champion collapses, .4": World(champion="collapses .4"),
-    "AR(1) .5 from run to run": World(memory=0.5),
     **{f"{share:.0%} more steps": World(faster=share) for share in (0.02, 0.05, 0.1, 0.2, 0.5)},
     **{f"drift {drift:g} sd, same steps": World(drift=drift) for drift in (0.25, 0.5, 1.0, 2.0, 4.0)},
 }  # fmt: skip

@@ -89,23 +89,22 @@ class Tally:
 
 @dataclass
 class Setup:
-    """What the campaigns have in common."""
+    """What the campaigns have in common; its folder is a home of its own."""
 
     folder: Path
     url: str
     server: Server | None
     """Which may be killed; None: it is somebody else's."""
     draw: random.Random
-    parallel: int
-    seed: int
-    short: bool
+    options: argparse.Namespace
 
 
 class Chaos:
     """One campaign, its lives and their ends."""
 
     def __init__(self, name: Campaign, setup: Setup) -> None:
-        self.name, self.setup, self.draw, self.parallel = name, setup, setup.draw, setup.parallel
+        self.name, self.setup, self.draw = name, setup, setup.draw
+        self.parallel, self.short = setup.options.parallel, setup.options.short
         self.tally = Tally()
         folder = setup.folder
         self._log = folder / f"{name}.log"
@@ -113,7 +112,7 @@ class Chaos:
             folder / name,
             seconds=0.05 if name == "night" else 0.6,
             proposer="tpe" if name == "night" else "random_search",
-            seed=setup.seed,
+            seed=setup.options.seed,
         )
         self._stored: dict[int, Any] = {}
         self._trained: dict[Path, tuple[int, int]] = {}
@@ -151,7 +150,7 @@ class Chaos:
 
     def _command(self, campaign: str, trials: int) -> list[str]:
         asked = ["--trials", str(trials), "--parallel", str(self.parallel), "--server", self.setup.url]
-        asked += ["--tracking", "off"] * self.setup.short
+        asked += ["--tracking", "off"] * self.short
         if Ledger.exists(campaign):
             return ["resume", campaign, *asked]
         return ["run", str(self._spec), "--name", campaign, *asked]
@@ -171,7 +170,7 @@ class Chaos:
             life.ends_within(self.draw.uniform(0.0, RANDOM_SECONDS))
         elif self._note_resume(self.name, life):
             if self.draw.random() < MARK_SHARE:
-                when = self.draw.choice(list(lives.MARKS)[: -1 if self.setup.short else None])  # the last is MLflow's
+                when = self.draw.choice(list(lives.MARKS)[: -1 if self.short else None])  # the last is MLflow's
                 for _ in range(self.draw.choice((1, 1, 2))):
                     if not lives.wait_for_mark(Ledger.open(self.name), life, when, self.parallel):
                         break
@@ -254,14 +253,10 @@ def twice_in_mlflow(database: Path) -> list[str]:
     from mlflow import MlflowClient
 
     client = MlflowClient(f"sqlite:///{database}")
-    found, token = Counter[str](), None
-    while True:
-        page = client.search_runs(
-            [one.experiment_id for one in client.search_experiments()], max_results=1000, page_token=token
-        )
-        found.update(run.data.tags.get("nightshift.key", run.info.run_id) for run in page)
-        if not (token := page.token):
-            return [key for key, count in found.items() if count > 1]
+    ids = [one.experiment_id for one in client.search_experiments()]
+    runs = client.search_runs(ids, max_results=50_000)
+    found = Counter(run.data.tags.get("nightshift.key", run.info.run_id) for run in runs)
+    return [key for key, count in found.items() if count > 1]
 
 
 def slots_held(home: Path) -> int:
@@ -282,7 +277,7 @@ def slots_held(home: Path) -> int:
 
 def measure(kills: int, setup: Setup) -> tuple[Figures, list[Chaos]]:
     """Everything, and the campaigns that it was measured with."""
-    struck = 0 if setup.short else round(kills * STRUCK_SHARE)
+    struck = 0 if setup.options.short else round(kills * STRUCK_SHARE)
     shares: dict[Campaign, int] = {"night": kills - struck, "struck": struck}
     chaoses = [Chaos(name, setup) for name, share in shares.items() if share]
     for chaos in chaoses:
@@ -290,7 +285,7 @@ def measure(kills: int, setup: Setup) -> tuple[Figures, list[Chaos]]:
     equal = [compared(chaos) for chaos in chaoses]
     tallies, home = [chaos.tally for chaos in chaoses], setup.folder / "home"
     resumes = [seconds for tally in tallies for seconds in tally.resumes]
-    twice = [] if setup.short else twice_in_mlflow(home / "mlflow.db")
+    twice = [] if setup.options.short else twice_in_mlflow(home / "mlflow.db")
     return {
         "kills": sum(tally.count for tally in tallies),
         "lost": sum(len(tally.lost) for tally in tallies),
@@ -309,14 +304,13 @@ def settled(options: argparse.Namespace, folder: Path) -> Iterator[Setup]:
         os.environ.pop(name, None)
     os.environ["NIGHTSHIFT_HOME"] = str(folder / "home")
     draw = random.Random(options.seed)
-    more = draw, options.parallel, options.seed, options.short
     if options.server:
-        yield Setup(folder, options.server, None, *more)
+        yield Setup(folder, options.server, None, draw, options)
         return
     server = Server.start(folder / "server", free_port())
     try:
         server.wait()
-        yield Setup(folder, server.url, server, *more)
+        yield Setup(folder, server.url, server, draw, options)
     finally:
         server.kill()
 

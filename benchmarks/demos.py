@@ -28,6 +28,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import tomlkit
+from pydantic import TypeAdapter
 
 import environments
 from benchmarks.campaigns import FRESH_SEEDS, CommandFailed, campaign, nightshift
@@ -54,16 +55,15 @@ class Demo:
     """The champion's program and parameters again, with other seeds."""
     seconds: float
     """Wall time of the whole command, the server's start included."""
-    reserved: int = 0
-    """Runs that were kept for the certificate when the campaign began."""
-    certificate_runs: int = 0
-    """Runs that it used, those of the baseline that were taken over included."""
     training: float = 0.0
     """Share of the slots' time in training."""
 
     @property
     def gain(self) -> float:
         return self.champion - self.baseline
+
+
+READER = TypeAdapter(Demo)
 
 
 def main() -> None:
@@ -80,7 +80,7 @@ def main() -> None:
     options = parser.parse_args()
     store: Path | None = options.store
     lines = store.read_text().splitlines() if store and store.exists() else []
-    ended = {found.seed: found for found in (Demo(**json.loads(line)) for line in lines)}
+    ended = {found.seed: found for found in (READER.validate_json(line) for line in lines)}
     with tempfile.TemporaryDirectory(prefix="nightshift-nothing-") as folder:
         searched = nothing_to_find(options.environment, Path(folder)) if options.nothing else options.environment
 
@@ -137,8 +137,6 @@ def demo(environment: str, trials: int, fresh: int, seed: int, parallel: int) ->
         found["shipped_trial"],
         tuple(score for score in scores if score is not None),  # a crash has none
         seconds,
-        reserved=sum(found["reserved"][arm] for arm in ("champion", "baseline")),
-        certificate_runs=sum(len(proof[arm]["values"]) for arm in ("champion", "baseline")) if proof else 0,
         training=found["spent"]["slots"]["training"],
     )
 
@@ -153,7 +151,6 @@ def summary(demos: Sequence[Demo]) -> dict[str, float]:
         "gain/median": statistics.median(each.gain for each in demos),
         "certified": sum(each.certified is not None for each in demos),
         "shipped/not_baseline": sum(bool(each.shipped) for each in demos),
-        "certificate_runs/median": statistics.median(each.certificate_runs for each in demos),
         "training/median": statistics.median(each.training for each in demos),
         "minutes/median": statistics.median(each.seconds for each in demos) / 60,
         "minutes/max": max(each.seconds for each in demos) / 60,

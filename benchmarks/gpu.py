@@ -1,11 +1,10 @@
 """What training and judging gain from an NVIDIA GPU, and whether a sandboxed trial can use it.
 
-    python -m benchmarks.gpu [--seconds 15] [--steps 12] [--only grpo judge] [--models tiny half]
+    python -m benchmarks.gpu [--steps 12] [--only grpo judge] [--models tiny half]
                              [--devices cpu cuda] [--json]
 
 Every row is one program of ours on one device; without a GPU the rows of `cuda` are left out.
 
-ppo, sac    environment steps per second of the bundled trainers on BipedalWalker and Pendulum
 grpo        answers and tokens per second, drawn and learned from, after the first step: `tiny` is the base model of
             environments/arithmetic, `half` a random Qwen2 of the shape of Qwen2.5-0.5B with answers of 256 tokens
 judge       tokens per second of the text judge's generator, in float32 on one thread or in bfloat16 on the GPU
@@ -35,7 +34,6 @@ from typing import Any
 
 import environments
 from benchmarks.grpo import prepared, train, variables
-from benchmarks.ppo_throughput import NORMALIZED, reported
 from benchmarks.tables import about, show
 from environments.judges.text import GENERATOR
 from tasks.store.workspace import trainer_files
@@ -76,7 +74,6 @@ made.save_pretrained(folder)
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=15.0, help="of each training of ppo and sac (15)")
     parser.add_argument("--steps", type=int, default=12, help="of each training of grpo, 2 to 19 (12)")
     parser.add_argument("--only", nargs="+", default=list(PARTS), choices=list(PARTS), help="parts of the table (all)")
     parser.add_argument("--models", nargs="+", default=["tiny", "half"], choices=["tiny", "half"])
@@ -91,7 +88,7 @@ def main() -> None:
     models = [model for model in options.models if model == "tiny" or "cuda" in devices]
     with tempfile.TemporaryDirectory(prefix="nightshift-gpu-", dir=Path.home()) as folder:
         for part in options.only:
-            for row in PARTS[part](Bench(Path(folder), gpu, devices, models, options.seconds, options.steps)):
+            for row in PARTS[part](Bench(Path(folder), gpu, devices, models, options.steps)):
                 print(json.dumps({"part": part} | row), file=sys.stderr, flush=True)
                 rows.append({"part": part} | row)
     title = about(gpu.name if gpu else "no GPU")
@@ -153,7 +150,6 @@ class Bench:
     gpu: Gpu | None
     devices: Sequence[str]
     models: Sequence[str]
-    seconds: float
     steps: int
 
     @contextlib.contextmanager
@@ -194,32 +190,6 @@ class Bench:
         """Models with the devices that they run on: the larger one takes hours on a CPU."""
         for model in self.models:
             yield from ((model, device) for device in self.devices if (model, device) != ("half", "cpu"))
-
-
-def ppo(bench: Bench) -> Iterator[Figures]:
-    for envs, hidden in ((8, 64), (64, 64), (64, 512)):
-        params = {**NORMALIZED, "num_envs": envs, "hidden": hidden}
-        yield from _control(bench, "ppo", "BipedalWalker-v3", params, f"{envs} environments, {hidden} wide")
-
-
-def sac(bench: Bench) -> Iterator[Figures]:
-    for hidden in (64, 512):
-        yield from _control(bench, "sac", "Pendulum-v1", {"hidden": hidden}, f"{hidden} wide")
-
-
-def _control(bench: Bench, trainer: str, id: str, params: Figures, what: str) -> Iterator[Figures]:
-    programs = {name: source.read_text() for source, name in trainer_files(trainer)}
-    for device in bench.devices:
-        config = {
-            "params": params, "seed": 0, "budget_seconds": bench.seconds, "budget_steps": 0, "cores": 1,
-            "device": device,
-        }  # fmt: skip
-        with bench.watching(device) as samples:
-            lines = reported(programs, id, config)
-            ended = time.perf_counter()
-        last = next(line for line in lines if line["step"] == lines[-1]["step"])
-        speed = {"steps_per_second": round(last["step"] / last["elapsed"])}
-        yield {"what": what, "device": device} | speed | load(samples, ended - bench.seconds, ended)
 
 
 def grpo(bench: Bench) -> Iterator[Figures]:
@@ -325,7 +295,7 @@ def sandbox(bench: Bench) -> Iterator[Figures]:
             yield row | load(samples, began, ended)
 
 
-PARTS = {"sandbox": sandbox, "grpo": grpo, "judge": judge, "ppo": ppo, "sac": sac}
+PARTS = {"sandbox": sandbox, "grpo": grpo, "judge": judge}
 
 
 if __name__ == "__main__":

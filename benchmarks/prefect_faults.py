@@ -1,12 +1,9 @@
-"""Two faults of Prefect, met on its own server and worker: lost events, and a worker that ends.
+"""A fault of Prefect, met on its own server and worker: a worker that ends when its run is resumed at once.
 
-    python -m benchmarks.prefect_faults [--runs 40] [--writers 2] [--kills 3] [--database postgresql+asyncpg://...]
+    python -m benchmarks.prefect_faults [--kills 3] [--database postgresql+asyncpg://...]
 
-Events: flow runs are crashed one after another while other clients write to the server. Half of the runs have an
-automation that resumes them at once, half one that does so after 30 s. Counted are the runs that were never resumed.
-
-Worker: the process of a run is killed, and an automation resumes the run, at once or after 30 s. A worker with --limit
-ends when it is given a run whose process it still holds ("this borrower is already holding").
+The process of a run is killed, and an automation resumes the run, at once or after 30 s. A worker with --limit ends
+when it is given a run whose process it still holds ("this borrower is already holding").
 """
 
 from __future__ import annotations
@@ -17,7 +14,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -40,15 +36,11 @@ def sleeper():
 """
 DELAYS = {"at-once": 0, "later": 30}
 """Seconds after a crash at which a run is resumed, by its tag."""
-PAUSE_SECONDS = 0.2
-"""Between two runs of a writer: without one SQLite lets nobody else in for a minute."""
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Lost events and ended workers of Prefect.")
-    parser.add_argument("--runs", type=int, default=40, help="runs that are crashed (40)")
-    parser.add_argument("--writers", type=int, default=2, help="clients that write meanwhile (2)")
-    parser.add_argument("--kills", type=int, default=3, help="processes killed under a worker, each way (3; 0: none)")
+    parser = argparse.ArgumentParser(description="Ended workers of Prefect.")
+    parser.add_argument("--kills", type=int, default=3, help="processes killed under a worker, each way (3)")
     parser.add_argument("--database", help="a PostgreSQL database for the server; default: SQLite")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that nothing that was started is left
@@ -72,9 +64,7 @@ def measure(api: httpx.Client, options: argparse.Namespace, folder: Path) -> Non
     for tag, seconds in DELAYS.items():
         post(api, "/automations/", resuming(tag, seconds))
     time.sleep(5)  # the server reads its automations every few seconds
-    for tag, lost in events(api, options.runs, options.writers).items():
-        print(f"events, resumed {tag}: {lost} of {options.runs // 2} lost", flush=True)
-    for tag in DELAYS if options.kills else ():
+    for tag in DELAYS:
         print(f"worker, resumed {tag}: {worker(api, tag, options.kills, folder)}", flush=True)
     errors = (folder / "server/server.log").read_text(errors="replace").count("database is locked")
     print(f"server: `database is locked` {errors} times in its log")
@@ -93,44 +83,6 @@ def resuming(tag: str, seconds: int) -> dict[str, Any]:
         trigger |= {"posture": "Reactive", "expect": ["prefect.flow-run.Crashed"]}
     action = {"type": "change-flow-run-state", "state": "SCHEDULED", "name": "AwaitingRetry"}
     return {"name": f"resume-{tag}", "trigger": trigger | {"within": seconds}, "actions": [action]}
-
-
-def events(api: httpx.Client, runs: int, writers: int) -> dict[str, int]:
-    """How many crashed runs were never resumed, by tag."""
-    flow = post(api, "/flows/", {"name": "crashing"})["id"]
-    deployments = {
-        tag: post(api, "/deployments/", {"name": tag, "flow_id": flow, "tags": [tag]})["id"] for tag in DELAYS
-    }  # fmt: skip
-    over = threading.Event()
-
-    def write() -> None:
-        while not over.is_set():
-            with suppress(httpx.HTTPError):
-                made = api.post("/flow_runs/", json={"flow_id": flow, "state": {"type": "PENDING"}})
-                run = made.raise_for_status().json()["id"]
-                api.post(f"/flow_runs/{run}/set_state", json={"state": {"type": "RUNNING"}, "force": True})
-            over.wait(PAUSE_SECONDS)
-
-    threads = [threading.Thread(target=write) for _ in range(writers)]
-    for thread in threads:
-        thread.start()
-    crashed: dict[str, list[str]] = {tag: [] for tag in DELAYS}
-    for number in range(runs):
-        tag = list(DELAYS)[number % 2]
-        run = post(api, f"/deployments/{deployments[tag]}/create_flow_run", {"state": {"type": "PENDING"}})["id"]
-        post(api, f"/flow_runs/{run}/set_state", {"state": {"type": "RUNNING"}, "force": True})
-        post(api, f"/flow_runs/{run}/set_state", {"state": {"type": "CRASHED"}, "force": True})
-        crashed[tag].append(run)
-        time.sleep(0.5)
-    over.set()
-    for thread in threads:
-        thread.join()
-    deadline = time.monotonic() + 180
-    while True:
-        lost = {tag: sum(state(api, run) == "Crashed" for run in ids) for tag, ids in crashed.items()}
-        if not any(lost.values()) or time.monotonic() > deadline:
-            return lost
-        time.sleep(5)
 
 
 def worker(api: httpx.Client, tag: str, kills: int, folder: Path) -> str:
