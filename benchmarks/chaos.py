@@ -82,10 +82,6 @@ class Tally:
     ends: list[str] = field(default_factory=list)
     """Lives that ended otherwise than they were made to."""
 
-    @property
-    def count(self) -> int:
-        return sum(self.kills.values())
-
 
 @dataclass
 class Setup:
@@ -119,7 +115,7 @@ class Chaos:
 
     def run(self, kills: int) -> None:
         """Kill it so many times, then let it come to its end."""
-        while self.tally.count < kills:
+        while self.tally.kills.total() < kills:
             with self._life() as life:
                 if self.name == "night":
                     self._end_somehow(life)
@@ -205,9 +201,9 @@ class Chaos:
         """Kill some processes of its trials, then the engine itself."""
         self._note_resume(self.name, life)
         for _ in range(self.draw.randint(2, 5)):
-            if self.tally.count < kills and not life.is_over:
+            if self.tally.kills.total() < kills and not life.is_over:
                 self._strike_once(life)
-        if self.tally.count < kills:
+        if self.tally.kills.total() < kills:
             self._kill(life, "any moment")
 
     def _strike_once(self, life: Life) -> None:
@@ -287,7 +283,7 @@ def measure(kills: int, setup: Setup) -> tuple[Figures, list[Chaos]]:
     resumes = [seconds for tally in tallies for seconds in tally.resumes]
     twice = [] if setup.options.short else twice_in_mlflow(home / "mlflow.db")
     return {
-        "kills": sum(tally.count for tally in tallies),
+        "kills": sum(tally.kills.total() for tally in tallies),
         "lost": sum(len(tally.lost) for tally in tallies),
         "doubled": sum(len(tally.doubled) for tally in tallies) + len(twice),
         "orphans": sum(lives.left_over(Ledger.open(chaos.name)) for chaos in chaoses),

@@ -13,8 +13,7 @@ certificates, short and cancelled ones by the share that was run; --runs is the 
 --landscape those of HEADLINES are run, with --all all of benchmarks/landscapes, and a table is printed, with the ratio
 of each true gain to that of greedy. Figures are in the landscape's own unit of score.
 
-All rules meet the same functions, and the same luck in their first trials. Without effects all points are equal, so
-that who proposes them changes nothing: there random search does, which is fast.
+All rules meet the same functions, and the same luck in their first trials. Without effects random search proposes.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ last; a ratio is taken within a round.
 rollouts_per_cpu_second   answers drawn and learned from, per second of a core, from the end of the first step on
 ratio                     of that to `bare`
 first_step_s              from the start of the process to the end of the first step, on the clock
-process_cpu_s             of the whole process, the saving and its end with it
 peak_memory_mb            of the process
 
 The clock depends on what else the machine does; processor time hardly does.
@@ -140,7 +139,6 @@ class Training:
 
     marks: dict[int, tuple[float, float]]
     """By steps done, those that were reported; 0 is ready."""
-    cpu_seconds: float
     peak_memory: int
     """In bytes."""
 
@@ -174,7 +172,7 @@ def train(program: dict[str, str], config: Figures, place: Path) -> Training:
             ended, status, usage = os.wait4(running.pid, os.WNOHANG)
     if status or len(marks) < 3 or not {0, config["budget_steps"]} <= marks.keys():
         raise RuntimeError(f"a training failed: {(place / 'log').read_text()[-2000:]}")
-    return Training(marks, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
+    return Training(marks, usage.ru_maxrss * 1024)
 
 
 def steps_done(progress: Path) -> set[int]:
@@ -195,7 +193,6 @@ def summary(rounds: Sequence[dict[str, Training]], batch: int) -> Figures:
     of: dict[str, Callable[[Training], float]] = {
         "rollouts_per_cpu_second": speed,
         "first_step_s": lambda one: one.marks[one.first][0],
-        "process_cpu_s": lambda one: one.cpu_seconds,
         "peak_memory_mb": lambda one: one.peak_memory / 2**20,
     }
     rows = {kind: {name: [figure(one[name]) for one in rounds] for name in (OURS, BARE)} for kind, figure in of.items()}

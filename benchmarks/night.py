@@ -1,7 +1,7 @@
 """One night begun by a schedule, with everything that may break breaking on the way.
 
     python -m benchmarks.night [--hours 8] [--environment lunar_lander] [--set KEY=VALUE ...] [--rule certify]
-        [--proposer tpe] [--parallel 1] [--fidelity none] [--store FILE.csv] [--folder NEW] [--json]
+        [--proposer tpe] [--parallel 1] [--fidelity none] [--store FILE.csv] [--folder NEW]
 
 `nightshift up` in a home of its own, a deployment of the flow `campaign` with a schedule whose next time is two minutes
 away, and nobody who starts the campaign. `nightshift up` is called again every minute, as from cron. At fixed shares of
@@ -78,17 +78,14 @@ QUIET = {"DO_NOT_TRACK": "true", "MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SER
 
 @dataclass(frozen=True)
 class FaultRow:
-    """One fault of one night."""
+    """One fault of one night: the minute of the campaign, and the seconds until it was back; empty where it was not."""
 
     night: str
-    """The campaign."""
     environment: str
     hours: float
     fault: str
     minute: float
-    """After the campaign's first trial began."""
     back: float | None
-    """Seconds; empty where it did not come back."""
     hands: int
     lost: int
     words: str
@@ -365,7 +362,6 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--fidelity", default="none", help="as of a campaign")
     parser.add_argument("--store", type=Path, help="CSV file to which the faults are added")
     parser.add_argument("--folder", type=Path, help="a new folder to run in, where logs and home stay")
-    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     options = parser.parse_args()
     if "/" in options.environment:
         options.environment = str(Path(options.environment).absolute())
@@ -413,12 +409,9 @@ def main() -> None:
         "waiting_to_record": found["waiting_to_record"],
         "ships": found["shipped"],
     }
-    if options.json:
-        print(json.dumps({**figures, "faults": [vars(row) for row in night.faults]}, indent=2))
-    else:
-        rows = [(row.fault, row.minute, row.back or "", row.hands, row.lost, row.words) for row in night.faults]
-        show(("fault", "minute", "back, s", "hands", "lost", ""), rows)
-        show(("", ""), figures.items())
+    rows = [(row.fault, row.minute, row.back or "", row.hands, row.lost, row.words) for row in night.faults]
+    show(("fault", "minute", "back, s", "hands", "lost", ""), rows)
+    show(("", ""), figures.items())
     sys.exit(bool(figures["lost"] or figures["missing"] or any(row.failed for row in night.faults)))
 
 

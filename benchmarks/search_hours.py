@@ -63,13 +63,11 @@ class HoursRow:
 
     problem: str
     lane: str
-    """Or `baseline`."""
+    """Or `baseline`, whose seed is 0."""
     seed: int
-    """0 for the baseline."""
     hours: float
-    """That the campaign took, of those that it had."""
+    """That the campaign took, of its limit."""
     limit: float
-    """Hours that it had."""
     trials: int
     direction: str
     """`maximize` or `minimize`."""

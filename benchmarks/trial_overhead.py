@@ -7,13 +7,10 @@ of their own that a short campaign has warmed up. Their program writes an empty 
 it writes `{"score": 0}`: a trial is two short processes, and all the rest of it is the engine's.
 
 After every trial the same two command lines run once more, bare: `subprocess.run`, same interpreter and environment.
-The rule is greedy, so that there is no certificate: its runs are not trials. A trial's overhead is its time, from the
-end of one bare pair to the end of its own last task, less the pair after it. Other load so falls on both, the server's
-work on earlier trials too; some pairs are therefore also timed before it starts. The baseline's trial, and the start of
-the flow with it, counts nowhere.
-
-A step lasts from the end of the step before it to its own. The clock is read in completion hooks, whose own cost counts
-as the engine's. Memory (resident) and processor time are this process's: the flow, the clients of Prefect and MLflow.
+A trial's overhead is its time, from the end of one bare pair to the end of its own last task, less the pair after it,
+so that other load falls on both. The baseline's trial, and the start of the flow with it, counts nowhere. The rule is
+greedy, so that there is no certificate. A step lasts from the end of the step before it to its own. Memory (resident)
+and processor time are this process's: the flow, the clients of Prefect and MLflow.
 """
 
 from __future__ import annotations
