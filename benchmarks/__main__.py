@@ -31,7 +31,7 @@ BENCHMARKS = {
     "decisions": Benchmark("25 min", "--campaigns 4 --nulls 4 --runs 20 --jobs 1"),
     "demos": Benchmark("2 h", "--demos 1 --fresh 1 --trials 2 --environment cartpole"),
     "edits": Benchmark("20 s", "--each 1"),
-    "gpu": Benchmark("10 min", "--devices cpu --only judge --models tiny"),
+    "gpu": Benchmark("10 min", "--devices cpu --only grpo --models tiny --steps 2"),
     "grpo": Benchmark("5 min", "--rounds 1 --steps 2"),
     "night": Benchmark("8 h", "--hours 0.1 --rule greedy"),
     "ppo_throughput": Benchmark("10 min", "--rounds 1 --seconds 2"),

@@ -1,13 +1,12 @@
-"""What training and judging gain from an NVIDIA GPU, and whether a sandboxed trial can use it.
+"""What training gains from an NVIDIA GPU, and whether a sandboxed trial can use it.
 
-    python -m benchmarks.gpu [--steps 12] [--only grpo judge] [--models tiny half]
+    python -m benchmarks.gpu [--steps 12] [--only grpo sandbox] [--models tiny half]
                              [--devices cpu cuda] [--json]
 
 Every row is one program of ours on one device; without a GPU the rows of `cuda` are left out.
 
 grpo        answers and tokens per second, drawn and learned from, after the first step: `tiny` is the base model of
             environments/arithmetic, `half` a random Qwen2 of the shape of Qwen2.5-0.5B with answers of 256 tokens
-judge       tokens per second of the text judge's generator, in float32 on one thread or in bfloat16 on the GPU
 sandbox     `nightshift try` of arithmetic at each level of isolation
 
 gpu_busy    the share of time in which a kernel ran, as NVML samples it, over what the row's speed is taken from
@@ -33,9 +32,8 @@ from pathlib import Path
 from typing import Any
 
 import environments
-from benchmarks.grpo import prepared, train, variables
+from benchmarks.grpo import prepared, train
 from benchmarks.tables import about, show
-from environments.judges.text import GENERATOR
 from tasks.store.workspace import trainer_files
 
 Figures = dict[str, Any]
@@ -221,58 +219,6 @@ def _length(place: Path) -> float:
     return statistics.fmean(lengths)
 
 
-def judge(bench: Bench) -> Iterator[Figures]:
-    """A thousand answers to 64 questions."""
-    for model, device in bench.pairs():
-        data = bench.base(model)
-        asked = [json.loads(line)["question"] for line in (data / "train.jsonl").read_text().splitlines()[:64]]
-        with bench.watching(device) as samples:
-            ready, began, ended, tokens = _generated(data / "base", device, asked, 24 if model == "tiny" else 256)
-        yield {
-            "what": model, "device": device, "tokens_per_second": round(tokens / (ended - began)),
-            "answers_per_second": round(16 * len(asked) / (ended - began), 1), "ready_s": round(ready, 1),
-        } | load(samples, began, ended)  # fmt: skip
-
-
-def _generated(model: Path, device: str, asked: Sequence[str], longest: int) -> tuple[float, float, float, int]:
-    """Seconds until the generator was ready, when it began and ended answering, and how many tokens it made."""
-    how = {
-        "batch": 256, "base_url": "", "key": "", "concurrency": 1, "retries": 0, "request_seconds": 600.0,
-        "start_seconds": 600.0, "vllm": "", "vllm_args": [], "tokenizer": "",
-    }  # fmt: skip
-    request = {
-        "prompts": [[{"role": "user", "content": question}] for question in asked], "samples": 16,
-        "temperature": 1.0, "max_tokens": longest, "seed": 1, "seconds": 600.0,
-    }  # fmt: skip
-    began = time.perf_counter()
-    command = [sys.executable, "-I", "-B", str(GENERATOR), "transformers", str(model), device]
-    pipe, quiet = subprocess.PIPE, subprocess.DEVNULL
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=quiet, text=True, env=variables()) as running:
-        assert running.stdin is not None
-        assert running.stdout is not None
-        to, back = running.stdin, running.stdout
-
-        def say(message: Figures) -> None:
-            to.write(json.dumps(message) + "\n")
-            to.flush()
-
-        def heard() -> Figures:
-            reply: Figures = json.loads(back.readline())
-            if why := reply.get("failed") or reply.get("error"):
-                raise RuntimeError(f"the generator failed: {why}")
-            return reply
-
-        say(how)
-        heard()
-        ready = time.perf_counter()
-        say(request)
-        tokens = sum(heard()["tokens"] for _ in asked)
-        ended = time.perf_counter()
-        say({"end": True})
-        heard()
-    return ready - began, ready, ended, tokens
-
-
 def sandbox(bench: Bench) -> Iterator[Figures]:
     """One whole trial of GRPO at each level of isolation: its score, or why it has none."""
     given = ("--json", "--seed", "1", "--set", f"budget_steps={bench.steps}", "--set", "text.questions=50")
@@ -295,7 +241,7 @@ def sandbox(bench: Bench) -> Iterator[Figures]:
             yield row | load(samples, began, ended)
 
 
-PARTS = {"sandbox": sandbox, "grpo": grpo, "judge": judge}
+PARTS = {"sandbox": sandbox, "grpo": grpo}
 
 
 if __name__ == "__main__":

@@ -22,11 +22,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from benchmarks.tables import about, show, spread
 from tasks.store.workspace import trainer_files
@@ -100,26 +98,21 @@ def cpu_seconds() -> float:
 
 def bundled(id: str, seconds: float, seed: int, layout: Layout) -> tuple[int, float]:
     """The trainer in a workspace of its own; the steps and the seconds of its last update."""
-    programs = {name: source.read_text() for source, name in trainer_files("ppo")}
-    params = {**NORMALIZED, "num_envs": layout.envs, "simulator": layout.simulator}
-    config = {"params": params, "seed": seed, "budget_seconds": seconds, "budget_steps": 0, "cores": layout.cores}
-    lines = reported(programs, id, config)
+    config = {
+        "params": {**NORMALIZED, "num_envs": layout.envs, "simulator": layout.simulator}, "seed": seed,
+        "budget_seconds": seconds, "budget_steps": 0, "cores": layout.cores, "device": "cpu", "resume": None,
+        "init": None, "problem": {"id": id, "kwargs": {}, "max_episode_steps": None},
+    }  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="nightshift-benchmark-") as folder:
+        place = Path(folder)
+        for source, name in trainer_files("ppo"):
+            (place / name).write_text(source.read_text())
+        (place / "config.json").write_text(json.dumps(config | {"out": str(place / "out")}))
+        subprocess.run([sys.executable, "train.py"], cwd=place, env=environment(), check=True)
+        lines = [json.loads(line) for line in (place / "out/progress.jsonl").read_text().splitlines()[1:]]
     # Whole rounds of rollout and update, as for the others: not the time of the rollout that the end cut off.
     last = next(line for line in lines if line["step"] == lines[-1]["step"])
     return last["step"], last["elapsed"]
-
-
-def reported(programs: Mapping[str, str], id: str, config: Mapping[str, object]) -> list[dict[str, Any]]:
-    """What a program, given as the texts of its files, reports of its training in a workspace of its own."""
-    with tempfile.TemporaryDirectory(prefix="nightshift-benchmark-") as folder:
-        place = Path(folder)
-        for name, text in programs.items():
-            (place / name).write_text(text)
-        problem: dict[str, object] = {"id": id, "kwargs": {}, "max_episode_steps": None}
-        fixed = {"device": "cpu", "out": str(place / "out"), "problem": problem, "resume": None, "init": None}
-        (place / "config.json").write_text(json.dumps({**fixed, **config}))
-        subprocess.run([sys.executable, "train.py"], cwd=place, env=environment(), check=True)
-        return [json.loads(line) for line in (place / "out/progress.jsonl").read_text().splitlines()[1:]]
 
 
 def plain(id: str, seconds: float) -> tuple[int, float]:

@@ -234,11 +234,6 @@ def world_of(landscape: Landscape, rng: Generator, null: bool = False, proposer:
     return PointsWorld(landscape, proposer, rng, null)
 
 
-def change(number: int, parent: int) -> Proposal:
-    """An edit by name: nothing but its effect matters."""
-    return Proposal({}, edit=f"+change {number}", parent=parent)
-
-
 class IdeasWorld(World):
     """Every proposal is an edit of the champion, with an effect on top of it."""
 
@@ -254,7 +249,8 @@ class IdeasWorld(World):
         champion = best(history)
         assert champion is not None, "the baseline was kept"
         before = known[champion.number].level
-        return Tried(change(len(history), champion.number), self._configured(before + self._effect(before)))
+        edit = Proposal({}, edit=f"+change {len(history)}", parent=champion.number)  # nothing but its effect matters
+        return Tried(edit, self._configured(before + self._effect(before)))
 
     def run(self, one: Configuration, questions: str) -> Seen:
         return Seen(self._score(one, questions), (None,) * (round(LOOK * TWENTIETHS) - 1) + (self._progress(one),))
