@@ -10,36 +10,27 @@ from __future__ import annotations
 import ast
 import os
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import tables
 
-
-@dataclass(frozen=True)
-class Benchmark:
-    """How long a benchmark takes at its default size, and the arguments of its smallest one."""
-
-    time: str
-    smoke: str
-
-
 SHORT = "--trials 2 --fresh 2 --seeds 1 --set budget_steps=1500 --set control.episodes=4"
 BENCHMARKS = {
-    "certificate_levels": Benchmark("20 min", "--rows 500"),
-    "chaos": Benchmark("40 min", "--kills 4 --short --seed 3"),
-    "decisions": Benchmark("25 min", "--campaigns 4 --nulls 4 --runs 20 --jobs 1"),
-    "demos": Benchmark("2 h", "--demos 1 --fresh 1 --trials 2 --environment cartpole"),
-    "edits": Benchmark("20 s", "--each 1"),
-    "gpu": Benchmark("10 min", "--devices cpu --only grpo --models tiny --steps 2"),
-    "grpo": Benchmark("5 min", "--rounds 1 --steps 2"),
-    "night": Benchmark("8 h", "--hours 0.1 --rule greedy"),
-    "ppo_throughput": Benchmark("10 min", "--rounds 1 --seconds 2"),
-    "prefect_faults": Benchmark("5 min", "--kills 1"),
-    "search_hours": Benchmark("a week", f"--problems cartpole --lanes tpe greedy {SHORT}"),
-    "showcase": Benchmark("1 min", ""),
-    "trial_overhead": Benchmark("5 min", "--trials 8"),
+    "certificate_levels": ("20 min", "--rows 500"),
+    "chaos": ("40 min", "--kills 4 --short --seed 3"),
+    "decisions": ("25 min", "--campaigns 4 --nulls 4 --runs 20 --jobs 1"),
+    "demos": ("2 h", "--demos 1 --fresh 1 --trials 2 --environment cartpole"),
+    "edits": ("20 s", "--each 1"),
+    "gpu": ("10 min", "--devices cpu --only grpo --models tiny --steps 2"),
+    "grpo": ("5 min", "--rounds 1 --steps 2"),
+    "night": ("8 h", "--hours 0.1 --rule greedy"),
+    "ppo_throughput": ("10 min", "--rounds 1 --seconds 2"),
+    "prefect_faults": ("5 min", "--kills 1"),
+    "search_hours": ("a week", f"--problems cartpole --lanes tpe greedy {SHORT}"),
+    "showcase": ("1 min", ""),
+    "trial_overhead": ("5 min", "--trials 8"),
 }
+"""How long each takes at its default size, and the arguments of its smallest one."""
 
 
 def main(arguments: list[str]) -> None:
@@ -51,16 +42,16 @@ def main(arguments: list[str]) -> None:
         sys.exit(f"no benchmark is called {name!r}. Available: {', '.join(BENCHMARKS)}")
     if "--smoke" in options:
         options.remove("--smoke")
-        options = [*BENCHMARKS[name].smoke.split(), *options]
+        options = [*BENCHMARKS[name][1].split(), *options]
     os.execv(sys.executable, [sys.executable, "-m", f"benchmarks.{name}", *options])
 
 
 def show() -> None:
     rows = []
-    for name, benchmark in BENCHMARKS.items():
+    for name, (duration, _) in BENCHMARKS.items():
         source = Path(__file__).with_name(f"{name}.py")
         doc = ast.get_docstring(ast.parse(source.read_text())) or ""
-        rows.append((name, benchmark.time, doc.partition("\n")[0]))
+        rows.append((name, duration, doc.partition("\n")[0]))
     tables.show(("benchmark", "time", "what it measures"), rows, title="make bench NAME=...")
 
 

@@ -126,14 +126,7 @@ def worker(api: httpx.Client, tag: str, kills: int, folder: Path) -> str:
 
 
 def post(api: httpx.Client, path: str, body: dict[str, Any]) -> Any:
-    """The answer; a server whose SQLite is busy says 503, and is asked again."""
-    while True:
-        with suppress(httpx.TimeoutException):
-            answer = api.post(path, json=body)
-            if answer.status_code != 503:
-                answer.raise_for_status()
-                return answer.json()
-        time.sleep(1)
+    return api.post(path, json=body).raise_for_status().json()
 
 
 def state(api: httpx.Client, run: str) -> str:

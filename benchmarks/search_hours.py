@@ -218,15 +218,10 @@ def lanes_of(rows: Sequence[HoursRow], problem: str, limit: float) -> dict[str, 
     return lanes
 
 
-def settings_of(rows: Sequence[HoursRow]) -> list[tuple[str, float]]:
-    """Problems and hours that have campaigns, in the order in which they were run."""
-    return list(dict.fromkeys((row.problem, row.limit) for row in rows if row.seed))
-
-
 def table(rows: Sequence[HoursRow]) -> list[list[str]]:
     """A line for each lane of each problem."""
     lines = []
-    for problem, limit in settings_of(rows):
+    for problem, limit in dict.fromkeys((row.problem, row.limit) for row in rows if row.seed):
         for name, lane in lanes_of(rows, problem, limit).items():
             gains = [gain for gain in lane.gains if not math.isnan(gain)]
             mean = statistics.fmean(gains) if gains else math.nan
