@@ -11,46 +11,34 @@ import io
 import json
 import os
 import platform
-import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from functools import cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar, get_args, get_type_hints
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 CHECKOUT = Path(__file__).parents[1]
 HOMES = CHECKOUT / "runs" / "benchmarks"
 """Homes of the benchmarks that last for hours."""
 RESULTS = Path(__file__).parent / "results"
-FOREIGN = ("PREFECT_API_URL", "PREFECT_API_KEY", "PREFECT_API_AUTH_STRING", "MLFLOW_TRACKING_URI")
+FOREIGN = ("PREFECT_API_URL", "PREFECT_API_KEY", "MLFLOW_TRACKING_URI")
 """Ways to somebody's real servers."""
+LOGIN = "PREFECT_API_AUTH_STRING"
 INTERRUPTED = 130
 WITHOUT_END = 100_000
 """Trials that no campaign comes to: its clock ends it."""
+FRESH_SEEDS = 1_000_000
+"""From here on, far from the seeds of the campaigns."""
 Row = TypeVar("Row")
 
 
 class CommandFailed(RuntimeError):
     """A command was refused, died, or left a campaign without final figures."""
-
-
-@contextmanager
-def resumable() -> Iterator[None]:
-    """End the program with one sentence where something does not come to its end; the same command goes on there."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    except KeyboardInterrupt:
-        print("interrupted: what has ended is kept, and the same command goes on", file=sys.stderr)
-        sys.exit(INTERRUPTED)
-    except CommandFailed as failed:
-        sys.exit(f"{failed}: what has ended is kept, and the same command goes on")
 
 
 def nightshift(home: str | Path, *arguments: str) -> dict[str, Any]:
@@ -81,70 +69,28 @@ def nightshift(home: str | Path, *arguments: str) -> dict[str, Any]:
 
 def surroundings(home: str | Path) -> dict[str, str]:
     """The environment of a command that uses servers of its own in that home."""
-    kept = {name: value for name, value in os.environ.items() if name not in FOREIGN}
+    kept = {name: value for name, value in os.environ.items() if name not in (*FOREIGN, LOGIN)}
     return kept | {"NIGHTSHIFT_HOME": str(home)}
 
 
-@dataclass(frozen=True)
-class CampaignFigures:
-    """What a campaign that is over says of itself; scores in the environment's metric."""
-
-    baseline: float | None
-    """Mean of all of its runs in the search; None where it crashed."""
-    champion: float | None
-    """The record of the search, which is the best of many; None when nothing was kept."""
-    trial: int
-    """The champion's number; 0 when nothing beat the baseline."""
-    params: str
-    """The champion's, as JSON; empty without one."""
-    shipped: int | None
-    """The trial that ships; 0 when it is the baseline, None when nothing was to be certified."""
-    gain: float | None
-    """Of its certificate, as measured; positive if the champion is better."""
-    at_least: float | None
-    """One-sided 95 % bound of it."""
-    p: float | None
-    champions: tuple[float | None, ...]
-    """The certificate's fresh runs, of champion and baseline."""
-    baselines: tuple[float | None, ...]
-    trials: int
-    """Of the search, the baseline not counted."""
-    hours: float
-    reason: str
-    """Why it failed, or why nothing was certified; else empty."""
-
-
-def figures(document: dict[str, Any]) -> CampaignFigures:
-    """What matters of `nightshift run --json`.
+def campaign(home: str | Path, *arguments: str) -> dict[str, Any]:
+    """Run or resume a campaign to its end: its document of `nightshift status --json`.
 
     Raises:
         CommandFailed: it was stopped or interrupted, so that no figure is final.
     """
-    baseline, champion, proof = document["baseline"], document["champion"], document["certificate"]
+    document = nightshift(home, "run", *arguments, "--trust", "--json")
     if document["state"] not in ("finished", "failed"):
         raise CommandFailed(f"{document['campaign']} is {document['state']}: {document['reason']}")
-    return CampaignFigures(
-        baseline=baseline["score"] if baseline else None,
-        champion=champion["score"] if champion else None,
-        trial=champion["trial"] if champion else 0,
-        params=json.dumps(champion["params"]) if champion else "",
-        shipped=document["shipped_trial"],
-        gain=proof["gain"] if proof else None,
-        at_least=proof["low"] if proof else None,
-        p=proof["p"] if proof else None,
-        champions=tuple(proof["champion"]["values"]) if proof else (),
-        baselines=tuple(proof["baseline"]["values"]) if proof else (),
-        trials=len(document["trials"]) - 1,
-        hours=round(document["spent"]["seconds"] / 3600, 3),
-        reason=document["reason"] if document["state"] == "failed" else document["uncertified"] or "",
-    )
+    return document
 
 
 class Rows(Generic[Row]):
     """The rows of a dataclass of plain values in a CSV file; one that `add` was given is on the disk.
 
     Raises:
-        SystemExit: the file has other columns, or a line that cannot be read; it is left as it is.
+        SystemExit: the file has other columns; it is left as it is.
+        ValidationError: a line cannot be read.
     """
 
     def __init__(self, path: Path, kind: type[Row]) -> None:
@@ -152,22 +98,15 @@ class Rows(Generic[Row]):
         self.rows: list[Row] = self._read(kind) if path.exists() and path.stat().st_size else []
 
     def _read(self, kind: type[Row]) -> list[Row]:
-        reader, made = TypeAdapter(kind), []
         may_miss = {name for name, hint in get_type_hints(kind).items() if type(None) in get_args(hint)}
         with self._path.open(newline="") as file:
             lines = csv.DictReader(file)
             if lines.fieldnames != self._columns:
-                sys.exit(
-                    f"{self._path} has the columns {', '.join(lines.fieldnames or ())}, and this version writes "
-                    f"{', '.join(self._columns)}: move it away, or name another place"
-                )
-            for line in lines:
-                values = {name: None if name in may_miss and not text else text for name, text in line.items()}
-                try:
-                    made.append(reader.validate_python(values))
-                except ValidationError:
-                    sys.exit(f"{self._path}, line {lines.line_num} cannot be read: correct or remove it")
-        return made
+                sys.exit(f"{self._path} has other columns than {', '.join(self._columns)}: name another place")
+            rows = [
+                {name: None if name in may_miss and not text else text for name, text in line.items()} for line in lines
+            ]
+        return TypeAdapter(list[kind]).validate_python(rows)  # type: ignore[valid-type]
 
     def add(self, *rows: Row) -> None:
         """Add rows that belong together: a kill leaves all of them or none."""
@@ -203,3 +142,9 @@ def commit() -> str:
 
 def today() -> str:
     return time.strftime("%Y-%m-%d")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -22,8 +22,10 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.box import MARKDOWN
 from scipy import special  # type: ignore[import-untyped]
 
+from benchmarks.tables import show
 from tasks.certifying.group_design import (
     ALPHA,
     EDIT_RUNS,
@@ -32,7 +34,6 @@ from tasks.certifying.group_design import (
     Design,
     Groups,
     equal_arms,
-    in_groups,
     of_groups,
     shares,
 )
@@ -41,7 +42,7 @@ from tasks.deciding.statistics import CONFIDENCE, Comparison, corrected, quantil
 from tasks.deciding.values import BASELINE_RUNS
 
 Array = NDArray[np.float64]
-Draw = Callable[[np.random.Generator, int, int], Array]
+Draw = Callable[[np.random.Generator, tuple[int, int]], Array]
 Use = Literal["counted", "spread", "unknown"]
 """What the baseline's runs of the search are used for."""
 RATIOS = (1 / 3, 1 / 2, 1.0, 2.0, 3.0)
@@ -71,63 +72,20 @@ class World:
     champion: str = "normal"
     """Shape of the champion's runs, a key of SHAPES."""
     baseline: str = "normal"
-    memory: float = 0.0
-    """Correlation of a run with the one before it, in the order in which both arms ran, the search's first."""
-
-
-def _normal(draw: np.random.Generator, rows: int, runs: int) -> Array:
-    return draw.standard_normal((rows, runs))
-
-
-def _student(draw: np.random.Generator, rows: int, runs: int) -> Array:
-    drawn: Array = draw.standard_t(3, (rows, runs)) / np.sqrt(3)
-    return drawn
-
-
-def _skewed(draw: np.random.Generator, rows: int, runs: int) -> Array:
-    return draw.standard_exponential((rows, runs)) - 1
-
-
-def _skewed_down(draw: np.random.Generator, rows: int, runs: int) -> Array:
-    return 1 - draw.standard_exponential((rows, runs))
 
 
 def _collapsing(share: float) -> Draw:
     """Runs of which so many end 10 sds lower, around the same mean of 0."""
-
-    def drawn(draw: np.random.Generator, rows: int, runs: int) -> Array:
-        fallen = draw.random((rows, runs)) < share
-        return draw.standard_normal((rows, runs)) - 10 * (fallen - share)
-
-    return drawn
+    return lambda draw, shape: draw.standard_normal(shape) - 10 * ((draw.random(shape) < share) - share)
 
 
 SHAPES: dict[str, Draw] = {
-    "normal": _normal,
-    "t3": _student,
-    "skewed up": _skewed,
-    "skewed down": _skewed_down,
-    "collapses .05": _collapsing(0.05),
-    "collapses .2": _collapsing(0.2),
-    "collapses .4": _collapsing(0.4),
+    "normal": lambda draw, shape: draw.standard_normal(shape),
+    "t3": lambda draw, shape: draw.standard_t(3, shape) / np.sqrt(3),
+    "skewed up": lambda draw, shape: draw.standard_exponential(shape) - 1,
+    "skewed down": lambda draw, shape: 1 - draw.standard_exponential(shape),
+    **{f"collapses .{digits}": _collapsing(share) for digits, share in (("05", 0.05), ("2", 0.2), ("4", 0.4))},
 }
-
-
-ORDERS = 200
-"""Orders of the runs that are drawn where the order matters."""
-
-
-def _remembering(draw: np.random.Generator, rows: int, groups: Groups, memory: float) -> tuple[Array, ...]:
-    """AR(1) noise of champion, baseline and search, in the order in which they run one after another."""
-    series = draw.standard_normal((rows, BASELINE_RUNS + sum(groups[-1])))
-    for run in range(1, series.shape[1]):
-        series[:, run] = memory * series[:, run - 1] + np.sqrt(1 - memory**2) * series[:, run]
-    arms = {"champion": np.empty((rows, groups[-1][0])), "baseline": np.empty((rows, groups[-1][1]))}
-    for order, part in enumerate(np.array_split(np.arange(rows), ORDERS)):
-        every = [run for group in in_groups(groups, order) for run in group]
-        for place, (arm, number) in enumerate(every, BASELINE_RUNS):
-            arms[arm][part, number - 1] = series[part, place]
-    return arms["champion"], arms["baseline"], series[:, :BASELINE_RUNS]
 
 
 @dataclass(frozen=True)
@@ -146,11 +104,8 @@ class Looks:
 def looks_of(groups: Groups, world: World, rows: int, seed: int) -> Looks:
     """The tests of so many certificates in a world."""
     draw, better = np.random.default_rng(seed), world.drift + UNSEEN * world.faster / PACE
-    if world.memory:
-        noise = _remembering(draw, rows, groups, world.memory)
-    else:
-        counts = (world.champion, groups[-1][0]), (world.baseline, groups[-1][1]), (world.baseline, BASELINE_RUNS)
-        noise = tuple(SHAPES[shape](draw, rows, count) for shape, count in counts)
+    counts = (world.champion, groups[-1][0]), (world.baseline, groups[-1][1]), (world.baseline, BASELINE_RUNS)
+    noise = tuple(SHAPES[shape](draw, (rows, count)) for shape, count in counts)
     now, then, search = world.gain + better + world.ratio * noise[0], better + noise[1], noise[2]
     steps = 1 + STEP_NOISE * draw.standard_normal((rows, BASELINE_RUNS + groups[-1][1])) if world.faster else None
     if steps is not None:
@@ -292,7 +247,6 @@ RATES: dict[str, World] = {
     "only the champion collapses, .05": World(champion="collapses .05"),
     "only the champion collapses, .2": World(champion="collapses .2"),
     "only the champion collapses, .4": World(champion="collapses .4"),
-    "AR(1) .5 from run to run": World(memory=0.5),
     **{f"{share:.0%} more steps": World(faster=share) for share in (0.02, 0.05, 0.1, 0.2, 0.5)},
     **{f"drift {drift:g} sd, same steps": World(drift=drift) for drift in (0.25, 0.5, 1.0, 2.0, 4.0)},
 }  # fmt: skip
@@ -301,31 +255,24 @@ GAINS = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0)
 
 
 def report(rows: int, as_json: bool) -> None:
-    """Print how the designs do, and designs of one look with as many runs."""
+    """Print how the designs do."""
     used: tuple[Use, ...] = ("counted", "spread")
     every = [(groups, use) for _, groups in (*reversed(RUNS), *reversed(EDIT_RUNS)) for use in used]
     head = [f"{groups[-1][0]} v {groups[-1][1]}{' + 3' if use == 'counted' else ''}" for groups, use in every]
-    alone = {groups: Design(groups[-1:], last_levels(groups[-1:], rows)[:1]) for groups, _ in every}
-    found: list[dict[str, object]] = []
-    print("" if as_json else _row("passes (runs)", head))
     worlds = RATES | {f"+{gain:g} sd": World(gain=gain) for gain in GAINS}
     worlds |= {f"+{gain:g} sd, sd 1.7:1": World(1.7, gain=gain) for gain in (2.0, 4.0)}
+    found: list[dict[str, object]] = []
+    lines = []
     for name, world in worlds.items():
         ours = [figures(of_groups(groups), replace(world, use=use), rows) for groups, use in every]
-        if as_json:
-            found += [{"world": name, "design": d} | asdict(one) for d, one in zip(head, ours, strict=True)]
-            continue
-        print(_row(name, [f"{one.passes:.3f} ({one.runs:.1f})" for one in ours]), flush=True)
+        found += [{"world": name, "design": d} | asdict(one) for d, one in zip(head, ours, strict=True)]
+        lines.append((name, *(f"{one.passes:.3f} ({one.runs:.1f})" for one in ours)))
         if world.gain:
-            fixed = [figures(alone[groups], replace(world, use=use), rows).passes for groups, use in every]
-            print(_row(f"{name}, one look", [f"{one:.3f}" for one in fixed]), flush=True)
-            print(_row(f"{name}, expected less true", [f"{one.bias:+.2f}" for one in ours]), flush=True)
+            lines.append((f"{name}, expected less true", *(f"{one.bias:+.2f}" for one in ours)))
     if as_json:
         print(json.dumps(found, indent=2))
-
-
-def _row(name: str, parts: Sequence[str]) -> str:
-    return f"| {name} | {' | '.join(parts)} |"
+    else:
+        show(("passes (runs)", *head), lines, box=MARKDOWN)
 
 
 if __name__ == "__main__":

@@ -22,9 +22,8 @@ one of the same seed runs undisturbed:
                   `struck` (random search, so that proposals depend on nothing): all the same but for crashes of
                   trials that were struck, each verdict being what the scores before it say.
 
-A life is a fork of this process, which has loaded everything; every tenth is a new process of the command, and so is
-the last one. `mean_resume_seconds` is over those: from its start until the campaign is held and its event `life` is
-written. With `--short`, for a test, there is `night` alone, without MLflow, and every life is a fork.
+A life is a process of the command. `mean_resume_seconds`: from the start of `nightshift resume` until the campaign is
+held and its event `life` is written. With `--short`, for a test, there is `night` alone, without MLflow.
 """
 
 from __future__ import annotations
@@ -41,29 +40,25 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import psutil
-from rich.console import Console
-from rich.table import Table
 
 from benchmarks import lives
+from benchmarks.campaigns import FOREIGN, free_port
 from benchmarks.lives import Life, Server
-from benchmarks.sameness import is_equal, is_equal_but, is_in_order, said
+from benchmarks.tables import show
 from tasks.machine.slots import Slots
 from tasks.store.ledger import Ledger
-from tasks.system.daemon import free_port
+from tasks.trial import TIMES, History, Trial
 
-FOREIGN = ("PREFECT_API_URL", "PREFECT_API_KEY", "MLFLOW_TRACKING_URI")  # ways to somebody's real servers
-FIRST_PORT = 4790
 STRUCK_SHARE = 0.2
 SERVER_SHARE = 0.02
-MARK_SHARE = 0.6
-"""Of the engine's kills that come right after a mark; the others come at any moment."""
+START_SHARE, MARK_SHARE = 0.1, 0.7
+"""Of the engine's kills: those in its start; and of the others those right after a mark, the rest at any moment."""
 RANDOM_SECONDS = 4.0
-COMMAND_EVERY = 10
 AHEAD = 12
 """Trials that a life has before it, more than it can do until it is killed."""
 PATIENCE = 20
@@ -87,30 +82,25 @@ class Tally:
     ends: list[str] = field(default_factory=list)
     """Lives that ended otherwise than they were made to."""
 
-    @property
-    def count(self) -> int:
-        return sum(self.kills.values())
-
 
 @dataclass
 class Setup:
-    """What the campaigns have in common."""
+    """What the campaigns have in common; its folder is a home of its own."""
 
     folder: Path
     url: str
     server: Server | None
     """Which may be killed; None: it is somebody else's."""
     draw: random.Random
-    parallel: int
-    seed: int
-    short: bool
+    options: argparse.Namespace
 
 
 class Chaos:
     """One campaign, its lives and their ends."""
 
     def __init__(self, name: Campaign, setup: Setup) -> None:
-        self.name, self.setup, self.draw, self.parallel = name, setup, setup.draw, setup.parallel
+        self.name, self.setup, self.draw = name, setup, setup.draw
+        self.parallel, self.short = setup.options.parallel, setup.options.short
         self.tally = Tally()
         folder = setup.folder
         self._log = folder / f"{name}.log"
@@ -118,15 +108,14 @@ class Chaos:
             folder / name,
             seconds=0.05 if name == "night" else 0.6,
             proposer="tpe" if name == "night" else "random_search",
-            seed=setup.seed,
+            seed=setup.options.seed,
         )
-        self._lives = 0
         self._stored: dict[int, Any] = {}
         self._trained: dict[Path, tuple[int, int]] = {}
 
     def run(self, kills: int) -> None:
         """Kill it so many times, then let it come to its end."""
-        while self.tally.count < kills:
+        while self.tally.kills.total() < kills:
             with self._life() as life:
                 if self.name == "night":
                     self._end_somehow(life)
@@ -136,59 +125,57 @@ class Chaos:
 
     def finish(self, campaign: str, trials: int) -> None:
         """Have a campaign do the rest of so many trials, undisturbed."""
-        start = lives.fork if self.setup.short else lives.begin
-        life = start(self._command(campaign, trials), self._log)
-        self._began(campaign, life)
-        life.wait(3600)
-        if life.status:
-            self.tally.ends.append(f"{campaign}: undisturbed, it ended with {life.status}")
+        with Life(self._command(campaign, trials), self._log) as life:
+            self._note_resume(campaign, life)
+        if life.returncode:
+            self.tally.ends.append(f"{campaign}: undisturbed, it ended with {life.returncode}")
         if campaign == self.name:
             self._look()
 
     @contextmanager
     def _life(self) -> Iterator[Life]:
         """A life that has somehow ended when the block does; what it left is looked at then."""
-        self._lives += 1
-        is_command = self._lives % COMMAND_EVERY == 0 and not self.setup.short
-        start = lives.begin if is_command else lives.fork
-        life = start(self._command(self.name, self._trials() + AHEAD), self._log)
-        if is_command:
-            self._began(self.name, life)
+        life = Life(self._command(self.name, self._trials() + AHEAD), self._log)
         try:
             yield life
         finally:
-            if not life.wait(0):
-                life.kill(signal.SIGKILL)
-                life.wait(lives.END_SECONDS)
+            if not life.is_over:
+                life.kill()
+                life.wait()
             self._look()
 
     def _command(self, campaign: str, trials: int) -> list[str]:
         asked = ["--trials", str(trials), "--parallel", str(self.parallel), "--server", self.setup.url]
-        asked += ["--tracking", "off"] * self.setup.short
+        asked += ["--tracking", "off"] * self.short
         if Ledger.exists(campaign):
             return ["resume", campaign, *asked]
         return ["run", str(self._spec), "--name", campaign, *asked]
 
-    def _began(self, campaign: str, life: Life) -> None:
+    def _note_resume(self, campaign: str, life: Life) -> bool:
+        """Wait until a life has begun; whether it has."""
         resumes = Ledger.exists(campaign)
         seconds = lives.wait_for_life(campaign, life)
         if seconds is not None and resumes:
             self.tally.resumes.append(seconds)
+        return seconds is not None
 
     def _end_somehow(self, life: Life) -> None:
-        """Kill the engine, at a mark or at any moment; or, seldom, the server below it first."""
+        """Kill the engine, at a mark, at any moment of its work or of its start; or, seldom, the server first."""
         when = "any moment"
-        if self.draw.random() < MARK_SHARE and lives.wait_for_life(self.name, life) is not None:
-            when = self.draw.choice(lives.MARKS[:-1] if self.setup.short else lives.MARKS)  # the last is MLflow's
-            for _ in range(self.draw.choice((1, 1, 2))):
-                if not lives.wait_for_mark(Ledger.open(self.name), life, when, self.parallel):
-                    break
-        else:
-            life.wait(self.draw.uniform(0.0, RANDOM_SECONDS))
+        if self.draw.random() < START_SHARE:
+            life.ends_within(self.draw.uniform(0.0, RANDOM_SECONDS))
+        elif self._note_resume(self.name, life):
+            if self.draw.random() < MARK_SHARE:
+                when = self.draw.choice(list(lives.MARKS)[: -1 if self.short else None])  # the last is MLflow's
+                for _ in range(self.draw.choice((1, 1, 2))):
+                    if not lives.wait_for_mark(Ledger.open(self.name), life, when, self.parallel):
+                        break
+            else:
+                life.ends_within(self.draw.uniform(0.0, RANDOM_SECONDS))
         if self.setup.server and self.draw.random() < SERVER_SHARE and not life.is_over:
             self.setup.server.restart()
             self.tally.kills["server SIGKILL, any moment"] += 1
-            life.wait(self.draw.uniform(0.0, 2 * RANDOM_SECONDS))
+            life.ends_within(self.draw.uniform(0.0, 2 * RANDOM_SECONDS))
             if life.is_over:  # it may end for want of its server; it is resumed all the same
                 return
         self._kill(life, when)
@@ -197,25 +184,26 @@ class Chaos:
         """Send the engine a signal, and wait until it is gone."""
         which = self.draw.choice(("SIGKILL", "SIGKILL", "SIGKILL", "SIGTERM", "SIGHUP", "SIGTERM+SIGKILL"))
         first, _, second = which.partition("+")
-        if not life.kill(signal.Signals[first]):
-            self.tally.ends.append(f"{self.name}: a life ended by itself with {life.status}, before {when}")
+        if life.is_over:
+            self.tally.ends.append(f"{self.name}: a life ended by itself with {life.returncode}, before {when}")
             if len(self.tally.ends) > PATIENCE:
                 raise RuntimeError(f"too many lives end by themselves, see {life.log}: {self.tally.ends}")
             return
+        life.send_signal(signal.Signals[first])
         self.tally.kills[f"engine {which}, {when}"] += 1
         if second:
-            life.wait(self.draw.uniform(0.0, 0.3))
-            life.kill(signal.SIGKILL)
-        if not life.wait(lives.END_SECONDS):
+            life.ends_within(self.draw.uniform(0.0, 0.3))
+            life.kill()
+        if not life.ends_within(lives.END_SECONDS):
             self.tally.ends.append(f"{self.name}: deaf to {which} at {when} for {lives.END_SECONDS:g} s")
 
     def _strike(self, life: Life, kills: int) -> None:
         """Kill some processes of its trials, then the engine itself."""
-        lives.wait_for_life(self.name, life)
+        self._note_resume(self.name, life)
         for _ in range(self.draw.randint(2, 5)):
-            if self.tally.count < kills and not life.is_over:
+            if self.tally.kills.total() < kills and not life.is_over:
                 self._strike_once(life)
-        if self.tally.count < kills:
+        if self.tally.kills.total() < kills:
             self._kill(life, "any moment")
 
     def _strike_once(self, life: Life) -> None:
@@ -231,7 +219,7 @@ class Chaos:
                     continue
                 self.tally.kills[f"{wanted} {which.name}"] += 1
                 self.tally.struck.add(number)
-                life.wait(self.draw.uniform(0.0, 1.5))
+                life.ends_within(self.draw.uniform(0.0, 1.5))
                 return
             time.sleep(0.02)
 
@@ -248,9 +236,8 @@ class Chaos:
         self.tally.lost |= {number for number, said in self._stored.items() if now.get(number) != said}
         self._stored |= now
         for number in range(len(now) + self.parallel + 1):
-            marks = lives.marks(ledger, number)
-            config = marks["its workspace"]
-            if not config.is_file() or not lives.whole(marks["result of train"]):
+            config = lives.MARKS["its workspace"](ledger, number)
+            if not config.is_file() or not lives.whole(lives.MARKS["result of train"](ledger, number)):
                 continue
             stamp = (config.stat().st_ino, config.stat().st_mtime_ns)
             if self._trained.setdefault(config, stamp) != stamp:
@@ -262,14 +249,10 @@ def twice_in_mlflow(database: Path) -> list[str]:
     from mlflow import MlflowClient
 
     client = MlflowClient(f"sqlite:///{database}")
-    found, token = Counter[str](), None
-    while True:
-        page = client.search_runs(
-            [one.experiment_id for one in client.search_experiments()], max_results=1000, page_token=token
-        )
-        found.update(run.data.tags.get("nightshift.key", run.info.run_id) for run in page)
-        if not (token := page.token):
-            return [key for key, count in found.items() if count > 1]
+    ids = [one.experiment_id for one in client.search_experiments()]
+    runs = client.search_runs(ids, max_results=50_000)
+    found = Counter(run.data.tags.get("nightshift.key", run.info.run_id) for run in runs)
+    return [key for key, count in found.items() if count > 1]
 
 
 def slots_held(home: Path) -> int:
@@ -290,7 +273,7 @@ def slots_held(home: Path) -> int:
 
 def measure(kills: int, setup: Setup) -> tuple[Figures, list[Chaos]]:
     """Everything, and the campaigns that it was measured with."""
-    struck = 0 if setup.short else round(kills * STRUCK_SHARE)
+    struck = 0 if setup.options.short else round(kills * STRUCK_SHARE)
     shares: dict[Campaign, int] = {"night": kills - struck, "struck": struck}
     chaoses = [Chaos(name, setup) for name, share in shares.items() if share]
     for chaos in chaoses:
@@ -298,9 +281,9 @@ def measure(kills: int, setup: Setup) -> tuple[Figures, list[Chaos]]:
     equal = [compared(chaos) for chaos in chaoses]
     tallies, home = [chaos.tally for chaos in chaoses], setup.folder / "home"
     resumes = [seconds for tally in tallies for seconds in tally.resumes]
-    twice = [] if setup.short else twice_in_mlflow(home / "mlflow.db")
+    twice = [] if setup.options.short else twice_in_mlflow(home / "mlflow.db")
     return {
-        "kills": sum(tally.count for tally in tallies),
+        "kills": sum(tally.kills.total() for tally in tallies),
         "lost": sum(len(tally.lost) for tally in tallies),
         "doubled": sum(len(tally.doubled) for tally in tallies) + len(twice),
         "orphans": sum(lives.left_over(Ledger.open(chaos.name)) for chaos in chaoses),
@@ -316,16 +299,14 @@ def settled(options: argparse.Namespace, folder: Path) -> Iterator[Setup]:
     for name in FOREIGN:
         os.environ.pop(name, None)
     os.environ["NIGHTSHIFT_HOME"] = str(folder / "home")
-    lives.load(folder / "home", mlflow=not options.short)
     draw = random.Random(options.seed)
-    more = draw, options.parallel, options.seed, options.short
     if options.server:
-        yield Setup(folder, options.server, None, *more)
+        yield Setup(folder, options.server, None, draw, options)
         return
-    server = Server.start(folder / "server", free_port(FIRST_PORT))
+    server = Server.start(folder / "server", free_port())
     try:
         server.wait()
-        yield Setup(folder, server.url, server, *more)
+        yield Setup(folder, server.url, server, draw, options)
     finally:
         server.kill()
 
@@ -344,6 +325,41 @@ def compared(chaos: Chaos) -> bool:
     return is_equal(night, lives.history(calm))
 
 
+def said(trial: Trial) -> tuple[object, ...]:
+    """What must never change of a decided trial."""
+    proposal = {key: value for key, value in asdict(trial.proposal).items() if key not in TIMES}
+    return trial.number, trial.order, proposal, trial.score.value, trial.verdict.kind, trial.verdict.reason
+
+
+def is_in_order(history: History) -> bool:
+    """Whether trials were decided one after another, each once, without a gap."""
+    each = list(range(len(history)))
+    return [trial.order for trial in history] == each == sorted(trial.number for trial in history)
+
+
+def is_equal(night: History, calm: History) -> bool:
+    """Whether two campaigns proposed, found and decided the same."""
+    return [said(trial) for trial in night] == [said(trial) for trial in calm]
+
+
+def is_equal_but(struck: History, calm: History, numbers: set[int]) -> bool:
+    """Whether a campaign is another but for crashes of these trials, and each verdict what the scores before say."""
+    best, undisturbed = float("inf"), {trial.number: trial for trial in calm}
+    for trial in struck:
+        other, score = undisturbed[trial.number], trial.score.value
+        if trial.proposal.params != other.proposal.params:
+            return False
+        crashed = trial.verdict.kind == "crash"
+        if crashed and (trial.number not in numbers or score is not None):
+            return False
+        if not crashed and (score is None or score != other.score.value):
+            return False
+        if score is not None and (trial.verdict.kind == "keep") != (score < best):
+            return False
+        best = min(best, best if score is None else score)
+    return len(struck) == len(calm)
+
+
 def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the server is ended, too
     parser = argparse.ArgumentParser(description="A campaign that is killed again and again.")
@@ -360,25 +376,18 @@ def main() -> None:
             options.keep.mkdir(parents=True)
         with settled(options, options.keep or Path(folder)) as setup:
             figures, chaoses = measure(options.kills, setup)
-    print(json.dumps(figures, indent=2)) if options.json else show(figures, chaoses)
+    print(json.dumps(figures, indent=2)) if options.json else print_tables(figures, chaoses)
     strange = [words for chaos in chaoses for words in chaos.tally.ends]
     sys.exit("\n".join(strange) or None)
 
 
-def show(figures: Figures, chaoses: list[Chaos]) -> None:
-    console, table = Console(highlight=False), Table("figure", "")
-    for key, value in figures.items():
-        table.add_row(key, str(value))
-    console.print(table)
-    kills = Table("campaign", "killed", "times")
+def print_tables(figures: Figures, chaoses: list[Chaos]) -> None:
+    show(("figure", ""), figures.items())
+    kills = [(chaos.name, *kill) for chaos in chaoses for kill in sorted(chaos.tally.kills.items())]
+    show(("campaign", "killed", "times"), kills)
     for chaos in chaoses:
-        for which, times in sorted(chaos.tally.kills.items()):
-            kills.add_row(chaos.name, which, str(times))
-    console.print(kills)
-    for chaos in chaoses:
-        for what, which in {"lost": chaos.tally.lost, "doubled": chaos.tally.doubled}.items():
-            if which:
-                console.print(f"{chaos.name}, {what}: {', '.join(map(str, which))}", style="red")
+        if chaos.tally.lost or chaos.tally.doubled:
+            print(f"{chaos.name}: lost {chaos.tally.lost}, doubled {chaos.tally.doubled}")
 
 
 if __name__ == "__main__":

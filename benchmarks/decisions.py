@@ -13,8 +13,7 @@ certificates, short and cancelled ones by the share that was run; --runs is the 
 --landscape those of HEADLINES are run, with --all all of benchmarks/landscapes, and a table is printed, with the ratio
 of each true gain to that of greedy. Figures are in the landscape's own unit of score.
 
-All rules meet the same functions, and the same luck in their first trials. Without effects all points are equal, so
-that who proposes them changes nothing: there random search does, which is fast.
+All rules meet the same functions, and the same luck in their first trials. Without effects random search proposes.
 """
 
 from __future__ import annotations
@@ -339,8 +338,7 @@ def main() -> None:
     try:
         for path, night in _nights(asked):
             row = simulate(night, campaigns, nulls, asked.seed, asked.jobs)
-            named: Row = {"landscape": path.stem, "unit": night.landscape.unit}
-            rows.append(named | row)
+            rows.append(row | {"landscape": path.stem, "unit": night.landscape.unit})
             # Each cell begins with greedy, if it was asked for.
             greedy = float(row["true_gain"]) if night.rule == "greedy" else greedy
             if not asked.json:
@@ -366,29 +364,26 @@ def _nights(asked: argparse.Namespace) -> Iterator[tuple[Path, Night]]:
                 yield path, Night(landscape, rule, cancel, asked.proposer, runs, asked.full)
 
 
+CELLS = {
+    "rule": ("rule", ""), "runs": ("runs", ""), "ships_when_null": ("null", ".3f"),
+    "ships": ("ships", ".3f"), "claim_minus_true": ("claim-true", "+.2f"), "p_worse": ("worse", ".3f"),
+    "true_gain": ("gain", ".2f"), "true_gain_se": ("se", ".2f"), "to_greedy": ("to greedy", ".2f"),
+    "gain_claim_minus_true_when_shipped": ("if shipped", "+.2f"), "interval_coverage_when_shipped": ("coverage", ".3f"),
+    "runs_used": ("used", ".1f"), "ideas": ("ideas", ".1f"), "false_keep_share": ("false", ".2f"),
+}  # fmt: skip
+"""Columns of the table: their heads and formats, by figure."""
+IN_UNITS = ("claim_minus_true", "true_gain", "true_gain_se", "gain_claim_minus_true_when_shipped")
+
+
 def _print(row: Row, greedy: float, head: bool) -> None:
     """A row of the table; scores in units of the landscape."""
-    unit = float(row["unit"])
-    cells = {
-        "landscape": f"{row['landscape']:<16}",
-        "rule": f"{row['rule']:<8}",
-        "runs": f"{row['runs']:>4}",
-        "null": f"{row['ships_when_null']:>6.3f}",
-        "ships": f"{row['ships']:>6.3f}",
-        "claim-true": f"{float(row['claim_minus_true']) / unit:>+10.2f}",
-        "worse": f"{row['p_worse']:>6.3f}",
-        "gain": f"{float(row['true_gain']) / unit:>6.2f}",
-        "to greedy": f"{_share(float(row['true_gain']), greedy):>9.2f}",
-        "se": f"{float(row['true_gain_se']) / unit:>5.2f}",
-        "when shipped": f"{float(row['gain_claim_minus_true_when_shipped']) / unit:>+12.2f}",
-        "coverage": f"{row['interval_coverage_when_shipped']:>8.3f}",
-        "used": f"{row['runs_used']:>5.1f}",
-        "ideas": f"{row['ideas']:>6.1f}",
-        "false keeps": f"{row['false_keep_share']:>11.2f}",
-    }
     if head:
-        print("  ".join(f"{name:>{len(cell)}}" for name, cell in cells.items()))
-    print("  ".join(cells.values()), flush=True)
+        print(f"{'':16}", *(f"{name:>10}" for name, _ in CELLS.values()))
+    shown = row | {name: float(row[name]) / float(row["unit"]) for name in IN_UNITS}
+    shown["to_greedy"] = _share(float(row["true_gain"]), greedy)
+    print(
+        f"{row['landscape']:16}", *(f"{format(shown[name], how):>10}" for name, (_, how) in CELLS.items()), flush=True
+    )
 
 
 if __name__ == "__main__":

@@ -1,18 +1,13 @@
 """What the demo finds: real campaigns, each with its own seed, whose champions are then trained again.
 
-    python -m benchmarks.demos [--demos 20] [--trials 8] [--fresh 2] [--at-once 1] [--parallel N]
+    python -m benchmarks.demos [--demos 20] [--trials 8] [--fresh 2] [--parallel N]
         [--environment lunar_lander] [--nothing] [--store FILE] [--json]
 
 A demo is what `make demo` runs, `nightshift run lunar_lander --trials 8 --parallel 2 --seed N` (1 on one core), in a
-home of its own, server and MLflow and all, under the rule that campaigns have by themselves: the baseline runs several
-times, and at the end a certificate says whether the champion is better on fresh runs. Its gain is that of the search:
-the champion's score less the baseline's. Being the best of several, that is flattered by luck; so every champion is
-then trained and judged again, with seeds that no campaign has used, and its *true* gain is the mean of those runs less
-the mean of all the demos' baselines. A gain is called visible from 100 points on, several standard deviations of a
-baseline's run. What ships is the champion where it is certified, and otherwise the baseline, which gains nothing.
-
-With `--at-once 2 --parallel 1` two demos share the machine, each with one training at a time, which is harder on the
-demo than a machine of its own.
+home of its own, server and MLflow and all. Its gain is that of the search: the champion's score less the baseline's.
+Being the best of several, that is flattered by luck; so every champion is then trained and judged again, with seeds
+that no campaign has used, and its *true* gain is the mean of those runs less the mean of all the demos' baselines. A
+gain is called visible from 100 points on. What ships is the champion where it is certified, else the baseline.
 
 With `--nothing` there is nothing to find: the space is the bound of the gradient's norm alone, between values that no
 gradient reaches. With `--store` each demo is added to a file as it ends, and seeds that stand there are not run again:
@@ -30,20 +25,16 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 
 import tomlkit
-from rich.console import Console
-from rich.table import Table
+from pydantic import TypeAdapter
 
 import environments
-from benchmarks.campaigns import nightshift
+from benchmarks.campaigns import FRESH_SEEDS, CommandFailed, campaign, nightshift
+from benchmarks.tables import about, show
 
 VISIBLE = 100.0
-TRIALS = 8
-FRESH_SEEDS = 1_000_000
-"""From here on, far from the seeds of the demos."""
 
 
 @dataclass(frozen=True)
@@ -63,10 +54,6 @@ class Demo:
     """The champion's program and parameters again, with other seeds."""
     seconds: float
     """Wall time of the whole command, the server's start included."""
-    reserved: int = 0
-    """Runs that were kept for the certificate when the campaign began."""
-    certificate_runs: int = 0
-    """Runs that it used, those of the baseline that were taken over included."""
     training: float = 0.0
     """Share of the slots' time in training."""
 
@@ -75,12 +62,14 @@ class Demo:
         return self.champion - self.baseline
 
 
+READER = TypeAdapter(Demo)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="What the demo finds, again and again.")
     parser.add_argument("--demos", type=int, default=20)
-    parser.add_argument("--trials", type=int, default=TRIALS, help=f"search trials of each demo ({TRIALS})")
+    parser.add_argument("--trials", type=int, default=8, help="search trials of each demo (8)")
     parser.add_argument("--fresh", type=int, default=2, help="fresh runs of each champion (2)")
-    parser.add_argument("--at-once", type=int, default=1, help="demos side by side (1)")
     cores = min(len(os.sched_getaffinity(0)), 2)
     parser.add_argument("--parallel", type=int, default=cores, help=f"trials of a demo side by side ({cores} here)")
     parser.add_argument("--environment", default="lunar_lander")
@@ -90,31 +79,23 @@ def main() -> None:
     options = parser.parse_args()
     store: Path | None = options.store
     lines = store.read_text().splitlines() if store and store.exists() else []
-    ended = {found.seed: found for found in (Demo(**json.loads(line)) for line in lines)}
+    ended = {found.seed: found for found in (READER.validate_json(line) for line in lines)}
     with tempfile.TemporaryDirectory(prefix="nightshift-nothing-") as folder:
         searched = nothing_to_find(options.environment, Path(folder)) if options.nothing else options.environment
 
-        def one(seed: int) -> Demo:
-            if seed in ended:
-                return ended[seed]
-            found = demo(searched, options.trials, options.fresh, seed, options.parallel)
-            if store:
-                with store.open("a") as file:
-                    file.write(json.dumps(asdict(found)) + "\n")
-            return found
-
-        with ThreadPoolExecutor(options.at_once) as pool:
-            try:
-                demos = list(pool.map(one, range(1, options.demos + 1)))
-            except BaseException:  # Ctrl-C too: no further demo begins
-                pool.shutdown(cancel_futures=True)
-                raise
-    about = f"{len(demos)} demos, {options.at_once} at once, {os.cpu_count()} cores, {time.strftime('%Y-%m-%d %H:%M')}"
+        for seed in range(1, options.demos + 1):
+            if seed not in ended:
+                ended[seed] = demo(searched, options.trials, options.fresh, seed, options.parallel)
+                if store:
+                    with store.open("a") as file:
+                        file.write(json.dumps(asdict(ended[seed])) + "\n")
+    demos = [ended[seed] for seed in range(1, options.demos + 1)]
+    title = about(f"{len(demos)} demos")
     if options.json:
-        document = {"about": about, "summary": summary(demos), "demos": [asdict(each) for each in demos]}
+        document = {"about": title, "summary": summary(demos), "demos": [asdict(each) for each in demos]}
         print(json.dumps(document, indent=2))
     else:
-        show(about, demos)
+        print_tables(title, demos)
 
 
 def nothing_to_find(name: str, folder: Path) -> str:
@@ -137,83 +118,66 @@ def demo(environment: str, trials: int, fresh: int, seed: int, parallel: int) ->
     with tempfile.TemporaryDirectory(prefix="nightshift-demo-") as home:
         began = time.monotonic()
         counts = ("--trials", str(trials), "--parallel", str(parallel), "--seed", str(seed))
-        found = nightshift(home, "run", environment, "--trust", *counts, "--json")
+        found = campaign(home, environment, *counts)
         seconds = time.monotonic() - began
-        baseline, champion = found["baseline"], found["champion"]
+        baseline, champion, proof = found["baseline"], found["champion"], found["certificate"]
         if champion is None or baseline["score"] is None:
-            raise RuntimeError(f"demo {seed} of {environment}: {found['reason']}")
-        again = partial(nightshift, home, "try", "--in", found["campaign"], "--params", json.dumps(champion["params"]))
-        seeds = range(FRESH_SEEDS + 100 * seed, FRESH_SEEDS + 100 * seed + fresh)
+            raise CommandFailed(f"demo {seed} of {environment}: {found['reason']}")
+        seeds = [str(FRESH_SEEDS + 100 * seed + number) for number in range(fresh)]
+        again = ("try", "--in", found["campaign"], "--trust", "--params", json.dumps(champion["params"]))
         with ThreadPoolExecutor(parallel) as pool:
-            scores = list(pool.map(lambda other: again("--seed", str(other), "--json")["score"], seeds))
-    known = tuple(score for score in scores if score is not None)  # a crash has none
-    proof = found["certificate"]
-    certified = proof["gain"] if proof and proof["passed"] else None
+            scores = list(pool.map(lambda other: nightshift(home, *again, "--seed", other, "--json")["score"], seeds))
     return Demo(
         seed,
         baseline["score"],
         champion["score"],
         champion["trial"],
-        certified,
+        proof["gain"] if proof and proof["passed"] else None,
         found["shipped_trial"],
-        known,
+        tuple(score for score in scores if score is not None),  # a crash has none
         seconds,
-        reserved=sum(found["reserved"][arm] for arm in ("champion", "baseline")),
-        certificate_runs=sum(len(proof[arm]["values"]) for arm in ("champion", "baseline")) if proof else 0,
         training=found["spent"]["slots"]["training"],
     )
 
 
 def summary(demos: Sequence[Demo]) -> dict[str, float]:
     ordinary = statistics.fmean(each.baseline for each in demos)
-    true = [statistics.fmean(each.fresh) - ordinary for each in demos if each.fresh]
     figures = {
         "demos": len(demos),
-        "visible": sum(each.gain >= VISIBLE for each in demos),
         "baseline/mean": ordinary,
         "baseline/sd": statistics.stdev(each.baseline for each in demos) if len(demos) > 1 else 0.0,
         "gain/median": statistics.median(each.gain for each in demos),
         "certified": sum(each.certified is not None for each in demos),
         "shipped/not_baseline": sum(bool(each.shipped) for each in demos),
-        "certificate_runs/median": statistics.median(each.certificate_runs for each in demos),
-        "fewer_runs_than_reserved": sum(0 < each.certificate_runs < each.reserved for each in demos),
         "training/median": statistics.median(each.training for each in demos),
         "minutes/median": statistics.median(each.seconds for each in demos) / 60,
         "minutes/max": max(each.seconds for each in demos) / 60,
     }
-    if true:
-        figures |= {
-            "true_gain/visible": sum(gain >= VISIBLE for gain in true),
-            "true_gain/median": statistics.median(true),
-            "true_gain/min": min(true),
-        }
-    if passed := [each for each in demos if each.certified is not None and each.fresh]:
-        true = [statistics.fmean(each.fresh) - ordinary for each in passed]
-        figures |= {
-            "certified_gain/median": statistics.median(each.certified or 0.0 for each in passed),
-            "certified/true_gain/median": statistics.median(true),
-            "certified/true_gain/min": min(true),
-        }
+    passed = [each for each in demos if each.certified is not None]
+    if passed:
+        figures["certified_gain/median"] = statistics.median(each.certified or 0.0 for each in passed)
+    for name, some in {"true_gain": demos, "certified/true_gain": passed}.items():
+        if true := [statistics.fmean(each.fresh) - ordinary for each in some if each.fresh]:
+            figures |= {
+                f"{name}/visible": sum(gain >= VISIBLE for gain in true),
+                f"{name}/median": statistics.median(true),
+                f"{name}/min": min(true),
+            }
     return figures
 
 
-def show(about: str, demos: Sequence[Demo]) -> None:
-    table = Table(
-        "seed", "baseline", "champion", "gain", "certified", "ships", "its fresh runs", "minutes", title=about
-    )
-    for each in demos:
-        found = f"{each.champion:.0f} (trial {each.trial})"
-        fresh = " ".join(f"{score:.0f}" for score in each.fresh)
-        minutes = f"{each.seconds / 60:.1f}"
-        certified = "no" if each.certified is None else f"{each.certified:+.0f}"
-        ships = "nothing" if each.shipped is None else f"trial {each.shipped}" if each.shipped else "baseline"
-        table.add_row(
-            str(each.seed), f"{each.baseline:.0f}", found, f"{each.gain:+.0f}", certified, ships, fresh, minutes
+def print_tables(title: str, demos: Sequence[Demo]) -> None:
+    rows = [
+        (
+            each.seed, f"{each.baseline:.0f}", f"{each.champion:.0f} (trial {each.trial})", f"{each.gain:+.0f}",
+            "no" if each.certified is None else f"{each.certified:+.0f}",
+            "nothing" if each.shipped is None else f"trial {each.shipped}" if each.shipped else "baseline",
+            " ".join(f"{score:.0f}" for score in each.fresh), f"{each.seconds / 60:.1f}",
         )
-    console = Console(highlight=False)
-    console.print(table)
-    for name, value in summary(demos).items():
-        console.print(f"{name:<26} {value:.4g}")
+        for each in demos
+    ]  # fmt: skip
+    show(("seed", "baseline", "champion", "gain", "certified", "ships", "its fresh runs", "minutes"), rows, title)
+    show(("", ""), [(name, f"{value:.4g}") for name, value in summary(demos).items()])
 
 
 if __name__ == "__main__":

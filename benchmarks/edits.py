@@ -22,9 +22,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
 from benchmarks.defects import (
     BLOCK_DEFECTS,
     DEFECTS,
@@ -38,6 +35,7 @@ from benchmarks.defects import (
     several,
     whole,
 )
+from benchmarks.tables import show
 from tasks.editing.patches import GIT, git_environment
 from tasks.formats import Form, NoEdit, changed
 
@@ -125,21 +123,16 @@ def figures(found: Tally) -> dict[str, int]:
     }
 
 
-def show(found: Tally, about: str) -> None:
-    console = Console(highlight=False)
+def print_tables(found: Tally, title: str) -> None:
     for form in dict.fromkeys(form for form, _, _ in found):
         sides = ("ours", "git") if form == "diff" else ("ours",)
         ways = ("applied", "refused", "wrong")
-        table = Table(form, "answers", title=about)
-        for side in sides:
-            for heading in (side, *ways[1:]):
-                table.add_column(heading)
+        rows = []
         for (its, defect, refuse), both in found.items():
             if its == form:
-                counts = [str(both[number][way]) for number, _ in enumerate(sides) for way in ways]
-                label = defect.replace("_", " ") + " (refuse)" * refuse
-                table.add_row(label, str(both[0].total()), *counts)
-        console.print(table)
+                counts = [both[number][way] for number, _ in enumerate(sides) for way in ways]
+                rows.append((defect.replace("_", " ") + " (refuse)" * refuse, both[0].total(), *counts))
+        show((form, "answers", *(heading for side in sides for heading in (side, *ways[1:]))), rows, title)
 
 
 def main() -> None:
@@ -152,7 +145,7 @@ def main() -> None:
     if asked.json:
         print(json.dumps(figures(found), indent=2))
     else:
-        show(found, f"{asked.each} answers each, seed {asked.seed}")
+        print_tables(found, f"{asked.each} answers each, seed {asked.seed}")
         print(", ".join(f"{name} {count}" for name, count in figures(found).items()))
 
 

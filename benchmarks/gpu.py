@@ -1,15 +1,13 @@
-"""What training and judging gain from an NVIDIA GPU, and whether the sandbox gives it to those alone who asked for it.
+"""What training gains from an NVIDIA GPU, and whether a sandboxed trial can use it.
 
-    python -m benchmarks.gpu [--seconds 15] [--steps 12] [--only grpo judge] [--models tiny half]
+    python -m benchmarks.gpu [--steps 12] [--only grpo sandbox] [--models tiny half]
                              [--devices cpu cuda] [--json]
 
 Every row is one program of ours on one device; without a GPU the rows of `cuda` are left out.
 
-ppo, sac    environment steps per second of the bundled trainers on BipedalWalker and Pendulum
 grpo        answers and tokens per second, drawn and learned from, after the first step: `tiny` is the base model of
             environments/arithmetic, `half` a random Qwen2 of the shape of Qwen2.5-0.5B with answers of 256 tokens
-judge       tokens per second of the text judge's generator, in float32 on one thread or in bfloat16 on the GPU
-sandbox     `nightshift try` of arithmetic at each level of isolation, and what a program sees there of the GPU
+sandbox     `nightshift try` of arithmetic at each level of isolation
 
 gpu_busy    the share of time in which a kernel ran, as NVML samples it, over what the row's speed is taken from
 gpu_peak_gb of the whole GPU while the program ran, less what it held before
@@ -29,17 +27,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 import environments
-from benchmarks.grpo import prepared, train, variables
-from benchmarks.ppo_throughput import NORMALIZED, reported
-from environments.judges.text import GENERATOR
+from benchmarks.grpo import prepared, train
+from benchmarks.tables import about, show
 from tasks.store.workspace import trainer_files
 
 Figures = dict[str, Any]
@@ -74,40 +69,10 @@ config = Qwen2Config(vocab_size=vocabulary, pad_token_id=made.pad_token_id, eos_
 Qwen2ForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
 made.save_pretrained(folder)
 """
-LOOK = """\
-import glob, json, pathlib
-import torch
-found = torch.cuda.is_available()
-shown = {"torch": found, "device_files": len(glob.glob("/dev/nvidia*"))}
-if found:
-    left = torch.randn(2048, 2048, device="cuda", dtype=torch.bfloat16)
-    shown |= {"name": torch.cuda.get_device_name(), "product": bool(torch.isfinite(left @ left).all())}
-out = pathlib.Path(json.loads(pathlib.Path("config.json").read_text())["out"])
-(out / "progress.jsonl").write_text(json.dumps({"ready": True}) + "\\n" + json.dumps({"step": 1}) + "\\n")
-(out / "shown.json").write_text(json.dumps(shown))
-"""
-PASS_ON = """\
-import json, pathlib, sys
-shown = json.loads(pathlib.Path(sys.argv[1], "shown.json").read_text())
-pathlib.Path(sys.argv[2]).write_text(json.dumps({"score": float(shown["torch"])}))
-"""
-VIEW = """\
-metric = "score"
-direction = "maximize"
-trainer = "command"
-program = ["look.py"]
-train_cmd = "python look.py"
-budget_seconds = 60
-allow_untrained = true
-judge = "command"
-command.eval_cmd = "python judge.py {out} {result}"
-limits.least_seconds = 0
-"""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=15.0, help="of each training of ppo and sac (15)")
     parser.add_argument("--steps", type=int, default=12, help="of each training of grpo, 2 to 19 (12)")
     parser.add_argument("--only", nargs="+", default=list(PARTS), choices=list(PARTS), help="parts of the table (all)")
     parser.add_argument("--models", nargs="+", default=["tiny", "half"], choices=["tiny", "half"])
@@ -122,20 +87,27 @@ def main() -> None:
     models = [model for model in options.models if model == "tiny" or "cuda" in devices]
     with tempfile.TemporaryDirectory(prefix="nightshift-gpu-", dir=Path.home()) as folder:
         for part in options.only:
-            for row in PARTS[part](Bench(Path(folder), gpu, devices, models, options.seconds, options.steps)):
+            for row in PARTS[part](Bench(Path(folder), gpu, devices, models, options.steps)):
                 print(json.dumps({"part": part} | row), file=sys.stderr, flush=True)
                 rows.append({"part": part} | row)
-    about = f"{gpu.name if gpu else 'no GPU'}, {os.cpu_count()} cores, {time.strftime('%Y-%m-%d %H:%M')}"
-    print(json.dumps({"about": about, "rows": rows}, indent=2)) if options.json else show(about, rows)
+    title = about(gpu.name if gpu else "no GPU")
+    if options.json:
+        print(json.dumps({"about": title, "rows": rows}, indent=2))
+        return
+    named = ("part", "what", "device")
+    lines = [
+        (*map(row.get, named), ", ".join(f"{name} {value}" for name, value in row.items() if name not in named))
+        for row in rows
+    ]
+    show((*named, "figures"), lines, title)
 
 
-@dataclass
 class Gpu:
     """The first GPU, by NVIDIA's management library."""
 
-    name: str
-    nvml: Any
-    handle: Any
+    def __init__(self, nvml: Any) -> None:
+        self._nvml, self._handle = nvml, nvml.nvmlDeviceGetHandleByIndex(0)
+        self.name = str(nvml.nvmlDeviceGetName(self._handle))
 
     @classmethod
     def first(cls) -> Gpu | None:
@@ -146,31 +118,27 @@ class Gpu:
             return None
         try:
             pynvml.nvmlInit()
-            handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+            return cls(pynvml)
         except pynvml.NVMLError:
             return None
-        return cls(str(pynvml.nvmlDeviceGetName(handle)), pynvml, handle)
 
     def read(self) -> tuple[float, int]:
         """The share of its last sampling period in which a kernel ran, and the bytes in use."""
-        busy = self.nvml.nvmlDeviceGetUtilizationRates(self.handle).gpu / 100
-        return busy, int(self.nvml.nvmlDeviceGetMemoryInfo(self.handle).used)
+        busy = self._nvml.nvmlDeviceGetUtilizationRates(self._handle).gpu / 100
+        return busy, int(self._nvml.nvmlDeviceGetMemoryInfo(self._handle).used)
 
 
-@dataclass
-class Watched:
-    """What a GPU did, in samples of (time, share busy, bytes in use); empty on a CPU."""
+Samples = list[tuple[float, float, int]]
+"""What a GPU did: time on the performance counter, share busy, bytes in use; empty on a CPU."""
 
-    before: int = 0
-    samples: list[tuple[float, float, int]] = field(default_factory=list)
 
-    def figures(self, begin: float, end: float) -> Figures:
-        """`begin` and `end`: the part of the time whose load counts, on the performance counter."""
-        busy = [share for at, share, _ in self.samples if begin <= at <= end]
-        if not busy:
-            return {}
-        peak = max(held for _, _, held in self.samples) - self.before
-        return {"gpu_busy": round(sum(busy) / len(busy), 2), "gpu_peak_gb": round(peak / 1e9, 2)}
+def load(samples: Samples, begin: float, end: float) -> Figures:
+    """`begin` and `end`: the part of the time whose load counts."""
+    busy = [share for at, share, _ in samples if begin <= at <= end]
+    if not busy:
+        return {}
+    peak = max(held for _, _, held in samples) - samples[0][2]
+    return {"gpu_busy": round(sum(busy) / len(busy), 2), "gpu_peak_gb": round(peak / 1e9, 2)}
 
 
 @dataclass(frozen=True)
@@ -181,26 +149,24 @@ class Bench:
     gpu: Gpu | None
     devices: Sequence[str]
     models: Sequence[str]
-    seconds: float
     steps: int
 
     @contextlib.contextmanager
-    def watching(self, device: str) -> Iterator[Watched]:
+    def watching(self, device: str) -> Iterator[Samples]:
         """Sample the GPU while a program runs on it."""
-        if device == "cpu" or self.gpu is None:
-            yield Watched()
-            return
-        gpu, over = self.gpu, threading.Event()
-        watched = Watched(gpu.read()[1])
+        samples: Samples = []
+        over = threading.Event()
 
         def watch() -> None:
-            while not over.wait(SAMPLING):
-                watched.samples.append((time.perf_counter(), *gpu.read()))
+            while self.gpu and device == "cuda":
+                samples.append((time.perf_counter(), *self.gpu.read()))
+                if over.wait(SAMPLING):
+                    return
 
         thread = threading.Thread(target=watch, daemon=True)
         thread.start()
         try:
-            yield watched
+            yield samples
         finally:
             over.set()
             thread.join()
@@ -219,49 +185,20 @@ class Bench:
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         return tiny if model == "tiny" else half
 
-    def pairs(self) -> Iterator[tuple[str, str]]:
-        """Models with the devices that they run on: the larger one takes hours on a CPU."""
-        for model in self.models:
-            yield from ((model, device) for device in self.devices if (model, device) != ("half", "cpu"))
-
-
-def ppo(bench: Bench) -> Iterator[Figures]:
-    for envs, hidden in ((8, 64), (64, 64), (64, 512)):
-        params = {**NORMALIZED, "num_envs": envs, "hidden": hidden}
-        yield from _control(bench, "ppo", "BipedalWalker-v3", params, f"{envs} environments, {hidden} wide")
-
-
-def sac(bench: Bench) -> Iterator[Figures]:
-    for hidden in (64, 512):
-        yield from _control(bench, "sac", "Pendulum-v1", {"hidden": hidden}, f"{hidden} wide")
-
-
-def _control(bench: Bench, trainer: str, id: str, params: Figures, what: str) -> Iterator[Figures]:
-    programs = {name: source.read_text() for source, name in trainer_files(trainer)}
-    for device in bench.devices:
-        config = {
-            "params": params, "seed": 0, "budget_seconds": bench.seconds, "budget_steps": 0, "cores": 1,
-            "device": device,
-        }  # fmt: skip
-        with bench.watching(device) as watched:
-            lines = reported(programs, id, config)
-            ended = time.perf_counter()
-        last = next(line for line in lines if line["step"] == lines[-1]["step"])
-        speed = {"steps_per_second": round(last["step"] / last["elapsed"])}
-        yield {"what": what, "device": device} | speed | watched.figures(ended - bench.seconds, ended)
-
 
 def grpo(bench: Bench) -> Iterator[Figures]:
     defaults = environments.load(environments.find("arithmetic")).defaults
     program = {name: path.read_text() for path, name in trainer_files("grpo")}
-    for model, device in bench.pairs():
+    for model, device in product(bench.models, bench.devices):
+        if (model, device) == ("half", "cpu"):  # it takes hours
+            continue
         params = defaults | ({} if model == "tiny" else {"batch_size": 64, "max_completion_length": 256})
         config = {
             "params": params, "seed": 0, "budget_seconds": 3600, "budget_steps": bench.steps, "device": device,
             "data": str(bench.base(model)), "resume": None, "init": None, "cores": 1,
         }  # fmt: skip
         place = bench.folder / "training"
-        with bench.watching(device) as watched:
+        with bench.watching(device) as samples:
             began = time.perf_counter()
             done = train(program, config, place)
         first, last = done.marks[done.first][0], done.marks[max(done.marks)][0]
@@ -270,7 +207,7 @@ def grpo(bench: Bench) -> Iterator[Figures]:
             "what": model, "device": device, "answers_per_second": round(answers, 1),
             "tokens_per_second": round(answers * _length(place)), "first_step_s": round(first, 1),
             "memory_gb": round(done.peak_memory / 1e9, 2),
-        } | watched.figures(began + first, began + last)  # fmt: skip
+        } | load(samples, began + first, began + last)  # fmt: skip
 
 
 def _length(place: Path) -> float:
@@ -280,106 +217,29 @@ def _length(place: Path) -> float:
     return statistics.fmean(lengths)
 
 
-def judge(bench: Bench) -> Iterator[Figures]:
-    """A thousand answers to 64 questions."""
-    for model, device in bench.pairs():
-        data = bench.base(model)
-        asked = [json.loads(line)["question"] for line in (data / "train.jsonl").read_text().splitlines()[:64]]
-        with bench.watching(device) as watched:
-            ready, began, ended, tokens = _generated(data / "base", device, asked, 24 if model == "tiny" else 256)
-        yield {
-            "what": model, "device": device, "tokens_per_second": round(tokens / (ended - began)),
-            "answers_per_second": round(16 * len(asked) / (ended - began), 1), "ready_s": round(ready, 1),
-        } | watched.figures(began, ended)  # fmt: skip
-
-
-def _generated(model: Path, device: str, asked: Sequence[str], longest: int) -> tuple[float, float, float, int]:
-    """Seconds until the generator was ready, when it began and ended answering, and how many tokens it made."""
-    how = {
-        "batch": 256, "base_url": "", "key": "", "concurrency": 1, "retries": 0, "request_seconds": 600.0,
-        "start_seconds": 600.0, "vllm": "", "vllm_args": [], "tokenizer": "",
-    }  # fmt: skip
-    request = {
-        "prompts": [[{"role": "user", "content": question}] for question in asked], "samples": 16,
-        "temperature": 1.0, "max_tokens": longest, "seed": 1, "seconds": 600.0,
-    }  # fmt: skip
-    began = time.perf_counter()
-    command = [sys.executable, "-I", "-B", str(GENERATOR), "transformers", str(model), device]
-    pipe, quiet = subprocess.PIPE, subprocess.DEVNULL
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=quiet, text=True, env=variables()) as running:
-        assert running.stdin is not None
-        assert running.stdout is not None
-        to, back = running.stdin, running.stdout
-
-        def say(message: Figures) -> None:
-            to.write(json.dumps(message) + "\n")
-            to.flush()
-
-        def heard() -> Figures:
-            reply: Figures = json.loads(back.readline())
-            if why := reply.get("failed") or reply.get("error"):
-                raise RuntimeError(f"the generator failed: {why}")
-            return reply
-
-        say(how)
-        heard()
-        ready = time.perf_counter()
-        say(request)
-        tokens = sum(heard()["tokens"] for _ in asked)
-        ended = time.perf_counter()
-        say({"end": True})
-        heard()
-    return ready - began, ready, ended, tokens
-
-
 def sandbox(bench: Bench) -> Iterator[Figures]:
-    """One whole trial of GRPO at each level, and what a program sees that asked for a GPU, and one that did not."""
-    view = bench.folder / "view"
-    view.mkdir(exist_ok=True)
-    for name, text in {"environment.toml": VIEW, "look.py": LOOK, "judge.py": PASS_ON}.items():
-        (view / name).write_text(text)
-    for level in ("bwrap", "landlock", "none"):
-        for device in bench.devices:
-            told = _tried(bench, level, str(view), f"device={device}")
-            yield {"what": f"{level}: what it sees", "device": device} | told
-    steps = f"budget_steps={bench.steps}"
+    """One whole trial of GRPO at each level of isolation: its score, or why it has none."""
+    given = ("--json", "--seed", "1", "--set", f"budget_steps={bench.steps}", "--set", "text.questions=50")
+    home = os.environ | {"NIGHTSHIFT_HOME": str(bench.folder / "home")}
     for level in ("bwrap", "landlock"):
         for device in bench.devices:
-            with bench.watching(device) as watched:
+            asked = ["try", "arithmetic", "--isolation", level, "--set", f"device={device}", *given]
+            with bench.watching(device) as samples:
                 began = time.perf_counter()
-                told = _tried(bench, level, "arithmetic", f"device={device}", steps, "text.questions=50")
-                took = time.perf_counter() - began
-            yield (
-                {"what": f"{level}: a trial", "device": device, "seconds": round(took, 1)}
-                | told
-                | watched.figures(began, began + took)
-            )
+                done = subprocess.run(
+                    [sys.executable, "-m", "flows.cli", *asked], capture_output=True, text=True, env=home, check=False
+                )
+                ended = time.perf_counter()
+            row = {"what": level, "device": device, "seconds": round(ended - began, 1)}
+            try:
+                found = json.loads(done.stdout)
+                row |= {"score": found["score"], "error": found["error"]}
+            except ValueError:
+                row["error"] = (done.stdout + done.stderr)[-1500:]
+            yield row | load(samples, began, ended)
 
 
-def _tried(bench: Bench, level: str, environment: str, *settings: str) -> Figures:
-    """Run `nightshift try`; its score, and what the program saw."""
-    command = [sys.executable, "-m", "flows.cli", "try", environment, "--json", "--seed", "1", "--isolation", level]
-    given = [word for setting in settings for word in ("--set", setting)]
-    home = {"NIGHTSHIFT_HOME": str(bench.folder / "home")}
-    done = subprocess.run([*command, *given], capture_output=True, text=True, env=os.environ | home, check=False)
-    try:
-        told = json.loads(done.stdout)
-    except ValueError:
-        return {"failed": (done.stdout + done.stderr)[-1500:]}
-    shown = [json.loads(path.read_text()) for path in Path(told["directory"]).rglob("shown.json")]
-    return {"score": told["score"], "error": told["error"]} | (shown[0] if shown else {})
-
-
-PARTS = {"sandbox": sandbox, "grpo": grpo, "judge": judge, "ppo": ppo, "sac": sac}
-
-
-def show(about: str, rows: Sequence[Figures]) -> None:
-    table = Table("part", "what", "device", "figures", title=about)
-    for row in rows:
-        named = {"part", "what", "device"}
-        figures = ", ".join(f"{name} {value}" for name, value in row.items() if name not in named)
-        table.add_row(row["part"], row["what"], row["device"], figures)
-    Console(highlight=False).print(table)
+PARTS = {"sandbox": sandbox, "grpo": grpo}
 
 
 if __name__ == "__main__":

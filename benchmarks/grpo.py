@@ -10,8 +10,6 @@ last; a ratio is taken within a round.
 rollouts_per_cpu_second   answers drawn and learned from, per second of a core, from the end of the first step on
 ratio                     of that to `bare`
 first_step_s              from the start of the process to the end of the first step, on the clock
-first_step_cpu_s          the same, seconds of a core: above all the import of the libraries
-process_cpu_s             of the whole process, the saving and its end with it
 peak_memory_mb            of the process
 
 The clock depends on what else the machine does; processor time hardly does.
@@ -23,7 +21,6 @@ import argparse
 import json
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -34,10 +31,9 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from rich.console import Console
-from rich.table import Column, Table
 
 import environments
+from benchmarks.tables import about, show, spread
 from tasks.store.workspace import trainer_files
 
 WARM_UP = 100
@@ -93,14 +89,18 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=40, help="steps of each (40)")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     options = parser.parse_args()
-    if options.rounds < 1 or options.steps < 2:
-        parser.error(f"--rounds must be >= 1 and --steps >= 2, got {options.rounds} and {options.steps}")
+    if options.steps < 2:
+        parser.error(f"--steps must be >= 2, got {options.steps}")
     figures = measure(options.rounds, options.steps)
-    print(json.dumps(figures, indent=2)) if options.json else show(figures)
+    if options.json:
+        print(json.dumps(figures, indent=2))
+    else:
+        rows = [(kind, *map(spread, by.values())) for kind, by in figures["rows"].items()]
+        show(("median (least to most)", OURS, BARE), rows, figures["about"])
 
 
 def measure(rounds: int, steps: int) -> Figures:
-    """Each figure by program: median, smallest and largest."""
+    """Each figure by program, round by round."""
     settings = environments.load(environments.find("arithmetic"))
     programs = {
         OURS: {name: path.read_text() for path, name in trainer_files("grpo")}, BARE: {"train.py": PROGRAM},
@@ -116,8 +116,7 @@ def measure(rounds: int, steps: int) -> Figures:
             }  # fmt: skip
             taken.append({name: train(programs[name], config, Path(folder) / name) for name in order})
     batch = int(settings.defaults["batch_size"])
-    about = f"{steps} steps of {batch} answers, {rounds} rounds, {os.cpu_count()} cores"
-    return {"about": f"{about}, {time.strftime('%Y-%m-%d %H:%M')}", "rows": summary(taken, batch)}
+    return {"about": about(f"{steps} steps of {batch} answers, {rounds} rounds"), "rows": summary(taken, batch)}
 
 
 def prepared(program: Path, folder: Path) -> Path:
@@ -140,7 +139,6 @@ class Training:
 
     marks: dict[int, tuple[float, float]]
     """By steps done, those that were reported; 0 is ready."""
-    cpu_seconds: float
     peak_memory: int
     """In bytes."""
 
@@ -174,7 +172,7 @@ def train(program: dict[str, str], config: Figures, place: Path) -> Training:
             ended, status, usage = os.wait4(running.pid, os.WNOHANG)
     if status or len(marks) < 3 or not {0, config["budget_steps"]} <= marks.keys():
         raise RuntimeError(f"a training failed: {(place / 'log').read_text()[-2000:]}")
-    return Training(marks, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
+    return Training(marks, usage.ru_maxrss * 1024)
 
 
 def steps_done(progress: Path) -> set[int]:
@@ -195,33 +193,11 @@ def summary(rounds: Sequence[dict[str, Training]], batch: int) -> Figures:
     of: dict[str, Callable[[Training], float]] = {
         "rollouts_per_cpu_second": speed,
         "first_step_s": lambda one: one.marks[one.first][0],
-        "first_step_cpu_s": lambda one: one.marks[one.first][1],
-        "process_cpu_s": lambda one: one.cpu_seconds,
         "peak_memory_mb": lambda one: one.peak_memory / 2**20,
     }
-    rows: Figures = {
-        kind: {name: spread([figure(one[name]) for one in rounds]) for name in (OURS, BARE)}
-        for kind, figure in of.items()
-    }
-    rows["ratio"] = {OURS: spread([speed(one[OURS]) / speed(one[BARE]) for one in rounds])}
+    rows = {kind: {name: [figure(one[name]) for one in rounds] for name in (OURS, BARE)} for kind, figure in of.items()}
+    rows["ratio"] = {OURS: [speed(one[OURS]) / speed(one[BARE]) for one in rounds]}
     return rows
-
-
-def spread(values: Sequence[float]) -> dict[str, float]:
-    figures = {"median": statistics.median(values), "low": min(values), "high": max(values)}
-    return {name: round(value, 3) for name, value in figures.items()}
-
-
-def show(figures: Figures) -> None:
-    table = Table(Column("median (smallest .. largest)", no_wrap=True), OURS, BARE, title=figures["about"])
-    for kind, row in figures["rows"].items():
-        table.add_row(kind, *(shown(row[name]) if name in row else "" for name in (OURS, BARE)))
-    Console(highlight=False).print(table)
-
-
-def shown(figure: dict[str, float]) -> str:
-    middle, low, high = (f"{figure[name]:.{2 * (figure['high'] < 100)}f}" for name in ("median", "low", "high"))
-    return f"{middle} ({low} .. {high})" if low != high else middle
 
 
 if __name__ == "__main__":

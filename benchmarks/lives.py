@@ -1,13 +1,8 @@
-"""The lives of a small campaign, for benchmarks that end them: how one is begun, watched, and killed.
-
-A life is the command itself. `begin` starts it as a process of its own, with all that takes; `fork` makes one of this
-process, which has loaded everything before, so that a kill falls into the campaign and not into its imports.
-"""
+"""The lives of a small campaign, for benchmarks that end them: how one is begun, watched, and killed."""
 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import os
 import random
@@ -16,19 +11,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import httpx
 import psutil
 
-from flows.server import server_process
 from tasks.sandbox import supervisor
 from tasks.store.ledger import Ledger
 from tasks.system import orphans
-from tasks.system.daemon import HOST
 from tasks.trial import History
 
 FILES = {
@@ -119,25 +111,17 @@ class Server:
         with (folder / "server.log").open("ab") as log:
             command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
             process = subprocess.Popen(
-                command,
-                env={**os.environ, **login, "PREFECT_HOME": str(folder), "PREFECT_SERVER_UI_ENABLED": "false"},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+                command, env={**os.environ, **login, "PREFECT_HOME": str(folder), "PREFECT_SERVER_UI_ENABLED": "false"},
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
         return cls(folder, port, process)
 
     @property
     def url(self) -> str:
-        return f"http://{HOST}:{self.port}/api"
+        return f"http://127.0.0.1:{self.port}/api"
 
     def wait(self) -> None:
-        """Return once it answers.
-
-        Raises:
-            TimeoutError: it does not.
-        """
+        """Return once it answers. Raises TimeoutError if it does not."""
         wait_for_answer(self.url, SERVER_SECONDS, self.folder / "server.log")
 
     def kill(self) -> None:
@@ -150,92 +134,27 @@ class Server:
         self.wait()
 
 
-class Life:
-    """One process that runs a campaign."""
+class Life(subprocess.Popen[bytes]):
+    """The command in a process of its own, as a user starts it, which runs a campaign."""
 
-    def __init__(self, pid: int, is_command: bool, log: Path) -> None:
-        self.pid = pid
-        self.is_command = is_command
-        """Whether it is a process of the command's own, not a fork of this one."""
-        self.log = log
-        self.began = time.time()
-        self.status: int | None = None
-        """Its exit code, or minus the signal that ended it, once it has ended."""
+    def __init__(self, arguments: list[str], log: Path) -> None:
+        self.log, self.began = log, time.time()
+        with log.open("ab") as output:
+            command = [sys.executable, "-m", "flows.cli", *arguments]
+            super().__init__(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            )  # fmt: skip
 
     @property
     def is_over(self) -> bool:
-        if self.status is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            self.status = os.waitstatus_to_exitcode(status) if pid else None
-        return self.status is not None
+        return self.poll() is not None
 
-    def kill(self, number: signal.Signals) -> bool:
-        """Send it a signal; False when it had ended before."""
-        if self.is_over:
-            return False
-        os.kill(self.pid, number)
-        return True
-
-    def wait(self, seconds: float) -> bool:
-        """Whether it has ended within so many seconds."""
-        return _until(lambda: self.is_over, seconds)
-
-
-def begin(arguments: list[str], log: Path) -> Life:
-    """Start the command in a process of its own, as a user does."""
-    with log.open("ab") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "flows.cli", *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-    process.returncode = 0  # who waits for it is Life, not subprocess
-    return Life(process.pid, True, log)
-
-
-def load(home: Path, mlflow: bool) -> None:
-    """Load here what every life needs, so that a fork of this process has it; MLflow only where it is used."""
-    server_process.settle_in(home)
-    if mlflow:
-        importlib.import_module("mlflow")
-    import optuna  # noqa: F401
-    import scipy.stats  # type: ignore[import-untyped]  # noqa: F401
-
-    import tasks.plots.progress  # noqa: F401
-
-    server_process.settle_in = lambda home: None  # it has, and would refuse to do it once more
-
-
-def fork(arguments: list[str], log: Path) -> Life:
-    """Run the command in a fork of this process, which has to have called `load`, and must have no threads."""
-    if pid := os.fork():
-        return Life(pid, False, log)
-    code = 70
-    try:
-        os.setsid()
-        with log.open("ab", buffering=0) as output, Path(os.devnull).open("rb") as nothing:
-            for number, file in enumerate((nothing, output, output)):
-                os.dup2(file.fileno(), number)
-        sys.argv = ["nightshift", *arguments]
-        from flows.cli import main
-
-        main()
-    except SystemExit as ended:
-        code = ended.code if isinstance(ended.code, int) else 1
-    finally:
-        with contextlib.suppress(OSError, ValueError):
-            sys.stdout.flush()
-        os._exit(code)
+    def ends_within(self, seconds: float) -> bool:
+        return until(lambda: self.is_over, seconds)
 
 
 def history(campaign: str) -> History:
     return Ledger.open(campaign).history() if Ledger.exists(campaign) else ()
-
-
-def events(ledger: Ledger) -> list[dict[str, Any]]:
-    return list(ledger.events())
 
 
 def wait_for_life(campaign: str, life: Life) -> float | None:
@@ -251,47 +170,42 @@ def wait_for_life(campaign: str, life: Life) -> float | None:
             )
         return bool(found) or life.is_over
 
-    _until(lives, END_SECONDS, every=0.02)
+    until(lives, END_SECONDS, every=0.02)
     return found[0] - life.began if found else None
 
 
-def marks(ledger: Ledger, number: int) -> dict[str, Path]:
-    """What a trial leaves one after another, by what a kill right then is called."""
-    results = ledger.results / str(ledger.key(number))
-    place = ledger.place(number)
-    return {
-        "a result is begun": results,  # the folder changes when a file is made, before anything stands in it
-        "proposal.json": place.proposal,
-        "result of propose": results / "propose",
-        "its workspace": place.config,
-        "its model": place.out / "model.json",
-        "result of train": results / "train",
-        "result of evaluate": results / "evaluate",
-        "its commit": ledger.path / f"lineage.git/refs/trials/{number:04d}",
-        "diff.patch": place.diff,
-        "trial.json": place.trial,
-        "results.tsv": ledger.path / "results.tsv",
-        "MLflow's record": ledger.path / "mlflow.json",
-    }
+def _result(step: str) -> Callable[[Ledger, int], Path]:
+    return lambda ledger, number: ledger.results / str(ledger.key(number)) / step
 
 
-MARKS = (
-    "a result is begun", "proposal.json", "result of propose", "its workspace", "its model", "result of train",
-    "result of evaluate", "its commit", "diff.patch", "trial.json", "results.tsv", "MLflow's record",
-)  # fmt: skip
+MARKS: dict[str, Callable[[Ledger, int], Path]] = {
+    "a result is begun": _result("."),  # the folder changes when a file is made, before anything stands in it
+    "proposal.json": lambda ledger, number: ledger.place(number).proposal,
+    "result of propose": _result("propose"),
+    "its workspace": lambda ledger, number: ledger.place(number).config,
+    "its model": lambda ledger, number: ledger.place(number).out / "model.json",
+    "result of train": _result("train"),
+    "result of evaluate": _result("evaluate"),
+    "its commit": lambda ledger, number: ledger.path / f"lineage.git/refs/trials/{number:04d}",
+    "diff.patch": lambda ledger, number: ledger.place(number).diff,
+    "trial.json": lambda ledger, number: ledger.place(number).trial,
+    "results.tsv": lambda ledger, number: ledger.path / "results.tsv",
+    "MLflow's record": lambda ledger, number: ledger.path / "mlflow.json",
+}
+"""What a trial leaves one after another, by what a kill right then is called."""
 
 
 def wait_for_mark(ledger: Ledger, life: Life, mark: str, parallel: int, seconds: float = 60.0) -> bool:
     """Return the moment a trial that was not finished leaves this mark; whether one did before the life ended."""
     finished = sum(path.is_file() for path in ledger.trials.glob("[0-9][0-9][0-9][0-9]/trial.json"))
-    paths = [marks(ledger, number)[mark] for number in range(finished, finished + parallel + 1)]
+    paths = [MARKS[mark](ledger, number) for number in range(finished, finished + parallel + 1)]
     before = [_stamp(path) for path in paths]
 
     def changed() -> bool:
         now = [_stamp(path) for path in paths]
         return any(new and new != old for new, old in zip(now, before, strict=True)) or life.is_over
 
-    return _until(changed, seconds, POLL_SECONDS) and not life.is_over
+    return until(changed, seconds, POLL_SECONDS) and not life.is_over
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
@@ -306,7 +220,9 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 def relatives(ledger: Ledger, draw: random.Random) -> dict[str, tuple[psutil.Process, int]]:
     """Processes of a trial in training, other than the baseline, by what they are, and the trial's number."""
     found: dict[str, tuple[psutil.Process, int]] = {}
-    for process in _shuffled(orphans.marked(ledger.campaign.campaign_id), draw):
+    processes = list(orphans.marked(ledger.campaign.campaign_id))
+    draw.shuffle(processes)
+    for process in processes:
         with contextlib.suppress(psutil.Error, ValueError):
             number = int(process.environ()[orphans.MARKER].split("/")[1])
             command = process.cmdline()
@@ -332,12 +248,7 @@ def left_over(ledger: Ledger) -> int:
     return len(marked)
 
 
-def _shuffled(processes: list[psutil.Process], draw: random.Random) -> Iterator[psutil.Process]:
-    draw.shuffle(processes)
-    yield from processes
-
-
-def _until(is_true: Callable[[], bool], seconds: float, every: float = 0.01) -> bool:
+def until(is_true: Callable[[], bool], seconds: float, every: float = 0.01) -> bool:
     """Wait until it is true; False when it is not within so many seconds."""
     deadline = time.monotonic() + seconds
     while not is_true():

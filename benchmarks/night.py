@@ -1,8 +1,7 @@
-"""One night begun by a schedule, with everything that may break breaking on the way; it ends with its report.
+"""One night begun by a schedule, with everything that may break breaking on the way.
 
     python -m benchmarks.night [--hours 8] [--environment lunar_lander] [--set KEY=VALUE ...] [--rule certify]
-        [--proposer tpe] [--parallel 1] [--fidelity none] [--report FILE.html] [--store FILE.csv] [--folder NEW]
-        [--json]
+        [--proposer tpe] [--parallel 1] [--fidelity none] [--store FILE.csv] [--folder NEW]
 
 `nightshift up` in a home of its own, a deployment of the flow `campaign` with a schedule whose next time is two minutes
 away, and nobody who starts the campaign. `nightshift up` is called again every minute, as from cron. At fixed shares of
@@ -21,86 +20,369 @@ the night these faults come, each with kill -9:
     lost        trials that had ended before the fault and are not the same after it
 
 At the end there are the trials of the night, what ships, and the same three counts over all. A fault that the machine
-does not allow is left out and named. --report copies the campaign's report; --folder keeps the home and the logs.
+does not allow is left out and named. --folder keeps the home, with the campaign's report, and the logs.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import datetime
 import json
+import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import time
+import tomllib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
+import psutil
 
-from benchmarks.campaigns import Rows, surroundings
-from benchmarks.scheduled_night import FaultRow, ScheduledNight, disk
-from environments import plugins
-from environments.plugins import Refused
-from flows.cli.set_option import overrides_only
+from benchmarks.campaigns import (
+    WITHOUT_END,
+    CommandFailed,
+    Rows,
+    commit,
+    free_port,
+    machine,
+    nightshift,
+    surroundings,
+    today,
+)  # fmt: skip
+from benchmarks.lives import wait_for_answer
+from benchmarks.tables import show
+from tasks.system import orphans
 
-
-def summary(night: ScheduledNight) -> dict[str, Any]:
-    """What came of the night."""
-    found = night.status()
-    numbers = [row["trial"] for row in found["trials"]]
-    return {
-        "campaign": night.campaign,
-        "state": found["state"],
-        "trials": len(numbers) - 1,
-        "missing": len(set(range(len(numbers))) - set(numbers)),
-        "lost": sum(row.lost for row in night.faults),
-        "interventions": sum(row.hands for row in night.faults),
-        "waiting_to_record": found["waiting_to_record"],
-        "ships": found["shipped"],
-        "certificate": (found["certificate"] or {}).get("words") or found["uncertified"],
-        "hours": round(found["spent"]["seconds"] / 3600, 2),
-    }
-
-
-def show(night: ScheduledNight, figures: dict[str, Any]) -> None:
-    console, table = Console(highlight=False, width=200), Table("fault", "minute", "back, s", "hands", "lost", "")
-    for row in night.faults:
-        back = "" if row.back is None else f"{row.back:.0f}"
-        table.add_row(row.fault, f"{row.minute:g}", back, str(row.hands), str(row.lost), row.words)
-    console.print(table)
-    for name, value in figures.items():
-        console.print(f"{name:<20} {value}")
+FAULTS = {"engine": 0.15, "worker": 0.25, "training": 0.35, "mlflow": 0.55, "disk": 0.72}
+"""Shares of the night after which they come; the program is killed before the half that a certificate may take."""
+OUTAGE = 0.05
+"""Share of the night for which MLflow is gone."""
+DISK_GB = 2
+LEFT = 300 * 2**20
+"""Bytes that are left on a full disk: too few for a campaign to go on, enough for a running trial."""
+UP_SECONDS = 60.0
+POLL_SECONDS = 2.0
+SELDOM = 15.0
+"""Between two questions that take a second of a core, which the campaign should have."""
+SLACK_SECONDS = 1800.0
+"""How much longer than its hours a night may take."""
+DEPLOYMENT, LEFT_OUT = "night", "left out"
+QUIET = {"DO_NOT_TRACK": "true", "MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
 
 
-def main() -> None:
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the servers are ended, too
+@dataclass(frozen=True)
+class FaultRow:
+    """One fault of one night: the minute of the campaign, and the seconds until it was back; empty where it was not."""
+
+    night: str
+    environment: str
+    hours: float
+    fault: str
+    minute: float
+    back: float | None
+    hands: int
+    lost: int
+    words: str
+    machine: str
+    commit: str
+    date: str
+
+    @property
+    def failed(self) -> bool:
+        return self.back is None and not self.words.startswith(LEFT_OUT)
+
+
+@dataclass
+class Night:
+    """The home of the night, its servers and its campaign."""
+
+    folder: Path
+    options: argparse.Namespace
+    campaign: str = ""
+    faults: list[FaultRow] = field(default_factory=list)
+    mlflow: subprocess.Popen[bytes] | None = None
+    mlflow_port: int = field(default_factory=free_port)
+    _looked: float = 0.0
+    _began: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        return float(self.options.hours) * 3600
+
+    @property
+    def home(self) -> Path:
+        return self.folder / "disk" / "home"
+
+    @property
+    def place(self) -> Path:
+        return self.home / self.campaign
+
+    @property
+    def engine(self) -> int | None:
+        """The process that holds the campaign."""
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            pid = int(json.loads((self.place / "lock").read_text())["pid"])
+            return pid if psutil.pid_exists(pid) else None
+        return None
+
+    @property
+    def workers(self) -> set[int]:
+        """The processes of Prefect's worker in this home, but for what keeps it."""
+        found = set()
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                command, home = process.cmdline(), process.environ().get("PREFECT_HOME")
+                if home == str(self.home / ".prefect") and command[1:5] == ["-m", "prefect", "worker", "start"]:
+                    found.add(process.pid)
+        return found
+
+    def status(self) -> dict[str, Any]:
+        return nightshift(self.home, "status", self.campaign, "--json")
+
+    def command(self, *words: str) -> None:
+        """Run a verb of the command line whose output nobody needs."""
+        command = [sys.executable, "-m", "flows.cli", *words]
+        done = subprocess.run(command, env=surroundings(self.home), capture_output=True, text=True, check=False)
+        if done.returncode:
+            print(f"nightshift {' '.join(words)}: {done.stderr.strip()}", file=sys.stderr)
+
+    def until(self, holds: Callable[[], Any], seconds: float, what: str, every: float = POLL_SECONDS) -> float:
+        """Wait until it holds, while the timer calls `nightshift up`; the seconds that it took. Raises TimeoutError."""
+        began = time.monotonic()
+        while not holds():
+            if time.monotonic() - began > seconds:
+                raise TimeoutError(f"after {seconds:.0f} s still not: {what}")
+            if time.monotonic() - self._looked > UP_SECONDS:
+                self.command("up")
+                self._looked = time.monotonic()
+            time.sleep(every)
+        return time.monotonic() - began
+
+    def schedule(self) -> None:
+        """Deploy the campaign with a schedule, and return once its first trial has begun."""
+        self.until(lambda: self.workers, 300, "a worker")
+        options = self.options
+        due = datetime.datetime.now(datetime.UTC) + datetime.timedelta(minutes=2)
+        every_day = {"cron": f"{due.minute} {due.hour} * * *", "timezone": "UTC"}
+        parameters = {
+            "environment": options.environment, "trials": WITHOUT_END, "hours": options.hours, "rule": options.rule,
+            "proposer": options.proposer, "parallel": options.parallel,
+            "tracking": f"http://127.0.0.1:{self.mlflow_port}",
+            "advanced": {"overrides": options.changes, "fidelity": options.fidelity},
+        }  # fmt: skip
+        deployment = {
+            "name": DEPLOYMENT, "flow_id": self._ask("/flows/", {"name": "campaign"})["id"],
+            "entrypoint": "flows.campaign.campaign", "pull_steps": [], "work_pool_name": "trainers",
+            "tags": ["nightshift", "autoresume"], "parameters": parameters,
+            "job_variables": {"env": {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30"}, "stream_output": False},
+            "schedules": [{"active": True, "schedule": every_day}],
+        }  # fmt: skip
+        self._ask("/deployments/", deployment)
+        self.until(self._has_begun, 900, f"a campaign, scheduled for {due:%H:%M} UTC")
+        with (self.place / "events.jsonl").open() as events:  # its own time: on a busy machine it is seen late
+            first = json.loads(events.readline())
+        self._began = time.monotonic() - (time.time() - first["time"])
+
+    def _ask(self, path: str, body: dict[str, Any]) -> Any:
+        """Post to the API of this home's server, as its own profile knows it."""
+        command = [sys.executable, "-m", "prefect", "api", "POST", path, "--data", json.dumps(body)]
+        its_profile = surroundings(self.home) | {"PREFECT_HOME": str(self.home / ".prefect")}
+        done = subprocess.run(command, env=its_profile, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"prefect api POST {path}: {done.stderr.strip()}")
+        return json.loads(done.stdout)
+
+    def _has_begun(self) -> bool:
+        found = sorted(self.home.glob(f"{DEPLOYMENT}-*/trials/0000"))
+        self.campaign = found[0].parents[1].name if found else ""
+        return bool(found)
+
+    def run(self, skipped: dict[str, str]) -> None:
+        """The faults in their turn, and the end of the campaign."""
+        strikes = {
+            "engine": self._kill_engine, "worker": self._kill_worker, "training": self._kill_training,
+            "mlflow": self._stop_mlflow, "disk": self._fill_disk,
+        }  # fmt: skip
+        limit = self.seconds + SLACK_SECONDS
+        for fault, share in FAULTS.items():
+            if fault in skipped:
+                self._note(fault, None, 0, self._decided(), f"{LEFT_OUT}: {skipped[fault]}")
+                continue
+            self.until(lambda share=share: time.monotonic() - self._began > share * self.seconds, limit, fault)  # type: ignore[misc]
+            before = self._decided()
+            try:
+                if self.status()["state"] == "finished":
+                    raise TimeoutError("the campaign had ended before")
+                back, hands, words = strikes[fault]()
+            except (TimeoutError, CommandFailed) as failed:
+                back, hands, words = None, 0, str(failed)
+            self._note(fault, back, hands, before, words)
+        self.until(self._is_over, limit, "the end of the campaign", SELDOM)
+
+    def _is_over(self) -> bool:
+        return self.status()["state"] not in ("running", "interrupted")
+
+    def _decided(self) -> dict[str, bytes]:
+        """What is stored of each finished trial."""
+        return {path.parent.name: path.read_bytes() for path in self.place.glob("trials/[0-9]*/trial.json")}
+
+    def _note(self, fault: str, back: float | None, hands: int, before: dict[str, bytes], words: str) -> None:
+        now = self._decided()
+        lost = sum(now.get(name) != stored for name, stored in before.items())
+        minute = round((time.monotonic() - self._began - (back or 0.0)) / 60, 1)
+        row = FaultRow(
+            self.campaign, self.options.environment, self.options.hours, fault, minute,
+            None if back is None else round(back, 1), hands, lost, words, machine(), commit(), today(),
+        )  # fmt: skip
+        self.faults.append(row)
+
+    def _kill_engine(self) -> tuple[float, int, str]:
+        self.until(lambda: self.engine, 300, "a process of the campaign")
+        killed = self.engine
+        assert killed is not None, "it was there a moment ago"
+        os.kill(killed, signal.SIGKILL)
+        back = self.until(lambda: self.engine not in (None, killed), 900, "another process of the campaign")
+        return back, 0, "resumed as the same run"
+
+    def _kill_worker(self) -> tuple[float, int, str]:
+        killed = self.workers
+        for pid in killed:
+            os.kill(pid, signal.SIGKILL)
+        back = self.until(lambda: self.workers - killed, 600, "another worker")
+        return back, 0, "started again" if killed else "no worker was running"
+
+    def _kill_training(self) -> tuple[float, int, str]:
+        """Kill the busiest process of the run under way, which may be one of the certificate."""
+        marker = json.loads((self.place / "campaign.json").read_text())["campaign_id"]
+        self.until(lambda: orphans.marked(marker), 600, "a run under way")
+        processes = {process.pid: _busy(process) for process in orphans.marked(marker)}
+        if not processes:
+            return 0.0, 0, "the run had just ended"
+        before = self._begun_runs()
+        os.kill(max(processes, key=lambda pid: processes[pid]), signal.SIGKILL)
+        back = self.until(lambda: self._begun_runs() > before, 3600, "the next run")
+        crashes = [row["reason"] for row in self.status()["trials"] if row["verdict"] == "crash"]
+        return back, 0, f"crash: {crashes[-1]}" if crashes else "no trial crashed: it was a run of another kind"
+
+    def _begun_runs(self) -> int:
+        with (self.place / "events.jsonl").open() as events:
+            return sum(json.loads(line)["event"] == "slot" for line in events)
+
+    def _stop_mlflow(self) -> tuple[float, int, str]:
+        assert self.mlflow is not None, "it was started before the campaign"
+        os.killpg(self.mlflow.pid, signal.SIGKILL)
+        self.mlflow.wait()
+        gone = time.monotonic()
+        self.until(lambda: time.monotonic() - gone > OUTAGE * self.seconds, self.seconds, "time")
+        waiting = self.status()["waiting_to_record"]
+        self.start_mlflow()
+        back = self.until(self._is_recorded, 3600, "nothing waits for MLflow", SELDOM)
+        if left := self.status()["waiting_to_record"]:
+            raise TimeoutError(f"the campaign ended meanwhile, and {left} records wait for `nightshift sync`")
+        return back, 0, f"gone for {time.monotonic() - gone - back:.0f} s, {waiting} records waited"
+
+    def _is_recorded(self) -> bool:
+        """Whether nothing waits for MLflow, or nobody sends it any more."""
+        found = self.status()
+        return not found["waiting_to_record"] or found["state"] == "finished"
+
+    def _fill_disk(self) -> tuple[float, int, str]:
+        ballast = self.folder / "disk" / "ballast"
+        usage = shutil.disk_usage(self.folder / "disk")
+        with ballast.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, max(1, usage.free - LEFT))
+        try:
+            self.until(lambda: self.status()["state"] != "running", 3600, "a campaign that stops", SELDOM)
+            found = self.status()
+        finally:
+            ballast.unlink()
+        if found["state"] != "stopped":
+            raise TimeoutError(f"the campaign is {found['state']}: {found['reason']}")
+        began = time.monotonic()
+        nightshift(self.home, "resume", self.campaign, "--detach", "--json")
+        self.until(lambda: self.engine, 600, "a process of the campaign")
+        return time.monotonic() - began, 1, str(found["reason"])
+
+    def start_mlflow(self) -> None:
+        """The server that the campaign tracks to, apart from the home's disk, on the port that it had."""
+        store = f"sqlite:///{self.folder}/tracking.db"
+        command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", store, "--workers", "1"]
+        with (self.folder / "mlflow.log").open("ab") as log:
+            self.mlflow = subprocess.Popen(
+                [*command, "--host", "127.0.0.1", "--port", str(self.mlflow_port)], cwd=self.folder,
+                env={**surroundings(self.home), **QUIET}, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True,
+            )  # fmt: skip
+        wait_for_answer(f"http://127.0.0.1:{self.mlflow_port}", 900, self.folder / "mlflow.log")
+
+    def end(self) -> None:
+        """End everything that the night has started."""
+        self.command("down", "--now")
+        if self.mlflow is not None and self.mlflow.poll() is None:
+            os.killpg(self.mlflow.pid, signal.SIGKILL)
+            self.mlflow.wait()
+
+
+def _busy(process: psutil.Process) -> float:
+    with contextlib.suppress(psutil.Error):
+        times = process.cpu_times()
+        return float(times.user + times.system)
+    return 0.0
+
+
+@contextlib.contextmanager
+def disk(folder: Path) -> Iterator[str]:
+    """A small disk at `folder`; why there is none, where there is none, and then it is a folder like any other."""
+    folder.mkdir(parents=True)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_GB}g", "none", str(folder)]
+    done = subprocess.run(mount, capture_output=True, text=True, check=False) if os.geteuid() == 0 else None
+    if done is None or done.returncode:
+        yield "only root can mount a small disk" if done is None else f"nothing can be mounted: {done.stderr.strip()}"
+        return
+    try:
+        yield ""
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="One night with everything breaking.")
     parser.add_argument("--hours", type=float, default=8.0, help="of the campaign (8)")
     parser.add_argument("--environment", default="lunar_lander", help="a bundled one, or a folder")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of environment.toml")
-    parser.add_argument("--rule", choices=plugins.names("tasks.rules"), default="certify", help="as of a campaign")
-    parser.add_argument("--proposer", choices=plugins.names("tasks.proposers"), default="tpe", help="as of a campaign")
+    parser.add_argument("--rule", default="certify", help="as of a campaign")
+    parser.add_argument("--proposer", default="tpe", help="as of a campaign")
     parser.add_argument("--parallel", type=int, default=1, help="as of a campaign")
     parser.add_argument("--fidelity", default="none", help="as of a campaign")
-    parser.add_argument("--report", type=Path, help="copy the report there")
     parser.add_argument("--store", type=Path, help="CSV file to which the faults are added")
     parser.add_argument("--folder", type=Path, help="a new folder to run in, where logs and home stay")
-    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     options = parser.parse_args()
-    try:
-        changes = overrides_only(options.set)
-    except Refused as why:
-        parser.error(str(why))
+    if "/" in options.environment:
+        options.environment = str(Path(options.environment).absolute())
+    options.changes = {}
+    for word in options.set:
+        key, _, value = word.partition("=")
+        try:
+            options.changes[key] = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            options.changes[key] = value
+    return options
+
+
+def main() -> None:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the servers are ended, too
+    options = parsed()
     kept = Rows(options.store, FaultRow) if options.store else None  # refused before the night, not after it
-    environment = str(Path(options.environment).absolute()) if "/" in options.environment else options.environment
     with contextlib.ExitStack() as stack:
         folder = options.folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nightshift-night-")))
         no_disk = stack.enter_context(disk(folder.absolute() / "disk"))
-        asked = (environment, options.hours, changes, options.rule, options.proposer)
-        night = ScheduledNight(folder.absolute(), *asked, options.parallel, options.fidelity)
+        night = Night(folder.absolute(), options)
         night.home.mkdir()
         if options.folder:  # off the disk of the night, once its servers have ended
             stack.callback(shutil.copytree, night.home, folder / "home", symlinks=True)
@@ -114,15 +396,22 @@ def main() -> None:
         finally:
             if kept:
                 kept.add(*night.faults)
-        figures = summary(night)
-        written = [sys.executable, "-m", "flows.cli", "report", night.campaign]
-        subprocess.run(written, env=surroundings(night.home), stdout=subprocess.DEVNULL, check=True)
-        if options.report:
-            shutil.copyfile(night.place / "report.html", options.report)
-    if options.json:
-        print(json.dumps({**figures, "faults": [vars(row) for row in night.faults]}, indent=2))
-    else:
-        show(night, figures)
+        found = night.status()
+        night.command("report", night.campaign)
+    numbers = {row["trial"] for row in found["trials"]}
+    figures = {
+        "campaign": night.campaign,
+        "state": found["state"],
+        "trials": len(numbers) - 1,
+        "missing": len(set(range(len(numbers))) - numbers),
+        "lost": sum(row.lost for row in night.faults),
+        "interventions": sum(row.hands for row in night.faults),
+        "waiting_to_record": found["waiting_to_record"],
+        "ships": found["shipped"],
+    }
+    rows = [(row.fault, row.minute, row.back or "", row.hands, row.lost, row.words) for row in night.faults]
+    show(("fault", "minute", "back, s", "hands", "lost", ""), rows)
+    show(("", ""), figures.items())
     sys.exit(bool(figures["lost"] or figures["missing"] or any(row.failed for row in night.faults)))
 
 

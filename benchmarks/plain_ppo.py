@@ -65,6 +65,7 @@ def train(id: str, seconds: float, seed: int) -> tuple[int, float]:
     """Steps taken, and the seconds that they took: at least `seconds`, and whole updates only."""
     np.random.seed(seed)
     torch.manual_seed(seed)
+    torch.set_num_threads(1)
     envs = gym.vector.SyncVectorEnv([lambda: make(id) for _ in range(ENVS)])
     agent = Agent(envs)
     optimizer = torch.optim.Adam(agent.parameters(), lr=LEARNING_RATE, eps=1e-5)

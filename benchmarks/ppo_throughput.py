@@ -1,20 +1,18 @@
-"""Environment steps per second of PPO, beside a plain single file, Stable-Baselines3 and sbx.
+"""Environment steps per second of PPO, beside a plain single file.
 
     python -m benchmarks.ppo_throughput [--id BipedalWalker-v3] [--rounds 3] [--seconds 20] [--only plain ppo] [--json]
 
 All train networks of 64x64 and take turns, in an order of its own in each round, so that other load falls on all alike.
 `plain` is `benchmarks/plain_ppo.py`, a re-implementation of CleanRL's file. `ppo` is the bundled trainer as the engine
 starts it, with 8 and with 64 environments, on one core and on all, observations and rewards standardised; and with
-EnvPool, where that is installed. Stable-Baselines3 (DummyVecEnv) and sbx take part where they are. The steps per second
-are those after everything has been loaded and made, in whole rounds of rollout and update; `of plain` is the ratio to
-the plain file in the same round. CPU is that of all processes of the trainer, loading included, so it is higher than
-training's own.
+EnvPool, where that is installed. The steps per second are those after everything has been loaded and made, in whole
+rounds of rollout and update; `of plain` is the ratio to the plain file in the same round. CPU is that of all processes
+of the trainer, loading included, so it is higher than training's own.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import importlib.util
 import json
 import os
@@ -24,15 +22,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
+from benchmarks.tables import about, show, spread
 from tasks.store.workspace import trainer_files
 
 NORMALIZED = {"normalize_observations": True, "normalize_rewards": True}
@@ -53,8 +47,7 @@ OURS = {
     "ppo, 8 envs": Layout(8), "ppo, 64 envs": Layout(64),
     "ppo, EnvPool, 64 envs, 1 core": Layout(64, 1, "envpool"), "ppo, EnvPool, 64 envs": Layout(64, CORES, "envpool"),
 }  # fmt: skip
-OTHERS = {"stable-baselines3": "stable_baselines3", "sbx": "sbx"}
-"""The packages that the other trainers need."""
+PLAIN = "plain"
 
 
 @dataclass(frozen=True)
@@ -72,14 +65,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0, help="seconds of each training (20)")
     parser.add_argument("--only", nargs="+", default=[""], help="trainers whose names begin so (all)")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
-    parser.add_argument("--alone", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.alone:
-        print(json.dumps(RUNS[options.alone](options.id, options.seconds)))
-        return
     names = [name for name in trainers() if name.startswith(tuple(options.only))]
     laps = measure(options.id, names, options.rounds, options.seconds)
-    print(json.dumps(laps, default=vars, indent=2)) if options.json else show(options.id, laps)
+    print(json.dumps(laps, default=vars, indent=2)) if options.json else print_table(options.id, laps)
 
 
 def measure(id: str, names: list[str], rounds: int, seconds: float) -> list[dict[str, Lap]]:
@@ -89,7 +78,7 @@ def measure(id: str, names: list[str], rounds: int, seconds: float) -> list[dict
         lap = dict[str, Lap]()
         for name in draw.sample(names, len(names)):
             before, began = cpu_seconds(), time.monotonic()
-            steps, took = bundled(id, seconds, number, OURS[name]) if name in OURS else other(name, id, seconds)
+            steps, took = bundled(id, seconds, number, OURS[name]) if name in OURS else plain(id, seconds)
             lap[name] = Lap(steps / took, (cpu_seconds() - before) / max(steps, 1) * 1e6)
             print(f"{name}: {lap[name]} in {time.monotonic() - began:.0f} s", file=sys.stderr)
         laps.append(lap)
@@ -97,9 +86,8 @@ def measure(id: str, names: list[str], rounds: int, seconds: float) -> list[dict
 
 
 def trainers() -> list[str]:
-    there = [name for name, package in OTHERS.items() if importlib.util.find_spec(package)]
     pool = importlib.util.find_spec("envpool")
-    return ["plain", *there, *(name for name, layout in OURS.items() if pool or layout.simulator == "gymnasium")]
+    return [PLAIN, *(name for name, layout in OURS.items() if pool or layout.simulator == "gymnasium")]
 
 
 def cpu_seconds() -> float:
@@ -108,40 +96,36 @@ def cpu_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def bundled(
-    id: str, seconds: float, seed: int, layout: Layout, edited: Callable[[str], str] = str
-) -> tuple[int, float]:
-    """The trainer, edited, in a workspace of its own; the steps and the seconds of its last update."""
-    programs = {name: source.read_text() for source, name in trainer_files("ppo")}
-    params = {**NORMALIZED, "num_envs": layout.envs, "simulator": layout.simulator}
-    config = {"params": params, "seed": seed, "budget_seconds": seconds, "budget_steps": 0, "cores": layout.cores}
-    lines = reported(programs | {"train.py": edited(programs["train.py"])}, id, config)
+def bundled(id: str, seconds: float, seed: int, layout: Layout) -> tuple[int, float]:
+    """The trainer in a workspace of its own; the steps and the seconds of its last update."""
+    config = {
+        "params": {**NORMALIZED, "num_envs": layout.envs, "simulator": layout.simulator}, "seed": seed,
+        "budget_seconds": seconds, "budget_steps": 0, "cores": layout.cores, "device": "cpu", "resume": None,
+        "init": None, "problem": {"id": id, "kwargs": {}, "max_episode_steps": None},
+    }  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="nightshift-benchmark-") as folder:
+        place = Path(folder)
+        for source, name in trainer_files("ppo"):
+            (place / name).write_text(source.read_text())
+        (place / "config.json").write_text(json.dumps(config | {"out": str(place / "out")}))
+        subprocess.run([sys.executable, "train.py"], cwd=place, env=environment(), check=True)
+        lines = [json.loads(line) for line in (place / "out/progress.jsonl").read_text().splitlines()[1:]]
     # Whole rounds of rollout and update, as for the others: not the time of the rollout that the end cut off.
     last = next(line for line in lines if line["step"] == lines[-1]["step"])
     return last["step"], last["elapsed"]
 
 
-def reported(programs: Mapping[str, str], id: str, config: Mapping[str, object]) -> list[dict[str, Any]]:
-    """What a program, given as the texts of its files, reports of its training in a workspace of its own."""
-    with tempfile.TemporaryDirectory(prefix="nightshift-benchmark-") as folder:
-        place = Path(folder)
-        for name, text in programs.items():
-            (place / name).write_text(text)
-        problem: dict[str, object] = {"id": id, "kwargs": {}, "max_episode_steps": None}
-        fixed = {"device": "cpu", "out": str(place / "out"), "problem": problem, "resume": None, "init": None}
-        (place / "config.json").write_text(json.dumps({**fixed, **config}))
-        subprocess.run([sys.executable, "train.py"], cwd=place, env=environment(), check=True)
-        return [json.loads(line) for line in (place / "out/progress.jsonl").read_text().splitlines()[1:]]
-
-
-def other(name: str, id: str, seconds: float) -> tuple[int, float]:
-    """Another trainer, in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.ppo_throughput", "--alone", name, "--id", id]
-    done = subprocess.run(
-        [*command, "--seconds", str(seconds)], env=environment(), stdout=subprocess.PIPE, text=True, check=True
+def plain(id: str, seconds: float) -> tuple[int, float]:
+    """The plain file, in a process of its own."""
+    program = (
+        "import sys; from benchmarks.plain_ppo import train; print(*train(sys.argv[1], float(sys.argv[2]), seed=1))"
     )
-    steps, took = json.loads(done.stdout.splitlines()[-1])
-    return steps, took
+    done = subprocess.run(
+        [sys.executable, "-c", program, id, str(seconds)], env=environment(), stdout=subprocess.PIPE, text=True,
+        check=True,
+    )  # fmt: skip
+    steps, took = done.stdout.split()[-2:]
+    return int(steps), float(took)
 
 
 def environment() -> dict[str, str]:
@@ -149,69 +133,16 @@ def environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
-def plain(id: str, seconds: float) -> tuple[int, float]:
-    import torch
-
-    from benchmarks.plain_ppo import train
-
-    torch.set_num_threads(1)
-    return train(id, seconds, seed=1)
-
-
-def stable_baselines(package: str) -> Callable[[str, float], tuple[int, float]]:
-    """The PPO of Stable-Baselines3 or sbx, with the plain file's sizes."""
-
-    def run(id: str, seconds: float) -> tuple[int, float]:
-        from stable_baselines3.common.callbacks import BaseCallback
-        from stable_baselines3.common.env_util import make_vec_env
-        from stable_baselines3.common.vec_env import VecNormalize
-
-        class Clock(BaseCallback):  # type: ignore[misc]
-            """Counts from the second rollout on, since the first one compiles."""
-
-            began, first = 0.0, 0
-
-            def _on_rollout_start(self) -> None:
-                if self.num_timesteps and not self.began:
-                    self.began, self.first = time.monotonic(), self.num_timesteps
-
-            def _on_step(self) -> bool:
-                return not self.began or time.monotonic() - self.began < seconds
-
-        ppo = importlib.import_module(package).PPO
-        sizes = {"n_steps": 128, "n_epochs": 4, "batch_size": 128, "device": "cpu"}
-        network: dict[str, object] = {"net_arch": {"pi": [64, 64], "vf": [64, 64]}}
-        if package == "sbx":
-            network = {"net_arch": [64, 64]}
-            sizes.pop("device")
-        clock = Clock()
-        model = ppo("MlpPolicy", VecNormalize(make_vec_env(id, 4)), policy_kwargs=network, **sizes)
-        model.learn(10**9, callback=clock)
-        return model.num_timesteps - clock.first, time.monotonic() - clock.began
-
-    return run
-
-
-RUNS: dict[str, Callable[[str, float], tuple[int, float]]] = {
-    "plain": plain, **{name: stable_baselines(package) for name, package in OTHERS.items()},
-}  # fmt: skip
-
-
-def show(id: str, laps: list[dict[str, Lap]]) -> None:
-    when = f"{id}, {len(laps)} rounds, {os.cpu_count()} cores, {time.strftime('%Y-%m-%d %H:%M')}"
-    base = next(name for name in trainers() if name in laps[0])
-    table = Table("trainer", "steps/s", f"of {base}, by round", "CPU us/step", title=f"median (least to most), {when}")
-    for name in (name for name in trainers() if name in laps[0]):
+def print_table(id: str, laps: list[dict[str, Lap]]) -> None:
+    names = [name for name in trainers() if name in laps[0]]
+    rows = []
+    for name in names:
         speeds = [lap[name].steps_per_second for lap in laps]
-        ratios = [lap[name].steps_per_second / lap[base].steps_per_second for lap in laps]
+        ratios = [lap[name].steps_per_second / lap[names[0]].steps_per_second for lap in laps]
         cpu = median(lap[name].cpu_us_per_step for lap in laps)
-        table.add_row(name, spread(speeds, 0), spread(ratios, 2), f"{cpu:.0f}")
-    Console(highlight=False).print(table)
-
-
-def spread(values: list[float], digits: int) -> str:
-    least, middle, most = (f"{value:,.{digits}f}" for value in (min(values), median(values), max(values)))
-    return f"{middle} ({least} to {most})"
+        rows.append((name, spread(speeds, 0), spread(ratios), f"{cpu:.0f}"))
+    title = about(f"median (least to most), {id}, {len(laps)} rounds")
+    show(("trainer", "steps/s", f"of {names[0]}, by round", "CPU us/step"), rows, title)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,9 @@
-"""Two faults of Prefect, met on its own server and worker: lost events, and a worker that ends.
+"""A fault of Prefect, met on its own server and worker: a worker that ends when its run is resumed at once.
 
-    python -m benchmarks.prefect_faults [--runs 40] [--writers 2] [--kills 3] [--database postgresql+asyncpg://...]
+    python -m benchmarks.prefect_faults [--kills 3] [--database postgresql+asyncpg://...]
 
-Events: flow runs are crashed one after another while other clients write to the server. Half of the runs have an
-automation that resumes them at once, half one that does so after 30 s. Counted are the runs that were never resumed.
-
-Worker: the process of a run is killed, and an automation resumes the run, at once or after 30 s. A worker with --limit
-ends when it is given a run whose process it still holds ("this borrower is already holding").
+The process of a run is killed, and an automation resumes the run, at once or after 30 s. A worker with --limit ends
+when it is given a run whose process it still holds ("this borrower is already holding").
 """
 
 from __future__ import annotations
@@ -14,18 +11,18 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
+
+from benchmarks.campaigns import free_port
+from benchmarks.lives import Server, until
 
 FLOW = """\
 import os, time
@@ -39,32 +36,38 @@ def sleeper():
 """
 DELAYS = {"at-once": 0, "later": 30}
 """Seconds after a crash at which a run is resumed, by its tag."""
-PAUSE_SECONDS = 0.2
-"""Between two runs of a writer: without one SQLite lets nobody else in for a minute."""
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Lost events and ended workers of Prefect.")
-    parser.add_argument("--runs", type=int, default=40, help="runs that are crashed (40)")
-    parser.add_argument("--writers", type=int, default=2, help="clients that write meanwhile (2)")
-    parser.add_argument("--kills", type=int, default=3, help="processes killed under a worker, each way (3; 0: none)")
+    parser = argparse.ArgumentParser(description="Ended workers of Prefect.")
+    parser.add_argument("--kills", type=int, default=3, help="processes killed under a worker, each way (3)")
     parser.add_argument("--database", help="a PostgreSQL database for the server; default: SQLite")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that nothing that was started is left
-    with (
-        tempfile.TemporaryDirectory(prefix="nightshift-benchmark-") as name,
-        prefect(folder := Path(name), options.database) as (url, environment),
-        httpx.Client(base_url=url, timeout=90) as api,
-    ):
-        for tag, seconds in DELAYS.items():
-            post(api, "/automations/", resuming(tag, seconds))
-        time.sleep(5)  # the server reads its automations every few seconds
-        for tag, lost in events(api, url, options.runs, options.writers).items():
-            print(f"events, resumed {tag}: {lost} of {options.runs // 2} lost", flush=True)
-        for tag in DELAYS if options.kills else ():
-            print(f"worker, resumed {tag}: {worker(api, tag, options.kills, folder, environment)}", flush=True)
-        errors = (folder / "server.log").read_text(errors="replace").count("database is locked")
-        print(f"server: `database is locked` {errors} times in its log")
+    if options.database:
+        os.environ["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = options.database
+    os.environ |= {"DO_NOT_TRACK": "1", "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
+    with tempfile.TemporaryDirectory(prefix="nightshift-benchmark-") as name:
+        folder = Path(name)
+        server = Server.start(folder / "server", free_port())
+        try:
+            server.wait()
+            os.environ |= {"PREFECT_API_URL": server.url, "PREFECT_HOME": name}
+            login = tuple(os.environ["PREFECT_API_AUTH_STRING"].split(":"))
+            with httpx.Client(base_url=server.url, timeout=90, auth=login) as api:  # type: ignore[arg-type]
+                measure(api, options, folder)
+        finally:
+            server.kill()
+
+
+def measure(api: httpx.Client, options: argparse.Namespace, folder: Path) -> None:
+    for tag, seconds in DELAYS.items():
+        post(api, "/automations/", resuming(tag, seconds))
+    time.sleep(5)  # the server reads its automations every few seconds
+    for tag in DELAYS:
+        print(f"worker, resumed {tag}: {worker(api, tag, options.kills, folder)}", flush=True)
+    errors = (folder / "server/server.log").read_text(errors="replace").count("database is locked")
+    print(f"server: `database is locked` {errors} times in its log")
 
 
 def resuming(tag: str, seconds: int) -> dict[str, Any]:
@@ -82,46 +85,7 @@ def resuming(tag: str, seconds: int) -> dict[str, Any]:
     return {"name": f"resume-{tag}", "trigger": trigger | {"within": seconds}, "actions": [action]}
 
 
-def events(api: httpx.Client, url: str, runs: int, writers: int) -> dict[str, int]:
-    """How many crashed runs were never resumed, by tag."""
-    flow = post(api, "/flows/", {"name": "crashing"})["id"]
-    deployments = {
-        tag: post(api, "/deployments/", {"name": tag, "flow_id": flow, "tags": [tag]})["id"] for tag in DELAYS
-    }  # fmt: skip
-    over = threading.Event()
-
-    def write() -> None:
-        with httpx.Client(base_url=url, timeout=90) as client:
-            while not over.is_set():
-                with suppress(httpx.HTTPError):
-                    made = client.post("/flow_runs/", json={"flow_id": flow, "state": {"type": "PENDING"}})
-                    run = made.raise_for_status().json()["id"]
-                    client.post(f"/flow_runs/{run}/set_state", json={"state": {"type": "RUNNING"}, "force": True})
-                over.wait(PAUSE_SECONDS)
-
-    threads = [threading.Thread(target=write) for _ in range(writers)]
-    for thread in threads:
-        thread.start()
-    crashed: dict[str, list[str]] = {tag: [] for tag in DELAYS}
-    for number in range(runs):
-        tag = list(DELAYS)[number % 2]
-        run = post(api, f"/deployments/{deployments[tag]}/create_flow_run", {"state": {"type": "PENDING"}})["id"]
-        post(api, f"/flow_runs/{run}/set_state", {"state": {"type": "RUNNING"}, "force": True})
-        post(api, f"/flow_runs/{run}/set_state", {"state": {"type": "CRASHED"}, "force": True})
-        crashed[tag].append(run)
-        time.sleep(0.5)
-    over.set()
-    for thread in threads:
-        thread.join()
-    deadline = time.monotonic() + 180
-    while True:
-        lost = {tag: sum(state(api, run) == "Crashed" for run in ids) for tag, ids in crashed.items()}
-        if not any(lost.values()) or time.monotonic() > deadline:
-            return lost
-        time.sleep(5)
-
-
-def worker(api: httpx.Client, tag: str, kills: int, folder: Path, environment: dict[str, str]) -> str:
+def worker(api: httpx.Client, tag: str, kills: int, folder: Path) -> str:
     """What became of a worker whose run was killed so often."""
     (folder / "sleeper.py").write_text(FLOW)
     (pids := folder / f"pids-{tag}").touch()
@@ -138,9 +102,8 @@ def worker(api: httpx.Client, tag: str, kills: int, folder: Path, environment: d
     run = post(api, f"/deployments/{deployment}/create_flow_run", {"job_variables": {"env": {"PIDS": str(pids)}}})["id"]
     command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", tag, "--limit", "1"]
     with (folder / f"worker-{tag}.log").open("wb") as log:
-        process = subprocess.Popen(
-            command, env=environment | {"PREFECT_WORKER_QUERY_SECONDS": "1"}, stdout=log, stderr=log
-        )
+        often = os.environ | {"PREFECT_WORKER_QUERY_SECONDS": "1"}
+        process = subprocess.Popen(command, env=often, stdout=log, stderr=log)
     try:
         for kill in range(1, kills + 1):
             until(lambda kill=kill: len(pids.read_text().split()) >= kill or process.poll() is not None, 180)  # type: ignore[misc]
@@ -162,52 +125,12 @@ def worker(api: httpx.Client, tag: str, kills: int, folder: Path, environment: d
         process.wait()
 
 
-def until(condition: Callable[[], bool], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.2)
-
-
 def post(api: httpx.Client, path: str, body: dict[str, Any]) -> Any:
-    """The answer; a server whose SQLite is busy says 503, and is asked again."""
-    while True:
-        with suppress(httpx.TimeoutException):
-            answer = api.post(path, json=body)
-            if answer.status_code != 503:
-                answer.raise_for_status()
-                return answer.json()
-        time.sleep(1)
+    return api.post(path, json=body).raise_for_status().json()
 
 
 def state(api: httpx.Client, run: str) -> str:
     return str(api.get(f"/flow_runs/{run}").json()["state_name"])
-
-
-@contextmanager
-def prefect(folder: Path, database: str | None) -> Iterator[tuple[str, dict[str, str]]]:
-    """`prefect server start` with its data in that folder: its API, and the variables of its clients."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    url = f"http://127.0.0.1:{port}/api"
-    environment = {**os.environ, "PREFECT_HOME": str(folder), "DO_NOT_TRACK": "1"}
-    environment |= {"PREFECT_SERVER_ANALYTICS_ENABLED": "false", "PREFECT_SERVER_UI_ENABLED": "false"}
-    environment |= {"PREFECT_SERVER_DATABASE_CONNECTION_URL": database} if database else {}
-    command = [sys.executable, "-m", "prefect", "server", "start", "--port", str(port)]
-    with (folder / "server.log").open("wb") as log:
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
-    try:
-        until(lambda: answers(url), 180)
-        yield url, environment | {"PREFECT_API_URL": url}
-    finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait()
-
-
-def answers(url: str) -> bool:
-    with suppress(httpx.TransportError):
-        return httpx.get(f"{url}/health", timeout=5).is_success
-    return False
 
 
 if __name__ == "__main__":

@@ -1,13 +1,12 @@
 """Which search finds most in equal hours on real problems, and what ships under rule greedy and under a certificate.
 
-    python -m benchmarks.search_hours [--problems lunar_lander bipedal_walker arithmetic pendulum] [--hours 1]
-        [--lanes random_search tpe cmaes gp learned halving greedy] [--seeds 1 2 3] [--fresh 5]
-        [--store FILE.csv] [--home FOLDER] [--plot FILE.png] [--table]
+    python -m benchmarks.search_hours [--problems lunar_lander bipedal_walker arithmetic pendulum FOLDER] [--hours 1]
+        [--lanes random_search tpe cmaes gp learned greedy] [--seeds 1 2 3] [--fresh 5]
+        [--store FILE.csv] [--home FOLDER] [--table]
 
 Each lane runs one campaign per problem and seed, `nightshift run` with everything that belongs to it, on the same
-clock; all lanes have the same seeds. `halving` is `tpe` with `--fidelity auto`, after the rank correlation of short
-runs has been measured; where it says that they do not pay, the lane is left out and the reason is kept. `greedy` is
-`tpe` under rule greedy, where the record of the search ships; elsewhere what ships was certified, or is the baseline.
+clock; all lanes have the same seeds. `greedy` is `tpe` under rule greedy, where the record of the search ships;
+elsewhere what ships was certified, or is the baseline.
 
 What ships is then trained `--fresh` times with seeds that no campaign has, and so is the baseline, twice as often. The
 true gain is the difference of the means, and 0 where the baseline ships.
@@ -33,40 +32,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.box import MARKDOWN
-from rich.console import Console
-from rich.table import Table
 
 from benchmarks.campaigns import (
+    FRESH_SEEDS,
     HOMES,
     RESULTS,
     WITHOUT_END,
     Rows,
+    campaign,
     commit,
-    figures,
     machine,
     nightshift,
-    resumable,
     today,
-)
-from benchmarks.proposers import interval
+)  # fmt: skip
+from benchmarks.tables import mean_interval, show
 
+BASELINE, GREEDY = "baseline", "greedy"
 LANES = {
     **{name: ("--proposer", name) for name in ("random_search", "tpe", "cmaes", "gp", "learned")},
-    "halving": ("--proposer", "tpe", "--fidelity", "auto"),
-    "greedy": ("--proposer", "tpe", "--rule", "greedy"),
+    GREEDY: ("--proposer", "tpe", "--rule", "greedy"),
 }
-BASELINE, HALVING, GREEDY = "baseline", "halving", "greedy"
-PROBLEMS = {
-    "lunar_lander": {}, "bipedal_walker": {"budget_seconds": "60"}, "arithmetic": {}, "pendulum": {}, "cartpole": {},
-}  # fmt: skip
+PROBLEMS = {"lunar_lander": {}, "bipedal_walker": {"budget_seconds": "60"}, "arithmetic": {}, "pendulum": {}}
 """Keys of environment.toml that are changed, by problem."""
-DEFAULT = tuple(PROBLEMS)[:4]
-SHARE = "0.3"
-"""Of the budget, of the short runs of halving."""
-FRESH_SEEDS = 1_000_000
-"""From here on, far from the seeds of the campaigns."""
 
 
 @dataclass(frozen=True)
@@ -75,13 +63,11 @@ class HoursRow:
 
     problem: str
     lane: str
-    """Or `baseline`."""
+    """Or `baseline`, whose seed is 0."""
     seed: int
-    """0 for the baseline, and where a lane does not fit the problem."""
     hours: float
-    """That the campaign took, of those that it had."""
+    """That the campaign took, of its limit."""
     limit: float
-    """Hours that it had."""
     trials: int
     direction: str
     """`maximize` or `minimize`."""
@@ -98,7 +84,7 @@ class HoursRow:
     failed: int
     """Fresh runs without a score."""
     reason: str
-    """Why nothing was certified, why the campaign failed, or why the lane does not fit."""
+    """Why nothing was certified, or why the campaign failed."""
     params: str
     machine: str
     commit: str
@@ -113,52 +99,50 @@ class HoursRow:
         return 1.0 if self.direction == "maximize" else -1.0
 
 
-@dataclass(frozen=True)
 class Bench:
     """Where campaigns run, and what they are given."""
 
-    home: Path
-    kept: Rows[HoursRow]
-    hours: float
-    trials: int
-    fresh: int
-    points: int
-    changes: tuple[str, ...]
-    """Keys of environment.toml that are changed in every problem, as key=value."""
-
-    def settings(self, problem: str) -> tuple[str, ...]:
-        stated = [f"{key}={value}" for key, value in PROBLEMS[problem].items()]
-        return tuple(word for change in (*stated, *self.changes) for word in ("--set", change))
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.kept, self.home, self.hours = Rows(options.store, HoursRow), options.home.absolute(), options.hours
+        self.trials, self.fresh, self.changes = options.trials, options.fresh, options.set
 
     def measure(self, problem: str, lanes: Sequence[str], seeds: Sequence[int]) -> None:
         """All campaigns of a problem; seed by seed, so that what is there after a while can be compared."""
         if not self._has(problem, BASELINE, 0):
-            scores, failed = self._again(2 * self.fresh, problem, *self.settings(problem))
+            scores, failed = self._fresh_scores(2 * self.fresh, problem, *self._settings(problem))
             self._keep(problem, BASELINE, 0, fresh=scores, failed=failed)
         for seed in seeds:
             for lane in lanes:
-                if not self._has(problem, lane, seed) and self._fits(problem, lane):
+                if not self._has(problem, lane, seed):
                     self._campaign(problem, lane, seed)
 
+    def _settings(self, problem: str) -> tuple[str, ...]:
+        stated = [f"{key}={value}" for key, value in PROBLEMS.get(problem, {}).items()]
+        return tuple(word for change in (*stated, *self.changes) for word in ("--set", change))
+
     def _campaign(self, problem: str, lane: str, seed: int) -> None:
-        name = f"{problem}-{lane}-{self.hours:g}h-{seed}"
-        document = nightshift(
-            self.home, "run", problem, *LANES[lane], "--name", name, "--seed", str(seed), "--hours", f"{self.hours:g}",
-            "--trials", str(self.trials), "--tracking", "off", "--trust", "--json", *self.settings(problem),
+        name = f"{Path(problem).name}-{lane}-{self.hours:g}h-{seed}"
+        found = campaign(
+            self.home, problem, *LANES[lane], "--name", name, "--seed", str(seed), "--hours", f"{self.hours:g}",
+            "--trials", str(self.trials), "--tracking", "off", *self._settings(problem),
         )  # fmt: skip
-        found, sign = figures(document), 1.0 if document["direction"] == "maximize" else -1.0
-        ships = found.trial if lane == GREEDY else found.shipped or 0
-        claimed = found.gain if ships else None
-        if ships and lane == GREEDY and found.champion is not None and found.baseline is not None:
-            claimed = sign * (found.champion - found.baseline)
-        again = self._again(self.fresh, "--in", name, "--params", found.params) if ships else ((), 0)
+        baseline, champion, proof = found["baseline"], found["champion"], found["certificate"]
+        ships, claimed = found["shipped_trial"] or 0, proof["gain"] if proof else None
+        if lane == GREEDY:
+            ships = champion["trial"] if champion else 0
+            gained = champion["score"] - baseline["score"] if ships and baseline["score"] is not None else None
+            claimed = -gained if gained is not None and found["direction"] == "minimize" else gained
+        params = json.dumps(champion["params"]) if champion else ""
+        fresh, failed = self._fresh_scores(self.fresh, "--in", name, "--params", params) if ships else ((), 0)
         self._keep(
-            problem, lane, seed, hours=found.hours, trials=found.trials, direction=document["direction"],
-            baseline=found.baseline, champion=found.champion, ships=ships, claimed=claimed, fresh=again[0],
-            failed=again[1], reason=found.reason, params=found.params,
+            problem, lane, seed, hours=round(found["spent"]["seconds"] / 3600, 3), trials=len(found["trials"]) - 1,
+            direction=found["direction"], baseline=baseline["score"] if baseline else None,
+            champion=champion["score"] if champion else None, ships=ships, claimed=claimed if ships else None,
+            fresh=fresh, failed=failed, params=params,
+            reason=found["reason"] if found["state"] == "failed" else found["uncertified"] or "",
         )  # fmt: skip
 
-    def _again(self, runs: int, *what: str) -> tuple[tuple[float, ...], int]:
+    def _fresh_scores(self, runs: int, *what: str) -> tuple[tuple[float, ...], int]:
         """Scores of so many single runs with fresh seeds, and how many have none."""
         seeds = range(FRESH_SEEDS, FRESH_SEEDS + runs)
         found = [
@@ -167,28 +151,9 @@ class Bench:
         known = tuple(round(score, 4) for score in found if score is not None)
         return known, runs - len(known)
 
-    def _fits(self, problem: str, lane: str) -> bool:
-        """Whether a lane has something to do in a problem; halving only where short runs were seen to rank points."""
-        if lane != HALVING:
-            return True
-        if self._has(problem, lane, 0):
-            return False
-        found = nightshift(
-            self.home, "calibrate", problem, "--fidelity", SHARE, "--configs", str(self.points), "--seed", "1",
-            "--trust", "--json", *self.settings(problem),
-        )  # fmt: skip
-        if found["correlation"] and found["correlation"]["pays"]:
-            return True
-        self._keep(
-            problem, lane, 0, reason=found["words"] if isinstance(found["words"], str) else json.dumps(found["words"])
-        )
-        return False
-
     def _has(self, problem: str, lane: str, seed: int) -> bool:
-        limit = 0.0 if seed == 0 else self.hours
-        return any(
-            (row.problem, row.lane, row.seed, row.limit) == (problem, lane, seed, limit) for row in self.kept.rows
-        )
+        asked = (Path(problem).name, lane, seed, self.hours if seed else 0.0)
+        return any((row.problem, row.lane, row.seed, row.limit) == asked for row in self.kept.rows)
 
     def _keep(self, problem: str, lane: str, seed: int, *, fresh: Sequence[float] = (), **more: Any) -> None:
         row: dict[str, Any] = {
@@ -197,7 +162,7 @@ class Bench:
         }  # fmt: skip
         self.kept.add(
             HoursRow(
-                problem=problem, lane=lane, seed=seed, limit=self.hours if seed else 0.0,
+                problem=Path(problem).name, lane=lane, seed=seed, limit=self.hours if seed else 0.0,
                 fresh=" ".join(f"{score:g}" for score in fresh), machine=machine(), commit=commit(), date=today(),
                 **row,
             )
@@ -229,6 +194,10 @@ class Lane:
         return [row for row in self.rows if row.ships]
 
     @property
+    def claims(self) -> list[float]:
+        return [row.claimed for row in self.shipped if row.claimed is not None]
+
+    @property
     def false(self) -> int:
         """Ships that are no better than the baseline, those without a score among them."""
         return sum(not self.gain(row) > 0 for row in self.shipped)
@@ -241,111 +210,51 @@ def lanes_of(rows: Sequence[HoursRow], problem: str, limit: float) -> dict[str, 
     if not base:
         return {}
     level, sd = statistics.fmean(base), statistics.stdev(base) if len(base) > 1 else math.nan
-    found = {}
+    lanes = {}
     for name in LANES:
-        own = sorted(
-            (row for row in mine if row.lane == name and row.seed and row.limit == limit), key=lambda row: row.seed
-        )
+        own = [row for row in mine if row.lane == name and row.seed and row.limit == limit]
         if own:
-            found[name] = Lane(tuple(own), level, sd)
-    return found
+            lanes[name] = Lane(tuple(sorted(own, key=lambda row: row.seed)), level, sd)
+    return lanes
 
 
-def settings_of(rows: Sequence[HoursRow]) -> list[tuple[str, float]]:
-    """Problems and hours that have campaigns, in the order in which they were run."""
-    return list(dict.fromkeys((row.problem, row.limit) for row in rows if row.seed))
-
-
-def show(rows: Sequence[HoursRow], console: Console) -> None:
-    table = Table(
-        "problem", "hours", "lane", "campaigns", "trials", "ships", "no better", "true gain", "claimed", "in sds",
-        box=MARKDOWN,
-    )  # fmt: skip
-    for problem, limit in settings_of(rows):
+def table(rows: Sequence[HoursRow]) -> list[list[str]]:
+    """A line for each lane of each problem."""
+    lines = []
+    for problem, limit in dict.fromkeys((row.problem, row.limit) for row in rows if row.seed):
         for name, lane in lanes_of(rows, problem, limit).items():
-            claims = [row.claimed for row in lane.shipped if row.claimed is not None]
-            known = [gain for gain in lane.gains if not math.isnan(gain)]
-            mean = statistics.fmean(known) if known else math.nan
-            sds = f"{mean / lane.sd:+.2f}" if lane.sd > 0 else ""
-            table.add_row(
+            gains = [gain for gain in lane.gains if not math.isnan(gain)]
+            mean = statistics.fmean(gains) if gains else math.nan
+            lines.append([
                 problem, f"{limit:g}", name, str(len(lane.rows)),
                 f"{statistics.median(row.trials for row in lane.rows):g}", str(len(lane.shipped)), str(lane.false),
-                spread(known), f"{sum(claims) / len(lane.rows):+.4g}", sds,
-            )  # fmt: skip
-    console.print(table)
-    for row in rows:
-        if row.lane != BASELINE and not row.seed:
-            console.print(f"{row.problem}, {row.lane}: left out: {row.reason}", soft_wrap=True)
-
-
-def spread(values: Sequence[float]) -> str:
-    """A mean, and its interval where there are several."""
-    if not values:
-        return "no score"
-    if len(values) == 1:
-        return f"{values[0]:+.4g}"
-    mean, low, high = interval(np.array(values))
-    return f"{mean:+.4g} [{low:+.4g}, {high:+.4g}]"
-
-
-def draw(rows: Sequence[HoursRow], path: Path) -> None:
-    """A panel for each problem: what ships, lane by lane, as it was claimed and as it is."""
-    from benchmarks.pictures import BLUE, GREY, ORANGE, panels
-
-    every = settings_of(rows)
-    with panels(len(every), path, columns=2, height=2.6) as axes:
-        for axis, (problem, limit) in zip(axes, every, strict=True):
-            lanes = lanes_of(rows, problem, limit)
-            for at, lane in enumerate(lanes.values()):
-                claims = [row.claimed for row in lane.shipped if row.claimed is not None]
-                hollow: dict[str, Any] = {"color": ORANGE, "fillstyle": "none", "label": "claimed"}
-                axis.plot(claims, [at - 0.17] * len(claims), "o", markersize=5, **hollow)
-                true = [at + 0.12] * len(lane.gains)
-                axis.plot(lane.gains, true, "o", color=BLUE, alpha=0.8, markersize=5, label="true")
-            axis.axvline(0, color=GREY, linewidth=0.8)
-            axis.set_yticks(range(len(lanes)), list(lanes))
-            axis.set_ylim(len(lanes) - 0.5, -0.5)
-            axis.set_title(f"{problem}, {limit:g} h a campaign", fontsize=9.5)
-            axis.set_xlabel("gain on the baseline")
-        handles = dict(zip(*reversed(axes[0].get_legend_handles_labels()), strict=True))
-        figure = axes[0].figure
-        figure.legend(handles.values(), handles.keys(), loc="outside upper right", ncols=2, frameon=False)
+                mean_interval(gains), f"{sum(lane.claims) / len(lane.rows):+.4g}",
+                f"{mean / lane.sd:+.2f}" if lane.sd > 0 else "",
+            ])  # fmt: skip
+    return lines
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Which search finds most in equal hours.")
-    parser.add_argument("--problems", nargs="+", choices=list(PROBLEMS), default=list(DEFAULT))
+    parser.add_argument("--problems", nargs="+", default=list(PROBLEMS), help="bundled environments, or folders")
     parser.add_argument("--lanes", nargs="+", choices=list(LANES), default=list(LANES))
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="one campaign each, from 1 on")
     parser.add_argument("--hours", type=float, default=1.0, help="of each campaign (1)")
     parser.add_argument("--trials", type=int, default=WITHOUT_END, help="of each campaign at most; its clock ends it")
     parser.add_argument("--fresh", type=int, default=5, help="fresh runs of what ships (5)")
-    parser.add_argument("--points", type=int, default=20, help="measured before halving (20)")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of every environment.toml")
     parser.add_argument("--store", type=Path, default=RESULTS / "search_hours.csv", help="file of what has ended")
     parser.add_argument("--home", type=Path, default=HOMES / "search_hours", help="home of the campaigns")
-    parser.add_argument("--plot", type=Path, help="draw the picture into this file")
     parser.add_argument("--table", action="store_true", help="compute from the file alone, run nothing")
     options = parser.parse_args()
     if min(options.seeds) < 1 or options.fresh < 1:
         parser.error("seeds and fresh runs begin at 1")
-    kept = Rows(options.store, HoursRow)
-    if not options.table:
-        bench = Bench(
-            options.home.absolute(),
-            kept,
-            options.hours,
-            options.trials,
-            options.fresh,
-            options.points,
-            tuple(options.set),
-        )
-        with resumable():
-            for problem in options.problems:
-                bench.measure(problem, options.lanes, options.seeds)
-    show(kept.rows, Console(highlight=False, width=300))
-    if options.plot and settings_of(kept.rows):
-        draw(kept.rows, options.plot)
+    bench = Bench(options)
+    for problem in [] if options.table else options.problems:
+        bench.measure(problem, options.lanes, options.seeds)
+    columns = ("problem", "hours", "lane", "campaigns", "trials", "ships", "no better", "true gain", "claimed",
+               "in sds")  # fmt: skip
+    show(columns, table(bench.kept.rows), box=MARKDOWN)
 
 
 if __name__ == "__main__":

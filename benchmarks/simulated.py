@@ -41,10 +41,9 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from scipy import special  # type: ignore[import-untyped]
 
-from environments import plugins
 from environments.plugins import Refused
 from environments.space import Float, Space
 from tasks.proposers import Proposer
@@ -106,11 +105,11 @@ class Ideas(Stated):
     """How much of an effect shows in the progress at the look."""
     noise: Binomial | Normal = Field(discriminator="kind")
 
-    def fault(self) -> str | None:
-        """Why its numbers do not fit together; None if they do."""
-        if abs(self.p_gain + self.p_null + self.p_loss - 1) <= 1e-6 and self.cap > self.base:
-            return None
-        return "p_gain + p_null + p_loss must be 1, and cap must lie above base"
+    @model_validator(mode="after")
+    def _adds_up(self) -> Ideas:
+        if abs(self.p_gain + self.p_null + self.p_loss - 1) > 1e-6 or self.cap <= self.base:
+            raise ValueError("p_gain + p_null + p_loss must be 1, and cap must lie above base")
+        return self
 
     @property
     def sd(self) -> float:
@@ -142,39 +141,31 @@ class Points(Stated):
     part: Mapping[Annotated[float, Field(gt=0, lt=1)], Annotated[float, Field(ge=-1, le=1)]] = {}
     """Rank correlation of what is shown after a share of the budget."""
 
-    def fault(self) -> str | None:
-        """Why its numbers do not fit together; None if they do."""
-        odd = next((share for share in self.part if abs(share * TWENTIETHS - round(share * TWENTIETHS)) > 1e-9), None)
-        return None if odd is None else f"part: progress is seen at twentieths of the budget, got {odd:g}"
+    @model_validator(mode="after")
+    def _is_seen_in_twentieths(self) -> Points:
+        for share in self.part:
+            if abs(share * TWENTIETHS - round(share * TWENTIETHS)) > 1e-9:
+                raise ValueError(f"part: progress is seen at twentieths of the budget, got {share:g}")
+        return self
 
 
 Landscape = Ideas | Points
 
 
 def read(path: Path) -> Landscape:
-    """A landscape from its file.
-
-    Raises:
-        Refused: it cannot be read, or is none.
-    """
+    """A landscape from its file. Raises Refused if it cannot be read, or is none."""
     try:
         stated = json.loads(path.read_bytes())
+        kind = stated.get("kind", "ideas") if isinstance(stated, dict) else None
+        if kind not in ("ideas", "points"):
+            raise Refused(f"{path}: a landscape is an object whose kind is ideas or points, got {kind!r}")
+        return Ideas.model_validate(stated) if kind == "ideas" else Points.model_validate(stated)
     except OSError as wrong:
         raise Refused(f"{path}: {wrong.strerror}") from wrong
-    except ValueError as wrong:
-        raise Refused(f"{path}: no JSON: {wrong}") from wrong
-    kinds: dict[object, type[Landscape]] = {"ideas": Ideas, "points": Points}
-    kind = stated.get("kind", "ideas") if isinstance(stated, dict) else None
-    if not isinstance(kind, str) or kind not in kinds:
-        raise Refused(f"{path}: a landscape is an object whose kind is ideas or points, got {kind!r}")
-    its = kinds[kind]
-    try:
-        found = its.model_validate(stated)
     except ValidationError as error:
-        raise plugins.explain(error, str(path), its.model_fields) from error
-    if fault := found.fault():
-        raise Refused(f"{path}: {fault}")
-    return found
+        raise Refused(f"{path}: {error}") from error
+    except json.JSONDecodeError as wrong:
+        raise Refused(f"{path}: no JSON: {wrong}") from wrong
 
 
 @dataclass(frozen=True)
@@ -243,11 +234,6 @@ def world_of(landscape: Landscape, rng: Generator, null: bool = False, proposer:
     return PointsWorld(landscape, proposer, rng, null)
 
 
-def change(number: int, parent: int) -> Proposal:
-    """An edit by name: nothing but its effect matters."""
-    return Proposal({}, edit=f"+change {number}", parent=parent)
-
-
 class IdeasWorld(World):
     """Every proposal is an edit of the champion, with an effect on top of it."""
 
@@ -263,7 +249,8 @@ class IdeasWorld(World):
         champion = best(history)
         assert champion is not None, "the baseline was kept"
         before = known[champion.number].level
-        return Tried(change(len(history), champion.number), self._configured(before + self._effect(before)))
+        edit = Proposal({}, edit=f"+change {len(history)}", parent=champion.number)  # nothing but its effect matters
+        return Tried(edit, self._configured(before + self._effect(before)))
 
     def run(self, one: Configuration, questions: str) -> Seen:
         return Seen(self._score(one, questions), (None,) * (round(LOOK * TWENTIETHS) - 1) + (self._progress(one),))
@@ -401,24 +388,3 @@ class PointsWorld(World):
             drawn = straight * one.standing + math.sqrt(1 - straight**2) * self._rng.standard_normal()
             curve.append(float(self._sd * drawn))
         return tuple(curve)
-
-
-class Recorded(World):
-    """A campaign in which every idea is the baseline itself: its runs are drawn from real ones, with replacement."""
-
-    def __init__(self, runs: Sequence[Seen], rng: Generator) -> None:
-        """`runs`: scores and progress in utility."""
-        super().__init__(rng)
-        self._runs = runs
-        self.baseline = Tried(Proposal({}), Configuration(float(np.mean([run.score for run in runs])), 0.0))
-
-    def propose(self, history: History, known: Mapping[int, Configuration]) -> Tried:
-        champion = best(history)
-        assert champion is not None, "the baseline was kept"
-        return Tried(change(len(history), champion.number), self.baseline.configuration)
-
-    def run(self, one: Configuration, questions: str) -> Seen:
-        return self._runs[int(self._rng.integers(len(self._runs)))]
-
-    def truth(self, one: Configuration, questions: str) -> float:
-        return one.level

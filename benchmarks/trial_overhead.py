@@ -7,13 +7,10 @@ of their own that a short campaign has warmed up. Their program writes an empty 
 it writes `{"score": 0}`: a trial is two short processes, and all the rest of it is the engine's.
 
 After every trial the same two command lines run once more, bare: `subprocess.run`, same interpreter and environment.
-The rule is greedy, so that there is no certificate: its runs are not trials. A trial's overhead is its time, from the
-end of one bare pair to the end of its own last task, less the pair after it. Other load so falls on both, the server's
-work on earlier trials too; some pairs are therefore also timed before it starts. The baseline's trial, and the start of
-the flow with it, counts nowhere.
-
-A step lasts from the end of the step before it to its own. The clock is read in completion hooks, whose own cost counts
-as the engine's. Memory (resident) and processor time are this process's: the flow, the clients of Prefect and MLflow.
+A trial's overhead is its time, from the end of one bare pair to the end of its own last task, less the pair after it,
+so that other load falls on both. The baseline's trial, and the start of the flow with it, counts nowhere. The rule is
+greedy, so that there is no certificate. A step lasts from the end of the step before it to its own. Memory (resident)
+and processor time are this process's: the flow, the clients of Prefect and MLflow.
 """
 
 from __future__ import annotations
@@ -33,14 +30,12 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from rich.console import Console
-from rich.table import Table
 
-from flows.server import server_process
-from flows.watch import CampaignWatch
+from benchmarks.campaigns import FOREIGN, free_port
+from benchmarks.lives import Server
+from benchmarks.tables import about, show
 from tasks.sandbox.child_environment import child_environment
 
-FOREIGN = ("PREFECT_API_URL", "PREFECT_API_KEY", "MLFLOW_TRACKING_URI")  # ways to somebody's real servers
 FILES = {
     "train.py": 'import sys\nopen(sys.argv[1] + "/checkpoint", "w").close()\n',
     "evaluate.py": "import sys\nwith open(sys.argv[1], 'w') as file:\n    file.write('{\"score\": 0}')\n",
@@ -57,6 +52,7 @@ FILES = {
         space.x = { type = "float", low = 0.0, high = 1.0, default = 0.5 }
     """,
 }
+QUIET = ("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "PREFECT_LOGGING_INTERNAL_LEVEL")
 Figures = dict[str, Any]
 
 
@@ -81,10 +77,14 @@ class Stopwatch:
     _cpu: float = 0.0
 
     def attach(self) -> None:
-        import flows.campaign as story
+        import flows.campaign  # noqa: F401
+        from tasks.decide import decide
+        from tasks.evaluate import evaluate
+        from tasks.propose import propose
         from tasks.record import record
+        from tasks.train import train
 
-        for task in (story.propose, story.train, story.evaluate, story.decide):
+        for task in (propose, train, evaluate, decide):
             task.on_completion(lambda task, task_run, state: self.ended(task.name))
 
         def recorded(*arguments: Any) -> Any:
@@ -92,7 +92,9 @@ class Stopwatch:
             self.ended("record")
             return trial
 
-        vars(story)["record"] = recorded  # it is no task, with hooks
+        for module in list(sys.modules.values()):  # it is no task, with hooks
+            if vars(module).get("record") is record:
+                vars(module)["record"] = recorded
 
     def ended(self, step: str) -> None:
         self._steps[step] = time.perf_counter() - self._since
@@ -111,7 +113,7 @@ def main() -> None:
     if options.trials < 8:
         parser.error(f"--trials must be at least 8, to compare quarters of a campaign, got {options.trials}")
     figures = measure(options.trials)
-    print(json.dumps(figures, indent=2)) if options.json else show(figures)
+    print(json.dumps(figures, indent=2)) if options.json else print_table(figures)
 
 
 def measure(trials: int) -> Figures:
@@ -123,17 +125,23 @@ def measure(trials: int) -> Figures:
             (problem / name).write_text(content)
         for name in FOREIGN:
             os.environ.pop(name, None)
-        os.environ["NIGHTSHIFT_HOME"] = str(home)
-        server_process.settle_in(home)
+        # Read by Prefect and by the engine when they are first imported.
+        os.environ |= {"NIGHTSHIFT_HOME": str(home), "PREFECT_HOME": str(home / ".prefect"), "DO_NOT_TRACK": "1"}
+        os.environ |= dict.fromkeys(QUIET, "CRITICAL") | {"PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
+        (home / ".prefect").mkdir(parents=True, mode=0o700)
         bare = partial(run_bare, problem, child_environment(str(home), "bare"))
         alone = {"bare_pair_ms/before": spread([bare() for _ in range(20)])}
-        with server_process.prefect_server(None, home) as url:
+        server = Server.start(Path(folder, "server"), free_port())
+        os.environ["PREFECT_API_URL"] = server.url
+        try:
+            server.wait()
             (stopwatch := Stopwatch(bare)).attach()
-            run = partial(run_campaign, stopwatch, url, str(problem))
+            run = partial(run_campaign, stopwatch, str(problem))
             run("warm-up", None, 8)
             campaigns = {"mlflow": run("mlflow", None, trials), "tracking_off": run("off", "off", trials)}
-    about = f"{trials} empty trials, {os.cpu_count()} cores, {time.strftime('%Y-%m-%d %H:%M')}"
-    return {"about": about, "campaigns": campaigns, "alone": alone}
+        finally:
+            server.kill()
+    return {"about": about(f"{trials} empty trials"), "campaigns": campaigns, "alone": alone}
 
 
 def run_bare(problem: Path, environment: dict[str, str]) -> float:
@@ -148,17 +156,12 @@ def timed(arguments: list[str], **where: Any) -> float:
     return time.perf_counter() - started
 
 
-def run_campaign(watch: Stopwatch, url: str, problem: str, name: str, to: str | None, trials: int) -> Figures:
+def run_campaign(watch: Stopwatch, problem: str, name: str, to: str | None, trials: int) -> Figures:
     """Run a campaign as the command does; the figures of its trials, the baseline left out."""
     from flows.campaign import campaign
 
     watch.laps = []
-    with CampaignWatch(name, Console(quiet=True)):
-        end = campaign(problem, name, rule="greedy", trials=trials, tracking=to, seed=0, return_state=True)
-    server_process.drain(url)
-    login = server_process.credentials(url, Path(os.environ["NIGHTSHIFT_HOME"]))
-    if not server_process.wait_for_rows(url, str(end.state_details.flow_run_id), login):
-        raise RuntimeError(f"{name}: the Prefect server lacks some task runs")
+    end = campaign(problem, name, rule="greedy", trials=trials, tracking=to, seed=0, return_state=True)
     if not end.is_completed() or len(watch.laps) != trials + 1:
         raise RuntimeError(f"{name}: timed {len(watch.laps)} of {trials + 1} trials; {end!r}")
     return summary(watch.laps[1:])
@@ -186,14 +189,11 @@ def spread(seconds: Sequence[float]) -> dict[str, float]:
     return {"median": round(statistics.median(seconds) * 1000, 2), "p90": round(p90 * 1000, 2)}
 
 
-def show(figures: Figures) -> None:
+def print_table(figures: Figures) -> None:
     columns: dict[str, Figures] = figures["campaigns"]
-    table = Table("median (90th percentile)", *columns, title=figures["about"])
-    for key in columns["tracking_off"]:
-        table.add_row(key, *(shown(column[key]) for column in columns.values()))
-    for key, figure in figures["alone"].items():
-        table.add_row(key, shown(figure))
-    Console(highlight=False).print(table)
+    rows = [[key, *(shown(column[key]) for column in columns.values())] for key in columns["tracking_off"]]
+    rows += [[key, shown(figure)] for key, figure in figures["alone"].items()]
+    show(("median (90th percentile)", *columns), rows, figures["about"])
 
 
 def shown(figure: dict[str, float] | float) -> str:

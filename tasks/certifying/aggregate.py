@@ -27,7 +27,7 @@ from tasks.deciding.statistics import CONFIDENCE, pooled
 
 RESAMPLES = 10_000
 FEW = 8
-"""With fewer runs of an arm in an environment, the interval is too narrow (benchmarks/aggregate_interval.py)."""
+"""With fewer runs of an arm in an environment, the interval is too narrow, as simulated."""
 MIDDLE = (0.25, 0.75)
 Unit = Literal["range", "run sd"]
 Runs = tuple[tuple[float, ...], ...]

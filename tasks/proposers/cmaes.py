@@ -10,7 +10,7 @@ state pickled in attributes of its own trials, and learns nothing from others.)
 Only the order within a generation counts, so scores need no scale: crashes come last, cancelled trials before them.
 A choice between numbers is an axis, by rank. One with texts or booleans is not: an order among them would be made up.
 Its value is drawn by itself, as often as it occurs in the best quarter of the trials, each value once more than that.
-Cutting an axis into as many parts did no better (benchmarks/FIGURES.md).
+Cutting an axis into as many parts did no better.
 """
 
 from __future__ import annotations

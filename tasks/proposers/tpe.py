@@ -10,7 +10,7 @@ where good trials are dense and bad ones are rare. Optuna's study is rebuilt fro
     one outside the space   left out
 
 A choice between numbers is searched as a scale, by rank; one with texts or booleans as categories. That, the default
-of `startup` and the share of good trials were chosen by the figures of benchmarks/proposers.py.
+of `startup` and the share of good trials were chosen on made-up problems (git log -- benchmarks/proposers.py).
 """
 
 from __future__ import annotations

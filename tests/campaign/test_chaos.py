@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.sameness import is_equal, is_equal_but, is_in_order
+from benchmarks.chaos import is_equal, is_equal_but, is_in_order
 from tasks.trial import History, Trial
 from tests.support.histories import tried
 from tests.support.toy import environment
