@@ -3,15 +3,15 @@
     python -m benchmarks.decisions                  # points and `returns`, with 2,000 null campaigns a cell
     python -m benchmarks.decisions --quick          # the same with a tenth of the campaigns
     python -m benchmarks.decisions --landscape FILE.json --rule certify --runs 60 --campaigns 1000 --json
+    python -m benchmarks.decisions --table FILE.csv.gz --baseline 0.8 --proposer random_search --runs 31 --json
 
 Everything that decides is the code that campaigns run (tasks/decide.py, tasks/rules, tasks/cancellers,
-tasks/deciding/halving.py, tasks/certifying/certificate.py); only training and judging are simulated
-(benchmarks/simulated.py), without Prefect. On a landscape of points a real proposer chooses what is tried. Where such
-a landscape says that a part of the budget ranks points well enough, short budgets come first, as `--fidelity auto`
-has it (--full: every run in full, and stopped early as `--cancel` says). All runs are charged: the baseline's, reruns,
-certificates, short and cancelled ones by the share that was run; --runs is the most that a night may use. Without
---landscape those of HEADLINES are run, with --all all of benchmarks/landscapes, and a table is printed, with the ratio
-of each true gain to that of greedy. Figures are in the landscape's own unit of score.
+tasks/certifying/certificate.py); only training and judging are simulated
+(benchmarks/simulated.py), or replayed from a table of real runs (benchmarks/replay.py), without Prefect. On points and
+on a table a real proposer chooses what is tried. All runs are charged: the baseline's, reruns, certificates, cancelled
+ones by the share that was run; --runs is the most that a night may use. Without --landscape or --table those of
+HEADLINES are run, with --all all of benchmarks/landscapes, and a table is printed, with the ratio of each true gain to
+that of greedy. Figures are in the landscape's own unit of score, a table's in its own.
 
 All rules meet the same functions, and the same luck in their first trials. Without effects random search proposes.
 """
@@ -31,7 +31,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.simulated import PROPOSERS, Configuration, Landscape, Points, Tried, World, grid_of, read, world_of
+from benchmarks.replay import Table, TableWorld, read_table
+from benchmarks.simulated import PROPOSERS, Configuration, Landscape, Points, World, grid_of, read, world_of
 from environments import Environment, plugins
 from environments.judges.command import Command
 from environments.plugins import Refused
@@ -41,16 +42,14 @@ from tasks.certifying.certificate import Certificate, Fresh, conclude, unpromisi
 from tasks.certifying.group_design import ALPHA, Design, design_of, in_groups
 from tasks.certifying.reuse import searched
 from tasks.decide import weigh
-from tasks.deciding import fidelity
 from tasks.deciding.champion_estimate import run_sd
-from tasks.deciding.halving import next_rung
 from tasks.deciding.values import BASELINE_RUNS, JudgedTrial, NeedsRerun
 from tasks.propose import load
 from tasks.rules import Rule
 from tasks.trial import TWENTIETHS, EarlyStop, History, Rerun, Run, Trial, Verdict, best
 
 SPARED = 10
-RUNS_OF = {"ideas": (18, 34, 60), "points": (17, 31, 60)}
+RUNS_OF = {"ideas": (18, 34, 60), "points": (17, 31, 60), "table": (17, 31, 60)}
 """Runs in all, by kind of landscape."""
 Row = dict[str, float | int | str]
 EPSILON = 1e-6
@@ -92,11 +91,8 @@ class Outcome:
 class Campaign:
     """One simulated campaign: the loop of flows/campaign.py, with a world in place of training and judging."""
 
-    def __init__(
-        self, world: World, rule: Rule, canceller: Canceller | None, runs: int, share: float = 1.0
-    ) -> None:  # fmt: skip
-        """`share`: of the budget, of new points (tasks/deciding/halving.py)."""
-        self.world, self.rule, self.canceller, self.share = world, rule, canceller, share
+    def __init__(self, world: World, rule: Rule, canceller: Canceller | None, runs: int) -> None:
+        self.world, self.rule, self.canceller = world, rule, canceller
         self.left = float(runs)
         self.used = 0.0
         self.history: History = ()
@@ -126,15 +122,11 @@ class Campaign:
         """One trial, to its verdict; False when the runs do not last so long, or nothing is left to try."""
         champion, number = best(self.history), len(self.history)
         assert champion is not None, "the baseline was kept"
-        found = self._proposed()
+        found = self.world.propose(self.history, self.known)
         if found is None:
             return False
         proposal, self.known[number] = found
-        run, score = self._run(self.known[number], share=proposal.share)
-        if proposal.is_short:
-            self.left -= proposal.share
-            self._settle(JudgedTrial(number, proposal, (run,), score))
-            return True
+        run, score = self._run(self.known[number])
         if due := self._due(run):
             run = replace(run, due=due)
             if not due.spared:
@@ -160,16 +152,6 @@ class Campaign:
             self.false_keeps += self.known[number].level <= self.known[champion.number].level
         return True
 
-    def _proposed(self) -> Tried | None:
-        """The next trial: a short one in full, or a new point; None if nothing is left to try."""
-        rung = next_rung(self.history, self.share, left=self.left)
-        if rung.promotes is not None:
-            short = next(trial for trial in self.history if trial.number == rung.promotes)
-            again = replace(short.proposal, share=1.0, promotes=short.number, seen=len(self.history))
-            return Tried(again, self.known[short.number])
-        found = self.world.propose(self.history, self.known)
-        return found and found._replace(proposal=replace(found.proposal, share=rung.share))
-
     def _due(self, run: Run) -> EarlyStop | None:
         if self.canceller is None:
             return None
@@ -179,14 +161,10 @@ class Campaign:
                 return EarlyStop(twentieth / TWENTIETHS, reason, self.world.spares(SPARED))
         return None
 
-    def _run(self, one: Configuration, questions: str = "search", share: float = 1.0) -> tuple[Run, Score]:
+    def _run(self, one: Configuration, questions: str = "search") -> tuple[Run, Score]:
         value, curve = self.world.run(one, questions)
-        if share < 1:  # a short run scores what a whole one shows by then
-            seen = curve[round(share * TWENTIETHS) - 1]
-            assert seen is not None, "the landscape says what is shown"
-            value, curve = seen, ()
-        self.used += share
-        return Run("", self.world.seed, share, "finished", steps=STEPS, curve=curve, reported=value), Score(value, n=1)
+        self.used += 1
+        return Run("", self.world.seed, 1.0, "finished", steps=STEPS, curve=curve, reported=value), Score(value, n=1)
 
     def _settle(self, tried: JudgedTrial, verdict: Verdict | None = None) -> None:
         verdict = verdict or weigh(self.history, ENVIRONMENT, self.rule, tried)  # type: ignore[assignment]
@@ -243,28 +221,24 @@ def _value(score: Score) -> float:
 class Night:
     """The kind of campaign that is simulated."""
 
-    landscape: Landscape
+    landscape: Landscape | Table
     rule: str
     cancel: str
     proposer: str
     runs: int
-    full: bool = False
-    """Whether all trials run for the whole budget, also where a part of it would tell."""
-
-    @property
-    def share(self) -> float:
-        """Of the budget, of new points: the least whose rank correlation pays, or 1."""
-        if self.full or self.rule == "greedy" or not isinstance(self.landscape, Points):
-            return 1.0
-        paying = (share for share, rank in self.landscape.part.items() if rank >= fidelity.PAYS)
-        return min((share for share in paying if fidelity.LEAST <= share <= fidelity.MOST), default=1.0)
 
     def campaign(self, index: int, seed: int, null: bool) -> Outcome:
         rule = plugins.make("tasks.rules", self.rule, Rule, {})  # type: ignore[type-abstract]
-        is_points = isinstance(self.landscape, Points)
-        proposer = load("random_search" if null else self.proposer, {}) if is_points else None
-        world = world_of(self.landscape, np.random.default_rng([seed, index, null]), null, proposer)
-        return Campaign(world, rule, self._canceller(), self.runs, self.share).run()
+        rng = np.random.default_rng([seed, index, null])
+        world: World
+        if isinstance(self.landscape, Table):
+            takes_any = null or self.proposer == "random_search"
+            world = TableWorld(self.landscape, None if takes_any else load(self.proposer, {}), rng, null)
+        else:
+            is_points = isinstance(self.landscape, Points)
+            proposer = load("random_search" if null else self.proposer, {}) if is_points else None
+            world = world_of(self.landscape, rng, null, proposer)
+        return Campaign(world, rule, self._canceller(), self.runs).run()
 
     def _canceller(self) -> Canceller | None:
         """Early stopping, which looks when something is first shown."""
@@ -284,7 +258,7 @@ def simulate(night: Night, campaigns: int, nulls: int, seed: int, jobs: int | No
             list(pool.map(partial(night.campaign, seed=seed, null=none), range(many), chunksize=max(many // 64, 1)))
             for many, none in ((campaigns, False), (nulls, True))
         )
-    stated: Row = {"rule": night.rule, "cancel": night.cancel, "runs": night.runs, "share": night.share}
+    stated: Row = {"rule": night.rule, "cancel": night.cancel, "runs": night.runs, "share": 1.0}
     stated |= {"campaigns": campaigns, "nulls": nulls}
     return stated | figures(found, null)
 
@@ -319,12 +293,13 @@ def _share(part: float, whole: float) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--landscape", type=Path, action="append", help="a JSON file; may be repeated")
+    parser.add_argument("--table", type=Path, action="append", help="a CSV file of real runs; may be repeated")
+    parser.add_argument("--baseline", type=float, default=0.8, help="of a table: the share that is worse than it")
     parser.add_argument("--rule", action="append", choices=plugins.names("tasks.rules"), help="may be repeated")
     parser.add_argument("--cancel", default="curve", choices=[*plugins.names("tasks.cancellers"), "none"])
     parser.add_argument("--proposer", default="tpe", choices=PROPOSERS, help="who chooses among points")
     parser.add_argument("--runs", type=int, action="append", help="most training runs of a night; may be repeated")
     parser.add_argument("--all", action="store_true", help="every bundled landscape")
-    parser.add_argument("--full", action="store_true", help="no short budgets first")
     parser.add_argument("--campaigns", type=int, default=500, help="a cell, with effects")
     parser.add_argument("--nulls", type=int, default=2000, help="campaigns a cell, without any effect")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK} times fewer campaigns")
@@ -338,7 +313,7 @@ def main() -> None:
     try:
         for path, night in _nights(asked):
             row = simulate(night, campaigns, nulls, asked.seed, asked.jobs)
-            rows.append(row | {"landscape": path.stem, "unit": night.landscape.unit})
+            rows.append(row | {"landscape": path.name.partition(".")[0], "unit": night.landscape.unit})
             # Each cell begins with greedy, if it was asked for.
             greedy = float(row["true_gain"]) if night.rule == "greedy" else greedy
             if not asked.json:
@@ -352,8 +327,10 @@ def main() -> None:
 
 def _nights(asked: argparse.Namespace) -> Iterator[tuple[Path, Night]]:
     bundled = sorted(path for path in BUNDLED.glob("*.json") if asked.all or path.stem in HEADLINES)
-    for path in asked.landscape or bundled:
-        landscape = read(path)
+    landscapes: list[tuple[Path, Landscape | Table]]
+    landscapes = [(path, read_table(path, asked.baseline)) for path in asked.table or ()]
+    landscapes += [(path, read(path)) for path in asked.landscape or ([] if asked.table else bundled)]
+    for path, landscape in landscapes:
         for runs in asked.runs or RUNS_OF[landscape.kind]:
             design = design_of(runs, edits=landscape.kind == "ideas", runs=runs)
             if runs < (least := BASELINE_RUNS + design.runs + 1):
@@ -361,7 +338,7 @@ def _nights(asked: argparse.Namespace) -> Iterator[tuple[Path, Night]]:
             for rule in sorted(asked.rule or ["greedy", "certify"], key=lambda rule: rule != "greedy"):
                 # Greedy is as the seeds run it: every trial to its end.
                 cancel = "none" if rule == "greedy" else asked.cancel
-                yield path, Night(landscape, rule, cancel, asked.proposer, runs, asked.full)
+                yield path, Night(landscape, rule, cancel, asked.proposer, runs)
 
 
 CELLS = {

@@ -1,7 +1,7 @@
 """One night begun by a schedule, with everything that may break breaking on the way.
 
     python -m benchmarks.night [--hours 8] [--environment lunar_lander] [--set KEY=VALUE ...] [--rule certify]
-        [--proposer tpe] [--parallel 1] [--fidelity none] [--store FILE.csv] [--folder NEW]
+        [--proposer tpe] [--parallel 1] [--store FILE.csv] [--folder NEW]
 
 `nightshift up` in a home of its own, a deployment of the flow `campaign` with a schedule whose next time is two minutes
 away, and nobody who starts the campaign. `nightshift up` is called again every minute, as from cron. At fixed shares of
@@ -174,7 +174,7 @@ class Night:
             "environment": options.environment, "trials": WITHOUT_END, "hours": options.hours, "rule": options.rule,
             "proposer": options.proposer, "parallel": options.parallel,
             "tracking": f"http://127.0.0.1:{self.mlflow_port}",
-            "advanced": {"overrides": options.changes, "fidelity": options.fidelity},
+            "advanced": {"overrides": options.changes},
         }  # fmt: skip
         deployment = {
             "name": DEPLOYMENT, "flow_id": self._ask("/flows/", {"name": "campaign"})["id"],
@@ -359,7 +359,6 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--rule", default="certify", help="as of a campaign")
     parser.add_argument("--proposer", default="tpe", help="as of a campaign")
     parser.add_argument("--parallel", type=int, default=1, help="as of a campaign")
-    parser.add_argument("--fidelity", default="none", help="as of a campaign")
     parser.add_argument("--store", type=Path, help="CSV file to which the faults are added")
     parser.add_argument("--folder", type=Path, help="a new folder to run in, where logs and home stay")
     options = parser.parse_args()

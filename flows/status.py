@@ -27,7 +27,6 @@ from tasks.certifying.aggregate import aggregates
 from tasks.certifying.certificate import Certificate, level, shipped
 from tasks.certifying.group_design import Arm, design_of
 from tasks.deciding.champion_estimate import champion_estimate, run_sd
-from tasks.deciding.halving import promotions
 from tasks.deciding.predictions import record
 from tasks.describe import ARMS, bound, caution, difference, headline, outcome, over_environments, step_budget, where
 from tasks.machine.slot_use import slot_use
@@ -78,7 +77,7 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
         "step_budget": step_budget(ledger.environment), "state": how,
         "reason": ending.reason if ending else ended_search(ledger).get("reason"),
         "headline": headline(history, campaign.name, own),
-        "spec": spec, "seed": campaign.seed, "isolation": campaign.isolation, "fidelity": asdict(ledger.fidelity),
+        "spec": spec, "seed": campaign.seed, "isolation": campaign.isolation,
         "machine": machine_of(history), "cores": ledger.environment.cores,
         "baseline": _scored(history, baseline(history)),
         "champion": of_champion(history, champion, own),
@@ -319,11 +318,11 @@ def _cancelled(history: History) -> dict[str, Any]:
 
 def rows(history: History, own: Sequence[Certificate] = ()) -> Iterator[dict[str, Any]]:
     """The trials of the document, in their order."""
-    promoted, champion = promotions(history), None
+    champion: Trial | None = None
     scores: defaultdict[int, list[float]] = defaultdict(list)  # of every trial, those of its reruns so far included
     for trial in history:
         due = next((run.due for run in trial.runs if run.due), None)
-        full, proposal = promoted.get(trial.number), trial.proposal
+        proposal = trial.proposal
         yield {
             "trial": trial.number, "attempt": trial.attempt, "verdict": trial.verdict.kind, "level": level(trial, own),
             "score": trial.score.value, "gain": _gain(trial, scores[champion.number] if champion else []),
@@ -335,8 +334,7 @@ def rows(history: History, own: Sequence[Certificate] = ()) -> Iterator[dict[str
             "due": due and {"fraction": due.fraction, "reason": due.reason, "spared": due.spared},
             "seconds": sum(run.seconds for run in trial.runs),
             "machine": trial.runs[-1].machine if trial.runs else "",
-            "comparable": not proposal.is_short, "share": proposal.share, "promotes": proposal.promotes,
-            "promoted": full.number if full else None, "params": proposal.params,
+            "params": proposal.params,
             "tried": "the baseline" if trial.number == 0 else _tried(proposal, champion),
             "description": proposal.rationale, "reason": trial.verdict.reason, "why": in_short(trial.verdict.reason),
             "notes": list(trial.notes), "proposer": proposal.proposer, "model": proposal.model,
@@ -399,19 +397,19 @@ def under_way(ledger: Ledger, history: History) -> dict[str, Any]:
 def _trial_under_way(ledger: Ledger, history: History, number: int, waits_for: str) -> dict[str, Any]:
     """A trial that runs: its newest run, what that reported last, and what the champion had reported by then."""
     proposal = workspace.PROPOSAL.validate_json(ledger.place(number).proposal.read_bytes())
-    environment, champion = ledger.environment.at(proposal.share), best(history)
+    environment, champion = ledger.environment, best(history)
     run, part = _newest_run(ledger, number)
     began = run.config.stat().st_mtime + environment.startup_seconds if run.config.is_file() else math.inf
     seconds, value = _newest_report(run.progress, environment.metric) or (time.time() - began, None)
     phase = "training" if seconds > 0 else "waiting" if waits_for else "starting"
-    curve = champion.runs[0].curve if champion and champion.runs and not proposal.is_short else ()
+    curve = champion.runs[0].curve if champion and champion.runs else ()
     passed = min(int(TWENTIETHS * seconds / environment.budget_seconds), len(curve)) if seconds > 0 else 0
     return {
         "trial": number, "run": part, "phase": "judging" if run.judge_log.is_file() else phase,
         "waits_for": waits_for, "seconds": min(max(seconds, 0.0), environment.budget_seconds),
         "budget_seconds": environment.budget_seconds,
         "value": value, "champion_value": curve[passed - 1] if passed else None,
-        "share": proposal.share, "tried": "the baseline" if number == 0 else _tried(proposal, champion),
+        "tried": "the baseline" if number == 0 else _tried(proposal, champion),
         "description": proposal.rationale, "proposer": proposal.proposer,
     }  # fmt: skip
 
@@ -456,7 +454,7 @@ def _certifying(ledger: Ledger, event: Mapping[str, Any]) -> dict[str, Any]:
 def _ends(ledger: Ledger, history: History, certifying: Mapping[str, Any] | None) -> float:
     """Unix time at which a running campaign is expected to end, by the time of its last trials and by its limits."""
     spec, reserved, now = stored_spec(ledger), _reserved(ledger), time.time()
-    recent = [one.wall_seconds / one.proposal.share + one.proposal.seconds for one in history[-RECENT:]]
+    recent = [one.wall_seconds + one.proposal.seconds for one in history[-RECENT:]]
     trials = 0.0 if certifying else max(spec["trials"] - budgets_used(history), 0.0)
     runs = certifying["runs"] - certifying["run"] + 1 if certifying else 0
     if reserved and not certifying:

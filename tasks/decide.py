@@ -12,7 +12,6 @@ from prefect import State, task
 from environments import Environment
 from tasks import task_messages
 from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, machine_failed, run_name
-from tasks.deciding import halving
 from tasks.deciding.champion_estimate import GUARD_FELL, MISREPORTED, champion_estimate, reference, utility
 from tasks.deciding.false_report import contradicted
 from tasks.deciding.guards import fallen
@@ -20,7 +19,7 @@ from tasks.deciding.simplicity import is_simpler, kept_in_a_row
 from tasks.deciding.values import JudgedTrial, NeedsRerun, RuleAnswer
 from tasks.rules import Rule
 from tasks.task_key import TaskKey, history_digest
-from tasks.trial import NO_CONTROL, History, Trial, Verdict, best, in_full
+from tasks.trial import NO_CONTROL, History, Trial, Verdict, best
 
 UNTRAINED_SHARE = 0.5
 """The score without training must stay below this share of the claimed gain."""
@@ -56,17 +55,8 @@ def weigh(history: History, environment: Environment, rule: Rule, tried: JudgedT
         return Verdict("cancelled", due.reason if due else "stopped early")
     if tried.score.value is None:
         return Verdict("crash", tried.score.error or "no score")
-    if tried.proposal.is_short:
-        return _short(history, tried)
-    others = tuple(trial for trial in in_full(history) if trial.number != tried.number)  # not an earlier attempt at it
+    others = tuple(trial for trial in history if trial.number != tried.number)  # not an earlier attempt at it
     return _compare(others, tried, environment, rule)
-
-
-def _short(history: History, tried: JudgedTrial) -> Verdict:
-    """A short trial is ranked among short ones, and never kept: the champion has trained for longer."""
-    rank, count = halving.standing(history, tried.proposal, tried.score)
-    seen: dict[str, float | int | None] = {"score": tried.score.value, "share": tried.proposal.share, "rank": rank}
-    return Verdict("discard", halving.words(tried.proposal.share, rank, count), None, seen)
 
 
 def _compare(history: History, tried: JudgedTrial, environment: Environment, rule: Rule) -> Decision:

@@ -48,7 +48,7 @@ def evaluate(key: TaskKey, bench: Bench, plan: RunPlan, run: Run, need: Wait | N
     if isinstance(run, Exception):
         raise RuntimeError("there is no run to judge: the machine failed its training") from run
     bench.ledger.verify()  # the judge is the frozen one
-    environment, seed = bench.environment.at(plan.proposal.share), bench.seed(plan.use, plan.units or key)
+    environment, seed = bench.environment, bench.seed(plan.use, plan.units or key)
     with bench.slot(key) if run.status == "finished" else nullcontext(NOWHERE) as slot:
         score = judge_run(
             bench.own(key).marker, environment, bench.isolation, bench.dir(plan), run, seed, slot, plan.use,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,9 +11,7 @@ from environments import plugins
 from environments.plugins import Refused
 from tasks import task_messages
 from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, machine_failed, run_name
-from tasks.deciding.halving import next_rung, unpromoted
 from tasks.editing.edits import EditFailed
-from tasks.numbers import number
 from tasks.proposers import Proposer
 from tasks.proposers.random_search import RandomSearch
 from tasks.proposing.brief import Brief, Refusal, Suggestion, Unavailable, Unusable
@@ -60,35 +57,10 @@ class Nothing:
 
 
 def next_proposal(checks: ProposalChecks, proposer: Proposer, fallback: Proposer, brief: Brief) -> Proposal | Nothing:
-    """The baseline for an empty history, else a promotion that is due, the proposer's suggestion, or the fallback's."""
+    """The baseline for an empty history, else the proposer's suggestion, or the fallback's."""
     if not brief.history and 0 not in brief.pending:
         return Proposal(checks.environment.defaults, rationale="the environment's own program and parameters")
-    left = math.inf if brief.left.trials is None else brief.left.trials
-    rung = next_rung(brief.history, brief.share, brief.pending, left)
-    if rung.promotes is not None:
-        return _promoted(brief, next(trial for trial in brief.history if trial.number == rung.promotes))
-    found = _new(checks, proposer, fallback, brief)
-    if isinstance(found, Proposal):
-        return replace(found, share=rung.share)
-    rest = () if found.because else unpromoted(brief.history, brief.pending.values())
-    return replace(_promoted(brief, rest[0]), turned_down=found.turned_down, usage=found.usage) if rest else found
-
-
-def _promoted(brief: Brief, short: Trial) -> Proposal:
-    """A short trial once more, in full."""
-    own = short.proposal
-    return Proposal(
-        params=own.params,
-        edit=own.edit,
-        rationale=f"trial {short.number} for the whole budget: {number(short.score.value)} after {own.share:.0%} of it",
-        parent=own.parent,
-        seen=len(brief.history),
-        pending=tuple(sorted(brief.pending)),
-        proposer=own.proposer,
-        model=own.model,
-        category=own.category,
-        promotes=short.number,
-    )
+    return _new(checks, proposer, fallback, brief)
 
 
 def _new(checks: ProposalChecks, proposer: Proposer, fallback: Proposer, brief: Brief) -> Proposal | Nothing:

@@ -76,8 +76,7 @@ def program_files(ledger: Ledger) -> tuple[str, ...]:
 def row(environment: Environment, trial: Trial, commit: str, believed: Level | None) -> str:
     """A trial as a line of results.tsv; unknown values are empty."""
     score, peak = trial.score, max((run.peak_memory or 0 for run in trial.runs), default=0)
-    budget = environment.at(trial.proposal.share)
-    steps = f"/{budget.budget_steps}" if budget.budget_steps else ""
+    steps = f"/{environment.budget_steps}" if environment.budget_steps else ""
     varying = {name: value for name, value in trial.proposal.params.items() if name in environment.space}
     values: dict[str, object] = {
         "trial": trial.number,
@@ -93,10 +92,10 @@ def row(environment: Environment, trial: Trial, commit: str, believed: Level | N
         "peak_memory_gb": round(peak / 2**30, 3) if peak else None,
         "cost_usd": trial.cost,
         "proposer": trial.proposal.proposer,
-        "budget": f"{budget.budget_seconds:g}s{steps}",
+        "budget": f"{environment.budget_seconds:g}s{steps}",
         "machine": trial.runs[-1].machine,
         "judge": judge_name(environment.judge),
-        "comparable": "no" if trial.proposal.is_short else "yes",
+        "comparable": "yes",
         "description": trial.proposal.rationale,
         "params": json.dumps(varying, sort_keys=True),
     }

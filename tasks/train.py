@@ -83,7 +83,7 @@ def train(key: TaskKey, bench: Bench, plan: RunPlan, reason_to_stop: ReasonToSto
         reason_to_stop: Why a run with this progress should end early. One run in SPARED goes on all the same, to
             measure what early stopping costs.
     """
-    environment = bench.environment.at(plan.proposal.share)
+    environment = bench.environment
     with bench.slot(key) as slot:
         run = run_program(
             bench.own(key).marker, environment, bench.isolation, bench.program, bench.dir(plan), plan.proposal,

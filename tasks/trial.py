@@ -78,16 +78,8 @@ class Proposal:
     seconds: float = 0.0
     inbox: str = ""
     """Name of the inbox proposal that it came from; empty if it came from a proposer."""
-    share: float = 1.0
-    """Part of the training budget that it runs for; a trial below 1 is a short one (tasks/deciding/halving.py)."""
-    promotes: int | None = None
-    """The short trial that it runs in full; None without."""
     expected: float | None = None
     """Change of the objective that its proposer expects against the champion that it knew; None if it does not say."""
-
-    @property
-    def is_short(self) -> bool:
-        return self.share < 1
 
     @property
     def cost(self) -> float | None:
@@ -286,20 +278,14 @@ def score_to_beat(history: History) -> Trial | None:
     return next((t for t in reversed(history) if t.verdict.kind == "keep" and not t.verdict.simpler), None)
 
 
-def in_full(history: History) -> History:
-    """The history without short trials, whose scores compare only with one another."""
-    full = tuple(trial for trial in history if not trial.proposal.is_short)
-    return history if len(full) == len(history) else full
-
-
 def budgets_used(history: History) -> float:
-    """Number of trials without the baseline, in whole budgets: short and stopped ones count by the part that ran."""
+    """Number of trials without the baseline, in whole budgets: stopped ones count by the part that ran."""
     return sum(_part(trial) for trial in history if trial.number > 0)
 
 
 def _part(trial: Trial) -> float:
     due = trial.runs[0].due if trial.runs and trial.verdict.kind == "cancelled" else None
-    return trial.proposal.share * (due.fraction if due else 1.0)
+    return due.fraction if due else 1.0
 
 
 def machine_of(history: History) -> str:

@@ -82,7 +82,7 @@ class Measurement:
         """
         assert self.judged is not None, "a control has no run"
         run: Run = result_of(self.first)
-        environment = self.bench.environment.at(self.plan.proposal.share)
+        environment = self.bench.environment
         judged: Score = result_of(self.judged)
         run = plausible_beside(environment, night.history, self.plan.proposal, run, night.ledger.path, siblings)
         if run.status == "crash":

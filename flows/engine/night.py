@@ -37,7 +37,7 @@ from tasks.system import interrupt
 from tasks.system.home import home
 from tasks.tracking.background import Background
 from tasks.tracking.connection import locate
-from tasks.trial import Curve, History, Trial, baseline, in_full
+from tasks.trial import Curve, History, Trial, baseline
 
 POLL_SECONDS = 0.5
 """Interval of checks for signals while tasks run."""
@@ -57,9 +57,9 @@ class Terms:
     def early_stop(self, plan: RunPlan) -> Callable[[Curve], str | None] | None:
         """Why a run with this progress should end early; None where none may be stopped."""
         canceller = self.spec.loaded_canceller(self.environment)
-        if canceller is None or not self.history or not plan.stops_early or plan.proposal.is_short:
+        if canceller is None or not self.history or not plan.stops_early:
             return None
-        return partial(canceller.look, in_full(self.history), higher_is_better=self.environment.higher_is_better)
+        return partial(canceller.look, self.history, higher_is_better=self.environment.higher_is_better)
 
     def need(self, plan: RunPlan, bench: Bench) -> Wait | None:
         """What the baseline needed under judgement; None in another environment, whose baseline is not known."""

@@ -8,8 +8,6 @@ waits.
 from __future__ import annotations
 
 import itertools
-import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -70,8 +68,7 @@ class Turn:
     def waits_for_approval(self, proposal: Proposal) -> bool:
         """Whether it needs an approval that it does not have; then a person is asked."""
         number, advanced, history = self.key.number, self.night.spec.advanced, self.night.history
-        # A promotion runs what was approved already.
-        if number == 0 or proposal.promotes is not None or any(one.number == number for one in self.parked):
+        if number == 0 or any(one.number == number for one in self.parked):
             return False
         is_new = proposal.edit not in {None, *(trial.proposal.edit for trial in history)}
         if advanced.approval == "none" or (advanced.approval == "code" and not is_new):
@@ -129,7 +126,6 @@ def _brief(
         imported=earlier_trials.read(ledger.environment.folder),
         left=budget_left(spec, ledger, history, night.lock.spent, money),
         lost=night.money.spent(history).lost,
-        share=ledger.fidelity.share,
         rejected=tuple(
             RejectedProposal(one.number, one.proposal, one.words) for one in parked if one.state == "rejected"
         ),
@@ -147,18 +143,13 @@ def _curves(ledger: Ledger, history: History) -> dict[int, curves.Table]:
 def budget_left(
     spec: CampaignSpec, ledger: Ledger, history: History, spent: float, money: RemainingBudget = RemainingBudget()
 ) -> RemainingBudget:
-    """The budget left before the next trial; one trial at most, where there is no time for a short one and another.
+    """The budget left before the next trial.
 
     Args:
         money: What models may take.
     """
-    reserve, share = spec.time_for_the_certificate(ledger.environment, history), ledger.fidelity.share
+    reserve = spec.time_for_the_certificate(ledger.environment, history)
     seconds, trials = max(spec.hours * 3600 - spent - reserve, 0.0), max(spec.trials - budgets_used(history), 0.0)
-    until = math.inf if spec.deadline is None else spec.deadline - time.time() - reserve
-    a_trial = spec.time_for_a_trial(ledger.environment, history)
-    a_short_one = a_trial - (1 - share) * ledger.environment.budget_seconds
-    one_more = share < 1 and min(seconds, until) < a_short_one + a_trial
-    trials = min(trials, 1.0) if one_more else trials
     return replace(money, trials=trials, seconds=seconds, slots=spec.parallel)
 
 

@@ -5,7 +5,6 @@ To add one: its option in flows/spec/spec.py, and its test in `stop`.
 
 from __future__ import annotations
 
-import math
 import shlex
 import shutil
 import time
@@ -62,7 +61,7 @@ def reached(night: Night, under_way: Sequence[Attempt], only: int | None = None)
     asked = night.lock.asked_to_stop
     if not asked and attempts.pending(ledger.trials).keys() - {one.number for one in under_way}:
         return full(ledger.path)
-    budgets = math.fsum(one.proposal.share for one in under_way if one.number)
+    budgets = len([one for one in under_way if one.number])
     found = stop(spec, ledger.environment, history, night.lock.spent, asked, budgets)
     if found is None and (shortage := night.money.shortage(history, {one.number: one.proposal for one in under_way})):
         # Where a price is unknown, what is reserved for the certificate cannot be relied on either.
@@ -139,14 +138,11 @@ def full(path: Path) -> Stop | None:
 
 def _done(spec: CampaignSpec, history: History) -> str:
     """That the budget of trials is used up, in words."""
-    kinds = {"short": any(trial.proposal.is_short for trial in history)}
-    kinds["cancelled"] = any(trial.verdict.kind == "cancelled" for trial in history)
     many = len([trial for trial in history if trial.number > 0])
-    if not any(kinds.values()):
+    if not any(trial.verdict.kind == "cancelled" for trial in history):
         return f"all {many} trials done" if many > 1 else "1 trial done"
-    part = " and ".join(k for k in kinds if kinds[k])
     worth = number(budgets_used(history))
-    return f"{many} trials done, worth {worth} of {spec.trials} whole ones: {part} ones count in part"
+    return f"{many} trials done, worth {worth} of {spec.trials} whole ones: cancelled ones count in part"
 
 
 def _crashed(spec: CampaignSpec, first: Trial) -> str:
@@ -174,10 +170,10 @@ def _too_many_crashes(spec: CampaignSpec, history: History) -> Stop | None:
     )
 
 
-def _without_improvement(history: History) -> float:
-    """Trials since the champion, short ones by their share of the budget."""
+def _without_improvement(history: History) -> int:
+    """Trials since the champion."""
     champion = best(history)
-    return math.fsum(trial.proposal.share for trial in history if champion is None or trial.order > champion.order)
+    return len([trial for trial in history if champion is None or trial.order > champion.order])
 
 
 def _hours(seconds: float) -> str:

@@ -33,7 +33,7 @@ WIDE = 9.6
 def curves(environment: Environment, history: History, champion: Trial | None) -> str:
     """The reported metric over the budget: champion, baseline, and the rest; empty if no program reported it."""
     first = baseline(history)
-    others = [trial for trial in history if trial not in (first, champion) and not trial.proposal.is_short]
+    others = [trial for trial in history if trial not in (first, champion)]
     shown = [(trial, FAINT, 0.8) for trial in others[:: max(math.ceil(len(others) / CURVES), 1)]]
     shown += [(first, GREY, 1.8)] if first else []
     shown += [(champion, BLUE, 2.4)] if champion and champion is not first else []

@@ -101,7 +101,7 @@ def _points(environment: Environment, history: History, attempt: str) -> Iterato
 
     known, tried = (
         np.array([[axis.fraction(n) for axis, n in zip(seen.axes, point, strict=True)] for _, point in some])
-        for some in (scored, (*seen.decided, *seen.others))
+        for some in (scored, seen.decided)
     )
     kernel = Matern(np.full(known.shape[1], 0.5), (0.1, 10), nu=2.5) + WhiteKernel(0.2, (1e-3, 1))
     model = GaussianProcessRegressor(kernel, normalize_y=True)
@@ -113,7 +113,6 @@ def _points(environment: Environment, history: History, attempt: str) -> Iterato
     places = np.vstack([drawn, np.clip(around, 0, 1 - 1e-9)])
     means, errors = model.predict(places, return_std=True)
     sign, told = 1 if all(trial.score.higher_is_better for trial, _ in scored) else -1, 0
-    of = " of short runs" if scored[0][0].proposal.is_short else ""
     for index in np.argsort(-means).tolist():
         if np.linalg.norm(places[index] - tried, axis=1).min() < APART:
             continue
@@ -124,7 +123,7 @@ def _points(environment: Environment, history: History, attempt: str) -> Iterato
         params = params_of(seen.axes, point)
         yield Idea(
             ", ".join(f"{name} = {short_value(value)}" for name, value in params.items()),
-            f"Not tried yet. A Gaussian process of {len(scored)} scores{of} expects "
+            f"Not tried yet. A Gaussian process of {len(scored)} scores expects "
             f"{number(sign * float(means[index]))} ± {number(float(errors[index]))} there.",
             f"{attempt} --params {shlex.quote(json.dumps(params))}",
         )

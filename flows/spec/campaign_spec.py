@@ -29,7 +29,6 @@ from tasks.certifying.ablation import ablation_runs
 from tasks.certifying.group_design import Design, design_of
 from tasks.decide import SIMPLER_KEEPS
 from tasks.deciding.champion_estimate import has_edits
-from tasks.deciding.fidelity import Fidelity
 from tasks.deciding.simplicity import kept_in_a_row
 from tasks.llm import prompts
 from tasks.machine.slots import Slots, slots_of
@@ -42,7 +41,7 @@ from tasks.sandbox.confinement import outside
 from tasks.sandbox.isolation import Isolation, check_given, choose
 from tasks.store import calibration
 from tasks.store.earlier_campaigns import LEARNED, learned_from, lessons_json
-from tasks.store.ledger import CALIBRATED, FIDELITY, RERUNS, SHORT, Ledger, Settings, check_name, machine
+from tasks.store.ledger import CALIBRATED, RERUNS, Ledger, Settings, check_name, machine
 from tasks.system.clock import merged
 from tasks.system.files import write_atomic
 from tasks.system.home import home
@@ -164,13 +163,7 @@ class CampaignSpec(Spec):
     def open(self) -> Ledger:
         """The campaign's ledger: a new one, or the existing one. Refused if its scores would not be comparable."""
         with FileLock(home() / ".create.lock"):  # of two that start one name, the second opens the first's
-            ledger = self._resumed() if Ledger.exists(self.name) else self._create()
-            if self.advanced.fidelity != "none" and not (ledger.path / SHORT).is_file():
-                share = float(self.advanced.fidelity)
-                chosen = Fidelity(share, f"fidelity = {share:g}: new points run for {share:.0%} of the budget")
-                ledger.event("fidelity", share=chosen.share, words=chosen.words)
-                write_atomic(ledger.path / SHORT, FIDELITY.dump_json(chosen).decode() + "\n")
-            return ledger
+            return self._resumed() if Ledger.exists(self.name) else self._create()
 
     def store(self, ledger: Ledger) -> None:
         """Write spec.toml and log what changed since the last life. The caller must hold the campaign's lock."""
@@ -231,10 +224,6 @@ def _check_proposers(spec: CampaignSpec, environment: Environment) -> None:
     proposer, fallback, advanced = spec.loaded_proposer, spec.loaded_fallback, spec.advanced
     if fallback.asks or fallback.edits:
         raise Refused(f"fallback = {advanced.fallback!r} may fail itself: name one without a model, such as tpe")
-    for name, one in ((spec.proposer, proposer), (advanced.fallback, fallback)):
-        if advanced.fidelity != "none" and not one.ranks:
-            fact = f"fidelity = {advanced.fidelity}, but proposer {name} cannot search by scores of short runs"
-            raise Refused(f"{fact} (docs/proposers.md says which can): name another, or leave it out")
     if proposer.asks:
         prompts.check(problem_of(environment).prompts)
     if not proposer.edits:

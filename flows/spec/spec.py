@@ -18,7 +18,6 @@ import environments
 from environments import FILE, plugins, toml_file
 from environments.plugins import Refused, names
 from flows.spec.clock_time import next_time
-from tasks.deciding.fidelity import LEAST, MOST
 from tasks.system.redact import URL_PASSWORD
 
 SEARCH, DECISIONS, LIMITS, EXECUTION = "Search", "Decisions", "Limits", "Execution"
@@ -77,17 +76,6 @@ def _table(value: Any) -> Any:
     return value
 
 
-def _share(value: Any) -> str:
-    """A share of the budget, as a number or a text."""
-    try:
-        share = 0.0 if value == "none" else float(value)
-    except (TypeError, ValueError):
-        share = -1.0
-    if value != "none" and not LEAST <= share <= MOST:
-        raise ValueError(f"must be none, or a share of the budget from {LEAST:g} to {MOST:g} such as 0.3")
-    return f"{share:g}" if share else "none"
-
-
 def _moment(time: str | None) -> str | None:
     return next_time(time).isoformat() if time else None
 
@@ -102,7 +90,6 @@ def _without_password(uri: str | None) -> str | None:
 
 
 Table = Annotated[dict[str, Any], BeforeValidator(_table)]
-Share = Annotated[str, BeforeValidator(_share)]
 Moment = Annotated[str | None, AfterValidator(_moment)]
 Uri = Annotated[str | None, AfterValidator(_without_password)]
 
@@ -134,9 +121,6 @@ class Advanced(BaseModel):
         fixed=True)
     ablation: bool = option(
         False, "After a certificate, run the champion again without each of its changes: which carry?", DECISIONS)
-    fidelity: Share = option(
-        "none", "Short budgets first: the share of the budget, such as 0.3, at which new points of the search space "
-        "run before the best of them run in full; or none.", SEARCH, fixed=True, examples=("none", "0.3"))
     fallback: str = option("tpe", "Proposes when the proposer fails; must not need a model.", SEARCH, fixed=True)
     approval: Literal["none", "code", "all"] = option(
         "none", "Proposals that wait for approval: none, code (new programs), or all.", MODELS)

@@ -187,7 +187,7 @@ def table(document: Document) -> list[dict[str, str]]:
     rows = [
         {
             "trial": str(row["trial"]),
-            "verdict": row["verdict"] + (f", {row['share']:.0%} of the budget" if row["share"] < 1 else ""),
+            "verdict": row["verdict"],
             "level": row["level"] or "",
             "score": "" if row["score"] is None else number(row["score"]),
             "± se": "" if row["se"] is None else number(row["se"]),

@@ -84,8 +84,6 @@ def trial_line(row: Document) -> Text:
     parts = [
         (row["tried"], ""),
         (f"({runs} runs)" if runs > 1 else "", "dim"),
-        (f"({row['share']:.0%} of the budget)" if row["share"] < 1 else "", "dim"),
-        (f"(trial {row['promotes']} in full)" if row["promotes"] is not None else "", "dim"),
         ("" if row["why"] == row["tried"] else row["why"], "red" if kind == "crash" else "dim"),
     ]
     if kind in ("crash", "cancelled") or (gain is not None and better != (kind == "keep")):
@@ -167,7 +165,6 @@ def _notes(document: Document) -> Iterator[str]:
     """What limits the result, who proposed, what happened to proposals, and what was spent."""
     stops, sources, incidents = document["cancelled"], document["sources"], document["incidents"]
     yield document["step_budget"]
-    yield document["fidelity"]["words"]
     if stops["due"]:
         checked = f"; of {stops['spared']} more that were due and ran on as a check {stops['spared_kept']} kept"
         yield f"{stops['due'] - stops['spared']} cancelled early{checked if stops['spared'] else ''}"

@@ -178,11 +178,8 @@ def shipped(certificates: Iterable[Certificate]) -> Certificate | None:
 
 
 def unpromising(history: History, champion: Trial) -> str | None:
-    """Why a certificate would be of no use: the champion is not even better in the search. None if it is.
-
-    A promoted point was chosen among many by its short run, of which one full run is a weak test.
-    """
-    first = None if champion.proposal.promotes is not None else reference(history)
+    """Why a certificate would be of no use: the champion is not even better in the search. None if it is."""
+    first = reference(history)
     means = [[score.utility for score in measured(history, one.number)] for one in (champion, first) if one]
     if len(means) < 2 or not all(means) or statistics.mean(means[0]) > statistics.mean(means[1]):
         return None

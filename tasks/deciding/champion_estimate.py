@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from tasks.deciding.level_filter import Estimate, Observation, estimate
 from tasks.deciding.statistics import pooled
-from tasks.trial import History, Proposal, Trial, baseline, in_full, measured, measured_each
+from tasks.trial import History, Proposal, Trial, baseline, measured, measured_each
 
 MISREPORTED = "reported"
 """Evidence of a verdict that the judge contradicts what the trial reported."""
@@ -23,7 +23,7 @@ def champion_estimate(history: History) -> Estimate | None:
     found = reference(history)
     if found is None:
         return None
-    others = (trial for trial in in_full(history) if trial.number != found.number)
+    others = (trial for trial in history if trial.number != found.number)
     return estimate(_first(found), _seen(others, found))
 
 
@@ -42,15 +42,14 @@ def _first(found: Trial) -> tuple[float, ...]:
 def run_sd(history: History) -> float:
     """Standard deviation between runs, pooled over the programs that ran several times; 0 if none did."""
     each = measured_each(history)
-    scores = (each[trial.number] for trial in in_full(history))
+    scores = (each[trial.number] for trial in history)
     found = pooled([score.utility for score in some if score.value is not None] for some in scores)
     return found.sd if found else 0.0
 
 
 def reference(history: History) -> Trial | None:
     """The baseline, or the first trial with a score if the baseline has none."""
-    first, full = baseline(history), in_full(history)
-    return next((trial for trial in (first, *full) if trial and trial.score.value is not None), None)
+    return next((trial for trial in (baseline(history), *history) if trial and trial.score.value is not None), None)
 
 
 def utility(history: History, number: int) -> tuple[float, ...]:

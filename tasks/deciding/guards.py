@@ -10,7 +10,7 @@ from environments.metric_guards import Guard
 from tasks.deciding.champion_estimate import reference
 from tasks.deciding.statistics import Noise, pooled, quantile
 from tasks.deciding.values import JudgedTrial
-from tasks.trial import History, in_full, measured, measured_each
+from tasks.trial import History, measured, measured_each
 
 SURE = 0.975
 """A fall that equal programs would show more rarely than 1 - SURE counts."""
@@ -22,7 +22,7 @@ def guard_noise(guards: Mapping[str, Guard], history: History) -> dict[str, Nois
     Three runs of the baseline may agree by luck; whatever else ran more than once corrects that.
     """
     each = measured_each(history)
-    scores = [each[trial.number] for trial in in_full(history)]
+    scores = [each[trial.number] for trial in history]
     seen = {name: pooled([[s.also[name] for s in some if name in s.also] for some in scores]) for name in guards}
     return {name: found for name, found in seen.items() if found}
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from environments.score import LARGEST
 from tasks.numbers import number
-from tasks.trial import History, Trial, best, in_full, trials_before
+from tasks.trial import History, Trial, best, trials_before
 
 ENOUGH = 3
 """Predictions from which on a summary is told."""
@@ -53,14 +53,14 @@ class PredictionRecord:
 
 
 def predictions(history: History) -> tuple[PredictedEffect, ...]:
-    """The predictions of full trials with a score, in the order in which these were decided.
+    """The predictions of trials with a score, in the order in which these were decided.
 
     One that no judge could confirm tells nothing, and sums of such overflow.
     """
     found, scores = [], _scores(history)
     for trial in history:
         expected = trial.proposal.expected
-        if expected is None or not abs(expected) <= LARGEST or trial.score.value is None or trial.proposal.is_short:
+        if expected is None or not abs(expected) <= LARGEST or trial.score.value is None:
             continue
         then = best(trials_before(history, trial)[: trial.proposal.seen])
         if then is not None and then.number in scores:
@@ -76,7 +76,7 @@ def effect(history: History, trial: Trial, then: Trial | None) -> float | None:
 
 def _scores(history: History) -> dict[int, float]:
     """The scores of full trials, by number."""
-    each = ((trial.number, trial.score.value) for trial in in_full(history))
+    each = ((trial.number, trial.score.value) for trial in history)
     return {number: value for number, value in each if value is not None}
 
 

@@ -171,8 +171,7 @@ def _differences(run: Run, proposal: Proposal, other: Earlier) -> list[str]:
     mine, theirs = proposal.params, other.proposal.params
     names = [name for name in sorted({*mine, *theirs}) if mine.get(name) != theirs.get(name)]
     shown = [*names[:5], f"{len(names) - 5} more"] if len(names) > 5 else names
-    budget = ["budget"] * (proposal.share != other.proposal.share)
-    return ["program"] * program + shown + budget + ["seed"] * (run.seed != other.run.seed)
+    return ["program"] * program + shown + ["seed"] * (run.seed != other.run.seed)
 
 
 def _coincide(metric: str, one: Path, other: Path) -> bool:

@@ -23,7 +23,7 @@ from tasks.describe import headline, interval, outcome
 from tasks.numbers import number
 from tasks.plots.canvas import GREY, INK, blank, plain, png, styled, window
 from tasks.trial import History, Trial, best, measured_each
-from tasks.verdict_styles import BLUE, FAINT, VERDICTS
+from tasks.verdict_styles import BLUE, VERDICTS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -168,19 +168,13 @@ def _marks(axes: Axes, trials: Sequence[PlottedTrial], shown: tuple[float, float
     common: dict[str, Any] = {"linestyle": "none", "clip_on": False, "zorder": 5}
     far = [(one.place, one.at, one.trial.number) for one in trials if one.at is not None and not _lies(one.at, shown)]
     inside = [one for one in trials if one.at is None or _lies(one.at, shown)]
-    short = [one for one in inside if one.trial.proposal.is_short and one.at is not None]
-    whole = [one for one in inside if not one.trial.proposal.is_short or one.at is None]
     for kind, style in VERDICTS.items():
-        spots = [one for one in whole if one.trial.verdict.kind == kind]
+        spots = [one for one in inside if one.trial.verdict.kind == kind]
         if spots:
             heights = [floor if one.at is None else one.at for one in spots]
             mark = {"markeredgewidth": 0.15 * size, **style.plot, "markersize": size * style.plot["markersize"]}
             axes.plot([one.place for one in spots], heights, **common, **mark)
-    if short:  # their scores are not like those beside them
-        dot: dict[str, Any] = {"marker": "o", "markeredgewidth": 0, "color": FAINT, "markersize": 0.45 * size}
-        label = f"{short[0].trial.proposal.share:.0%} of the budget"
-        axes.plot([one.place for one in short], [one.at or 0.0 for one in short], label=label, **common, **dot)
-    if bars := [one for one in whole if one.error]:
+    if bars := [one for one in inside if one.error]:
         bar: dict[str, Any] = {"fmt": "none", "ecolor": GREY, "elinewidth": 1, "alpha": 0.6, "zorder": 4}
         heights = [one.at or 0.0 for one in bars]
         axes.errorbar([one.place for one in bars], heights, [one.error for one in bars], label="±1 se", **bar)

@@ -41,8 +41,6 @@ class Proposer(BaseModel, ABC):
 
     edits: ClassVar[bool] = False
     """Whether it may change the program."""
-    ranks: ClassVar[bool] = False
-    """Whether it can search by the scores of short trials (tasks/deciding/halving.py)."""
     asks: ClassVar[bool] = False
     """Whether it asks somebody outside of this process, which may fail."""
 

@@ -28,7 +28,6 @@ class Numeric(Proposer):
     of them has been measured here.
     """
 
-    ranks: ClassVar[bool] = True
     learns_from_imported: ClassVar[bool] = True
     title: ClassVar[str]
     """The search's name in a rationale."""

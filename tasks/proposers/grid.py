@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping
-from typing import ClassVar
 
 from pydantic import Field
 
@@ -17,7 +16,6 @@ from tasks.proposing.brief import Brief, Suggestion
 class Grid(Proposer):
     """The full product of the parameters' values; the last parameter varies fastest. What was tried is left out."""
 
-    ranks: ClassVar[bool] = True
     points: int = Field(default=3, ge=1, le=1_000)
     """Values per float or int parameter, evenly spaced on its scale; a choice always gives all of its values."""
 

@@ -45,7 +45,6 @@ class Learned(Numeric):
 
     title = "the PPO policy"
     learns_from_imported = False  # its rewards need a campaign's champion and the noise of its runs
-    ranks = False  # its rewards are effects on top of the champion, which has trained for the whole budget
     startup: int = Field(default=8, ge=1, le=1_000)
     """Points of the design before the policy takes over; the design goes on while no trial has a score."""
     hidden: int = Field(default=32, ge=4, le=256)

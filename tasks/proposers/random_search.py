@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
 from tasks.proposers import Proposer
@@ -12,8 +10,6 @@ from tasks.proposing.brief import Brief, Suggestion
 
 class RandomSearch(Proposer):
     """Independent uniform draws (log-uniform where the parameter says so)."""
-
-    ranks: ClassVar[bool] = True
 
     def propose(self, brief: Brief) -> Suggestion:
         rng = np.random.default_rng(brief.seed)

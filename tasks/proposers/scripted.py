@@ -50,7 +50,7 @@ class Scripted(Proposer):
     def propose(self, brief: Brief) -> Suggestion | None:
         used = len(brief.refusals)
         for earlier in _earlier(brief):
-            used += earlier.proposer == NAME and earlier.promotes is None  # a short trial in full is no new entry
+            used += earlier.proposer == NAME
             used += sum(words.startswith(f"{NAME}: ") for words in earlier.turned_down)
         if used >= len(self.proposals):
             return None

@@ -123,8 +123,6 @@ class Brief:
     left: RemainingBudget = RemainingBudget()
     lost: Usage = NOTHING_BOUGHT
     """Use of models by turns of this campaign that ended without a proposal."""
-    share: float = 1.0
-    """Of the budget, for new points (tasks/deciding/halving.py)."""
     keep_rule: str = ""
     """When a trial is kept, in words, with the threshold as of now."""
     curves: Mapping[int, Table] = field(default_factory=dict)

@@ -24,16 +24,12 @@ class Observations:
     """The trials so far, as points of the space; what lies outside of it counts only in `made`.
 
     A trial counts whoever proposed it and whatever its program was: its score says something of its point. One that was
-    refused whatever its score, such as for a guarded metric that fell, counts as one without a score. Scores of
-    two budgets are not mixed: once there are short trials, these are what a search learns from. Every point that it
-    proposed has one; a promotion repeats one of them in full, and adds nothing.
+    refused whatever its score, such as for a guarded metric that fell, counts as one without a score.
     """
 
     axes: tuple[Axis, ...]
     decided: tuple[tuple[Trial, Point], ...]
     """Those that a search learns from, imported ones first, in the order in which they were decided."""
-    others: tuple[tuple[Trial, Point], ...]
-    """Those of another budget."""
     under_way: tuple[Point, ...]
     made: int
     """Proposals other than the baseline."""
@@ -47,23 +43,21 @@ class Observations:
         axes, champion = varied(space), best(history)
         points = ((_without(trial), point_of(axes, trial.proposal.params)) for trial in history)
         decided = observed(axes, imported, history) + [(trial, point) for trial, point in points if point is not None]
-        is_short = any(trial.proposal.is_short for trial, _ in decided)
-        new = {number: proposal for number, proposal in pending.items() if proposal.promotes is None}
-        under_way = (point_of(axes, proposal.params) for proposal in new.values())
+        under_way = (point_of(axes, proposal.params) for proposal in pending.values())
         return cls(
             axes,
-            tuple(one for one in decided if one[0].proposal.is_short or not is_short),
-            tuple(one for one in decided if is_short and not one[0].proposal.is_short),
+            tuple(decided),
             tuple(point for point in under_way if point is not None),
-            len(new.keys() - {0}) + sum(trial.number > 0 and trial.proposal.promotes is None for trial in history),
+            len(pending.keys() - {0}) + sum(trial.number > 0 for trial in history),
             champion.proposal.edit if champion else None,
         )
 
     @cached_property
     def tried(self) -> set[Point]:
         """The points under way, and those decided with the champion's program; with another program a point is new."""
-        every = (*self.decided, *self.others)
-        same = (point for trial, point in every if not is_imported(trial) and trial.proposal.edit == self.program)
+        same = (
+            point for trial, point in self.decided if not is_imported(trial) and trial.proposal.edit == self.program
+        )
         return {*self.under_way, *same}
 
     @property

@@ -1,11 +1,9 @@
 """Search liberally, certify strictly: keep every trial that is expected to be better, and prove the result at the end.
 
 What is expected depends on the kind of proposal. Parameters are points of a fixed landscape: the champion among them is
-the one with the best mean, the record. A promoted point (tasks/deciding/halving.py) was the best of many by its short
-run, of which a single full run is a weak test: so the first one need not beat the baseline. An edit builds on the
-champion, and most edits do not help: it is kept when its effect on the champion's estimated mean is expected to be
-positive, luck allowed for (tasks/deciding/level_filter.py). A wrong keep costs little either way: the certificate
-decides.
+the one with the best mean, the record. An edit builds on the champion, and most edits do not help: it is kept when its
+effect on the champion's estimated mean is expected to be positive, luck allowed for (tasks/deciding/level_filter.py). A
+wrong keep costs little either way: the certificate decides.
 """
 
 from __future__ import annotations
@@ -91,16 +89,11 @@ def _record(history: History, level: Estimate, tried: JudgedTrial) -> RuleAnswer
     known = utility(history, champion.number)
     bar = statistics.mean(known)  # exact: a tie with equal runs is no record
     better = tried.score.utility > bar
-    spared = not better and _is_first_promotion(champion, tried) and tried.score.utility > bar - DOUBT * level.sd
     shown = bar if tried.score.higher_is_better else -bar
     before = f"its mean of {shown:.4g} in {len(known)} runs" if len(known) > 1 else f"its {shown:.4g}"
-    how = "kept for its short run, though not better" if spared else "better" if better else "not better"
+    how = "better" if better else "not better"
     words = f"{how} than trial {champion.number}: {tried.score.value:.4g} against {before}; {_luck(level, tried)}"
-    return RuleAnswer(better or spared, words, evidence=_known(level, shown))
-
-
-def _is_first_promotion(champion: Trial, tried: JudgedTrial) -> bool:
-    return tried.proposal.promotes is not None and champion.number == 0
+    return RuleAnswer(better, words, evidence=_known(level, shown))
 
 
 def _luck(level: Estimate, tried: JudgedTrial) -> str:

@@ -15,7 +15,7 @@ from environments import Environment
 from environments.plugins import Refused
 from environments.score import Score
 from tasks.store.ledger import Ledger
-from tasks.trial import History, Trial, baseline, in_full
+from tasks.trial import History, Trial, baseline
 
 LEARNED = "learned.json"
 MOST = 500
@@ -53,7 +53,7 @@ def _lessons(ledger: Ledger, environment: Environment) -> Iterator[Trial]:
         raise Refused(
             f"campaign {name!r}: only one of its environment and this one has {', '.join(other)}: leave it out"
         )
-    history = in_full(ledger.history())
+    history = ledger.history()
     if not history:
         raise Refused(f"campaign {name!r} has no finished trial to learn from: leave it out")
     first = baseline(history) or history[0]

@@ -7,7 +7,6 @@
         trials/0007-run-2/   its second training seed; 0007-again-1-of-0003/: a rerun of trial 3 for it
         trials/0007.2/    trial 7, run again (tasks/store/attempts.py)
         calibration.json  earlier runs of the baseline, if there are any
-        fidelity.json     the share of the budget at which points run first, if asked for
         prepared.json     content of the prepared files at the start (tasks/recipes/preparing.py)
         certificates/1.json   a certificate, with its runs beside it; 1-on-NAME.json: in another environment, which is
                           frozen in on-NAME/; 1-at-4x-on-NAME.json: with another training budget
@@ -44,7 +43,6 @@ from environments.plugins import Refused, T
 from tasks.certifying.ablation import Ablation
 from tasks.certifying.certificate import Certificate
 from tasks.certifying.group_design import Looks
-from tasks.deciding.fidelity import Fidelity
 from tasks.recipes import preparing
 from tasks.sandbox import outputs
 from tasks.store import attempts, lineage, workspace
@@ -61,8 +59,6 @@ FORMAT = 2
 CERTIFICATE = TypeAdapter(Certificate)
 ABLATION = TypeAdapter(Ablation)
 RERUNS = TypeAdapter(tuple[Rerun, ...], config=ConfigDict(defer_build=True))
-FIDELITY = TypeAdapter(Fidelity)
-SHORT = "fidelity.json"
 CALIBRATED = "calibration.json"
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 TAKEN = re.compile(r"artifacts|mlflow\.db.*|(index|comparison)\.html")
@@ -88,8 +84,6 @@ class Settings(BaseModel):
     replicates: int = 1
     """Training seeds of each trial."""
     looks: Looks = "one"
-    fidelity: str = "none"
-    """As stated; what follows from it is in fidelity.json."""
     fallback: str = "tpe"
     learn_from: tuple[str, ...] = ()
     """Earlier campaigns whose trials are in learned.json."""
@@ -291,12 +285,6 @@ class Ledger:
         """Runs of the baseline from before the campaign (tasks/store/calibration.py); empty without."""
         path = self.path / CALIBRATED
         return RERUNS.validate_json(path.read_bytes()) if path.is_file() else ()
-
-    @cached_property
-    def fidelity(self) -> Fidelity:
-        """At which share of the budget new points run first."""
-        path = self.path / SHORT
-        return FIDELITY.validate_json(path.read_bytes()) if path.is_file() else Fidelity()
 
     def certificates(self) -> tuple[Certificate, ...]:
         """Every certificate, in order; those of other environments and budgets last."""

@@ -210,25 +210,6 @@ def test_certify_keeps_the_record_among_points_whatever_their_neighbours_scored(
     assert found.evidence["level"] == 236.0, "poor neighbours do not drag it down"
 
 
-@pytest.mark.parametrize(
-    ("value", "promotes", "kind"), [(70.0, 1, "keep"), (70.0, None, "discard"), (20.0, 1, "discard")]
-)
-def test_the_first_point_of_the_best_short_runs_may_miss_the_baseline_by_luck(
-    value: float, promotes: int | None, kind: str
-) -> None:
-    history = (*begun(), replace(tried(begun(), 3.0, kind="discard"), proposal=Proposal({"lr": 0.4}, share=0.3)))
-    one = of(history, value, promotes=promotes)
-    found = verdict_of(weigh(history, undemanding(), Certify(), one))
-    assert found.kind == kind
-    if kind == "keep":
-        champion = decided(history, one, found)
-        assert "not better than trial 0" in found.reason
-        assert unpromising((*history, champion), champion) is None, "the certificate decides"
-        history = (*history, champion)
-        second = verdict_of(weigh(history, undemanding(), Certify(), of(history, 69.0, promotes=1)))
-        assert second.kind == "discard", "from then on the record counts"
-
-
 @pytest.mark.parametrize("value", [0.1, 0.35, 0.7, 0.9])
 def test_a_point_that_scores_as_every_run_of_the_baseline_does_is_no_record(value: float) -> None:
     history = (tried((), value, value, value),)

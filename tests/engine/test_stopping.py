@@ -15,7 +15,6 @@ import environments
 from environments import Environment
 from environments.plugins import Refused
 from flows.engine import stopping
-from flows.engine.proposing import budget_left
 from flows.engine.stopping import Stop, stop
 from flows.spec.campaign_spec import CampaignSpec, besides_training
 from flows.spec.spec import Advanced
@@ -311,14 +310,3 @@ def test_who_may_become_champion_is_reckoned_with_twice_where_it_has_to_show_tha
     slow = (first, replace(champion, wall_seconds=7.0, verdict=verdict))
     assert spec().time_for_a_trial(strict, (first,)) == 5.0 + 3 * 1.0
     assert spec().time_for_a_trial(strict, slow) == 5.0 + 3 * 1.0  # not that of a trial that was controlled itself
-
-
-@pytest.mark.parametrize(("fidelity", "hours", "left"), [("0.3", 13.4, 1.0), ("0.3", 13.6, 9.0), ("none", 13.4, 9.0)])
-@pytest.mark.usefixtures("home")
-def test_where_there_is_no_time_for_a_short_trial_and_another_the_next_is_the_last(
-    tmp_path: Path, fidelity: str, hours: float, left: float
-) -> None:
-    """A whole trial takes 6 s, one of 30 % of the budget 2.5 s; 5 s are spent."""
-    asked = {"trials": 9, "hours": hours / 3600, "tracking": "off", "advanced": {"fidelity": fidelity}}
-    wanted = spec(environment=str(quadratic(tmp_path / "quad")), **asked)
-    assert budget_left(wanted, wanted.open(), history(3), spent=5.0).trials == left

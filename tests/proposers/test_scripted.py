@@ -77,17 +77,6 @@ def test_entries_that_are_turned_down_at_the_end_are_told_though_no_trial_follow
     assert all("far out" in reason and "99.0" in reason for reason in found.turned_down)
 
 
-def test_a_short_trial_that_is_run_in_full_takes_no_entry_of_the_list(problem: Environment) -> None:
-    scripted, history = propose.load("scripted", {"proposals": LIST}), history_of(problem, 0)
-    first = next_proposal(problem, scripted, history, seed=1)
-    assert first is not None
-    short = replace(first, share=0.3)
-    for number, one in enumerate((short, replace(first, promotes=1)), 1):
-        history += (replace(decided(history, 9.0, one.params), number=number, proposal=one),)
-    second = next_proposal(problem, scripted, history, seed=3)
-    assert second is not None and second.params["x"] == 1.0
-
-
 def test_what_is_under_way_is_not_proposed_again(problem: Environment) -> None:
     scripted, history = propose.load("scripted", {"proposals": LIST}), history_of(problem, 0)
     first = next_proposal(problem, scripted, history, seed=1)

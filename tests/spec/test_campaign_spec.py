@@ -14,7 +14,6 @@ from environments.plugins import Refused
 from flows.spec.campaign_spec import CampaignSpec, differences
 from flows.spec.environment import check_editable
 from tasks.cancellers.curve import ByCurve
-from tasks.store.ledger import SHORT
 from tests.support.toy import QUADRATIC, quadratic
 
 
@@ -35,7 +34,6 @@ def spec(folder: object, **options: Any) -> CampaignSpec:
         ({"proposer": "grid", "options": {"points": 0}}, "proposer grid: points: Input should"),
         ({"options": {"points": 3}}, "proposer tpe: points: unknown key. Known: startup."),
         ({"fallback": "llm"}, "fallback = 'llm' may fail itself"),
-        ({"fidelity": 0.3, "proposer": "learned"}, "fidelity = 0.3, but proposer learned cannot search by scores"),
         ({"rule": "greddy"}, "unknown rule 'greddy'. Did you mean 'greedy'?"),
         ({"rule": "race", "rule_options": {"most": 0}}, "rule race: most: Input should be greater"),
         ({"cancel": "curv"}, "unknown canceller 'curv'. Did you mean 'curve'?"),
@@ -142,12 +140,6 @@ def test_a_seed_that_is_left_out_is_drawn_once(folder: Path) -> None:
     seeds = {name: spec(folder, name=name).open().campaign.seed for name in ("a", "b", "c")}
     assert len({*seeds.values()}) == 3
     assert spec(folder, name="a").open().campaign.seed == seeds["a"]
-
-
-def test_a_stated_share_of_the_budget_is_what_the_campaign_has(folder: Path) -> None:
-    assert spec(folder, fidelity=0.3).open().fidelity.share == 0.3
-    ledger = spec(folder, name="full").open()
-    assert ledger.fidelity.share == 1 and not (ledger.path / SHORT).exists()
 
 
 def test_a_guard_that_changes_is_noted_and_stored(folder: Path) -> None:

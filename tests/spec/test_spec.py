@@ -44,8 +44,6 @@ def spec(**options: Any) -> CampaignSpec:
         ({"advanced": {"overrides": {"a": {"b": [float("inf")]}}}}, "advanced.overrides: Out of range float values"),
         ({"advanced": {"options": {"a": None}}}, "advanced.options: null is no value: leave the key out"),
         ({"advanced": {"options": 7}}, "advanced.options: Input should be a valid dictionary, got 7"),
-        *(({"fidelity": share}, "advanced.fidelity: must be none, or a share of the budget from 0.05 to 0.8")
-          for share in (0, 1, -0.3, 30, "30%", "nan", "inf", "some", True, [0.3])),
     ],
 )  # fmt: skip
 def test_a_bad_value_is_refused_with_its_key(options: dict[str, Any], why: str) -> None:
@@ -65,11 +63,6 @@ def test_a_name_and_an_address_with_a_password_are_refused_without_showing_it() 
     with pytest.raises(Refused, match="tracking holds a password") as refused:
         spec(tracking="http://me:hunter2@server")
     assert "hunter2" not in str(refused.value)
-
-
-@pytest.mark.parametrize(("share", "stored"), [("none", "none"), (0.3, "0.3"), ("0.30", "0.3"), ("3e-1", "0.3")])
-def test_a_share_of_the_budget_is_taken_as_a_number_or_a_text(share: object, stored: str) -> None:
-    assert spec(fidelity=share).advanced.fidelity == stored
 
 
 def test_the_fixed_options_are_those_that_a_campaign_stores() -> None:
