@@ -125,10 +125,11 @@ class Night:
 
     @property
     def engine(self) -> int | None:
-        """The process that holds the campaign."""
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            pid = int(json.loads((self.place / "lock").read_text())["pid"])
-            return pid if psutil.pid_exists(pid) else None
+        """The process of the campaign's last life, if it runs."""
+        with contextlib.suppress(OSError, ValueError):
+            events = map(json.loads, (self.place / "events.jsonl").read_text().splitlines())
+            pid = [int(event["pid"]) for event in events if event["event"] == "life"][-1:]
+            return pid[0] if pid and psutil.pid_exists(pid[0]) else None
         return None
 
     @property

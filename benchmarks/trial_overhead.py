@@ -129,7 +129,7 @@ def measure(trials: int) -> Figures:
         os.environ |= {"NIGHTSHIFT_HOME": str(home), "PREFECT_HOME": str(home / ".prefect"), "DO_NOT_TRACK": "1"}
         os.environ |= dict.fromkeys(QUIET, "CRITICAL") | {"PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
         (home / ".prefect").mkdir(parents=True, mode=0o700)
-        bare = partial(run_bare, problem, child_environment(str(home), "bare"))
+        bare = partial(run_bare, problem, child_environment(str(home), "bare", Path(sys.executable)))
         alone = {"bare_pair_ms/before": spread([bare() for _ in range(20)])}
         server = Server.start(Path(folder, "server"), free_port())
         os.environ["PREFECT_API_URL"] = server.url

@@ -189,8 +189,7 @@ def _stand(trial: Document, document: Document) -> Text:
     """How far a trial is, and its newest report beside what the champion had reported by then."""
     if trial["waits_for"] and trial["phase"] == "waiting":
         return Text(f"waiting for a slot: {trial['waits_for']}", "yellow")
-    share = f"{trial['share']:.0%} of the budget" if trial["share"] < 1 else ""
-    text = Text("  ".join(filter(None, (trial["phase"], trial["run"], share))), "cyan")
+    text = Text("  ".join(filter(None, (trial["phase"], trial["run"]))), "cyan")
     if trial["phase"] != "starting":
         text.append(f"  {duration(trial['seconds'])} of {duration(trial['budget_seconds'])}", "default")
     if trial["value"] is not None:

@@ -19,7 +19,7 @@ from tasks.trial import History, Level, Trial, best
 
 COLUMNS = (
     "trial", "attempt", "commit", "score", "se", "n", "verdict", "level", "seconds", "steps", "peak_memory_gb",
-    "cost_usd", "proposer", "budget", "machine", "judge", "comparable", "description", "params",
+    "cost_usd", "proposer", "budget", "machine", "judge", "description", "params",
 )  # fmt: skip
 
 
@@ -95,7 +95,6 @@ def row(environment: Environment, trial: Trial, commit: str, believed: Level | N
         "budget": f"{environment.budget_seconds:g}s{steps}",
         "machine": trial.runs[-1].machine,
         "judge": judge_name(environment.judge),
-        "comparable": "yes",
         "description": trial.proposal.rationale,
         "params": json.dumps(varying, sort_keys=True),
     }

@@ -27,7 +27,7 @@ def load_history(campaign: str) -> pandas.DataFrame:
     """The columns of results.tsv, one row per finished trial, in the order in which they were decided.
 
     Numbers are floats, NaN where there is none (a crash has no score); `trial`, `attempt` and `n` are whole numbers,
-    `comparable` is a bool, and each parameter of the search space is a column `params.<name>`.
+    and each parameter of the search space is a column `params.<name>`.
     """
     import pandas
 
@@ -39,7 +39,6 @@ def load_history(campaign: str) -> pandas.DataFrame:
         table[name] = pandas.to_numeric(table[name])
     for name in WHOLE:
         table[name] = pandas.to_numeric(table[name]).fillna(0).astype("int64")
-    table["comparable"] = table["comparable"] == "yes"
     params = pandas.DataFrame([json.loads(text) for text in table.pop("params")], index=table.index)
     return table.join(params.add_prefix("params."))
 

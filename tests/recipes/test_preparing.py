@@ -15,7 +15,7 @@ import pytest
 from filelock import FileLock
 
 import environments
-from environments import Environment
+from environments import Environment, plugins
 from environments.plugins import Refused
 from environments.space import Value
 from flows import trial
@@ -261,6 +261,12 @@ def test_settings_that_no_json_holds_and_files_that_are_none_are_refused(tmp_pat
         preparing.place(environments.load(tmp_path / "pool"), tmp_path)
 
 
+def helpers_in(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have bundled helpers looked for in another folder."""
+    ours = plugins.folder
+    monkeypatch.setattr(plugins, "folder", lambda name: elsewhere if name == "environments.helpers" else ours(name))
+
+
 def test_a_helper_lies_beside_the_program_and_is_part_of_the_recipe(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -271,7 +277,7 @@ def test_a_helper_lies_beside_the_program_and_is_part_of_the_recipe(
     elsewhere = tmp_path / "helpers"
     elsewhere.mkdir()
     (elsewhere / "making.py").write_text("def identity(question): return question\n")
-    monkeypatch.setattr("environments.helpers.__file__", str(elsewhere / "__init__.py"))
+    helpers_in(elsewhere, monkeypatch)
     assert preparing.place(environment, home) != place
 
 
@@ -290,7 +296,7 @@ def test_a_campaign_keeps_the_helpers_that_it_began_with(
     elsewhere = tmp_path / "helpers"
     elsewhere.mkdir()
     (elsewhere / "making.py").write_text("def identity(question): return question\n")
-    monkeypatch.setattr("environments.helpers.__file__", str(elsewhere / "__init__.py"))
+    helpers_in(elsewhere, monkeypatch)
     assert Ledger.open("n").environment.prepared == place
     ledger.verify()
     assert preparing.place(environments.load(tmp_path / "pool"), home) != place

@@ -7,7 +7,6 @@ import secrets
 import shutil
 import sys
 import venv
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pytest
 import environments
 from tasks.sandbox import confinement, seccomp
 from tasks.sandbox.confinement import NOBODY, Level, VisiblePaths
+from tasks.sandbox.interpreter import interpreter_of
 from tests.support.levels import SANDBOXED
 from tests.support.sandboxed import answers
 from tests.support.toy import QUADRATIC, quadratic
@@ -201,8 +201,8 @@ def test_an_environment_decides_about_network_and_gpu(tmp_path: Path, device: st
 
 
 @pytest.fixture
-def around(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder of somebody's, made into a virtual environment, whose Python we seem to be."""
+def around(tmp_path: Path) -> Path:
+    """A folder of somebody's, made into a virtual environment."""
     folder = tmp_path / "somebody"
     for name in ("thesis", ".ssh"):
         (folder / name).mkdir(parents=True)
@@ -210,11 +210,7 @@ def around(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         (folder / name).write_text("secret")
     venv.create(folder, symlinks=True)
     (folder / "lib/module.py").write_text("code")
-    with monkeypatch.context() as patch:
-        for name in ("prefix", "exec_prefix"):
-            patch.setattr(sys, name, str(folder))
-        patch.setattr(sys, "executable", str(folder / "bin/python"))
-        yield folder
+    return folder
 
 
 @pytest.mark.parametrize("level", SANDBOXED)
@@ -229,7 +225,9 @@ def test_a_virtual_environment_around_a_folder_with_secrets_does_not_show_them(
         "    except OSError: seen.append(None)\n"
         "print(json.dumps(seen))\n"
     )
-    assert answers(tmp_path, level, code) == [str(around), "code", None, None, None]
+    own = interpreter_of(str(around))
+    view = VisiblePaths(confinement.visible(own), (), python=own.executable)
+    assert answers(tmp_path, level, code, view=view) == [str(around), "code", None, None, None]
 
 
 @pytest.mark.parametrize("level", SANDBOXED)

@@ -265,7 +265,7 @@ def test_with_a_killed_keeper_the_kernel_kills_its_program(tmp_path: Path, level
     code = f"import os, time\nopen({str(out / 'pid')!r}, 'w').write(str(os.getpid()))\n{NAP}"
     argv = [sys.executable, "-I", "-c", code]
     confined = confinement.plan(level, VisiblePaths((), (out,)), argv, cwd=out, scratch=scratch, scratch_bytes=2**20)
-    with kept(plan(env=child_environment("/tmp", "test/kept")) | confined, cwd=out) as it:
+    with kept(plan(env=child_environment("/tmp", "test/kept", Path(sys.executable))) | confined, cwd=out) as it:
         it.says()
         pid_file(out / "pid")
         assert alive(NAP)

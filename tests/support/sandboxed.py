@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ def run(
     confinement.give(out, level)
     (workspace / "code.py").write_text(code)
     view = view or VisiblePaths((), ())
-    given = VisiblePaths((workspace, *view.readable), (out, *view.writable), view.network, view.gpu)
+    given = replace(view, readable=(workspace, *view.readable), writable=(out, *view.writable))
     with Program(
         ["python", "-I", "code.py", str(out)], cwd=workspace, log=place / "log", marker="test/sandbox", level=level,
         view=given, limits=limits or Limits(),

@@ -42,7 +42,7 @@ def test_a_campaign_is_a_table_with_a_row_per_trial_and_a_column_per_parameter(t
     assert list(table.columns) == [*COLUMNS[:-1], "params.x"]
     assert list(table["verdict"]) == ["keep", "crash", "keep"]
     assert list(table["params.x"]) == [2.5, 1.5, 0.5]
-    assert (table["trial"].dtype, table["score"].dtype, table["comparable"].dtype) == ("int64", "float64", "bool")
+    assert (table["trial"].dtype, table["score"].dtype) == ("int64", "float64")
     assert table["seconds"].mean() == 5.0
 
 
