@@ -12,6 +12,7 @@ from flows.cli.options import Comment, Isolation, Json, Seed, Server, Settings, 
 
 def certify(
     campaign: str | None = None,
+    /,
     *,
     on: Annotated[str | None, of_certify("on")] = None,
     runs: Annotated[int | None, of_certify("runs")] = None,
@@ -62,6 +63,7 @@ def compare(
 
 def propose(
     campaign: str,
+    /,
     *,
     params: Annotated[str, Parameter("--params", help="JSON: values that replace the champion's.")] = "{}",
     diff: Annotated[
@@ -125,7 +127,7 @@ def _edited_files(campaign: str, diff: Path, base: int) -> dict[str, str]:
     return patched(program, placed(read_diff(diff, "--diff"), what, program, ledger.environment.editable))
 
 
-def approve(campaign: str, trial: int | None = None, *, comment: Comment = "", json: Json = False) -> int:
+def approve(campaign: str, trial: int | None = None, /, *, comment: Comment = "", json: Json = False) -> int:
     """Approve a pending TRIAL of CAMPAIGN (default: the only one).
 
     Example: nightshift approve night 7 --comment "try it"
@@ -133,7 +135,7 @@ def approve(campaign: str, trial: int | None = None, *, comment: Comment = "", j
     return _answer(campaign, trial, True, comment, json)
 
 
-def reject(campaign: str, trial: int | None = None, *, comment: Comment = "", json: Json = False) -> int:
+def reject(campaign: str, trial: int | None = None, /, *, comment: Comment = "", json: Json = False) -> int:
     """Reject a pending TRIAL of CAMPAIGN (default: the only one).
 
     Example: nightshift reject night 7 --comment "it drops the value loss"

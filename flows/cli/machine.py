@@ -40,6 +40,7 @@ def down(*, now: Annotated[bool, switch("--now", "Interrupt campaigns that run o
 
 def prune(
     campaign: str | None = None,
+    /,
     *,
     keep: Annotated[
         Literal["champions", "kept"],
@@ -81,7 +82,7 @@ def prune(
     return int(failed)
 
 
-def sync(campaign: str | None = None, *, json: Json = False) -> int:
+def sync(campaign: str | None = None, /, *, json: Json = False) -> int:
     """Send waiting records of CAMPAIGN (default: all) to MLflow. A running one does so itself after each trial.
 
     Example: nightshift sync

@@ -38,7 +38,7 @@ def env_list(*, json: Json = False) -> int:
 
 
 @env.command(name="new")
-def env_new(folder: Path) -> int:
+def env_new(folder: Path, /) -> int:
     """Create FOLDER with a small environment that runs, to start your own from.
 
     Example: nightshift env new ./my-problem
@@ -54,6 +54,7 @@ def env_new(folder: Path) -> int:
 @env.command(name="import")
 def env_import(
     place: str,
+    /,
     *,
     to: Annotated[Path | None, Parameter("--to", help="The new folder. Default: here, by the original's name.")] = None,
     source: Annotated[str, Parameter("--source", help="What PLACE is, where several are recognised.")] = "",
@@ -90,7 +91,7 @@ def env_import(
 
 
 @env.command(name="validate")
-def env_validate(environment: str, *, set_: Settings = None, trust: Trust = False, json: Json = False) -> int:
+def env_validate(environment: str, /, *, set_: Settings = None, trust: Trust = False, json: Json = False) -> int:
     """Check ENVIRONMENT without training: its file, space, judge, trainer and command lines.
 
     A Gymnasium environment is made and reset once, outside the sandbox.
@@ -110,7 +111,7 @@ def env_validate(environment: str, *, set_: Settings = None, trust: Trust = Fals
 
 
 @env.command(name="prepare")
-def env_prepare(environment: str, *, set_: Settings = None, trust: Trust = False, json: Json = False) -> int:
+def env_prepare(environment: str, /, *, set_: Settings = None, trust: Trust = False, json: Json = False) -> int:
     """Make what ENVIRONMENT needs once, such as questions and a base model. Campaigns do this themselves.
 
     Example: nightshift env prepare arithmetic

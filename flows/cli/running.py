@@ -28,6 +28,7 @@ END_SECONDS = 60.0
 @campaign_options(resuming=False)
 def run(
     environment: str,
+    /,
     *,
     set_: Settings = None,
     trust: Trust = False,
@@ -49,6 +50,7 @@ def run(
 @campaign_options(resuming=True)
 def resume(
     campaign: str | None = None,
+    /,
     *,
     set_: Settings = None,
     server: Server = None,
@@ -67,7 +69,7 @@ def resume(
     return foreground.run(stated(None, settings=set_ or [], name=name, **options), server, json, detach)
 
 
-def stop(campaign: str, *, now: Annotated[bool, switch("--now", "Interrupt the current trial.")] = False) -> int:
+def stop(campaign: str, /, *, now: Annotated[bool, switch("--now", "Interrupt the current trial.")] = False) -> int:
     """Stop CAMPAIGN after the current trial. It can be resumed.
 
     Example: nightshift stop night --now
@@ -119,7 +121,7 @@ def _is_alive(pid: int, known: str | None) -> bool:
         return False
 
 
-def rerun(campaign: str, trial: int, *, server: Server = None, json: Json = False) -> int:
+def rerun(campaign: str, trial: int, /, *, server: Server = None, json: Json = False) -> int:
     """Run TRIAL of CAMPAIGN again, and decide it as the newest; the first attempt is kept.
 
     Example: nightshift rerun night 7
@@ -135,6 +137,7 @@ def rerun(campaign: str, trial: int, *, server: Server = None, json: Json = Fals
 
 def try_(
     environment: str | None = None,
+    /,
     *,
     params: Annotated[str, Parameter("--params", help="JSON: values that replace the baseline's.")] = "{}",
     diff: Annotated[Path | None, Parameter("--diff", help="Unified diff of the baseline's editable files.")] = None,

@@ -45,6 +45,7 @@ def list_(*, json: Json = False) -> int:
 
 def status(
     campaign: str | None = None,
+    /,
     *,
     last: Annotated[
         int | None, Parameter("--last", help="Show this many trials, the latest.", validator=Number(gte=1))
@@ -115,6 +116,7 @@ def report(
 def logs(
     campaign: str,
     trial: int | None = None,
+    /,
     *,
     attempt: Annotated[int | None, Parameter("--attempt", help="Number of the attempt. Default: current.")] = None,
     follow: Annotated[bool, switch(["--follow", "-f"], "Continue as more is printed.")] = False,

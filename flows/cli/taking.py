@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 def export(
     campaign: str | None = None,
+    /,
     *,
     to: Annotated[
         Path | None, Parameter("--to", help="Write its program, checkpoint and model card to this folder.")
