@@ -183,6 +183,8 @@ class Ledger:
             raise Refused(
                 f"{path}/campaign.json has format {raw['format']}, this Nightshift reads up to {FORMAT}: upgrade it"
             )
+        if raw.get("format", 0) < FORMAT:  # it is only shown, and may have had options that are gone
+            raw = {name: value for name, value in raw.items() if name in Campaign.model_fields}
         try:
             return cls(path, Campaign(**raw))
         except ValidationError as error:
