@@ -19,7 +19,7 @@ from tasks.proposing.axes import point_of, varied
 from tasks.store import workspace
 from tasks.system.home import home
 
-PLACEHOLDER = re.compile(r"(?<!\{)\{(\w+)\}")
+PLACEHOLDER = re.compile(r"(?<!\{)\{([^{}:]+)(?::[^{}]*)?\}")
 SEED = re.compile(r"(\w+[_.])?(random_)?(seed|random_state)", re.IGNORECASE)
 MORE_IS_BETTER = re.compile(
     r"(\w+[/_ ])?(return|reward|accuracy|acc|success|win_?rate|pass@\d+|score|f1|auc)", re.IGNORECASE
@@ -158,6 +158,11 @@ def _of_program(environment: Environment) -> Iterator[str]:
             "neither train_cmd nor a file of the program mentions a seed, so all runs may be the same run, and no "
             "certificate could tell luck from progress: add an argument such as --seed {seed}, or state "
             "deterministic = true"
+        )
+    if any("type=bool" in text for text in texts) and any(isinstance(v, bool) for v in environment.defaults.values()):
+        yield (
+            "argparse's type=bool takes every text for true: make it action='store_true', and write {name:--name} in "
+            "train_cmd, which is --name where the parameter is true"
         )
     for name in environment.space:
         word = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)")

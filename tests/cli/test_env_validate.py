@@ -103,3 +103,14 @@ def test_a_folder_without_rights_is_refused_with_the_file_and_a_remedy(
     monkeypatch.setattr("flows.cli.validation.consent.ask_about", forbidden)  # root may read everything
     with pytest.raises(Refused, match=r"fit\.py: Permission denied: .*chmod"):
         validate(str(folder), {}, False)
+
+
+def test_a_switch_and_a_dotted_name_are_read_in_a_command_and_a_text_that_is_always_true_is_warned_of(
+    tmp_path: Path,
+) -> None:
+    fit = 'import argparse\nparser.add_argument("--amp", type=bool)  # and --model.lr\n'
+    switch = '\n[space.amp]\ntype = "choice"\nvalues = [true, false]\ndefault = false\n'
+    dotted = '[space."model.lr"]\ntype = "float"\nlow = 0.0\nhigh = 1.0\ndefault = 0.5\n'
+    toml = QUADRATIC.replace("--x {x}", "--x {x} {amp:--amp} --model.lr {model.lr}") + switch + dotted
+    (doubt,) = warnings(environments.load(quadratic(tmp_path / "quad", fit=fit, toml=toml)))
+    assert "type=bool" in doubt and "{name:--name}" in doubt
