@@ -8,7 +8,7 @@ module.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -242,17 +242,20 @@ class SharedLanes:
 
 
 @contextmanager
-def opened(sources: Sequence[EnvSource], cores: int, folder: Path | None, seconds: float) -> Iterator[Lanes]:
+def opened(
+    sources: Sequence[EnvSource], cores: int, folder: Path | None, seconds: float, check: Callable[[], None]
+) -> Iterator[Lanes]:
     """A lane for each source while the block runs, stepped by as many processes as there are cores.
 
     Args:
         folder: The environment's, of whose modules its code may be.
         seconds: How long they may take over one step.
+        check: Raises where the judgement is to end.
     """
     shares = min(cores, len(sources))
     counts = [len(range(share, len(sources), shares)) for share in range(shares)]
     with ExitStack() as stack:
-        processes = [stack.enter_context(ForeignProcess(folder, seconds)) for _ in counts]
+        processes = [stack.enter_context(ForeignProcess(folder, seconds, check)) for _ in counts]
         first = 0
         for process, count in zip(processes, counts, strict=True):
             process.ask(_begin, sources[first : first + count], first)

@@ -20,6 +20,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from environments.judges import Misbehaved
 
+POLL_SECONDS = 0.5
 PRINTED_BYTES = 2**20
 """Of what it prints; more is forgotten."""
 SHOWN = 300
@@ -36,13 +37,14 @@ class ProcessLost(Misbehaved):
 class ForeignProcess:
     """One such process; it ends with the block, and with the process that started it."""
 
-    def __init__(self, folder: Path | None, seconds: float) -> None:
+    def __init__(self, folder: Path | None, seconds: float, check: Callable[[], None] = lambda: None) -> None:
         """
         Args:
             folder: The environment's, whose modules it finds besides all that are found here; None without one.
             seconds: How long it may take over one answer.
+            check: Raises where nobody waits for an answer any more.
         """
-        self._seconds = seconds
+        self._seconds, self._check = seconds, check
         self._printed = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
         paths = [path for path in [*sys.path, str(folder or "")] if path]
         ours, theirs = socket.socketpair()
@@ -77,8 +79,12 @@ class ForeignProcess:
 
     def answer(self) -> Any:
         try:
-            if not self._talk.poll(self._seconds):
-                raise ProcessLost(f"the environment did not come back within {self._seconds:g} s{self._last_words()}")
+            deadline = time.monotonic() + self._seconds
+            while not self._talk.poll(min(POLL_SECONDS, self._seconds)):
+                self._check()
+                if time.monotonic() > deadline:
+                    reason = f"the environment did not come back within {self._seconds:g} s"
+                    raise ProcessLost(f"{reason}{self._last_words()}")
             found, error = self._talk.recv()
         except (EOFError, OSError):
             raise self._lost() from None

@@ -149,7 +149,7 @@ class Control(Judge):
         return replace(score, also=shown | score.also, waited=waited)
 
     def _opened(self, sources: list[EnvSource], exam: Exam) -> AbstractContextManager[Lanes]:
-        return opened(sources, exam.cores, exam.folder, self.total_seconds)
+        return opened(sources, exam.cores, exam.folder, self.total_seconds, exam.check)
 
     @property
     def env_sources(self) -> list[EnvSource]:

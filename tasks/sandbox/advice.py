@@ -65,7 +65,7 @@ def missing_module(environment: Environment, module: str) -> str:
         if _is_left_out(environment, beside):
             return f"{beside} lies beside {FILE}, but programs see only files that `program` lists: add it to `program`"
     own = interpreter_of(environment.python)
-    if (folder := own.editable_folder(module)) and (why := hidden_because(folder)):
+    if (folder := own.editable_package(module)) and (why := hidden_because(folder)):
         return f"{module} is installed in editable mode from {folder}, and {why}: install it without --editable"
     # Which distribution has a module is not known: one of its name may be a stranger's.
     remedy = f": {environment.requires[module]}" if module in environment.requires else ""

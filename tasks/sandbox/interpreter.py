@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from environments import FILE
 from environments.plugins import Refused
 from tasks.system.home import CODE, home_path
 from tasks.system.secret_places import secret_place
@@ -40,18 +41,16 @@ class Interpreter:
 
     @property
     def editable(self) -> tuple[Path, ...]:
-        """Folders of packages that are installed in editable mode, as far as programs may read them.
+        """The packages that are installed in editable mode, as far as programs may read them.
 
-        Nightshift's own code and home are not given to anybody, nor places with keys.
+        Of a project only its packages are seen, as if they were installed, not what lies beside them. Nightshift's own
+        code and home are given to nobody, nor places with keys, nor a package with an environment and its judge in it.
         """
         return tuple(path for path in _editable(self.prefixes) if not hidden_because(path))
 
-    def editable_folder(self, module: str) -> Path | None:
-        """The folder in which one of its editable packages has a module; None if none has it."""
-        for folder in _editable(self.prefixes):
-            if folder.name == module or (folder / module).is_dir() or (folder / f"{module}.py").is_file():
-                return folder
-        return None
+    def editable_package(self, module: str) -> Path | None:
+        """The folder of an editable package of this name; None if it has none."""
+        return next((path for path in _editable(self.prefixes) if path.name == module), None)
 
 
 OWN = Interpreter(
@@ -85,8 +84,10 @@ def hidden_because(path: Path) -> str:
     for place, what in ((CODE.resolve(), "Nightshift's own code"), (home_path().resolve(), "the home of campaigns")):
         if place.is_relative_to(real) or real.is_relative_to(place):
             return f"one of it and {what} contains the other"
-    secret = secret_place(real)
-    return f"it shows {secret}, where keys are kept" if secret else ""
+    if secret := secret_place(real):
+        return f"it shows {secret}, where keys are kept"
+    problem = next(real.rglob(FILE), None)
+    return f"it holds an environment with its judge, {problem.parent}" if problem else ""
 
 
 @cache
@@ -98,11 +99,12 @@ def _parts(prefixes: tuple[Path, ...]) -> list[Path]:
 
 @cache
 def _editable(prefixes: tuple[Path, ...]) -> tuple[Path, ...]:
-    """Folders that the .pth files and import hooks of its packages name."""
+    """The packages that are found by the .pth files and import hooks of its installed packages."""
     found: dict[Path, None] = {}
     for packages in [path for prefix in prefixes for path in prefix.glob("lib/python3*/site-packages")]:
         for file in sorted(packages.glob("*.pth")):
-            found |= dict.fromkeys(Path(line) for line in _text(file).splitlines() if line.startswith("/"))
+            projects = [Path(line) for line in _text(file).splitlines() if line.startswith("/")]
+            found |= dict.fromkeys(init.parent for each in projects for init in sorted(each.glob("*/__init__.py")))
         for file in sorted(packages.glob("__editable__*.py")):
             found |= dict.fromkeys(_mapped(file))
     return tuple(path for path in found if path.exists())

@@ -19,6 +19,12 @@ from environments.judges._making import EnvSource
 from tests.support.processes import own_children
 
 SECONDS = 60.0
+
+
+def nobody() -> None:
+    """Nobody ends the judgement."""
+
+
 CARTPOLE = EnvSource("CartPole-v1", None, {}, "[control]")
 FAILING = """
 import gymnasium
@@ -53,7 +59,7 @@ def answers(lanes: int, seed: int = 0) -> Iterator[bytes]:
 def played(sources: list[EnvSource], cores: int) -> tuple[list[bytes], list[float]]:
     """Every frame, and the returns, of the first and then of the last lanes."""
     frames, half = [], len(sources) // 2
-    with opened(sources, cores, None, SECONDS) as lanes:
+    with opened(sources, cores, None, SECONDS, nobody) as lanes:
         replies = answers(len(sources))
         for numbers in (range(half), range(half, len(sources))):
             lanes.reset({number: 100 + number for number in numbers})
@@ -92,14 +98,14 @@ def test_a_fault_is_said_in_the_same_words(
 
 def test_an_invalid_action_is_said_with_its_lane_and_step() -> None:
     for cores in (1, 2):
-        with opened([CARTPOLE] * 4, cores, None, SECONDS) as lanes:
+        with opened([CARTPOLE] * 4, cores, None, SECONDS, nobody) as lanes:
             lanes.reset(dict.fromkeys(range(4), 7))
             with pytest.raises(Misbehaved, match=r"5, which is outside 0\.\.1, for the action in lane 3 at step 1"):
                 lanes.step(np.array([0, 1, 0, 5], "<i8").tobytes())
 
 
 def test_a_process_that_is_killed_costs_the_score() -> None:
-    with opened([CARTPOLE] * 2, 2, None, SECONDS) as lanes:
+    with opened([CARTPOLE] * 2, 2, None, SECONDS, nobody) as lanes:
         lanes.reset({0: 1, 1: 2})
         own_children("environments.judges._process")[0].kill()
         with pytest.raises(Misbehaved, match="ended with status -9"):
@@ -149,7 +155,7 @@ def test_what_a_foreign_environment_does_is_a_reason_and_nothing_else(
 ) -> None:
     (tmp_path / "odd_lanes.py").write_text(ODD.replace('print("x" * 10**5)', "pass"))
     source = EnvSource("odd_lanes:Odd-v0", None, {"does": does}, "[control]")
-    with opened([source], 1, tmp_path, 2) as lanes:
+    with opened([source], 1, tmp_path, 2, nobody) as lanes:
         lanes.reset({0: 1})
         steps = (lanes.step(answer) for answer in answers(1))
         with pytest.raises(Misbehaved, match=re.escape(reason)):
@@ -163,7 +169,9 @@ def test_what_it_prints_is_forgotten_and_an_array_of_one_number_is_a_reward(
 ) -> None:
     (tmp_path / "odd_lanes.py").write_text(ODD)
     handler = signal.getsignal(signal.SIGINT)
-    with opened([EnvSource("odd_lanes:Odd-v0", None, {"does": "pass"}, "[control]")], 1, tmp_path, SECONDS) as lanes:
+    with opened(
+        [EnvSource("odd_lanes:Odd-v0", None, {"does": "pass"}, "[control]")], 1, tmp_path, SECONDS, nobody
+    ) as lanes:
         lanes.reset({0: 1})
         replies = answers(1)
         while lanes.active.any():
@@ -178,7 +186,7 @@ def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
         "import os, signal\n"
         "from environments.judges import _lanes, _making\n"
         "source = _making.EnvSource('CartPole-v1', None, {}, '')\n"
-        "with _lanes.opened([source] * 2, 2, None, 60) as lanes:\n"
+        "with _lanes.opened([source] * 2, 2, None, 60, lambda: None) as lanes:\n"
         "    lanes.reset({0: 1, 1: 2})\n"
         "    print(lanes._processes[0]._process.pid, flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -186,3 +194,19 @@ def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     worker = psutil.Process(int(done.stdout)) if psutil.pid_exists(int(done.stdout)) else None
     assert worker is None or worker.wait(10) is None
+
+
+def test_a_judgement_ends_though_the_environment_never_comes_back(tmp_path: Path) -> None:
+    def ended() -> None:
+        raise KeyboardInterrupt
+
+    (tmp_path / "odd_lanes.py").write_text(ODD.replace('print("x" * 10**5)', "pass"))
+    source = EnvSource("odd_lanes:Odd-v0", None, {"does": "time.sleep(600)"}, "[control]")
+    with opened([source], 1, tmp_path, 600, lambda: ended() if started else None) as lanes:
+        started: list[int] = []
+        lanes.reset({0: 1})
+        started.append(1)
+        steps = (lanes.step(answer) for answer in answers(1))
+        with pytest.raises(KeyboardInterrupt):
+            list(steps)
+    assert not own_children("environments.judges._process")

@@ -18,7 +18,16 @@ from tasks.sandbox.interpreter import OWN, interpreter_of
 from tests.sandbox.test_advice import FIRST, train
 from tests.support.toy import FIT, QUADRATIC, quadratic
 
-PROGRAM = f"import sys\nimport lander_tools\nprint(sys.executable, lander_tools.__file__)\n{FIT}"
+PROGRAM = f"""import sys
+import pathlib
+import lander_tools
+beside = pathlib.Path(lander_tools.__file__).parents[1] / "judge.py"
+try:
+    beside.read_text()
+    sys.exit("it reads what lies beside the package")
+except OSError:
+    print(sys.executable, lander_tools.__file__)
+{FIT}"""
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +39,10 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / f"src/{name}").mkdir(parents=True)
         (folder / f"src/{name}/__init__.py").touch()
     (packages,) = (folder / "venv").glob("lib/python3*/site-packages")
+    (folder / "src/judge.py").write_text("beside the packages")
+    (folder / "src/with_problem/inner").mkdir(parents=True)
+    (folder / "src/with_problem/__init__.py").touch()
+    (folder / "src/with_problem/inner/environment.toml").touch()
     (packages / "lander.pth").write_text(f"import sys\n{folder}/src\n")
     hook = f"MAPPING: dict[str, str] = {{'hooked': '{folder}/src/hooked'}}\n"
     (packages / "__editable___hooked_1_0_finder.py").write_text(hook)
@@ -53,7 +66,7 @@ def test_its_files_tell_what_it_needs_without_running_it(theirs: Path) -> None:
     for named in (theirs / "venv", theirs / "venv/bin/python"):
         found = interpreter_of(str(named))
         assert found.executable == theirs / "venv/bin/python"
-        assert set(found.editable) == {theirs / "src", theirs / "src/hooked"}
+        assert set(found.editable) == {theirs / "src/lander_tools", theirs / "src/hooked"}
         assert Path(sys.base_prefix) in found.prefixes
     assert interpreter_of("") is OWN
 

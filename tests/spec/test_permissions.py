@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import environments
+from environments.judges import Judge
 from environments.plugins import Refused
 from flows.spec import permissions, trust
 from flows.spec.campaign_spec import CampaignSpec
@@ -16,6 +17,7 @@ from flows.spec.environment import checked_environment
 from tasks.recipes import execution
 from tasks.sandbox import isolation
 from tasks.system.home import home as find_home
+from tests.judges.test_judges import SETTINGS
 from tests.support.question_pool import pool
 from tests.support.toy import QUADRATIC, quadratic
 from tests.support.trusting import trusted
@@ -50,6 +52,13 @@ def test_an_environment_of_its_own_folder_asks_for_nothing(tmp_path: Path) -> No
     assert wanted(tmp_path / "quad", top('readable = ["data", "fit.py"]')) == ()
     checked_environment(str(tmp_path / "quad"), {})
     assert not (find_home() / trust.FILE).exists()
+
+
+@pytest.mark.parametrize("name", plugins.names("environments.judges"))
+def test_of_every_judge_it_is_known_what_runs_outside_the_sandbox(tmp_path: Path, name: str) -> None:
+    judge = plugins.load("environments.judges", name, Judge)(**SETTINGS[name])
+    environment = environments.load(quadratic(tmp_path / "quad")).model_copy(update={"judge": judge})
+    assert not any("is not known" in sentence for sentence in permissions.of(environment))
 
 
 @pytest.mark.parametrize(
