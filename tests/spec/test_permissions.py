@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import environments
+from environments import plugins
 from environments.judges import Judge
 from environments.plugins import Refused
 from flows.spec import permissions, trust
