@@ -202,8 +202,8 @@ def test_a_judgement_ends_though_the_environment_never_comes_back(tmp_path: Path
 
     (tmp_path / "odd_lanes.py").write_text(ODD.replace('print("x" * 10**5)', "pass"))
     source = EnvSource("odd_lanes:Odd-v0", None, {"does": "time.sleep(600)"}, "[control]")
+    started: list[int] = []
     with opened([source], 1, tmp_path, 600, lambda: ended() if started else None) as lanes:
-        started: list[int] = []
         lanes.reset({0: 1})
         started.append(1)
         steps = (lanes.step(answer) for answer in answers(1))
