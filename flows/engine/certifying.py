@@ -27,7 +27,7 @@ from tasks.bench import Bench, RunPlan, Units, folder_of
 from tasks.certifying import holdout_uses
 from tasks.certifying.ablation import Ablation, Removed, ablation_runs, parts
 from tasks.certifying.certificate import Certificate, Fresh, Searched, conclude, counted, drift, searched, unpromising
-from tasks.certifying.group_design import ALPHA, Arm, Design, alpha_of, design_of, equal_arms, of_groups
+from tasks.certifying.group_design import ALPHA, Arm, Design, alpha_of, design_of, equal_arms, least_p, of_groups
 from tasks.certifying.transfer import Arms, Conditions
 from tasks.deciding.champion_estimate import run_sd
 from tasks.deciding.run_checks import same_play
@@ -129,7 +129,20 @@ def nothing_to_certify(question: Question, runs: int | None = None) -> str | Non
         return reason
     if question.environment.scores_are_reported:
         return "its scores were reported by the endpoint that trained it, and nothing here has measured them"
-    return _earlier_crash(question) or _too_few_questions(question, runs)
+    return _earlier_crash(question) or _too_few_runs(question, runs) or _too_few_questions(question, runs)
+
+
+def _too_few_runs(question: Question, runs: int | None) -> str | None:
+    if runs is None or question.environment.deterministic:
+        return None
+    design = planned(question, _error_left(question), runs)
+    (champions, baselines), level = design.groups[-1], design.levels[-1]
+    if (least := least_p((champions, baselines))) <= level:
+        return None
+    return (
+        f"{champions} v {baselines} runs cannot show a difference: p would be {least:.2g} at best, and {level:.2g} is "
+        "needed: ask for more --runs"
+    )
 
 
 def _earlier_crash(question: Question) -> str | None:
@@ -369,7 +382,7 @@ def planned(question: Question, alpha: float, runs: int | None = None) -> Design
     if begun and champion and begun.champion == champion.number:
         return begun.design
     if runs is not None:
-        return of_groups(equal_arms(runs), alpha)
+        return of_groups(equal_arms(runs, len(_searched(question))), alpha)
     in_time = spec.runs_in_time(question.ledger.environment)
     return design_of(spec.trials, environment.deterministic, alpha, in_time)
 

@@ -24,10 +24,11 @@ Looks = Literal["one", "several"]
 Arm = Literal["champion", "baseline"]
 Groups = tuple[tuple[int, int], ...]
 """Runs of champion and baseline after each group, those of earlier groups included."""
-SMALL: Groups = ((4, 5),)
-LARGE: Groups = ((4, 5), (8, 7))
+GROUPS: Groups = ((4, 5), (8, 7), (14, 12))
+"""The first of them is the certificate of a short search, the first two that of a long one; more where little error is
+left, with which few runs could not pass."""
 LARGE_TRIALS = 36
-"""Trials from which on a campaign ends with the large certificate."""
+"""Trials from which on a search is long."""
 DETERMINISTIC: Groups = ((2, 2), (4, 5))
 """Where training draws nothing at random, two runs may already show that nothing differs."""
 HOPELESS = 0.5
@@ -79,8 +80,14 @@ def design_of(trials: int, deterministic: bool = False, alpha: float = ALPHA, ru
     """
     if deterministic:
         return of_groups(DETERMINISTIC, alpha)
-    is_large = min(trials, runs - sum(LARGE[-1])) >= LARGE_TRIALS
-    return of_groups(LARGE if is_large else SMALL, alpha)
+    is_large = min(trials, runs - sum(GROUPS[1])) >= LARGE_TRIALS
+    looks = next((n for n in range(1 + is_large, len(GROUPS)) if least_p(GROUPS[n - 1]) <= alpha), len(GROUPS))
+    return of_groups(GROUPS[:looks], alpha)
+
+
+def least_p(arms: tuple[int, int]) -> float:
+    """The p of the best of all ways to share the runs out: more error than that is needed to pass."""
+    return 1 / math.comb(sum(arms), arms[0])
 
 
 def of_groups(groups: Groups, alpha: float = ALPHA) -> Design:
@@ -89,9 +96,10 @@ def of_groups(groups: Groups, alpha: float = ALPHA) -> Design:
     return Design(groups, tuple(alpha * (sum(group) / most) ** 2 for group in groups))
 
 
-def equal_arms(runs: int) -> Groups:
-    """So many runs of each arm; eight or more in two groups."""
-    return ((runs // 2, runs // 2), (runs, runs)) if runs >= 8 else ((runs, runs),)
+def equal_arms(runs: int, reused: int = 0) -> Groups:
+    """So many fresh runs of each arm, eight or more in two groups; and of the baseline those of the search."""
+    sizes = (runs // 2, runs) if runs >= 8 else (runs,)
+    return tuple((size, size + reused) for size in sizes)
 
 
 def alpha_of(spent: Iterable[float], looks: Looks) -> float:

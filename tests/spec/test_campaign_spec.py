@@ -35,7 +35,7 @@ def spec(folder: object, **options: Any) -> CampaignSpec:
         ({"options": {"points": 3}}, "proposer tpe: points: unknown key. Known: startup."),
         ({"fallback": "llm"}, "fallback = 'llm' may fail itself"),
         ({"rule": "greddy"}, "unknown rule 'greddy'. Did you mean 'greedy'?"),
-        ({"rule": "race", "rule_options": {"most": 0}}, "rule race: most: Input should be greater"),
+        ({"rule_options": {"reruns": -1}}, "rule certify: reruns: Input should be greater"),
         ({"cancel": "curv"}, "unknown canceller 'curv'. Did you mean 'curve'?"),
         ({"cancel": "none", "cancel_options": {"fraction": 0.5}}, "cancel = 'none' takes no options"),
         ({"parallel": 64, "overrides": {"device": "cpu"}}, "parallel = 64, but this machine has"),
@@ -56,9 +56,9 @@ def test_what_cannot_be_run_is_refused_before_anything_starts(
 
 @pytest.mark.parametrize("trials", [3, 16, 500])
 def test_a_night_too_short_to_prove_anything_is_refused(tmp_path: Path, trials: int) -> None:
-    """The baseline's three runs and the smallest certificate's eight, a tenth over, have to fit in, with start-ups."""
+    """The baseline's three runs and the smallest certificate's six, a tenth over, have to fit in, with start-ups."""
     drawing = QUADRATIC.replace("deterministic = true", "deterministic = false")
-    folder, need = quadratic(tmp_path / "quad", toml=drawing), (3 + 1.1 * 8) * (5 + 2)
+    folder, need = quadratic(tmp_path / "quad", toml=drawing), (3 + 1.1 * 6) * (5 + 2)
     why = rf"the baseline and the certificate may take \({need:g} s\): raise hours, or use rule = greedy"
     with pytest.raises(Refused, match=why):
         spec(folder, trials=trials, hours=(need - 1) / 3600).check()
