@@ -5,14 +5,12 @@ The control judge plays the agent that train.py hands to `evaluate_policy`; what
 
 from __future__ import annotations
 
-import ast
 from pathlib import Path
 
 from environments import FILE
 from environments.plugins import Refused
-from tasks.importing import Imported, Importer, Recognised, Term, _runner, _script, environment_toml
-from tasks.importing import _repository as repository
-from tasks.importing.reading import results_tsv
+from tasks.importing import Imported, Importer, Term, _original, _results_tsv, _runner, _script, environment_toml
+from tasks.importing._original import REPOSITORY
 
 HARNESS, EVALUATE, ID, EPISODES = "evaluate", "evaluate_policy", "ENV_ID", "NUM_EVAL_EPISODES"
 ORIGIN = "a folder like zjianyi/autoRL (train.py, evaluate.py with evaluate_policy)"
@@ -39,63 +37,50 @@ def {EVALUATE}(agent, device="cpu", *args, **options):
 class AutoRL(Importer):
     """A folder like zjianyi/autoRL: train.py, and evaluate.py with evaluate_policy and ENV_ID."""
 
-    def recognise(self, place: str) -> Recognised:
-        folder = Path(place)
-        missing = [name for name in (_script.SCRIPT, f"{HARNESS}.py") if not (folder / name).is_file()]
-        if missing:
-            return Recognised(False, f"no {', no '.join(missing)} in it")
-        harness = repository.read_text(folder / f"{HARNESS}.py")
+    def why_not(self, place: str) -> str:
+        if missing := _script.why_not(place, _script.SCRIPT, f"{HARNESS}.py"):
+            return missing
+        harness = _original.read_text(Path(place) / f"{HARNESS}.py")
         lacking = [word for word in (f"def {EVALUATE}(", f"{ID} =") if word not in harness]
-        if lacking:
-            return Recognised(False, f"{HARNESS}.py has no `{'`, no `'.join(lacking)}`")
-        return Recognised(True, f"{HARNESS}.py has {EVALUATE} and {ID}")
+        return f"{HARNESS}.py has no `{'`, no `'.join(lacking)}`" if lacking else ""
 
     def convert(self, place: str) -> Imported:
         script = _script.read(Path(place), HARNESS)
-        gym_id = script.frozen.get(ID)
+        gym_id, episodes = script.frozen.get(ID), script.frozen.get(EPISODES)
         if not isinstance(gym_id, str):
             raise Refused(f'{script.folder / HARNESS}.py: {ID} is no plain text: write {ID} = "CartPole-v1"')
-        if not any(
-            isinstance(node, ast.Call) and ast.unparse(node.func).endswith(EVALUATE) for node in ast.walk(script.tree)
-        ):
+        if f"{EVALUATE}(" not in _original.read_text(script.folder / _script.SCRIPT):
             raise Refused(
                 f"{script.folder / _script.SCRIPT} never calls {EVALUATE}, so nothing says which agent to judge: "
                 f"call {EVALUATE}(agent, device) at its end"
             )
-        harness = repository.read_text(script.folder / f"{HARNESS}.py")
-        metric = repository.metric_name(script.instructions, repository.read_text(script.folder / _script.SCRIPT))
-        episodes = script.frozen.get(EPISODES)
         judged = min(int(episodes), MOST_EPISODES) if isinstance(episodes, int) and episodes > 0 else 100
-        keys = _script.keys(script, metric, "maximize")
+        metric = script.metric
+        keys = _script.keys(script, "maximize")
         keys["program"].append("act.py")
-        keys["requires"]["cloudpickle"] = "pip install cloudpickle"
+        del keys["command"]
         keys |= {
-            "device": "cpu", "required_calls": [EVALUATE], "judge": "control",
+            "device": "cpu", "required_calls": [EVALUATE], "requires": {"cloudpickle": "pip install cloudpickle"},
+            "judge": "control",
             "control": {"id": gym_id, "episodes": judged, "other_episodes": 0, "deterministic": True},
         }  # fmt: skip
-        del keys["command"]
-        history, of_history = results_tsv.history(script.folder / results_tsv.FILE, metric)
+        harness = _original.read_text(script.folder / f"{HARNESS}.py")
+        history, of_history = _results_tsv.history(script.folder / _results_tsv.FILE, metric)
         return Imported(
             name=script.name,
             origin=ORIGIN,
             files={
                 **script.files,
-                f"{_runner.REPOSITORY}/{HARNESS}.py": harness + KEEP_AGENT,
+                f"{REPOSITORY}/{HARNESS}.py": harness + KEEP_AGENT,
                 **_runner.files(_script.how(script)),
-                "act.py": _runner.program("act.py"),
-                **_script.instructions(script, ORIGIN),
-                FILE: environment_toml(keys, f"Imported by `nightshift env import` from {ORIGIN}."),
+                "act.py": _runner.PROGRAMS / "act.py",
+                **_runner.instructions(script.name, ORIGIN, _script.SCRIPT, script.instructions),
+                FILE: environment_toml(keys, ORIGIN),
             },
             carried=(
                 *_script.carried(script),
-                Term(f'{ID} = "{gym_id}"', "control.id"),
                 Term(f"{EPISODES} = {judged}", "control.episodes; their seeds are drawn anew, not 0, 1, 2, ..."),
-                Term(
-                    f"{EVALUATE}(agent, device)",
-                    "names the agent, and leaves it for the control judge, which plays agent.get_action in a process "
-                    "that sees no reward",
-                ),
-                Term(metric, f"metric {metric}: the mean return that the judge counts"),
+                Term(f"{EVALUATE}(agent, device)", "leaves the agent for the control judge, which plays get_action"),
             ),
             left=(
                 *_script.left(script),
