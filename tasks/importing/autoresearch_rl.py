@@ -171,8 +171,7 @@ def _command(table: Table, key: str) -> list[str]:
         words = shlex.split(words) if isinstance(words, str) else [str(word) for word in words]
     except ValueError as wrong:
         raise Refused(f"{table.path}: target.{key}: {wrong}: close it, or write the command as a list") from wrong
-    here = [word.removeprefix(CONTAINER) for word in words]
-    return ["${interpreter}", *here[1:]] if here[:1] in (["python"], ["python3"]) else here
+    return [word.removeprefix(CONTAINER) for word in words]
 
 
 def _options(table: Table) -> tuple[str, ...]:

@@ -154,7 +154,9 @@ def _read(stated: Mapping[str, Any], where: str) -> _Config:
     """
     is_old = any(key in RENAMED or key in OLD_SOURCES for key in stated)
     config = _Config(_bundled(stated, where), is_old)
-    config.carried.append(Term("questions", f"those of {config.base}: its recipe, taskset and judge"))
+    config.carried.append(
+        Term("questions", f"those of {config.base}: its recipe, taskset and judge; other keys are the same")
+    )
     for key, value in stated.items():
         theirs = f"{key} = {value!r}"[:60]
         setting, now = SETTINGS.get(key, ""), RENAMED.get(key, key)
@@ -169,7 +171,7 @@ def _read(stated: Mapping[str, Any], where: str) -> _Config:
             _take_source(config, _tables(value))
         elif key not in SOURCES:
             config.tuned[now] = value
-            config.carried.append(Term(theirs, "the same key" if now == key else f"{now} = {value!r}"))
+            config.carried += [] if now == key else [Term(theirs, f"{now} = {value!r}")]
     return config
 
 
@@ -180,7 +182,6 @@ def _take_source(config: _Config, sources: list[dict[str, Any]]) -> None:
         config.left.append(Term(SOURCE, "what several sources say; here is one, with the questions of all"))
     elif any(own):
         config.tuned[SOURCE] = own
-        config.carried.append(Term(f"{SOURCE}: {', '.join(own[0])}", "the same keys of the one source"))
 
 
 def _bundled(stated: Mapping[str, Any], where: str) -> str:

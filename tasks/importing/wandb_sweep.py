@@ -113,12 +113,12 @@ def _command(sweep: Table) -> list[str]:
     words = list(map(str, sweep.get("command", list) or COMMAND))
     if unknown := [word for word in words if word.startswith("${") and word not in MACROS]:
         raise Refused(f"{sweep.path}: command: {unknown[0]} has no value here: replace it in a copy of the file")
-    return ["${interpreter}" if word in ("python", "python3") else word for word in words]
+    return words
 
 
 def _left(sweep: Table, text: str) -> Iterator[Term]:
-    for key in sweep.unread():
-        yield Term(key, REASONS.get(key.partition(".")[0], REASONS.get(key, "of W&B's site")))
+    for key in dict.fromkeys(key if key in REASONS else key.partition(".")[0] for key in sweep.unread()):
+        yield Term(key, REASONS.get(key, "of W&B's site"))
     for word in (word for word in ("WandbLogger", "WandbCallback", "wandb.plot") if word in text):
         yield Term(word, "numbers that reach W&B this way are not seen: log the metric by wandb.log")
     yield Term("no time limit in a sweep", f"budget_seconds = {BUDGET_SECONDS}, a guess: state your own")

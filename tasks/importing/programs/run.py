@@ -286,8 +286,7 @@ def evaluate(out: Path, result: Path) -> int:
         params = json.loads((out / "params.json").read_text())["params"]
         here = variables(params, 0, Path(folder), place)
         here |= {"AR_RUN_DIR": str(out / "run"), "AR_MODEL_DIR": str(out / "model")}
-        command = words(HOW["evaluate"], "", params)
-        done = subprocess.run(command, cwd=place, env=here, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        done = subprocess.run(HOW["evaluate"], cwd=place, env=here, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         numbers = Numbers()
         numbers.read(done.stdout.decode("utf-8", "replace").splitlines())
         return done.returncode or leave(numbers.result(), result)
