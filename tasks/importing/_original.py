@@ -17,7 +17,8 @@ LARGEST_TOTAL = 128 * 2**20
 UNUSED = frozenset({".gif", ".svg", ".pdf", ".ipynb", ".lock", ".log"})
 """Suffixes of files that no program reads."""
 PASSED_OVER = frozenset({*NOT_FROZEN, "wandb", "node_modules", "venv"})
-MOST_LISTED = 3
+MOST_LISTED, UP = 3, 4
+"""Names of a list that is shown, and folders above a configuration in which the files that it names are looked for."""
 T = TypeVar("T")
 
 
@@ -88,10 +89,10 @@ def folder_with(names: Iterable[str], below: Path) -> Path:
     for name in wanted:
         if Path(name).is_absolute() or ".." in Path(name).parts:
             raise Refused(f"{below}: {name!r} leads elsewhere: state it from the folder that the original starts in")
-    for folder in below.resolve().parents:
+    for folder in list(below.resolve().parents)[:UP]:
         if all((folder / name).exists() for name in wanted):
             return folder
-    raise Refused(f"{below}: no folder above it has {' and '.join(wanted)}: correct the names")
+    raise Refused(f"{below}: none of the {UP} folders above it has {' and '.join(wanted)}: correct the names")
 
 
 def repository_files(folder: Path) -> tuple[dict[str, str | Path], list[Term]]:

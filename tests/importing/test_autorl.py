@@ -62,7 +62,7 @@ def repository(folder: Path, train: str = TRAIN, evaluate: str = EVALUATE) -> Pa
     folder.mkdir()
     (folder / "train.py").write_text(train)
     (folder / "evaluate.py").write_text(evaluate)
-    (folder / "program.md").write_text("The goal: get the highest `avg_return`.\n")
+    (folder / "program.md").write_text("The goal: get the highest `avg_return`, by `grep '^avg_return:' run.log`.\n")
     return folder
 
 

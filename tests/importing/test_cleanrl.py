@@ -186,5 +186,5 @@ def test_a_script_with_argparse_gets_its_options_on_its_command_line(tmp_path: P
     )
     environment = imported_from(script, tmp_path / "here")
     assert environment.defaults == {"learning-rate": 2.0}
-    done, score = run(environment, tmp_path / "0000", **{"learning-rate": 4.0})
+    _, score = run(environment, tmp_path / "0000", **{"learning-rate": 4.0})
     assert score.value == 4 + 7, (tmp_path / "0000/log.txt").read_text()

@@ -90,7 +90,7 @@ controller:
   max_wall_time_s: 7200
   parallel: {enabled: true, max_concurrency: 2, resources: {gpu: 4}}
   intra_iteration_cancel: {enabled: true, min_steps: 8}
-telemetry: {ledger_path: here.tsv}
+telemetry: {ledger_path: here.tsv, trace_path: there.jsonl}
 """
 
 
@@ -336,7 +336,7 @@ def test_the_score_of_an_earlier_trial_is_the_column_of_the_metric(
         ("workdir: examples/tiny", "workdir: /etc", "'/etc' leads elsewhere"),
         ("program_path: examples/tiny/program.md", "program_path: /etc/hostname", "'/etc/hostname' leads elsewhere"),
         ("type: command", "type: http", "trains nothing on this machine"),
-        ("  type: random", "  mutable_file: examples/tiny/none.py", r"no folder above it has .*none\.py"),
+        ("  type: random", "  mutable_file: examples/tiny/none.py", r"folders above it has .*none\.py"),
         ("name: tiny", "name: [tiny", "is not YAML"),
         ("max_iterations: 16", "max_iterations: many", r"controller\.max_iterations: must be of the type int"),
         ("[python3, train.py]", '"python3 \'train.py"', "No closing quotation: close it"),

@@ -173,7 +173,7 @@ def test_a_program_above_the_yaml_is_found_and_one_elsewhere_is_not(tmp_path: Pa
     made, _ = read(folder / "sweeps" / "night.yaml")
     assert made.files["repository/train.py"] == folder / "train.py"
     (folder / "train.py").unlink()
-    with pytest.raises(Refused, match=r"there is no train\.py"):
+    with pytest.raises(Refused, match=r"has train\.py"):
         imported(str(folder / "sweeps" / "night.yaml"))
 
 
