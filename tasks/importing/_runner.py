@@ -13,13 +13,14 @@ from tasks.importing import Term
 from tasks.importing._original import REPOSITORY
 
 PROGRAMS = Path(__file__).parent / "programs"
-STAND_INS: dict[str, str | Path] = {
-    "autoresearch_rl/__init__.py": "from autoresearch_rl.target.progress import emit_progress\n",
-    "autoresearch_rl/target/__init__.py": "",
-    "autoresearch_rl/target/progress.py": PROGRAMS / "progress.py",
-    **{name: PROGRAMS / name for name in ("sitecustomize.py", "tensorboardX.py", "tyro.py", "wandb.py")},
+REPORTS: dict[str, str | Path] = {
+    "standin/autoresearch_rl/__init__.py": "from autoresearch_rl.target.progress import emit_progress\n",
+    "standin/autoresearch_rl/target/__init__.py": "",
+    "standin/autoresearch_rl/target/progress.py": PROGRAMS / "progress.py",
 }
-"""Packages of the original's that report: each takes the place of the installed one."""
+"""The package by which programs and stand-ins report."""
+TENSORBOARD = ("sitecustomize", "tensorboardX")
+"""The stand-ins for TensorBoard's writers."""
 PYTHON = "Nightshift's own Python runs it; python = \"/path/of/its/.venv\" in environment.toml takes the original's"
 """Of packages: what runs the original, and how to change that."""
 NOTE = """\
@@ -35,12 +36,13 @@ and `results.tsv` does not apply. Files other than `{repository}/{script}` canno
 """
 
 
-def files(how: Mapping[str, Any]) -> dict[str, str | Path]:
-    """The runner, how it runs the original, and the stand-ins."""
+def files(how: Mapping[str, Any], *stand_ins: str) -> dict[str, str | Path]:
+    """The runner, how it runs the original, and the modules that take the place of installed ones."""
     return {
         "train.py": PROGRAMS / "run.py",
         "run.json": json.dumps(how, indent=1) + "\n",
-        **{f"standin/{name}": content for name, content in STAND_INS.items()},
+        **REPORTS,
+        **{f"standin/{name}.py": PROGRAMS / f"{name}.py" for name in stand_ins},
     }
 
 

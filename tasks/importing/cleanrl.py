@@ -144,7 +144,7 @@ class Cleanrl(Importer):
             files={
                 f"{REPOSITORY}/{name}": path,
                 **{f"{REPOSITORY}/{beside}": file for beside, file in modules.items()},
-                **_runner.files(how),
+                **_runner.files(how, "tyro", *_runner.TENSORBOARD),
                 **_runner.instructions(title, origin, name, said),
                 FILE: environment_toml(keys, origin),
             },

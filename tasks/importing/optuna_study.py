@@ -164,8 +164,7 @@ def _imported(study: Study, where: str) -> Imported:
         origin=origin,
         files={
             FILE: environment_toml(keys, origin),
-            **_runner.files(how),
-            "standin/optuna_call.py": _runner.PROGRAMS / "optuna_call.py",
+            **_runner.files(how, "optuna_call"),
             f"{REPOSITORY}/objective.py": OBJECTIVE.format(parameters=", ".join(distributions)),
             **_runner.instructions(name, origin, "objective.py", said),
         },

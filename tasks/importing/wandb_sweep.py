@@ -81,7 +81,7 @@ class WandbSweep(Importer):
             origin=origin,
             files={
                 **copied,
-                **_runner.files(how),
+                **_runner.files(how, "wandb", *_runner.TENSORBOARD),
                 **_runner.instructions(title, origin, name, said),
                 FILE: environment_toml(keys, origin),
             },

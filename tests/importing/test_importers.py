@@ -272,18 +272,6 @@ def test_the_new_folder_has_the_originals_name_and_never_takes_its_place(
     assert import_environment("../tiny-research", None, "")["folder"] == "./tiny-research"
 
 
-def test_nothing_is_left_of_an_import_that_fails(
-    karpathy_like: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("shutil.copy", full)
-    with pytest.raises(Refused, match=r"here: .*No space left on device.*: name a new place"):
-        import_environment(str(karpathy_like), tmp_path / "new/here", "")
-    assert list((tmp_path / "new").iterdir()) == []
-
-
 def test_an_original_that_cannot_be_read_is_refused_with_the_file(tmp_path: Path) -> None:
     place = f"/proc/{os.getpid()}/mem"
     with pytest.raises(Refused, match=f"{place}.* cannot be read"):

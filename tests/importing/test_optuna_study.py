@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 else:
     optuna = LazyModule("optuna")
 
-PARAMS = {"lr": 1e-3, "depth": 3, "width": 128, "dropout": 0.2, "kind": "adam", "seen": 7}
+PARAMS = {"lr": 1e-3, "depth": 3, "width": 128, "dropout": 0.2, "kind": "adam", "seen": 7, "seed": 2}
 
 
 def distributions() -> dict[str, BaseDistribution]:
@@ -42,6 +42,7 @@ def distributions() -> dict[str, BaseDistribution]:
         "dropout": made.FloatDistribution(0.0, 0.5, step=0.1),
         "kind": made.CategoricalDistribution(("sgd", "adam", None)),
         "seen": made.IntDistribution(7, 7),
+        "seed": made.IntDistribution(0, 5),
     }
 
 
@@ -145,6 +146,7 @@ def test_the_programs_run_an_objective_unchanged(tmp_path: Path) -> None:
         "def objective(trial):\n"
         "    assert trial.suggest_categorical('kind', ['sgd', 'adam', None]) is None\n"
         "    x = trial.suggest_float('lr', 1e-5, 1e-1, log=True)\n"
+        "    assert trial.suggest_int('seed', 0, 5) == 3\n"
         "    trial.report(1.0, step=1)\n"
         "    return 100 * x, float(trial.suggest_int('depth', 1, 9))\n"
     )

@@ -166,6 +166,54 @@ def test_its_program_runs_unchanged_with_a_stand_in_for_wandb(tmp_path: Path) ->
     assert reports[0] == {"ready": True} and [one["metrics"].get("loss") for one in reports[1:]] == [1.0, 0.5, None]
 
 
+AWKWARD = """\
+import argparse
+import numpy as np
+import wandb
+from torch.utils.tensorboard import SummaryWriter
+
+LR = 3e-4
+parser = argparse.ArgumentParser()
+parser.add_argument("--use_bn", action="store_true")
+parser.add_argument("--lr", type=float, default=LR)
+parser.add_argument("--batch_size", type=int)
+parser.add_argument("--random-seed", type=int)
+parser.set_defaults(batch_size=64)
+args = parser.parse_args()
+wandb.init(config=args, sync_tensorboard=True)
+SummaryWriter("runs").add_scalar("charts/loss", 2, 0)
+wandb.log({"Accuracy (%)": np.array([args.batch_size + args.random_seed]), "a [b]": 1, "x" * 101: 1, "much": 3e31})
+"""
+AWKWARD_SWEEP = """\
+program: train.py
+method: grid
+metric: {name: Accuracy (%), goal: maximize}
+command: ["${env}", "${interpreter}", "${program}", "${args_no_boolean_flags}"]
+parameters:
+  use_bn: {values: [true, false]}
+  lr: {min: 0.0001, max: 0.1}
+  batch_size: {values: [16, 32, 64]}
+  random-seed: {values: [0, 1, 2]}
+"""
+
+
+def test_defaults_seeds_and_names_that_ours_may_not_have_are_carried_as_they_are_meant(tmp_path: Path) -> None:
+    folder = sweep(tmp_path / "mine", AWKWARD_SWEEP)
+    (folder / "train.py").write_text(AWKWARD)
+    made, table = read(folder)
+    assert {name: one["default"] for name, one in table["space"].items()} == {
+        "use_bn": False, "lr": 3e-4, "batch_size": 64,
+    }  # fmt: skip
+    assert {"random-seed", "metric Accuracy (%)"} <= {term.theirs for term in made.carried}
+    run = written(made, tmp_path / "run")
+    config = {"params": {"use_bn": False, "lr": 0.1, "batch_size": 32}, "seed": 7, "out": str(run / "out")}
+    (run / "config.json").write_text(json.dumps({**config, "budget_steps": 0}))
+    subprocess.run([sys.executable, "train.py", "repository/train.py"], cwd=run, check=True)
+    assert json.loads((run / "out/result.json").read_text()) == {"score": 39.0, "also": {"charts/loss": 2.0}}
+    reports = [json.loads(line) for line in (run / "out/progress.jsonl").read_text().splitlines()]
+    assert reports[-1]["metrics"]["Accuracy"] == 39.0
+
+
 def test_a_program_above_the_yaml_is_found_and_one_elsewhere_is_not(tmp_path: Path) -> None:
     folder = sweep(tmp_path / "mine")
     (folder / "sweeps").mkdir()
