@@ -46,18 +46,6 @@ class ConvertedParameter:
     lost: str = ""
     """What of it could not be carried; empty if nothing was lost."""
 
-    @property
-    def words(self) -> str:
-        """What it became, for the account."""
-        if not self.table:
-            return f"always {self.fixed!r}: [fixed]"
-        if self.table["type"] == "choice":
-            what = f"one of {', '.join(map(repr, self.table['values']))}"
-        else:
-            scale = ", on a log scale" if self.table.get("log") else ""
-            what = f"{self.table['type']} from {self.table['low']!r} to {self.table['high']!r}{scale}"
-        return f"{what}; the baseline has {self.table['default']!r}"
-
 
 def sections(parameters: Mapping[str, ConvertedParameter]) -> dict[str, dict[str, Any]]:
     """[space] and [fixed]."""

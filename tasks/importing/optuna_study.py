@@ -170,7 +170,6 @@ def _imported(study: Study, where: str) -> Imported:
         },
         carried=(
             _runner.metric_term(names[0], metric, direction.name.lower()),
-            *(Term(parameter, one.words) for parameter, one in parameters.items()),
             *(Term(seed, "the seed of the run") for seed in seeds),
             Term(
                 f"best trial, {best.number}" if best else "best trial",

@@ -225,7 +225,7 @@ def _files(config: _Config, title: str) -> dict[str, str | Path]:
     for key, value in config.tuned.items():
         name = names.get(key, key)
         if name in table["space"]:  # a parameter is written over train.toml: the baseline gets its value
-            _widen(config, document["space"][name], name, value)
+            _widen(document["space"][name], value)
         elif name in table["fixed"]:
             document["fixed"][name] = value
         else:
@@ -235,12 +235,8 @@ def _files(config: _Config, title: str) -> dict[str, str | Path]:
     return {FILE: tomlkit.dumps(document), TRAIN: train} | {name: folder / name for name in COPIED}
 
 
-def _widen(config: _Config, parameter: Any, name: str, value: Any) -> None:
+def _widen(parameter: Any, value: Any) -> None:
     """Make a value the default of a parameter, whose range gets it where it has it not."""
-    if parameter.get("log") and value <= 0:
-        why = f"the baseline's {parameter['default']}: {name} is searched on a log scale, which has no {value}"
-        config.left.append(Term(f"{name} = {value!r}", why))
-        return
     if parameter["type"] == "choice":
         parameter["values"] = list(dict.fromkeys([*parameter["values"].unwrap(), value]))
     else:
@@ -249,10 +245,7 @@ def _widen(config: _Config, parameter: Any, name: str, value: Any) -> None:
 
 
 def _described(config: _Config, title: str, path: Path) -> str:
-    """The bundled environment's description, without what belongs to it alone, and what was imported."""
-    first = (environments.find(config.base) / "program.md").read_text("utf-8").split("\n## ")[0]
-    tuned = "".join(f"| `{key}` | {value!r} |\n" for key, value in sorted(config.tuned.items()))
-    return (
-        f"# {title}\n\n{first.partition(chr(10))[2].strip()}\n\n## Imported\n\n"
-        f"The baseline is the configuration of {path.name}, in today's keys:\n\n| key | value |\n|---|---|\n{tuned}"
-    )
+    """The bundled environment's description, without what belongs to it alone."""
+    text = (environments.find(config.base) / "program.md").read_text("utf-8")
+    first = text.partition("\n## ")[0].partition("\n")[2].strip()
+    return f"# {title}\n\n{first}\n\nThe baseline is the configuration of {path.name}, in today's keys.\n"

@@ -58,8 +58,11 @@ class WandbSweep(Importer):
             raise Refused(f"{path}: program: is missing, and no word of command ends in .py: state it in a copy")
         root = _original.folder_with([name], path)
         text = _original.read_text(root / name)
-        options = _source.options(_source.parsed(root / name)) if name.endswith(".py") else _source.Options()
-        made = converted(sweep.get("parameters", dict) or {}, options.values)
+        try:
+            defaults = _source.options(_source.parsed(root / name)).values
+        except Refused:  # of another Python, or in another language
+            defaults = {}
+        made = converted(sweep.get("parameters", dict) or {}, defaults)
         theirs, goal = sweep.get("metric.name", str), sweep.get("metric.goal", str) or "minimize"
         if theirs is None or goal not in ("minimize", "maximize"):
             raise Refused(
@@ -88,7 +91,6 @@ class WandbSweep(Importer):
             carried=(
                 Term(name, f"{REPOSITORY}/{name}, unchanged; editable, and nothing else is"),
                 _runner.metric_term(theirs, metric, f"{goal}: the last value that is logged"),
-                *(Term(key, one.words) for key, one in made.found.items()),
                 *(Term(key, "the seed of the run") for key in made.seeds),
                 Term("command", " ".join(command)),
                 Term("method, run_cap", f"--proposer {proposer}{f' --trials {cap}' if cap else ''}"),
@@ -163,9 +165,11 @@ def converted(parameters: Mapping[str, Any], stated_defaults: Mapping[str, Any])
         made.found[name] = one
         if one.lost:
             made.left.append(Term(name, one.lost))
-        if one.table and default is None:
-            found = one.table["default"]
-            made.left.append(Term(f"{name}: the program's default", f"not seen: the baseline has {found!r}"))
+        if one.table and one.table["default"] != default:
+            why = "not seen" if default is None else f"{default!r} is not among its values"
+            made.left.append(
+                Term(f"{name}: the program's default", f"{why}: the baseline has {one.table['default']!r}")
+            )
         if "probabilities" in stated:
             made.left.append(Term(f"{name}: probabilities", "left out: values are searched by what they score"))
     return made

@@ -20,7 +20,7 @@ from environments.score import Score
 from flows.cli.env_import import import_environment
 from flows.cli.validation import warnings
 from tasks.evaluate import judge_run
-from tasks.importing import PACKAGE, _original, _parameters, _source, importers
+from tasks.importing import PACKAGE, _original, _parameters
 from tasks.store.workspace import TrialDir
 from tasks.train import run_program
 from tasks.trial import Proposal, Run
@@ -256,12 +256,6 @@ def test_what_is_not_recognised_is_refused_with_each_importers_reason(tmp_path: 
         import_environment(str(tmp_path / "empty"), tmp_path / "here", "autorls")
 
 
-def test_every_importer_says_why_nothing_is_not_its_kind(tmp_path: Path) -> None:
-    for importer in importers().values():
-        for place in (tmp_path, tmp_path / "missing", tmp_path / "a\nb.yaml"):
-            assert importer.why_not(str(place))
-
-
 def test_the_new_folder_has_the_originals_name_and_never_takes_its_place(
     karpathy_like: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -369,21 +363,6 @@ def test_a_file_that_a_link_brings_in_from_elsewhere_is_left_out(karpathy_like: 
     files, left = _original.repository_files(karpathy_like)
     assert "repository/link" not in files and "repository/inner" in files
     assert any("link" in term.theirs and "readable" in term.ours for term in left)
-
-
-@pytest.mark.parametrize(
-    ("source", "expected"),
-    [
-        ("A = 1\nB = -2.5e-3\nC = 2 ** 19\nD = 'text'\nE = True", {"A": 1, "B": -0.0025, "C": 524288, "D": "text", "E": True}),
-        ("X: float = 0.5\nY: int", {"X": 0.5}),
-        ("A = 1\nA = 2\nb = 3\nC = f()\nD, E = 1, 2\nF = 10 ** 999\nG = 1 / 0", {}),
-    ],
-)  # fmt: skip
-def test_constants_are_the_literals_that_are_assigned_once(
-    tmp_path: Path, source: str, expected: dict[str, object]
-) -> None:
-    (tmp_path / "train.py").write_text(source)
-    assert _source.constants(_source.parsed(tmp_path / "train.py")) == expected
 
 
 def test_ranges_hold_their_constant_and_a_share_stays_one() -> None:

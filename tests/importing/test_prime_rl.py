@@ -105,13 +105,6 @@ def test_questions_that_no_environment_has_are_refused(tmp_path: Path, text: str
         imported(str(tmp_path))
 
 
-def test_a_value_that_a_log_scale_does_not_have_is_left(tmp_path: Path) -> None:
-    (tmp_path / "train.toml").write_text(OLD.replace("lr = 3e-7", "lr = 0.0"))
-    _, made = imported(str(tmp_path))
-    assert "log scale" in left(made)["learning_rate = 0.0"]
-    assert environments.load(laid(made, tmp_path / "made")).defaults["learning_rate"] == 5e-6
-
-
 CURRICULUM = """
 [orchestrator.train.source.curriculum.sampler]
 type = "difficulty_pool"

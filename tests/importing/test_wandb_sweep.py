@@ -98,13 +98,6 @@ def test_a_distribution_becomes_a_range(stated: dict[str, Any], table: dict[str,
     assert bool(made.get("log")) == str(stated.get("distribution")).startswith("log")
 
 
-def test_the_programs_own_default_is_the_baseline() -> None:
-    found = converted(
-        {"lr": {"min": 1e-4, "max": 0.1}, "kind": {"values": ["a", "b"]}}, {"lr": 0.02, "kind": "b"}
-    ).found
-    assert (found["lr"].table["default"], found["kind"].table["default"]) == (0.02, "b")
-
-
 @pytest.mark.parametrize(
     ("stated", "said"),
     [
