@@ -40,15 +40,15 @@ class Table:
         self._read: set[str] = set()
 
     def get(self, key: str, kind: type[T]) -> T | None:
-        """The value of a dotted key; None where there is none. Refused if it is of another kind."""
+        """The value of a dotted key; None where there is none. Refused if it is of another kind (`object`: any)."""
         value: Any = self.content
         for part in key.split("."):
             value = value.get(part) if isinstance(value, dict) else None
         self._read.add(key)
         value = float(value) if kind is float and type(value) is int else value
-        if value is not None and type(value) is not kind:
+        if value is not None and kind not in (object, type(value)):
             raise Refused(f"{self.path}: {key}: must be of the type {kind.__name__}, got {value!r}")
-        return value
+        return value  # type: ignore[no-any-return]
 
     def unread(self) -> list[str]:
         """The dotted keys that nobody has asked for, of those below a key that was read none."""

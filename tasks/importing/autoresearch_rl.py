@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,78 +20,35 @@ CONTAINER = "/app/"
 """Where a container has the folder of the configuration."""
 STEPS = 1000
 """Budget of steps where a program reports step and step_target: parts of its own target."""
+EMIT = "emit_progress"
 PROPOSERS = {
     "static": "random_search", "grid": "grid", "random": "random_search", "learned": "learned", "llm": "llm",
     "llm_ensemble": "llm", "llm_diff": "llm_diff", "hybrid": "hybrid",
 }  # fmt: skip
-REASONS = {
-    "target.basilica": "trials run on this machine, or where a work pool says: docs/other-machines.md",
-    "telemetry": "a campaign has its own files, MLflow and report",
-    "comparability": "runs under other conditions are never compared here",
-    "scoring": "the score is the objective alone",
-    "policy": "proposers have options of their own: docs/proposers.md",
-    "controller": "a campaign has options of its own: docs/options.md",
-}
-"""Why a key, or all those below it, is not carried."""
+MODEL = {"llm_model": "model", "llm_api_url": "base_url", "llm_api_key_env": "key_variable"}
+"""Keys of a policy that asks a model, and ours."""
 EVAL_CMD = (
     "for a judge that no edit changes, let training save its model in AR_MODEL_DIR, set eval_cmd to another program "
     "that measures it there, and import again"
 )
-
-
-@dataclass(frozen=True)
-class Config:
-    """A configuration, as far as it is carried."""
-
-    table: Table
-    name: str
-    metric: str
-    direction: str
-    workdir: Path
-    instructions: str
-    """The text of its program.md."""
-    prepare: list[str]
-    train: list[str]
-    evaluate: list[str]
-    """The command of a judge of its own; empty where it is that of training, or around the file that is edited."""
-    seconds: float
-    gpus: int | None
-    params: dict[str, list[Any]]
-    mutable: str
-    """The file that is edited, below `workdir`; empty: none is."""
-    calls: list[str]
-    """Calls that an edit has to keep."""
-    options: tuple[str, ...]
-    ledger: Path | None
-    """Its results.tsv."""
-
-    @property
-    def seeds(self) -> list[str]:
-        return [name for name in self.params if is_seed(name)]
-
-    def mentions(self, words: str) -> bool:
-        """Whether a file of the program has these words."""
-        return any(words in _original.read_text(path) for path in sorted(self.workdir.glob("*.py")))
-
-    @property
-    def uses_seed(self) -> bool:
-        return bool(self.seeds) or self.mentions("AR_SEED")
+NO_COUNTERPART = "where trials run, how a campaign goes on and ends, and its files are options here: docs/options.md"
 
 
 class AutoresearchRL(Importer):
     """A config.yaml of epappas/autoresearch-rl, or a folder with one."""
 
     def why_not(self, place: str) -> str:
-        table = _original.yaml_table(_config(place), "objective", "target")
+        table = _table(place)
         return table if isinstance(table, str) else ""
 
     def convert(self, place: str) -> Imported:
-        table = _original.yaml_table(_config(place), "objective", "target")
+        table = _table(place)
         assert isinstance(table, Table), "it was recognised"
-        config = _read(table)
-        copied, not_copied = _original.repository_files(config.workdir)
-        history, of_history = _results_tsv.history(config.ledger, config.metric) if config.ledger else ((), ())
-        script = config.mutable or next((word for word in config.train if word.endswith(".py")), "train.py")
+        config = Config(table)
+        keys, options = config.keys(), _options(table)
+        copied, not_copied = _original.repository_files(config.folder)
+        ledger = table.get("telemetry.ledger_path", str) or f"artifacts/{_results_tsv.FILE}"
+        history, of_history = _results_tsv.history(config.root / ledger, config.metric)
         how = {
             "prepare": config.prepare, "command": config.train, "evaluate": config.evaluate, "metric": config.metric,
             "name": config.metric, "printed": True, "at_end": "fail", "own": dict.fromkeys(config.seeds, "seed"),
@@ -102,90 +59,126 @@ class AutoresearchRL(Importer):
             files={
                 **copied,
                 **_runner.files(how),
-                **_runner.instructions(config.name, ORIGIN, script, config.instructions),
-                FILE: environment_toml(_keys(config), ORIGIN),
+                **_runner.instructions(config.name, ORIGIN, config.script, config.instructions),
+                FILE: environment_toml(keys, ORIGIN),
             },
-            carried=tuple(_carried(config)),
-            left=(*not_copied, *of_history, *_left(config)),
+            carried=(*config.carried(), Term("policy.type, controller", f"nightshift run ... {' '.join(options)}")),
+            left=(*not_copied, *of_history, *config.left()),
             warnings=() if config.evaluate else (_runner.warning(REPOSITORY, config.metric), EVAL_CMD),
-            options=config.options,
+            options=options,
             history=history,
         )
 
 
-def _config(place: str) -> Path:
-    return Path(place) / CONFIG if Path(place).is_dir() else Path(place)
+def _table(place: str) -> Table | str:
+    path = Path(place) / CONFIG if Path(place).is_dir() else Path(place)
+    return _original.yaml_table(path, "objective", "target")
 
 
-def _read(table: Table) -> Config:
-    """The configuration. Refused where it cannot run here."""
-    path, kind = table.path, table.get("target.type", str) or "command"
-    stated = table.get("policy.mutable_file", str)
-    program = table.get("program_path", str) or table.get("policy.program_file", str)
-    workdir = table.get("target.workdir", str) or "."
-    named = [name for name in (stated, program, workdir if kind == "command" else None) if name]
-    root = _original.folder_with(named, path)
-    folder = path.parent.resolve() if kind == "basilica" else (root / workdir).resolve()
-    mutable = (root / stated).resolve() if stated else None
-    if mutable and not mutable.is_relative_to(folder):
-        raise Refused(f"{path}: policy.mutable_file: {stated!r} is no file below {folder}")
-    train = _command(table, "train_cmd")
-    if kind not in ("command", "basilica") or not train:
-        raise Refused(
-            f"{path}: target.type {kind!r} with train_cmd {train!r} trains nothing on this machine: give it type: "
-            "command and a train_cmd"
-        )
-    edited = mutable.relative_to(folder).as_posix() if mutable else ""
-    evaluate = _command(table, "eval_cmd")
-    judged_apart = evaluate != train and (not edited or edited not in [Path(word).as_posix() for word in evaluate])
-    direction = table.get("objective.direction", str) or "min"
-    if direction not in ("min", "max"):
-        raise Refused(f"{path}: objective.direction: must be min or max, got {direction!r}")
-    source = _original.read_text(mutable) if mutable else ""
-    ledger = table.get("telemetry.ledger_path", str)
-    return Config(
-        table=table,
-        name=table.get("name", str) or "autoresearch-run",
-        metric=table.get("objective.metric", str) or "val_bpb",
-        direction=f"{direction}imize",
-        workdir=folder,
-        instructions=_original.read_text(root / program) if program else "The original has no program.md.\n",
-        prepare=_command(table, "prepare_cmd"),
-        train=train,
-        evaluate=evaluate if judged_apart else [],
-        seconds=table.get("target.timeout_s", float) or 3600.0,
-        gpus=(table.get("target.basilica.gpu_count", int) or 1) if kind == "basilica" else None,
-        params=table.get("policy.params", dict) or {},
-        mutable=edited,
-        calls=[call for call in table.get("policy.required_calls", list) or ["emit_progress"] if f"{call}(" in source],
-        options=_options(table),
-        ledger=root / ledger if ledger else None,
-    )
+class Config:
+    """A configuration, as far as it is carried. Refused where it cannot run here."""
+
+    def __init__(self, table: Table) -> None:
+        self.table, path = table, table.path
+        self.name = table.get("name", str) or "autoresearch-run"
+        self.metric = table.get("objective.metric", str) or "val_bpb"
+        self.seconds = table.get("target.timeout_s", float) or 3600.0
+        self.params: dict[str, Any] = table.get("policy.params", dict) or {}
+        self.seeds = [name for name in self.params if is_seed(name)]
+        self.is_rented = table.get("target.type", str) == "basilica"
+        workdir = "" if self.is_rented else table.get("target.workdir", str) or "."
+        mutable = table.get("policy.mutable_file", str) or ""
+        programs = [table.get(key, str) for key in ("program_path", "policy.program_file")]
+        program = next(filter(None, programs), "")
+        self.root = _original.folder_with(filter(None, [workdir, mutable, program]), path)
+        self.folder = (self.root / workdir if workdir else path.parent).resolve()
+        edited = (self.root / mutable).resolve()
+        if mutable and not edited.is_relative_to(self.folder):
+            raise Refused(f"{path}: policy.mutable_file: {mutable!r} is no file below {self.folder}")
+        self.mutable = edited.relative_to(self.folder).as_posix() if mutable else ""
+        """The file that is edited; empty: none is."""
+        self.instructions = _original.read_text(self.root / program) if program else "The original has none.\n"
+        self.prepare, self.train, evaluate = (_command(table, key) for key in ("prepare_cmd", "train_cmd", "eval_cmd"))
+        judged_apart = evaluate != self.train and self.mutable not in [Path(word).as_posix() for word in evaluate]
+        self.evaluate = evaluate if judged_apart else []
+        """The command of a judge of its own; empty where it is that of training, or of the file that is edited."""
+        if (table.get("target.type", str) or "command") not in ("command", "basilica") or not self.train:
+            raise Refused(f"{path}: target: it trains nothing on this machine: give it type: command and a train_cmd")
+        self.script = self.mutable or next((word for word in self.train if (self.folder / word).is_file()), "")
+        self.sources = [_original.read_text(file) for file in sorted(self.folder.glob("*.py"))]
+
+    @cached_property
+    def uses_seed(self) -> bool:
+        return bool(self.seeds) or any("AR_SEED" in source for source in self.sources)
+
+    @cached_property
+    def emits(self) -> bool:
+        return any(f"{EMIT}(" in source for source in self.sources)
+
+    def keys(self) -> dict[str, Any]:
+        """The keys of environment.toml."""
+        direction = self.table.get("objective.direction", str) or "min"
+        if direction not in ("min", "max"):
+            raise Refused(f"{self.table.path}: objective.direction: must be min or max, got {direction!r}")
+        space = {}
+        for name, values in self.params.items():
+            if not isinstance(values, list) or not all(map(is_plain, values)):
+                raise Refused(f"{self.table.path}: policy.params.{name}: must be a list of values, got {values!r}")
+            if values and name not in self.seeds:
+                space[name] = choice(values)
+        keys = _runner.keys(self.name, self.metric, f"{direction}imize", self.script, editable=bool(self.mutable))
+        if self.evaluate:
+            keys["command"] = {"eval_cmd": "python train.py judge {out} {result}", "total_seconds": self.seconds}
+        keys |= {"budget_seconds": self.seconds, "startup_seconds": 600.0, **sections(space)}
+        keys |= {"budget_steps": STEPS} if self.emits else {}
+        keys |= {} if self.uses_seed else {"deterministic": True}
+        keys |= {"gpus": self.table.get("target.basilica.gpu_count", int) or 1} if self.is_rented else {}
+        source = _original.read_text(self.folder / self.mutable) if self.mutable else ""
+        calls = [call for call in self.table.get("policy.required_calls", list) or [EMIT] if f"{call}(" in source]
+        return keys | ({"required_calls": calls} if calls else {})
+
+    def carried(self) -> Iterator[Term]:
+        yield Term("target.train_cmd", f"run unchanged in {REPOSITORY}/: {' '.join(self.train)}")
+        yield Term("target.timeout_s", f"budget_seconds = {self.seconds:g}; one that is not over by then is stopped")
+        if self.emits:
+            yield Term(EMIT, f"as before; step / step_target counts in {STEPS} parts (budget_steps)")
+        judged = "the judge runs it in a frozen copy, with AR_MODEL_DIR and AR_RUN_DIR"
+        yield Term("target.eval_cmd", judged if self.evaluate else "not run again: the numbers of training count")
+        for name in self.params:
+            ours = (
+                "the seed of the run" if name in self.seeds else "[space], a choice; the baseline has the first value"
+            )
+            yield Term(f"policy.params.{name}", ours)
+
+    def left(self) -> Iterator[Term]:
+        if unread := self.table.unread():
+            yield Term(", ".join(unread), NO_COUNTERPART)
+        if not self.uses_seed:
+            yield Term("no file reads AR_SEED", "deterministic = true: a seed changes nothing")
+        if self.is_rented:
+            yield Term("target.type basilica", "its commands run on this machine, in the folder of the file")
 
 
 def _command(table: Table, key: str) -> list[str]:
     """A command in words, with the container's paths as those of the working directory."""
-    stated = table.content["target"].get(key) if isinstance(table.content["target"], dict) else None
+    stated = table.get(f"target.{key}", object) or []
     try:
-        words = table.get(f"target.{key}", str if isinstance(stated, str) else list) or []
-        words = shlex.split(words) if isinstance(words, str) else [str(word) for word in words]
+        words = shlex.split(stated) if isinstance(stated, str) else stated
     except ValueError as wrong:
         raise Refused(f"{table.path}: target.{key}: {wrong}: close it, or write the command as a list") from wrong
-    return [word.removeprefix(CONTAINER) for word in words]
+    if not isinstance(words, list):
+        raise Refused(f"{table.path}: target.{key}: must be a command, as a text or a list of words, got {stated!r}")
+    return [str(word).removeprefix(CONTAINER) for word in words]
 
 
 def _options(table: Table) -> tuple[str, ...]:
     """The policy and the controller as options of `run`."""
     kind, seed = table.get("policy.type", str) or "static", table.get("policy.seed", int)
     options = ["--proposer", PROPOSERS.get(kind, "tpe"), "--seed", str(7 if seed is None else seed)]
-    models = {"llm_model": "model", "llm_api_url": "base_url", "llm_api_key_env": "key_variable"}
-    for theirs, ours in models.items():
+    for theirs, ours in MODEL.items() if kind.startswith("llm") or kind == "hybrid" else ():
         value = table.get(f"policy.{theirs}", str)
-        options += (
-            ["--set", f"proposer.{ours}={value}"] if value and (kind.startswith("llm") or kind == "hybrid") else []
-        )
-    hours = table.get("controller.max_wall_time_s", float)
-    is_parallel = table.get("controller.parallel.enabled", bool)
+        options += ["--set", f"proposer.{ours}={value}"] if value else []
+    hours, is_parallel = table.get("controller.max_wall_time_s", float), table.get("controller.parallel.enabled", bool)
     at_a_time = table.get("controller.parallel.max_concurrency", int)
     limits = {
         "--trials": table.get("controller.max_iterations", int),
@@ -197,51 +190,3 @@ def _options(table: Table) -> tuple[str, ...]:
     options += [word for flag, limit in limits.items() if limit for word in (flag, str(limit))]
     cancels = table.get("controller.intra_iteration_cancel.enabled", bool)
     return (*options, "--cancel", "curve" if cancels else "none")
-
-
-def _keys(config: Config) -> dict[str, Any]:
-    script = config.mutable or next((word for word in config.train if (config.workdir / word).is_file()), "")
-    keys = _runner.keys(config.name, config.metric, config.direction, script, editable=bool(config.mutable))
-    if config.evaluate:
-        keys["command"] = {"eval_cmd": "python train.py judge {out} {result}", "total_seconds": config.seconds}
-    space = {}
-    for name, values in config.params.items():
-        if not isinstance(values, list) or not all(map(is_plain, values)):
-            raise Refused(f"{config.table.path}: policy.params.{name}: must be a list of values, got {values!r}")
-        if values and not is_seed(name):
-            space[name] = choice(values)
-    return keys | {
-        **({"required_calls": config.calls} if config.calls else {}),
-        "budget_seconds": config.seconds,
-        **({"budget_steps": STEPS} if config.mentions("emit_progress(") else {}),
-        "startup_seconds": 600.0,
-        **({} if config.uses_seed else {"deterministic": True}),
-        **({"gpus": config.gpus} if config.gpus else {}),
-        **sections(space),
-    }
-
-
-def _carried(config: Config) -> Iterator[Term]:
-    yield Term("target.train_cmd", f"run unchanged in {REPOSITORY}/: {' '.join(config.train)}")
-    yield Term("target.timeout_s", f"budget_seconds = {config.seconds:g}; one that is not over by then is stopped")
-    if config.mentions("emit_progress("):
-        yield Term("emit_progress", f"as before; step / step_target counts in {STEPS} parts (budget_steps)")
-    judged = "the judge runs it in a frozen copy, with AR_MODEL_DIR and AR_RUN_DIR"
-    yield Term("target.eval_cmd", judged if config.evaluate else "not run again: the numbers of the one training count")
-    for name in config.params:
-        ours = "the seed of the run" if is_seed(name) else "[space], a choice; the baseline has the first value"
-        yield Term(f"policy.params.{name}", ours)
-    yield Term("policy.type, controller", f"nightshift run ... {' '.join(config.options)}")
-
-
-def _left(config: Config) -> Iterator[Term]:
-    """The keys that are not carried, those with one reason together."""
-    reasons: dict[str, list[str]] = {}
-    for key in config.table.unread():
-        reason = next((why for prefix, why in REASONS.items() if key.startswith(prefix)), "no key that is known here")
-        reasons.setdefault(reason, []).append(key)
-    yield from (Term(", ".join(keys), reason) for reason, keys in reasons.items())
-    if not config.uses_seed:
-        yield Term("no file reads AR_SEED", "deterministic = true: a seed changes nothing")
-    if config.gpus:
-        yield Term("target.type basilica", "its commands run on this machine, in the folder of the file")

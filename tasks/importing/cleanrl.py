@@ -177,7 +177,6 @@ def _left(script: LoneScript) -> Iterator[Term]:
         yield Term(f"at their defaults: {', '.join(kept)}", "no range can be guessed: put them into [space] or [fixed]")
     if not script.seeds:
         yield Term("no option seed", "fresh runs differ only by chance and timing: give it seed")
-    yield Term("event files, videos, W&B, saved models", "left out; MLflow has the curves")
     yield Term("packages of its own environment", _runner.PYTHON)
     if renamed := sorted({*REMOVED.findall(script.text)}):
         yield Term(f"of gymnasium 0.29: {', '.join(renamed)}", "not in gymnasium 1 by these names: change the script")

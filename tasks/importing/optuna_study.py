@@ -42,7 +42,6 @@ def objective(trial):
 NOT_STORED = (
     Term("the objective function", f"no storage has it: put it into {REPOSITORY}/objective.py"),
     Term("sampler, pruner", "no storage has them: --proposer (tpe by default) and --cancel"),
-    Term("attributes of the study and of trials", "left out: nothing here reads them"),
 )
 WARNINGS = (
     f"{REPOSITORY}/objective.py is a placeholder: put your objective(trial) there, with what it imports; until then "

@@ -124,7 +124,6 @@ def _left(sweep: Table, text: str) -> Iterator[Term]:
     for word in (word for word in ("WandbLogger", "WandbCallback", "wandb.plot") if word in text):
         yield Term(word, "numbers that reach W&B this way are not seen: log the metric by wandb.log")
     yield Term("no time limit in a sweep", f"budget_seconds = {BUDGET_SECONDS}, a guess: state your own")
-    yield Term("runs of this sweep at W&B", "left out: nothing is fetched; history.jsonl takes them, a line each")
     yield Term("packages of its own environment", _runner.PYTHON)
 
 
