@@ -197,7 +197,11 @@ def local_modules(script: Path) -> dict[str, Path]:
     own, *above = [script.resolve().parent, *script.resolve().parents[1 : UP + 1]]
     waiting = [script]
     for file in waiting:  # it grows
-        for name in sorted(imports(parsed(file)) - {script.stem} - sys.stdlib_module_names):
+        try:
+            names = imports(parsed(file))
+        except Refused:  # one of a package that the script may never load
+            continue
+        for name in sorted(names - {script.stem} - sys.stdlib_module_names):
             for folder in [own] if find_spec(name) else [own, *above]:
                 module = folder / f"{name}.py"
                 files = [module] if module.is_file() else [*(folder / name).rglob("*.py")]

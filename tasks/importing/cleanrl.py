@@ -55,7 +55,9 @@ class LoneScript:
 
     @property
     def seeds(self) -> list[str]:
-        return [name for name, value in self.options.values.items() if type(value) is int and is_seed(name)]
+        values = self.options.values
+        names = (name for name in (*values, *self.options.others) if is_seed(name))
+        return [name for name in names if type(values.get(name, 0)) is int]  # its default may be None
 
     @property
     def steps(self) -> str:
@@ -127,7 +129,7 @@ class Cleanrl(Importer):
             "metric": metric, "name": metric, "window": WINDOW, "says_ready": bool(script.options.dataclass),
             "own": dict.fromkeys(script.seeds, "seed") | ({script.steps: "budget_steps"} if script.steps else {}),
             "defaults": {name: values[name] for name in script.space},
-            "variables": {"FINAL_INFO": "1"} if script.old_gymnasium else {},
+            "variables": {"GYMNASIUM_029": "1"} if script.old_gymnasium else {},
         }  # fmt: skip
         keys = {
             **_runner.keys(title, metric, "maximize", name),

@@ -20,7 +20,7 @@ def cli(options: Any, *_: object, **__: object) -> object:
     values, known = json.loads(os.environ["AR_PARAMS_JSON"]), {field.name for field in dataclasses.fields(options)}
     if missing := sorted(values.keys() - known):
         raise SystemExit(f"{options.__name__} in {sys.argv[0]} has no {', '.join(missing)} any more")
-    if os.environ.get("FINAL_INFO"):
+    if os.environ.get("GYMNASIUM_029"):
         restore_gymnasium_029()
     emit_ready()
     return options(**values)
