@@ -10,7 +10,8 @@ original and runs nothing of it; whoever asked writes the folder. To add one, pu
             return "" if (Path(place) / "Makefile").is_file() else "no Makefile in it"
 
         def convert(self, place: str) -> Imported:
-            return Imported(name="made", origin="a Makefile", files={FILE: environment_toml({...})})
+            origin = "a Makefile"
+            return Imported(name="made", origin=origin, files={FILE: environment_toml({...}, origin)})
 """
 
 from __future__ import annotations

@@ -152,7 +152,8 @@ def _argparse_options(tree: ast.Module) -> Options:
         found._add(name, _as_kind(value, ast.unparse(words["type"]) if "type" in words else ""))
     settings = [(word.arg, word.value) for call in _calls(tree, "set_defaults") for word in call.keywords if word.arg]
     for call in _calls(tree, "init"):
-        config = next((word.value for word in call.keywords if word.arg == "config"), None)
+        stated_config = next((word.value for word in call.keywords if word.arg == "config"), call)
+        config = named.get(ast.unparse(stated_config), stated_config)
         if isinstance(config, ast.Dict):
             settings += [
                 (str(literal(key)), value) for key, value in zip(config.keys, config.values, strict=True) if key

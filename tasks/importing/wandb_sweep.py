@@ -147,7 +147,7 @@ def converted(parameters: Mapping[str, Any], stated_defaults: Mapping[str, Any])
     Raises:
         Refused: one of them is none.
     """
-    made = SweepParameters()
+    made, unseen = SweepParameters(), list[str]()
     defaults = {name.replace("-", "_"): _plain(value) for name, value in stated_defaults.items()}
     for path, stated in _leaves(parameters):
         name = ".".join(path)
@@ -164,13 +164,16 @@ def converted(parameters: Mapping[str, Any], stated_defaults: Mapping[str, Any])
         made.found[name] = one
         if one.lost:
             made.left.append(Term(name, one.lost))
-        if one.table and one.table["default"] != default:
-            why = "not seen" if default is None else f"{default!r} is not among its values"
-            made.left.append(
-                Term(f"{name}: the program's default", f"{why}: the baseline has {one.table['default']!r}")
-            )
+        if one.table and default is None:
+            unseen.append(name)
+        elif one.table and one.table["default"] != default:
+            why = f"not among its values: the baseline has {one.table['default']!r}"
+            made.left.append(Term(f"{name}: the program's default {default!r}", why))
         if "probabilities" in stated:
             made.left.append(Term(f"{name}: probabilities", "left out: values are searched by what they score"))
+    if unseen:
+        why = "not seen: the baseline has the middle of a range, and the first of several values"
+        made.left.append(Term(f"the program's defaults of {', '.join(unseen)}", why))
     return made
 
 

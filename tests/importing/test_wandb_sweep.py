@@ -27,7 +27,8 @@ parser.add_argument("--optimizer.name", dest="name")
 parser.add_argument("--layers")
 parser.add_argument("--epochs", type=int)
 args, _ = parser.parse_known_args()
-with wandb.init(project="x", config={"momentum": 0.9, "epochs": 99}) as run:
+defaults = dict(momentum=0.9, epochs=99, name="sgd")
+with wandb.init(project="x", config=defaults) as run:
     assert (run.config.momentum, wandb.config["epochs"]) == (0.9, 2), dict(run.config)
     wandb.define_metric("best", summary="max")
     for epoch in range(args.epochs):
@@ -121,7 +122,7 @@ def test_a_parameter_that_is_none_is_refused(stated: object, said: str) -> None:
 def test_a_sweep_is_carried_with_its_command_and_what_is_lost_is_said(tmp_path: Path) -> None:
     made, table = read(sweep(tmp_path / "mine"))
     assert table["space"]["learning-rate"]["default"] == 0.003
-    assert table["space"]["optimizer.name"]["values"] == ["adam", "sgd"]
+    assert table["space"]["optimizer.name"] == {"type": "choice", "values": ["adam", "sgd"], "default": "sgd"}
     assert table["fixed"] == {"epochs": 2} and (table["metric"], table["direction"]) == ("loss", "minimize")
     assert table["editable"] == ["repository/train.py"]
     assert made.options == ("--proposer", "random_search", "--trials", "12")
