@@ -49,10 +49,6 @@ class TrialFault(Exception):
     """The endpoint refuses the trial, or what it left cannot be kept; the message is the reason of its crash."""
 
 
-class Later(Exception):
-    """An answer that says that the endpoint may answer later."""
-
-
 class Status(BaseModel):
     """The state of a trial."""
 
@@ -228,10 +224,9 @@ class RemoteEndpoint:
         """Ask until there is an answer. Raises EndpointAway after `away_seconds` without one."""
         import httpx
 
-        passing = (httpx.TransportError, httpx.DecodingError, Later)
         try:
-            return retrying(self._away, *passing, pause=self._pause)(ask)
-        except passing as fault:
+            return retrying(self._away, self._pause)(ask)
+        except httpx.HTTPError as fault:
             why = f"{type(fault).__name__}: {one_line(str(fault), 200)}"
             raise EndpointAway(f"{self.address.shown} did not answer for {self._away:g} s ({why})") from fault
 
@@ -243,7 +238,7 @@ def _check(got: httpx.Response, body: bytes = b"", fine: Set[int] = frozenset())
         return
     message = f"HTTP {code}: {one_line(body.decode(errors='replace'), 500)}".rstrip(": ")
     if code in PASSING:
-        raise Later(message)
+        got.raise_for_status()
     if code in REFUSED:
         raise TrialFault(f"the endpoint refused the trial: {message}")
     if code in GONE:
