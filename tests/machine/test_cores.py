@@ -24,8 +24,6 @@ from tasks.sandbox.capped_log import SAID
 from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.isolation import Isolation
 from tasks.sandbox.program import Program
-from tasks.store import calibration
-from tasks.store.ledger import freeze, measure
 from tasks.store.workspace import TrialDir
 from tasks.system.slot import NOWHERE, Slot
 from tasks.train import run_program
@@ -223,25 +221,8 @@ def test_a_holder_of_two_cores_that_is_killed_frees_both(tmp_path: Path) -> None
         pass
 
 
-def test_cores_that_make_no_whole_slot_are_left_out_and_a_shared_slot_is_kept_on_none(tmp_path: Path) -> None:
-    assert [len(part.locks) for part in slots(tmp_path, 2, count=5).parts] == [2, 2]
-    assert {part.cores for part in slots(tmp_path, 0).parts} == {()}
-
-
 def test_more_cores_than_there_are_is_refused_with_the_remedy(tmp_path: Path) -> None:
     most = len(USABLE)
     with pytest.raises(Refused, match=rf"cores = {most + 1}.*has {most} usable.*--set cores={most}"):
         slots_of(made(tmp_path / "env", most + 1), tmp_path)
     assert len(slots_of(made(tmp_path / "env", most), tmp_path).parts) == 1
-
-
-def test_a_calibration_of_one_core_is_that_of_earlier_versions_and_none_of_two(tmp_path: Path) -> None:
-    environment = environments.load(quadratic(tmp_path / "env"))
-    freeze(environment, tmp_path / "frozen")
-    digests = [
-        calibration.digest(tmp_path / "frozen", environment.model_copy(update={"cores": cores})) for cores in (1, 2)
-    ]
-    later = {"cores", "requires"}
-    settings = environment.model_dump(mode="json", exclude={"folder", "judge", "prepared", "prepare", *later})
-    earlier = {"settings": settings, "judged": environment.judge.model_dump(mode="json")}
-    assert digests[0] == measure(tmp_path / "frozen", environment, earlier) != digests[1]

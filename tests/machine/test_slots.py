@@ -237,15 +237,6 @@ def test_nothing_of_a_living_engine_is_ended(one: Slots) -> None:
         ours.kill()
 
 
-def test_a_note_that_says_nonsense_is_no_holder(one: Slots) -> None:
-    locks_folder().mkdir()
-    for text in ("", "no engine", "0", f"{os.getpid()} another boot"):
-        note_of(one).write_text(text)
-        assert holder(one.parts[0].locks[0]) is None
-    with one.hold(give_up):
-        assert holder(one.parts[0].locks[0]) == os.getpid()
-
-
 def test_the_doctor_tells_who_holds_a_slot(tmp_path: Path) -> None:
     assert doctors_slots(tmp_path).fact == "none is held"
     with Slots.of_cores(tmp_path).hold() as slot:
@@ -284,12 +275,6 @@ def test_a_link_in_the_place_of_the_folder_is_refused(tmp_path: Path, one: Slots
     with pytest.raises(Refused, match="is a link"), one.hold():
         pass
     assert not any((tmp_path / "theirs").iterdir())
-
-
-def test_a_folder_that_a_kill_left_too_narrow_is_opened_to_all_users(one: Slots) -> None:
-    locks_folder().mkdir(mode=0o700)
-    with one.hold():
-        assert locks_folder().stat().st_mode & 0o777 == 0o777
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import resource
 import socket
 import subprocess
@@ -19,7 +18,7 @@ import pytest
 
 from prime_rl_parts import Failed, ends, machine, reasons
 from prime_rl_parts.keys import as_tables, at
-from prime_rl_parts.run import HARNESSES, Run, Settings
+from prime_rl_parts.run import Run, Settings
 from prime_rl_parts.watch import Steps
 from tasks.trainers import prime_rl
 from tests.support import trainer_process as trainer_programs
@@ -137,18 +136,6 @@ def test_the_curve_is_the_metric_where_there_is_one_and_the_reward_stands_beside
     *before, last = [json.loads(line)["metrics"] for line in written.getvalue().splitlines()]
     assert before and all("pass@1" not in metrics and metrics["reward/mean"] == 0.7 for metrics in before)
     assert (last["pass@1"], last["reward/mean"]) == (0.4, 0.7)
-
-
-def test_prime_rl_finds_its_own_python_first_and_none_of_ours(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("VIRTUAL_ENV", "PYTHONHOME", "PYTHONPATH"):
-        monkeypatch.setenv(name, "/ours")
-    found = run.variables()
-    assert found["PATH"].startswith(f"{run.bin}{os.pathsep}") and "/ours" not in found.values()
-    assert found["PYTHONPATH"] == os.pathsep.join((str(Path.cwd()), str(HARNESSES)))
-    assert HARNESSES.is_dir() and found["CUDA_VISIBLE_DEVICES"] == "0,1"
-    assert (found["HF_HUB_OFFLINE"], found["SPT_NOENV"]) == ("1", "1")
-    assert found["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID", "the numbers are those of nvidia-smi"
-    assert found["VLLM_HOST_IP"] == "127.0.0.1"
 
 
 FOUR = [(number, f"GPU-{number}{number}-ab") for number in range(4)]
