@@ -23,7 +23,6 @@ from environments import Environment
 from environments.limits import Limits
 from environments.plugins import Refused
 from environments.remote import HttpEndpoint
-from flows.cli.doctor_checks import slots as doctors_slots
 from tasks.machine.gpus import Gpu
 from tasks.machine.slot_use import slot_use
 from tasks.machine.slots import Slots, holder, locks_folder, slots_of
@@ -151,16 +150,6 @@ def test_a_slot_is_held_by_one_process_and_who_waits_is_told_by_which(tmp_path: 
     assert said == [f"cpu-0 is held by process {other.pid} ({Path(sys.executable).name} -c ...)"]
 
 
-def test_a_slot_is_held_by_one_thread_and_each_home_has_its_own(tmp_path: Path) -> None:
-    two = Slots.of_cores(tmp_path, usable=[0, 1])
-    with two.hold(give_up) as first, two.hold(give_up) as second:
-        assert (first.name, second.name) == ("cpu-0", "cpu-1")
-        with pytest.raises(Waited, match=r"cpu-0 .*cpu-1"), two.hold(give_up):
-            pass
-        with Slots.of_cores(tmp_path / "elsewhere", usable=[0]).hold(give_up):
-            pass
-
-
 def test_who_waits_comes_before_who_gives_the_slot_back_and_wants_it_again(one: Slots) -> None:
     order: list[str] = []
     waits = threading.Event()
@@ -235,27 +224,6 @@ def test_nothing_of_a_living_engine_is_ended(one: Slots) -> None:
             note_of(one).write_text(orphans.this_engine())
         assert runs(ours.pid)
         ours.kill()
-
-
-def test_the_doctor_tells_who_holds_a_slot(tmp_path: Path) -> None:
-    assert doctors_slots(tmp_path).fact == "none is held"
-    with Slots.of_cores(tmp_path).hold() as slot:
-        assert doctors_slots(tmp_path).fact == f"{slot.name} is held by process {os.getpid()} (this one)"
-
-
-def test_programs_of_several_threads_do_not_end_one_another(tmp_path: Path) -> None:
-    def briefly() -> None:
-        run(tmp_path / "brief", "none", "print(1)", NOWHERE)
-
-    (tmp_path / "long").mkdir()
-    with Program(
-        ["sleep", "600"], cwd=tmp_path / "long", log=tmp_path / "long.log", marker="slots/2", level="none",
-        view=VisiblePaths((), ()), limits=Limits(),
-    ) as program:  # fmt: skip
-        thread = threading.Thread(target=briefly)
-        thread.start()
-        thread.join()
-        assert program.poll(0.2) is None
 
 
 # GPUs

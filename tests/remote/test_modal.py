@@ -156,14 +156,6 @@ def test_a_sandbox_that_ends_before_it_serves_is_not_waited_for(server: ModalSer
     ending.join()
 
 
-def test_a_teardown_waits_no_longer_than_its_patience(server: ModalServer) -> None:
-    place(CPU).check()
-    server.silent = True
-    with pytest.raises(EndpointFault, match=r"no answer within 0\.5 seconds"):
-        place(CPU).tear_down("key", 0.5)
-    server.silent = False
-
-
 def test_a_wrong_login_and_gpus_without_model_or_number_are_refused_before_the_start(
     server: ModalServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

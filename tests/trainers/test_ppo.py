@@ -274,19 +274,6 @@ def test_a_rollout_stops_when_the_time_is_over_and_the_policy_is_saved_all_the_s
     assert progress(tmp_path)[-1]["step_target"] is None
 
 
-def test_a_run_stopped_before_its_first_step_leaves_the_untrained_policy_of_its_seed(tmp_path: Path) -> None:
-    def stopped_at_once(settings: dict[str, Any], progress_file: _program.ProgressFile) -> None:
-        progress_file.budget.stop()
-        ppo.train(settings, progress_file)
-
-    for name, seed in (("one", 1), ("again", 1), ("other", 2)):
-        _program.training(config(tmp_path / name, seed=seed), stopped_at_once)
-        assert progress(tmp_path / name)[-1]["step"] == 0
-    one, again, other = (ppo.load(tmp_path / name / "policy.pt").actor for name in ("one", "again", "other"))
-    assert torch.equal(one[0].weight, again[0].weight)  # type: ignore[arg-type]
-    assert not torch.equal(one[0].weight, other[0].weight)  # type: ignore[arg-type]
-
-
 def test_every_lane_and_every_seed_starts_in_a_state_of_its_own() -> None:
     params, starts = ppo.Params(num_envs=4), []
     agent = ppo.build({"id": "CartPole-v1"}, params)

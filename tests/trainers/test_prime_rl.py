@@ -58,7 +58,6 @@ def test_parameters_are_the_tables_of_prime_rl_under_short_names_or_its_own() ->
     ("params", "wrong"),
     [
         ({}, "prime_rl: Field required"),
-        ({"prime_rl": "/p", "stall_deadline": "9"}, "stall_deadline: Input should be a valid number, got '9'"),
         ({"prime_rl": "/p", "quit_deadline": 0.0}, "quit_deadline: .* greater than or equal to 0.1, got 0.0"),
     ],
 )
@@ -153,10 +152,8 @@ def test_gpus_are_named_by_number(stated: str | None, chosen: tuple[int, int]) -
     ("found", "stated", "reason"),
     [
         (FOUR[:1], None, "refused: prime-rl needs two GPUs.* nvidia-smi lists 1"),
-        ([], None, "refused: prime-rl needs two GPUs"),
         (FOUR, "2", "refused: prime-rl needs two GPUs.* CUDA_VISIBLE_DEVICES='2' names 1"),
         (FOUR, "0,7", "did not start: of GPU 7 nvidia-smi knows no number"),
-        ([], "GPU-1,GPU-2", "did not start: of GPU GPU-1 nvidia-smi knows no number"),
     ],
 )
 def test_gpus_that_cannot_be_named_are_refused(found: list[tuple[int, str]], stated: str | None, reason: str) -> None:
@@ -424,15 +421,6 @@ def test_a_training_ends_with_its_steps_and_leaves_a_model_and_no_process(start:
 
 
 @pytest.mark.slow
-def test_the_curve_is_of_answers_that_nothing_was_added_to(start: Start, tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data/curve.jsonl").write_text('{"id": 1, "answer": "1"}\n' * 4)
-    assert ended(start(params={"curve_interval": 2})) == (0, b"")
-    latest = reported(tmp_path)[-1]["metrics"]
-    assert abs(latest["pass@1"] - latest["reward/mean"]) < 0.15, "the stand-in's curve is its reward"
-
-
-@pytest.mark.slow
 def test_a_training_of_an_adapter_leaves_the_whole_model(start: Start, tmp_path: Path) -> None:
     assert ended(start(params={"lora_rank": 2, "learning_rate": 3e-4})) == (0, b"")
     out = tmp_path / "out"
@@ -509,8 +497,3 @@ def test_a_check_says_last_why_training_would_be_refused(start: Start, tmp_path:
     assert "divisible by group_size 7" in told["failed"] and told["retry"] is False
     assert (status, noise.decode().splitlines()[-1]) == (1, f"train.py: {told['failed']}")
     assert left(tmp_path) == []
-
-
-def test_another_commit_than_the_pinned_one_is_refused(start: Start, tmp_path: Path) -> None:
-    assert ended(start(params={"prime_rl_commit": "559b4477"}))[0] == 2
-    assert reported(tmp_path)[-1]["failed"].endswith(f"is at commit {COMMIT}, and prime_rl_commit is 559b4477")
