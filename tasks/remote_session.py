@@ -6,7 +6,6 @@ beyond it. A trial of a process that died is adopted with its key, so nothing is
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -110,20 +109,17 @@ class RemoteSession:
         """Train once. Raises CannotStart if the other machine, or the way to it, is at fault."""
         try:
             request = self._request(command)
-            with self._job(f"{marker}/{self.place.path.name}", request) as job:
+            with self._job(f"{marker}/{self.place.path.name}") as job:
                 self._train(job, request)
         except (TrialFault, BadProgress) as wrong:
             self.error = str(wrong)
         except EndpointFault as fault:
             raise CannotStart(str(fault)) from fault
 
-    def _job(self, run: str, request: bytes) -> OpenJob:
-        settings = self.settings
-        return jobs.begin(
-            run, self.environment.trainer, settings, hashlib.sha256(request).hexdigest(),
-            settings.ready_seconds + self._longest + settings.away_seconds,
-            costs=self.place.path / jobs.COSTS, adopt=self.cut_seconds is None, gpus=self.rented_gpus,
-        )  # fmt: skip
+    def _job(self, run: str) -> OpenJob:
+        settings, costs = self.settings, self.place.path / jobs.COSTS
+        longest, is_whole = settings.ready_seconds + self._longest + settings.away_seconds, self.cut_seconds is None
+        return jobs.begin(run, self.environment.trainer, settings, longest, costs, is_whole, self.rented_gpus)
 
     def _train(self, job: OpenJob, request: bytes) -> None:
         began, settings = clock(), self.settings

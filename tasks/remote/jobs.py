@@ -43,14 +43,12 @@ log = logging.getLogger(__name__)
 class RemoteJob(BaseModel):
     """One started trial."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     key: str
     """Names it at the endpoint; the idempotency key of its start."""
     run: str
     """The run that it is for."""
-    request: str
-    """Digest of what was asked for."""
     trainer: str
     settings: dict[str, Any]
     """The section of the environment."""
@@ -148,13 +146,11 @@ def paid(path: Path) -> Paid:
 
 
 def begin(
-    run: str, trainer: str, settings: RemoteSettings, request: str, seconds: float, costs: Path, adopt: bool,
-    gpus: int = 0,
-) -> OpenJob:  # fmt: skip
+    run: str, trainer: str, settings: RemoteSettings, seconds: float, costs: Path, adopt: bool, gpus: int = 0
+) -> OpenJob:
     """The job of a run: one that a dead process has left, or a new one, of which nothing is started yet.
 
     Args:
-        request: Digest of what is asked for; a job with another one is removed.
         seconds: Longest time that it may take.
         costs: File to which its cost is added.
         adopt: Whether a job that is there may be used.
@@ -162,8 +158,7 @@ def begin(
     stated = settings.model_dump(mode="json")  # as it is read again
     adopted: OpenJob | None = None
     for left in _left(lambda job: job.run == run):
-        same = (left.job.request, left.job.trainer, left.job.settings) == (request, trainer, stated)
-        if adopt and adopted is None and same:
+        if adopt and adopted is None and left.job.settings == stated:
             adopted = left
             continue
         with left:
@@ -172,7 +167,7 @@ def begin(
         return adopted
     key, now = f"{re.sub(r'[^A-Za-z0-9._-]+', '.', run)[:150]}.{secrets.token_hex(4)}", time.time()
     job = RemoteJob(
-        key=key, run=run, request=request, trainer=trainer, settings=stated, started=now, until=now + seconds,
+        key=key, run=run, trainer=trainer, settings=stated, started=now, until=now + seconds,
         costs=costs.absolute(), gpus=gpus,
     )  # fmt: skip
     path = home() / FOLDER / f"{key}.json"

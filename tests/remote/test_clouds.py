@@ -81,11 +81,11 @@ def test_what_a_killed_engine_has_deployed_is_adopted_or_swept(
     environment = problem(tmp_path, trainer)
     settings = environment.remote
     assert settings is not None
-    left = jobs.begin("campaign/0001", trainer, settings, "digest", 60.0, tmp_path / "costs", adopt=True)
+    left = jobs.begin("campaign/0001", trainer, settings, 60.0, tmp_path / "costs", adopt=True)
     first = left.job.place.reach(left.job.key, 60.0)
     left.close()  # as the end of its process would
 
-    again = jobs.begin("campaign/0001", trainer, settings, "digest", 60.0, tmp_path / "costs", adopt=True)
+    again = jobs.begin("campaign/0001", trainer, settings, 60.0, tmp_path / "costs", adopt=True)
     second = again.job.place.reach(again.job.key, 60.0)
     again.close()
     said = jobs.sweep(jobs.is_of("campaign"))

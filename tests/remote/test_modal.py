@@ -30,7 +30,7 @@ import sys
 from pathlib import Path
 from tasks.remote import jobs, places
 place = places.load("modal", {settings})
-left = jobs.begin("campaign/0001", "modal", place, "digest", 60.0, Path(sys.argv[1]), adopt=True)
+left = jobs.begin("campaign/0001", "modal", place, 60.0, Path(sys.argv[1]), adopt=True)
 left.job.place.reach(left.job.key, 60.0)
 """
 
@@ -78,7 +78,7 @@ def test_a_sandbox_that_waits_for_a_machine_outlives_its_engine_and_is_adopted_a
     server.is_full = False
 
     settings = place(GPU)
-    again = jobs.begin("campaign/0001", "modal", settings, "digest", 60.0, tmp_path / "costs", adopt=True)
+    again = jobs.begin("campaign/0001", "modal", settings, 60.0, tmp_path / "costs", adopt=True)
     again.job.place.reach(again.job.key, 60.0)
     assert again.end() is None
 
@@ -116,7 +116,7 @@ def test_a_cloud_that_is_away_is_waited_for_and_its_job_stays_until_it_is_remove
     from grpclib import Status
 
     settings = place(CPU)
-    with jobs.begin("campaign/0001", "modal", settings, "digest", 60.0, tmp_path / "costs", adopt=True) as job:
+    with jobs.begin("campaign/0001", "modal", settings, 60.0, tmp_path / "costs", adopt=True) as job:
         server.faults["SandboxGetFromNameV2"] = Status.UNAVAILABLE
         threading.Timer(1.0, server.faults.clear).start()
         job.job.place.reach(job.job.key, 60.0)

@@ -161,8 +161,8 @@ def test_what_a_dead_process_has_left_is_swept_and_what_is_followed_is_not(
     environment = problem(tmp_path, endpoint.url)
     assert environment.remote is not None
     home.mkdir()
-    left = jobs.begin("a/0001", "http", environment.remote, "digest", 100.0, tmp_path / "costs", adopt=True)
-    kept = jobs.begin("b/0001", "http", environment.remote, "digest", 100.0, tmp_path / "costs", adopt=True)
+    left = jobs.begin("a/0001", "http", environment.remote, 100.0, tmp_path / "costs", adopt=True)
+    kept = jobs.begin("b/0001", "http", environment.remote, 100.0, tmp_path / "costs", adopt=True)
     left.close()  # as the end of its process would
 
     assert [job.key for job in jobs.unfollowed()] == [left.job.key]
@@ -170,7 +170,7 @@ def test_what_a_dead_process_has_left_is_swept_and_what_is_followed_is_not(
     (said,) = jobs.sweep(jobs.is_of("a"))
 
     assert left.job.key in said and open_jobs(home) == [kept.path.name]
-    again = jobs.begin("b/0001", "http", environment.remote, "digest", 100.0, tmp_path / "costs", adopt=True)
+    again = jobs.begin("b/0001", "http", environment.remote, 100.0, tmp_path / "costs", adopt=True)
     assert again.job.key != kept.job.key, "nobody adopts what is followed"
     for job in (kept, again):
         assert job.end() is None
@@ -180,7 +180,7 @@ def test_what_cannot_be_removed_now_stays_to_be_removed_later(tmp_path: Path, ho
     environment = problem(tmp_path, "http://127.0.0.1:9")
     assert environment.remote is not None
     home.mkdir()
-    job = jobs.begin("a/0001", "http", environment.remote, "digest", 0.0, tmp_path / "costs", adopt=True)
+    job = jobs.begin("a/0001", "http", environment.remote, 0.0, tmp_path / "costs", adopt=True)
 
     assert "is not removed" in str(job.end(patience=0.1))
     job.close()
