@@ -152,7 +152,7 @@ class RemoteSession:
             if self._status.state == "running":
                 self._running_since = self._running_since or clock()
                 self._read_progress(endpoint, key)
-                if self.early.ask(self.progress.curve):
+                if self._stopped is None and self.early.ask(self.progress.curve):
                     return
                 if self._is_to_end(clock() - self._running_since) and self._stopped is None:
                     self._stopped = clock()
@@ -203,11 +203,8 @@ class RemoteSession:
             if status.retry:
                 raise CannotStart(f"the machine of {endpoint.address.shown} failed: {said}")
             reason = reason or said
-        startup = 0.0 if self.progress.ready else self.startup_seconds
-        if (
-            not reason
-            and status.seconds > startup + environment.budget_seconds + environment.grace_seconds + SLACK_SECONDS
-        ):
+        longest = self._longest - (self.startup_seconds if self.progress.ready else 0.0) + SLACK_SECONDS
+        if not reason and status.seconds > longest:
             reason = f"trained {status.seconds:g} s, and its budget is {environment.budget_seconds:g} s"
         if reason:
             tail = "\n".join(log.splitlines()[-TAIL_LINES:])

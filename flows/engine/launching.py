@@ -178,11 +178,8 @@ class Launch:
 
     def __init__(self, client: SyncPrefectClient, deployment: str, ledger: Ledger, request: LaunchRequest) -> None:
         self.client, self.deployment, self.ledger, self.request = client, deployment, ledger, request
-        ended = [
-            event for event in ledger.events()
-            if event["event"] == "launch" and event["run"] == request.name and event["what"] in ("died", "called back")
-        ]  # fmt: skip
-        self.number = len(ended) + 1
+        launches = [event for event in ledger.events() if event["event"] == "launch" and event["run"] == request.name]
+        self.number = 1 + sum(event["what"] in ("died", "called back") for event in launches)
         self.name = f"{deployment} at trial {request.plan.key.number}"
 
     @property

@@ -76,13 +76,6 @@ def engine(arguments: list[str]) -> None:
     cache = Path(os.environ["VLLM_CACHE_ROOT"], "torch_compile_cache/stand-in")
     is_cold = not cache.exists()
     cache.mkdir(parents=True, exist_ok=True)
-    handles = cache.with_name("vllm_compile_cache.py")  # where each compiled graph lies, as an absolute path
-    if handles.exists() and not Path(handles.read_text()).exists():
-        failed(
-            f"FileNotFoundError: [Errno 2] No such file or directory: {handles.read_text()!r}", vllm("EngineCore_DP0")
-        )
-        raise SystemExit(1)
-    handles.write_text(str(cache))
     if mode == "hangs at start" or (mode == "compiles for long" and is_cold):
         for_ever()
     raise SystemExit(serve(int(port)))
