@@ -28,10 +28,9 @@ from tasks.store.workspace import TrialDir
 from tasks.system.slot import NOWHERE, Slot
 from tasks.train import run_program
 from tasks.trial import Proposal
-from tests.support.levels import STRONGEST, STRONGEST_AND_NONE, WORKING
+from tests.support.levels import STRONGEST_AND_NONE, WORKING
 from tests.support.toy import FIT, JUDGE, QUADRATIC, quadratic
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 USABLE = sorted(os.sched_getaffinity(0))
 several = pytest.mark.skipif(len(USABLE) < 2, reason="this machine has one core")
 
@@ -52,15 +51,6 @@ told["thread"] = threads[0]
 child = "import os; os.sched_setaffinity(0, range(os.cpu_count())); print(sorted(os.sched_getaffinity(0)))"
 told["child"] = json.loads(subprocess.run([sys.executable, "-I", "-c", child], capture_output=True, text=True).stdout)
 print(json.dumps(told))
-"""
-
-HOLD_TWO = """
-import sys
-from pathlib import Path
-from tasks.machine.slots import Slots
-with Slots.of_cores(Path(sys.argv[1]), 2, [0, 1]).hold():
-    print("held", flush=True)
-    sys.stdin.read()
 """
 
 RECORD = "import json, os; told = sorted(os.sched_getaffinity(0))\n"
@@ -131,16 +121,6 @@ def test_two_programs_side_by_side_never_share_a_core(tmp_path: Path, level: Lev
 
 
 @several
-@pytest.mark.parametrize("level", STRONGEST)
-def test_a_slot_of_two_cores_grants_two(tmp_path: Path, level: Level) -> None:
-    pair = slots(tmp_path, 2)
-    with pair.hold(give_up) as slot:
-        assert slot.name == f"cpu-{USABLE[0]}-{USABLE[1]}"
-        assert told_in(tmp_path / "two", level, slot)["begun"] == USABLE[:2]
-    assert told_in(tmp_path / "free", level, NOWHERE)["begun"] == USABLE
-
-
-@several
 def test_training_and_its_judge_run_on_the_cores_of_the_slot_and_nothing_else_stays_there(tmp_path: Path) -> None:
     environment, place = made(tmp_path / "env", 1), TrialDir(tmp_path / "trial")
     place.path.mkdir()
@@ -204,21 +184,6 @@ def test_who_wants_two_cores_and_who_wants_one_do_not_block_each_other_for_ever(
     for thread in threads:
         thread.join(60)
     assert sorted(done) == [1] * 6 + [2] * 6
-
-
-def test_a_holder_of_two_cores_that_is_killed_frees_both(tmp_path: Path) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLD_TWO, str(tmp_path)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=CHECKOUT,
-    ) as holder:  # fmt: skip
-        assert holder.stdout is not None and holder.stdout.readline() == "held\n"
-        with pytest.raises(Waited, match=f"process {holder.pid}"), slots(tmp_path, count=2).hold(give_up):
-            pass
-        holder.kill()
-        holder.wait()
-    one = slots(tmp_path, count=2)
-    with one.hold(give_up), one.hold(give_up):
-        pass
 
 
 def test_more_cores_than_there_are_is_refused_with_the_remedy(tmp_path: Path) -> None:

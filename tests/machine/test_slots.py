@@ -268,21 +268,6 @@ def test_a_program_sees_the_gpus_of_its_slot_alone(
     assert run(tmp_path / "none", level, shown, NOWHERE, gpu=True) == "'0,1,3,2'"
 
 
-@pytest.mark.usefixtures("quiet_driver")
-def test_a_group_of_gpus_is_taken_as_a_whole_or_not_at_all() -> None:
-    first, second, pair = (Slots.of_gpus(group, len(group)) for group in (FOUR[:1], FOUR[1:2], FOUR[1::-1]))
-    with second.hold():
-        with pytest.raises(Waited, match="gpu-1-0"), pair.hold(give_up):
-            pass
-        with first.hold(give_up) as slot:
-            assert slot.gpus == ("GPU-aaaa",)
-    with pair.hold(give_up) as both:
-        assert both.gpus == ("GPU-bbbb", "GPU-aaaa")
-        for alone in (first, second):
-            with pytest.raises(Waited), alone.hold(give_up):
-                pass
-
-
 def test_a_gpu_that_another_process_uses_is_waited_for_while_no_other_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     slots = Slots.of_gpus(FOUR[:2])

@@ -265,8 +265,6 @@ def test_a_reported_score_is_taken_only_from_an_endpoint_and_under_a_name_that_s
         (("[http]\n", "[http]\nlease_seconds = 10\n"), "lease_seconds = 10 is less than away_seconds"),
         (('url = "', 'block = "mine"\nurl = "'), "either url, or block"),
         (('url = "http://', 'url = "http://me:secret@'), "save a block with the login"),
-        (('url = "http', 'url = "ftp'), "begin it with http"),
-        (("[http]\n", "[http]\nready_second = 3\n"), "http.ready_second: unknown key"),
     ],
 )
 def test_a_section_that_cannot_be_followed_is_refused(tmp_path: Path, change: tuple[str, str], reason: str) -> None:
