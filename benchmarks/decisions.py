@@ -135,7 +135,8 @@ class Campaign:
         tried = JudgedTrial(number, proposal, (run,), score)
         while isinstance(wanted := weigh(self.history, ENVIRONMENT, self.rule, tried), NeedsRerun):
             if self.left < 1 - EPSILON:
-                return False
+                tried = replace(tried, is_last=True)
+                continue
             self.left -= 1
             again, score = self._run(self.known[wanted.of])
             tried = replace(tried, reruns=(*tried.reruns, Rerun(wanted.of, again, score)))

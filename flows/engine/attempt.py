@@ -14,6 +14,7 @@ from prefect.utilities.annotations import quote
 
 from environments import Environment
 from environments.score import Score
+from flows.engine import stopping
 from tasks.bench import Bench, RunPlan, Units, folder_of
 from tasks.checkpoint import result_of
 from tasks.control import control
@@ -111,6 +112,8 @@ class Attempt:
     runs: list[Measurement] = field(default_factory=list)
     reruns: list[tuple[int, Measurement]] = field(default_factory=list)
     control: Measurement | None = None
+    is_last: bool = False
+    """Whether there was no time for another run of it."""
 
     @property
     def number(self) -> int:
@@ -159,9 +162,16 @@ class Attempt:
             return [Train(self._plan(len(scores) + 1 + later, at_once)) for later in range(at_once)]
         _, seen, environment, rule, tried = self.evidence
         decision = weigh(seen, environment, rule, tried)
+        if isinstance(decision, NeedsRerun) and not self._rerun_fits():
+            self.is_last = True
+            decision = weigh(seen, environment, rule, self.tried)
         if isinstance(decision, NeedsRerun):
             return [Train(self._rerun(decision.of, len(tried.reruns) + 1), decision.of)]
         return [Control(self.runs[0].plan, tried.runs[0])] if isinstance(decision, NeedsControl) else []
+
+    def _rerun_fits(self) -> bool:
+        night = self.night
+        return stopping.rerun_fits(night.spec, night.environment, night.history, night.lock.spent)
 
     @property
     def tried(self) -> JudgedTrial:
@@ -171,7 +181,7 @@ class Attempt:
         reruns = (Rerun(of, *again.result(night, runs if of == self.number else ())) for of, again in self.reruns)
         control: UntrainedControl | None = result_of(self.control.first) if self.control else None
         score = Score.over(scores, self._seeds[1])
-        return JudgedTrial(self.number, self.proposal, runs, score, tuple(reruns), control)
+        return JudgedTrial(self.number, self.proposal, runs, score, tuple(reruns), control, self.is_last)
 
     def trial(self, verdict: Verdict) -> Trial:
         """The decided trial."""

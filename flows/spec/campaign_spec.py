@@ -120,10 +120,9 @@ class CampaignSpec(Spec):
         if not history:
             runs = rule.baseline_runs(self.replicates, environment.deterministic)
             return math.ceil(runs / parallel) * a_run
-        reruns = rule.most_reruns
         controls = 0 if environment.allow_untrained else 2  # who would be champion starts without training, twice
         # Each of its runs in a turn of its own: it shares the slots with as many trials as there are slots.
-        return (self.replicates + reruns) * a_run + besides * controls
+        return self.replicates * a_run + besides * controls
 
     def time_for_the_certificate(
         self, environment: Environment, history: History, parallel: int | None = None

@@ -23,10 +23,6 @@ class Certify(Rule):
     reruns: int = Field(default=1, ge=0, le=20, description="Times that a record is run again before it is kept.")
     first: int = Field(default=4, ge=0, description="Trials at the beginning that are kept without.")
 
-    @property
-    def most_reruns(self) -> int:
-        return self.reruns
-
     def in_words(self, history: History) -> str:
         champion = best(history)
         if champion is None or not (known := utility(history, champion.number)):
@@ -49,7 +45,7 @@ class Certify(Rule):
             return RuleAnswer(False, f"a record that crashed when it was run again: {again[-1].score.error}")
         mean = statistics.mean(score.utility for score in scores if score.value is not None)
         due = self.reruns if sum(trial.number > 0 for trial in history) >= self.first else 0
-        if mean > bar and len(again) < due:
+        if mean > bar and len(again) < due and not tried.is_last:
             return NeedsRerun(tried.number)
         sign = 1 if tried.score.higher_is_better else -1
         how = "better" if mean > bar else "not better"

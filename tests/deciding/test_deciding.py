@@ -178,6 +178,7 @@ def test_certify_keeps_a_record_that_stays_one_when_it_is_run_again(again: float
     history, rule = begun(), Certify(first=0)
     one = of(history, 90.0)
     assert weigh(history, undemanding(), rule, one) == NeedsRerun(1)
+    assert verdict_of(weigh(history, undemanding(), rule, replace(one, is_last=True))).kind == "keep", "no time is left"
     found = verdict_of(weigh(history, undemanding(), rule, replace(one, reruns=(Rerun(1, FINE, scored(again)),))))
     assert found.kind == kind, found
 
