@@ -24,10 +24,7 @@ def rewards(taskset: Taskset, drawn: Sequence[Question], made: Sequence[Complete
         Misbehaved: a reward cannot be computed, or averaged with others.
     """
     asked = [(question, text) for question, one in zip(drawn, made, strict=True) for text in one.texts]
-    try:
-        earned = taskset.rewards([(question.place, text) for question, text in asked])
-    except ValueError as wrong:
-        raise Misbehaved(str(wrong)) from wrong
+    earned = taskset.rewards([(question.place, text) for question, text in asked])
     for (question, _), reward in zip(asked, earned, strict=True):
         if abs(reward) > LARGEST:
             raise Misbehaved(f"the reward of question {question.id} is {reward:g}, beyond {LARGEST:g}: bound it")
