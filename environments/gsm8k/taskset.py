@@ -1,4 +1,4 @@
-"""GSM8K, alone or with MATH, as a verifiers taskset: the boxed answer is compared by math-verify, which verifiers brings.
+"""GSM8K, alone or with MATH, as a verifiers taskset: math-verify, which verifiers brings, compares the boxed answer.
 
 Read from a JSONL file: {"id": "...", "question": "...", "answer": "18", "source": "gsm8k"}, a question to a line;
 without a source all are GSM8K's. Its reward is the judged reward, and the training reward too: prime-rl trains with

@@ -55,7 +55,8 @@ class ForeignProcess:
             check: Raises where nobody waits for an answer any more.
             name: What runs there, for messages.
         """
-        self._seconds, self._check, self._name = seconds, check, name
+        self.check = check
+        self._seconds, self._name, self._owed = seconds, name, 0
         self._printed = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
         paths = [path for path in [*sys.path, str(folder or "")] if path]
         ours, theirs = socket.socketpair()
@@ -67,10 +68,18 @@ class ForeignProcess:
             )  # fmt: skip
         self._talk = Connection(ours.detach())
 
+    @property
+    def is_free(self) -> bool:
+        """Whether it runs and owes no answer."""
+        return not self._owed and self._process.poll() is None
+
     def __enter__(self) -> ForeignProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._talk.close()
         self._kill()
         self._printed.close()
@@ -82,6 +91,7 @@ class ForeignProcess:
 
     def ask(self, function: Callable[P, Any], *values: P.args, **named: P.kwargs) -> None:
         """Have it called; `answer` waits for what it says."""
+        self._owed += 1
         try:
             self._talk.send((function, values, named))
         except OSError:
@@ -93,14 +103,16 @@ class ForeignProcess:
         deadline = time.monotonic() + most
         try:
             while not self._talk.poll(min(POLL_SECONDS, most)):
-                self._check()
+                self.check()
                 if self._process.poll() is not None and not self._talk.poll():  # what it has forked holds the other end
                     raise self._lost()
                 if time.monotonic() > deadline:
+                    self._kill()
                     raise ProcessLost(f"{self._name} did not come back within {most:g} s{self._last_words()}")
             found, error = self._talk.recv()
         except (EOFError, OSError):
             raise self._lost() from None
+        self._owed -= 1
         if error is not None:
             raise error
         return found

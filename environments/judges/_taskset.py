@@ -7,6 +7,7 @@ on a trace of two turns that is built here. A reward that never ends, or ends it
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import importlib.util
 import inspect
@@ -29,7 +30,7 @@ Prompt = list[dict[str, str]]
 
 
 class Taskset:
-    """The questions of one pool, and the rewards of their completions; its process ends with the block."""
+    """The questions of one pool, and the rewards of their completions, for as long as the block runs."""
 
     def __init__(
         self, file: Path, pool: Path, ids: Sequence[str], seconds: float, ends: float,
@@ -43,15 +44,20 @@ class Taskset:
         ends: The total deadline, on the monotonic clock.
         check: Called while it waits; raises where it is to end.
         """
-        self._ids, self._seconds, self._ends, self._name = ids, seconds, ends, file.name
-        self._process = ForeignProcess(file.parent, LOAD_SECONDS, check, self._name)
+        self._ids, self._seconds, self._ends = ids, seconds, ends
+        self._earned: dict[tuple[int, str], float] = {}
+        self._process = _process()
+        self._process.check = check
         self._process.ask(_load, file, pool, list(ids))
 
     def __enter__(self) -> Taskset:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.__exit__()
+        if self._process.is_free:
+            _idle.append(self._process)
+        else:
+            self._process.close()
 
     def prompts(self, places: Sequence[int]) -> list[Prompt]:
         """The prompts of the questions in those lines. Call it first, and once: it waits until the taskset is loaded.
@@ -70,8 +76,10 @@ class Taskset:
             Misbehaved: a reward cannot be computed, takes too long, or is not finite.
         """
         pairs = list(answered)
-        earned = {pair: self._reward(*pair) for pair in dict.fromkeys(pairs)}
-        return [earned[pair] for pair in pairs]
+        for pair in pairs:
+            if pair not in self._earned:
+                self._earned[pair] = self._reward(*pair)
+        return [self._earned[pair] for pair in pairs]
 
     def _reward(self, place: int, completion: str) -> float:
         which = f"the reward of question {self._ids[place]}"
@@ -87,6 +95,19 @@ class Taskset:
         if reward is None or not math.isfinite(reward):
             raise Misbehaved(f"{which} is {'none' if reward is None else reward}, not a finite number")
         return reward
+
+
+_idle: list[ForeignProcess] = []
+"""Processes of judgements that are over, for the next ones: verifiers takes seconds to import."""
+
+
+def _process() -> ForeignProcess:
+    while _idle:
+        with contextlib.suppress(IndexError):  # another judgement was quicker
+            if (idle := _idle.pop()).is_free:
+                return idle
+            idle.close()
+    return ForeignProcess(None, LOAD_SECONDS, name="the taskset")
 
 
 # In its process
@@ -115,7 +136,8 @@ def _load(file: Path, pool: Path, ids: Sequence[str]) -> None:
     for reward in _tasks[0].hooks("reward"):
         runtime = inspect.signature(reward).parameters.get("runtime")
         if runtime is not None and runtime.default is inspect.Parameter.empty:
-            raise ValueError(f"{file.name}: reward {reward.__name__!r} needs a runtime: compute it from the trace alone")
+            fact = f"{file.name}: reward {reward.__name__!r} needs a runtime"
+            raise ValueError(f"{fact}: compute it from the trace alone")
 
 
 def _made(file: Path, pool: Path) -> Iterable[Task]:
