@@ -374,9 +374,7 @@ def _listen(pipe: IO[bytes], errors: deque[str]) -> None:
             errors.append(text[:300])
 
 
-def wait_until_ready(
-    server: subprocess.Popen[bytes], probe: ChatServer, seconds: float, errors: Sequence[str]
-) -> None:
+def wait_until_ready(server: subprocess.Popen[bytes], probe: ChatServer, seconds: float, errors: Sequence[str]) -> None:
     """Wait until the server has made a token: its health says nothing of its engine."""
     request = Request([[{"role": "user", "content": "1"}]], 1, 0.0, 1, 0)
     deadline, why = time.monotonic() + seconds, "it was never asked"

@@ -33,7 +33,8 @@ class Lanes:
         self._parts = [slice(int(share[0]), int(share[-1]) + 1) for share in shares]
         for process, part in zip(processes, self._parts, strict=True):
             process.ask(_playing.begin, sources[part], part.start)
-        self._seen, self._answered = [process.answer() for process in processes][0]
+        spaces = [process.answer() for process in processes]
+        self._seen, self._answered = spaces[0]
         self.answer_bytes = frame_bytes(self._answered, self._lanes)
         """Size of an answer for all lanes."""
         self._step = 0

@@ -63,7 +63,7 @@ class PlayedLanes:
 
     def __init__(self, envs: Sequence[Env], first: int = 0) -> None:
         """`first`: the number of the first lane."""
-        self._envs, self._first = envs, first
+        self.envs, self._first = envs, first
         self.action_space = envs[0].action_space
         self.seen = leaves(envs[0].observation_space, "observation")
         self.answered = leaves(self.action_space, "action")
@@ -79,7 +79,7 @@ class PlayedLanes:
 
     def reset(self, seeds: Mapping[int, int]) -> None:
         """Begin an episode in each of these lanes that is here, with its seed."""
-        for lane, env in enumerate(self._envs):
+        for lane, env in enumerate(self.envs):
             number = self._first + lane
             if number not in seeds:
                 continue
@@ -99,7 +99,7 @@ class PlayedLanes:
             number = self._first + lane
             where = f"in lane {number} at step {self._steps}"
             try:
-                after, reward, terminated, truncated, _ = self._envs[lane].step(actions[lane])
+                after, reward, terminated, truncated, _ = self.envs[lane].step(actions[lane])
                 gain = float(reward.item() if isinstance(reward, np.ndarray) else reward)
                 if terminated or truncated:
                     self._hide(lane)
@@ -158,36 +158,36 @@ def _examined(source: EnvSource) -> tuple[Space[Any], Space[Any]]:
                 f"{source.env_id} has no time limit, so an episode may never end: set max_episode_steps in [control]"
             )
         try:
-            played = PlayedLanes([env])
-            played.reset({0: 0})
+            alone = PlayedLanes([env])
+            alone.reset({0: 0})
             env.action_space.seed(0)
-            played.step([env.action_space.sample()])
+            alone.step([env.action_space.sample()])
         except (Misbehaved, ValueError) as wrong:
             raise ValueError(f"{source.env_id} with kwargs {source.kwargs} of {source.section}: {wrong}") from wrong
         return env.observation_space, env.action_space
 
 
-_played: PlayedLanes
+played: PlayedLanes
 """The lanes of this process."""
 
 
 def begin(sources: Sequence[EnvSource], first: int) -> Spaces:
     """Make environments; `first` is the number of the first lane."""
-    global _played
-    _played = PlayedLanes([source.make() for source in sources], first)
-    return _plain(_played.seen), _plain(_played.answered)
+    global played
+    played = PlayedLanes([source.make() for source in sources], first)
+    return _plain(played.seen), _plain(played.answered)
 
 
 def reset(seeds: Mapping[int, int]) -> list[Column]:
-    _played.reset(seeds)
-    return _played.frame
+    played.reset(seeds)
+    return played.frame
 
 
 def step(actions: Sequence[Column]) -> list[Column]:
     """Take valid actions of all lanes, leaf by leaf."""
-    _played.step(samples(_played.action_space, _played.answered, actions))
-    return _played.frame
+    played.step(samples(played.action_space, played.answered, actions))
+    return played.frame
 
 
 def returns() -> list[float]:
-    return _played.returns
+    return played.returns

@@ -14,8 +14,7 @@ from environments.plugins import Refused
 from flows.engine.transfer import check_fits
 from flows.spec.environment import checked_environment
 from tasks.certifying.transfer import arms_there
-from tasks.recording.episode import CannotRecord
-from tasks.recording.film import Camera
+from tasks.recording.camera import Camera, CannotRecord
 from tests.support.histories import tried
 from tests.support.toy import QUADRATIC, nightshift, quadratic, told
 

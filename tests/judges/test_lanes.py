@@ -15,7 +15,7 @@ import pytest
 
 from environments.judges import Misbehaved
 from environments.judges._lanes import opened
-from environments.judges._making import EnvSource
+from environments.judges._playing import EnvSource
 from tests.support.processes import own_children
 
 SECONDS = 60.0
@@ -147,6 +147,7 @@ gymnasium.register("Odd-v0", Odd, max_episode_steps=50)
         ("sys.exit(0)", "the environment failed in lane 0 at step 3: SystemExit: 0"),
         ("os._exit(7)", "the environment's process ended with status 7; it printed last: imported an episode begins"),
         ("os.kill(os.getpid(), 9)", "ended with status -9"),
+        ("os.fork() and os._exit(7); time.sleep(60)", "ended with status 7"),
         ("time.sleep(60)", "did not come back within 2 s"),
     ],
 )
@@ -184,8 +185,8 @@ def test_what_it_prints_is_forgotten_and_an_array_of_one_number_is_a_reward(
 def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     program = (
         "import os, signal\n"
-        "from environments.judges import _lanes, _making\n"
-        "source = _making.EnvSource('CartPole-v1', None, {}, '')\n"
+        "from environments.judges import _lanes, _playing\n"
+        "source = _playing.EnvSource('CartPole-v1', None, {}, '')\n"
         "with _lanes.opened([source] * 2, 2, None, 60, lambda: None) as lanes:\n"
         "    lanes.reset({0: 1, 1: 2})\n"
         "    print(lanes._processes[0]._process.pid, flush=True)\n"

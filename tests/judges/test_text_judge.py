@@ -188,7 +188,9 @@ def test_a_garbled_or_missing_answer_is_no_score(answer: str, words: str, tmp_pa
 
 @pytest.mark.parametrize("fails", ["raise SystemExit(3)", "say({'index': 0, 'error': 'HTTP 500'}); continue"])
 def test_likeliest_answers_that_cannot_be_had_cost_no_score(fails: str, tmp_path: Path) -> None:
-    body = RIGHT.replace("        texts =", f"        if not request['temperature']:\n            {fails}\n        texts =")
+    body = RIGHT.replace(
+        "        texts =", f"        if not request['temperature']:\n            {fails}\n        texts ="
+    )
     score = judged(body, tmp_path, exam(tmp_path, questions(2)))
     assert score.units == (1.0, 1.0) and "pass@1/greedy" not in score.also
 
@@ -258,7 +260,9 @@ def cannot_score(tmp_path: Path, old: str, new: str, words: str) -> None:
     [
         ("import re; re.match('(a+)+b', 'a' * 60)", r" did not come back within 0\.5 s: .*\[text\] reward_seconds"),
         pytest.param(
-            "import os, time; os.fork() or time.sleep(600); os._exit(3)", "'s process ended with status 3", marks=pytest.mark.slow
+            "import os, time; os.fork() or time.sleep(600); os._exit(3)",
+            "'s process ended with status 3",
+            marks=pytest.mark.slow,
         ),
     ],
 )
