@@ -584,35 +584,31 @@ def test_what_a_command_measures_besides_stands_beside_the_score(form: str, tmp_
         ("print('{\"score\": 1}')", r"result.json cannot be read \(No such file.*must leave {\"score\": number}"),
         ("os.mkfifo(result)", "result.json is not a plain file"),
         ("open('x', 'w').write('{\"score\": 1}'); os.symlink('x', result)", "result.json cannot be read"),
-        ("open(result, 'w').write('0.5 points')", "result.json is not JSON"),
-        ("open(result, 'w').write('[' * 100_000)", "result.json is not JSON"),
-        ("open(result, 'w').write('{}')", "has neither 'score' nor 'units'"),
-        ("json.dump({'score': 1, 'units': [1]}, open(result, 'w'))", "has both 'score' and 'units'"),
-        ("json.dump({'score': True}, open(result, 'w'))", "score = true, not a finite number"),
-        ("json.dump({'score': 10**400}, open(result, 'w'))", r"score = 10+\.\.\., not a finite number"),
-        ("json.dump({'units': [1, float('nan')]}, open(result, 'w'))", r"units\[1\] = NaN, not a finite number"),
-        ("json.dump({'units': [1e200, 1]}, open(result, 'w'))", r"units\[0\] = 1e\+200, not a finite number up to"),
-        ("json.dump({'units': []}, open(result, 'w'))", r"units = \[\], not a list of numbers"),
+        ("open(result, 'w').write('0.5 points')", "result.json: Invalid JSON"),
+        ("open(result, 'w').write('[' * 100_000)", "result.json: Invalid JSON"),
+        ("open(result, 'w').write('{}')", "must have one of 'score', 'units' and 'sources'"),
+        ("json.dump({'score': 1, 'units': [1]}, open(result, 'w'))", "must have one of"),
+        ("json.dump({'score': True}, open(result, 'w'))", "score: .*valid number.*must leave"),
+        ("json.dump({'score': 10**400}, open(result, 'w'))", "result.json"),
+        ("json.dump({'units': [1, float('nan')]}, open(result, 'w'))", r"units.1: .*finite number"),
+        ("json.dump({'units': [1e200, 1]}, open(result, 'w'))", r"units.0: .*less than or equal"),
+        ("json.dump({'units': []}, open(result, 'w'))", "units: .*at least 1 item"),
         (f"open(result, 'w').write(' ' * {RESULT_BYTES} + '1')", "is larger than 8388608 bytes"),
-        ("json.dump({'score': 1, 'sources': {'a': [1]}}, open(result, 'w'))", "has both 'score' and 'sources'"),
-        ("json.dump({'sources': {}}, open(result, 'w'))", "sources = {}, not an object with entries"),
-        ("json.dump({'sources': {'a': []}}, open(result, 'w'))", r"sources.a = \[\], not a list of numbers"),
-        ("json.dump({'score': 1, 'also': 3}, open(result, 'w'))", "also = 3, not an object.*figures beside the score"),
-        ("json.dump({'score': 1, 'also': {'a': '3'}}, open(result, 'w'))", 'also.a = "3", not a finite number'),
-        ("json.dump({'score': 1, 'also': {'a' * 101: 3}}, open(result, 'w'))", r"the name \"a+\.\.\. in also"),
-        (
-            "json.dump({'score': 1, 'also': {str(i): i for i in range(51)}}, open(result, 'w'))",
-            "has 51 entries in also: write 50 at most",
-        ),
-        (
-            "json.dump({'sources': {'a': [1]}, 'also': {'source/a': 2}}, open(result, 'w'))",
-            "has also.source/a, which its sources give: leave it out",
-        ),
+        ("json.dump({'sources': {}}, open(result, 'w'))", "sources: .*at least 1 item"),
+        ("json.dump({'sources': {'a': []}}, open(result, 'w'))", "sources.a: .*at least 1 item"),
     ],
 )
 def test_a_broken_result_has_a_reason_and_no_score(program: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(Misbehaved, match=words):
         run_command(program, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "also", ["3", "{'a': '3'}", "{'a': float('inf')}", "{'': 3}", "{'a': 10**400}", "{'source/a': 2}"]
+)
+def test_what_stands_beside_the_score_costs_none(also: str, tmp_path: Path) -> None:
+    score = run_command(f"json.dump({{'sources': {{'a': [1]}}, 'also': {also}}}, open(result, 'w'))", tmp_path)
+    assert (score.value, score.also) == (1.0, {"source/a": 1.0})
 
 
 @pytest.mark.parametrize(
