@@ -435,7 +435,7 @@ MOVES = {"one": {}, "two": {}, "three": {"kwargs": {"action": spaces.Discrete(5)
     [
         ({"id": f"{ENVIRONMENTS}:Spaces-v0", "sources": SIZES}, r"sources 'one' and 'two' have different observation spaces, Discrete\(2\) and Discrete\(3\)"),
         ({"id": f"{ENVIRONMENTS}:Spaces-v0", "sources": MOVES, "episodes": 9, "other_episodes": 0}, "sources 'one' and 'three' have different action spaces"),
-        ({"sources": {"a": {}, "b": {"kwargs": {"lenght": 3}}}}, r"'lenght': 3.*correct kwargs in \[control.sources.b\]"),
+        ({"sources": {"a": {}, "b": {"kwargs": {"lenght": 3}}}}, r"'lenght': 3.*of \[control.sources.b\]"),
         ({"sources": ABC}, "episodes must be a multiple of 3, the number of sources, got 100: set 99 or 102"),
         ({"sources": ABC, "episodes": 3}, "other_episodes must be a multiple of 3, the number of sources, got 20: set 18 or 21"),
         ({"sources": {"a": {"weight": 0}}}, "sources.a.weight\n.*greater than 0"),

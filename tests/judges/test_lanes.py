@@ -156,8 +156,9 @@ def test_what_a_foreign_environment_does_is_a_reason_and_nothing_else(
 ) -> None:
     (tmp_path / "odd_lanes.py").write_text(ODD.replace('print("x" * 10**5)', "pass"))
     source = EnvSource("odd_lanes:Odd-v0", None, {"does": does}, "[control]")
-    with opened([source], 1, tmp_path, 2, nobody) as lanes:
+    with opened([source], 1, tmp_path, SECONDS, nobody) as lanes:
         lanes.reset({0: 1})
+        lanes._processes[0]._seconds = 2
         steps = (lanes.step(answer) for answer in answers(1))
         with pytest.raises(Misbehaved, match=re.escape(reason)):
             list(steps)
