@@ -6,6 +6,7 @@ cache of the hub is looked at first, and alone where HF_HUB_OFFLINE is set.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import shutil
@@ -13,6 +14,7 @@ import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -139,7 +141,7 @@ def dataset_rows(place: Place, files: Sequence[str], plain: str) -> list[dict[st
     own = place.folder
     if own and (own / plain).is_file():
         return [json.loads(line) for line in (own / plain).read_text().split("\n") if line.strip()]
-    found = own or _fetched(place, files)
+    found = own or _fetched(place, files, lambda folder: _first_missing(folder, files))
     if lack := _first_missing(found, files):
         raise CannotPrepare(f"{found} holds neither {plain} nor {lack}: {place.remedy}")
     from pyarrow import parquet
@@ -153,7 +155,7 @@ def base_model(place: Place, folder: Path) -> None:
     Raises:
         CannotPrepare: it cannot be had, or is not what can be trained and asked.
     """
-    found = place.folder or _fetched(place, MODEL_FILES)
+    found = place.folder or _fetched(place, MODEL_FILES, model_lacks)
     if lack := model_lacks(found):
         raise CannotPrepare(f"model {place.name!r} cannot be the base: {lack}: {place.remedy}")
     if "auto_map" in json.loads((found / "config.json").read_text()):
@@ -188,15 +190,18 @@ def _first_missing(folder: Path, files: Iterable[str]) -> str | None:
     return next((name for name in files if not (folder / name).is_file()), None)
 
 
-def _fetched(place: Place, files: Sequence[str]) -> Path:
+def _fetched(place: Place, files: Sequence[str], lacks: Callable[[Path], str | None]) -> Path:
     """Its folder in the machine's cache of the hub, into which it is downloaded unless it is there already."""
     of = f"{place.kind} {place.name!r} at revision {place.revision}"
     try:
         from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import LocalEntryNotFoundError
 
-        return Path(
-            snapshot_download(place.name, repo_type=place.kind, revision=place.revision, allow_patterns=list(files))
-        )
+        snapshot = partial(snapshot_download, place.name, repo_type=place.kind, revision=place.revision)
+        with contextlib.suppress(LocalEntryNotFoundError):
+            if lacks(known := Path(snapshot(local_files_only=True))) is None:
+                return known
+        return Path(snapshot(allow_patterns=list(files)))
     except ModuleNotFoundError as missing:
         raise CannotPrepare(
             f"{of} is on the hub, and {missing.name} is not installed: pip install huggingface_hub, or set "

@@ -303,7 +303,7 @@ def test_what_the_cache_of_the_hub_has_is_taken_from_there(tmp_path: Path, monke
     making.base_model(making.Place("model", "model", "some/one", "a" * 40), tmp_path / "base")
     assert (tmp_path / "base" / "model.safetensors").read_bytes() == b"weights"
     (tmp_path / "models--some--one" / "snapshots" / ("a" * 40) / "tokenizer.json").unlink()
-    with pytest.raises(making.CannotPrepare, match=r"tokenizer.json.*hf download"):
+    with pytest.raises(making.CannotPrepare, match="hf download"):
         making.base_model(making.Place("model", "model", "some/one", "a" * 40), tmp_path / "again")
 
 
