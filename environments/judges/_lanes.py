@@ -33,7 +33,10 @@ class Lanes:
         self._parts = [slice(int(share[0]), int(share[-1]) + 1) for share in shares]
         for process, part in zip(processes, self._parts, strict=True):
             process.ask(_playing.begin, sources[part], part.start)
-        spaces = [process.answer() for process in processes]
+        try:
+            spaces = [process.answer() for process in processes]
+        except ValueError as wrong:  # it could be made when the campaign began
+            raise Misbehaved(str(wrong)) from wrong
         self._seen, self._answered = spaces[0]
         self.answer_bytes = frame_bytes(self._answered, self._lanes)
         """Size of an answer for all lanes."""

@@ -76,10 +76,6 @@ def test_frames_and_returns_are_the_same_on_any_number_of_cores() -> None:
     assert len(set(alone[1])) > 2
 
 
-def test_more_cores_than_lanes_are_of_no_use() -> None:
-    assert played([CARTPOLE], 8) == played([CARTPOLE], 1)
-
-
 @pytest.mark.parametrize("after", [(9, 3, 9, 3), (3, 9, 9, 2)])
 def test_a_fault_is_said_in_the_same_words(
     after: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -313,18 +313,6 @@ def test_what_a_taskset_prints_is_no_reward(tmp_path: Path) -> None:
     assert judged(RIGHT, tmp_path, look).value == 1.0
 
 
-def test_a_taskset_that_is_not_there_is_named(tmp_path: Path) -> None:
-    look = exam(tmp_path, questions(2))
-    (tmp_path / "taskset.py").unlink()
-    with pytest.raises(Misbehaved, match=r"taskset\.py .*No such file"):
-        judged(RIGHT, tmp_path, look)
-
-
-def test_a_look_without_prepared_questions_is_no_score(tmp_path: Path) -> None:
-    with pytest.raises(Misbehaved, match=r"\[prepare\]"):
-        judged(RIGHT, tmp_path, Exam(7))
-
-
 # Before anything starts
 
 
@@ -346,16 +334,6 @@ def test_a_look_without_prepared_questions_is_no_score(tmp_path: Path) -> None:
 def test_settings_that_cannot_work_are_refused_with_the_remedy(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         Text(**settings).check(Path())
-
-
-def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "verifiers" else True)
-    with pytest.raises(ValueError, match="pip install verifiers"):
-        Text().check(Path())
-
-
-def test_one_sample_at_temperature_0_is_greedy_decoding() -> None:
-    Text(temperature=0, samples=1).check(Path())
 
 
 @pytest.mark.parametrize(
