@@ -269,14 +269,14 @@ class ChatServer:
             seed = random.Random(f"{request.seed} {index} {had}").getrandbits(31)
             try:
                 answer = self._client.chat.completions.create(
-                    model=self._model, messages=request.prompts[index], n=request.samples - had, top_p=1.0,  # type: ignore[arg-type]
+                    model=self._model, messages=request.prompts[index], n=request.samples - had, top_p=1.0,
                     temperature=request.temperature, max_tokens=request.max_tokens, seed=seed, extra_body=self._more,
                 )  # fmt: skip
                 made = [
                     {"text": str(one.message.content or ""), "truncated": one.finish_reason == "length"}
                     for one in answer.choices
                 ]
-                reply["tokens"] += int(answer.usage.completion_tokens)  # type: ignore[union-attr]
+                reply["tokens"] += int(answer.usage.completion_tokens)
             except self._refused as why:
                 words = f"{type(why).__name__}: {why}: {why.__cause__ or ''}".rstrip(": ")
                 return {"index": index, "error": words.replace(self._how.key or "\0", "[key]")}

@@ -40,8 +40,6 @@ class Leaf:
     """Bounds, both inclusive, broadcastable to `shape`."""
     choice: bool
     """A value outside the bounds is invalid (Discrete and its kin); in a Box it is clipped."""
-    scalar: bool
-    """A sample is a number, not an array (Discrete)."""
 
     def describe(self) -> dict[str, object]:
         """The leaf as the program is told of it."""
@@ -67,15 +65,14 @@ def leaves(space: object, role: str, keys: tuple[Hashable, ...] = ()) -> list[Le
         return [leaf for at, part in enumerate(space.spaces) for leaf in leaves(part, role, (*keys, at))]
     if isinstance(space, spaces.Box):
         wire = space.dtype.newbyteorder("<")
-        return [Leaf(path, keys, wire, space.shape, space.dtype, space.low, space.high, False, False)]
+        return [Leaf(path, keys, wire, space.shape, space.dtype, space.low, space.high, False)]
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
-        discrete = isinstance(space, spaces.Discrete)
         low = np.asarray(space.start, np.int64)
         high = low + np.asarray(space.n if isinstance(space, spaces.Discrete) else space.nvec, np.int64) - 1
-        return [Leaf(path, keys, np.dtype("<i8"), low.shape, np.dtype(space.dtype), low, high, True, discrete)]
+        return [Leaf(path, keys, np.dtype("<i8"), low.shape, np.dtype(space.dtype), low, high, True)]
     if isinstance(space, spaces.MultiBinary):
         low, high = np.zeros((), np.int8), np.ones((), np.int8)
-        return [Leaf(path, keys, np.dtype("|i1"), space.shape, np.dtype(space.dtype), low, high, True, False)]
+        return [Leaf(path, keys, np.dtype("|i1"), space.shape, np.dtype(space.dtype), low, high, True)]
     raise ValueError(
         f"{role} leaf '{path}' is of type {type(space).__name__}, which has no fixed array form: choose "
         "an environment of one agent whose leaves are Box, Discrete, MultiDiscrete or MultiBinary"

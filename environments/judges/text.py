@@ -198,12 +198,9 @@ class Text(Judge):
         """
         asked = self.endpoint
         return {
+            **asked.model_dump(exclude={"model", "key_variable"}),
             "batch": self.batch,
-            "base_url": asked.base_url,
             "key": os.environ.get(asked.key_variable, "") if asked.key_variable else "",
-            "concurrency": asked.concurrency,
-            "retries": asked.retries,
-            "request_seconds": asked.request_seconds,
             "start_seconds": self.start_seconds,
             "vllm": shutil.which(self.vllm) or self.vllm,
             "vllm_args": self.vllm_args,
