@@ -118,6 +118,8 @@ class ForeignProcess:
         return found
 
     def _lost(self) -> ProcessLost:
+        with contextlib.suppress(subprocess.TimeoutExpired):  # it closes its end a moment before it has ended
+            self._process.wait(1)
         return ProcessLost(f"{self._name}'s process ended with status {self._kill()}{self._last_words()}")
 
     def _kill(self) -> int:
