@@ -235,6 +235,12 @@ class Environment(BaseModel):
         self.check_files()
         if self.lacks:
             raise Refused(self.lacks)
+        for module in () if self.python else self.judge.imports:
+            if find_spec(module) is None:
+                name = judge_name(self.judge)
+                raise Refused(
+                    f"{self.folder / FILE}: judge {name!r} needs the package {module!r}: pip install {module}"
+                )
         try:
             self.judge.check(self.folder)
         except (ValueError, Misbehaved) as wrong:

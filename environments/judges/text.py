@@ -35,7 +35,7 @@ GENERATOR = Path(__file__).with_name("_generate.py")
 GREEDY, TOKENS, TRUNCATED = "pass@1/greedy", "tokens/mean", "truncated/share"
 MODEL, BASE = "{out}/model", "base"
 NEEDED = {"transformers": ("torch", "transformers"), "vllm": ("openai",), "openai": ("openai",)}
-"""Imports of each backend, besides the taskset's verifiers."""
+"""What the generator imports for each backend, in the Python of the programs; the taskset needs verifiers, in ours."""
 
 
 class Endpoint(BaseModel):
@@ -88,6 +88,10 @@ class Text(Judge):
         return (self.taskset, str(GENERATOR), *served)
 
     @property
+    def imports(self) -> tuple[str, ...]:
+        return NEEDED[self.backend]
+
+    @property
     def online(self) -> bool:
         """Only for an endpoint: `vllm serve` is reached on the loopback interface, which a network namespace has."""
         return self.backend == "openai"
@@ -112,9 +116,8 @@ class Text(Judge):
         return {"max_tokens": self.max_tokens, "temperature": self.temperature}
 
     def check(self, folder: Path) -> None:
-        for package in ("verifiers", *NEEDED[self.backend]):
-            if importlib.util.find_spec(package) is None:
-                raise ValueError(f"backend {self.backend!r} needs the package {package!r}: pip install {package}")
+        if importlib.util.find_spec("verifiers") is None:
+            raise ValueError("a taskset needs the package 'verifiers': pip install verifiers")
         if self.samples > 1 and self.temperature == 0:
             raise ValueError(
                 f"samples = {self.samples} with temperature = 0 are as many times the same answer: "
