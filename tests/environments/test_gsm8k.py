@@ -26,11 +26,9 @@ import pytest
 import environments
 from environments import Environment
 from environments.judges._taskset import Taskset
-from environments.judges.text import Text
 from prime_rl_parts.keys import as_tables, at
 from prime_rl_parts.run import HARNESSES, Settings
 from tasks.importing.reading.prime_rl_config import flat
-from tasks.store.ledger import freeze
 
 NAMES = ("gsm8k", "gsm8k_math", "reverse_text")
 HERE: dict[str, Any] = {"text.backend": "openai", "text.endpoint.base_url": "http://127.0.0.1:1/v1", "readable": []}
@@ -140,15 +138,6 @@ def test_no_draw_of_a_space_leaves_a_batch_that_its_groups_do_not_divide(name: s
     assert all(int(batch) % int(group) == 0 for batch, group in sizes) and len(sizes) == 9
 
 
-def test_the_best_starting_point_is_the_same_for_a_campaign_and_for_a_comparison() -> None:
-    folder = environments.find("gsm8k") / "starting_points"
-    params = json.loads((folder / "best.json").read_text())
-    spec = tomllib.loads((folder / "best.toml").read_text())
-    best = loaded("gsm8k", **spec["advanced"]["overrides"])
-    assert spec["environment"] == "gsm8k"
-    assert best.defaults == loaded("gsm8k").complete(params) != loaded("gsm8k").defaults
-
-
 def test_gsm8k_is_prepared_from_local_files(tmp_path: Path) -> None:
     lines(tmp_path / "data" / "test.jsonl", [words(number, "-1,234") for number in range(20)])
     twice = {**words(3), "question": "  how many ARE 3\nhens? "}
@@ -194,19 +183,6 @@ def test_two_datasets_are_prepared_from_the_hubs_own_files_with_as_many_question
     for name, size in (("search", 5), ("confirm", 4), ("report", 7)):
         assert sorted(row["source"] for row in found[name]) == ["gsm8k"] * size + ["math"] * size
     assert {"\\frac{1001}{7}", "1001"} & {row["answer"] for part in found.values() for row in part}
-
-
-def test_gsm8k_math_is_gsm8k_with_a_second_dataset_also_when_it_is_frozen(tmp_path: Path) -> None:
-    one, both = loaded("gsm8k"), loaded("gsm8k_math")
-    assert (one.folder, one.prepare and one.prepare.settings["math"]) == (both.folder, "")
-    assert both.prepare and both.prepare.settings["math"] == "EleutherAI/hendrycks_math"
-    assert both.name == "gsm8k_math" != one.name and both.title != one.title
-    assert isinstance(both.judge, Text) and both.judge.sources == {"gsm8k": 1, "math": 1}
-    freeze(both, tmp_path)
-    frozen = environments.load(tmp_path / "environment", HERE, "gsm8k_math")
-    assert frozen.model_dump(exclude={"folder"}) == both.model_dump(exclude={"folder"})
-    other = loaded("gsm8k_math", **{"prepare.settings.math": "/data/math"})
-    assert other.prepare and other.prepare.settings["math"] == "/data/math", "what is set stands above the variant"
 
 
 def test_texts_to_reverse_are_made_from_a_seed(tmp_path: Path) -> None:
@@ -267,28 +243,6 @@ def test_a_model_that_cannot_be_the_base_is_refused(tmp_path: Path, spoil: Any, 
     assert not (tmp_path / "base").exists()
 
 
-def test_a_row_without_an_answer_is_named() -> None:
-    recipe = module("gsm8k", "prepare.py")
-    with pytest.raises(recipe.CannotPrepare, match="row 1 of the test part of GSM8K has no `#### NUMBER`"):
-        list(recipe.gsm8k([words(1), {"question": "Q", "answer": "eighteen"}], "test"))
-    with pytest.raises(recipe.CannotPrepare, match=r"row 0 of the train part of MATH has no \\boxed\{\}"):
-        list(recipe.math([{"problem": "P", "solution": "it is \\boxed{1"}], "train"))
-
-
-@pytest.mark.parametrize(
-    ("solution", "answer"),
-    [
-        (r"so \boxed{\frac{1}{2}}.", r"\frac{1}{2}"),
-        (r"\boxed{1}, no: $\boxed {2}$", "2"),
-        (r"$\boxed 7$ or so", "7"),
-        (r"\fbox{\text{even}}", r"\text{even}"),
-        (r"\boxed{\{1, \{2\}\}}", r"\{1, \{2\}\}"),
-    ],
-)
-def test_the_answer_of_a_solution_is_what_it_boxes_last(solution: str, answer: str) -> None:
-    assert module("gsm8k", "prepare.py").last_box(solution) == answer
-
-
 def test_without_a_network_what_is_missing_is_named_with_the_remedy(tmp_path: Path) -> None:
     _, error = prepared("reverse_text", tmp_path, {"train": 9, "search": 2, "confirm": 2, "report": 2})
     name = "PrimeIntellect/Qwen3-0.6B-Reverse-Text-SFT"
@@ -346,20 +300,6 @@ def test_answers_are_compared_by_their_value() -> None:
 )
 def test_the_last_box_of_a_reply_is_the_answer(reply: str, right: bool) -> None:
     assert module("gsm8k", "taskset.py").is_right(reply, "18") is right
-
-
-@pytest.mark.parametrize(
-    ("reply", "right"),
-    [
-        ("<reversed_text>ob onat</reversed_text>", True),
-        ("<reversed_text>x</reversed_text><reversed_text>ob onat</reversed_text>", True),
-        ("<reversed_text>ob onat</reversed_text><reversed_text>x</reversed_text>", False),
-        ("<reversed_text>ob onat", False),
-        ("ob onat", False),
-    ],
-)
-def test_a_reversed_text_has_to_be_right_sign_for_sign(reply: str, right: bool) -> None:
-    assert module("reverse_text", "taskset.py").is_right(reply, "ob onat") is right
 
 
 @pytest.mark.parametrize(

@@ -53,16 +53,6 @@ def test_every_prompt_is_completed_by_one_request_with_the_judges_sampling() -> 
     assert len({asked.body["seed"] for asked in server.requests}) == 2
 
 
-def test_the_same_seed_asks_for_the_same_samples_and_another_for_others() -> None:
-    def seeds(seed: int) -> list[int]:
-        with FakeLLM(lambda asked: choices("1", "2")) as server:
-            asked_of(server, request("a", "b", "c", seed=seed))
-        return sorted(asked.body["seed"] for asked in server.requests)
-
-    assert seeds(1) == seeds(1)
-    assert not set(seeds(1)) & set(seeds(2))
-
-
 def test_a_server_that_takes_no_notice_of_n_is_asked_until_there_are_enough() -> None:
     with FakeLLM([truncated("1"), Reply("2", usage=(9, 5)), Reply("3", usage=(9, 5))]) as server:
         (told,) = asked_of(server, request("a", samples=3))
@@ -173,21 +163,6 @@ def test_a_model_that_could_run_code_is_refused(name: str, text: str, words: str
     (model / name).write_text(text)
     with pytest.raises(CannotGenerate, match=words):
         check_model(model, model)
-
-
-@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
-def test_a_model_without_configuration_weights_or_tokenizer_is_refused(name: str, tmp_path: Path) -> None:
-    model = hollow_model(tmp_path / "model")
-    (model / name).unlink()
-    with pytest.raises(CannotGenerate, match="is missing"):
-        check_model(model, model)
-
-
-def test_what_a_trainer_leaves_beside_a_model_is_no_harm(tmp_path: Path) -> None:
-    model = hollow_model(tmp_path / "model")
-    (model / "training_args.bin").write_bytes(b"")
-    (model / "vocab.json").write_text('{"auto_map": 1}')
-    check_model(model, model)
 
 
 def test_a_refused_model_is_the_first_thing_that_is_said(tmp_path: Path) -> None:

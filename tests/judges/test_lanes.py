@@ -100,14 +100,6 @@ def test_an_invalid_action_is_said_with_its_lane_and_step() -> None:
                 lanes.step(np.array([0, 1, 0, 5], "<i8").tobytes())
 
 
-def test_a_process_that_is_killed_costs_the_score() -> None:
-    with opened([CARTPOLE] * 2, 2, None, SECONDS, nobody) as lanes:
-        lanes.reset({0: 1, 1: 2})
-        own_children("environments.judges._process")[0].kill()
-        with pytest.raises(Misbehaved, match="ended with status -9"):
-            lanes.returns  # noqa: B018 (asks the process)
-
-
 ODD = """
 import os, signal, sys, time
 import gymnasium

@@ -19,7 +19,6 @@ import environments
 from environments import Environment
 from environments.judges import ComparisonBlock, Exam, Misbehaved, _questions
 from environments.judges.text import Text
-from environments.plugins import Refused
 from environments.score import Score
 from tasks.evaluate import judge_run
 from tasks.sandbox import outputs
@@ -29,7 +28,7 @@ from tasks.store.workspace import TrialDir
 from tasks.trial import Run
 from tests.support import tiny_model
 from tests.support.act_programs import PipeCandidate
-from tests.support.fake_llm import FakeLLM, Reply, broken
+from tests.support.fake_llm import FakeLLM, Reply
 from tests.support.text_exam import GENERATOR_OF, RIGHT, exam, hollow_model, questions, stand_in
 from tests.support.toy import SANDBOX
 
@@ -113,14 +112,6 @@ def test_the_blocks_of_a_comparison_share_out_the_pool_and_each_source_of_it() -
     assert _questions.share(pool, None) == pool
     with pytest.raises(ValueError, match="11 questions of source 'a' for 12 blocks"):
         _questions.share(pool, ComparisonBlock(1, 12))
-
-
-def test_runs_of_one_block_are_asked_the_same_and_those_of_another_none_of_it(tmp_path: Path) -> None:
-    asked = []
-    for block, seed in ((ComparisonBlock(1, 2), 3), (ComparisonBlock(1, 2), 3), (ComparisonBlock(2, 2), 4)):
-        judged(RIGHT, tmp_path, replace(exam(tmp_path, questions(12)), seed=seed, block=block))
-        asked.append([kept["question"] for kept in answers(tmp_path)])
-    assert asked[0] == asked[1] and not set(asked[0]) & set(asked[2])
 
 
 def test_sources_are_averaged_by_themselves_in_equal_numbers_and_weighted(tmp_path: Path) -> None:
@@ -305,14 +296,6 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def test_what_a_taskset_prints_is_no_reward(tmp_path: Path) -> None:
-    look = exam(tmp_path, questions(2))
-    taskset = tmp_path / "taskset.py"
-    noisy = "        print('{\"reward\": 7}', flush=True)\n        return float("
-    taskset.write_text(taskset.read_text().replace("        return float(", noisy))
-    assert judged(RIGHT, tmp_path, look).value == 1.0
-
-
 # Before anything starts
 
 
@@ -334,20 +317,6 @@ def test_what_a_taskset_prints_is_no_reward(tmp_path: Path) -> None:
 def test_settings_that_cannot_work_are_refused_with_the_remedy(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         Text(**settings).check(Path())
-
-
-@pytest.mark.parametrize(
-    ("setting", "words"),
-    [
-        ('taskset = "tasks.py"', "tasks.py' does not exist"),
-        ('[guards."pass@1/greedy"]\nmargin = 0.1', "unknown metric of the judge 'pass@1/greedy'"),
-        ("sample = 3", "unknown key. Did you mean 'samples'"),
-        ('endpoint = {url = "x"}', "endpoint.url: unknown key"),
-    ],
-)
-def test_an_environment_that_cannot_be_judged_is_refused(setting: str, words: str, tmp_path: Path) -> None:
-    with pytest.raises(Refused, match=words):
-        environment(tmp_path, setting).check()
 
 
 # In the sandbox
@@ -431,14 +400,6 @@ def test_the_generator_is_shown_neither_questions_nor_answers(tmp_path: Path) ->
     shown = view(given, TrialDir(tmp_path / "trial")).readable
     pools = tmp_path / "prepared" / "judge"
     assert not any(pools.is_relative_to(path) or path.is_relative_to(pools) for path in shown)
-
-
-def test_an_endpoint_that_fails_is_no_score(tmp_path: Path) -> None:
-    with FakeLLM(lambda asked: broken(500)) as server:
-        settings = f'backend = "openai"\nendpoint = {{base_url = "{server.url}", retries = 0}}'
-        score, _ = judged_run(environment(tmp_path, settings), tmp_path)
-    assert score.error is not None
-    assert score.error.startswith("3 of 3 questions could not be completed, the first (000000000000000")
 
 
 @pytest.mark.slow

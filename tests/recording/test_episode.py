@@ -35,7 +35,7 @@ from tasks.system.orphans import marked
 from tests.support.act_programs import PRELUDE, ZEROS, at_step
 from tests.support.champions import CART, TILT
 from tests.support.histories import tried
-from tests.support.toy import SANDBOX, nightshift
+from tests.support.toy import SANDBOX
 
 WORK = ".recording-"
 
@@ -154,21 +154,6 @@ def test_a_checkpoint_that_is_not_what_was_judged_does_not_play(tmp_path: Path, 
     assert "No episode was recorded" in shown and "What failed" in shown
 
 
-def test_a_baseline_that_stands_is_recorded_beside_nothing(
-    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SOME_API_KEY", "sk-planted-0123456789")  # what is shown of the baseline differs from its file
-    ledger = night(tmp_path)
-    first, second = ledger.history()
-    shutil.rmtree(ledger.place_of(second).path)
-    named = replace(first, proposal=replace(first.proposal, rationale="sk-planted-0123456789"))
-    ledger.place_of(first).trial.write_bytes(workspace.TRIAL.dump_json(named))
-
-    record(ledger, SANDBOX.level)
-
-    assert not list(ledger.path.glob("episode.*"))
-
-
 @pytest.mark.parametrize(
     ("act", "reason"),
     [
@@ -197,25 +182,6 @@ def test_the_usual_environments_are_drawn(tmp_path: Path, home: Path, name: str)
     with Image.open(ledger.path / "episode.gif") as picture:
         assert picture.n_frames > 10 and picture.height > 100  # type: ignore[attr-defined]
     assert (ledger.path / "episode.gif").stat().st_size < INLINE_BYTES
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_a_campaign_ends_with_an_episode_in_its_report_and_in_mlflow(tmp_path: Path, home: Path, server: str) -> None:
-    folder = tmp_path / "cart"
-    folder.mkdir()
-    (folder / "environment.toml").write_text(f"allow_untrained = true\n{CART}\n[limits]\nleast_seconds = 0\n")
-    (folder / "train.py").write_text(TRAINED + PRELUDE + TILT)
-
-    done = nightshift("run", str(folder), "--name", "night", "--rule", "greedy", "--trials", "3", server=server)
-
-    assert done.returncode == 0, done.stderr
-
-    ledger = Ledger.open("night")
-    made = episode.load(ledger.path)
-    assert made is not None and not made.reason, made
-    assert "data:image/gif" in (ledger.path / "report.html").read_text()
-    assert list(home.glob("**/artifacts/**/episode.gif"))
 
 
 class Drawing(gymnasium.Env[Any, Any]):
