@@ -62,7 +62,7 @@ class ForeignProcess:
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-u", "-P", "-m", "environments.judges._process", str(theirs.fileno())],
+                [sys.executable, "-u", "-B", "-P", "-m", "environments.judges._process", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL, stdout=self._printed, stderr=self._printed, pass_fds=(theirs.fileno(),),
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)}, start_new_session=True,
             )  # fmt: skip
