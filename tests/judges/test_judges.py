@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from environments import plugins
-from environments.judges import Exam, Judge, Misbehaved, _leaves
+from environments.judges import Exam, Judge, Misbehaved, _leaves, _taskset
 from environments.judges.command import RESULT_BYTES, Command
 from environments.judges.control import Control
 from environments.score import Score
@@ -36,6 +36,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "text": {"questions": 2, "samples": 2, "max_tokens": 8, "total_seconds": 20},
 }
 """Settings that work, for each judge; a new one adds its own."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_idle_process() -> None:
+    """Whatever runs below is of these tests, and waits for no taskset."""
+    while _taskset._idle:
+        _taskset._idle.pop().close()
 
 
 def judged(body: str, folder: Path, seed: int = 7, prelude: str = PRELUDE, **fields: Any) -> Score:

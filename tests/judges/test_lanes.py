@@ -13,12 +13,19 @@ import numpy as np
 import psutil
 import pytest
 
-from environments.judges import Misbehaved
+from environments.judges import Misbehaved, _taskset
 from environments.judges._lanes import opened
 from environments.judges._playing import EnvSource
 from tests.support.processes import own_children
 
 SECONDS = 60.0
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_idle_process() -> None:
+    """Whatever runs below is of these tests, and waits for no taskset."""
+    while _taskset._idle:
+        _taskset._idle.pop().close()
 
 
 def nobody() -> None:
