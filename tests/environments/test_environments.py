@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import subprocess
 import sys
@@ -81,23 +80,14 @@ def test_an_environment_that_is_nowhere_is_refused(reference: str, why: str, tmp
         ('title = "Quad', 'titel = "Quad', "titel: unknown key. Did you mean 'title'?"),
         ("[limits]", "zzz = 1\n[limits]", "[command]: zzz: unknown key. Known: eval_cmd, total_seconds, "),
         ("[space.x]", "zzz = 1\n[space.x]", "limits.zzz: unknown key."),
-        ("[space.x]", "[comand]\na = 1\n[space.x]", "comand: unknown key. Did you mean 'command'?"),
         ("[space.x]", "[space.y]\ntype = 'int'\nlow = 1\nhigh = 2\ndefault = 1\nvalues = [1]\n[space.x]",
          "space.y.values: unknown key."),
-        ("total_seconds", "totl_seconds", "[command]: totl_seconds: unknown key. Did you mean 'total_seconds'?"),
-        ("budget_seconds = 5\n", "", "budget_seconds: Field required"),
         ("budget_seconds = 5", "budget_seconds = 0", "budget_seconds: Input should be greater than 0, got 0"),
-        ("budget_seconds = 5", 'budget_seconds = "long"', "budget_seconds: Input should be a valid number"),
         ("[limits]", "[variants]\nother = 1\n[limits]", "variants: must be tables of dotted keys, by name"),
-        ('metric = "loss"\n', "", "metric: Field required"),
         ('metric = "loss"', 'metric = "lo$$"', "metric: String should match pattern"),
-        ('direction = "minimize"', 'direction = "down"', "direction: Input should be 'maximize' or 'minimize'"),
-        ('trainer = "command"\n', "", "trainer: Field required"),
         ('judge = "command"\n', "", "judge: is required. Available: command, control, reported, text."),
         ('judge = "command"', 'judge = "comand"', "judge: unknown judge 'comand'. Did you mean 'command'?"),
         ('judge = "command"', 'judge = "control"', "[control]: id: Field required"),
-        ('eval_cmd = "python judge.py {out} {result}"\n', "", "[command]: eval_cmd: Field required"),
-        ('program = ["fit.py"]', 'program = "fit.py"', "program: Input should be a valid tuple, got 'fit.py'"),
         ("[space.x]", "[fixed]\nx = 1\n[space.x]", "'x' stands in [space] and in [fixed]: keep one"),
         ("[space.x]", "[fixed]\ny = [1]\n[space.x]", "fixed: 'y' must be a finite number, a text or a boolean, got"),
         ('title = "', 'fixed = 3\ntitle = "', "fixed: Input should be a valid dictionary, got 3"),
@@ -135,11 +125,9 @@ def test_a_program_outside_the_environments_folder_is_refused(tmp_path: Path, pa
     ("old", "new", "why"),
     [
         ("--x {x}", "--x {xx}", "--x {xx} --out {out}': unknown placeholder 'xx'. Did you mean 'x'?"),
-        ("--x {x}", "--x {}", "train_cmd: command line"),
         ("python fit.py --x {x} --out {out}", "", "train_cmd: the command line is empty"),
         ('trainer = "command"', 'trainer = "ppoo"', "trainer: unknown trainer 'ppoo'. Did you mean 'ppo'?"),
         ("{out} {result}", "{outt} {result}", "[command] command line 'python judge.py {outt} {result}': unknown"),
-        ("{out} {result}", "{x} {result}", "unknown placeholder 'x'"),
         ("{out} {result}", "{out}", "[command] eval_cmd never mentions {result}, got 'python judge.py {out}'"),
     ],
 )  # fmt: skip
@@ -195,8 +183,6 @@ def test_a_dotted_override_is_laid_over_the_file(
     [
         ("budget_secnds", 9, "budget_secnds: unknown key. Did you mean 'budget_seconds'?"),
         ("command.episodes", 9, "[command]: episodes: unknown key"),
-        ("space.x.low", 9, "space.x: low must be below high"),
-        ("judge", "contrl", "judge: unknown judge 'contrl'. Did you mean 'control'?"),
     ],
 )
 def test_a_bad_override_is_refused(tmp_path: Path, key: str, value: Value, why: str) -> None:
@@ -209,9 +195,6 @@ def test_a_bad_override_is_refused(tmp_path: Path, key: str, value: Value, why: 
     [
         ({"learning_rat": 0.1}, "unknown parameter 'learning_rat'. Did you mean 'learning_rate'? Available:"),
         ({"learning_rate": 5}, "parameter 'learning_rate' must be a number in 1e-05..0.01, got 5"),
-        ({"learning_rate": math.nan}, "parameter 'learning_rate' must be a number in 1e-05..0.01, got nan"),
-        ({"learning_rate": "fast"}, "parameter 'learning_rate' must be a number in 1e-05..0.01, got 'fast'"),
-        ({"epochs": 2.5}, "parameter 'epochs' must be a whole number in 1..10, got 2.5"),
         ({"num_envs": 9}, "parameter 'num_envs' must be one of [8, 16, 32], got 9"),
         ({"hidden": 128}, "parameter 'hidden' is fixed at 64 in cartpole, got 128"),
     ],
@@ -225,7 +208,6 @@ def test_a_proposal_outside_the_space_is_refused(params: dict[str, Value], why: 
     ("package", "name", "why"),
     [
         ("tasks.proposers", "grit", "unknown proposer 'grit'. Did you mean 'grid'? Available: agent, best_of_n, cmaes, ensemble, gp, grid, hybrid, learned, llm, llm_diff, random_search, scripted, tpe."),
-        ("tasks.proposers", "../grid", "unknown proposer '../grid'."),
         ("environments.judges", "_leaves", "unknown proposer '_leaves'."),
     ],
 )  # fmt: skip

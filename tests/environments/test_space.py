@@ -102,8 +102,6 @@ def test_an_int_takes_a_float_that_is_whole() -> None:
             "space.x",
             "a log scale needs low > 0, got low = 0.0: raise low or drop log",
         ),
-        ("low = nan\nhigh = 1\ndefault = 1", "space.x.low", "finite number, got nan"),
-        ("low = -1.7e308\nhigh = 1.7e308\ndefault = 0", "space.x", "are too far apart: narrow the range"),
         ('low = "small"\nhigh = 1\ndefault = 1', "space.x.low", "unable to parse string as a number, got 'small'"),
     ],
 )  # fmt: skip
@@ -114,7 +112,6 @@ def test_a_bad_float_is_refused(tmp_path: Path, space: str, where: str, why: str
 @pytest.mark.parametrize(
     ("space", "where", "why"),
     [
-        ("low = 3\nhigh = 3\ndefault = 3", "space.x", "low must be below high, got low = 3, high = 3"),
         ("low = 0.5\nhigh = 9\ndefault = 1", "space.x.low", "valid integer, got a number with a fractional part"),
         (f"low = 0\nhigh = {2**60}\ndefault = 1", "space.x.high", f"less than or equal to {2**53}, got {2**60}"),
     ],
@@ -126,10 +123,8 @@ def test_a_bad_int_is_refused(tmp_path: Path, space: str, where: str, why: str) 
 @pytest.mark.parametrize(
     ("space", "where", "why"),
     [
-        ("values = []\ndefault = 1", "space.x.values", "at least 1 item"),
         ("values = [1, 1]\ndefault = 1", "space.x", "values must differ, got [1, 1]"),
         ('values = ["a", "b"]\ndefault = "c"', "space.x", "must be one of ['a', 'b'], got 'c'"),
-        ("values = [1, 2]\ndefault = true", "space.x", "must be one of [1, 2], got True"),
         ("values = [1.0, nan]\ndefault = 1.0", "space.x", "values must be finite, got [1.0, nan]"),
     ],
 )
@@ -143,8 +138,7 @@ def test_a_bad_choice_is_refused(tmp_path: Path, space: str, where: str, why: st
         (
             'type = "flaot"\nlow = 0\nhigh = 1\ndefault = 0',
             "does not match any of the expected tags: 'float', 'int', 'choice'",
-        ),
-        ("low = 0\nhigh = 1\ndefault = 0", "Unable to extract tag using discriminator 'type'"),
+        )
     ],
 )
 def test_a_parameter_has_to_say_what_it_is(tmp_path: Path, space: str, why: str) -> None:

@@ -148,12 +148,9 @@ def test_prompts_are_made_with_the_bases_tokenizer_where_there_is_a_base(tmp_pat
         ("say({'failed': 'diverged: NaN'})", "^diverged: NaN$"),
         ("say({'ready': 1})", "answered {\"ready\": 1} before it was ready"),
         ("print('Loading weights')", "answered \"Loading weights\" before it was ready, not an object"),
-        ("pass", "before it was ready: ended with status 0"),
-        ("say({'ready': True}); raise SystemExit(3)", "after 0 of 2 answers: ended with status 3"),
         ("say({'ready': True}); hear(); say({'failed': 'out of GPU memory: x'})", "^out of GPU memory: x$"),
         ("say({'ready': True}); hear(); import time; time.sleep(60)", "after 0 of 2 answers: did not answer within"),
         ("say({'ready': True}); hear(); sys.stdout.write('x' * 10**6); sys.stdout.flush()", "bytes where one line was due"),
-        ("say({'ready': True}); hear(); print('[' * 9000, flush=True)", "not an object"),
     ],
 )  # fmt: skip
 def test_a_generator_that_fails_is_no_score_and_has_its_reason(body: str, words: str, tmp_path: Path) -> None:
