@@ -11,7 +11,6 @@ import contextlib
 import importlib
 import importlib.util
 import inspect
-import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -20,6 +19,7 @@ from typing import Any
 
 from environments.judges import Misbehaved
 from environments.judges._process import ForeignProcess, ProcessLost
+from environments.score import LARGEST
 
 LOAD_SECONDS = 300.0
 """How long a taskset may take to load, with verifiers, on a busy machine."""
@@ -92,8 +92,8 @@ class Taskset:
             raise Misbehaved(f"{which}: {lost}: have it end, or raise [text] reward_seconds") from lost
         except ValueError as failed:
             raise Misbehaved(f"{which} failed ({failed})") from failed
-        if reward is None or not math.isfinite(reward):
-            raise Misbehaved(f"{which} is {'none' if reward is None else reward}, not a finite number")
+        if reward is None or not abs(reward) <= LARGEST:  # comparisons with NaN are false
+            raise Misbehaved(f"{which} is {reward}, not a finite number up to {LARGEST:g}")
         return reward
 
 
