@@ -1,14 +1,13 @@
 """Where MLflow is, and a client of it.
 
 mlflow reads its settings and the login from the environment. Only `MlflowClient` is used for runs: the fluent
-interface keeps its current run per thread.
+interface keeps its current run per thread. A process has one client at a time.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -39,7 +38,6 @@ SETTINGS = {
     "MLFLOW_ENABLE_ASYNC_TRACE_LOGGING": "false",
 }
 """Read by mlflow at its import; the user's own settings win."""
-_ENVIRONMENT = threading.RLock()
 
 
 class NotRecorded(Exception):
@@ -66,22 +64,20 @@ class Store:
     @contextmanager
     def client(self) -> Iterator[MlflowClient]:
         """A client, with this store's login in the environment while the block runs."""
-        with _ENVIRONMENT:  # of the whole process: the login of another store would go to this one
-            before = {name: os.environ.get(name) for name in (*CREDENTIALS, "MLFLOW_TRACKING_URI")}
-            secrets = self.secrets or own_login(self.uri, self.home)
-            try:
-                if secrets:
-                    _set({name: secrets.get(name) for name in CREDENTIALS})
-                for name, value in SETTINGS.items():
-                    os.environ.setdefault(name, value)
-                import mlflow
+        before = {name: os.environ.get(name) for name in (*CREDENTIALS, "MLFLOW_TRACKING_URI")}
+        try:
+            if secrets := self.secrets or own_login(self.uri, self.home):
+                _set({name: secrets.get(name) for name in CREDENTIALS})
+            for name, value in SETTINGS.items():
+                os.environ.setdefault(name, value)
+            import mlflow
 
-                if self.uri.startswith("sqlite"):
-                    make_database(Path(self.uri.removeprefix("sqlite:///")))
-                mlflow.set_tracking_uri(self.uri)  # for traces, which have no client of their own
-                yield mlflow.MlflowClient(self.uri)
-            finally:
-                _set(before)
+            if self.uri.startswith("sqlite"):
+                make_database(Path(self.uri.removeprefix("sqlite:///")))
+            mlflow.set_tracking_uri(self.uri)  # for traces, which have no client of their own
+            yield mlflow.MlflowClient(self.uri)
+        finally:
+            _set(before)
 
 
 def locate(stated: str | None, home: Path) -> Store | None:

@@ -205,18 +205,6 @@ def test_a_deleted_experiment_is_not_brought_back(ledger: Ledger, store: Store) 
     assert "mlflow experiments restore" in sync.sync(ledger, store, ENDED).problem
 
 
-def test_where_the_home_was_moved_nothing_is_written_at_the_old_place(
-    ledger: Ledger, store: Store, tmp_path: Path
-) -> None:
-    night(ledger, 3.0)
-    recorded(ledger, store)
-    moved = ledger.path.parent.rename(tmp_path / "moved")
-    elsewhere = Store(f"sqlite:///{moved}/mlflow.db", moved)
-    assert "ln -s" in sync.sync(Ledger.at(moved / "n"), elsewhere, ENDED).problem
-    ledger.path.parent.symlink_to(moved)
-    assert sync.sync(Ledger.at(moved / "n"), elsewhere, ENDED).problem == ""
-
-
 @pytest.mark.parametrize("content", [b"no database at all, but a text that somebody has put there", b""])
 def test_a_file_that_mlflow_cannot_open_is_reported_in_its_words(ledger: Ledger, home: Path, content: bytes) -> None:
     night(ledger, 3.0)
@@ -375,15 +363,6 @@ def test_certificates_are_figures_words_and_every_fresh_run(ledger: Ledger, stor
     assert round(parent.data.metrics["transfer/lander/gain"], 6) == 1.0
     assert "trial 1 certified" in parent.data.tags["mlflow.note.content"]
     assert runs_of(store, ledger)[1].data.tags["level"] == "certified"
-
-
-def test_a_setting_that_changed_on_resume_is_a_tag(ledger: Ledger, store: Store) -> None:
-    night(ledger, 3.0)
-    recorded(ledger, store)
-    changed = Ledger(ledger.path, ledger.campaign.model_copy(update={"isolation": "elsewhere"}))
-    recorded(changed, store, ENDED)
-    (parent,) = runs_of(store, ledger, "campaign")
-    assert parent.data.tags["spec.isolation"] == "elsewhere"
 
 
 # Links
