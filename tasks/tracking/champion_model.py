@@ -1,7 +1,7 @@
 """A certified champion in MLflow: the folder `model` of its run, a version of its environment's registered model.
 
 `mlflow.pyfunc.load_model` loads it and runs it in the sandbox. The model's folder is that of tasks/serving/packing.py
-with MLflow's own file MLmodel: signature, example and the module that loads it (tasks/serving/loaded.py). No
+with MLflow's own file MLmodel: signature and the module that loads it (tasks/serving/loaded.py). No
 requirements are listed, since Nightshift is on no package index: where it is loaded, Nightshift must be installed. A
 champion that answers no rows gets a model without the flavour, files only.
 
@@ -12,14 +12,11 @@ the one it points at: by the mean of its certificate's fresh runs, in the same v
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import platform
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from environments import Environment
 from tasks.certifying.certificate import Certificate
@@ -30,7 +27,6 @@ from tasks.serving.packing import NotPredictable, pack
 from tasks.store import safe_read
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TrialDir
-from tasks.system.files import write_atomic
 from tasks.tracking import datasets
 from tasks.tracking.campaign_run import words
 from tasks.trial import Trial
@@ -39,7 +35,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
     from mlflow.entities.model_registry import ModelVersion
-    from mlflow.models import Model, ModelSignature
+    from mlflow.models import ModelSignature
 
 ALIAS = "champion"
 FRESH_MEAN, ENVIRONMENT = "fresh_mean", "environment_digest"
@@ -51,10 +47,9 @@ NOT_LOADABLE = "not_loadable"
 FOLDER = "model"
 """Name of its folder among the artifacts of its run."""
 LOADER = "tasks.serving.loaded"
-EXAMPLE = "input_example.json"
 ABOUT = "A certified champion. Each prediction starts its program in the sandbox; Nightshift must be installed."
 COLUMNS = 1000
-"""Numbers of an observation that the signature lists one by one; a longer one is a tensor, without an example."""
+"""Numbers of an observation that the signature lists one by one; a longer one is a tensor."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +136,6 @@ def _fill(folder: Path, champion: Champion) -> str:
         return str(reason)
     described.add_flavor("python_function", loader_module=LOADER, python_version=platform.python_version())
     described.signature = _signature(packed)
-    _add_example(described, packed, folder)
     described.save(str(folder / "MLmodel"))
     return ""
 
@@ -171,17 +165,3 @@ def _signature(packed: Description) -> ModelSignature:
     outputs = Schema([TensorSpec(rows.dtype(taken, wire=False), (-1, *many))])
     mode = bool(packed.settings["deterministic"])
     return ModelSignature(inputs, outputs, settings(deterministic=(DataType.boolean, mode), seed=(DataType.long, 0)))
-
-
-def _add_example(model: Model, packed: Description, folder: Path) -> None:
-    """Write an example of the input, as MLflow reads it."""
-    if packed.judge == "text":
-        split: dict[str, list[Any]] = {"columns": [PROMPT], "data": [["Say hello."]]}
-    else:
-        leaves = [leaf.leaf for leaf in packed.observation]
-        if (wide := rows.width(leaves)) > COLUMNS:
-            return
-        calm = [np.broadcast_to(np.clip(0, leaf.low, leaf.high), leaf.shape).ravel() for leaf in leaves]
-        split = {"columns": list(range(wide)), "data": [np.concatenate(calm).astype(float).tolist()]}
-    write_atomic(folder / EXAMPLE, json.dumps(split))
-    model.saved_input_example_info = {"artifact_path": EXAMPLE, "type": "dataframe", "pandas_orient": "split"}

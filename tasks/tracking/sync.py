@@ -48,7 +48,7 @@ STATUS = {
     "running": "RUNNING", "finished": "FINISHED", "failed": "FAILED", "stopped": "KILLED", "interrupted": "KILLED",
 }  # fmt: skip
 """MLflow's words for the states of a campaign."""
-KEY, DIGEST, TRACES = "nightshift.key", "nightshift.digest", "nightshift.traces"
+KEY, DIGEST = "nightshift.key", "nightshift.digest"
 FILE, LOCK = "mlflow.json", "mlflow.lock"
 LOCK_SECONDS = 300.0
 PROBLEM_CHARACTERS = 500
@@ -187,7 +187,8 @@ class _Campaign:
     def _digest(self, trial: Trial) -> str:
         superseded = "" if part(trial) in self.counting else "superseded"
         stored = TRIAL.dump_json(trial).decode()
-        return _digest(stored, level(trial, self.own), superseded, self.commits.get(trial.number))
+        asked = str(len(traces.requests(self.ledger.place_of(trial).path))) if self.traces else None
+        return _digest(stored, level(trial, self.own), superseded, self.commits.get(trial.number), asked)
 
     def _record_trial(self, trial: Trial, digest: str) -> str:
         """Complete the run of a trial, created if missing; returns its id."""
@@ -200,10 +201,6 @@ class _Campaign:
             self._complete(trial, run)
             self.client.set_tag(run_id, DIGEST, digest)
             self.now.sent += 1
-        asked = len(traces.requests(self.ledger.place_of(trial).path))
-        if self.traces and asked and run.data.tags.get(TRACES) != f"{trial.attempt}: {asked}":
-            traces.send(self.client, self.ledger, trial, self.experiment, run_id)
-            self.client.set_tag(run_id, TRACES, f"{trial.attempt}: {asked}")
         return run_id
 
     def _create(self, key: str, trial: Trial) -> Run:
@@ -223,13 +220,14 @@ class _Campaign:
             tags["superseded"] = f"attempt {newest.attempt}"
         found, params = trial_run.trial_points(self.ledger, trial), parameters(trial.proposal.params)
         self._log(run_id, found, params, tags)
-        if inputs := datasets.of_trial(self.ledger, trial):
-            self.client.log_inputs(run_id, inputs)
+        self.client.log_inputs(run_id, datasets.used(self.ledger, datasets.OF_TRIALS))
         if counts:
             self._log(self.parent.info.run_id, campaign_run.best_so_far(self.ledger, self.history, [trial]))
         _, end = trial_run.trial_times(self.ledger, trial)
         self.client.set_terminated(run_id, VERDICTS[trial.verdict.kind].run_status, end_time=end)
         self._upload_trial(trial, run)
+        if self.traces:
+            traces.send(self.client, self.ledger, trial, self.experiment, run_id)
 
     def _upload_trial(self, trial: Trial, run: Run) -> None:
         """Upload the small files, and a keep's checkpoint once: a decided trial does not change."""

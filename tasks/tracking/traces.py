@@ -37,7 +37,7 @@ def send(client: MlflowClient, ledger: Ledger, trial: Trial, experiment: str, ru
         NotRecorded: MLflow has not taken every one.
     """
     wanted = {f"{trial.number:04d}/{path.stem}": path for path in requests(ledger.place_of(trial).path)}
-    known = _names(client, ledger, trial, experiment)
+    known = _names(client, ledger, trial, experiment) if wanted else set()
     for name in wanted.keys() - known:
         _log(TRACE.validate_json(wanted[name].read_bytes()), wanted[name], ledger, trial, name, experiment, run_id)
     if wanted.keys() > known and (left := wanted.keys() - _names(client, ledger, trial, experiment)):

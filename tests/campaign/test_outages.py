@@ -85,16 +85,6 @@ def test_sync_records_what_is_missing_and_the_end_of_the_campaign(
     assert sync("n", json=False) == 0 and "has everything" in capsys.readouterr().out
 
 
-def test_a_campaign_that_cannot_be_read_leaves_the_others_to_be_recorded(
-    without_prefect: None, ledger: Ledger, stores: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    decided(ledger, 1)
-    broken = created(tmp_path, "broken")
-    (broken.path / "spec.toml").write_text("trials =")
-    assert sync(None, json=False) == 1 and "broken: left alone: " in capsys.readouterr().err
-    assert set(mlflow_runs(stores, "n")) == {"campaign", "0"}
-
-
 def test_the_run_of_a_campaign_that_was_cut_off_is_ended(without_prefect: None, ledger: Ledger, stores: Path) -> None:
     decided(ledger, 2)
     with CampaignLock(ledger):

@@ -22,17 +22,14 @@ import pytest
 import environments
 from environments import Environment
 from tasks.evaluate import judge_run
-from tasks.machine.slots import slots_of
 from tasks.sandbox.confinement import Level
 from tasks.sandbox.isolation import Isolation, findings
-from tasks.sandbox.program import CannotStart
 from tasks.store.workspace import TrialDir, baseline_files
 from tasks.system import orphans
-from tasks.system.slot import NOWHERE, VISIBLE, Slot
+from tasks.system.slot import NOWHERE, Slot
 from tasks.train import run_program
 from tasks.trial import Proposal, Run
 from tests.support.fake_prime_rl.laying import Faults, goes_wrong, quality_of
-from tests.support.nvml import nvml
 from tests.support.prime_rl_problem import laid
 from tests.support.toy import GREEDY, SANDBOX, start, status
 
@@ -97,61 +94,6 @@ def test_a_training_by_the_stand_in_is_a_model_that_is_judged(tmp_path: Path) ->
     score = judge_run("test/judge", environment, SANDBOX, place, run, seed=8)
     assert score.error is None and score.value is not None and score.value > 0.4
     assert left(tmp_path) == []
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("level", WORKING)
-@pytest.mark.parametrize(("mode", "reason"), [("deaf", "stalled: "), ("orphan", None), ("nameless orphan", None)])
-def test_at_every_level_what_does_not_end_is_gone(tmp_path: Path, level: Level, mode: str, reason: str | None) -> None:
-    folder, _ = laid(tmp_path, Faults(mode), stall=3)
-    run = train(tmp_path, prepared(tmp_path, folder), level, learning_rate=3e-5)
-    if level == "landlock":  # which keeps from prime-rl what it talks through
-        reason = "refused: prime-rl needs sockets and shared memory"
-    if reason:
-        assert run.status == "crash" and run.error and run.error.startswith(f"said: {reason}"), run.error
-    else:
-        assert (run.status, run.error) == ("finished", None)
-    assert left(tmp_path) == []
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    ("mode", "reason"),
-    [
-        ("gpu taken", "GPU memory is taken: GPU 0 has "),
-        ("memory taken", "GPU memory is taken: "),
-        ("port taken", "port in use: "),
-    ],
-)
-def test_what_the_machine_is_at_fault_for_is_tried_again_and_no_verdict(tmp_path: Path, mode: str, reason: str) -> None:
-    folder, _ = laid(tmp_path, Faults(mode))
-    environment = prepared(tmp_path, folder)
-    with pytest.raises(CannotStart) as fault:
-        train(tmp_path, environment)
-    assert str(fault.value).startswith(reason)
-    run = train(tmp_path, environment.model_copy(update={"editable": ("train.toml", "taskset.py")}))
-    assert run.status == "crash" and run.error and run.error.startswith(f"said: {reason}")
-
-
-@pytest.mark.slow
-def test_in_a_slot_of_two_gpus_the_first_serves_and_the_second_trains(
-    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder, checkout = laid(tmp_path)
-    listed = subprocess.run([checkout / ".venv/bin/nvidia-smi", "--query-gpu=uuid"], capture_output=True, text=True)
-    nvml(monkeypatch, listed.stdout.split())
-    monkeypatch.delenv(VISIBLE, raising=False)
-    environment = prepared(tmp_path, folder, device="cuda", gpus=2)
-    with slots_of(environment, home).hold() as slot:
-        assert slot.name == "gpu-0-1" and len(slot.gpus) == 2
-        run = train(tmp_path, environment, slot=slot)
-    assert (run.status, run.error) == ("finished", None)
-    written = tmp_path / "trials/0007/out/prime_rl"
-    assert json.loads((written / "run.json").read_text())["gpus"] == [0, 1]
-    said = (written / "rl.log").read_text()
-    assert "inference on GPU(s) 0" in said and "trainer on GPU(s) 1" in said
 
 
 FAULTS = {
@@ -248,26 +190,3 @@ def test_killed_at_random_a_night_goes_on_and_leaves_no_process(tmp_path: Path, 
     assert list(trials) == list(range(6))
     assert {number for number, trial in trials.items() if trial["verdict"]["kind"] == "crash"} == {1}
     assert left(tmp_path) == [] and orphans.marked(status("night")["campaign_id"]) == []
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_a_machine_that_stays_at_fault_ends_a_night_without_a_verdict_and_it_goes_on_once_that_is_mended(
-    tmp_path: Path, home: Path, server: str
-) -> None:
-    folder, checkout = laid(tmp_path, Faults(trials={1: "gpu taken"}))
-    with night(folder, "night", server, 2) as process:
-        said, _ = process.communicate()
-    assert process.returncode == 1, said
-    assert "GPU memory is taken: GPU 0 has " in said
-    assert "nothing finished is lost: nightshift resume night" in said
-    assert list(found(home, "night")) == [0]
-
-    goes_wrong(checkout, Faults())
-    with start("resume", "night", server=server) as process:
-        said, _ = process.communicate()
-    assert process.returncode == 0, said
-    trials = found(home, "night")
-    assert list(trials) == [0, 1, 2]
-    assert not [number for number, trial in trials.items() if trial["verdict"]["kind"] == "crash"]
-    assert (trials[1]["attempt"], trials[1]["runs"][0]["error"]) == (1, None)

@@ -16,14 +16,13 @@ from typing import Any
 
 import pytest
 
-from environments.plugins import Refused
 from flows.engine import launching
 from flows.engine.launching import CannotLaunch, run_elsewhere
 from flows.server.api import Api
 from flows.spec.campaign_spec import CampaignSpec
 from tasks import launch_request
 from tasks.bench import RunPlan
-from tasks.launch_request import REQUEST, LaunchRequest, alone
+from tasks.launch_request import LaunchRequest, alone
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt, orphans
 from tasks.task_key import TaskKey, history_digest
@@ -155,16 +154,6 @@ def test_what_is_launched_is_out_of_reach_of_another_life_of_the_campaign() -> N
     assert orphans.marked("abc123") == []
 
 
-def test_what_is_asked_survives_its_file_and_holds_neither_seeds_nor_keys(ledger: Ledger) -> None:
-    at = ledger.key(3, "run-2")
-    what = replace(asked(at, units=ledger.key(0, "certificate-1"), use="report", stops_early=True), transfer="hills")
-    what.write(ledger.path)
-    text = (ledger.path / what.file).read_text()
-    assert REQUEST.validate_json(text) == what
-    assert ledger.campaign.judge_key not in text
-    assert str(ledger.seed("train", at)) not in text and str(ledger.seed("report", at)) not in text
-
-
 def test_two_launches_of_a_run_never_do_it_at_once(tmp_path: Path) -> None:
     inside, order = threading.Event(), []
 
@@ -181,12 +170,6 @@ def test_two_launches_of_a_run_never_do_it_at_once(tmp_path: Path) -> None:
         order.append("second")
     thread.join()
     assert order == ["first", "second"]
-
-
-def test_an_unknown_deployment_is_refused_with_the_near_miss(api: Api) -> None:
-    launching.check("here")
-    with pytest.raises(Refused, match=rf"'x{DEPLOYMENT}'.*'{DEPLOYMENT}'\?"):
-        launching.check(f"x{DEPLOYMENT}")
 
 
 def test_a_child_is_a_subflow_of_its_campaign_and_a_pool_without_a_worker_is_told_once_and_waited_for(
@@ -235,32 +218,6 @@ def test_a_child_that_dies_or_is_cancelled_by_a_person_gets_the_next_number(
     assert second["idempotency_key"].endswith("launch 2")
     (death,) = events(ledger, "died")
     assert death["launch"] == 1 and death["reason"].endswith("Process exited with status code: -9")
-
-
-def test_after_three_deaths_the_campaign_stops_and_another_life_tries_again(
-    api: Api, ledger: Ledger, launched: Launch
-) -> None:
-    what = asked(ledger.key(0))
-    done = launched(ledger, what)
-    for number in range(1, 4):
-        run = until(lambda n=number: runs(api, what)[n - 1 :], done)[0]
-        set_state(api, run, type="CANCELLED", message=f"reclaimed {number}")
-    with pytest.raises(CannotLaunch, match=r"3 times .*reclaimed 1; .*reclaimed 3"):
-        done.result(180)
-    again = launched(ledger, what)
-    assert until(lambda: runs(api, what)[3:], again)[0]["idempotency_key"].endswith("launch 4")
-    finish(ledger, what.plan.key)
-    assert again.result(180) is None
-
-
-def test_an_error_of_ours_is_told_in_full_and_not_tried_again(api: Api, ledger: Ledger, launched: Launch) -> None:
-    what = asked(ledger.key(0))
-    done = launched(ledger, what)
-    (run,) = until(lambda: runs(api, what), done)
-    set_state(api, run, type="FAILED", message="Flow run encountered an exception: TypeError: no\x1b[31m")
-    with pytest.raises(CannotLaunch, match=rf"trial/{DEPLOYMENT} .*TypeError: no$"):
-        done.result(180)
-    assert len(runs(api, what)) == 1
 
 
 def test_results_that_are_left_somewhere_else_stop_the_campaign_and_another_life_tries_again(

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import SecretStr
 
 from environments.plugins import Refused
 from tasks.system.daemon import Daemon, Note, identity
@@ -68,26 +65,10 @@ def test_the_block_may_be_in_the_homes_own_server_while_it_runs(
     assert api_with_blocks(tmp_path) == own.url
 
 
-def test_locating_needs_neither_mlflow_nor_prefect(tmp_path: Path) -> None:
-    code = (
-        "import sys; from pathlib import Path; from tasks.tracking.connection import locate; locate(None, Path('home'));"
-        "assert not {'mlflow', 'prefect'} & set(sys.modules)"
-    )
-    own = {name: value for name, value in os.environ.items() if name != "PREFECT_API_URL"}
-    subprocess.run([sys.executable, "-c", code], env={**own, "PYTHONPATH": str(Path.cwd())}, cwd=tmp_path, check=True)
-
-
 def test_a_dead_prefect_server_is_not_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
     with pytest.raises(ConnectionError, match="no Prefect server answers"):
         locate(None, tmp_path)
-
-
-def test_the_block_describes_every_field_and_hides_its_secrets() -> None:
-    from blocks.tracking import Tracking
-
-    assert all(field.description for field in Tracking.model_fields.values())
-    assert "hidden" not in repr(Tracking(uri="http://host", username="me", password=SecretStr("hidden")))
 
 
 @pytest.mark.parametrize("identity", [{"username": "me"}, {"username": "me", "password": "a", "token": "b"}])
