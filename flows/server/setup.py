@@ -22,9 +22,8 @@ def register_blocks() -> list[str]:
     """Register every block type, so that the page Blocks offers its form; their names."""
     from blocks.endpoint import TrainingEndpoint
     from blocks.llm import LLM
-    from blocks.tracking import Tracking
 
-    blocks = (LLM, TrainingEndpoint, Tracking)
+    blocks = (LLM, TrainingEndpoint)
     for block in blocks:
         block.register_type_and_schema()
     return [str(block.get_block_type_slug()) for block in blocks]
