@@ -282,32 +282,14 @@ def test_ctrl_c_is_clean_and_stop_lets_the_trial_finish(tmp_path: Path, home: Pa
     assert status("halted")["spec"]["trials"] == 4
 
 
-@pytest.mark.parametrize(
-    ("stated", "was", "asked"),
-    [
-        ({"proposer": "grid"}, "proposer = 'tpe'", "'grid'"),
-        ({"seed": 8}, "seed = 7", "8"),
-        ({"settings": ["budget_seconds=9"]}, "overrides = {}", "{'budget_seconds': 9}"),
-    ],
-)
-def test_what_changes_a_score_is_refused_on_resume_with_both_values(
-    campaign: str, stated: dict[str, Any], was: str, asked: str
-) -> None:
-    from flows.spec.campaign_spec import CampaignSpec
-
-    before = stored_spec(Ledger.open(campaign))
-    spec = CampaignSpec.of(**before | parameters(None, **{"settings": []} | stated))
-    with pytest.raises(Refused, match=re.escape(f"{was}, asked for is {asked}:")):
-        spec.check()
-
-
-@pytest.fixture
-def campaign(tmp_path: Path, home: Path) -> str:
-    """A campaign that was created, and cut off before its first trial."""
+def test_what_changes_a_score_is_refused_on_resume_with_both_values(tmp_path: Path, home: Path) -> None:
     from flows.spec.campaign_spec import CampaignSpec
 
     CampaignSpec.of(environment=str(quadratic(tmp_path / "quad")), name="fixed", seed=7).open()
-    return "fixed"
+    before = stored_spec(Ledger.open("fixed"))
+    spec = CampaignSpec.of(**before | parameters(None, settings=["budget_seconds=9"]))
+    with pytest.raises(Refused, match=re.escape("overrides = {}, asked for is {'budget_seconds': 9}:")):
+        spec.check()
 
 
 def wait_for_trial(home: Path, name: str, number: int, file: str, seconds: float = PATIENCE) -> None:

@@ -185,15 +185,3 @@ def test_stop_now_is_not_resumed_by_the_automation(run: Started) -> None:
     assert nightshift("stop", "night", "--now", server=run.site.url).returncode == 0
     run.becomes("Cancelled")
     stays(run, "Cancelled")
-
-
-def test_two_runs_of_one_name_are_one_campaign(site: Site, home: Path, tmp_path: Path) -> None:
-    site.hire("for-the-second")  # a plain worker ends at a Retry of a run that it still holds, as above
-    first = site.start(home, tmp_path / "quad", seconds=30, advanced={"overrides": {"budget_seconds": 60}})
-    first.began(0)
-    second = site.start(home, tmp_path / "quad", seconds=30, advanced={"overrides": {"budget_seconds": 60}})
-    second.becomes("Failed")
-    assert "already running" in second.message and first.state == "Running"
-    first.cancel()
-    first.becomes("Cancelled")
-    wait_until(lambda: gone(first))

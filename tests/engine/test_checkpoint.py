@@ -81,25 +81,6 @@ def test_digests_and_seeds_are_the_same_in_every_process() -> None:
     assert done.stdout.split() == here, done.stderr
 
 
-# What is in the digest of a campaign
-
-
-def digest(tmp_path: Path, name: str, toml: str = QUADRATIC, **parameters: Any) -> str:
-    """The digest of a campaign as it is created."""
-    folder = quadratic(tmp_path / "quad", toml=toml)
-    asked = {"environment": str(folder), "name": name, "seed": 3, **parameters}
-    return CampaignSpec.of(**asked).open().campaign.digest
-
-
-@pytest.mark.parametrize("file", ["fit.py", "judge.py", "program.md"])
-def test_every_file_of_the_environment_is_in_the_digest(tmp_path: Path, file: str) -> None:
-    before = digest(tmp_path, "one")
-    path = tmp_path / "quad" / file
-    asked = CampaignSpec.of(environment=str(tmp_path / "quad"), name="other", seed=3)
-    path.write_text(f"{path.read_text() if path.exists() else ''}# changed\n")
-    assert asked.open().campaign.digest != before
-
-
 def test_a_campaign_that_is_made_anew_never_meets_the_results_of_the_old_one(tmp_path: Path) -> None:
     asked = CampaignSpec.of(environment=str(quadratic(tmp_path / "quad")), name="n", seed=3)
     first = asked.open()

@@ -26,7 +26,7 @@ from environments.plugins import Refused
 from flows.server import server_process
 from flows.server.api import Api
 from flows.server.server_process import FIRST_PORT, prefect_server, stated_server
-from tasks.system.daemon import Daemon, Note, free_port, identity
+from tasks.system.daemon import Daemon, free_port
 from tasks.system.login import login_file, make_login
 from tests.support.levels import SANDBOXED
 from tests.support.prefect_api import ask
@@ -135,15 +135,6 @@ def test_a_stated_server_that_asks_who_we_are_is_told_or_refused(
             stated_server(gate, home)
     monkeypatch.setenv("PREFECT_API_AUTH_STRING", "me:secret")
     assert stated_server(gate, home) == gate
-
-
-def test_who_names_our_own_server_need_not_say_who_he_is(
-    gate: str, settled: Path, foreign: subprocess.Popen[bytes]
-) -> None:
-    note = Note(gate, foreign.pid, 1.0, identity(foreign.pid), auth=True)
-    Daemon(settled / ".prefect", "server").write(note)
-    login_file(settled).write_text("me:secret\n")
-    assert stated_server(gate, settled) == gate
 
 
 def test_the_password_is_private_and_drawn_once(settled: Path) -> None:

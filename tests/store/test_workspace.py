@@ -102,17 +102,6 @@ def test_a_link_that_a_program_put_in_the_place_of_its_own_is_wiped_and_not_foll
     assert contents(mine) == {"thesis.tex": "years of work"}
 
 
-def test_a_directory_that_a_program_locked_is_wiped(tmp_path: Path) -> None:
-    place = prepared(tmp_path)
-    locked = place.out / "a/b"
-    locked.mkdir(parents=True)
-    (locked / "weights").touch()
-    for directory in (locked, locked.parent, place.out):
-        directory.chmod(0o000)
-    prepared(tmp_path)
-    assert list(place.out.iterdir()) == []
-
-
 def test_an_edit_applies_to_a_frozen_program_whose_files_nobody_may_write(tmp_path: Path) -> None:
     """As an ordinary user, too: root would be let through, so what counts is the mode."""
     environment = environments.load(quadratic(tmp_path / "quad"))
