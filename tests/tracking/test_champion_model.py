@@ -98,9 +98,7 @@ def certify(ledger: Ledger, certificate: Certificate) -> None:
     (ledger.path / "certificates/1.json").write_bytes(CERTIFICATE.dump_json(certificate))
 
 
-def test_a_certified_champion_is_registered_once_and_shown_by_its_run_and_its_campaigns(
-    store: Store, tmp_path: Path
-) -> None:
+def test_a_certified_champion_is_registered_once_and_its_folder_is_its_runs(store: Store, tmp_path: Path) -> None:
     champion = cart(tmp_path)
     ledger = night(champion)
     assert sync.sync(ledger, store, "finished").problem == ""
