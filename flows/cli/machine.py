@@ -87,12 +87,9 @@ def sync(campaign: str | None = None, /, *, json: Json = False) -> int:
 
     Example: nightshift sync
     """
-    from flows.server.server_process import settle_in
     from flows.views import terminal
     from tasks.store.ledger import Ledger
-    from tasks.system.home import home
 
-    settle_in(home())
     if campaign:
         Ledger.open(campaign).check_version()
     results, failed = _each(campaign, _send)
@@ -128,7 +125,7 @@ def _send(ledger: Ledger) -> dict[str, Any] | None:
     if not stated and before and before != str(store):
         raise Refused(
             f"campaign {ledger.campaign.name!r} is recorded in {before}, and from here its records would go to "
-            f"{store or 'nowhere'}: set PREFECT_API_URL or MLFLOW_TRACKING_URI as where it ran, or "
+            f"{store or 'nowhere'}: set MLFLOW_TRACKING_URI as where it ran, or "
             f"`nightshift resume {ledger.campaign.name} --tracking ADDRESS`"
         )
     if store is None:

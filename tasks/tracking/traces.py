@@ -37,7 +37,7 @@ def send(client: MlflowClient, ledger: Ledger, trial: Trial, experiment: str, ru
         NotRecorded: MLflow has not taken every one.
     """
     wanted = {f"{trial.number:04d}/{path.stem}": path for path in requests(ledger.place_of(trial).path)}
-    known = _names(client, ledger, trial, experiment)
+    known = _names(client, ledger, trial, experiment) if wanted else set()
     for name in wanted.keys() - known:
         _log(TRACE.validate_json(wanted[name].read_bytes()), wanted[name], ledger, trial, name, experiment, run_id)
     if wanted.keys() > known and (left := wanted.keys() - _names(client, ledger, trial, experiment)):
@@ -46,13 +46,13 @@ def send(client: MlflowClient, ledger: Ledger, trial: Trial, experiment: str, ru
 
 def _names(client: MlflowClient, ledger: Ledger, trial: Trial, experiment: str) -> set[str]:
     """The trial's requests that have a trace."""
-    campaign, found, token = ledger.campaign.campaign_id, set[str](), None
     only = f"tags.campaign = '{ledger.campaign.name}' and tags.trial = '{trial.number}'"
+    found, token = set[str](), None
     while True:
         page = client.search_traces(
             locations=[experiment], filter_string=only, page_token=token, include_spans=False, max_results=500
         )
-        found |= {one.info.tags.get(KEY, "").removeprefix(f"{campaign}/") for one in page}
+        found |= {one.info.tags.get(KEY, "").removeprefix(f"{ledger.campaign.campaign_id}/") for one in page}
         if not (token := page.token):
             return found
 
