@@ -14,22 +14,16 @@ from tasks.llm.quotes import one_line
 from tasks.system import redact
 
 if TYPE_CHECKING:
-    import httpx
-
     from blocks.llm import LLM
 
 DEFAULT_BLOCK = "nightshift"
-NO_KEY = "none"
-"""The key for an endpoint that needs none: the client requires one."""
 ANSWER_TOKENS, THINKING_TOKENS = 8_192, 32_768
 """Tokens of one answer where nothing else is stated."""
 ANSWER_SECONDS = 300.0
 """For one answer where nothing else is stated; in proportion more for more than ANSWER_TOKENS."""
 PROBE_SECONDS = 10.0
-OPENAI_LIKE = (*("openai", "hosted_vllm", "lm_studio", "llamafile"), *("custom_openai", "openai_like", "litellm_proxy"))
-"""Providers whose endpoints list their models at /models for the same key."""
-LOCAL = {"ollama": "http://localhost:11434", "ollama_chat": "http://localhost:11434"}
-"""Providers on this machine, which ask for no key: where they are unless OLLAMA_API_BASE says otherwise."""
+OLLAMA = "http://localhost:11434"
+"""The address of Ollama unless OLLAMA_API_BASE says otherwise."""
 
 
 class _Terms(BaseModel):
@@ -81,23 +75,26 @@ class Account(_Terms):
     @property
     def answer_tokens(self) -> int:
         """Most tokens of one answer. Thoughts count, so a model that is known for them has more."""
-        thinks = self.max_output_tokens is None and litellm_client.reasons(self.model)
-        return self.max_output_tokens or (THINKING_TOKENS if thinks else ANSWER_TOKENS)
+        if self.max_output_tokens is not None:
+            return self.max_output_tokens
+        return THINKING_TOKENS if litellm_client.litellm().supports_reasoning(model=self.model) else ANSWER_TOKENS
 
     @property
     def answer_seconds(self) -> float:
         """Most seconds for one answer, all tries together."""
         return self.timeout_seconds or ANSWER_SECONDS * max(1.0, self.answer_tokens / ANSWER_TOKENS)
 
-    def usd(self, input_tokens: int, output_tokens: int) -> float | None:
+    def usd(self, input_tokens: int, output_tokens: int, reply: Any = None) -> float | None:
         """The price of so many tokens in USD, by the stated prices or else the provider's; None when unknown.
 
-        The provider's price list does not hold for another endpoint.
+        The provider's price list does not hold for another endpoint. Of a reply it knows more than how many tokens
+        there were, such as those that its cache saved.
         """
-        given, got = self.usd_per_million_input, self.usd_per_million_output
-        if given is not None and got is not None:
-            return (input_tokens * given + output_tokens * got) / 1e6
-        return None if self.base_url else litellm_client.price(self.model, input_tokens, output_tokens)
+        if self.usd_per_million_input is not None and self.usd_per_million_output is not None:
+            return (input_tokens * self.usd_per_million_input + output_tokens * self.usd_per_million_output) / 1e6
+        if self.base_url or (usd := litellm_client.price(self.model, input_tokens, output_tokens)) is None:
+            return None
+        return usd if reply is None else litellm_client.price_of(reply, self.model) or usd
 
 
 class ModelOptions(_Terms):
@@ -189,9 +186,11 @@ def check(account: Account) -> None:
             f"model {account.model!r} names no provider that LiteLLM knows: write provider/model, such as "
             f"openai/{account.model}, or give the base_url of your own endpoint"
         )
-    local = (os.environ.get("OLLAMA_API_BASE") or LOCAL[provider]) if provider in LOCAL else None
-    if where := account.base_url or local:
-        _probe(account, where, lists_models=provider in OPENAI_LIKE)
+    ollama = (os.environ.get("OLLAMA_API_BASE") or OLLAMA) if provider.startswith("ollama") else None
+    if url := account.base_url or ollama:
+        _probe(
+            account, url, is_like_openai=provider in ("openai", *litellm_client.litellm().openai_compatible_providers)
+        )
     elif account.key is None and (missing := litellm_client.missing_keys(account.model)):
         raise Refused(
             f"model {account.model!r} needs a key, and {' or '.join(missing)} is not set: set it, or name the "
@@ -203,16 +202,15 @@ def check(account: Account) -> None:
             f"max_usd = {account.max_usd:g}, but the price of {account.model!r} is not known: state "
             "usd_per_million_input and usd_per_million_output (0 if it is free), or limit max_tokens instead"
         )
-    if account.max_usd is not None and most is not None and most > account.max_usd:
-        raise Refused(
-            f"max_usd = {account.max_usd:g} does not pay for one answer of max_output_tokens = "
-            f"{account.answer_tokens}, {most:.4g} USD: raise the first or lower the second"
-        )
-    if account.max_tokens is not None and account.answer_tokens >= account.max_tokens:
-        raise Refused(
-            f"max_tokens = {account.max_tokens} of the campaign leaves no room for one answer of max_output_tokens = "
-            f"{account.answer_tokens}: raise the first or lower the second"
-        )
+    for name, limit, need in (
+        ("max_usd", account.max_usd, most),
+        ("max_tokens", account.max_tokens, account.answer_tokens),
+    ):
+        if limit is not None and need is not None and need > limit:
+            raise Refused(
+                f"{name} = {limit:g} does not allow one answer of max_output_tokens = {account.answer_tokens}, which "
+                f"may take {need:.4g}: raise the first or lower the second"
+            )
 
 
 def _is_elsewhere(stated: ModelOptions, block: LLM) -> bool:
@@ -271,7 +269,7 @@ def _saved(name: str, must_exist: bool) -> LLM | None:
     except httpx.HTTPError as error:
         raise Refused(
             f"LLM block {name!r} cannot be read from the Prefect server at {redact.without_passwords(api)} "
-            f"({_words(error)}): see that it answers, or give model"
+            f"({one_line(str(error), 200) or type(error).__name__}): see that it answers, or give model"
         ) from error
     try:
         return LLM.model_validate(saved.data)
@@ -279,37 +277,26 @@ def _saved(name: str, must_exist: bool) -> LLM | None:
         raise explain(error, f"LLM block {name!r}") from error
 
 
-def _probe(account: Account, url: str, lists_models: bool) -> None:
-    """See that the endpoint answers and, where it lists its models for a key, that it takes ours."""
+def _probe(account: Account, url: str, is_like_openai: bool) -> None:
+    """See that the endpoint answers and, where it lists its models for a key as OpenAI's does, that it takes ours."""
     import httpx
 
-    shown = redact.without_passwords(url)
+    key = account.key.get_secret_value() if account.key else litellm_client.NO_KEY
+    shown = f"base_url = {redact.without_passwords(url)}"
+
+    def status(path: str) -> int:
+        seconds = min(PROBE_SECONDS, account.answer_seconds)
+        return httpx.get(f"{url}{path}", headers={"Authorization": f"Bearer {key}"}, timeout=seconds).status_code
+
     try:
-        answer = _get(account, f"{url}/models")
-        if lists_models and answer.status_code == 404 and _get(account, f"{url}/v1/models").is_success:
-            raise Refused(f"base_url = {shown} lists no models, but {shown}/v1 does: give that one")
+        answer = status("/models")
+        if is_like_openai and answer == 404 and status("/v1/models") == 200:
+            raise Refused(f"{shown} lists no models, but its /v1 does: give that one")
     except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
-        raise Refused(
-            f"no language model answers at base_url = {shown} ({_words(error)}): start it, or correct the address"
-        ) from error
-    if lists_models and answer.status_code in (401, 403):
-        raise Refused(
-            f"the endpoint at base_url = {shown} does not take our key ({answer.status_code}): "
-            + ("correct it" if account.key else "name the variable that holds one with key_variable")
-        )
-    if answer.status_code >= 500:
-        raise Refused(
-            f"the endpoint at base_url = {shown} answers, but is not ready ({answer.status_code}): wait until it is"
-        )
-
-
-def _get(account: Account, url: str) -> httpx.Response:
-    import httpx
-
-    key = account.key.get_secret_value() if account.key else NO_KEY
-    seconds = min(PROBE_SECONDS, account.answer_seconds)
-    return httpx.get(url, headers={"Authorization": f"Bearer {key}"}, timeout=seconds)
-
-
-def _words(error: Exception) -> str:
-    return one_line(str(error), 200) or type(error).__name__
+        why = one_line(str(error), 200) or type(error).__name__
+        raise Refused(f"no language model answers at {shown} ({why}): start it, or correct the address") from error
+    if is_like_openai and answer in (401, 403):
+        remedy = "correct it" if account.key else "name the variable that holds one with key_variable"
+        raise Refused(f"the endpoint at {shown} does not take our key ({answer}): {remedy}")
+    if answer >= 500:
+        raise Refused(f"the endpoint at {shown} answers, but is not ready ({answer}): wait until it is")

@@ -161,8 +161,8 @@ def test_an_answer_outside_of_the_form_or_the_space_is_turned_down_with_every_fa
 
 
 def test_an_answer_that_was_cut_off_is_turned_down_although_it_could_be_read() -> None:
-    assert "cut off at the limit of output tokens" in turned_down(truncated(json.dumps(GOOD))).reason
-    assert "cut off at the limit of output tokens" in turned_down(truncated(EDIT), "llm_diff").reason
+    assert "cut off at max_output_tokens = 8192" in turned_down(truncated(json.dumps(GOOD))).reason
+    assert "cut off at max_output_tokens = 8192" in turned_down(truncated(EDIT), "llm_diff").reason
 
 
 @pytest.mark.parametrize("name", ["llm", "llm_diff", "best_of_n"])
