@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import statistics
 from types import SimpleNamespace
 
 from environments.earlier_trials import EarlierTrial
@@ -29,7 +28,6 @@ from tasks.llm.trials import (
     size_of,
 )  # fmt: skip
 from tasks.numbers import number
-from tasks.proposing import cma_state
 from tasks.proposing.brief import Brief, RemainingBudget
 from tasks.proposing.duplicates import categories
 from tasks.system.redact import scrub_text
@@ -37,8 +35,8 @@ from tasks.trial import History, Params, Trial, baseline, best
 
 PROGRAM_MD = 20_000
 """Characters of program.md."""
-PREDICTIONS, PACE = 8, 5
-"""Predictions that are told one by one, and the latest trials whose duration counts."""
+PREDICTIONS = 8
+"""Predictions that are told one by one."""
 REFUSED, REJECTED, EARLIER = 8, 10, 30
 """Lines on refused suggestions, on proposals that were not approved, on trials of earlier campaigns."""
 IMPORTED, IMPORTED_BEST = 30, 10
@@ -68,7 +66,6 @@ def told(brief: Brief) -> SimpleNamespace:
         history=in_words(brief.space, history, brief.curves),
         predictions=_predictions(history),
         untried=_untried(brief.space, history),
-        belief=cma_state.in_words(brief),
         categories=listed(f"{one.name}: {one.keeps} of {one.tries} kept" for one in categories(history)),
         refused=listed(reasons[-REFUSED:]),
         rejected=_rejected(brief),
@@ -79,7 +76,7 @@ def told(brief: Brief) -> SimpleNamespace:
             f"trial {taken}: {changes(brief.space, champion, one)}: {one_line(one.rationale, WIDTH)}"
             for taken, one in sorted(brief.pending.items())
         ),
-        left=_left(brief.left, history, len(brief.pending)),
+        left=_left(brief.left, len(brief.pending)),
     )
 
 
@@ -200,20 +197,7 @@ def _untried(space: Space, history: History) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
-def _pace(history: History, left: RemainingBudget) -> str:
-    """How long a trial takes from its first training to its verdict, and how many fit into the time that is left."""
-    seconds, cut_short = left.seconds, ("cancelled", "crash")
-    whole = (trial for trial in history if trial.number > 0 and trial.verdict.kind not in cut_short)
-    taken = [trial.wall_seconds for trial in whole if trial.wall_seconds > 0]
-    if not taken:
-        return ""
-    each = statistics.median(taken[-PACE:])
-    beside = f", {left.slots} run at the same time" if left.slots > 1 else ""
-    fit = f", so time is left for about {seconds / each * left.slots:.0f}" if seconds is not None and each else ""
-    return f" A trial takes about {each:.0f} s from its first training to its verdict{beside}{fit}."
-
-
-def _left(left: RemainingBudget, history: History, under_way: int) -> str:
+def _left(left: RemainingBudget, under_way: int) -> str:
     """The budget, without the trials that are under way."""
     hours = (left.seconds or 0) / 3600
     parts = (
@@ -222,5 +206,4 @@ def _left(left: RemainingBudget, history: History, under_way: int) -> str:
         "" if left.usd is None else f"{left.usd:.2f} USD for language models",
         "" if left.tokens is None else f"{left.tokens:,} tokens",
     )
-    pace = _pace(history, left)
-    return f"{', '.join(filter(None, parts))}.{pace}" if any(parts) else pace.strip()
+    return f"{', '.join(filter(None, parts))}." if any(parts) else ""

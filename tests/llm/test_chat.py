@@ -277,7 +277,7 @@ def test_what_is_left_is_as_of_the_beginning_of_the_trial(left: RemainingBudget,
 def test_money_that_cannot_be_counted_does_not_pass_a_limit() -> None:
     with FakeLLM([]) as server:
         unpriced = account(server, usd_per_million_input=None, usd_per_million_output=None)
-        with pytest.raises(Unavailable, match="USD .* = 1 cannot be kept"):
+        with pytest.raises(Unavailable, match=r"USD .* = 1 cannot be kept"):
             ask(unpriced, QUESTION, brief(left=RemainingBudget(usd=1.0)))
 
 
