@@ -26,11 +26,33 @@ OLLAMA = "http://localhost:11434"
 """The address of Ollama unless OLLAMA_API_BASE says otherwise."""
 
 
-class _Terms(BaseModel):
-    """The options that an account and a proposer's options have in common."""
+class ModelOptions(BaseModel):
+    """A proposer's options for its model. Missing ones come from a saved LLM block."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
+    block: str | None = Field(
+        default=None, description="Name of a saved LLM block; without it and a model, the one called nightshift."
+    )
+    model: str | None = Field(
+        default=None,
+        description="The model, as provider/name in LiteLLM's words. With a base URL the name alone will do.",
+    )
+    key_variable: str | None = Field(
+        default=None, description="Name of the environment variable that holds the key; never the key itself."
+    )
+    max_output_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        description="Most tokens of one answer, its thoughts included; when nothing says otherwise 8192, and 32768 for "
+        "a model that is known to reason.",
+    )
+    timeout_seconds: float | None = Field(
+        default=None,
+        gt=0,
+        description="Most seconds for one answer, all tries together; when nothing says otherwise 300, and in "
+        "proportion more where an answer may have more than 8192 tokens.",
+    )
     base_url: str | None = Field(
         default=None,
         description="Address of an OpenAI-compatible endpoint, such as http://127.0.0.1:8000/v1. A key is sent there "
@@ -51,7 +73,12 @@ class _Terms(BaseModel):
     )
 
     @model_validator(mode="after")
-    def _has_both_prices(self) -> Self:
+    def _can_be_read(self) -> Self:
+        if self.key_variable is not None and not re.fullmatch(r"[A-Za-z_]\w*", self.key_variable):
+            # Not shown: somebody may have put the key itself here.
+            raise ValueError("key_variable is no name of a variable: put the key into one, and give its name")
+        if self.base_url is not None and not re.match(r"https?://[^/]", self.base_url):
+            raise ValueError(f"base_url is {self.base_url!r}: begin it with http:// or https:// and a host")
         given, got = self.usd_per_million_input, self.usd_per_million_output
         if (given is None) != (got is None):
             raise ValueError(
@@ -60,17 +87,13 @@ class _Terms(BaseModel):
         return self
 
 
-class Account(_Terms):
+class Account(ModelOptions):
     """One model, ready to be asked."""
 
     model: str
     """LiteLLM's name of it, the provider included, such as `anthropic/claude-sonnet-4-5`."""
     key: SecretStr | None = None
     """None: the provider's usual variable; with `base_url`: no key."""
-    max_output_tokens: int | None = Field(default=None, ge=1)
-    """Of one answer, its thoughts included; None: `answer_tokens` says."""
-    timeout_seconds: float | None = Field(default=None, gt=0)
-    """For one answer, all tries together; None: `answer_seconds` says."""
 
     @property
     def answer_tokens(self) -> int:
@@ -95,42 +118,6 @@ class Account(_Terms):
         if self.base_url or (usd := litellm_client.price(self.model, input_tokens, output_tokens)) is None:
             return None
         return usd if reply is None else litellm_client.price_of(reply, self.model) or usd
-
-
-class ModelOptions(_Terms):
-    """A proposer's options for its model. Missing ones come from a saved LLM block."""
-
-    block: str | None = Field(
-        default=None, description="Name of a saved LLM block; without it and a model, the one called nightshift."
-    )
-    model: str | None = Field(
-        default=None,
-        description="The model, as provider/name in LiteLLM's words. With a base URL the name alone will do.",
-    )
-    key_variable: str | None = Field(
-        default=None, description="Name of the environment variable that holds the key; never the key itself."
-    )
-    max_output_tokens: int | None = Field(
-        default=None,
-        ge=1,
-        description="Most tokens of one answer, its thoughts included; when nothing says otherwise 8192, and 32768 for "
-        "a model that is known to reason.",
-    )
-    timeout_seconds: float | None = Field(
-        default=None,
-        gt=0,
-        description="Most seconds for one answer, all tries together; when nothing says otherwise 300, and in "
-        "proportion more where an answer may have more than 8192 tokens.",
-    )
-
-    @model_validator(mode="after")
-    def _can_be_read(self) -> Self:
-        if self.key_variable is not None and not re.fullmatch(r"[A-Za-z_]\w*", self.key_variable):
-            # Not shown: somebody may have put the key itself here.
-            raise ValueError("key_variable is no name of a variable: put the key into one, and give its name")
-        if self.base_url is not None and not re.match(r"https?://[^/]", self.base_url):
-            raise ValueError(f"base_url is {self.base_url!r}: begin it with http:// or https:// and a host")
-        return self
 
 
 def accounts(stated: ModelOptions) -> tuple[Account, ...]:
@@ -219,7 +206,8 @@ def _is_elsewhere(stated: ModelOptions, block: LLM) -> bool:
 
 def _said(source: BaseModel) -> dict[str, Any]:
     """The values for an account that are not None."""
-    values = {name: getattr(source, name, None) for name in Account.model_fields if name != "model"}
+    left_out = ("model", "block", "key_variable")
+    values = {name: getattr(source, name, None) for name in Account.model_fields if name not in left_out}
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -252,29 +240,24 @@ def _saved(name: str, must_exist: bool) -> LLM | None:
     from blocks.llm import LLM
 
     api = PREFECT_API_URL.value() or os.environ.get("PREFECT_API_URL")
-    if not api:
-        if must_exist:
-            raise Refused(
-                f"LLM block {name!r} cannot be read without a Prefect server: set PREFECT_API_URL, or give model"
-            )
-        return None
     try:
-        # Prefect may have been imported before the address was set; it would start a server of its own.
-        with temporary_settings({PREFECT_API_URL: api}), get_client(sync_client=True) as client:
-            saved = client.read_block_document_by_name(name, LLM.get_block_type_slug())
+        if api:
+            # Prefect may have been imported before the address was set; it would start a server of its own.
+            with temporary_settings({PREFECT_API_URL: api}), get_client(sync_client=True) as client:
+                saved = client.read_block_document_by_name(name, LLM.get_block_type_slug())
+            return LLM.model_validate(saved.data)
+        why = "no Prefect server is known: set PREFECT_API_URL"
     except ObjectNotFound:
-        if must_exist:
-            raise Refused(f"there is no LLM block called {name!r}: save it first, or give model") from None
-        return None
-    except httpx.HTTPError as error:
-        raise Refused(
-            f"LLM block {name!r} cannot be read from the Prefect server at {redact.without_passwords(api)} "
-            f"({one_line(str(error), 200) or type(error).__name__}): see that it answers, or give model"
-        ) from error
-    try:
-        return LLM.model_validate(saved.data)
+        why = "there is none of this name: save it first"
     except ValidationError as error:
         raise explain(error, f"LLM block {name!r}") from error
+    except httpx.HTTPError as error:
+        where = redact.without_passwords(api or "")
+        why = one_line(str(error), 200) or type(error).__name__
+        raise Refused(f"LLM block {name!r} cannot be read from the Prefect server at {where} ({why})") from error
+    if must_exist:
+        raise Refused(f"LLM block {name!r} cannot be read, since {why}, or give model")
+    return None
 
 
 def _probe(account: Account, url: str, is_like_openai: bool) -> None:
