@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,20 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from environments import plugins
-from environments.plugins import Refused
 from environments.score import Score
-from environments.space import Choice, Float, Int, Space
+from environments.space import Choice, Space
 from tasks.deciding.champion_estimate import GUARD_FELL
-from tasks.proposers import Proposer
 from tasks.proposers._numeric import Numeric
 from tasks.proposers.cmaes import Cmaes
 from tasks.proposers.random_search import RandomSearch
 from tasks.proposers.tpe import Tpe
-from tasks.proposing import axes
 from tasks.proposing.brief import Brief, Refusal
 from tasks.store.seeds import derive
-from tasks.trial import History, Params, Proposal, Verdict
+from tasks.trial import History, Params, Verdict
 from tests.support.histories import decided
 from tests.support.lazy import LazyModule
 from tests.support.spaces import PLANE, SWITCHES, cancelled, check, defaults, distance, scores, spaces, started
@@ -80,17 +73,6 @@ def test_the_gaussian_process_comes_nearer_to_the_best_point_than_random_search(
 
 
 @every_search
-def test_all_searches_begin_with_the_same_design(search: type[Numeric]) -> None:
-    history = started(PLANE, seed=3)
-    for number in range(1, 5):
-        params = propose(search(), PLANE, history, seed=number)
-        assert params == propose(Tpe(), PLANE, history, seed=100 + number)
-        history += (decided(history, float(number), params),)
-    suggestion = search().propose(Brief(PLANE, history))
-    assert suggestion and suggestion.rationale == f"{search.title} on 5 scored trials, best 4 (trial 4)"
-
-
-@every_search
 def test_a_small_space_is_tried_out_once_and_then_there_is_nothing_left(search: type[Numeric]) -> None:
     history, seen = started(SWITCHES), {repr(defaults(SWITCHES))}
     while (suggestion := search(startup=8).propose(Brief(SWITCHES, history, {}, seed=len(history)))) is not None:
@@ -99,15 +81,6 @@ def test_a_small_space_is_tried_out_once_and_then_there_is_nothing_left(search: 
         seen.add(repr(params))
         history += (decided(history, None if len(history) % 4 == 1 else len(history) % 3, params),)
     assert len(seen) == 4 * 3
-
-
-@every_search
-def test_what_is_under_way_is_not_asked_again(search: type[Numeric]) -> None:
-    history = walked(RandomSearch(), SWITCHES | PLANE, 6, seed=1)
-    pending: dict[int, Proposal] = {}
-    for number in range(7, 10):
-        pending[number] = Proposal(propose(search(), SWITCHES | PLANE, history, pending=dict(pending)))
-    assert len({repr(proposal.params) for proposal in pending.values()}) == 3
 
 
 @every_search
@@ -163,12 +136,6 @@ def test_a_score_that_was_refused_for_something_else_counts_as_none(search: type
         )
 
 
-def test_cma_es_learns_generation_by_generation_in_the_order_of_decisions() -> None:
-    history = walked(RandomSearch(), PLANE, 14, seed=2)
-    four, five, nine, ten = (propose(Cmaes(population=5, startup=1), PLANE, history[:count]) for count in (4, 5, 9, 10))
-    assert four != five == nine != ten
-
-
 def test_cma_es_moves_away_from_crashes_and_from_what_was_cancelled() -> None:
     for bad in ("crash", "cancelled"):
         history = started(PLANE, None)
@@ -200,60 +167,6 @@ def test_the_gaussian_process_is_told_scores_and_what_stands_for_a_missing_one()
     assert told[:3] == [5.0, 7.0, 1.0]
     assert told[3] == 1.0, "a crash is as bad as the worst score"
     assert told[6] == 5.0, "what was cancelled is like the lower quartile"
-
-
-def test_one_run_that_diverged_does_not_make_all_others_equal() -> None:
-    history = started(PLANE, 5.0)
-    for score in (7.0, -1e30, None, 6.0, 8.0):
-        history += (decided(history, score, {"x": len(history) / 10, "y": 0.5}),)
-    told = gp.utility(history)
-    assert told == [5.0, 7.0, -1.0, -1.0, 6.0, 8.0], "three times the distance of the quartiles 5 and 7 below 5"
-
-
-def test_the_gaussian_process_minimises_where_less_is_better() -> None:
-    history = started(PLANE, 3.0, higher=False)
-    history += (decided(history, 1.0, {"x": 0.1, "y": 0.5}, higher_is_better=False),)
-    low, high = gp.utility(history)
-    assert low < high
-
-
-def test_without_torch_the_gaussian_process_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.delitem(sys.modules, "tasks.proposers.gp", raising=False)
-    with pytest.raises(Refused, match=r"'gp' .*'torch'"):
-        plugins.make("tasks.proposers", "gp", Proposer, {})  # type: ignore[type-abstract]
-
-
-@pytest.mark.parametrize("name", ["tpe", "cmaes"])
-def test_what_is_heavy_is_loaded_by_its_user_only(name: str) -> None:
-    code = (
-        f"import sys, tasks.proposers.{name}; print(sorted({{'optuna', 'torch', 'scipy', 'cmaes'}} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2])
-    assert done.stdout.strip() == "[]", done.stderr
-
-
-axes_of_numbers = st.dictionaries(
-    st.sampled_from("ab"),
-    st.one_of(
-        st.builds(lambda low, span: Float(low=low, high=low + span, default=low), st.floats(-9, 9), st.floats(0.1, 9)),
-        st.builds(lambda low, span: Int(low=low, high=low + span, default=low, log=low > 0), st.integers(-9, 9), st.integers(1, 99)),
-        st.just(Choice(values=(0.9, 0.99, 0.5), default=0.9)),
-        st.just(Choice(values=("a", True), default="a")),
-    ),
-    min_size=1,
-)  # fmt: skip
-
-
-@pytest.mark.slow
-@settings(derandomize=True, deadline=None, max_examples=30)
-@given(space=axes_of_numbers, seed=st.integers(0, 99))
-def test_a_number_is_found_again_at_its_fraction_of_the_scale(space: Space, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    for axis in axes.varied(space):
-        number = axis.number(space[axis.name].sample(rng))
-        assert 0 <= axis.fraction(number) <= 1
-        assert axis.at(axis.fraction(number)) == pytest.approx(number)
 
 
 @settings(derandomize=True, deadline=None, max_examples=20)
