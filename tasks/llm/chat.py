@@ -65,7 +65,7 @@ def ask(
     answer = trace.recorded_answer(brief.traces, request)
     if answer is None:
         _check_limits(account, request.messages, brief, bought)
-        answer = _bought_answer(account, request, brief)
+        answer = _buy(account, request, brief)
     if answer.fault:
         raise Unusable(answer.fault, answer.text, answer.usage)
     return answer
@@ -99,18 +99,18 @@ def _check_limits(account: Account, messages: Sequence[Message], brief: Brief, b
             raise _unavailable(account, f"the limit is reached: {reason}")
 
 
-def _bought_answer(account: Account, request: RecordedRequest, brief: Brief) -> Answer:
+def _buy(account: Account, request: RecordedRequest, brief: Brief) -> Answer:
     """The answer from the endpoint, or Unavailable; both are kept as a trace."""
     library = litellm_client.litellm()  # what loading it takes is not the model's time
     takes_schema = account.base_url is not None or library.supports_response_schema(account.model)
     began = time.monotonic()
     try:
         try:
-            reply = litellm_client.completed(account, request.messages, request.schema if takes_schema else None)
+            reply = litellm_client.completion(account, request.messages, request.schema if takes_schema else None)
         except (library.BadRequestError, library.UnprocessableEntityError):
             if request.schema is None or not takes_schema:
                 raise
-            reply = litellm_client.completed(account, request.messages, None)  # it knows no formats of answers
+            reply = litellm_client.completion(account, request.messages, None)  # it knows no formats of answers
         answer = _answer(account, request.messages, reply)
     except Exception as error:
         gone = error if isinstance(error, Unavailable) else _without_reply(account, request.messages, error)

@@ -53,7 +53,7 @@ def litellm() -> Any:
     return module
 
 
-def completed(account: Account, messages: Sequence[Message], schema: Mapping[str, Any] | None) -> Any:
+def completion(account: Account, messages: Sequence[Message], schema: Mapping[str, Any] | None) -> Any:
     """The model's reply, asked for again after what may pass, all within the account's time.
 
     Raises:
