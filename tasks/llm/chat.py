@@ -101,25 +101,33 @@ def _check_limits(account: Account, messages: Sequence[Message], brief: Brief, b
 
 def _buy(account: Account, request: RecordedRequest, brief: Brief) -> Answer:
     """The answer from the endpoint, or Unavailable; both are kept as a trace."""
-    library = litellm_client.litellm()  # what loading it takes is not the model's time
-    takes_schema = account.base_url is not None or library.supports_response_schema(account.model)
+    litellm_client.litellm()  # what loading it takes is not the model's time
     began = time.monotonic()
     try:
-        try:
-            reply = litellm_client.completion(account, request.messages, request.schema if takes_schema else None)
-        except (library.BadRequestError, library.UnprocessableEntityError):
-            if request.schema is None or not takes_schema:
-                raise
-            reply = litellm_client.completion(account, request.messages, None)  # it knows no formats of answers
-        answer = _answer(account, request.messages, reply)
-    except Exception as error:
-        gone = error if isinstance(error, Unavailable) else _without_reply(account, request.messages, error)
+        answer = _answer(account, request)
+    except Unavailable as gone:
         trace.keep(brief.traces, request, None, str(gone), gone.usage, time.monotonic() - began)
-        if gone is error:
-            raise
-        raise gone from error
+        raise
     trace.keep(brief.traces, request, answer, "", answer.usage, time.monotonic() - began)
     return answer
+
+
+def _answer(account: Account, request: RecordedRequest) -> Answer:
+    library, messages = litellm_client.litellm(), request.messages
+    takes_schema = account.base_url is not None or library.supports_response_schema(account.model)
+    schema = request.schema if takes_schema else None
+    try:
+        try:
+            reply = litellm_client.completion(account, messages, schema)
+        except (library.BadRequestError, library.UnprocessableEntityError):
+            if schema is None:
+                raise
+            reply = litellm_client.completion(account, messages, None)  # it knows no formats of answers
+        return _said(account, messages, reply)
+    except Unavailable:
+        raise
+    except Exception as error:  # whatever a strange reply makes LiteLLM raise, there is no answer
+        raise _without_reply(account, messages, error) from error
 
 
 def _without_reply(account: Account, messages: Sequence[Message], error: Exception) -> Unavailable:
@@ -135,7 +143,7 @@ def _without_reply(account: Account, messages: Sequence[Message], error: Excepti
     return _unavailable(account, f"{kind}: {said}", Usage(calls=1))
 
 
-def _answer(account: Account, messages: Sequence[Message], reply: Any) -> Answer:
+def _said(account: Account, messages: Sequence[Message], reply: Any) -> Answer:
     """What the model said in a reply, with the fault of one that is no answer.
 
     Raises:
