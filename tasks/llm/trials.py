@@ -40,13 +40,13 @@ def in_words(space: Space, history: History, curves: Curves = NO_CURVES) -> str:
     if not after:
         return "Nothing yet but the baseline." if history else ""
     crashes = [trial.number for trial, _ in after if trial.verdict.kind == "crash"][-LOGS:]
-    said: dict[int, str] = {}
+    said, first = dict[int, str](), baseline_proposal(history)
     for trial, before in _worth_telling(after):
         text = _in_full(space, history, before, trial, trial.number in crashes, curves)
         if sum(map(len, said.values())) + len(text) <= IN_FULL:
             said[trial.number] = text
     for trial, _ in reversed(after):
-        line = _in_a_line(space, history, trial)
+        line = f"- {in_a_line(space, first, trial)}"
         if trial.number not in said and sum(map(len, said.values())) + len(line) <= HISTORY:
             said[trial.number] = line
     left_out = [trial for trial, _ in after if trial.number not in said]
@@ -112,11 +112,11 @@ def _in_full(space: Space, history: History, before: History, trial: Trial, with
     return "\n".join(lines) + "\n"
 
 
-def _in_a_line(space: Space, history: History, trial: Trial) -> str:
-    """A trial: what it did otherwise than the baseline, and what came of it."""
+def in_a_line(space: Space, old: Proposal | None, trial: Trial) -> str:
+    """A trial: what it did otherwise than `old`, and what came of it."""
     score = f" at {number(trial.score.value)}" if trial.score.value is not None else ""
-    changed = changes(space, baseline_proposal(history), trial.proposal, short=True)
-    return f"- Trial {trial.number}, {trial.verdict.kind}{score}: {capped(changed, WIDTH)}"
+    changed = changes(space, old, trial.proposal, short=True)
+    return f"Trial {trial.number}, {trial.verdict.kind}{score}: {capped(changed, WIDTH)}"
 
 
 def _counted(trials: Sequence[Trial]) -> str:
@@ -154,13 +154,8 @@ def rounded(value: Value, digits: int = 4) -> Value:
 
 def _own_lines(edit: str, parent: str | None) -> list[str]:
     """The lines that an edit changes and its parent's does not, and the other way round as undone."""
-    own, here = [], Counter(changed_lines(parent or ""))
-    for line in changed_lines(edit):
-        if here[line]:
-            here[line] -= 1
-        else:
-            own.append(line)
-    return own + [f"[undone] {line}" for line in here.elements()]
+    new, old = Counter(changed_lines(edit)), Counter(changed_lines(parent or ""))
+    return [*(new - old).elements(), *(f"[undone] {line}" for line in (old - new).elements())]
 
 
 def changed_lines(edit: str) -> list[str]:
