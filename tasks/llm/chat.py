@@ -113,6 +113,7 @@ def _buy(account: Account, request: RecordedRequest, brief: Brief) -> Answer:
 
 
 def _answer(account: Account, request: RecordedRequest) -> Answer:
+    """The model's answer, with a schema where the endpoint takes one; or Unavailable."""
     library, messages = litellm_client.litellm(), request.messages
     takes_schema = account.base_url is not None or library.supports_response_schema(account.model)
     schema = request.schema if takes_schema else None
@@ -123,7 +124,7 @@ def _answer(account: Account, request: RecordedRequest) -> Answer:
             if schema is None:
                 raise
             reply = litellm_client.completion(account, messages, None)  # it knows no formats of answers
-        return _said(account, messages, reply)
+        return _read(account, messages, reply)
     except Unavailable:
         raise
     except Exception as error:  # whatever a strange reply makes LiteLLM raise, there is no answer
@@ -143,7 +144,7 @@ def _without_reply(account: Account, messages: Sequence[Message], error: Excepti
     return _unavailable(account, f"{kind}: {said}", Usage(calls=1))
 
 
-def _said(account: Account, messages: Sequence[Message], reply: Any) -> Answer:
+def _read(account: Account, messages: Sequence[Message], reply: Any) -> Answer:
     """What the model said in a reply, with the fault of one that is no answer.
 
     Raises:
@@ -165,9 +166,9 @@ def _said(account: Account, messages: Sequence[Message], reply: Any) -> Answer:
         raise _unavailable(account, f"refused: {one_line(str(refusal), SHOWN)}", usage)
     tools = [getattr(call.function, "name", None) or "" for call in getattr(message, "tool_calls", None) or ()]
     fault = _fault(text, finish, thoughts, tools, account.answer_tokens)
-    if is_thought(text) or len(text) > ANSWER_LIMIT:
-        text, thoughts = "", thoughts or text
-    return Answer(without_thoughts(text), usage, account.model, finish, fault, capped(thoughts, THOUGHTS))
+    answer = "" if is_thought(text) or len(text) > ANSWER_LIMIT else without_thoughts(text)
+    thoughts = thoughts or text.strip().removesuffix(answer)
+    return Answer(answer, usage, account.model, finish, fault, capped(thoughts, THOUGHTS))
 
 
 def _fault(text: str, finish: str, thoughts: str, tools: Sequence[str], limit: int) -> str:
