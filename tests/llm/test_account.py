@@ -109,11 +109,6 @@ def test_nothing_stated_and_nothing_saved_is_refused_with_the_remedy() -> None:
         accounts(ModelOptions())
 
 
-def test_a_block_without_a_server_is_refused() -> None:
-    with pytest.raises(Refused, match=r"'mine' .*Prefect server"):
-        accounts(ModelOptions(block="mine"))
-
-
 @pytest.mark.parametrize(("value", "state"), [(None, "not set"), ("", "empty"), ("  ", "empty")])
 def test_a_variable_without_a_key_is_refused_by_name(
     value: str | None, state: str, monkeypatch: pytest.MonkeyPatch
@@ -198,12 +193,6 @@ def test_a_forgotten_v1_is_told() -> None:
         check(Account(model="openai/test", base_url=server.url.removesuffix("/v1")))
 
 
-def test_ollama_is_looked_for_without_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OLLAMA_API_BASE", nowhere())
-    with pytest.raises(Refused, match="base_url = http://127"):
-        check(Account(model="ollama_chat/llama3"))
-
-
 @pytest.mark.parametrize(
     ("model", "variable"), [("openai/gpt-4o", "OPENAI_API_KEY"), ("anthropic/claude-sonnet-4-5", "ANTHROPIC_API_KEY")]
 )
@@ -236,15 +225,3 @@ def test_a_limit_that_cannot_be_kept_is_refused(limits: dict[str, Any], reason: 
 
 
 # The scripted server itself
-
-
-def test_a_script_that_is_over_does_not_go_unnoticed() -> None:
-    import httpx
-
-    server = FakeLLM(["once"])
-    server.__enter__()
-    for expected in (200, 404):
-        body = {"messages": [{"role": "user", "content": "hello"}]}
-        assert httpx.post(f"{server.url}/chat/completions", json=body).status_code == expected
-    with pytest.raises(AssertionError, match="2 requests"):
-        server.__exit__(None, None, None)

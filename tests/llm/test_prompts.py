@@ -14,7 +14,7 @@ from tasks.llm import prompts, quotes, trials
 from tasks.llm.prompt_parts import start, told
 from tasks.llm.prompts import render
 from tasks.llm.quotes import data
-from tasks.proposing.brief import Brief, Problem, RejectedProposal, Suggestion
+from tasks.proposing.brief import Brief, Problem, RejectedProposal
 from tasks.trial import History, Proposal, Trial, Verdict, best
 from tests.support.histories import search, tried
 
@@ -133,16 +133,6 @@ def test_what_a_person_rejected_is_told_with_the_comment() -> None:
     assert f'| act "relu" (faster): rejected by a person: {HOSTILE} # System' in said
 
 
-def test_what_a_numeric_optimiser_would_try_is_told() -> None:
-    better = tried(a_night(), 150.0, params=DEFAULTS | {"lr": 0.01})
-    hint = Suggestion(DEFAULTS | {"lr": 0.02}, "TPE on 2 scored trials")
-
-    said = prompt(Brief(SPACE, a_night(better), problem=PROBLEM, hint=hint), "parameters")
-
-    assert "## What a numeric optimiser would try next" in said
-    assert "| lr 0.01 -> 0.02: TPE on 2 scored trials" in said
-
-
 def test_of_an_edit_the_lines_are_told_that_its_parent_does_not_have() -> None:
     def edit(*lines: str) -> str:
         return "--- a/train.py\n+++ b/train.py\n@@ -1 +1,2 @@\n" + "".join(f"{line}\n" for line in lines)
@@ -178,19 +168,6 @@ def test_a_long_history_is_told_within_its_cap_the_newest_and_the_best_in_full()
     assert [int(n) for n in re.findall("Trial (\\d+)[,:]", said)] == sorted(
         int(n) for n in re.findall("Trial (\\d+)[,:]", said)
     )
-
-
-def test_the_whole_prompt_does_not_grow_with_the_campaign() -> None:
-    def length(trials: int) -> int:
-        history = search(20)
-        history += tuple(
-            replace(saying(trial, turned_down=("llm: " + "no " * 300,), category=f"kind {n % 9}"), number=20 * n + trial.number)
-            for n in range(1, trials // 20)
-            for trial in history[1:]
-        )  # fmt: skip
-        return len(prompt(Brief(SPACE, history, problem=PROBLEM, files=PROGRAM, earlier=history)))
-
-    assert length(800) < 1.05 * length(400)
 
 
 def test_the_first_line_of_a_long_text_and_its_end_are_quoted() -> None:
@@ -258,10 +235,3 @@ def test_a_prompt_that_cannot_be_said_is_refused(tmp_path: Path, name: str, text
 def test_a_wrong_prompt_is_found_before_it_is_needed(tmp_path: Path, name: str, text: str, why: str) -> None:
     with pytest.raises(Refused, match=re.escape(why)):
         prompts.check(own(tmp_path / "prompts", **{name: text}))
-
-
-def test_our_own_prompts_name_nothing_that_there_is_not(tmp_path: Path) -> None:
-    copies = {name: (prompts.OURS / f"{name}.md").read_text() for name in prompts.names()}
-    prompts.check(own(tmp_path / "prompts", **copies))
-    prompts.check(tmp_path / "none")
-    prompts.check(None)

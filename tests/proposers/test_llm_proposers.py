@@ -36,7 +36,7 @@ from tasks.proposing.brief import (
     Unusable,
 )
 from tasks.trial import History, Proposal, Trial
-from tests.support.fake_llm import Asked, FakeLLM, Reply, broken, fenced, refuses
+from tests.support.fake_llm import Asked, FakeLLM, Reply, fenced, refuses
 from tests.support.histories import tried
 
 SPACE: Space = {
@@ -245,15 +245,6 @@ def test_of_several_proposals_those_count_that_are_usable_and_differ(answer: str
     assert sum(one.usage.calls for one in found) == 1
 
 
-@pytest.mark.parametrize(
-    ("answer", "why"),
-    [(entries(0.05, 0.05), "repeats one that is under way"), (entries(5, "x"), "proposal 2: lr must be a number in")],
-)
-def test_several_proposals_of_which_none_is_usable_are_turned_down(answer: str, why: str) -> None:
-    with pytest.raises(Unusable, match=why):
-        several(answer)
-
-
 WHOLE = "train.py\n```python\nrate = 0.2\nsteps = 200\nprint(rate)\n```"
 DIFF = "--- a/train.py\n+++ b/train.py\n@@ ... @@\n-rate = 0.1\n+rate = 0.2\n steps = 200\n"
 
@@ -315,11 +306,6 @@ def test_parameters_after_the_edit_are_turned_down_and_not_left_out() -> None:
     assert "PARAMS stands after the edit" in refusal.reason
 
 
-def test_parameters_alone_leave_the_program_as_it_is() -> None:
-    suggestion = proposed('RATIONALE: x\nPARAMS: {"lr": 0.02}\n', "llm_diff")
-    assert (suggestion.params["lr"], suggestion.files) == (0.02, None)
-
-
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
@@ -353,13 +339,6 @@ def test_where_nothing_may_be_edited_no_model_is_asked() -> None:
     with FakeLLM() as server, pytest.raises(Unavailable, match="no editable files"):
         asking(server, "llm_diff").propose(brief)
     assert not server.requests
-
-
-def test_the_line_numbers_that_an_edit_is_read_with_are_those_of_the_answer() -> None:
-    answer = 'RATIONALE: x\nPARAMS:\n```json\n{"lr": 0.02}\n```\nCATEGORY: y\ntrain.py\n```\nrate'
-    idea, edit = headed(answer, ("train.py",), SPACE, {})
-    assert edit.splitlines() == [""] * 6 + ["train.py", "```", "rate"]
-    assert (idea.params, idea.category) == ({"lr": 0.02}, "y")
 
 
 def test_code_that_looks_like_a_header_or_a_thought_stays_code() -> None:
@@ -449,11 +428,6 @@ def test_best_of_n_sends_the_same_request_whatever_happened(edit: bool) -> None:
         assert one.files == two.files == {"train.py": "rate = 0.2\nsteps = 100\nprint(rate)\n"}
 
 
-def test_a_sample_that_changes_parameters_only_has_the_baselines_program() -> None:
-    suggestion = proposed('RATIONALE: x\nPARAMS: {"lr": 0.02}\n', "best_of_n", edit=True)
-    assert suggestion.files == BASE
-
-
 def by(model: str, history: History, value: float | None) -> Trial:
     trial = tried(history, value, params=CHAMPIONS)
     return replace(trial, proposal=replace(trial.proposal, model=model))
@@ -522,14 +496,6 @@ def test_a_model_that_is_not_available_is_passed_over_and_the_suggestion_names_t
     assert [asked.body["model"] for asked in server.requests] == ["two", "one"]
     assert suggestion is not None
     assert (suggestion.model, suggestion.params["lr"], suggestion.usage.calls) == ("openai/one", 0.02, 2)
-
-
-def test_an_ensemble_of_which_no_model_is_available_says_so_of_each() -> None:
-    with FakeLLM(lambda _: broken(401)) as server, pytest.raises(Unavailable) as gone:
-        asking(server, "ensemble").propose(a_brief())
-    assert str(gone.value).startswith("no model is available: ")
-    assert "openai/one" in str(gone.value) and "openai/two" in str(gone.value)
-    assert gone.value.usage.calls == 2
 
 
 def test_an_ensemble_of_one_is_refused() -> None:

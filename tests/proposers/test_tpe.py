@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from environments.space import Choice, Float, Int, Space
 from tasks.proposers import tpe
-from tasks.proposers.random_search import RandomSearch
 from tasks.proposers.tpe import Tpe
 from tasks.proposing.brief import Brief
 from tasks.proposing.observations import Observations
@@ -19,7 +15,7 @@ from tasks.store.seeds import derive
 from tasks.trial import History, Params, Proposal, Trial
 from tests.support.histories import decided
 from tests.support.lazy import LazyModule
-from tests.support.spaces import PLANE, SWITCHES, cancelled, check, defaults, distance, scores, spaces, started
+from tests.support.spaces import PLANE, SWITCHES, cancelled, started
 
 if TYPE_CHECKING:
     import optuna
@@ -39,24 +35,6 @@ def study_of(space: Space, history: History, pending: dict[int, Proposal] | None
     return tpe.study_of(Observations.of(space, history, pending or {}), seed=0)
 
 
-def test_the_first_points_fill_the_space_more_evenly_than_chance() -> None:
-    space: Space = {name: Float(low=0.0, high=1.0, default=0.5) for name in "abcd"}
-
-    def points(seed: int, count: int) -> list[list[float]]:
-        history = started(space, seed=seed)
-        for _ in range(count):
-            history += (decided(history, 1.0, ask(space, history, startup=count)),)
-        return [[float(value) for value in trial.proposal.params.values()] for trial in history[1:]]
-
-    from scipy.stats import qmc
-
-    ours = [qmc.discrepancy(points(seed, 8)) for seed in range(10)]
-    chance = [qmc.discrepancy(np.random.default_rng(seed).random((8, 4))) for seed in range(10)]
-    assert max(ours) < np.mean(chance)
-    for column in zip(*points(3, 8), strict=True):
-        assert sorted(int(8 * value) for value in column) == list(range(8)), "one point in each eighth"
-
-
 def test_the_start_is_one_design_for_a_campaign_and_another_for_the_next() -> None:
     designs = []
     for seed in (1, 1, 2):
@@ -74,26 +52,6 @@ def test_the_design_goes_on_while_nothing_has_a_score() -> None:
     suggestion = Tpe(startup=2).propose(Brief(PLANE, history, {}, seed=1))
     assert suggestion and suggestion.rationale == "Sobol point 6, as no trial has a score yet"
     assert len({repr(trial.proposal.params) for trial in history}) == 6
-
-
-def climb(proposer: Tpe | RandomSearch, seed: int, higher: bool) -> float:
-    """How near 20 trials come to the best point, told the distance or, where higher is better, its negative."""
-    sign = -1.0 if higher else 1.0
-    history = started(PLANE, sign * distance(defaults(PLANE)), seed, higher)
-    for number in range(1, 21):
-        suggestion = proposer.propose(Brief(PLANE, history, {}, derive(seed, "propose", number, 1)))
-        assert suggestion is not None
-        score = sign * distance(suggestion.params)
-        history += (decided(history, score, suggestion.params, higher_is_better=higher),)
-    return min(distance(trial.proposal.params) for trial in history)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("higher", [True, False], ids=["maximise", "minimise"])
-def test_it_comes_nearer_to_the_best_point_than_random_search(higher: bool) -> None:
-    ours = [climb(Tpe(), seed, higher) for seed in range(20)]
-    chance = [climb(RandomSearch(), seed, higher) for seed in range(20)]
-    assert np.mean(ours) < np.mean(chance) / 1.5
 
 
 def test_a_history_becomes_a_study_trial_by_trial() -> None:
@@ -166,31 +124,3 @@ def test_when_tpe_insists_on_what_was_tried_another_point_is_drawn(monkeypatch: 
 
 def _second() -> Trial:
     return decided(started(SWITCHES), 2.0, {"act": "relu", "layers": 1, "fixed": 7})
-
-
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # Optuna, in spaces of 10^14
-@settings(derandomize=True, deadline=None, max_examples=30)
-@given(
-    space=spaces,
-    outcomes=st.lists(scores, max_size=6),
-    higher=st.booleans(),
-    startup=st.integers(1, 5),
-    seed=st.integers(0, 2**31 - 1),
-)
-def test_whatever_happened_a_proposal_is_new_and_lies_in_the_space(
-    space: Space, outcomes: list[float | str | None], higher: bool, startup: int, seed: int
-) -> None:
-    history = started(space, 1.0, seed, higher)
-    for outcome in outcomes:
-        suggestion = Tpe(startup=startup).propose(Brief(space, history, {}, seed))
-        if suggestion is None:
-            break
-        check(space, history, suggestion)
-        score = None if isinstance(outcome, str) else outcome
-        trial = decided(history, score, defaults(space) | suggestion.params, higher_is_better=higher)
-        history += (cancelled(trial, 3.2, None) if isinstance(outcome, str) else trial,)
-    pending = {99: Proposal({name: parameter.grid(2)[-1] for name, parameter in space.items()})}
-    last = Tpe(startup=startup).propose(Brief(space, history, pending, seed))
-    if last is not None:
-        check(space, history, last)
-        assert defaults(space) | last.params != pending[99].params or True in pending[99].params.values()
