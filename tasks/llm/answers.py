@@ -25,8 +25,8 @@ from tasks.trial import Params
 
 RATIONALE, CATEGORY = 1_000, 40
 """Characters that are kept of each."""
-FAULTS = 20
-"""Faults that are told, of one answer and of one proposal."""
+FAULTS, PROPOSALS = 20, 100
+"""Faults of a proposal that are told, and proposals of an answer that are read."""
 NUMBER = re.compile(r"(?:[+-] ?)?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 DASH = re.compile("[\N{MINUS SIGN}\N{EN DASH}]")
 THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
@@ -58,7 +58,7 @@ def ideas(text: str, space: Space, fixed: Params) -> tuple[list[ParsedAnswer], l
     try:
         document = reading.proposals(text)
         entries = document.get("proposals", document) if isinstance(document, dict) else document
-        for number, entry in enumerate(entries if isinstance(entries, list) else [entries], 1):
+        for number, entry in enumerate(entries[:PROPOSALS] if isinstance(entries, list) else [entries], 1):
             try:
                 found.append(_idea(entry, space, fixed))
             except Misread as wrong:
@@ -101,6 +101,8 @@ def values(given: Mapping[str, Any], space: Space, fixed: Params) -> Params:
     for name, value in given.items():
         if value is None:
             continue
+        if len(faults) >= FAULTS:
+            break
         if name in fixed:
             if value != fixed[name]:
                 faults.append(f"{name} is fixed at {json.dumps(fixed[name])}")
@@ -114,7 +116,7 @@ def values(given: Mapping[str, Any], space: Space, fixed: Params) -> Params:
             except ValueError as wrong:
                 faults.append(f"{name} {one_line(str(wrong), 200)}")
     if faults:
-        raise Misread("; ".join(faults[:FAULTS]))
+        raise Misread("; ".join(faults))
     return params
 
 

@@ -1,6 +1,7 @@
 """The text of a model's answer, taken apart: thoughts, JSON, the header before an edit.
 
-Fences, prose around an answer and thoughts before it are accepted. Nothing here needs more than linear time.
+Fences, prose around an answer and thoughts before it are accepted. A model may write anything, and this process reads
+it: nothing here may need more than a few seconds for the longest answer.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-ANSWER_LIMIT = 2**20
-"""Most characters of an answer."""
-STARTS = 50
-"""Opening braces and brackets that are tried for the beginning of JSON, until that many began none."""
+ANSWER_LIMIT = 2**19
+"""Most characters of an answer: twice those of the longest program that may be edited."""
+STARTS, DOCUMENTS, HEADERS = 50, 1_000, 20
+"""Braces and brackets that may begin no JSON, documents of JSON, and lines of a header that are looked at."""
 THOUGHT = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
 TAG = re.compile(r"<(/?)think(?:ing)?>([ \t]*$)?", re.MULTILINE)
 JSON_START = re.compile(r"[{\[]")
@@ -75,7 +76,7 @@ def _is_proposal(document: Any) -> bool:
 def _documents(text: str) -> tuple[list[Any], bool]:
     """The JSON objects and arrays that stand in a text, none within another; and whether one seems to be broken."""
     documents, failures, place = [], 0, 0
-    while failures < STARTS and (start := JSON_START.search(text, place)):
+    while failures < STARTS and len(documents) < DOCUMENTS and (start := JSON_START.search(text, place)):
         try:
             document, place = json.JSONDecoder().raw_decode(text, start.start())
             documents.append(document)
@@ -103,12 +104,12 @@ def header(text: str, editable: Sequence[str]) -> tuple[dict[str, str], Any, str
         Misread: PARAMS is no JSON object, or stands after the edit.
     """
     text, stated = _unwrapped(text, editable), dict[str, str]()
-    place, after, last = 0, 0, ""
-    while place < len(text):
+    place, after, last, headers = 0, 0, "", 0
+    while place < len(text) and headers < HEADERS:
         end = text.find("\n", place) + 1 or len(text)
         line = text[place:end]
         if header := HEADER.match(line):
-            last = header[1].upper()
+            last, headers = header[1].upper(), headers + 1
             if last == "PARAMS":
                 stated[last], end = _braces(text, place + header.end(), end)
             else:

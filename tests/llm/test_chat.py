@@ -201,7 +201,7 @@ def test_a_signal_ends_the_waiting() -> None:
         (Reply("", called="read_file", finish="tool_calls"), "it called read_file in place of an answer", ""),
         (Reply(" \n"), "an empty answer", ""),
         (Reply(body='{"choices": []}'), "the reply holds no answer", ""),
-        (Reply("x" * (2**20 + 1)), "the answer has 1048577 characters", ""),
+        (Reply("x" * (2**19 + 1)), "the answer has 524289 characters", ""),
     ],
 )
 def test_an_answer_that_is_none_is_named_as_what_it_is_and_is_paid_for(reply: Reply, fault: str, text: str) -> None:

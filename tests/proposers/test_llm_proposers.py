@@ -22,6 +22,7 @@ from tasks import propose
 from tasks.editing.edits import diff_of
 from tasks.llm import litellm_client
 from tasks.llm.answers import Misread, ParsedAnswer, changed, headed, ideas
+from tasks.llm.reading import ANSWER_LIMIT
 from tasks.proposers import Proposer
 from tasks.proposers.ensemble import order
 from tasks.proposers.llm import schema
@@ -379,6 +380,16 @@ ANSWERS = st.lists(PIECES | st.text(max_size=5), max_size=25).map("".join)
 @given(ANSWERS)
 def test_whatever_a_model_says_is_read_or_misread(text: str) -> None:
     check_is_read_or_misread(text)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "piece", ["{", '{"params":', "PARAMS: {\n", "[1],", "\n", "RATIONALE: x\n", "```json\n", "</think>\n"]
+)
+def test_no_answer_takes_long_to_read(piece: str) -> None:
+    long = (piece * ANSWER_LIMIT)[:ANSWER_LIMIT]
+    for text in (long, f'{{"proposals": [{long}3]}}', json.dumps({"params": {f"p{n}": 1 for n in range(30_000)}})):
+        check_is_read_or_misread(text)
 
 
 def check_is_read_or_misread(text: str) -> None:
