@@ -97,7 +97,7 @@ def values(given: Mapping[str, Any], space: Space, fixed: Params) -> Params:
     Raises:
         Misread: every unknown parameter and every value outside its range.
     """
-    params, faults = {}, []
+    params, faults = dict[str, Value](), list[str]()
     for name, value in given.items():
         if value is None:
             continue

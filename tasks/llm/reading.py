@@ -75,7 +75,7 @@ def _is_proposal(document: Any) -> bool:
 
 def _documents(text: str) -> tuple[list[Any], bool]:
     """The JSON objects and arrays that stand in a text, none within another; and whether one seems to be broken."""
-    documents, failures, place = [], 0, 0
+    documents, failures, place = list[Any](), 0, 0
     while failures < STARTS and len(documents) < DOCUMENTS and (start := JSON_START.search(text, place)):
         try:
             document, place = json.JSONDecoder().raw_decode(text, start.start())
