@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,7 +89,7 @@ def _log(asked: Trace, path: Path, ledger: Ledger, trial: Trial, name: str, expe
     )
     attributes: dict[str, Any] = {
         SpanAttributeKey.MODEL: request.model,
-        "attempts": [asdict(attempt) for attempt in asked.attempts],
+        "thoughts": without_pictures(asked.answer.thoughts) if asked.answer else "",
         "turned_down_before": request.turn,
     }
     if usage.usd is not None:  # for a span with tokens and no price MLflow may fetch a price list

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tasks.llm import trace
-from tasks.llm.request import Message
-from tasks.llm.trace import Answer, Attempt, RecordedRequest
+from tasks.llm.trace import Answer, Message, RecordedRequest
 from tasks.store.ledger import Ledger
 from tasks.tracking.connection import Store
 from tasks.tracking.sync import sync, waiting
@@ -59,7 +58,7 @@ def ask(
     messages = Message("system", "You are brief."), Message("user", question)
     request = RecordedRequest(model, None, messages, None, 0.3, 700, 0, 11)
     said = None if error else Answer(answer, usage, model, "stop")
-    trace.keep(folder, request, (Attempt(2.5, False, usage, error, "gpt-4o-mini-x"),), said, error)
+    trace.keep(folder, request, said, error, usage, 2.5)
     os.utime(requests(folder)[-1], (ENDED, ENDED))
 
 
@@ -168,6 +167,6 @@ def test_a_night_with_a_model_is_traced_from_the_resumption_that_asks_for_it(
     ]
     assert [one.info.state.value for one in found] == ["OK", "OK", "ERROR", "OK"]
     assert found[0].info.cost is not None and found[0].info.cost["total_cost"] == pytest.approx(0.00014)
-    assert "the key is not accepted" in str(found[2].info.response_preview)
+    assert "AuthenticationError (401): wrong key" in str(found[2].info.response_preview)
     assert status("night")["waiting_to_record"] == 0
     assert not list(home.rglob("mlruns"))
