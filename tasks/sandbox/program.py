@@ -31,7 +31,7 @@ from tasks.sandbox.capped_log import SAID, CappedLog
 from tasks.sandbox.child_environment import NotAProgram, child_environment, find_program
 from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.outputs import DISK_RESERVE
-from tasks.sandbox.supervised import SUPERVISOR_SECONDS, start
+from tasks.sandbox.supervised import SUPERVISOR_SECONDS, Supervised
 from tasks.system import file_trees, interrupt
 from tasks.system.clock import clock
 from tasks.system.orphans import end
@@ -91,14 +91,12 @@ class Program:
         self._gpu_memory = gpu_memory
         self.started = clock()
         self._looked = self.started - LOOK_SECONDS + FIRST_LOOK_SECONDS
-        self._status: int | None = None
-        self._left: list[str] | None = None
         self._scratch = log.with_name(log.name + ".tmp")
         self._place = log.parent.parent  # not the trial's folder, which it may remove if it is not sandboxed
         self._disk = log.parent.stat().st_dev
         self._wrapped, self._writable = level == "bwrap", view.writable
         self._group: cgroup.Group | None = None
-        self.process: subprocess.Popen[bytes] = None  # type: ignore[assignment]
+        self._supervised: Supervised | None = None
         environment = child_environment(confinement.HOME if self._wrapped else str(self._scratch), marker, view.python)
         environment |= slot.variables(view.gpu)
         argv = [find_program(command[0], cwd, environment["PATH"], view.python), *command[1:]]
@@ -109,17 +107,16 @@ class Program:
         self._log = CappedLog(log)
         try:
             self._start(argv, environment, level, view, cwd, pipes)
-        except OSError as fault:
+        except BaseException as fault:
             self._abandon()
-            raise CannotStart(f"cannot start {argv[0]!r}: {fault}") from fault
-        except BaseException:
-            self._abandon()
+            if isinstance(fault, OSError):
+                raise CannotStart(f"cannot start {argv[0]!r}: {fault}") from fault
             raise
-        self._noise = self._supervised.noise
-        os.set_blocking(self._noise.fileno(), False)
+        noise = self._keeper.noise
+        os.set_blocking(noise.fileno(), False)
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._noise, selectors.EVENT_READ)
-        self._selector.register(self._supervised.report, selectors.EVENT_READ)
+        self._selector.register(noise, selectors.EVENT_READ)
+        self._selector.register(self._keeper.report, selectors.EVENT_READ)
 
     def _start(
         self, argv: list[str], environment: dict[str, str], level: Level, view: VisiblePaths, cwd: Path, pipes: bool
@@ -133,9 +130,9 @@ class Program:
         plan |= {"env": environment, "cgroups": self._group.entrances if self._group else []}
         plan["rlimits"] = usage.rlimits(self.limits, level, self._group is not None, view.gpu)
         plan["cores"] = self.slot.cores
-        self._supervised = start(plan, marker=self.marker, cwd=cwd, pipes=pipes)
-        self.process = self._supervised.process
-        told = self._supervised.hear()
+        self._supervised = Supervised(plan, marker=self.marker, cwd=cwd, pipes=pipes)
+        self._supervised.hear()
+        told = self._supervised.told
         if "started" in told:
             return
         if not told:  # it hangs or has died: a program that it may have started must not run on unsupervised
@@ -143,13 +140,33 @@ class Program:
             self._end()
         for pipe in self._supervised.pipes:
             self._log.write(b"" if pipe is self.process.stdin else pipe.read())
-        self.process.wait()
-        self._supervised.close()
         silent = f"its supervisor failed, or did not answer within {SUPERVISOR_SECONDS:g} s {self._log.tail(3)}"
         why = told.get("why") or silent
         if told.get("executing") and not self._wrapped:
             raise NotAProgram(f"cannot execute {plan['argv'][0]!r}: {why}")
         raise CannotStart(f"cannot start {plan['argv'][0]!r}: {why}")
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        """Its supervisor's, with the pipes of the program."""
+        return self._keeper.process
+
+    @property
+    def _keeper(self) -> Supervised:
+        assert self._supervised is not None, "it has been started"
+        return self._supervised
+
+    @property
+    def _status(self) -> int | None:
+        """Its exit status, once its supervisor has told it."""
+        status: int | None = self._keeper.told.get("status")
+        # Like a shell, bubblewrap reports a signal as 128 + its number.
+        return 128 - status if status and self._wrapped and 128 < status <= 128 + 64 else status
+
+    @property
+    def _left(self) -> list[str] | None:
+        """The processes that went on after its end, once its supervisor has told them."""
+        return self._keeper.told.get("left")
 
     def __enter__(self) -> Program:
         return self
@@ -216,7 +233,6 @@ class Program:
                 self._end()
         finally:
             self._selector.close()
-            self._supervised.close()
             self._close()
 
     def note(self, chunk: bytes, limited: bool = True) -> None:
@@ -254,11 +270,10 @@ class Program:
     def _abandon(self) -> None:
         """End a supervisor that did not start the program, and close everything."""
         try:
-            if self.process is not None:
+            if self._supervised is not None:
                 self.process.kill()
                 self._end()
                 self.process.wait()
-                self._supervised.close()
         finally:
             self._close()
 
@@ -271,18 +286,6 @@ class Program:
     def _lost(self) -> None:
         self._end()
         raise Stopped("its supervisor was killed, and with it all of its processes that could be found")
-
-    def _listen(self) -> None:
-        """Read the supervisor's messages."""
-        told = self._supervised.hear()
-        if not told:
-            self._selector.unregister(self._supervised.report)
-        if (status := told.get("status")) is not None:
-            # Like a shell, bubblewrap reports a signal as 128 + its number.
-            self._status = 128 - status if self._wrapped and 128 < status <= 128 + 64 else status
-        self._left = told.get("left", self._left)
-        if self._supervised.has_more:
-            self._listen()
 
     def _look(self) -> None:
         """Every LOOK_SECONDS, check the resources that it uses. Raises Stopped when it exceeds a limit."""
@@ -318,17 +321,19 @@ class Program:
         deadline = clock() + seconds
         while self._selector.get_map() and (ready := self._selector.select(max(deadline - clock(), 0))):
             for key, _ in ready:
-                if key.fileobj == self._supervised.report:
-                    self._listen()
-                elif chunk := self._noise.read(2**20):
-                    self.note(chunk, limited)
-                else:
-                    self._selector.unregister(self._noise)
-                    self._noise.close()
+                if key.fileobj != self._keeper.report:
+                    if chunk := self._keeper.noise.read(2**20):
+                        self.note(chunk, limited)
+                        continue
+                elif self._keeper.hear():
+                    continue
+                self._selector.unregister(key.fileobj)
             if clock() >= deadline or (seconds and self._status is not None):
                 return
 
     def _close(self) -> None:
+        if self._supervised is not None:
+            self._supervised.close()
         self._log.close()
         if self._group:
             self._group.remove()

@@ -66,7 +66,7 @@ def test_a_start_that_is_broken_off_leaves_no_process_and_nothing_open(
 ) -> None:
     begun: list[Supervised] = []
 
-    def break_off(supervised: Supervised) -> dict[str, object]:
+    def break_off(supervised: Supervised) -> bool:
         begun.append(supervised)
         raise fault
 
@@ -79,7 +79,7 @@ def test_a_start_that_is_broken_off_leaves_no_process_and_nothing_open(
     (supervised,) = begun
     assert supervised.process.returncode is not None
     assert all(pipe.closed for pipe in supervised.pipes)
-    assert supervised.is_closed and orphans.end("test/off") == []
+    assert supervised.report < 0 and orphans.end("test/off") == []
 
 
 BAD = [
