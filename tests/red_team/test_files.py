@@ -152,7 +152,7 @@ def test_red_team_reading_what_is_not_its_own(spied: tuple[Level, Assault]) -> N
 def test_red_team_no_variable_and_no_open_file_of_the_engine_is_inherited(spied: tuple[Level, Assault]) -> None:
     """Print all variables, those of the parent process, and read every descriptor; without a sandbox too."""
     _, assault = spied
-    assert MINE <= assault.attempts.keys()
+    assert assault.attempts.keys() >= MINE
     paths = [assault.place.out / name for name in ("variables", "keepers", "descriptors")]
     text = "".join(path.read_text() for path in paths if path.exists())
     assert paths[0].exists() and paths[2].exists() and "PATH" in text

@@ -25,7 +25,7 @@ from tasks.system import orphans
 from tasks.train import run_program
 from tasks.trial import History, Proposal, Run, Trial, Verdict, best
 from tests.support.histories import undemanding
-from tests.support.levels import SANDBOXED, STRONGEST, STRONGEST_AND_NONE, WORKING, crossed
+from tests.support.levels import SANDBOXED, STRONGEST, STRONGEST_AND_NONE, WORKING
 from tests.support.red_team import JUDGE, Assault, Ground, attack
 
 HONEST = 1.0
