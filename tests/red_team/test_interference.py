@@ -23,8 +23,10 @@ from tests.support.red_team_neighbours import free
 KNOBS = ("oom_score_adj", "oom_adj", "coredump_filter", "timerslack_ns", "loginuid", "autogroup", "comm", "sched")
 """Files of /proc/self that a process may write to."""
 
-TRY = f"""
-KNOBS = {KNOBS!r}""" + """
+TRY = (
+    f"""
+KNOBS = {KNOBS!r}"""
+    + """
 import fcntl, mmap, platform, resource, struct
 signal.signal(signal.SIGIO, signal.SIG_IGN)  # a broken lease ends its holder
 
@@ -106,6 +108,7 @@ attempt("hold a lock", held)
 model()
 raise SystemExit(3)
 """
+)
 
 
 REFUSED = {

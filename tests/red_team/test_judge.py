@@ -20,9 +20,11 @@ from tasks.evaluate import judge_run
 from tasks.sandbox import outputs
 from tasks.sandbox.confinement import Level
 from tasks.sandbox.isolation import Isolation
+from tasks.store.ledger import Ledger
 from tasks.store.workspace import TrialDir
 from tasks.system import orphans
 from tasks.trial import Run
+from tests.support.ledgers import created
 from tests.support.levels import SANDBOXED, STRONGEST_AND_NONE, WORKING, crossed
 from tests.support.red_team_policy import MARKER, MIB, SEED, TRAINING_SEED, Judged, judged, trained
 
@@ -282,3 +284,15 @@ def test_red_team_a_checkpoint_that_changes_while_it_is_judged_has_no_score(tmp_
     same = (found.place.out / "model.bin").read_bytes() == b"weights\n"
     assert same == (level != "none") and (found.score.value is None) == (level == "none")
 
+
+def test_red_team_what_judges_draw_cannot_be_worked_out_from_a_training_seed(tmp_path: Path) -> None:
+    """Two campaigns of one seed train alike, and are judged on other draws."""
+    one, two = created(tmp_path, "one", seed=3), created(tmp_path, "two", seed=3)
+
+    def drawn(ledger: Ledger, purpose: str) -> int:
+        return ledger.seed(purpose, ledger.key(4))  # type: ignore[arg-type]
+
+    assert drawn(one, "train") == drawn(two, "train") and drawn(one, "propose") == drawn(two, "propose")
+    assert drawn(one, "search") != drawn(two, "search") and drawn(one, "control") != drawn(two, "control")
+    assert drawn(one, "search") == drawn(Ledger.open("one"), "search") != drawn(one, "control")
+    assert len(one.campaign.judge_key) == 32

@@ -64,7 +64,9 @@ def cost(seen, depth):
 def move(seen):
     return min((0, 1), key=lambda push: cost(after(seen, push), 4))
 """
-LEARNER = PLANNER.partition("def cost")[0] + """
+LEARNER = (
+    PLANNER.partition("def cost")[0]
+    + """
 import random
 def lasts(weights, draw):
     seen = tuple(draw.uniform(-0.05, 0.05) for _ in range(4))
@@ -81,6 +83,7 @@ while best < 4 * 500:
 def move(seen):
     return int(sum(w * s for w, s in zip(weights, seen)) > 0)
 """
+)
 """Learns at every start, in the time that an honest program may be waited for. (One that first looks whether its
 checkpoint has trained is not contained: docs/sandbox.md.)"""
 

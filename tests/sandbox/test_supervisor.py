@@ -18,12 +18,10 @@ from typing import Any
 import psutil
 import pytest
 
-from environments.limits import Limits
 from tasks.sandbox import confinement, supervisor
 from tasks.sandbox.child_environment import child_environment
 from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.isolation import findings
-from tasks.sandbox.program import CannotStart, Program, Stopped
 from tests.support.processes import NAP, SLEEP, alive, wait_for
 
 KEEPER = [sys.executable, "-I", "-S", "-B", supervisor.__file__]
@@ -113,12 +111,6 @@ def test_what_goes_on_after_the_program_is_named_and_killed() -> None:
     assert alive(SLEEP) == []
 
 
-def test_what_ends_within_a_moment_of_the_program_is_not_held_against_it() -> None:
-    with kept(sh("sleep 0.05 & exit 0")) as it:
-        it.says()
-        assert it.rest() == [{"status": 0}, {"left": []}]
-
-
 @pytest.mark.parametrize("what", ["missing", "file", "folder", "script"])
 def test_what_cannot_be_executed_is_told_as_such(tmp_path: Path, what: str) -> None:
     (tmp_path / "file").write_text("#!/bin/sh\n")
@@ -169,13 +161,6 @@ def test_the_programs_descriptors_are_its_standard_ones_and_nothing_of_the_keepe
     assert not numbers & set(range(4, 10))
 
 
-def test_a_program_can_say_nothing_in_the_keepers_name(tmp_path: Path) -> None:
-    forge = "import os\nfor n in range(3, 256):\n try: os.write(n, b'{\"status\": 0}\\n')\n except OSError: pass\nraise SystemExit(5)"
-    with kept(plan(sys.executable, "-I", "-c", forge)) as it:
-        assert "started" in it.says()
-        assert it.rest() == [{"status": 5}, {"left": []}]
-
-
 def test_a_program_begins_with_the_signals_of_a_fresh_process(tmp_path: Path) -> None:
     with kept(sh("cat /proc/self/status > status; cat /proc/self/oom_score_adj > oom"), cwd=tmp_path) as it:
         it.says()
@@ -206,16 +191,6 @@ def test_sigterm_ends_a_program_that_forks_faster_than_one_can_look(what: str, p
         assert it.rest() == [{"left": []}], what
         assert alive(NAP) == []
         assert it.process.wait(60) == 0
-
-
-def test_sigterm_ends_what_has_stopped_itself_and_what_is_deaf() -> None:
-    deaf = f"trap '' TERM INT HUP; {SLEEP} & sh -c 'kill -STOP $$; {SLEEP}' & wait; wait"
-    with kept(sh(deaf)) as it:
-        it.says()
-        wait_for(lambda: len(alive(SLEEP)) >= 2)
-        it.process.terminate()
-        assert it.rest() == [{"left": []}]
-    assert alive(SLEEP) == []
 
 
 @pytest.mark.parametrize(("inner", "heard"), [(1, {"outer", "inner"}), (2, {"inner"})])
@@ -271,29 +246,3 @@ def test_with_a_killed_keeper_the_kernel_kills_its_program(tmp_path: Path, level
         assert alive(NAP)
         it.process.kill()
         wait_for(lambda: not alive(NAP))
-
-
-@pytest.mark.parametrize("level", WORKING)
-def test_a_killed_keeper_is_noticed_and_nothing_that_carries_the_marker_is_left(tmp_path: Path, level: Level) -> None:
-    code = f"import subprocess, time\nsubprocess.Popen({SLEEP.split()}, start_new_session=True)\n{NAP}"
-    with Program(
-        ["python", "-c", code], cwd=tmp_path, log=tmp_path / "log", marker="test/kept", level=level,
-        view=VisiblePaths((tmp_path,), ()), limits=Limits(),
-    ) as program:  # fmt: skip
-        wait_for(lambda: alive(SLEEP))
-        os.kill(program.process.pid, signal.SIGKILL)
-        with pytest.raises(Stopped, match="killed"):
-            wait_for(lambda: program.poll(0.05) is not None)
-        assert alive(SLEEP) == [] == alive(NAP)
-
-
-def test_a_program_that_cannot_be_confined_is_a_fault_of_the_machine_and_leaves_nothing(tmp_path: Path) -> None:
-    if "landlock" not in WORKING:
-        pytest.skip("this kernel has no Landlock")
-    view = VisiblePaths((tmp_path / "missing",), ())
-    with pytest.raises(CannotStart, match=r"No such file .*missing"):
-        Program(
-            ["python", "-V"], cwd=tmp_path, log=tmp_path / "log", marker="test/kept", level="landlock",
-            view=view, limits=Limits(),
-        )  # fmt: skip
-    assert [path.name for path in tmp_path.iterdir()] == ["log"]
