@@ -7,14 +7,13 @@ import secrets
 import shutil
 import sys
 import venv
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 import environments
 from tasks.sandbox import confinement
-from tasks.sandbox.confinement import NOBODY, Level, VisiblePaths
+from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.interpreter import interpreter_of
 from tasks.sandbox.program import CannotStart
 from tests.support.levels import SANDBOXED
@@ -50,43 +49,6 @@ def bound(command: list[str]) -> list[tuple[str, str]]:
     return found
 
 
-def options(command: list[str]) -> set[str]:
-    return {word for word in command if word.startswith("--")}
-
-
-@pytest.mark.parametrize("user", [ROOT, SOMEBODY])
-@pytest.mark.parametrize("network", [False, True])
-def test_a_program_gets_namespaces_of_its_own_and_the_network_only_when_it_is_given(
-    monkeypatch: pytest.MonkeyPatch, user: int, network: bool
-) -> None:
-    words = command(monkeypatch, VisiblePaths((), (), network), user)
-    assert {"--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent"} <= options(words)
-    assert ("--unshare-net" in words) is not network
-    assert (("--ro-bind", "/etc/resolv.conf") in bound(words)) is (network and Path("/etc/resolv.conf").exists())
-    assert ("--share-net" in words) is False
-    assert words[words.index("--chdir") + 1] == "/a/workspace"
-    assert words[words.index("--seccomp") + 1] == "9"
-    assert words[-1] == "--"
-
-
-def test_an_ordinary_user_gets_a_user_namespace_and_no_capability(monkeypatch: pytest.MonkeyPatch) -> None:
-    words = command(monkeypatch, VisiblePaths((), ()), SOMEBODY)
-    at = words.index("--unshare-user")
-    assert words[at : at + 5] == ["--unshare-user", "--uid", str(NOBODY), "--gid", str(NOBODY)]
-    assert ("--cap-drop", "ALL") in pairwise(words)
-    assert "--cap-add" not in words and "setpriv" not in words
-
-
-def test_root_becomes_nobody_and_keeps_only_what_it_takes_to_do_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    words = command(monkeypatch, VisiblePaths((), ()), ROOT)
-    assert "--unshare-user" not in words
-    kept = {after for word, after in pairwise(words) if word == "--cap-add"}
-    assert kept == {"CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"}
-    last = words[words.index("--") + 1 :]
-    assert last[:4] == ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
-    assert {"--inh-caps=-all", "--bounding-set=-all", "--no-new-privs"} <= set(last)
-
-
 @pytest.mark.parametrize("user", [ROOT, SOMEBODY])
 @pytest.mark.parametrize("gpu", [False, True])
 @pytest.mark.parametrize("network", [False, True])
@@ -104,21 +66,6 @@ def test_nothing_of_the_checkout_of_the_home_or_of_the_users_home_is_given(
     for folder in {CHECKOUT, Path.home()} - {Path("/")}:
         assert not [path for path in set(given) - interpreter if path.is_relative_to(folder)], folder
     assert {path for path in given if path.is_relative_to(home)} == {workspace, out, home / "night/trials/0001/log.tmp"}
-
-
-@pytest.mark.parametrize("user", [ROOT, SOMEBODY])
-@pytest.mark.parametrize("gpu", [False, True])
-def test_only_what_is_given_as_writable_is_bound_so_and_nothing_is_bound_twice(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, user: int, gpu: bool
-) -> None:
-    view = VisiblePaths((tmp_path / "workspace", tmp_path / "data"), (tmp_path / "out",), True, gpu)
-    binds = bound(command(monkeypatch, view, user))
-    assert [path for option, path in binds if option == "--bind"] == [str(tmp_path / "out")]
-    paths = [path for _, path in binds]
-    assert sorted(paths) == sorted(set(paths))
-    assert {str(path) for path in view.readable} <= {path for option, path in binds if option == "--ro-bind"}
-    devices = [path for option, path in binds if option == "--dev-bind"]
-    assert all(path.startswith("/dev/") for path in devices) and (gpu or not devices)
 
 
 @pytest.mark.parametrize("level", SANDBOXED)

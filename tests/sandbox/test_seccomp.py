@@ -224,14 +224,6 @@ def test_marks_of_files_are_granted_without_effect_where_landlock_does_not_watch
     assert now == refusal(errno.EPERM)  # so that touching a file goes on to make it
 
 
-def test_on_other_processors_there_is_no_filter(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert seccomp.is_known() is (platform.machine() in ("x86_64", "aarch64"))
-    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
-    assert not seccomp.is_known()
-    with pytest.raises(KeyError):
-        seccomp.behind_namespaces(False)
-
-
 @pytest.mark.parametrize("name", ["x86_64", "aarch64"])
 def test_the_numbers_are_those_of_the_kernels_headers(name: str) -> None:
     header = HEADERS[name]

@@ -142,15 +142,6 @@ def test_a_program_that_cannot_be_confined_is_not_run(tmp_path: Path, impossible
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_path_that_landlock_cannot_grant_keeps_the_program_from_running(tmp_path: Path) -> None:
-    if "landlock" not in WORKING:
-        pytest.skip("this kernel has no Landlock")
-    view = VisiblePaths((tmp_path / "missing",), ())
-    confined = confinement.plan("landlock", view, ["/bin/true"], cwd=tmp_path, scratch=tmp_path, scratch_bytes=0)
-    with kept(plan() | confined) as it:
-        assert it.says() == {"confining": True, "why": f"No such file or directory ({tmp_path / 'missing'})"}
-
-
 def test_the_programs_descriptors_are_its_standard_ones_and_nothing_of_the_keepers(tmp_path: Path) -> None:
     with kept(sh("echo /proc/self/fd/* > fds"), cwd=tmp_path) as it:
         it.says()
