@@ -97,6 +97,8 @@ class Program:
         self._wrapped, self._writable = level == "bwrap", view.writable
         self._group: cgroup.Group | None = None
         self._supervised: Supervised | None = None
+        self._selector = selectors.DefaultSelector()
+        self._is_closed = False
         environment = child_environment(confinement.HOME if self._wrapped else str(self._scratch), marker, view.python)
         environment |= slot.variables(view.gpu)
         argv = [find_program(command[0], cwd, environment["PATH"], view.python), *command[1:]]
@@ -108,15 +110,10 @@ class Program:
         try:
             self._start(argv, environment, level, view, cwd, pipes)
         except BaseException as fault:
-            self._abandon()
+            self.kill()
             if isinstance(fault, OSError):
                 raise CannotStart(f"cannot start {argv[0]!r}: {fault}") from fault
             raise
-        noise = self._keeper.noise
-        os.set_blocking(noise.fileno(), False)
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(noise, selectors.EVENT_READ)
-        self._selector.register(self._keeper.report, selectors.EVENT_READ)
 
     def _start(
         self, argv: list[str], environment: dict[str, str], level: Level, view: VisiblePaths, cwd: Path, pipes: bool
@@ -130,15 +127,18 @@ class Program:
         plan |= {"env": environment, "cgroups": self._group.entrances if self._group else []}
         plan["rlimits"] = usage.rlimits(self.limits, level, self._group is not None, view.gpu)
         plan["cores"] = self.slot.cores
-        self._supervised = Supervised(plan, marker=self.marker, cwd=cwd, pipes=pipes)
-        self._supervised.hear()
-        told = self._supervised.told
+        keeper = self._supervised = Supervised(plan, marker=self.marker, cwd=cwd, pipes=pipes)
+        keeper.hear()
+        told = keeper.told
         if "started" in told:
+            os.set_blocking(keeper.noise.fileno(), False)
+            self._selector.register(keeper.noise, selectors.EVENT_READ)
+            self._selector.register(keeper.report, selectors.EVENT_READ)
             return
         if not told:  # it hangs or has died: a program that it may have started must not run on unsupervised
             self.process.kill()
             self._end()
-        for pipe in self._supervised.pipes:
+        for pipe in keeper.pipes:
             self._log.write(b"" if pipe is self.process.stdin else pipe.read())
         silent = f"its supervisor failed, or did not answer within {SUPERVISOR_SECONDS:g} s {self._log.tail(3)}"
         why = told.get("why") or silent
@@ -217,23 +217,34 @@ class Program:
 
     def kill(self) -> None:
         """End all of its processes. Safe to call again."""
-        if self._selector.get_map() is None:
+        if self._is_closed:
             return
-        if self.process.poll() is None:
-            self.process.terminate()
-            self.process.send_signal(signal.SIGCONT)  # without a sandbox a program can have stopped it
+        self._is_closed = True
         try:
-            self.process.wait(SUPERVISOR_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        self._take_in(0, limited=False)
-        try:
-            if self._left is None:
-                self._end()
+            if self._supervised is not None:
+                self._end_supervisor(self._supervised.process)
         finally:
             self._selector.close()
-            self._close()
+            if self._supervised is not None:
+                self._supervised.close()
+            self._log.close()
+            if self._group:
+                self._group.remove()
+            file_trees.remove(self._scratch)
+
+    def _end_supervisor(self, process: subprocess.Popen[bytes]) -> None:
+        """Have it end all processes and itself, and what it left where it did not."""
+        if process.poll() is None:
+            process.terminate()
+            process.send_signal(signal.SIGCONT)  # without a sandbox a program can have stopped it
+        try:
+            process.wait(SUPERVISOR_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        self._take_in(0, limited=False)
+        if self._left is None:
+            self._end()
 
     def note(self, chunk: bytes, limited: bool = True) -> None:
         """Add output to its log, such as what was read from a pipe elsewhere."""
@@ -266,16 +277,6 @@ class Program:
             most = f"{self.limits.processes} processes and threads (limits.processes)"
             return f"exited with status {status}, refused more than {most}"
         return usage.ended(status)
-
-    def _abandon(self) -> None:
-        """End a supervisor that did not start the program, and close everything."""
-        try:
-            if self._supervised is not None:
-                self.process.kill()
-                self._end()
-                self.process.wait()
-        finally:
-            self._close()
 
     def _end(self) -> None:
         """Without a supervisor, end all processes that can be found."""
@@ -330,11 +331,3 @@ class Program:
                 self._selector.unregister(key.fileobj)
             if clock() >= deadline or (seconds and self._status is not None):
                 return
-
-    def _close(self) -> None:
-        if self._supervised is not None:
-            self._supervised.close()
-        self._log.close()
-        if self._group:
-            self._group.remove()
-        file_trees.remove(self._scratch)
