@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import sys
 import venv
@@ -66,28 +65,6 @@ def test_nothing_of_the_checkout_of_the_home_or_of_the_users_home_is_given(
     for folder in {CHECKOUT, Path.home()} - {Path("/")}:
         assert not [path for path in set(given) - interpreter if path.is_relative_to(folder)], folder
     assert {path for path in given if path.is_relative_to(home)} == {workspace, out, home / "night/trials/0001/log.tmp"}
-
-
-@pytest.mark.parametrize("level", SANDBOXED)
-def test_a_program_may_read_its_folders_and_write_into_one_of_them(tmp_path: Path, level: Level) -> None:
-    shared = f"/tmp/nightshift-{secrets.token_hex(8)}"  # a name that nobody has
-    code = (
-        "import json, os, sys\n"
-        "def can(path, mode):\n"
-        "    try: open(path, mode).close()\n"
-        "    except OSError: return False\n"
-        "    return True\n"
-        f"paths = ['code.py', sys.argv[1] + '/a', 'new', '{shared}', os.__file__, '/etc/passwd', '../new', '/dev/null']\n"
-        "print(json.dumps([[can(path, mode) for mode in 'ra'] for path in paths]))\n"
-    )
-    seen = answers(tmp_path, level, code)
-    assert seen[0] == [True, False]
-    assert seen[1] == [False, True]
-    assert seen[2] == [False, False]
-    assert seen[3] == ([False, True] if level == "bwrap" else [False, False])
-    assert seen[4:6] == [[True, False], [True, False]]
-    assert seen[-1] == [True, True]
-    assert not (tmp_path / "new").exists()  # if it could make one, then in a folder of the same name in memory
 
 
 def environment(tmp_path: Path, more: str) -> environments.Environment:
