@@ -23,7 +23,10 @@ DENIED = re.compile(r"(?:No such file or directory|Permission denied|Read-only f
 """The operating system's words, with the path that Python puts behind them."""
 PROCESSES = re.compile("Resource temporarily unavailable|can't start new thread|pthread_create")
 MEMORY = re.compile("MemoryError|[Cc]an(?:not|'t) allocate memory|bad_alloc")
-NO_NETWORK = re.compile("name resolution|Network is unreachable|Connection refused|huggingface.co|LocalEntryNotFound")
+NO_NETWORK = re.compile(
+    "name resolution|Network is unreachable|No route to host|Connection refused"
+    "|connect to 'https://huggingface|host='huggingface|LocalEntryNotFound"
+)
 NO_CUDA = re.compile("Error 304|cudaErrorOperatingSystem|CUDA_ERROR_OPERATING_SYSTEM")
 NO_SHARING = re.compile("SemLock|/dev/shm")
 SHUT = re.compile("Permission denied|PermissionError|Read-only file system|Operation not permitted")
@@ -115,8 +118,10 @@ def _network(level: Level, environment: Environment, words: str) -> str:
 
 def _outside(level: Level, words: str) -> str:
     shut, paths = SHUT.search(words), DENIED.findall(words)[-1:]
-    if level == "landlock" and (NO_SHARING.search(words) or (shut and "socket" in words)):
-        return "sandbox landlock: sockets, shared memory and multiprocessing's locks and queues need bubblewrap"
+    if level == "landlock" and NO_SHARING.search(words):
+        return "sandbox landlock: shared memory and multiprocessing's locks and queues need bubblewrap"
+    if shut and "socket" in words and not paths:
+        return f"sandbox {level}: Unix sockets, and at landlock all others, need bubblewrap without `network = true`"
     if any(path.startswith("/tmp/") and not _is_ours(path) for path in paths):
         return _private(level)
     if not shut and not any(path.startswith("/") for path in paths):

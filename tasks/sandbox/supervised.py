@@ -61,9 +61,9 @@ class Supervised:
         """The program's standard error, with its standard output unless that is a pipe of its own."""
         return self.pipes[-1]
 
-    def hear(self, seconds: float = SUPERVISOR_SECONDS) -> bool:
-        """Take in what it reports, waiting for so long; False when it has ended, or says nothing."""
-        ready, _, _ = select.select([self.report], [], [], seconds)
+    def hear(self) -> bool:
+        """Take in what it reports next; False when it has ended, or says nothing for SUPERVISOR_SECONDS."""
+        ready, _, _ = select.select([self.report], [], [], SUPERVISOR_SECONDS)
         chunk = os.read(self.report, 2**16) if ready else b""
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         for line in lines:
