@@ -39,13 +39,14 @@ def changed(text: str, files: Mapping[str, str], editable: Sequence[str], form: 
     answer = _unix(text)
     plain = {name: _unix(before) for name, before in files.items()}
     read = FORMS[form if form != "any" else _form(answer)]
-    every = {name: _unix(made) for name, made in read(answer, plain, places).items()}
-    after = {name: made for name, made in every.items() if plain.get(name) != made}
-    for name, made in after.items():
+    after = dict[str, str]()
+    for name, made in read(answer, plain, places).items():
         if "\0" in made or made.encode(errors="replace").decode() != made:
             raise NoEdit(f"{name} would not be a text: it would hold a NUL or half a character")
-        if plain.get(name) != files.get(name):
-            after[name] = made.replace("\n", "\r\n")
+        is_windows = name in files and plain[name] != files[name]
+        made = _unix(made).replace("\n", "\r\n") if is_windows else made
+        if files.get(name) != made:
+            after[name] = made
     if not after:
         raise NoEdit("the edit changes nothing: the files are the same after it")
     return after

@@ -12,11 +12,11 @@ from tasks.editing.edits import EditFailed, diff_of, patched
 from tasks.formats import NoEdit, changed
 
 ODD = [
-    *("", "x", " x", "x ", "\tx", "y", "y = 1", "def f():", "x\r", "\r", "\x0c", "\x1c", "\x85", "\u2028", "\ufeff"),
+    *("", "x", " x", "x ", "\tx", "y", "y = 1", "def f():", "\x0c", "\x1c", "\x85", "\u2028", "\ufeff"),
     *("-- a", "++ b", "--- a/q", "+++ b/q", "@@ -1 +1 @@", "diff --git a/x b/x", "index 1..2", "```", "\u00e9"),
     *("\\ No newline at end of file", "<<<<<<< SEARCH", "=======", ">>>>>>> REPLACE", "train.py"),
 ]
-LINE = st.sampled_from(ODD) | st.text(st.characters(codec="utf-8", exclude_characters="\n\0"), max_size=8)
+LINE = st.sampled_from(ODD) | st.text(st.characters(codec="utf-8", exclude_characters="\n\r\0"), max_size=8)
 LINES = st.lists(LINE, max_size=12)
 END = st.sampled_from(["", "\n"])
 TEXT = st.builds(lambda lines, end: "\n".join(lines) + end, LINES, END)
@@ -36,6 +36,7 @@ def pairs(draw: st.DrawFn) -> tuple[str, str]:
 
 
 @settings(max_examples=30, deadline=None)
+@example({"train.py": "a\r\nb\r\n"}, {"train.py": "a\r\nb\nc\r"})
 @example({"train.py": "\n\n"}, {"train.py": "x\n\n\n"})
 @given(TEXTS, TEXTS)
 def test_a_diff_between_any_texts_makes_the_one_into_the_other(before: dict[str, str], after: dict[str, str]) -> None:
