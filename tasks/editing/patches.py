@@ -86,8 +86,8 @@ def patched(
             for line in done.stdout.decode(errors="replace").splitlines():
                 if not allowed.match(line):
                     raise EditFailed(f"the edit has {line.strip()!r}: it may not do that to a file")
-            present = [name for name in names if os.path.lexists(scratch / name)]
-            return {name: _content(scratch / name, name) for name in present}, _said(done)
+            texts = {name: text_of(scratch, name) for name in names}
+            return {name: made for name, made in texts.items() if made is not None}, _said(done)
 
     def attempt_by_numbers(*options: str) -> dict[str, str] | None:
         texts, said = attempt(with_numbers, "--unidiff-zero", *options)
@@ -146,6 +146,30 @@ def place(folder: Path, name: str) -> Path:
     return path
 
 
+def text_of(folder: Path, name: str) -> str | None:
+    """The text of a program's file that somebody else wrote; None when it is not there.
+
+    Raises:
+        EditFailed: it is something else than a plain text of an allowed size.
+    """
+    path = place(folder, name)
+    try:
+        status = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if status.st_mode & stat.S_IXUSR:
+        raise EditFailed(f"the edit makes {name!r} executable: it may change text, nothing else")
+    if status.st_size > FILE_LIMIT:
+        raise EditFailed(f"the edit makes {name!r} {status.st_size} bytes long; at most {FILE_LIMIT}")
+    try:
+        text = path.read_bytes().decode()
+    except UnicodeDecodeError as wrong:
+        raise EditFailed(f"the edit leaves {name!r} not UTF-8: {wrong}") from wrong
+    if "\0" in text:
+        raise EditFailed(f"the edit leaves a NUL in {name!r}: it may change text, nothing else")
+    return text
+
+
 def _readable(diff: str) -> str:
     """The diff for git, if it is text of an allowed size."""
     try:
@@ -198,22 +222,6 @@ def _both_places(said: str, other: str) -> str:
     ]
     where = ", ".join(hunks) or "a hunk"
     return f"there are several places for {where}; correct all line numbers, or add lines around the change"
-
-
-def _content(path: Path, name: str) -> str:
-    """The text that git has written, if it is one."""
-    if path.is_symlink() or not path.is_file() or path.stat().st_mode & stat.S_IXUSR:
-        raise EditFailed(f"the edit changes what kind of file {name!r} is: it may change text, nothing else")
-    content = path.read_bytes()
-    if len(content) > FILE_LIMIT:
-        raise EditFailed(f"the edit makes {name!r} {len(content)} bytes long; at most {FILE_LIMIT}")
-    try:
-        text = content.decode()
-    except UnicodeDecodeError as wrong:
-        raise EditFailed(f"the edit leaves {name!r} not UTF-8: {wrong}") from wrong
-    if "\0" in text:
-        raise EditFailed(f"the edit leaves a NUL in {name!r}: it may change text, nothing else")
-    return text
 
 
 def _lay_out(folder: Path, texts: Mapping[str, str]) -> None:

@@ -18,8 +18,9 @@ import pytest
 from environments import plugins
 from environments.plugins import Refused
 from environments.space import Float, Int
-from tasks.agents.folder import Spoiled, lay_out, read_back
+from tasks.agents.folder import lay_out, read_back
 from tasks.agents.settings import SETTINGS, hear_claude, hear_codex
+from tasks.editing.patches import EditFailed
 from tasks.propose import PROPOSERS
 from tasks.proposers import Proposer
 from tasks.proposing.brief import Brief, Problem, Refusal, RemainingBudget, Suggestion, Unavailable, Unusable
@@ -144,14 +145,14 @@ def test_what_it_leaves_is_turned_down_with_the_reason_and_what_it_cost(play: Pl
     ("act", "why"),
     [
         ("forbidden", "it changed 'program.md', which is not editable; editable: train.py, lib/model.py, lib/new.py, params.json"),
-        ("link", "it made 'train.py' a link: leave plain files"),
-        ("link above", "it made 'lib' a link: leave plain files"),
-        ("folder", "it made 'train.py' something else than a file: leave plain files"),
-        ("pipe", "it made 'train.py' something else than a file: leave plain files"),
-        ("mode", "it made 'train.py' executable: change text, nothing else"),
-        ("binary", "it left 'train.py' not UTF-8"),
-        ("nul", "it left a NUL in 'train.py'"),
-        ("long", "it left 'train.py' 1048577 bytes long; at most 1048576"),
+        ("link", "the edit touches 'train.py', which a link leads to"),
+        ("link above", "the edit touches 'lib/model.py', which a link leads to"),
+        ("folder", "the edit touches 'train.py', which is not a file"),
+        ("pipe", "the edit touches 'train.py', which is not a file"),
+        ("mode", "the edit makes 'train.py' executable"),
+        ("binary", "the edit leaves 'train.py' not UTF-8"),
+        ("nul", "the edit leaves a NUL in 'train.py'"),
+        ("long", "the edit makes 'train.py' 1048577 bytes long; at most 1048576"),
         ("remove", "it removed 'train.py': the program's files may change, but must stay"),
         ("params: {", "it left params.json no JSON"),
         ("params: [1]", "params.json must hold one value for each parameter, by name"),
@@ -165,7 +166,7 @@ def test_a_folder_with_anything_but_plain_changes_is_not_taken(tmp_path: Path, a
     handed = lay_out(folder, brief(tmp_path), "the task")
     assert read_back(folder, handed, PROBLEM.editable).files == {}
     scripted_agent.play(act, folder, str(tmp_path))
-    with pytest.raises(Spoiled) as spoiled:
+    with pytest.raises(EditFailed) as spoiled:
         read_back(folder, handed, PROBLEM.editable)
     assert str(spoiled.value).startswith(why)
 
