@@ -94,9 +94,8 @@ def patched(
         return None if MOVED.search(said) or UNSIGNED.search(said) else texts
 
     made = None if INSERTION.search(with_numbers) else attempt_by_numbers()
-    if made is None or made != attempt_by_numbers(
-        "--recount"
-    ):  # of a hunk that is longer than it says, git takes a part
+    # Of a hunk that is longer than it says, git would take a part.
+    if made is None or made != attempt_by_numbers("--recount"):
         (made, said), (other, other_said) = (attempt(by_lines[line], *ANYWHERE) for line in (FIRST, LAST))
         if made is None or UNSIGNED.search(said):
             raise _reason(said)

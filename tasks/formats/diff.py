@@ -48,11 +48,17 @@ def read(answer: str, files: Mapping[str, str], editable: Sequence[str]) -> dict
     added = [line[1:] for line in lines if line.startswith("+") and not line.startswith("+++ ")]
     check_complete(added, (line for text in files.values() for line in text.split("\n")), "the diff")
     try:
-        return patches.patched(files, "\n".join(lines) + "\n", editable)
+        return patches.patched(files, "".join(f"{_prefixed(line, editable)}\n" for line in lines), editable)
     except NotThere as wrong:
         raise NoEdit(f"{wrong}{nearest(files.get(wrong.name, ''), wrong.lines)}") from wrong
     except EditFailed as wrong:
         raise NoEdit(str(wrong)) from wrong
+
+
+def _prefixed(line: str, editable: Sequence[str]) -> str:
+    """The line of a head, `--- lib/net.py`, with the letter that git takes away; any other as it is."""
+    sign, name = line[:4], line[4:].partition("\t")[0].strip()
+    return f"{sign}{'a' if sign == '--- ' else 'b'}/{name}" if sign in ("--- ", "+++ ") and name in editable else line
 
 
 def _is_head(lines: Sequence[str], at: int) -> bool:

@@ -29,7 +29,7 @@ from tasks import launch_request
 from tasks.certifying import holdout_uses
 from tasks.describe import outcome
 from tasks.evaluate import judge_run
-from tasks.recipes import execution, output, preparing
+from tasks.recipes import output, preparing
 from tasks.recipes.output import Unfit
 from tasks.store import calibration
 from tasks.store.ledger import Ledger
@@ -271,6 +271,27 @@ def test_a_helper_lies_beside_the_program_and_is_part_of_the_recipe(
     (elsewhere / "making.py").write_text("def identity(question): return question\n")
     helpers_in(elsewhere, monkeypatch)
     assert preparing.place(environment, home) != place
+
+
+def test_a_campaign_keeps_the_helpers_that_it_began_with(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = "from making import identity\n" + RECIPE
+    environment = pool(tmp_path / "pool", more='helpers = ["making"]\n')
+    (tmp_path / "pool/recipes").mkdir()
+    (tmp_path / "pool/recipes/prepare.py").write_text(recipe)
+    toml = tmp_path / "pool/environment.toml"
+    toml.write_text(toml.read_text() + 'program = "recipes/prepare.py"\n')
+    ledger = CampaignSpec.of(environment=str(trusted(environment.folder)), name="n").open()
+    ensure_prepared(ledger, "here")
+    place = ledger.environment.prepared
+    elsewhere = tmp_path / "helpers"
+    elsewhere.mkdir()
+    (elsewhere / "making.py").write_text("def identity(question): return question\n")
+    helpers_in(elsewhere, monkeypatch)
+    assert Ledger.open("n").environment.prepared == place
+    ledger.verify()
+    assert preparing.place(environments.load(tmp_path / "pool"), home) != place
 
 
 def test_a_helper_that_is_unknown_or_hides_a_file_of_the_environment_is_refused(tmp_path: Path) -> None:
