@@ -96,7 +96,8 @@ def read_back(folder: Path, handed: Mapping[str, str], editable: Sequence[str]) 
             files[name] = text
     rationale = text_of(folder, RATIONALE) or ""
     _check_secrets(RATIONALE, rationale, "")
-    return LeftBehind(_params(text_of(folder, PARAMS) or handed[PARAMS]), files, rationale)
+    params = text_of(folder, PARAMS)
+    return LeftBehind(_params(handed[PARAMS] if params is None else params), files, rationale)
 
 
 def context(brief: Brief) -> dict[str, Any]:
