@@ -19,11 +19,14 @@ DECORATION = " \t\r#*`\"'<>()[]:|"
 LABEL = re.compile(r"^(?:file(?: ?name)?|path|new file|title)\s*[:=]\s*", re.IGNORECASE)
 LINE_CHARACTERS = 300
 """Characters of a line in which a name, or words that stand for omitted lines, are looked for."""
+DOTS = r"(?:\.\.\.|\u2026)"
+COMMENT = r"^\s*(?:#|//|/\*|<!--)\W*"
 PARTS = r"(?:code|file|functions?|class(?:es)?|methods?|implementation|script|logic|body|program|imports?)"
 LEFT_OUT = re.compile(
-    r"^\s*(?:(?:#|//|/\*|<!--)\W*)?(?:\.\.\.|\u2026)"
-    rf"|^\s*(?:#|//|/\*|<!--).*\b(?:rest of|remaining|existing|unchanged|previous|same) (?:the )?{PARTS}\b"
-    r"|^\s*(?:#|//|/\*|<!--).*\b(?:rest|everything else) (?:is |stays |remains )?(?:unchanged|the same|as before)\b",
+    rf"^\s*{DOTS}\s*(?:\(?\w|$)"
+    rf"|{COMMENT}{DOTS}"
+    rf"|{COMMENT}(?:keep |all |the )*(?:rest of|remaining|existing|unchanged|previous|same) (?:the |your )?{PARTS}\b"
+    rf"|{COMMENT}(?:the )?(?:rest|everything else) (?:is |stays |remains )?(?:unchanged|the same|as before)\b",
     re.IGNORECASE,
 )
 """A line that stands for omitted ones."""
