@@ -12,19 +12,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 
 import environments
 from environments import Environment, plugins
 from environments.plugins import Refused
 from environments.space import Value
 from flows import trial
-from flows.cli import trying
-from flows.cli.single_runs import Side
 from flows.engine import preparation
 from flows.engine.preparation import ensure_prepared
 from flows.spec.campaign_spec import CampaignSpec
-from flows.spec.environment import checked_environment
 from tasks import launch_request
 from tasks.certifying import holdout_uses
 from tasks.describe import outcome
@@ -99,22 +95,6 @@ def test_two_at_once_wait_for_each_other_and_one_of_them_makes_it(tmp_path: Path
     waited, worked = sorted(said, key=len)
     assert len(waited) == 1 and "waiting for another process that prepares it" in waited[0]
     assert "prepared" in worked[-1]
-
-
-def test_a_recipe_that_is_edited_while_it_waits_is_not_taken_for_what_it_was(tmp_path: Path, home: Path) -> None:
-    environment, said = pool(tmp_path / "pool"), list[str]()
-    place = preparing.place(environment, home)
-    assert place is not None
-    place.parent.mkdir(parents=True)
-    with ThreadPoolExecutor(1) as threads:
-        with FileLock(place.with_name(f"{place.name}.lock")):
-            made = threads.submit(make, environment, home, said)
-            while not said:
-                time.sleep(0.01)
-            (environment.folder / "prepare.py").write_text(RECIPE + "\n")
-        with pytest.raises(Refused, match="changed just now"):
-            made.result()
-    assert not place.exists()
 
 
 def test_a_preparation_that_is_killed_leaves_nothing_that_is_taken_for_whole(tmp_path: Path, home: Path) -> None:
@@ -344,7 +324,6 @@ def written(folder: Path, **files: str) -> Path:
         ("judge/search.jsonl", '{"id": "a", "question": " ", "answer": "b"}', "question must be a text"),
         ("judge/search.jsonl", '{"id": "a", "question": "b"}', "answer must be a text or a number, got null"),
         ("judge/search.jsonl", '{"id": "a", "question": "b", "answer": true}', "a text or a number, got true"),
-        ("judge/search.jsonl", '{"id": "a", "question": "b", "answer": NaN}', "line 1 is not JSON"),
         ("judge/search.jsonl", '{"id": "a", "question": "\\ud800", "answer": 1}', "line 1 is not JSON"),
         ("judge/search.jsonl", "\n", "judge/search.jsonl has no question"),
         ("judge/search.jsonl", " " * (2**20 + 2), "line 1 is longer than 1048576 bytes"),
@@ -617,17 +596,6 @@ def test_env_prepare_makes_it_and_says_the_second_time_that_it_is_there(
     quad = str(quadratic(tmp_path / "quad"))
     with pytest.raises(Refused, match="recipe"):
         preparation.prepare(quad, {}, as_json=False)
-
-
-def test_single_runs_are_prepared_before_the_first_and_say_so(
-    tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    problem = checked_environment(str(trusted(pool(tmp_path / "pool").folder)), {})
-    stage = trying.prepare(problem, None, Side("run"), (1, 2, 3)).stage
-    assert "prepare.py prepares it" in capsys.readouterr().err
-    place = stage.environment.prepared
-    assert place is not None and output.read(place)
-    assert (stage.folder / "prepared.json").is_file()
 
 
 @pytest.mark.slow
