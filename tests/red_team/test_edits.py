@@ -82,7 +82,7 @@ EDITS = [
     (
         "bytes that nobody can read",
         "diff --git a/fit.py b/fit.py\nindex 1..2 100644\nGIT binary patch\nliteral 3\nKcmZQzU|?hb0RR91\n\n",
-        "the edit is a binary patch",
+        "the edit does not apply",
     ),
     (
         "the program's mode",
@@ -97,7 +97,7 @@ EDITS = [
     (
         "the program's name",
         "diff --git a/fit.py b/judge.py\nsimilarity index 100%\nrename from fit.py\nrename to judge.py\n",
-        "the edit has 'diff --git a/fit.py b/judge.py'",
+        "the edit touches 'judge.py'",
     ),
     ("the seed", rewritten('config["seed"]', "7"), "the edit fixes a seed, fit.py:5: random.seed(7)"),
     (
