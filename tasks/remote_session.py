@@ -96,7 +96,7 @@ class RemoteSession:
 
     @property
     def status(self) -> Literal["finished", "cancelled", "crash"]:
-        if self.early.is_carried_out:
+        if self.early.due:
             return "cancelled"
         return "crash" if self.error else "finished"
 

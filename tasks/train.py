@@ -49,8 +49,6 @@ UNSANDBOXED = (
     "the edit is refused: isolation is none, so it would run without a sandbox; `nightshift doctor` shows what this "
     "machine offers, --allow-unsandboxed runs it anyway"
 )
-SPARED = 10
-"""One in this many early stops is not carried out, as a check of the pruner."""
 NAMED = 3  # left-over processes that the log names; the rest are counted
 POLL_SECONDS, FINEST_POLL_SECONDS = 0.05, 0.005
 RAISED = "raised an exception"
@@ -80,14 +78,13 @@ def train(key: TaskKey, bench: Bench, plan: RunPlan, reason_to_stop: ReasonToSto
     """One training run of a proposal.
 
     Args:
-        reason_to_stop: Why a run with this progress should end early. One run in SPARED goes on all the same, to
-            measure what early stopping costs.
+        reason_to_stop: Why a run with this progress should end early.
     """
     environment = bench.environment
     with bench.slot(key) as slot:
         run = run_program(
             bench.own(key).marker, environment, bench.isolation, bench.program, bench.dir(plan), plan.proposal,
-            bench.seed("train", key), None, reason_to_stop, bench.seed("spare", key) % SPARED == 0, slot,
+            bench.seed("train", key), None, reason_to_stop, slot,
         )  # fmt: skip
         run = plausible(environment, run, bench.ledger.path)
     return ended(run, task_messages.of_run(run))
@@ -155,17 +152,16 @@ def run_program(
     seed: int,
     cut: Cut | None = None,
     reason_to_stop: ReasonToStop | None = None,
-    spared: bool = False,
     slot: Slot = NOWHERE,
 ) -> Run:
     """Train once. Whatever the program does, the result is a Run; only a fault of the machine raises (CannotStart).
 
-    `reason_to_stop` is called at every twentieth of the budget; its first reason cancels the run, or is noted if
-    `spared`. `cut` stops the program early, without telling it beforehand.
+    `reason_to_stop` is called at every twentieth of the budget; its first reason cancels the run. `cut` stops the
+    program early, without telling it beforehand.
     """
     started, before = time.time(), clock()
     limits = cut or Cut(environment.startup_seconds, environment.budget_seconds)
-    early, digest = EarlyStopCheck(reason_to_stop, spared), None
+    early, digest = EarlyStopCheck(reason_to_stop), None
     session: _Session | RemoteSession
     if environment.remote:
         budget = cut.budget_seconds if cut else None
@@ -255,7 +251,7 @@ class _Session:
 
     @property
     def status(self) -> Literal["finished", "cancelled", "crash"]:
-        if self.early.is_carried_out:
+        if self.early.due:
             return "cancelled"
         return "crash" if self.error else "finished"
 

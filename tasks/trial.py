@@ -113,8 +113,6 @@ class EarlyStop:
     fraction: float
     """Share of the budget that had passed."""
     reason: str
-    spared: bool = False
-    """Whether the run continued all the same: one in ten does, to measure what early stopping costs."""
 
 
 @dataclass(frozen=True)

@@ -16,14 +16,8 @@ class EarlyStopCheck:
     """Whether a run is to end before its budget does."""
 
     reason_to_stop: ReasonToStop | None
-    spared: bool
-    """Whether it continues all the same; the stop is only noted."""
     due: EarlyStop | None = None
     _asked: int = field(default=0, init=False)
-
-    @property
-    def is_carried_out(self) -> bool:
-        return self.due is not None and not self.due.spared
 
     def ask(self, curve: Curve) -> bool:
         """Whether to end now; asked at every twentieth but the last, where nothing is left to save."""
@@ -34,5 +28,5 @@ class EarlyStopCheck:
             if self.due or self.reason_to_stop is None or all(value is None for value in so_far):
                 continue
             if reason := self.reason_to_stop(so_far):
-                self.due = EarlyStop(length / TWENTIETHS, reason, self.spared)
-        return self.is_carried_out
+                self.due = EarlyStop(length / TWENTIETHS, reason)
+        return self.due is not None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from typing import Literal
 
-Purpose = Literal["propose", "train", "search", "control", "spare", "confirm", "report", "order", "recording"]
+Purpose = Literal["propose", "train", "search", "control", "confirm", "report", "order", "recording"]
 """A proposer sees scores of `search` units, pass or fail of `confirm` units, nothing of `report` units.
 `spare`: which early stops are not carried out; `order`: of a certificate's runs; `recording`: the
 episode that people see.

@@ -47,7 +47,6 @@ def train(
     tmp_path: Path,
     program: str,
     reason_to_stop: ReasonToStop | None = None,
-    spared: bool = False,
     isolation: Isolation = SANDBOX,
     **settings: float,
 ) -> Run:
@@ -63,7 +62,6 @@ def train(
         proposal,
         seed=7,
         reason_to_stop=reason_to_stop,
-        spared=spared,
     )
 
 
@@ -180,16 +178,6 @@ def test_a_malformed_report_before_that_is_still_a_crash(tmp_path: Path) -> None
     run = train(tmp_path, program, after(4), budget_steps=100)
     assert (run.status, run.due) == ("crash", None)
     assert run.error is not None and "is not a report" in run.error
-
-
-def test_a_spared_run_goes_on_to_its_end_and_says_when_it_was_due(tmp_path: Path) -> None:
-    program = LISTENS.replace("0.02", "0.005")
-    run = train(tmp_path, program, after(8), spared=True, budget_steps=100)
-    assert (run.status, run.error, run.steps) == ("finished", None, 100)
-    assert run.due == EarlyStop(0.4, "60.0 is too much", spared=True)
-    assert len(run.curve) == TWENTIETHS
-    assert run.checkpoint is not None
-    assert not (tmp_path / "trials/0001/workspace/cancel").exists()
 
 
 def test_a_program_that_ends_with_42_of_its_own_accord_has_crashed(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def tried(
     number, champion = len(history), best(history)
     runs = tuple(
         Run(
-            f"trials/{number:04d}{f'-run-{n}' if n > 1 else ''}", 100 * number + n, 5.0, "cancelled" if due and not due.spared else "finished",
+            f"trials/{number:04d}{f'-run-{n}' if n > 1 else ''}", 100 * number + n, 5.0, "cancelled" if due else "finished",
             started=1e9 + 10 * number + n, wall_seconds=5.5, reported=reported, due=due if n == 1 else None,
         )
         for n in range(1, max(len(values), 1) + 1)
@@ -53,7 +53,7 @@ def tried(
     score = Score.over([scored(v, higher_is_better, n) for n, v in enumerate(values or (None,))])
     proposal = Proposal(params or {"lr": 0.1 * (number + 1)}, rationale="as a test says", proposer="test")
     reason = "as a test says"
-    if due and not due.spared:
+    if due:
         reason = due.reason
     elif score.value is None:
         kind, reason = kind or "crash", score.error or ""
@@ -113,14 +113,12 @@ def search(count: int, seed: int = 1, gain: float = 130.0, cancels: bool = True,
     record = history[0].score.value or 0.0
     for index in range(1, count + 1):
         value = sign * (80 + gain * min(index / (0.6 * count), 1) * draws.random() + draws.gauss(0, 14))
-        fate, spared = draws.random(), draws.random() < 0.1
+        fate, _ = draws.random(), draws.random()
         params: Params = {"lr": 10 ** draws.uniform(-5, -2), "layers": draws.choice([1, 2, 3])}
-        due = EarlyStop(0.4, "31 at 40% of its budget, where the champion's progress was 60", spared)
+        due = EarlyStop(0.4, "31 at 40% of its budget, where the champion's progress was 60")
         if cancels and fate < 0.3:
-            values = (value - sign * 30,) if spared else (None,)
-            kind: VerdictKind = "discard" if spared else "cancelled"
             trial = tried(
-                history, *values, params=params, kind=kind, due=due, reported=value - sign * 60, higher_is_better=up
+                history, None, params=params, kind="cancelled", due=due, reported=value - sign * 60, higher_is_better=up
             )
         elif fate > 0.94:
             trial = tried(history, None, params=params, higher_is_better=up)
