@@ -22,7 +22,7 @@ VERBS = {
     "Deciding": {"deciding": "certify compare propose approve reject"},
     "Taking": {"taking": "export upload"},
     "Problems": {"problems": "env"},
-    "Machine": {"machine": "up down prune sync", "doctor": "doctor"},
+    "Machine": {"services": "up down", "machine": "prune sync", "doctor": "doctor"},
 }
 """The verbs by the heading above them, and by their module in flows.cli."""
 

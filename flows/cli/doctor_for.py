@@ -1,8 +1,6 @@
 """`nightshift doctor --for`: what a campaign of one environment would be refused for, or fail of, on this machine.
 
-The cheap checks train nothing; those of prime-rl ask the files and commands that a trial asks, in the trainer's own
-words. With --train two real runs follow, the way of `nightshift try`, on GPUs for minutes: sandbox, slot, recipe and
-judge are a campaign's, and what they leave is below `runs/.tries/<environment>`.
+Nothing is trained; those of prime-rl ask the files and commands that a trial asks, in the trainer's own words.
 """
 
 from __future__ import annotations
@@ -10,45 +8,30 @@ from __future__ import annotations
 import functools
 import json
 import os
-import secrets
-import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from environments import Environment
-from environments.judges.text import BASE, Text
 from environments.plugins import Refused
-from environments.recipe import DATA
-from flows.cli import single_runs
 from flows.cli.doctor_checks import Check, at_once, bad, note, ok
 from flows.spec.environment import typed
 from tasks import evaluate, train
 from tasks.imports import missing
 from tasks.machine.slots import slots_of
-from tasks.numbers import number
 from tasks.recipes import output, preparing
-from tasks.sandbox import outputs
 from tasks.sandbox.confinement import outside
 from tasks.sandbox.isolation import check_given, choose
 from tasks.store import workspace
-from tasks.store.workspace import TrialDir
 from tasks.system.commands import Unanswered, ask
 from tasks.system.slot import VISIBLE
 from tasks.system.variables import variables
-from tasks.trial import Run
 
 SECONDS = 60.0
 """For all cheap checks: a judge may import what takes long."""
 PRIME_RL_SECONDS = 50.0
 """For torch to be imported, or for `rl --dry-run`."""
-STEPS, LONGEST_SECONDS = 2, 300.0
-"""Of prime-rl's short training; the seconds count from its first sign of work."""
-SHORT_SECONDS = 10.0
-"""Training time of other programs."""
-QUESTIONS = 2
 BIN = ".venv/bin"
 """Of prime-rl's checkout."""
 PAGE = "docs/gpus.md"
@@ -77,31 +60,14 @@ print(torch.__version__, "with CUDA", torch.version.cuda)
 """Of prime-rl's Python: torch itself says where the driver is too old, or has no kernels for a GPU."""
 
 
-def check_environment(environment: Environment, runs: Path, with_runs: bool) -> dict[str, Check]:
-    """The checks by name, in the order of the report.
-
-    Args:
-        with_runs: Whether to train and judge too. Such a run is left out where a check before it is bad.
-    """
-    checks = at_once(cheap_checks(environment, runs), REMEDIES, SECONDS)
-    for name, run in {"answer": answer, "short_training": short_training}.items() if with_runs else ():
-        if broken := [other for other, check in checks.items() if check.state == "bad"]:
-            checks[name] = note(f"not run: {', '.join(broken)} must be in order first", "correct that, and try again")
-            continue
-        try:
-            checks[name] = run(environment, runs)
-        except Refused as fault:
-            checks[name] = bad(str(fault), "correct that, and try again")
-    return checks
-
-
-def cheap_checks(environment: Environment, runs: Path) -> dict[str, Callable[[], Check]]:
-    """The checks that train nothing, by name."""
+def check_environment(environment: Environment, runs: Path) -> dict[str, Check]:
+    """The checks by name, in the order of the report."""
     checks: dict[str, Callable[[Environment, Path], Check]]
     checks = {"environment": files, "sandbox": sandbox, "room": room, "data": data}
     if environment.trainer == "prime_rl":
         checks |= {"prime_rl": checkout, "cuda": cuda, "dry_run": dry_run}
-    return {name: functools.partial(check, environment, runs) for name, check in checks.items()}
+    asked = {name: functools.partial(check, environment, runs) for name, check in checks.items()}
+    return at_once(asked, REMEDIES, SECONDS)
 
 
 def files(environment: Environment, runs: Path) -> Check:
@@ -205,67 +171,3 @@ def _prime_rl(environment: Environment) -> Path:
     """The folder of prime-rl's checkout."""
     return Path(str(environment.defaults.get("prime_rl", "")))
 
-
-def answer(environment: Environment, runs: Path) -> Check:
-    """Start the judge's language model from the base model, and have it answer one question with one token."""
-    judge = environment.judge
-    if not isinstance(judge, Text) or judge.backend == "openai":
-        return ok("its judge starts no language model")
-    least = judge.model_copy(update={"questions": max(len(judge.sources), 1), "samples": 1, "max_tokens": 1})
-    stage, arm = _stage(environment.model_copy(update={"judge": least}), runs)
-    trial_dir = TrialDir(stage.folder / "trial")
-    base = stage.environment.prepared / DATA / BASE if stage.environment.prepared else None
-    if base is None or not base.is_dir():
-        return ok("its recipe makes no model that could answer before a training")
-    program = workspace.prepare(trial_dir, arm.program, stage.environment, arm.proposal, 1)
-    shutil.copytree(base, trial_dir.out / "model", copy_function=shutil.copyfile)
-    checkpoint = outputs.checkpoint(trial_dir.out)
-    run = Run("trial", 1, 0.0, "finished", isolation=stage.isolation.level, program=program, checkpoint=checkpoint)
-    with stage.slots.hold() as slot:
-        began = time.monotonic()
-        units = secrets.randbelow(2**31)
-        score = evaluate.judge_run(stage.marker, stage.environment, stage.isolation, trial_dir, run, units, slot)
-        seconds = round(time.monotonic() - began, 1)
-    shutil.rmtree(trial_dir.out / "model")
-    details = {"seconds": seconds, "log": str(trial_dir.judge_log)}
-    if score.error:
-        return bad(single_runs.first_line(score), _see(trial_dir.judge_log), **details)
-    return ok(f"{judge.backend} started and answered with one token, in {seconds} s", **details)
-
-
-def short_training(environment: Environment, runs: Path) -> Check:
-    """Train the baseline for two steps of prime-rl or some seconds of another program, and judge what it left."""
-    stage, arm = _stage(shortened(environment), runs)
-    (fresh,) = stage.runs([(arm, secrets.randbelow(2**31))])
-    run, score, trial_dir = fresh.run, fresh.score, TrialDir(stage.folder.parent / fresh.run.dir)
-    details = {"seconds": run.seconds, "startup_seconds": run.startup, "directory": str(trial_dir.path)}
-    if score.error:
-        return bad(single_runs.first_line(score), _see(trial_dir.path), **details)
-    steps = f"{run.steps} steps in " if run.steps is not None else ""
-    start = f" after a start of {run.startup:.1f} s" if run.startup is not None else ""
-    judged = f"{environment.metric} {number(score.value)}, of no meaning yet"
-    return ok(f"{steps}{run.seconds:.1f} s{start}, and judged: {judged}", **details)
-
-
-def shortened(environment: Environment) -> Environment:
-    """The same environment with a small budget, and a judge that asks little."""
-    if environment.trainer == "prime_rl":
-        seconds = min(environment.budget_seconds, LONGEST_SECONDS)
-        small = environment.model_copy(update={"budget_steps": STEPS, "budget_seconds": seconds})
-    else:
-        small = environment.at(min(1.0, SHORT_SECONDS / environment.budget_seconds))
-    limits, judge = small.limits.model_copy(update={"least_seconds": 0.0}), small.judge
-    if isinstance(judge, Text):
-        judge = judge.model_copy(update={"questions": max(len(judge.sources), QUESTIONS), "samples": 1})
-    return small.model_copy(update={"limits": limits, "judge": judge})
-
-
-def _stage(environment: Environment, runs: Path) -> tuple[single_runs.Stage, single_runs.Arm]:
-    """A stage for runs of the environment, with its baseline. Raises Refused."""
-    baseline = single_runs.Side("run")
-    with single_runs.set_up(environment, None, [baseline], runs / ".tries" / environment.name) as (stage, (arm,)):
-        return stage, arm
-
-
-def _see(place: Path) -> str:
-    return f"see {place}; docs/gpus.md says what can go wrong"
