@@ -170,4 +170,3 @@ def dry_run(environment: Environment, runs: Path) -> Check:
 def _prime_rl(environment: Environment) -> Path:
     """The folder of prime-rl's checkout."""
     return Path(str(environment.defaults.get("prime_rl", "")))
-

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from flows.report import figures, seeing
 from flows.report.facts import Facts, diff_lines, in_a_line, visible
 from flows.report.shareable import shareable
-from flows.views.markdown import code
-from flows.views.terminal import duration
+from flows.views.terminal import code, duration
 from tasks.numbers import number
 from tasks.plots import canvas, forest, progress
 from tasks.trial import Trial
@@ -44,10 +43,9 @@ def markdown(facts: Facts) -> str:
     return _render("report.md", facts=facts)
 
 
-def campaigns(rows: Sequence[Mapping[str, Any]], every: Sequence[Facts] = ()) -> str:
-    """A page with a line for each campaign, and a section for some of them. (rows: of `status.result_row`)"""
-    curves = [figures.curves(facts.ledger.environment, facts.history, facts.champion) for facts in every]
-    return _render("campaigns.html", rows=rows, every=list(zip(every, curves, strict=True)))
+def campaigns(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A page with a line for each campaign. (rows: of `status.result_row`)"""
+    return _render("campaigns.html", rows=rows)
 
 
 def _figures(facts: Facts) -> dict[str, str]:
@@ -64,7 +62,6 @@ def _figures(facts: Facts) -> dict[str, str]:
         "importance": figures.importance(found[: figures.SLICES]) if found else "",
         "slices": figures.slices(environment, history, champion, [one.name for one in found]),
         "curves": figures.curves(environment, history, champion),
-        "timeline": figures.timeline(facts.timeline),
     }
 
 
