@@ -119,7 +119,7 @@ class Facts:
             return f"Nothing: {self.proof}."
         if champion is first:
             return "Nothing: the baseline stands."
-        return ", ".join(changes(champion, first, most=20)) or "Nothing: program and parameters are the baseline's."
+        return ", ".join(changes(champion, first)) or "Nothing: program and parameters are the baseline's."
 
     @cached_property
     def costs(self) -> tuple[str, ...]:
