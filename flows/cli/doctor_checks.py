@@ -43,6 +43,7 @@ KEYS = (
     "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY", "MISTRAL_API_KEY",
     "DEEPSEEK_API_KEY", "GROQ_API_KEY", "AZURE_API_KEY",
 )  # fmt: skip
+TRAINING = ("torch", "gymnasium")
 LANGUAGE = ("litellm", "transformers", "trl", "vllm", "verifiers", "prime-rl")
 SHARED_FILES = ("nfs", "cifs", "smb", "fuse.sshfs", "9p", "lustre", "ceph", "gpfs", "beegfs")
 """Beginnings of the types of file systems that several machines share."""
@@ -89,7 +90,8 @@ def check_machine() -> dict[str, Check]:
     """Every check by its name, in the order of the report. Without a home, those that need one are left out."""
     checks: dict[str, Callable[[], Check]] = {
         "isolation": isolation, "limits": limits, "gpus": gpus, "machine": machine, "python": python, "git": git,
-        "training": training, "language": language, "keys": keys,
+        "training": partial(packages, TRAINING, f"bundled trainers need them: `{install_extra('ppo')}`"),
+        "language": partial(packages, LANGUAGE, "only needed by proposers and trainers that ask for one"), "keys": keys,
     }  # fmt: skip
     try:
         runs = home()
@@ -212,17 +214,7 @@ def git() -> Check:
     return ok(f"git {version}", version=version)
 
 
-def training() -> Check:
-    """Whether the packages of the bundled trainers and environments are installed."""
-    return _packages(("torch", "gymnasium"), f"bundled trainers need them: `{install_extra('ppo')}`")
-
-
-def language() -> Check:
-    """Which packages for language models are installed."""
-    return _packages(LANGUAGE, "only needed by proposers and trainers that ask for one")
-
-
-def _packages(names: Sequence[str], remedy: str) -> Check:
+def packages(names: Sequence[str], remedy: str) -> Check:
     """The versions of these distributions; nothing is imported."""
     versions: dict[str, str | None] = dict.fromkeys(names)
     for distribution in importlib.metadata.distributions():
