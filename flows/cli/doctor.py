@@ -49,7 +49,7 @@ def doctor(
         about = {"environment": environment.name}
     bad = sum(check.state == "bad" for check in checks.values())
     if json:
-        documents = [check.document(name) for name, check in checks.items()]
+        documents = [{"name": name, **check._asdict()} for name, check in checks.items()]
         terminal.print_json({"healthy": not bad, **about, "checks": documents})
     else:
         _print_table(checks)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from environments import Environment
 from environments.plugins import Refused
-from flows.cli.doctor_checks import Check, at_once, bad, note, ok
+from flows.cli.doctor_checks import Check, at_once
 from flows.spec.environment import typed
 from tasks import evaluate, train
 from tasks.imports import missing
@@ -75,7 +75,7 @@ def files(environment: Environment, runs: Path) -> Check:
     environment.check()
     train.check(environment)
     evaluate.check(environment)
-    return ok(f"{environment.folder}: files, command lines and judge are in order")
+    return Check("ok", f"{environment.folder}: files, command lines and judge are in order")
 
 
 def sandbox(environment: Environment, runs: Path) -> Check:
@@ -86,36 +86,36 @@ def sandbox(environment: Environment, runs: Path) -> Check:
         fact = f"prime-rl needs sockets and shared memory: level bwrap without network, and this is {level}"
         fact += " with network = true" * environment.network
         remedy = "let bubblewrap make namespaces (docs/gpus.md), and leave network = false"
-        return bad(fact, remedy, level=level)
+        return Check("bad", fact, remedy)
     if lacking := missing(environment, level):
         remedy = "install it for the Python of its programs, or list the file in `program`"
-        return bad("; ".join(lacking.values()), remedy, level=level, missing=sorted(lacking))
-    return ok(f"its trials run at level {level}, and find what they read and import", level=level)
+        return Check("bad", "; ".join(lacking.values()), remedy)
+    return Check("ok", f"its trials run at level {level}, and find what they read and import")
 
 
 def room(environment: Environment, runs: Path) -> Check:
     """The slots for its runs: the GPUs that it needs, or cores."""
     if environment.trainer == "prime_rl" and environment.gpus < 2:
         fact = f"gpus = {environment.gpus}, and a run of prime-rl needs two: one for vLLM, one that trains"
-        return bad(fact, "state gpus = 2 in environment.toml")
+        return Check("bad", fact, "state gpus = 2 in environment.toml")
     preparing.check_gpus(environment, runs)
     slots = slots_of(environment, runs)
     names = [part.name for part in slots.parts]
     where = "GPUs" if slots.have_gpus else "cores"
-    return ok(f"{len(names)} run{'s' * (len(names) != 1)} at a time on {where}: {', '.join(names)}", slots=names)
+    return Check("ok", f"{len(names)} run{'s' * (len(names) != 1)} at a time on {where}: {', '.join(names)}")
 
 
 def data(environment: Environment, runs: Path) -> Check:
     """Whether what its recipe makes, such as questions and a base model, is there or can be made."""
     folder = preparing.place(environment, runs)
     if folder is None:
-        return ok("it needs no prepared data", folder=None)
+        return Check("ok", "it needs no prepared data")
     made = output.read(folder)
     if made:
-        return ok(f"prepared in {folder}, content {made.content}", folder=str(folder))
+        return Check("ok", f"prepared in {folder}, content {made.content}")
     preparing.check_disk(environment, runs)
     remedy = f"`nightshift env prepare {typed(environment)}`, which may need the network and minutes"
-    return note("its data is not prepared yet", remedy, folder=str(folder))
+    return Check("note", "its data is not prepared yet", remedy)
 
 
 def checkout(environment: Environment, runs: Path) -> Check:
@@ -128,12 +128,12 @@ def checkout(environment: Environment, runs: Path) -> Check:
         commit = ask(["git", "-c", "safe.directory=*", "-C", str(folder), "rev-parse", "HEAD"]).strip()
         if not commit.startswith(wanted):
             remedy = f"`git -C {folder} checkout --detach {wanted}` and `uv sync`, or --set fixed.prime_rl_commit=''"
-            return bad(f"{folder} is at commit {commit[:12]}, and prime_rl_commit is {wanted}", remedy)
+            return Check("bad", f"{folder} is at commit {commit[:12]}, and prime_rl_commit is {wanted}", remedy)
     python = (folder / BIN / "python").resolve()
     if not any(python.is_relative_to(Path(above).resolve()) for above in ("/usr", *environment.readable)):
         remedy = f"list {python.parents[1]} in readable: {PAGE}"
-        return bad(f"prime-rl's Python is {python}, which a trial cannot see", remedy)
-    return ok(f"prime-rl at {folder}{f', commit {wanted}' if wanted else ''}", path=str(folder))
+        return Check("bad", f"prime-rl's Python is {python}, which a trial cannot see", remedy)
+    return Check("ok", f"prime-rl at {folder}{f', commit {wanted}' if wanted else ''}")
 
 
 def cuda(environment: Environment, runs: Path) -> Check:
@@ -141,13 +141,13 @@ def cuda(environment: Environment, runs: Path) -> Check:
     two = {VISIBLE: os.environ.get(VISIBLE, "0,1")}
     python = str(_prime_rl(environment) / BIN / "python")
     version = ask([python, "-c", PROBE], PRIME_RL_SECONDS, {**variables(), **two}).strip()
-    return ok(f"prime-rl's torch computes on both GPUs: {version}")
+    return Check("ok", f"prime-rl's torch computes on both GPUs: {version}")
 
 
 def dry_run(environment: Environment, runs: Path) -> Check:
     """Whether prime-rl takes the baseline's files, as an edit of them is checked."""
     if not (rl := _prime_rl(environment) / BIN / "rl").is_file():
-        return note(f"there is no {rl} to ask", "correct prime_rl first")
+        return Check("note", f"there is no {rl} to ask", "correct prime_rl first")
     with tempfile.TemporaryDirectory(prefix="nightshift-doctor-") as folder:
         out = Path(folder)
         for source, name in workspace.baseline_files(environment):
@@ -164,7 +164,7 @@ def dry_run(environment: Environment, runs: Path) -> Check:
             progress = out / "progress.jsonl"
             lines = progress.read_text().splitlines() if progress.exists() else []
             raise Refused(json.loads(lines[-1])["failed"] if lines else str(unanswered)) from unanswered
-    return ok("prime-rl's `rl --dry-run` takes train.toml and the baseline's parameters")
+    return Check("ok", "prime-rl's `rl --dry-run` takes train.toml and the baseline's parameters")
 
 
 def _prime_rl(environment: Environment) -> Path:
