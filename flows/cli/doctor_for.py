@@ -10,7 +10,6 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 from environments import Environment
@@ -58,16 +57,6 @@ if lacking := [name for name in ("prime_rl", "vllm", "verifiers") if importlib.u
 print(torch.__version__, "with CUDA", torch.version.cuda)
 """
 """Of prime-rl's Python: torch itself says where the driver is too old, or has no kernels for a GPU."""
-
-
-def check_environment(environment: Environment, runs: Path) -> dict[str, Check]:
-    """The checks by name, in the order of the report."""
-    checks: dict[str, Callable[[Environment, Path], Check]]
-    checks = {"environment": files, "sandbox": sandbox, "room": room, "data": data}
-    if environment.trainer == "prime_rl":
-        checks |= {"prime_rl": checkout, "cuda": cuda, "dry_run": dry_run}
-    asked = {name: functools.partial(check, environment, runs) for name, check in checks.items()}
-    return at_once(asked, REMEDIES, SECONDS)
 
 
 def files(environment: Environment, runs: Path) -> Check:
@@ -170,3 +159,14 @@ def dry_run(environment: Environment, runs: Path) -> Check:
 def _prime_rl(environment: Environment) -> Path:
     """The folder of prime-rl's checkout."""
     return Path(str(environment.defaults.get("prime_rl", "")))
+
+
+OF_ANY = {"environment": files, "sandbox": sandbox, "room": room, "data": data}
+OF_PRIME_RL = {"prime_rl": checkout, "cuda": cuda, "dry_run": dry_run}
+
+
+def check_environment(environment: Environment, runs: Path) -> dict[str, Check]:
+    """The checks by name, in the order of the report."""
+    checks = OF_ANY | (OF_PRIME_RL if environment.trainer == "prime_rl" else {})
+    asked = {name: functools.partial(check, environment, runs) for name, check in checks.items()}
+    return at_once(asked, REMEDIES, SECONDS)
