@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.report.timeline import chrome, tracks
+from flows.report.timeline import tracks
 from flows.report.write import TIMELINE, write_report
 from tasks.trial import History
 from tests.report.test_report import stored
@@ -47,14 +47,6 @@ def test_no_two_slices_of_a_track_overlap(starts: list[float], waits: list[float
     for spans in found.values():
         assert all(span.seconds > 0 for span in spans)
         assert all(a.end <= b.begin + 1e-6 for a, b in pairwise(spans))
-
-
-def test_trials_that_ran_side_by_side_are_on_as_many_tracks() -> None:
-    one_after_another = tracks(side_by_side(4, [0, 100, 200, 300, 400]), (), [])
-    in_pairs = tracks(side_by_side(4, [0, 1, 200, 201, 400]), (), [])
-
-    assert [name for name in one_after_another if "slot" in name] == ["slot 1"]
-    assert [name for name in in_pairs if "slot" in name] == ["slot 1", "slot 2"]
 
 
 def test_runs_of_one_trial_that_ran_side_by_side_are_whole() -> None:
@@ -101,7 +93,3 @@ def test_the_file_is_written_with_the_report_and_holds_what_was_done(tmp_path: P
     assert all(event["ts"] >= 0 and event["dur"] > 0 for event in slices)
     named = {event["tid"]: event["args"]["name"] for event in read["traceEvents"] if event["ph"] == "M"}
     assert {event["tid"] for event in slices} == set(named)
-
-
-def test_a_campaign_without_a_trial_has_an_empty_timeline() -> None:
-    assert chrome(tracks((), (), []), {})["traceEvents"] == []
