@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from cyclopts import CycloptsError
 
 from flows.campaign import campaign
 from flows.certify import certify
 from flows.cli import reference
 from flows.cli.app import app
 from flows.cli.options import FLAGS
-from flows.rerun import rerun
 from flows.spec import form
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.spec import CERTIFY, GROUPS, OPTIONS, TABLES, declared, flag
@@ -79,12 +77,6 @@ def test_the_flow_takes_every_option_by_itself_and_the_whole_of_an_earlier_form(
     validation.validate(earlier, FORM, raise_on_error=True)
 
 
-@pytest.mark.parametrize("flow", [certify, rerun], ids=["certify", "rerun"])
-def test_every_field_of_the_other_forms_has_a_title_and_says_what_it_takes(flow: Any) -> None:
-    for name, shown in flow.parameters.model_dump()["properties"].items():
-        assert shown["title"][0].isupper() and shown["description"].endswith("."), name
-
-
 def test_an_option_of_certify_is_in_its_form_as_it_is_declared() -> None:
     shown = certify.parameters.model_dump()["properties"]
     assert list(shown) == ["name", *CERTIFY]
@@ -99,18 +91,6 @@ def test_every_option_is_a_flag_of_run_and_resume_or_given_by_set() -> None:
     for verb in ("run", "resume"):
         taken = {name for argument in app[verb].assemble_argument_collection() for name in argument.names}
         assert {flag(name) for name in FLAGS} - {"--name"} <= taken
-
-
-def test_a_verb_receives_the_options_that_were_stated_and_no_others() -> None:
-    given = parsed("run", "cartpole", "--trials", "3", "--learn-from", "a,b", "--no-traces", "--hours", "0.5")
-    assert given == {"environment": "cartpole", "trials": 3, "learn_from": ["a", "b"], "traces": False, "hours": 0.5}
-    assert parsed("resume", "--rule", "race", "--learn-from", "") == {"rule": "race", "learn_from": []}
-
-
-def test_a_choice_that_does_not_exist_is_refused_with_those_that_do() -> None:
-    with pytest.raises(CycloptsError) as refused:
-        parsed("run", "cartpole", "--rule", "greddy")
-    assert all(name in str(refused.value) for name in ("--rule", "certify", "greedy", "race"))
 
 
 def test_the_page_of_options_is_up_to_date() -> None:
