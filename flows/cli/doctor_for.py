@@ -15,13 +15,12 @@ from pathlib import Path
 from environments import Environment
 from environments.plugins import Refused
 from flows.cli.doctor_checks import Check, at_once
+from flows.cli.validation import lacking
 from flows.spec.environment import typed
 from tasks import evaluate, train
-from tasks.imports import missing
 from tasks.machine.slots import slots_of
 from tasks.recipes import output, preparing
-from tasks.sandbox.confinement import outside
-from tasks.sandbox.isolation import check_given, choose
+from tasks.sandbox.isolation import choose
 from tasks.store import workspace
 from tasks.system.commands import Unanswered, ask
 from tasks.system.slot import VISIBLE
@@ -36,7 +35,7 @@ BIN = ".venv/bin"
 PAGE = "docs/gpus.md"
 REMEDIES = {
     "environment": "correct environment.toml, and ask `nightshift env validate`",
-    "sandbox": "put on this machine what trials read, or correct readable in environment.toml",
+    "sandbox": "put on this machine what programs read and import, or correct readable and program in environment.toml",
     "room": "a machine where `nvidia-smi` lists as many GPUs as its trainer needs, of prime-rl two: docs/gpus.md",
     "data": "set NIGHTSHIFT_HOME to a folder on a larger disk",
     "prime_rl": f"`uv sync`, or set fixed.prime_rl: {PAGE}",
@@ -70,15 +69,12 @@ def files(environment: Environment, runs: Path) -> Check:
 def sandbox(environment: Environment, runs: Path) -> Check:
     """Whether its trials have the sandbox that they need, may read what it lists, and find what they import."""
     level = choose("auto")
-    check_given(level, runs, outside(environment))
     if environment.trainer == "prime_rl" and (level != "bwrap" or environment.network):
         fact = f"prime-rl needs sockets and shared memory: level bwrap without network, and this is {level}"
         fact += " with network = true" * environment.network
-        remedy = "let bubblewrap make namespaces (docs/gpus.md), and leave network = false"
-        return Check("bad", fact, remedy)
-    if lacking := missing(environment, level):
-        remedy = "install it for the Python of its programs, or list the file in `program`"
-        return Check("bad", "; ".join(lacking.values()), remedy)
+        return Check("bad", fact, "let bubblewrap make namespaces (docs/gpus.md), and leave network = false")
+    if facts := lacking(environment):
+        return Check("bad", "; ".join(facts), REMEDIES["sandbox"])
     return Check("ok", f"its trials run at level {level}, and find what they read and import")
 
 

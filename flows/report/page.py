@@ -44,7 +44,7 @@ def markdown(facts: Facts) -> str:
 
 
 def campaigns(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A page with a line for each campaign. (rows: of `status.result_row`)"""
+    """A page with a line for each campaign. (rows: of `status.summary`)"""
     return _render("campaigns.html", rows=rows)
 
 

@@ -55,6 +55,6 @@ def _row(name: str) -> dict[str, Any]:
     """A campaign's line, with whether it has a report; of one that cannot be read, why."""
     try:
         check_name(name)  # any folder can hold a campaign.json, and a name becomes a link
-        return status.result_row(Ledger.open(name)) | {"report": (home() / name / REPORT).is_file()}
+        return status.summary(Ledger.open(name)) | {"report": (home() / name / REPORT).is_file()}
     except (Refused, OSError, ValueError) as fault:
         return {"campaign": name, "state": UNREADABLE, "headline": f"cannot be read: {fault}", "created": 0.0}
