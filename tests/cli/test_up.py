@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -59,15 +58,6 @@ def test_a_program_is_noted_alive_until_it_is_ended_with_all_of_its_processes(di
     assert not psutil.pid_exists(below.pid) or below.status() == psutil.STATUS_ZOMBIE
     assert daemon.living() is None and not daemon.end()
     assert daemon.log.read_text() == "hello\n"
-
-
-def test_what_was_killed_is_not_alive_even_before_anybody_has_asked_for_its_status(directory: Path) -> None:
-    daemon = Daemon(directory, "worker")
-    process = daemon.launch(["sleep", "60"], os.environ, FOREIGN)
-    os.kill(process.pid, signal.SIGKILL)
-    wait_until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE)
-    assert daemon.living() is None
-    process.wait()
 
 
 def test_after_a_reboot_the_same_number_is_somebody_elses_and_left_alone(

@@ -217,17 +217,6 @@ def test_a_running_campaign_spends_no_time_on_models_of_its_scores_and_its_page_
     assert "refresh" not in [values.get("http-equiv") for _, values in page_of(ledger).tags]
 
 
-def test_the_runs_of_all_certificates_are_told_and_each_run_once(tmp_path: Path, home: Path) -> None:
-    ledger = stored(created(tmp_path), search(6, cancels=False))
-    first = certified(1, [80, 120, 40], [81, 79, 83])
-    store(ledger, first)
-    more = certified(1, [80, 120, 40, 90, 95], [81, 79, 83, 80])
-    store(ledger, replace(more, look=2, carried=len(first.runs)))
-    store(ledger, certified(1, [80, 120], [81, 79], on="elsewhere"))
-
-    assert "13 runs for certificates" in Facts.of(ledger, FINISHED).answers["What did it cost?"]
-
-
 @pytest.mark.parametrize(
     ("reason", "words"),
     [
