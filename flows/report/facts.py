@@ -103,7 +103,8 @@ class Facts:
     @cached_property
     def trials(self) -> tuple[tuple[Trial, Mapping[str, Any]], ...]:
         """Each trial with its row of the document, the newest first."""
-        return tuple(zip(self.history, self.document["trials"], strict=True))[::-1]
+        rows = self.document["trials"]  # which were read first: a trial may have been decided since
+        return tuple(zip(self.history, rows, strict=False))[::-1]
 
     @cached_property
     def answers(self) -> dict[str, str]:
