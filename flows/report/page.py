@@ -22,6 +22,7 @@ from tasks.trial import Trial
 
 if TYPE_CHECKING:
     import jinja2
+    from matplotlib.figure import Figure
 
 TEMPLATES = Path(__file__).parent / "templates"
 FILES = {
@@ -33,9 +34,8 @@ FILES = {
 
 def html(facts: Facts) -> str:
     """The page of one campaign."""
-    files = {name: path for name, path in FILES.items() if (facts.ledger.path / path).exists()}
     figures, episode, answers = _figures(facts), seeing.episode_of(facts), seeing.answers_of(facts)
-    return _render("report.html", facts=facts, figures=figures, files=files, episode=episode, answers=answers)
+    return _render("report.html", facts=facts, figures=figures, files=FILES, episode=episode, answers=answers)
 
 
 def markdown(facts: Facts) -> str:
@@ -48,16 +48,23 @@ def campaigns(rows: Sequence[Mapping[str, Any]]) -> str:
     return _render("campaigns.html", rows=rows)
 
 
+def picture(facts: Facts, titled: bool = False) -> Figure:
+    """The campaign in one figure. (titled: with the result above, to be seen alone)"""
+    of = facts.ledger.environment
+    return progress.draw(
+        facts.history, facts.name, metric=of.metric, higher_is_better=of.higher_is_better, certificates=facts.own,
+        titled=titled,
+    )  # fmt: skip
+
+
 def _figures(facts: Facts) -> dict[str, str]:
     environment, history, champion = facts.ledger.environment, facts.history, facts.champion
-    picture = progress.draw(
-        history, facts.name, metric=environment.metric, higher_is_better=environment.higher_is_better,
-        certificates=facts.own, titled=False,
-    )  # fmt: skip
     elsewhere, shares = forest.forest((*facts.own, *facts.elsewhere)), facts.importances
     found = () if isinstance(shares, str) else shares
     return {
-        "progress": canvas.svg(picture, facts.verdict) if any(one.score.value is not None for one in history) else "",
+        "progress": canvas.svg(picture(facts), facts.verdict)
+        if any(one.score.value is not None for one in history)
+        else "",
         "elsewhere": canvas.svg(forest.draw(elsewhere), "champion minus baseline elsewhere") if elsewhere else "",
         "importance": figures.importance(found[: figures.SLICES]) if found else "",
         "slices": figures.slices(environment, history, champion, [one.name for one in found]),

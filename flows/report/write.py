@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,16 +14,17 @@ from flows import status
 from flows.report import page, timeline
 from flows.report.facts import Facts
 from flows.report.shareable import shareable
+from tasks.plots.canvas import png
 from tasks.store.ledger import Ledger, campaigns, check_name
 from tasks.system.files import write_atomic
 from tasks.system.home import home
 
-REPORT, TIMELINE, INDEX = "report.html", "timeline.json", "index.html"
+REPORT, TIMELINE, INDEX, PICTURE = "report.html", "timeline.json", "index.html", "progress.png"
 UNREADABLE = "unreadable"
 
 
 def write_report(ledger: Ledger, ending: status.CampaignEnd | None = None) -> str:
-    """Write a campaign's report.html and timeline.json; returns the report as Markdown.
+    """Write a campaign's report.html, timeline.json and progress.png; returns the report as Markdown, with the picture.
 
     The page of all campaigns follows unless this one is running.
 
@@ -34,9 +36,11 @@ def write_report(ledger: Ledger, ending: status.CampaignEnd | None = None) -> st
     tracks = timeline.tracks(facts.history, (*facts.own, *facts.elsewhere), ledger.events())
     events = timeline.chrome(tracks, facts.document["spent"]["slots"])
     write_atomic(ledger.path / TIMELINE, shareable(json.dumps(events)))
+    picture = png(page.picture(facts, titled=True))
+    write_atomic(ledger.path / PICTURE, picture)
     if not facts.is_running:
         write_index({facts.name: facts.document["state"]})
-    return page.markdown(facts)
+    return f"{page.markdown(facts)}\n\n![progress](data:image/png;base64,{base64.b64encode(picture).decode()})\n"
 
 
 def write_index(ending: Mapping[str, str] = MappingProxyType({})) -> Path:

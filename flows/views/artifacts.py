@@ -1,18 +1,17 @@
-"""progress.png, the report, and the artifacts of a campaign's Prefect run, kept up to date while it runs.
+"""The report and the artifacts of a campaign's Prefect run, kept up to date while it runs.
 
     with Artifacts(ledger, flow_run_id, report) as artifacts:
         artifacts.show()   # after every trial; returns at once
         artifacts.show(CampaignEnd("finished", "8 trials done"))
 
-One thread draws and sends what the campaign's folder has by then, so the campaign never waits for it; the end waits
+One thread writes and sends what the campaign's folder has by then, so the campaign never waits for it; the end waits
 until the last state is sent. Faults never end a campaign: they become events in the ledger. The picture is a data URL
-inside markdown, because an image artifact also prints that URL as text across the page. Each life makes its artifacts
+inside the report, because an image artifact also prints that URL as text across the page. Each life makes its artifacts
 once and then updates them in place, so there is one version of each and not one for every trial.
 """
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import contextvars
 import json
@@ -25,12 +24,10 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from flows.server.api import impatient_client
-from flows.status import CampaignEnd, certificates, document
+from flows.status import CampaignEnd, document
 from flows.views.terminal import cleaned, code
 from tasks.numbers import number
-from tasks.plots.progress import draw, png
 from tasks.store.ledger import Ledger
-from tasks.system.files import write_atomic
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -41,8 +38,6 @@ REST_SECONDS = 30.0
 """The least rest; whoever looks more often has `nightshift status --watch`."""
 SEND_SECONDS = 10.0
 """How long the Prefect server may take to answer; the end of a campaign may wait for it."""
-PICTURE = "progress.png"
-"""The picture's file in the campaign's directory."""
 Document = Mapping[str, Any]
 Report = Callable[[Ledger, CampaignEnd | None], str]
 """Writes the report of a campaign, whose end is given once it is known, and returns it as Markdown."""
@@ -59,7 +54,7 @@ class Artifacts:
         self._news, self._over = threading.Event(), threading.Event()
         self._sent: dict[str, UUID] = {}
         self._failing: set[str] = set()
-        self._picture, self._page = b"", ""
+        self._page = ""
 
     def __enter__(self) -> Artifacts:
         # Prefect's settings, the server's address among them, are variables of the context.
@@ -91,10 +86,8 @@ class Artifacts:
                     self._over.wait(max(REST * (time.thread_time() - used), REST_SECONDS))
 
     def _publish(self, client: SyncPrefectClient) -> None:
-        """Draw, write and send. A step that fails is noted once, until it works again."""
-        steps: dict[str, Callable[[], None]] = {
-            "picture": self._draw, "report": self._write, "artifacts": lambda: self._send(client),
-        }  # fmt: skip
+        """Write and send. A step that fails is noted once, until it works again."""
+        steps: dict[str, Callable[[], None]] = {"report": self._write, "artifacts": lambda: self._send(client)}
         for what, step in steps.items():
             try:
                 step()
@@ -105,16 +98,6 @@ class Artifacts:
                         self.ledger.event("view", failed=what, error=f"{type(fault).__name__}: {fault}")
                         self._failing.add(what)
 
-    def _draw(self) -> None:
-        """Replace the campaign's progress.png."""
-        of = self.ledger.environment
-        picture = draw(
-            self.ledger.history(), self.ledger.campaign.name, metric=of.metric, higher_is_better=of.higher_is_better,
-            certificates=certificates(self.ledger)[0],
-        )  # fmt: skip
-        self._picture = png(picture)
-        write_atomic(self.ledger.path / PICTURE, self._picture)
-
     def _write(self) -> None:
         self._page = self._report(self.ledger, self._ending)
 
@@ -123,7 +106,7 @@ class Artifacts:
         from prefect.client.schemas.actions import ArtifactCreate
 
         shown = cleaned(document(self.ledger, self._ending))
-        for about, (kind, data) in artifacts(shown, self._picture, self._page).items():
+        for about, (kind, data) in artifacts(shown, self._page).items():
             # One that fails is made again at the next attempt: somebody may have deleted it in the page.
             if known := self._sent.pop(about, None):
                 # update_artifact() would also put the whole content into an event.
@@ -143,10 +126,10 @@ def key(campaign: str, about: str) -> str:
     return f"campaign-{re.sub('[^a-z0-9]+', '-', campaign).strip('-')}-{about}"
 
 
-def artifacts(document: Document, picture: bytes = b"", report: str = "") -> dict[str, tuple[str, str]]:
-    """Type and content of every artifact of a campaign, by the last part of its key."""
-    image = f"\n\n![progress](data:image/png;base64,{base64.b64encode(picture).decode()})" if picture else ""
-    return {"report": ("markdown", report + image), "trials": ("table", json.dumps(table(document)))}
+def artifacts(document: Document, report: str) -> dict[str, tuple[str, str]]:
+    """Type and content of every artifact of a campaign, by the last part of its key. (report: as Markdown)"""
+    found = {"trials": ("table", json.dumps(table(document)))}
+    return found | ({"report": ("markdown", report)} if report else {})
 
 
 def table(document: Document) -> list[dict[str, str]]:

@@ -101,7 +101,7 @@ def test_a_campaign_leaves_its_final_state_and_a_resumed_one_its_own(tmp_path: P
     resumed = nightshift("resume", "a.b_c", "--trials", "4", server=server)
     assert resumed.returncode == 0, resumed.stderr
     assert status("a.b_c")["spent"]["trials"] == 4
-    assert faults(ledger) == ["picture"]
+    assert faults(ledger) == ["report"]
     of_the_resumed = shown_at(server, runs("a.b_c")[1])
     assert len(json.loads(of_the_resumed[key("a.b_c", "trials")]["data"])) == 5
 
@@ -110,7 +110,7 @@ def check_artifacts(server: str, ledger: Ledger, flow_run_id: str) -> None:
     """That the artifacts, and progress.png, show all of the campaign's trials."""
     found, shown = shown_at(server, flow_run_id), cleaned(document(ledger))
     png = (ledger.path / "progress.png").read_bytes()
-    assert set(found) == {key("a.b_c", about) for about in artifacts(shown)}
+    assert set(found) == {key("a.b_c", about) for about in artifacts(shown, "a report")}
     assert png == picture_of(ledger)
     assert json.loads(found["campaign-a-b-c-trials"]["data"]) == table(shown)
     assert base64.b64encode(png).decode() in found["campaign-a-b-c-report"]["data"]
