@@ -42,7 +42,7 @@ def outcome(certificate: Certificate) -> str:
     gain = difference(certificate, test.gain)
     if test.df is None or ends is None:
         return f"certified: {gain} ({counts(certificate)}, without any spread){also}"
-    least = f"{bound(certificate)} with {100 * (1 - certificate.alpha):.4g} % confidence"
+    least = f"{bound(certificate)} with {confidence(certificate)} confidence"
     return f"certified: {gain} ({least}; {counts(certificate)}, one-sided p = {test.p:.2g}){also}"
 
 
@@ -86,6 +86,11 @@ def interval(certificate: Certificate) -> tuple[float, float] | None:
         return None
     low, high = sorted(sign_of(certificate) * end for end in bounds)
     return low, high
+
+
+def confidence(certificate: Certificate) -> str:
+    """With which confidence the lower end of the gain's interval holds, over all looks."""
+    return f"{100 * (1 - certificate.alpha):.4g} %"
 
 
 def over_environments(one: Aggregate) -> str:
