@@ -155,12 +155,12 @@ class Spec(BaseModel):
         pattern=r"^$|^[a-z0-9][a-z0-9._-]{0,63}$")
     proposer: str = option("tpe", "Decides what to try next.", SEARCH, fixed=True, choices=names("tasks.proposers"))
     rule: str = option(
-        "certify", "What counts as better: certify searches liberally and certifies the champion on fresh runs at the "
-        "end; race reruns every candidate before it is kept; greedy believes each score.", DECISIONS,
+        "certify", "What counts as better: certify runs a record again, and certifies the champion on fresh runs at the "
+        "end; greedy believes each score.", DECISIONS,
         fixed=True, choices=names("tasks.rules"))
     cancel: str = option(
-        "curve", "Early stopping of trials: against the champion's learning curve, by a forecast, or by one of "
-        "Optuna's pruners; none trains every trial to its end.", DECISIONS,
+        "curve", "Early stopping of trials: by their learning curves, or by one of Optuna's pruners; none trains every "
+        "trial to its end.", DECISIONS,
         fixed=True, choices=(*names("tasks.cancellers"), "none"))
     replicates: int = option(
         1, "Training seeds per trial; their scores are averaged.", DECISIONS, fixed=True, ge=1, le=100)

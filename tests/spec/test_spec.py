@@ -77,8 +77,8 @@ def test_an_option_by_itself_under_advanced_or_in_its_group_is_the_same(
 
 
 def test_what_a_schedule_keeps_as_text_is_read() -> None:
-    kept = {"__prefect_kind": "json", "value": json.dumps({"decisions": {"rule": "race"}, "patience": 2})}
-    assert (spec(advanced=kept).rule, spec(advanced=kept).advanced.patience) == ("race", 2)
+    kept = {"__prefect_kind": "json", "value": json.dumps({"decisions": {"rule": "greedy"}, "patience": 2})}
+    assert (spec(advanced=kept).rule, spec(advanced=kept).advanced.patience) == ("greedy", 2)
     for untouched in ({"__prefect_kind": "json"}, {"__prefect_kind": "json", "value": ""}):
         assert spec(advanced={"search": {"options": untouched}}) == spec()
     with pytest.raises(Refused, match=r"advanced\.overrides: Expecting property name"):
@@ -91,7 +91,7 @@ def test_what_a_schedule_keeps_as_text_is_read() -> None:
         {},
         {"trials": 7, "hours": 1.5, "until": "2031-05-06T07:30", "seed": 12, "tracking": "off"},
         {"proposer": "grid", "options": {"points": 5}},
-        {"rule": "race", "replicates": 2, "rule_options": {"most": 2}, "looks": "several", "ablation": True},
+        {"rule": "greedy", "replicates": 2, "rule_options": {"most": 2}, "ablation": True},
         {"advanced": Advanced(overrides={"title": 'a "quoted" \\ title\nof two lines', "fixed": {"a": 1, "b": "x"}})},
     ],
 )
@@ -115,7 +115,7 @@ def test_the_command_line_is_laid_over_the_file(tmp_path: Path) -> None:
     file = tmp_path / "night.toml"
     file.write_text(
         'environment = "cartpole"\ntrials = 3\nhours = 1\ncrash_share = 0.5\n[advanced]\npatience = 2\n'
-        '[advanced.decisions]\nrule = "race"\n[advanced.overrides]\ndevice = "cuda"\nbudget_seconds = 9\n'
+        '[advanced.decisions]\nrule = "certify"\n[advanced.overrides]\ndevice = "cuda"\nbudget_seconds = 9\n'
     )
     settings = ["device=cpu", "proposer.startup=3"]
     assert spec(**stated(str(file), trials=9, hours=None, patience=4, rule="greedy", settings=settings)) == spec(
