@@ -155,8 +155,8 @@ class Spec(BaseModel):
         pattern=r"^$|^[a-z0-9][a-z0-9._-]{0,63}$")
     proposer: str = option("tpe", "Decides what to try next.", SEARCH, fixed=True, choices=names("tasks.proposers"))
     rule: str = option(
-        "certify", "What counts as better: certify runs a record again, and certifies the champion on fresh runs at the "
-        "end; greedy believes each score.", DECISIONS,
+        "certify", "What counts as better: certify runs a record again, and certifies the champion on fresh runs at "
+        "the end; greedy believes each score.", DECISIONS,
         fixed=True, choices=names("tasks.rules"))
     cancel: str = option(
         "curve", "Early stopping of trials: by their learning curves, or by one of Optuna's pruners; none trains every "
