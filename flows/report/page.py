@@ -1,4 +1,4 @@
-"""A report as HTML and as Markdown, and a page for several campaigns.
+"""A report as HTML and as Markdown, and the page of all campaigns.
 
 The HTML is one file: figures and style are inside, there is no script, and nothing is loaded. Every text of a program
 or a model is escaped by the template engine, and secrets are redacted in the whole of it.
@@ -12,6 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import jinja2
+
 from flows.report import figures, seeing
 from flows.report.facts import Facts, diff_lines, in_a_line, visible
 from flows.report.shareable import shareable
@@ -21,7 +23,6 @@ from tasks.plots import canvas, forest, progress
 from tasks.trial import Trial
 
 if TYPE_CHECKING:
-    import jinja2
     from matplotlib.figure import Figure
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -62,9 +63,7 @@ def _figures(facts: Facts) -> dict[str, str]:
     elsewhere, shares = forest.forest((*facts.own, *facts.elsewhere)), facts.importances
     found = () if isinstance(shares, str) else shares
     return {
-        "progress": canvas.svg(picture(facts), facts.verdict)
-        if any(one.score.value is not None for one in history)
-        else "",
+        "progress": canvas.svg(picture(facts), facts.verdict) if champion else "",
         "elsewhere": canvas.svg(forest.draw(elsewhere), "champion minus baseline elsewhere") if elsewhere else "",
         "importance": figures.importance(found[: figures.SLICES]) if found else "",
         "slices": figures.slices(environment, history, champion, [one.name for one in found]),
@@ -78,8 +77,6 @@ def _render(template: str, **values: Any) -> str:
 
 @cache
 def _templates() -> jinja2.Environment:
-    import jinja2
-
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=lambda name: bool(name and name.endswith(".html")),
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
