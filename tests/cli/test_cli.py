@@ -17,7 +17,7 @@ import pytest
 
 from environments.plugins import Refused
 from flows.cli import detached
-from flows.cli.app import VERBS, app
+from flows.cli.app import VERBS, app, name_of
 from flows.cli.env_template import write_environment
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.environment import checked_environment
@@ -51,7 +51,7 @@ def with_trials(tmp_path: Path, name: str = "n") -> Ledger:
 
 @pytest.mark.parametrize(
     "verb",
-    [(verb,) for modules in VERBS.values() for verbs in modules.values() for verb in verbs.split()]
+    [(name_of(verb),) for verbs in VERBS.values() for verb in verbs]
     + [("env", verb) for verb in ("list", "new", "import", "validate", "prepare")],
 )
 def test_every_verb_has_a_help_with_an_example(verb: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
