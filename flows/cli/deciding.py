@@ -11,7 +11,7 @@ from environments.plugins import Refused
 from flows.cli.arguments import parse_params, placed, read_diff
 from flows.cli.options import Comment, Isolation, Json, Seed, Server, Settings, Trust, Unsandboxed, of_certify
 from flows.cli.seeing import newest
-from flows.server.server_process import settle_in
+from flows.server import server_process
 from flows.views.terminal import print_json
 from tasks.editing.edits import patched
 from tasks.store import approval, inbox
@@ -35,7 +35,7 @@ def certify(
 
     Example: nightshift certify night --on ./harder --runs 10
     """
-    settle_in(home())
+    server_process.settle_in(home())
     from flows.cli import foreground
 
     return foreground.certify(campaign or newest(), on, runs, budget, trust, server, json)

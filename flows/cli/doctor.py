@@ -15,7 +15,7 @@ from flows.cli import consent
 from flows.cli.doctor_checks import Check, check_machine
 from flows.cli.options import Json, Settings, Trust
 from flows.cli.set_option import overrides_only
-from flows.server.server_process import settle_in
+from flows.server import server_process
 from flows.views import terminal
 from tasks.system.home import home
 
@@ -39,7 +39,7 @@ def doctor(
         raise Refused("--set and --trust are about an environment: name it with --for ENVIRONMENT")
     checks, about = check_machine(), {}
     if for_ is not None and checks["home"].state != "bad":  # else nothing can run, and the report says why
-        settle_in(home())  # before Prefect, which the next line imports
+        server_process.settle_in(home())  # before Prefect, which the next line imports
         from flows.cli.doctor_for import check_environment
 
         overrides = overrides_only(set_ or [])

@@ -13,7 +13,7 @@ from rich.filesize import decimal
 from environments.plugins import Refused
 from flows.cli.options import Json, switch
 from flows.cli.prune import free
-from flows.server.server_process import settle_in
+from flows.server import server_process
 from flows.status import state, stored_spec
 from flows.views import terminal
 from tasks.remote import jobs
@@ -66,7 +66,7 @@ def sync(campaign: str | None = None, /, *, json: Json = False) -> int:
 
     Example: nightshift sync
     """
-    settle_in(home())
+    server_process.settle_in(home())
     if campaign:
         Ledger.open(campaign).check_version()
     results, failed = _each(campaign, _send)

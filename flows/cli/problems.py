@@ -15,7 +15,7 @@ from flows.cli.env_import import import_environment, shown
 from flows.cli.env_template import write_environment
 from flows.cli.options import Json, Settings, Trust
 from flows.cli.set_option import overrides_only
-from flows.server.server_process import settle_in
+from flows.server import server_process
 from flows.views import terminal
 from tasks.system.home import home
 
@@ -111,7 +111,7 @@ def env_prepare(environment: str, /, *, set_: Settings = None, trust: Trust = Fa
 
     Example: nightshift env prepare arithmetic
     """
-    settle_in(home())  # before Prefect, which the next line imports
+    server_process.settle_in(home())  # before Prefect, which the next line imports
     from flows.engine import preparation
 
     overrides = overrides_only(set_ or [])

@@ -27,7 +27,7 @@ from flows.cli.options import (
     switch,
 )
 from flows.cli.stated import stated
-from flows.server.server_process import settle_in
+from flows.server import server_process
 from flows.status import state
 from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger
@@ -121,7 +121,7 @@ def rerun(campaign: str, trial: int, /, *, server: Server = None, json: Json = F
 
     Example: nightshift rerun night 7
     """
-    settle_in(home())
+    server_process.settle_in(home())
     return foreground.rerun(campaign, trial, server, json)
 
 
