@@ -16,7 +16,6 @@ from benchmarks import tables
 
 SHORT = "--trials 2 --fresh 2 --seeds 1 --set budget_steps=1500 --set control.episodes=4"
 BENCHMARKS = {
-    "certificate_levels": ("20 min", "--rows 500"),
     "chaos": ("40 min", "--kills 4 --short --seed 3"),
     "decisions": ("25 min", "--campaigns 4 --nulls 4 --runs 20 --jobs 1"),
     "demos": ("2 h", "--demos 1 --fresh 1 --trials 2 --environment cartpole"),

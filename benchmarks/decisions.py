@@ -32,23 +32,20 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.replay import Table, TableWorld, read_table
-from benchmarks.simulated import PROPOSERS, Configuration, Landscape, Points, World, grid_of, read, world_of
+from benchmarks.simulated import LOOK, PROPOSERS, Configuration, Landscape, Points, World, grid_of, read, world_of
 from environments import Environment, plugins
 from environments.judges.command import Command
 from environments.plugins import Refused
 from environments.score import Score
 from tasks.cancellers import Canceller
-from tasks.certifying.certificate import Certificate, Fresh, conclude, unpromising
-from tasks.certifying.group_design import ALPHA, Design, design_of, in_groups
-from tasks.certifying.reuse import searched
+from tasks.certifying.certificate import REUSED, Certificate, Fresh, conclude, counted, searched, unpromising
+from tasks.certifying.group_design import Arm, Design, alpha_of, design_of
 from tasks.decide import weigh
-from tasks.deciding.champion_estimate import run_sd
 from tasks.deciding.values import BASELINE_RUNS, JudgedTrial, NeedsRerun
 from tasks.propose import load
 from tasks.rules import Rule
 from tasks.trial import TWENTIETHS, EarlyStop, History, Rerun, Run, Trial, Verdict, best
 
-SPARED = 10
 RUNS_OF = {"ideas": (18, 34, 60), "points": (17, 31, 60), "table": (17, 31, 60)}
 """Runs in all, by kind of landscape."""
 Row = dict[str, float | int | str]
@@ -101,8 +98,8 @@ class Campaign:
 
     def run(self) -> Outcome:
         runs = round(self.left)
-        design = design_of(runs, edits=self.world.edits, runs=runs) if self.rule.certifies else None
-        self.left -= design.runs if design else 0
+        design = design_of(runs, alpha=alpha_of((), "one"), runs=runs) if self.rule.certifies else None
+        self.left -= design.runs - REUSED if design else 0
         self._baseline()
         while self.left > 1 - EPSILON and self._trial():
             pass
@@ -128,20 +125,18 @@ class Campaign:
         proposal, self.known[number] = found
         run, score = self._run(self.known[number])
         if due := self._due(run):
-            run = replace(run, due=due)
-            if not due.spared:
-                self.left -= due.fraction
-                self.used -= 1 - due.fraction
-                seen = run.curve[: round(due.fraction * TWENTIETHS)]
-                gone = replace(run, status="cancelled", curve=seen, reported=seen[-1])
-                missing = Score.missing("cancelled", higher_is_better=True)
-                self._settle(JudgedTrial(number, proposal, (gone,), missing))
-                return True
+            self.left -= due.fraction
+            self.used -= 1 - due.fraction
+            seen = run.curve[: round(due.fraction * TWENTIETHS)]
+            gone = replace(run, status="cancelled", curve=seen, reported=seen[-1], due=due)
+            self._settle(JudgedTrial(number, proposal, (gone,), Score.missing("cancelled", higher_is_better=True)))
+            return True
         self.left -= 1
         tried = JudgedTrial(number, proposal, (run,), score)
         while isinstance(wanted := weigh(self.history, ENVIRONMENT, self.rule, tried), NeedsRerun):
             if self.left < 1 - EPSILON:
-                return False
+                tried = replace(tried, is_last=True)
+                continue
             self.left -= 1
             again, score = self._run(self.known[wanted.of])
             tried = replace(tried, reruns=(*tried.reruns, Rerun(wanted.of, again, score)))
@@ -158,7 +153,7 @@ class Campaign:
         for twentieth in range(1, len(run.curve) + 1):
             seen = run.curve[:twentieth]
             if seen[-1] is not None and (reason := self.canceller.look(self.history, seen, higher_is_better=True)):
-                return EarlyStop(twentieth / TWENTIETHS, reason, self.world.spares(SPARED))
+                return EarlyStop(twentieth / TWENTIETHS, reason)
         return None
 
     def _run(self, one: Configuration, questions: str = "search") -> tuple[Run, Score]:
@@ -194,19 +189,20 @@ class Campaign:
         claim = found.expected_score(baseline.score.values)
         assert claim is not None and found.comparison is not None, "simulated runs always have a score"
         gain = truth - self.world.truth(base, "report")
-        covered = found.comparison.low <= gain <= found.comparison.high
+        low, high = found.bounds or (-math.inf, math.inf)
+        covered = low <= gain <= high
         return Outcome(found.passed, claim, truth, gain, found.expected or 0.0, covered, *done, self.used)
 
     def _certificate(self, champion: Trial, design: Design) -> Certificate:
-        fresh: list[Fresh] = []
-        for group in in_groups(design.groups, self.world.seed):
-            for arm, _ in group:
+        fresh, before, mine, theirs = list[Fresh](), searched(self.history), 0, 0
+        for champions, baselines in design.groups:
+            wanted = baselines - counted(before, baselines)
+            arms: tuple[tuple[Arm, int], ...] = (("champion", champions - mine), ("baseline", wanted - theirs))
+            for arm, many in arms:
                 one = self.known[champion.number if arm == "champion" else 0]
-                fresh.append(Fresh(arm, *self._run(one, "report")))
-            made = conclude(
-                1, ALPHA, champion.number, "simulated", fresh, {}, sd=run_sd(self.history), design=design,
-                search=searched(self.history),
-            )  # fmt: skip
+                fresh += [Fresh(arm, *self._run(one, "report")) for _ in range(many)]
+            mine, theirs = champions, wanted
+            made = conclude(1, design.levels[-1], champion.number, "simulated", fresh, design, search=before)
             if not made.another:
                 break
         return made
@@ -241,12 +237,14 @@ class Night:
         return Campaign(world, rule, self._canceller(), self.runs).run()
 
     def _canceller(self) -> Canceller | None:
-        """Early stopping, which looks when something is first shown."""
+        """Early stopping; on a landscape it looks when something is first shown."""
         if self.cancel == "none":
             return None
         made = plugins.make("tasks.cancellers", self.cancel, Canceller, {})  # type: ignore[type-abstract]
-        shares = self.landscape.part if isinstance(self.landscape, Points) else {}
-        return made.model_copy(update={"fraction": min(shares)}) if shares and hasattr(made, "fraction") else made
+        if isinstance(self.landscape, Table) or not hasattr(made, "fraction"):
+            return made
+        shares = self.landscape.part if isinstance(self.landscape, Points) else (LOOK,)
+        return made.model_copy(update={"fraction": min(shares)}) if shares else made
 
 
 def simulate(night: Night, campaigns: int, nulls: int, seed: int, jobs: int | None = None) -> Row:
@@ -332,8 +330,7 @@ def _nights(asked: argparse.Namespace) -> Iterator[tuple[Path, Night]]:
     landscapes += [(path, read(path)) for path in asked.landscape or ([] if asked.table else bundled)]
     for path, landscape in landscapes:
         for runs in asked.runs or RUNS_OF[landscape.kind]:
-            design = design_of(runs, edits=landscape.kind == "ideas", runs=runs)
-            if runs < (least := BASELINE_RUNS + design.runs + 1):
+            if runs < (least := BASELINE_RUNS + design_of(runs, runs=runs).runs - REUSED + 1):
                 raise Refused(f"--runs {runs} leaves none for a trial: give at least {least}")
             for rule in sorted(asked.rule or ["greedy", "certify"], key=lambda rule: rule != "greedy"):
                 # Greedy is as the seeds run it: every trial to its end.

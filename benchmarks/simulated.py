@@ -216,9 +216,6 @@ class World(ABC):
     def truth(self, one: Configuration, questions: str) -> float:
         """The expectation of a run's score."""
 
-    def spares(self, one_in: int) -> bool:
-        return bool(self._rng.random() < 1 / one_in)
-
     def _normal(self, one: Configuration, collapse: float) -> float:
         """A score whose noise is normal, with a collapse now and then."""
         collapsed = self._rng.random() < collapse

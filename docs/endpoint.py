@@ -149,7 +149,8 @@ class Handler(BaseHTTPRequestHandler):
         if (self.command, words[2:]) == ("POST", ["stop"]):
             trial.stop.set()
         if words[2:] == ["progress"]:
-            return 200, self.progress(trial, int(asked["from"][0]), float(asked["wait"][0]))
+            report = trial.out / "progress.jsonl"
+            return 200, report.read_bytes()[int(asked["from"][0]) :] if report.exists() else b""
         if words[2:] == ["log"]:
             return 200, trial.log.read_bytes()[-65536:] if trial.log.exists() else b""
         if words[2:] == ["files"]:
@@ -179,15 +180,6 @@ class Handler(BaseHTTPRequestHandler):
                 trial.thread.join()
             shutil.rmtree(trial.folder, ignore_errors=True)
         return 200, {}
-
-    def progress(self, trial: Trial, begin: int, wait: float) -> bytes:
-        until, report = time.monotonic() + min(wait, 10), trial.out / "progress.jsonl"
-        while True:  # hold the answer until there is something new
-            is_over = trial.state in ("finished", "failed")
-            new = report.read_bytes()[begin : begin + 2**20] if report.exists() else b""
-            if new or is_over or time.monotonic() > until:
-                return new
-            time.sleep(0.02)
 
     def log_message(self, *_: object) -> None:
         pass

@@ -75,6 +75,8 @@ class Score:
     """How long the program was waited for; None if the judge runs no code of the program, for several runs, and in
     scores that 0.6 or before has stored.
     """
+    echo: tuple[float, ...] = field(default=(), compare=False)
+    """What the run scored on the units of another run of the same program; empty if it was not judged on them."""
     runs: tuple[Score, ...] = ()
     """The score of each of several training runs, which then hold the units; empty for a single run."""
 

@@ -265,7 +265,7 @@ def of_certificate(one: Certificate) -> dict[str, Any]:
         "same_units": one.same_units, "machines": list(one.machines),
         "champion": _arm(one, "champion"), "baseline": _arm(one, "baseline"),
         "guards": [
-            asdict(guard) | {"loss": _finite(guard.loss), "bound": _finite(guard.bound), "holds": guard.holds}
+            asdict(guard) | {"loss": _finite(guard.loss), "holds": guard.holds}
             for guard in one.guards
         ],
         "looked_before": one.looked_before, "words": outcome(one), "caution": caution(one),
@@ -330,7 +330,7 @@ def rows(history: History, own: Sequence[Certificate] = ()) -> Iterator[dict[str
             "se": trial.score.se, "n": trial.score.n, "also": trial.score.also,
             "runs": len(trial.runs), "values": list(trial.score.values),
             "reruns": [
-                {"of": rerun.of, "score": rerun.score.value, "calibrated": rerun.calibrated} for rerun in trial.reruns
+                {"of": rerun.of, "score": rerun.score.value} for rerun in trial.reruns
             ],
             "due": due and {"fraction": due.fraction, "reason": due.reason, "spared": due.spared},
             "seconds": sum(run.seconds for run in trial.runs),

@@ -8,10 +8,12 @@ through Prefect. This flow never takes the campaign's lock, and writes only that
 from __future__ import annotations
 
 import platform
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from filelock import FileLock, Timeout
 from prefect import State, flow
 from prefect.states import Completed
 
@@ -19,7 +21,7 @@ import environments
 from environments.plugins import Refused
 from flows import campaign
 from flows.engine.attempt import Control, Train
-from flows.engine.launching import FLOW
+from flows.engine.launching import FLOW, POLL_SECONDS, REQUEST, LaunchRequest, once_visible
 from flows.engine.night import Terms
 from flows.engine.recovery import cancellable
 from flows.spec.campaign_spec import CampaignSpec
@@ -27,7 +29,6 @@ from flows.spec.refusal import fails_when_refused
 from flows.status import stored_spec
 from tasks.bench import Bench
 from tasks.checkpoint import result_of, results_in
-from tasks.launch_request import POLL_SECONDS, REQUEST, LaunchRequest, alone, once_visible
 from tasks.recipes import output, preparing
 from tasks.sandbox.confinement import outside
 from tasks.sandbox.isolation import check_given
@@ -66,6 +67,17 @@ def trial(folder: str, request: str, campaign_id: str, runs: str | None = None) 
                 orphans.end(replace(wanted.plan.key, launched=True).marker)
                 measure(path, wanted)
     return Completed(message=f"{wanted.name}: done on {platform.node()}")
+
+
+def alone(run: Path) -> AbstractContextManager[object]:
+    """Hold the lock of a run's directory while the block runs, once no other launch is at it.
+
+    A launch taken for dead may live. The file system carries the lock to other machines: docs/other-machines.md.
+    """
+    while True:
+        with suppress(Timeout):
+            return FileLock(run / "launch.lock").acquire(timeout=0)
+        interrupt.wait(POLL_SECONDS)
 
 
 def measure(path: Path, request: LaunchRequest) -> None:

@@ -31,6 +31,16 @@ POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
+class Units:
+    """What a run is judged on, where that is not its own draw."""
+
+    of: TaskKey
+    """The run or block whose units they are."""
+    block: ComparisonBlock | None = None
+    """The block of a comparison, whose units a finite pool gives to no other block."""
+
+
+@dataclass(frozen=True)
 class RunPlan:
     """One training and its judgement. Plain values, so that it can be sent to another machine."""
 
@@ -41,10 +51,11 @@ class RunPlan:
     use: Use = "search"
     stops_early: bool = False
     """Whether it may be stopped early."""
-    units: TaskKey | None = None
-    """The run on whose units it is judged; None: its own."""
-    block: ComparisonBlock | None = None
-    """Its block, where it is a run of a comparison."""
+    units: Units | None = None
+    """What it is judged on; None: its own draw."""
+    echo: Units | None = None
+    """What another run of the same program was judged on, where this one is to be judged too: the score does not count,
+    but equal results show that the program ignores its seed."""
 
 
 class Bench:

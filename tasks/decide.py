@@ -1,8 +1,7 @@
 """Decide: history and a judged trial -> Verdict. Pure.
 
-Here is what holds under every rule: a crash has no score, a guarded metric may not fall, a champion must have learned
-its score and may not report another, a simpler program may stay although it is not better, and scores compare within
-one budget. What counts as better is up to the rule (tasks/rules).
+Here is what holds under every rule: a crash has no score, a guarded metric may not fall, and a champion must have
+learned its score. What counts as better is up to the rule (tasks/rules).
 """
 
 from __future__ import annotations
@@ -12,21 +11,15 @@ from prefect import State, task
 from environments import Environment
 from tasks import task_messages
 from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, machine_failed, run_name
-from tasks.deciding.champion_estimate import GUARD_FELL, MISREPORTED, champion_estimate, reference, utility
-from tasks.deciding.false_report import contradicted
+from tasks.deciding.champion_estimate import GUARD_FELL, NOT_LEARNED, reference
 from tasks.deciding.guards import fallen
-from tasks.deciding.simplicity import is_simpler, kept_in_a_row
-from tasks.deciding.values import JudgedTrial, NeedsRerun, RuleAnswer
+from tasks.deciding.values import JudgedTrial, NeedsRerun
 from tasks.rules import Rule
 from tasks.task_key import TaskKey, history_digest
-from tasks.trial import NO_CONTROL, History, Trial, Verdict, best
+from tasks.trial import NO_CONTROL, History, Verdict, best
 
 UNTRAINED_SHARE = 0.5
 """The score without training must stay below this share of the claimed gain."""
-SIMPLER_SDS = 0.5
-"""A simpler program may score this far below the champion's mean, in standard deviations between runs."""
-SIMPLER_KEEPS = 3
-"""After this many keeps in a row for being simpler, the champion is rerun: each may have lost a little."""
 
 
 class NeedsControl:
@@ -79,53 +72,24 @@ def _compare(history: History, tried: JudgedTrial, environment: Environment, rul
     if isinstance(weighed, NeedsRerun):
         return weighed
     seen |= weighed.evidence
-    if weighed.better:
-        return _kept(history, environment, tried, Verdict("keep", weighed.words, weighed.level, seen))
-    return _simpler(history, environment, champion, tried, weighed, seen)
+    if not weighed.better:
+        return Verdict("discard", weighed.words, None, seen)
+    return _kept(history, environment, tried, Verdict("keep", weighed.words, weighed.level, seen))
 
 
 def _kept(history: History, environment: Environment, tried: JudgedTrial, keep: Verdict) -> Verdict | NeedsControl:
-    if reason := contradicted(history, tried):
-        return Verdict("discard", reason, None, keep.evidence | {MISREPORTED: tried.runs[-1].reported})
+    """The keep, once it is known what the program scores without training."""
     if environment.allow_untrained:
         return keep
     if tried.control is None:
         return NeedsControl()
-    seen = keep.evidence | {"untrained": tried.control.score.value}
+    seen = keep.evidence | {NOT_LEARNED: tried.control.score.value}
     if tried.control.unedited:
         seen["unedited"] = tried.control.unedited.value
     if reason := _not_learned(history, tried):
         return Verdict("discard", reason, None, seen)
     untold = f"; {NO_CONTROL}" if tried.control.score.error == NO_CONTROL else ""
-    return Verdict("keep", keep.reason + untold, keep.level, seen, keep.simpler)
-
-
-def _simpler(
-    history: History, environment: Environment, champion: Trial, tried: JudgedTrial, weighed: RuleAnswer,
-    seen: dict[str, float | int | None],
-) -> Decision:  # fmt: skip
-    discard = Verdict("discard", weighed.words, None, seen)
-    if not is_simpler(history, tried.proposal, champion) or (level := champion_estimate(history)) is None:
-        return discard
-    known = utility(history, champion.number)
-    fresh = tuple(rerun.score.utility for rerun in tried.again(champion.number))
-    mean = sum(known + fresh) / len(known + fresh)
-    if tried.score.utility < mean - SIMPLER_SDS * level.sd or _is_dominated(history, tried):
-        return discard
-    if kept_in_a_row(history) >= SIMPLER_KEEPS and not fresh:
-        if any(rerun.of == champion.number for rerun in tried.reruns):
-            return discard  # the champion's rerun crashed
-        return NeedsRerun(champion.number)
-    words = f"simpler, and within {SIMPLER_SDS:g} run sd of trial {champion.number}'s mean; {weighed.words}"
-    return _kept(history, environment, tried, Verdict("keep", words, weighed.level, seen, simpler=True))
-
-
-def _is_dominated(history: History, tried: JudgedTrial) -> bool:
-    """Whether the baseline scores no less, and is no less simple."""
-    first = reference(history)
-    assert first is not None, "a champion estimate begins with it"
-    before = utility(history, first.number)
-    return tried.score.utility <= sum(before) / len(before) and not is_simpler(history, tried.proposal, first)
+    return Verdict("keep", keep.reason + untold, keep.level, seen)
 
 
 def _not_learned(history: History, tried: JudgedTrial) -> str | None:

@@ -40,7 +40,7 @@ def outcome(certificate: Certificate) -> str:
         compared = f" ({counts(certificate)})" if test else ""
         return f"not certified, because {certificate.reason}{compared}{also}"
     gain = difference(certificate, test.gain)
-    if test.df is None or ends is None:
+    if ends is None or test.low == test.gain:
         return f"certified: {gain} ({counts(certificate)}, without any spread){also}"
     least = f"{bound(certificate)} with {confidence(certificate)} confidence"
     return f"certified: {gain} ({least}; {counts(certificate)}, one-sided p = {test.p:.2g}){also}"
@@ -90,7 +90,7 @@ def interval(certificate: Certificate) -> tuple[float, float] | None:
 
 def confidence(certificate: Certificate) -> str:
     """With which confidence the lower end of the gain's interval holds, over all looks."""
-    return f"{100 * (1 - certificate.alpha):.4g} %"
+    return f"{math.floor(100 * (1 - certificate.tested_at) + 1e-9)} %"
 
 
 def over_environments(one: Aggregate) -> str:

@@ -21,7 +21,7 @@ from environments.judges import ComparisonBlock, Exam, Misbehaved, Use
 from environments.plugins import Refused
 from environments.score import Score, Wait
 from tasks import task_messages
-from tasks.bench import Bench, RunPlan
+from tasks.bench import Bench, RunPlan, Units
 from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, machine_failed, run_name
 from tasks.sandbox import confinement, outputs
 from tasks.sandbox.advice import advice, saves_elsewhere
@@ -48,12 +48,25 @@ def evaluate(key: TaskKey, bench: Bench, plan: RunPlan, run: Run, need: Wait | N
     if isinstance(run, Exception):
         raise RuntimeError("there is no run to judge: the machine failed its training") from run
     bench.ledger.verify()  # the judge is the frozen one
-    environment, seed = bench.environment, bench.seed(plan.use, plan.units or key)
     with bench.slot(key) if run.status == "finished" else nullcontext(NOWHERE) as slot:
-        score = judge_run(
-            bench.own(key).marker, environment, bench.isolation, bench.dir(plan), run, seed, slot, plan.use,
-            need, plan.block,
-        )  # fmt: skip
+
+        def judged(units: Units) -> Score:
+            marker, seed = bench.own(key).marker, bench.seed(plan.use, units.of)
+            return judge_run(
+                marker,
+                bench.environment,
+                bench.isolation,
+                bench.dir(plan),
+                run,
+                seed,
+                slot,
+                plan.use,
+                need,
+                units.block,
+            )
+
+        echo = judged(plan.echo).units if plan.echo else ()
+        score = replace(judged(plan.units or Units(key)), echo=echo)
     return ended(score, task_messages.of_score(score, run))
 
 

@@ -6,7 +6,6 @@ beyond it. A trial of a process that died is adopted with its key, so nothing is
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,19 +17,8 @@ from environments.plugins import Refused
 from environments.remote import RemoteSettings
 from tasks.cancellers._early_stop import EarlyStopCheck
 from tasks.remote import files, jobs
-from tasks.remote.endpoint import (
-    PROGRESS_BYTES,
-    PROTOCOL,
-    EndpointAway,
-    EndpointFault,
-    Gone,
-    RemoteEndpoint,
-    Status,
-    TrialRefused,
-)
-from tasks.remote.files import NotTaken
+from tasks.remote.endpoint import PROTOCOL, EndpointAway, EndpointFault, RemoteEndpoint, Status, TrialFault, one_line
 from tasks.remote.jobs import OpenJob
-from tasks.remote.places import NotReady
 from tasks.sandbox import outputs
 from tasks.sandbox.program import CannotStart
 from tasks.sandbox.progress import BadProgress, Failure, Progress
@@ -80,11 +68,11 @@ class RemoteSession:
     failure: Failure | None = None
     usd: float = 0.0
     """Cost of this run, with that of tries that failed on their machines."""
-    _said_usd: float | None = field(default=None, init=False)
-    """Cost of this try, where the endpoint says it."""
-    _runs_since: float | None = field(default=None, init=False)
+    _status: Status = field(default=Status(state="queued"), init=False)
+    """As the endpoint said it last."""
+    _running_since: float | None = field(default=None, init=False)
     """When it was first seen to run."""
-    _over: float | None = field(default=None, init=False)
+    _stopped: float | None = field(default=None, init=False)
     """When it was asked to stop."""
 
     level: ClassVar[str] = ISOLATION
@@ -112,37 +100,34 @@ class RemoteSession:
             return "cancelled"
         return "crash" if self.error else "finished"
 
+    @property
+    def _longest(self) -> float:
+        """Seconds from its start there to its end at the latest."""
+        return self.startup_seconds + self.environment.budget_seconds + self.environment.grace_seconds
+
     def run(self, command: list[str], marker: str) -> None:
         """Train once. Raises CannotStart if the other machine, or the way to it, is at fault."""
         try:
             request = self._request(command)
-            with self._job(f"{marker}/{self.place.path.name}", request) as job:
+            with self._job(f"{marker}/{self.place.path.name}") as job:
                 self._train(job, request)
-        except (NotTaken, BadProgress) as wrong:
+        except (TrialFault, BadProgress) as wrong:
             self.error = str(wrong)
-        except TrialRefused as refused:
-            self.error = f"the endpoint refused the trial: {refused}"
-        except Gone as gone:
-            raise CannotStart(f"the endpoint lost the trial: {gone}") from gone
-        except (NotReady, EndpointAway, EndpointFault) as fault:
+        except EndpointFault as fault:
             raise CannotStart(str(fault)) from fault
 
-    def _job(self, run: str, request: bytes) -> OpenJob:
-        settings, budget = self.settings, self.environment.budget_seconds + self.environment.grace_seconds
-        longest = settings.ready_seconds + self.startup_seconds + budget + settings.away_seconds
-        return jobs.begin(
-            run, self.environment.trainer, settings, hashlib.sha256(request).hexdigest(), longest,
-            costs=self.place.path / jobs.COSTS, adopt=self.cut_seconds is None,
-            gpus=self.rented_gpus,
-        )  # fmt: skip
+    def _job(self, run: str) -> OpenJob:
+        settings, costs = self.settings, self.place.path / jobs.COSTS
+        longest, is_whole = settings.ready_seconds + self._longest + settings.away_seconds, self.cut_seconds is None
+        return jobs.begin(run, self.environment.trainer, settings, longest, costs, is_whole, self.rented_gpus)
 
     def _train(self, job: OpenJob, request: bytes) -> None:
-        began = clock()
+        began, settings = clock(), self.settings
         try:
-            address = job.job.place.reach(job.job.key, job.job.seconds + self.settings.lease_seconds)
-            with RemoteEndpoint(address, self.settings.away_seconds, self.settings.answer_seconds) as endpoint:
+            address = job.job.place.reach(job.job.key, job.job.seconds + settings.lease_seconds)
+            with RemoteEndpoint(address, settings.away_seconds, settings.answer_seconds) as endpoint:
                 try:
-                    self._follow(endpoint, job, request)
+                    self._follow(endpoint, job.job.key, request)
                     self._keep(endpoint, job.job.key)
                 finally:
                     self.ran = clock() - began
@@ -155,134 +140,112 @@ class RemoteSession:
 
     def _end(self, job: OpenJob) -> None:
         """Remove it there, and sum up what this run has cost."""
-        if why := job.end(usd=self._said_usd):
+        if why := job.end(usd=self._status.usd):
             self._note(f"nightshift: {why}; it is removed later\n")
         self.usd = jobs.paid(self.place.path / jobs.COSTS).usd
 
-    def _follow(self, endpoint: RemoteEndpoint, job: OpenJob, request: bytes) -> None:
+    def _follow(self, endpoint: RemoteEndpoint, key: str, request: bytes) -> None:
         """Start it, and return when it is over; its reports are in out/ then."""
-        key, poll, began = job.job.key, self.settings.poll_seconds, clock()
-        status = endpoint.start(key, request)
-        while True:
-            self._said_usd = status.usd
-            if status.state == "queued" and clock() - began > self.settings.ready_seconds:
-                raise NotReady(f"no machine took the trial within ready_seconds = {self.settings.ready_seconds:g}")
-            if status.state != "queued":
-                self._runs_since = self._runs_since or clock()
-                self._read_progress(endpoint, key, status, 0 if status.is_over else poll)
-            if status.is_over:
-                break
-            if self._runs_since and self._check_time(status, clock() - self._runs_since):
-                if self.early.is_carried_out:
+        began = clock()
+        self._status = endpoint.start(key, request)
+        while not self._status.is_over:
+            if self._status.state == "running":
+                self._running_since = self._running_since or clock()
+                self._read_progress(endpoint, key)
+                if self._stopped is None and self.early.ask(self.progress.curve):
                     return
-                if self._over is None:
-                    self._over = clock()
+                if self._is_to_end(clock() - self._running_since) and self._stopped is None:
+                    self._stopped = clock()
                     endpoint.stop(key)
-            looked = clock()
-            if status.state == "queued":
-                interrupt.wait(poll)
-            interrupt.check()
-            status = endpoint.status(key)
-            interrupt.wait(max(0.0, min(poll, 0.05) - (clock() - looked)))
-        self._conclude(endpoint, key, status)
+            elif clock() - began > self.settings.ready_seconds:
+                raise EndpointFault(f"no machine took the trial within ready_seconds = {self.settings.ready_seconds:g}")
+            interrupt.wait(self.settings.poll_seconds)
+            self._status = endpoint.status(key)
+        while self._read_progress(endpoint, key):
+            pass
+        self._conclude(endpoint, key)
 
-    def _check_time(self, status: Status, since: float) -> bool:
-        """Whether it is to end now: stopped early, cut short, or beyond its time. Raises NotTaken if it does not end.
+    def _is_to_end(self, since: float) -> bool:
+        """Whether it is cut short, or beyond its time. Raises TrialFault if it was asked to stop and does not end.
 
         Args:
             since: Seconds since it was first seen to run, by the engine's clock.
         """
-        environment = self.environment
-        if self._over is not None:
-            if clock() - self._over > environment.grace_seconds + SLACK_SECONDS:
-                raise NotTaken(f"did not stop within {environment.grace_seconds:g} s of being asked to")
+        grace = self.environment.grace_seconds
+        if self._stopped is not None and clock() - self._stopped > grace + SLACK_SECONDS:
+            raise TrialFault(f"did not stop within {grace:g} s of being asked to")
+        if self.cut_seconds is not None and self._status.seconds >= self.cut_seconds:
             return True
-        if self.early.ask(self.progress.curve):
-            return True
-        if self.cut_seconds is not None and status.seconds >= self.cut_seconds:
-            return True
-        most = self.startup_seconds + environment.budget_seconds + environment.grace_seconds
-        return since > most + SLACK_SECONDS + 2 * self.settings.poll_seconds
+        return since > self._longest + SLACK_SECONDS + 2 * self.settings.poll_seconds
 
-    def _read_progress(self, endpoint: RemoteEndpoint, key: str, status: Status, wait: float) -> None:
-        """Append new reports to out/progress.jsonl, and read them; all there are when it is over."""
-        began, path = clock(), self.place.progress
-        while True:
-            new = endpoint.progress(key, path.stat().st_size if path.exists() else 0, wait)
-            with path.open("ab") as file:
-                file.write(new)
-            self.progress.read()
-            if not status.is_over or not new:
-                break
-        if self.progress.ready and self.startup is None and self._runs_since:
-            self.startup = max(clock() - self._runs_since, 0.0)
-        self.seconds = status.seconds
-        budget = self.environment.budget_seconds
-        over = status.seconds >= budget
-        self.progress.passed(TWENTIETHS if over else int(status.seconds * TWENTIETHS / budget))
-        if not status.is_over and len(new) < PROGRESS_BYTES:
-            interrupt.wait(max(0.0, wait - (clock() - began)))
+    def _read_progress(self, endpoint: RemoteEndpoint, key: str) -> bool:
+        """Append new reports to out/progress.jsonl, and read them; whether there were any."""
+        path, budget = self.place.progress, self.environment.budget_seconds
+        new = endpoint.progress(key, path.stat().st_size if path.exists() else 0)
+        with path.open("ab") as file:
+            file.write(new)
+        self.progress.read()
+        if self.progress.ready and self.startup is None and self._running_since:
+            self.startup = clock() - self._running_since
+        self.seconds = self._status.seconds
+        self.progress.passed(TWENTIETHS if self.seconds >= budget else int(self.seconds * TWENTIETHS / budget))
+        return bool(new)
 
-    def _conclude(self, endpoint: RemoteEndpoint, key: str, status: Status) -> None:
+    def _conclude(self, endpoint: RemoteEndpoint, key: str) -> None:
         """Note how it ended there. Raises CannotStart if its machine was at fault."""
+        status, environment = self._status, self.environment
         log = "\n".join(clean(endpoint.log(key).decode(errors="replace")))
         self._note(log + "\n" * bool(log))
         self.failure = self.progress.failure
         reason = f"said: {self.failure.reason}" if self.failure else None
         if status.state == "failed":
-            said = " ".join(" ".join(clean(status.error)).split())[:500] or "failed, and gave no reason"
+            said = one_line(status.error, 500) or "failed, and gave no reason"
             if status.retry:
                 raise CannotStart(f"the machine of {endpoint.address.shown} failed: {said}")
             reason = reason or said
-        environment = self.environment
-        most = environment.budget_seconds + environment.grace_seconds + SLACK_SECONDS
-        most += 0 if self.progress.ready else self.startup_seconds
-        if not reason and status.seconds > most:
+        longest = self._longest - (self.startup_seconds if self.progress.ready else 0.0) + SLACK_SECONDS
+        if not reason and status.seconds > longest:
             reason = f"trained {status.seconds:g} s, and its budget is {environment.budget_seconds:g} s"
         if reason:
             tail = "\n".join(log.splitlines()[-TAIL_LINES:])
             self.error = f"{reason}\n{tail}".rstrip()
 
     def _keep(self, endpoint: RemoteEndpoint, key: str) -> None:
-        """Fetch what a finished training has left, and check it as a local program's."""
-        if self.error or self.status == "cancelled":
-            return
-        out, limits = self.place.out, self.environment.limits
-        files.fetch(endpoint, key, out, limits)
-        if why := outputs.fault(out) or outputs.excess(out, limits):
-            raise NotTaken(why)
-        if outputs.checkpoint(out) is None:
-            raise NotTaken("left no checkpoint in out/")
+        """Fetch what a finished training has left."""
+        if self.status == "finished":
+            files.fetch(endpoint, key, self.place.out, self.environment.limits)
+            if outputs.checkpoint(self.place.out) is None:
+                raise TrialFault("left no checkpoint in out/")
 
     def _request(self, command: list[str]) -> bytes:
         """What is sent: the configuration without this machine's paths, the program, and the times."""
         config = json.loads(self.place.config.read_text())
-        settings, environment = self.settings, self.environment
-        asked = {
+        environment = self.environment
+        request = {
             **{key: value for key, value in config.items() if key not in LOCAL},
             "protocol": PROTOCOL, "edit": self.proposal.edit, "command": command, "program": self._program(),
             "startup_seconds": environment.startup_seconds, "grace_seconds": environment.grace_seconds,
-            "lease_seconds": settings.lease_seconds,
+            "lease_seconds": self.settings.lease_seconds,
         }  # fmt: skip
-        return json.dumps(asked, sort_keys=True, allow_nan=False).encode()
+        return json.dumps(request, sort_keys=True, allow_nan=False).encode()
 
     def _program(self) -> Mapping[str, str]:
-        """The files of the program with the edit applied, by name. Raises NotTaken if they cannot be sent."""
-        found, size = {}, 0
+        """The files of the program with the edit applied, by name. Raises TrialFault if they cannot be sent."""
+        program, size = {}, 0
         for path in sorted(self.place.workspace.rglob("*")):
             if not path.is_file() or path == self.place.config:
                 continue
             name = path.relative_to(self.place.workspace).as_posix()
             size += path.stat().st_size
             if size > PROGRAM_BYTES:
-                raise NotTaken(
+                raise TrialFault(
                     f"the program has more than {PROGRAM_BYTES >> 20} MiB, which is not sent: leave data out"
                 )
             try:
-                found[name] = path.read_bytes().decode()
+                program[name] = path.read_bytes().decode()
             except UnicodeDecodeError:
-                raise NotTaken(f"{name} of the program is no UTF-8 text, which is not sent: leave it out") from None
-        return found
+                raise TrialFault(f"{name} of the program is no UTF-8 text, which is not sent: leave it out") from None
+        return program
 
     def _note(self, text: str) -> None:
         with self.place.log.open("a") as file:

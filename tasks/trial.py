@@ -181,8 +181,6 @@ class Rerun:
     run: Run
     score: Score
     """On units that the search has not seen."""
-    calibrated: bool = False
-    """Whether it comes from a calibration before the campaign."""
 
 
 CONTROLS = ("untrained", "untrained-again", "untrained-unedited")
@@ -208,8 +206,6 @@ class Verdict:
     level: Level | None = None
     """How well a keep is supported; None for other verdicts."""
     evidence: dict[str, float | int | None] = field(default_factory=dict)
-    simpler: bool = False
-    """Kept for being simpler, not for being better: the threshold does not move."""
 
 
 @dataclass(frozen=True)
@@ -240,7 +236,7 @@ class Trial:
     @property
     def cost(self) -> float | None:
         """Cost in USD: language models, rented machines, slots. None if a part is unknown, or nothing was bought."""
-        runs = (*self.runs, *(rerun.run for rerun in self.reruns if not rerun.calibrated))
+        runs = (*self.runs, *(rerun.run for rerun in self.reruns))
         parts = [self.proposal.usage.usd, self.slots_usd, *(run.usd for run in runs)]
         if None in parts:
             return None
@@ -271,11 +267,6 @@ def trials_before(history: History, trial: Trial) -> History:
 def best(history: History) -> Trial | None:
     """The champion: the latest keep, since each keep replaces the one before; None while there is none."""
     return next((trial for trial in reversed(history) if trial.verdict.kind == "keep"), None)
-
-
-def score_to_beat(history: History) -> Trial | None:
-    """The latest keep that was better, and not kept for being simpler: what a trial has to beat. None without one."""
-    return next((t for t in reversed(history) if t.verdict.kind == "keep" and not t.verdict.simpler), None)
 
 
 def budgets_used(history: History) -> float:

@@ -1,10 +1,10 @@
 """`nightshift compare A B`: fresh runs of one program and its parameters against fresh runs of another.
 
-As in a certificate (tasks/certifying/certificate.py), blocks of one run each in random order; but Welch's test is
-two-sided. Every run is judged on units of its own: two programs that are good at different questions would else be
-told apart by questions that they share. Those of a finite pool are for `confirm`, so that no report question is used
-up. Everything is in runs/.comparisons/<environment>/0001/: the frozen environment, trials/a-1 and so on, and
-comparison.json, which is rewritten after every run.
+As in a certificate (tasks/certifying/certificate.py), but two-sided, in blocks of one run each in random order. Every
+run is judged on units of its own: two programs that are good at different questions would else be told apart by
+questions that they share. Those of a finite pool are for `confirm`, so that no report question is used up. Everything
+is in runs/.comparisons/<environment>/0001/: the frozen environment, trials/a-1 and so on, and comparison.json, which is
+rewritten after every run.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from flows.cli.arguments import parse_params, read_diff, read_text
 from flows.cli.set_option import overrides_only
 from flows.cli.single_runs import Arm, FreshRun, Side, Stage
 from flows.views import terminal
-from tasks.certifying.group_design import FEWEST, order
-from tasks.deciding.statistics import CONFIDENCE, Comparison, welch
+from tasks.certifying.certificate import FEWEST
+from tasks.certifying.group_design import order
+from tasks.deciding.statistics import CONFIDENCE, Comparison, compare
 from tasks.numbers import number, probability
 from tasks.recipes import output
-from tasks.store import calibration
-from tasks.store.ledger import Ledger, campaigns
+from tasks.store.ledger import Ledger, campaigns, measure
 from tasks.store.seeds import derive
 from tasks.system.files import write_atomic
 from tasks.system.home import home
@@ -88,7 +88,7 @@ class Match:
         """The runs so far. There is no comparison until the last one is over."""
         a, b = ([one.score for one in done if one.arm == name] for name in NAMES.values())
         is_over, problem = len(done) == 2 * self.runs, self.stage.environment
-        comparison = compare(a, b) if is_over else None
+        comparison = difference(a, b) if is_over else None
         sides = [
             {
                 "named": side.text, "params": arm.proposal.params, "edited": arm.proposal.edit is not None,
@@ -103,7 +103,7 @@ class Match:
                 {"arm": one.arm.upper(), "number": one.number, **self.stage.facts(one.run, one.score)} for one in done
             ],
             **{key: getattr(comparison, key, None) for key in ("gain", "low", "high")},
-            "p": two_sided(comparison) if comparison else None, "units": problem.judge.block_units,
+            "p": comparison and comparison.p, "units": problem.judge.block_units,
             "words": in_words(comparison, a, b, problem.judge.block_units) if is_over else "not over yet",
             "directory": str(self.stage.folder),
         }  # fmt: skip
@@ -203,13 +203,25 @@ def _environment(ledgers: Sequence[Ledger], on: str | None, settings: list[str])
         raise Refused("--set needs --on ENVIRONMENT: the environment of a campaign is frozen")
     for ledger in ledgers:
         ledger.verify()
-    if len({calibration.digest(ledger.path, ledger.environment) for ledger in ledgers}) > 1:
+    if len({_judged_by(ledger) for ledger in ledgers}) > 1:
         names = " and ".join(repr(ledger.campaign.name) for ledger in ledgers)
         raise Refused(
             f"campaigns {names} have different environments, so their scores cannot be compared: "
             "choose one with --on ENVIRONMENT"
         )
     return ledgers[0].environment, ledgers[0].program
+
+
+def _judged_by(ledger: Ledger) -> str:
+    """A digest of everything that changes a score in a campaign's environment."""
+    environment = ledger.environment
+    made = output.read(environment.prepared) if environment.prepared else None
+    parts: dict[str, object] = {
+        "settings": environment.model_dump(mode="json", exclude={"folder", "judge", "prepared", "requires"}),
+        "judged": environment.judge.model_dump(mode="json"),
+        "prepared": made.content if made else "",
+    }
+    return measure(ledger.path, environment, parts)
 
 
 def _check_pool(environment: Environment, runs: int) -> None:
@@ -221,15 +233,14 @@ def _check_pool(environment: Environment, runs: int) -> None:
         raise Refused(f"--runs {runs}: the pool for confirm has {has} questions, and each of {2 * runs} runs needs one")
 
 
-def compare(a: Sequence[Score], b: Sequence[Score]) -> Comparison | None:
-    """A against B, crashed runs left out; None where an arm has too few scores."""
+def difference(a: Sequence[Score], b: Sequence[Score]) -> Comparison | None:
+    """A against B with a two-sided interval and p, crashed runs left out; None where an arm has too few scores."""
     first, second = ([score.utility for score in arm if score.value is not None] for arm in (a, b))
-    return welch(first, second) if min(len(first), len(second)) >= FEWEST else None
-
-
-def two_sided(comparison: Comparison) -> float:
-    """The two-sided p-value."""
-    return 2 * min(comparison.p, 1 - comparison.p) if comparison.gain else 1.0
+    if min(len(first), len(second)) < FEWEST:
+        return None
+    one, other = compare([(first, second)], [LEVEL / 2]), compare([(second, first)], [LEVEL / 2])
+    high = None if other.low is None else -other.low
+    return Comparison(one.gain, one.low, high, min(2 * min(one.p, other.p), 1.0))
 
 
 def in_words(comparison: Comparison | None, a: Sequence[Score], b: Sequence[Score], units: BlockUnits = "fresh") -> str:
@@ -242,10 +253,14 @@ def in_words(comparison: Comparison | None, a: Sequence[Score], b: Sequence[Scor
     if comparison is None:
         return "\n".join(["nothing to compare: each side needs two runs with a score", *crashes])
     biased = [f"{line}: the comparison leaves them out, which favours that side" for line in crashes]
-    p, ahead = two_sided(comparison), "A" if comparison.gain >= 0 else "B"
-    ends = (comparison.low, comparison.high) if ahead == "A" else (-comparison.high, -comparison.low)
-    interval = f"{100 * CONFIDENCE:.0f} % interval {number(ends[0])}..{number(ends[1])}"
+    p, ahead = comparison.p, "A" if comparison.gain >= 0 else "B"
+    low, high = comparison.low, comparison.high
     counts = " v ".join(str(len(_values(arm))) for arm in (a, b))
+    if low is None or high is None:
+        interval = "too few runs for an interval"
+    else:
+        ends = (low, high) if ahead == "A" else (-high, -low)
+        interval = f"{100 * CONFIDENCE:.0f} % interval {number(ends[0])}..{number(ends[1])}"
     facts = f"{interval}, {counts} fresh runs, {probability(p)} two-sided"
     gain = number(abs(comparison.gain))
     if p <= LEVEL:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import statistics
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,17 +18,19 @@ from flows.cli.set_option import overrides_only
 from flows.cli.single_runs import Arm, FreshRun, Side, Stage
 from flows.views import terminal
 from tasks.certifying.group_design import design_of
-from tasks.certifying.power import POWER, RATIO, detectable
+from tasks.deciding.run_checks import learned_nothing
 from tasks.deciding.statistics import CONFIDENCE, pooled
 from tasks.numbers import number
-from tasks.store import calibration
-from tasks.store.calibration import FEWEST, Calibration, Measured, sd_interval
-from tasks.store.ledger import Ledger, machine
+from tasks.store.ledger import Ledger
 from tasks.system.home import home
 from tasks.trial import best
 
 TRIALS = 20
 """Of a campaign, for the certificate whose smallest likely gain is told."""
+POWER = 0.8
+"""A gain is said to be shown if it is shown this often."""
+RATIO = 1.7
+"""A champion's runs may scatter this much more than the baseline's, which alone are known before a campaign."""
 
 
 @dataclass(frozen=True)
@@ -38,40 +40,20 @@ class Try:
     stage: Stage
     arm: Arm
     seeds: tuple[int, ...]
-    is_stored: bool
-    """Whether they are several runs of an unchanged baseline, which campaigns reuse."""
-    known: tuple[Measured, ...] = ()
-    """Earlier runs of the same baseline on this machine."""
+    is_baseline: bool
+    """Whether program and parameters are the environment's own."""
 
     def measure(self, quiet: bool) -> list[FreshRun]:
-        """Train and judge under each seed, until a run has no score. Runs that a signal cuts short are stored too."""
+        """Train and judge under each seed, until a run has no score."""
         done, plan = list[FreshRun](), [(self.arm, seed) for seed in self.seeds]
-        try:
-            for one in self.stage.runs(plan, earlier=[measured.run for measured in self.known]):
-                done.append(one)
-                if len(plan) > 1 and not quiet:
-                    text = single_runs.score_text(one.score)
-                    print(f"run {one.number} of {len(plan)}  seed {one.run.seed:<10}  {text}", flush=True)
-                if one.score.value is None:
-                    break
-        finally:
-            if self.is_stored and done and done[-1].score.value is not None:
-                self._store(done)
+        for one in self.stage.runs(plan):
+            done.append(one)
+            if len(plan) > 1 and not quiet:
+                text = single_runs.score_text(one.score)
+                print(f"run {one.number} of {len(plan)}  seed {one.run.seed:<10}  {text}", flush=True)
+            if one.score.value is None:
+                break
         return done
-
-    def _store(self, done: Sequence[FreshRun]) -> None:
-        problem = self.stage.environment
-        made = Calibration(
-            environment=problem.name,
-            digest=calibration.digest(self.stage.folder, problem),
-            machine=machine(),
-            budget_seconds=problem.budget_seconds,
-            budget_steps=problem.budget_steps,
-            device=problem.device,
-            created=time.time(),
-            runs=tuple(Measured(one.run, one.score) for one in done),
-        )
-        calibration.add(home(), made)
 
     def document(self, done: Sequence[FreshRun]) -> dict[str, Any]:
         """The output of `--json`: of one run its facts; of several what they say together, and each of them."""
@@ -82,12 +64,11 @@ class Try:
         }  # fmt: skip
         if len(self.seeds) == 1:
             return {**about, **self.stage.facts(last.run, last.score), "steps": last.run.steps}
-        every = [*self.known, *(Measured(one.run, one.score) for one in done)]
-        scores = [one.score.value for one in every if one.score.value is not None]
+        scores = [one.score.value for one in done if one.score.value is not None]
         return {
             **about, "score": None if last.score.error else statistics.fmean(scores),
-            **noise_of(scores, problem.deterministic, self.is_stored), "error": last.score.error,
-            "runs": [self.stage.facts(one.run, one.score) for one in every], "directory": str(self.stage.folder),
+            **noise_of(scores, problem.deterministic, self.is_baseline), "error": last.score.error,
+            "runs": [self.stage.facts(one.run, one.score) for one in done], "directory": str(self.stage.folder),
         }  # fmt: skip
 
 
@@ -140,20 +121,15 @@ def prepare(
     environment: Environment, program: Path | None, side: Side, seeds: tuple[int, ...], isolation: str = "auto",
     allow_unsandboxed: bool = False,
 ) -> Try:  # fmt: skip
-    """Freeze the environment. Refused as in `set_up`, or if a stored run of the baseline had one of the seeds.
+    """Freeze the environment. Refused as in `set_up`.
 
     Args:
         program: The baseline that a campaign has frozen; None: the environment's own.
     """
-    is_stored = len(seeds) > 1 and not (program or side.params or side.edit)
-    parent = home() / (calibration.FOLDER if is_stored else ".tries") / environment.name
+    is_baseline = not (program or side.params or side.edit)
+    parent = home() / ".tries" / environment.name
     with single_runs.set_up(environment, program, [side], parent, isolation, allow_unsandboxed) as (stage, (arm,)):
-        digest = calibration.digest(stage.folder, stage.environment)
-        stored = calibration.find(home(), digest, machine()) if is_stored else None
-        known = stored.runs if stored else ()
-        if repeated := {one.run.seed for one in known} & {*seeds}:
-            raise Refused(f"seed {min(repeated)} was run already, so its run would count twice: leave --seed out")
-    return Try(stage, arm, seeds, is_stored, known)
+        return Try(stage, arm, seeds, is_baseline)
 
 
 def in_words(ready: Try, done: Sequence[FreshRun], document: dict[str, Any]) -> str:
@@ -161,8 +137,11 @@ def in_words(ready: Try, done: Sequence[FreshRun], document: dict[str, Any]) -> 
     run, problem = done[-1].run, ready.stage.environment
     if document["error"]:
         return f"crash: {document['error']}"
+    still = learned_nothing(ready.stage.folder.parent / run.dir, problem.metric)
+    warning = [f"learned nothing: {still}"] if still else []
     if len(ready.seeds) == 1:
-        return f"{problem.metric} {single_runs.score_text(done[-1].score)} after {run.seconds:.1f} s of training"
+        score = f"{problem.metric} {single_runs.score_text(done[-1].score)} after {run.seconds:.1f} s of training"
+        return "\n".join([score, *warning])
     count = len(document["runs"])
     mean = f"{problem.metric} {number(document['score'])} on average over {count} runs"
     between = f"{number(document['sd_low'])}..{number(document['sd_high'])}"
@@ -175,11 +154,7 @@ def in_words(ready: Try, done: Sequence[FreshRun], document: dict[str, Any]) -> 
             f"trials): {number(shown['gain'])}, or {number(shown['noisier'])} if the champion's runs scatter {RATIO:g} "
             "times as much"
         )
-    if ready.is_stored:
-        reuse = "reuse them" if count >= FEWEST else f"reuse them once there are {FEWEST}"
-        before = f", {len(ready.known)} of them from before" if ready.known else ""
-        lines.append(f"{count} runs of this baseline are stored{before}: campaigns on this machine {reuse}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *warning])
 
 
 def noise_of(scores: Sequence[float], deterministic: bool, of_baseline: bool) -> dict[str, Any]:
@@ -196,3 +171,23 @@ def noise_of(scores: Sequence[float], deterministic: bool, of_baseline: bool) ->
     gains = [detectable(arms, noise.sd, ratio, level) for ratio in (1.0, RATIO)]
     shown = {"champion": arms[0], "baseline": arms[1], "power": POWER, "gain": gains[0], "noisier": gains[1]}
     return {"sd": noise.sd, "sd_low": low, "sd_high": high, "detectable": shown if of_baseline else None}
+
+
+def detectable(arms: tuple[int, int], sd: float, ratio: float, level: float) -> float:
+    """True gain that runs of both arms show with POWER at `level`, in the normal approximation.
+
+    Args:
+        sd: Standard deviation between runs of the baseline.
+        ratio: That of the champion, relative to it.
+    """
+    from scipy import special  # type: ignore[import-untyped]
+
+    return float(special.ndtri(POWER) - special.ndtri(level)) * sd * math.sqrt(ratio**2 / arms[0] + 1 / arms[1])
+
+
+def sd_interval(sd: float, df: int) -> tuple[float, float]:
+    """Interval of the true standard deviation at CONFIDENCE, given an estimate with `df` degrees of freedom."""
+    from scipy import special
+
+    tail = (1 - CONFIDENCE) / 2
+    return sd * math.sqrt(df / special.chdtri(df, tail)), sd * math.sqrt(df / special.chdtri(df, 1 - tail))

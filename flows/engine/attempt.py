@@ -14,11 +14,12 @@ from prefect.utilities.annotations import quote
 
 from environments import Environment
 from environments.score import Score
-from tasks.bench import Bench, RunPlan, folder_of
+from flows.engine import stopping
+from tasks.bench import Bench, RunPlan, Units, folder_of
 from tasks.checkpoint import result_of
 from tasks.control import control
 from tasks.decide import NeedsControl, weigh
-from tasks.deciding.run_checks import plausible_beside
+from tasks.deciding.run_checks import plausible_beside, same_play
 from tasks.deciding.values import BASELINE_SCORES, JudgedTrial, NeedsRerun
 from tasks.rules import Rule
 from tasks.spending.spent import slots_usd
@@ -111,6 +112,8 @@ class Attempt:
     runs: list[Measurement] = field(default_factory=list)
     reruns: list[tuple[int, Measurement]] = field(default_factory=list)
     control: Measurement | None = None
+    is_last: bool = False
+    """Whether there was no time for another run of it."""
 
     @property
     def number(self) -> int:
@@ -159,20 +162,26 @@ class Attempt:
             return [Train(self._plan(len(scores) + 1 + later, at_once)) for later in range(at_once)]
         _, seen, environment, rule, tried = self.evidence
         decision = weigh(seen, environment, rule, tried)
+        if isinstance(decision, NeedsRerun) and not self._rerun_fits():
+            self.is_last = True
+            decision = weigh(seen, environment, rule, self.tried)
         if isinstance(decision, NeedsRerun):
             return [Train(self._rerun(decision.of, len(tried.reruns) + 1), decision.of)]
         return [Control(self.runs[0].plan, tried.runs[0])] if isinstance(decision, NeedsControl) else []
+
+    def _rerun_fits(self) -> bool:
+        night = self.night
+        return stopping.rerun_fits(night.spec, night.environment, night.history, night.lock.spent)
 
     @property
     def tried(self) -> JudgedTrial:
         """What its runs have shown."""
         night = self.night
         runs, scores = zip(*self._own, strict=True)
-        known = night.ledger.calibrated if self.number == 0 else ()
         reruns = (Rerun(of, *again.result(night, runs if of == self.number else ())) for of, again in self.reruns)
         control: UntrainedControl | None = result_of(self.control.first) if self.control else None
         score = Score.over(scores, self._seeds[1])
-        return JudgedTrial(self.number, self.proposal, runs, score, known + tuple(reruns), control)
+        return JudgedTrial(self.number, self.proposal, runs, score, tuple(reruns), control, self.is_last)
 
     def trial(self, verdict: Verdict) -> Trial:
         """The decided trial."""
@@ -192,7 +201,7 @@ class Attempt:
     def _seeds(self) -> tuple[int, int]:
         """Its training seeds, and how many of them must have a score."""
         night = self.night
-        if self.number or night.ledger.calibrated:
+        if self.number:
             return night.spec.replicates, night.spec.replicates
         runs = night.rule.baseline_runs(night.spec.replicates, night.environment.deterministic)
         return runs, min(runs, BASELINE_SCORES)
@@ -201,14 +210,22 @@ class Attempt:
     def _own(self) -> list[tuple[Run, Score]]:
         """Its runs that have ended, without reruns."""
         made: list[tuple[Run, Score]] = []
+        environment, folder = self.night.environment, self.night.ledger.path
         for one in self.runs:
-            made.append(one.result(self.night, tuple(run for run, _ in made)))
+            run, score = one.result(self.night, tuple(run for run, _ in made))
+            if made and (reason := same_play(folder, environment.metric, (run, score), made[0])):
+                run = replace(run, status="crash", error=reason)
+                score = Score.missing(reason, environment.higher_is_better)
+            made.append((run, score))
         return made
 
     def _plan(self, seed: int, at_once: int) -> RunPlan:
         """The run under the n-th training seed. Runs side by side are not stopped early: each would wait for none."""
         part = f"run-{seed}" if seed > 1 else ""
-        return self._planned(self.proposal, part, stops_early=seed == 1 and at_once == 1)
+        plan = self._planned(self.proposal, part, stops_early=seed == 1 and at_once == 1)
+        if self.number or seed == 1 or self.night.environment.deterministic:
+            return plan
+        return replace(plan, echo=Units(self.night.ledger.key(self.number, "", self.key.attempt)))
 
     def _rerun(self, of: int, count: int) -> RunPlan:
         own = of == self.number
@@ -223,5 +240,5 @@ class Attempt:
 
     def _trained_before(self, tried: JudgedTrial) -> float:
         """Seconds that its runs took in earlier processes; this one took it up at `begun`."""
-        runs = [*tried.runs, *(rerun.run for rerun in tried.reruns if not rerun.calibrated)]
+        runs = [*tried.runs, *(rerun.run for rerun in tried.reruns)]
         return covered((run.started, run.started + run.wall_seconds) for run in runs if run.started < self.begun)

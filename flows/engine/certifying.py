@@ -5,6 +5,8 @@ Its runs are trained and judged by the campaign's own `measure`, each with a pla
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,15 +23,14 @@ from flows.engine.night import Night
 from flows.engine.preparation import report_pool
 from flows.engine.stopping import ASKED, Stop
 from flows.spec.campaign_spec import CampaignSpec
-from tasks.bench import Bench, RunPlan, folder_of
+from tasks.bench import Bench, RunPlan, Units, folder_of
 from tasks.certifying import holdout_uses
 from tasks.certifying.ablation import Ablation, Removed, ablation_runs, parts
-from tasks.certifying.certificate import Certificate, Fresh, conclude, unpromising
-from tasks.certifying.group_design import ALPHA, Arm, Design, alpha_of, design_of, equal_arms, in_groups, of_groups
-from tasks.certifying.reuse import reuse, searched
+from tasks.certifying.certificate import Certificate, Fresh, Searched, conclude, counted, drift, searched, unpromising
+from tasks.certifying.group_design import ALPHA, Arm, Design, alpha_of, design_of, equal_arms, least_p, of_groups
 from tasks.certifying.transfer import Arms, Conditions
-from tasks.deciding.champion_estimate import champion_estimate, has_edits, run_sd
-from tasks.deciding.guards import guard_noise
+from tasks.deciding.champion_estimate import run_sd
+from tasks.deciding.run_checks import same_play
 from tasks.describe import setting
 from tasks.recipes import output
 from tasks.record import rewrite
@@ -128,18 +129,27 @@ def nothing_to_certify(question: Question, runs: int | None = None) -> str | Non
         return reason
     if question.environment.scores_are_reported:
         return "its scores were reported by the endpoint that trained it, and nothing here has measured them"
-    if not alpha_of(next_look(question), question.ledger.campaign.looks):
-        return (
-            "the campaign declared one look before it began, and took it; a campaign that is begun with "
-            "looks = several may take more, and `nightshift compare` compares two programs at any time"
-        )
-    return _earlier_crash(question) or _too_few_questions(question, runs)
+    return _earlier_crash(question) or _too_few_runs(question, runs) or _too_few_questions(question, runs)
+
+
+def _too_few_runs(question: Question, runs: int | None) -> str | None:
+    if runs is None or question.environment.deterministic:
+        return None
+    design = planned(question, _error_left(question), runs)
+    (champions, baselines), level = design.groups[-1], design.levels[-1]
+    if (least := least_p((champions, baselines))) <= level:
+        return None
+    return (
+        f"{champions} v {baselines} runs cannot show a difference: p would be {least:.2g} at best, and {level:.2g} is "
+        "needed: ask for more --runs"
+    )
 
 
 def _earlier_crash(question: Question) -> str | None:
     champion = best(question.history)
     assert champion is not None, "there is one"
-    if any(run.arm == "champion" and run.score.value is None for run in _earlier(question, champion.number)):
+    earlier = _earlier(question, champion.number)
+    if earlier and any(score.value is None for score in earlier.scores("champion")):
         return "a fresh run of this champion crashed in an earlier certificate, which counts in all later ones"
     return None
 
@@ -191,18 +201,27 @@ def is_of(question: Question, certificate: Certificate) -> bool:
 
 
 def is_answered(question: Question) -> bool:
-    """Whether the champion took the last certificate that the campaign declared for the question's question."""
-    champion, made = best(question.history), [one for one in question.ledger.certificates() if is_of(question, one)]
-    is_last = not alpha_of(1 + len(made), question.ledger.campaign.looks)
-    return is_last and champion is not None and made[-1].champion == champion.number
+    """Whether the champion has a certificate that answers it."""
+    champion = best(question.history)
+    return champion is not None and bool(_of_champion(question, champion.number))
+
+
+def _of_champion(question: Question, champion: int) -> list[Certificate]:
+    return [one for one in question.ledger.certificates() if is_of(question, one) and one.champion == champion]
+
+
+def _error_left(question: Question) -> float:
+    """The error of the next certificate."""
+    spent = {one.champion: one.tested_at for one in question.ledger.certificates() if is_of(question, one)}
+    return alpha_of(spent.values(), question.ledger.campaign.looks)
 
 
 def certify(night: Night, question: Question, measure: Measure, runs: int | None = None) -> Certificate | None:
     """Make the next certificate of the champion, group by group; None if somebody asked to stop, or the disk is full.
 
     A certificate is declared before its first run, and an interrupted one continues as declared: no finished run is
-    repeated. Runs of earlier certificates of this champion count. If the champion has changed since it was declared,
-    it counts as used and not passed. Refused if there is nothing to certify, or no certificate left.
+    repeated. It goes on from the runs of earlier certificates of this champion, with what is left of the error. If the
+    champion has changed since it was declared, it counts as used and not passed. Refused without anything to certify.
 
     Args:
         runs: Fresh runs of each arm at most; None: as at the end of a campaign.
@@ -215,7 +234,7 @@ def certify(night: Night, question: Question, measure: Measure, runs: int | None
     champion, is_apart = leader.number, question.is_transfer
     folder = name_of(look, environment.name, is_apart, conditions)
     # Another budget is another question, so another use of the same report questions.
-    before, alpha, user = None, alpha_of(look, ledger.campaign.looks), f"{ledger.campaign.campaign_id}{conditions.name}"
+    before, alpha, user = None, _error_left(question), f"{ledger.campaign.campaign_id}{conditions.name}"
     if pool:  # before the declaration, which it limits
         before, level_of_use = holdout_uses.charge(pool, user, look)
         alpha = min(alpha, level_of_use)
@@ -223,8 +242,9 @@ def certify(night: Night, question: Question, measure: Measure, runs: int | None
     if declared.champion != champion:
         why = f"it was begun for trial {declared.champion}, and not finished before another trial became champion"
         lost = Certificate(
-            look, alpha, declared.champion, environment.name, (), False, why, elsewhere=is_apart, conditions=conditions
-        )
+            look, alpha, declared.champion, environment.name, (), False, why, elsewhere=is_apart, conditions=conditions,
+            design=declared.design, level=declared.design.levels[-1],
+        )  # fmt: skip
         store(ledger, lost)
         return lost if nothing_to_certify(question) else certify(night, question, measure, runs)
     own = declared.design
@@ -234,38 +254,49 @@ def certify(night: Night, question: Question, measure: Measure, runs: int | None
         where=setting(environment.name, conditions.budget) if is_apart else "",
     )  # fmt: skip
 
-    # The shares of a pool in another certificate have other sizes, so its runs were judged on some of these questions.
-    shares = bool(pool) and environment.judge.block_units == "disjoint"
-    fresh = [] if shares else [*_earlier(question, champion)]
-    carried = tuple(sum(run.arm == arm for run in fresh) for arm in ("champion", "baseline"))
-    design, carries = own.after(carried[0], carried[1]), len(fresh)
-    blocks = max(design.champion, design.baseline)
-
-    # The search tells nothing of another environment or budget: neither noise nor runs of the baseline.
-    history = () if is_apart else question.history
-    sd, known = run_sd(history), guard_noise(environment.guards, history)
-    noise = {name: found.sd for name, found in known.items()}
-    draw = ledger.seed("order", ledger.key(champion, f"certificate-{folder}"))
-    for group in in_groups(design.groups, draw, (carried[0], carried[1])):
-        plans = [_plan(question, folder, champion, arm, number, blocks) for arm, number in group]
-        done = _side_by_side(night, question, plans, measure)
-        fresh += [Fresh(arm, *made) for (arm, _), made in zip(group, done, strict=False)]
-        if len(done) < len(plans):
-            return None
-        certificate = conclude(
-            look, alpha, champion, environment.name, fresh, environment.guards,
-            sd=sd, noise=noise, elsewhere=is_apart, design=design,
-            search=searched(history),
-            apart="its questions are others than the certificate's" if environment.prepared else "",
-            same_units=_same_units(environment, fresh), deterministic=environment.deterministic, carried=carries,
-        )  # fmt: skip
-        if not certificate.another:
-            break
-        ledger.event("looked", look=look, champion=champion, runs=len(fresh) - carries, reason=certificate.reason)
+    certificate = _in_groups(night, question, measure, declared, look, alpha)
+    if certificate is None:
+        return None
     certificate = replace(certificate, looked_before=before, conditions=conditions)
     if pool:
         holdout_uses.conclude(pool, user, look, certificate.passed)
     store(ledger, certificate)
+    return certificate
+
+
+def _in_groups(
+    night: Night, question: Question, measure: Measure, declared: DeclaredAnalysis, look: int, alpha: float
+) -> Certificate | None:
+    """Make the runs of a certificate, group by group; None if it was stopped before its end."""
+    ledger, environment, champion, own = question.ledger, question.environment, declared.champion, declared.design
+    folder = name_of(look, environment.name, question.is_transfer, question.conditions)
+    # The shares of a pool in another certificate have other sizes, so its runs were judged on some of these questions.
+    shares = report_pool(environment) and environment.judge.block_units == "disjoint"
+    earlier = None if shares else _earlier(question, champion)
+    fresh, design = ([*earlier.runs], own.after(*earlier.spent)) if earlier else (list[Fresh](), own)
+    carried, blocks = len(fresh), max(design.champion, design.baseline)
+    draw = random.Random(ledger.seed("order", ledger.key(champion, f"certificate-{folder}")))
+    search, apart = _searched(question), ""
+    for champions, baselines in design.groups[-len(own.groups) :]:
+        while missing := _missing(fresh, champions, baselines - counted(search, baselines)):
+            draw.shuffle(missing)
+            plans = [_plan(question, folder, champion, arm, number, blocks) for arm, number in missing]
+            done = _side_by_side(night, question, plans, measure)
+            if len(done) < len(plans):
+                return None
+            fresh += [Fresh(arm, *one) for (arm, _), one in zip(missing, done, strict=True)]
+            if apart := apart or drift(search, fresh, by_time=not environment.budget_steps):
+                search = ()  # then more fresh runs of the baseline are missing
+        certificate = conclude(
+            look, alpha, champion, environment.name, fresh, design, guards=environment.guards,
+            elsewhere=question.is_transfer, same_units=_same_units(environment, fresh), search=search,
+            deterministic=environment.deterministic, carried=carried, not_reused=apart,
+            sd=0.0 if question.is_transfer else run_sd(question.history),
+            same_play=_same_play(question, environment, fresh),
+        )  # fmt: skip
+        if not certificate.another:
+            break
+        ledger.event("looked", look=look, champion=champion, runs=len(fresh) - carried, reason=certificate.reason)
     return certificate
 
 
@@ -278,15 +309,39 @@ def _plan(question: Question, certificate: str, champion: int, arm: Arm, number:
     ledger, of = question.ledger, champion if arm == "champion" else 0
     trial = next(trial for trial in question.history if trial.number == of)
     run_dir = TrialDir(ledger.path / "certificates" / f"{certificate}-{champion:04d}-{arm}-{number}")
+
+    def units(block: int) -> Units:
+        """Each block has its own, so that their luck does not favour one arm in all of its runs."""
+        return Units(ledger.key(champion, f"certificate-{certificate}-{block}"), ComparisonBlock(block, blocks))
+
     return RunPlan(
         ledger.key(champion, f"certificate-{certificate}-{arm}-{number}"),
         question.arms.of(arm) if question.arms else trial.proposal,
         folder_of(ledger.path, run_dir),
         "report",
-        # Each block has its own units, so that their luck does not favour one arm in all of its runs.
-        units=ledger.key(champion, f"certificate-{certificate}-{number}"),
-        block=ComparisonBlock(number, blocks),
+        units=units(number),
+        echo=units(1) if (arm, number) == ("champion", 2) else None,
     )
+
+
+def _searched(question: Question) -> tuple[Searched, ...]:
+    """The search's runs of the baseline that may count: not elsewhere, nor beside other questions of a pool."""
+    return () if question.is_transfer or question.environment.prepared else searched(question.history)
+
+
+def _missing(fresh: Sequence[Fresh], champions: int, baselines: int) -> list[tuple[Arm, int]]:
+    """The runs that are to be made until there are so many, as arm and number."""
+    have = Counter(one.arm for one in fresh)
+    arms: tuple[tuple[Arm, int], ...] = (("champion", champions), ("baseline", baselines))
+    return [(arm, number) for arm, many in arms for number in range(have[arm] + 1, many + 1)]
+
+
+def _same_play(question: Question, environment: Environment, runs: Sequence[Fresh]) -> str:
+    """Why the champion's runs are no runs of their own; empty if they are."""
+    mine = [(fresh.run, fresh.score) for fresh in runs if fresh.arm == "champion"]
+    if environment.deterministic or len(mine) < 2:
+        return ""
+    return same_play(question.ledger.path, environment.metric, mine[1], mine[0]) or ""
 
 
 def _side_by_side(
@@ -327,22 +382,15 @@ def planned(question: Question, alpha: float, runs: int | None = None) -> Design
     if begun and champion and begun.champion == champion.number:
         return begun.design
     if runs is not None:
-        return of_groups(equal_arms(runs), alpha)
-    # Runs on a finite pool share its questions out: unequal arms would leave some to one arm alone.
-    known = (
-        not question.is_transfer and not report_pool(environment) and bool(reuse(searched(question.history), ()).spread)
-    )
-    runs_in_time = spec.runs_in_time(question.ledger.environment)
-    return design_of(
-        spec.trials, environment.deterministic, known, alpha, edits=has_edits(question.history), runs=runs_in_time
-    )
+        return of_groups(equal_arms(runs, len(_searched(question))), alpha)
+    in_time = spec.runs_in_time(question.ledger.environment)
+    return design_of(spec.trials, environment.deterministic, alpha, in_time)
 
 
-def _earlier(question: Question, champion: int) -> tuple[Fresh, ...]:
-    """The runs of earlier certificates of a champion in the question's environment, with the same arms."""
-    every = [one for one in question.ledger.certificates() if is_of(question, one) and one.champion == champion]
-    made = [one for one in every if one.runs and one.conditions.changed == question.conditions.changed]
-    return made[-1].runs if made else ()
+def _earlier(question: Question, champion: int) -> Certificate | None:
+    """The newest certificate of a champion in the question's environment that has runs, with the same arms."""
+    made = (one for one in reversed(_of_champion(question, champion)) if one.runs)
+    return next((one for one in made if one.conditions.changed == question.conditions.changed), None)
 
 
 def _same_units(environment: Environment, runs: Sequence[Fresh]) -> int:
@@ -358,8 +406,8 @@ def _is_hindered(ledger: Ledger) -> bool:
 
 def ablate(night: Night, question: Question, certificate: Certificate, measure: Measure) -> Ablation | None:
     """Run a certified champion afresh, and without each of its changes; None if it was stopped before."""
-    champion, level, ledger = best(question.history), champion_estimate(question.history), question.ledger
-    assert champion is not None and champion.number == certificate.champion and level is not None, "it was certified"
+    champion, ledger = best(question.history), question.ledger
+    assert champion is not None and champion.number == certificate.champion, "it was certified"
     first = baseline(question.history)
     assert first is not None, "it was compared with"
     arms = (("", champion.proposal), *parts(champion, first))
@@ -370,14 +418,14 @@ def ablate(night: Night, question: Question, certificate: Certificate, measure: 
     for arm, block in runs:
         run_dir = TrialDir(ledger.path / "ablations" / f"{champion.number:04d}-{arm}-{block}")
         key, units = (ledger.key(champion.number, f"ablation-{part}") for part in (f"{arm}-{block}", f"block-{block}"))
-        share, folder = ComparisonBlock(block, blocks), folder_of(ledger.path, run_dir)
-        plans.append(RunPlan(key, arms[arm][1], folder, "confirm", units=units, block=share))
+        on = Units(units, ComparisonBlock(block, blocks))
+        plans.append(RunPlan(key, arms[arm][1], folder_of(ledger.path, run_dir), "confirm", units=on))
     done = _side_by_side(night, question, plans, measure)
     if len(done) < len(plans):
         return None
     fresh = [Removed(arms[arm][0], *made) for (arm, _), made in zip(runs, done, strict=True)]
     kept, removed = ([run for run in fresh if bool(run.change) is gone] for gone in (False, True))
-    made = Ablation.of(champion.number, kept, removed, level.sd)
+    made = Ablation.of(champion.number, kept, removed, run_sd(question.history))
     path = ledger.path / "ablations" / f"{champion.number:04d}.json"
     write_atomic(path, ABLATION.dump_json(made, indent=2).decode() + "\n")
     ledger.event("ablated", trial=champion.number, changes=[change for change, _ in arms[1:]])

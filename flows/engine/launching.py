@@ -1,67 +1,124 @@
 """Launching: one run of a trial on another machine, as a run of a deployment of the flow `trial`.
 
 The child is a subflow of the campaign, under an idempotency key: *campaign id / trial-attempt-part / launch n*. A
-killed campaign finds it again by that key. A child whose machine died is launched again as n + 1, a few times: Prefect
-says that it is Crashed, told by its worker or for want of heartbeats (flows/server/automations.yaml). Its results are
-files in the campaign's directory, on storage that both machines share, and the campaign reads them like its own.
+killed campaign finds it again by that key. A child whose machine died is launched again as n + 1, by Prefect's retries:
+Prefect says that it is Crashed, told by its worker or for want of heartbeats (flows/server/automations.yaml). The
+request and the results are files in the campaign's directory, on storage that both machines share; seeds and keys are
+read from the ledger there.
 """
 
 from __future__ import annotations
 
-import itertools
 import platform
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import httpx
-from prefect import get_run_logger, task
+from prefect import Task, get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.filters import FlowFilter, FlowFilterName, FlowRunFilter, FlowRunFilterIdempotencyKey
 from prefect.deployments import run_deployment
 from prefect.states import Cancelling
 from prefect.utilities.annotations import quote
+from pydantic import TypeAdapter
 
 from environments import plugins
 from environments.plugins import Refused
-from flows.engine.attempt import Control, Step, Task
+from flows.engine import attempt
 from flows.server.api import impatient_client
 from flows.server.automations import SILENT
-from tasks.bench import Bench
-from tasks.checkpoint import run_name
-from tasks.launch_request import LaunchRequest, once_visible
+from tasks.bench import Bench, RunPlan
+from tasks.checkpoint import has_result, run_name
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt
 from tasks.system.clock import clock
+from tasks.system.files import write_atomic
 from tasks.system.redact import capped, clean
+from tasks.system.retrying import retrying
 from tasks.task_key import TaskKey, history_digest
+from tasks.trial import Run
 
 if TYPE_CHECKING:
     from prefect import State
     from prefect.client.orchestration import SyncPrefectClient
-    from prefect.client.schemas.objects import FlowRun
+    from prefect.client.schemas.objects import FlowRun, TaskRun
 
     from flows.engine.night import Terms
 
 FLOW = "trial"
-MOST_DEATHS = 3
-"""Launches of one run that may die, per process of the campaign."""
-PAUSE_SECONDS = 30.0
-"""Pause before the next launch: what ended the last one, such as a Docker daemon or a node, may be restarting."""
+RETRIES, RETRY_SECONDS = 2, 30.0
+"""Launches after a death, per process of the campaign, and the pause before each: what ended the last one, such as a
+Docker daemon or a node, may be restarting."""
 POLL_SECONDS = 1.0
 ANSWER_SECONDS = 10.0
 """Time-out of one request to the server."""
 AWAY_SECONDS = 3600.0
 """Longest outage of the server that is waited for."""
-TOO_MANY_REQUESTS = 429
+VISIBLE_SECONDS = 90.0
+"""How long a file may take to become visible on another machine: NFS caches directories for up to 60 s."""
 
 T = TypeVar("T")
 
 
 class CannotLaunch(OSError):
     """The machines of a work pool could not do a run: a fault of the infrastructure, or of what is installed there."""
+
+
+class LaunchDied(CannotLaunch):
+    """A launch ended without results and without an error of its own; the next one may succeed."""
+
+
+@dataclass(frozen=True)
+class LaunchRequest:
+    """One run to be made on another machine, as a file in that run's directory: plain arguments of its tasks."""
+
+    plan: RunPlan
+    seen: int
+    """Number of trials of the history that it may know."""
+    history: str
+    """Digest of these trials, to be checked there."""
+    trained: Run | None = None
+    """The run that is to be controlled; None: a run is to be trained and judged."""
+    transfer: str = ""
+    """Another environment than the campaign's own, one of those frozen with its certificates."""
+    budget: float = 1.0
+    """Training budget, in that of the environment."""
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The tasks whose stored results complete it."""
+        return ("control",) if self.trained else ("train", "evaluate")
+
+    @property
+    def name(self) -> str:
+        """The run within the campaign: trial, attempt, part and step, such as `0007-1-run-2`."""
+        key, step = self.plan.key, "control" if self.trained else ""
+        return "-".join(filter(None, (f"{key.number:04d}", str(key.attempt), key.part, step)))
+
+    @property
+    def file(self) -> str:
+        """Its file, relative to the campaign's directory."""
+        return f"{self.plan.folder}/launch-{self.tasks[-1]}.json"
+
+    def is_done(self, results: Path) -> bool:
+        return all(has_result(results, self.plan.key, task) for task in self.tasks)
+
+    def write(self, campaign: Path) -> None:
+        write_atomic(campaign / self.file, REQUEST.dump_json(self, indent=2).decode() + "\n")
+
+
+REQUEST = TypeAdapter(LaunchRequest)
+
+
+def once_visible(look: Callable[[], T | None]) -> T | None:
+    """What another machine has written, once it can be seen here; nothing if it cannot within VISIBLE_SECONDS."""
+    deadline = clock() + VISIBLE_SECONDS
+    while not (seen := look()) and clock() < deadline:
+        interrupt.wait(POLL_SECONDS)
+    return seen
 
 
 def check(launch: str) -> None:
@@ -81,166 +138,130 @@ def check(launch: str) -> None:
             )
 
 
-def launched(night: Terms, step: Step, bench: Bench, after: Sequence[Task]) -> Sequence[Task]:
+def launched(night: Terms, step: attempt.Step, bench: Bench, after: Sequence[attempt.Task]) -> Sequence[attempt.Task]:
     """Have another machine make a run, where the campaign asks for that; what the run's own tasks wait for."""
     if night.spec.launch == "here":
         return after
-    trained = step.trained if isinstance(step, Control) else None
+    trained = step.trained if isinstance(step, attempt.Control) else None
     transfer = "" if bench.environment.name == night.environment.name else bench.environment.name
-    known = len(night.history), history_digest(night.history)
-    request = quote(LaunchRequest(step.plan, *known, trained, transfer, bench.budget))
-    return [
-        launch.submit(
-            quote(step.plan.key), bench, request, quote(night.spec.launch), wait_for=after, return_state=False
-        )
-    ]
+    seen = len(night.history), history_digest(night.history)
+    request = quote(LaunchRequest(step.plan, *seen, trained, transfer, bench.budget))
+    key, deployment = quote(step.plan.key), quote(night.spec.launch)
+    return [launch.submit(key, bench, request, deployment, wait_for=after, return_state=False)]
 
 
-@task(task_run_name=run_name, cache_policy=NO_CACHE, persist_result=False)
+def has_died(_: Task[..., Any], __: TaskRun, state: State[Any]) -> bool:
+    """Whether to launch again: a machine that was lost may be back, an error of ours would come again."""
+    return isinstance(state.result(raise_on_failure=False), LaunchDied)
+
+
+@task(
+    task_run_name=run_name, retries=RETRIES, retry_delay_seconds=RETRY_SECONDS, retry_condition_fn=has_died,
+    cache_policy=NO_CACHE, persist_result=False,
+)  # fmt: skip
 def launch(key: TaskKey, bench: Bench, request: LaunchRequest, deployment: str) -> None:
-    """Have a run of a deployment make a training and its judgement, and return when their results are there."""
-    with bench.under_way(key):
-        run_elsewhere(deployment, bench.ledger, request)
+    """Have a run of a deployment make a training and its judgement, and return when its results are there.
 
-
-def run_elsewhere(deployment: str, ledger: Ledger, request: LaunchRequest) -> None:
-    """Have a run done by a deployment, and return when its results are there.
-
-    CannotLaunch if its machines died too often, if it failed there, or if they do not see the campaign's directory.
+    Raises:
+        LaunchDied: its machine died.
+        CannotLaunch: it failed there, or that machine does not see the campaign's directory.
     """
-    deaths: list[str] = []
-    with impatient_client(ANSWER_SECONDS) as client:
-        run = _LaunchedRun(client, f"{FLOW}/{deployment}", ledger, request)
-        while not run.is_done:
-            if not (death := run.death()):
-                return
-            deaths.append(death)
-            if len(deaths) == MOST_DEATHS:
-                raise CannotLaunch(
-                    f"{run.words}: its machines died {len(deaths)} times ({'; '.join(deaths)}). See to them, then "
-                    f"`nightshift resume {ledger.campaign.name}`"
-                )
-            interrupt.wait(PAUSE_SECONDS)
+    results = bench.ledger.results
+    with bench.under_way(key):
+        if not request.is_done(results):
+            with impatient_client(ANSWER_SECONDS) as client:
+                Launch(client, f"{FLOW}/{deployment}", bench.ledger, request).follow()
 
 
-@dataclass
-class _LaunchedRun:
-    """One run, and its launches."""
+class Launch:
+    """One launch of a run: the one that is under way, or the next."""
 
-    client: SyncPrefectClient
-    deployment: str
-    ledger: Ledger
-    request: LaunchRequest
-    launch: int = field(default=0, init=False)
-    """Number of the last one."""
+    def __init__(self, client: SyncPrefectClient, deployment: str, ledger: Ledger, request: LaunchRequest) -> None:
+        self.client, self.deployment, self.ledger, self.request = client, deployment, ledger, request
+        launches = [event for event in ledger.events() if event["event"] == "launch" and event["run"] == request.name]
+        self.number = 1 + sum(event["what"] in ("died", "called back") for event in launches)
+        self.name = f"{deployment} at trial {request.plan.key.number}"
 
     @property
     def is_done(self) -> bool:
         return self.request.is_done(self.ledger.results)
 
-    @property
-    def words(self) -> str:
-        return f"{self.deployment} at trial {self.request.plan.key.number}"
-
-    def death(self) -> str:
-        """Launch the run, or adopt the launch that is under way; why it died, or nothing once the results are there."""
-        child = self._adopted() or self._launched()
+    def follow(self) -> None:
+        """Return when the results are there. Raises LaunchDied or CannotLaunch."""
+        child = self._child()
         try:
             while not self.is_done and not _is_over(child.state):
                 interrupt.wait(POLL_SECONDS)
-                child = _answer(partial(self._read, child))
+                child = self._read(child)
         except KeyboardInterrupt:
-            self._note("called back")
-            try:
-                self.client.set_flow_run_state(child.id, Cancelling(message="the campaign called it back"))
-            except httpx.HTTPError as fault:  # it trains on, and is adopted when the campaign is resumed
-                get_run_logger().warning(f"the Prefect server could not be told to end {child.name!r}: {fault}")
+            self._call_back(child)
             raise
         state = child.state
-        if self.is_done or state is None:
-            return ""
+        if self.is_done or state is None or (state.is_completed() and once_visible(lambda: self.is_done)):
+            return
+        message = capped(" ".join(clean(state.message or "")), 2000) or "it does not say why"
+        self._note("died", reason=f"launch {self.number} {state.name}: {capped(message, 200)}")
         if state.is_completed():
-            if once_visible(lambda: self.is_done):
-                return ""
             raise CannotLaunch(
-                f"{self.words}: done, and its results are not in {self.ledger.results} on {platform.node()}: both "
+                f"{self.name}: done, and its results are not in {self.ledger.results} on {platform.node()}: both "
                 "machines need the same storage, mounted there under the same path or at the deployment's parameter "
                 "`runs` (docs/other-machines.md)"
             )
-        message = capped(" ".join(clean(state.message or "")), 2000) or "it does not say why"
         if state.is_failed():
-            raise CannotLaunch(f"{self.words}: it failed: {message}")
-        death = f"launch {self.launch} {state.name}: {capped(message, 200)}"
-        self._note("died", reason=death)
-        get_run_logger().warning(f"{self.words}: {death}")
-        return death
+            raise CannotLaunch(f"{self.name}: it failed: {message}")
+        raise LaunchDied(
+            f"{self.name}: its machine died, launch {self.number} is {state.name}: {message}. See to the machines, "
+            f"then `nightshift resume {self.ledger.campaign.name}`"
+        )
 
-    def _adopted(self) -> FlowRun | None:
-        """The launch that is under way; without one, `launch` is the number of the next."""
-        for self.launch in itertools.count(1):
-            chosen = FlowRunFilter(idempotency_key=FlowRunFilterIdempotencyKey(any_=[self._key]))
-            known = _answer(partial(self.client.read_flow_runs, flow_run_filter=chosen))
-            if not known:
-                break
-            if not _is_over(known[0].state):
-                self._note("adopted", flow_run_id=str(known[0].id))
-                get_run_logger().info(f"{self.words}: goes on with the run {known[0].name!r}")
-                return known[0]
-        return None
-
-    def _launched(self) -> FlowRun:
-        """Create the child as a subflow of this flow run; the server gives the one of this key if there is one."""
+    def _child(self) -> FlowRun:
+        """The flow run of this launch, which is a subflow of this one; one that an earlier process began is adopted."""
+        key = f"{self.request.plan.key.campaign_id}/{self.request.name}/launch {self.number}"
+        same_key = FlowRunFilter(idempotency_key=FlowRunFilterIdempotencyKey(any_=[key]))
+        if existing := _answer(lambda: self.client.read_flow_runs(flow_run_filter=same_key)):
+            self._note("adopted", flow_run_id=str(existing[0].id))
+            return existing[0]
         campaign = self.ledger.campaign
         self.request.write(self.ledger.path)
         parameters = {
-            "folder": str(self.ledger.path),
-            "request": self.request.file,
-            "campaign_id": campaign.campaign_id,
-        }
+            "folder": str(self.ledger.path), "request": self.request.file, "campaign_id": campaign.campaign_id,
+        }  # fmt: skip
         child = cast("FlowRun", _answer(lambda: run_deployment(
             self.deployment, parameters=parameters, flow_run_name=f"{campaign.name} {self.request.name}", timeout=0,
-            idempotency_key=self._key, tags=[campaign.environment, campaign.name], as_subflow=True,
+            idempotency_key=key, tags=[campaign.environment, campaign.name], as_subflow=True,
         )))  # fmt: skip
         self._note("asked", deployment=self.deployment, flow_run_id=str(child.id))
-        get_run_logger().info(f"{self.words}: launched as the run {child.name!r}")
-        self._look_at_pool(child)
-        return child
-
-    def _look_at_pool(self, child: FlowRun) -> None:
-        """Say that a child has to wait since its pool has no worker."""
+        get_run_logger().info(f"{self.name}: launched as the run {child.name!r}")
         with suppress(httpx.HTTPError):
             pool = self.client.read_work_pool(child.work_pool_name or "")
             if pool.status is not None and pool.status.value != "READY":
                 reason = f"work pool {pool.name!r} {'is paused' if pool.is_paused else 'has no worker'}"
                 self._note("waits", reason=reason)
-                get_run_logger().warning(f"{self.words}: {reason}; waiting for it")
+                get_run_logger().warning(f"{self.name}: {reason}; waiting for it")
+        return child
 
     def _read(self, child: FlowRun) -> FlowRun:
         """The child as it is now; once the results are there, which can be seen without the server, as it was."""
-        return child if self.is_done else self.client.read_flow_run(child.id)
+        return _answer(lambda: child if self.is_done else self.client.read_flow_run(child.id))
 
-    @property
-    def _key(self) -> str:
-        return f"{self.request.plan.key.campaign_id}/{self.request.name}/launch {self.launch}"
+    def _call_back(self, child: FlowRun) -> None:
+        try:
+            self.client.set_flow_run_state(child.id, Cancelling(message="the campaign called it back"))
+            self._note("called back")
+        except httpx.HTTPError as fault:  # it trains on, and is adopted when the campaign is resumed
+            get_run_logger().warning(f"the Prefect server could not be told to end {child.name!r}: {fault}")
 
     def _note(self, what: str, **facts: object) -> None:
-        where = {"trial": self.request.plan.key.number, "run": self.request.name, "launch": self.launch}
+        where = {"trial": self.request.plan.key.number, "run": self.request.name, "launch": self.number}
         self.ledger.event("launch", what=what, **where, **facts)
 
 
 def _answer(question: Callable[[], T]) -> T:
     """Ask the Prefect server until it answers. CannotLaunch if it was away for AWAY_SECONDS."""
-    deadline = clock() + AWAY_SECONDS
-    while True:
-        try:
-            return question()
-        except (httpx.TransportError, httpx.HTTPStatusError) as fault:
-            status = fault.response.status_code if isinstance(fault, httpx.HTTPStatusError) else 500
-            if status < 500 and status != TOO_MANY_REQUESTS:
-                raise
-            if clock() > deadline:
-                raise CannotLaunch(f"the Prefect server did not answer for {AWAY_SECONDS / 60:g} min") from fault
-        interrupt.wait(POLL_SECONDS)
+    try:
+        return retrying(AWAY_SECONDS)(question)
+    except httpx.HTTPError as fault:
+        raise CannotLaunch(f"the Prefect server does not answer: {fault}") from fault
 
 
 def _is_over(state: State[Any] | None) -> bool:

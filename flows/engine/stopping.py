@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from environments import Environment
-from flows.spec.campaign_spec import CampaignSpec
+from flows.spec.campaign_spec import CampaignSpec, besides_training
 from tasks.numbers import number
 from tasks.sandbox.outputs import DISK_RESERVE
 from tasks.sandbox.program import MIB
@@ -116,6 +116,14 @@ def stop(
         until = f"no time for another trial before {spec.until}"
         return Stop("finished", f"{until}: one may take {_hours(need)}{kept}")
     return None
+
+
+def rerun_fits(spec: CampaignSpec, environment: Environment, history: History, spent: float) -> bool:
+    """Whether there is time for one more run of a trial, besides the certificate. (spent: as in `stop`)"""
+    a_run = environment.budget_seconds + besides_training(environment, history)
+    need = a_run + spec.time_for_the_certificate(environment, history)
+    before = not spec.deadline or time.time() + need <= spec.deadline
+    return before and spent + need <= spec.hours * 3600
 
 
 def crashed_baseline(history: History) -> Trial | None:

@@ -69,7 +69,7 @@ def chrome(tracks: Tracks, slot_use: Mapping[str, float]) -> dict[str, Any]:
 def _runs(history: History, certificates: Sequence[Certificate]) -> Iterator[list[Span]]:
     """The spans of each training run; runs of an earlier certificate are shown there."""
     for trial in history:
-        for run in (*trial.runs, *(rerun.run for rerun in trial.reruns if not rerun.calibrated)):
+        for run in (*trial.runs, *(rerun.run for rerun in trial.reruns)):
             if run.started:
                 yield _of_run(run, f"trial {trial.number}")
     for one in certificates:

@@ -26,10 +26,8 @@ from flows.spec.spec import FIXED, Spec, lasting
 from tasks import propose
 from tasks.cancellers import Canceller
 from tasks.certifying.ablation import ablation_runs
+from tasks.certifying.certificate import REUSED
 from tasks.certifying.group_design import Design, design_of
-from tasks.decide import SIMPLER_KEEPS
-from tasks.deciding.champion_estimate import has_edits
-from tasks.deciding.simplicity import kept_in_a_row
 from tasks.llm import prompts
 from tasks.machine.slots import Slots, slots_of
 from tasks.proposers import Proposer
@@ -39,9 +37,8 @@ from tasks.remote import places
 from tasks.rules import Rule
 from tasks.sandbox.confinement import outside
 from tasks.sandbox.isolation import Isolation, check_given, choose
-from tasks.store import calibration
 from tasks.store.earlier_campaigns import LEARNED, learned_from, lessons_json
-from tasks.store.ledger import CALIBRATED, RERUNS, Ledger, Settings, check_name, machine
+from tasks.store.ledger import Ledger, Settings, check_name
 from tasks.system.clock import merged
 from tasks.system.files import write_atomic
 from tasks.system.home import home
@@ -100,12 +97,11 @@ class CampaignSpec(Spec):
             return Slots.of_cores(home())
         return slots_of(environment, home())
 
-    def certificate_design(self, environment: Environment, history: History) -> Design | None:
+    def certificate_design(self, environment: Environment) -> Design | None:
         """The certificate at the end, as it is planned now; None where the rule takes none."""
         if not self.loaded_rule.certifies or environment.scores_are_reported:
             return None
-        runs = self.runs_in_time(environment)
-        return design_of(self.trials, environment.deterministic, edits=has_edits(history), runs=runs)
+        return design_of(self.trials, environment.deterministic, runs=self.runs_in_time(environment))
 
     def runs_in_time(self, environment: Environment) -> float:
         """Training runs that its time may hold."""
@@ -124,10 +120,9 @@ class CampaignSpec(Spec):
         if not history:
             runs = rule.baseline_runs(self.replicates, environment.deterministic)
             return math.ceil(runs / parallel) * a_run
-        reruns = rule.most_reruns + (kept_in_a_row(history) >= SIMPLER_KEEPS)
         controls = 0 if environment.allow_untrained else 2  # who would be champion starts without training, twice
         # Each of its runs in a turn of its own: it shares the slots with as many trials as there are slots.
-        return (self.replicates + reruns) * a_run + besides * controls
+        return self.replicates * a_run + besides * controls
 
     def time_for_the_certificate(
         self, environment: Environment, history: History, parallel: int | None = None
@@ -137,8 +132,9 @@ class CampaignSpec(Spec):
         Args:
             parallel: Slots; None: the campaign's. On one: the time of all its slots together.
         """
-        parallel, design = parallel or self.parallel, self.certificate_design(environment, history)
-        in_turn = design.in_turn(parallel) if design else 0
+        parallel, design = parallel or self.parallel, self.certificate_design(environment)
+        again = 0 if environment.prepared or not self.loaded_rule.replicates_baseline else REUSED
+        in_turn = design.in_turn(parallel, again) if design else 0
         if in_turn and self.advanced.ablation:
             changes = len(environment.space) + 1  # every parameter may differ, and the program
             mine, each = ablation_runs(changes, environment.deterministic)
@@ -185,7 +181,7 @@ class CampaignSpec(Spec):
 
     def _create(self) -> Ledger:
         environment, learns = self.new_environment(), self.advanced.learn_from
-        ledger = Ledger.create(
+        return Ledger.create(
             self.name,
             environment,
             source=lasting(self.environment),
@@ -194,14 +190,6 @@ class CampaignSpec(Spec):
             spec=self.toml(),
             more={LEARNED: lessons_json(learned_from(learns, environment))} if learns else {},
         )
-        digest = calibration.digest(ledger.path, ledger.environment)
-        fits = self.loaded_rule.replicates_baseline and self.launch == "here"  # it is this machine's
-        known = calibration.find(home(), digest, machine()) if fits else None
-        if known and len(known.runs) >= calibration.FEWEST:  # one that was interrupted may have fewer
-            write_atomic(
-                ledger.path / CALIBRATED, RERUNS.dump_json(calibration.reruns(known), indent=2).decode() + "\n"
-            )
-        return ledger
 
     def settings(self, seed: int) -> Settings:
         """The fixed options besides the environment, with the seed that was drawn if none was stated."""
@@ -285,7 +273,7 @@ def besides_training(environment: Environment, history: History) -> float:
     for trial in history:
         if "untrained" in trial.verdict.evidence:  # it holds a second start and judgement (tasks/control.py)
             continue
-        runs = [*trial.runs, *(rerun.run for rerun in trial.reruns if not rerun.calibrated)]
+        runs = [*trial.runs, *(rerun.run for rerun in trial.reruns)]
         # Of runs side by side, which are judged side by side, the last is judged while none trains.
         turns = merged((run.started, run.started + max(run.wall_seconds, run.seconds)) for run in runs)
         # After a resume, less wall time may have been measured than training took.

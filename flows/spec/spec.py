@@ -117,7 +117,8 @@ class Advanced(BaseModel):
     allow_unsandboxed: bool = option(
         False, "Run edited programs even at isolation none, where they can reach your files.", EXECUTION)
     looks: Literal["one", "several"] = option(
-        "one", "Certificates that may be attempted: one at the full error rate, or several that share it.", DECISIONS,
+        "one", "The error of the first certificate: nearly all of the 5 % (one), or half of it (several). Each "
+        "further one has half of what is left.", DECISIONS,
         fixed=True)
     ablation: bool = option(
         False, "After a certificate, run the champion again without each of its changes: which carry?", DECISIONS)
@@ -155,12 +156,12 @@ class Spec(BaseModel):
         pattern=r"^$|^[a-z0-9][a-z0-9._-]{0,63}$")
     proposer: str = option("tpe", "Decides what to try next.", SEARCH, fixed=True, choices=names("tasks.proposers"))
     rule: str = option(
-        "certify", "What counts as better: certify runs a record again, and certifies the champion on fresh runs at "
-        "the end; greedy believes each score.", DECISIONS,
+        "certify", "What counts as better: certify runs a record again before it is kept, and certifies the champion "
+        "on fresh runs at the end; greedy believes each score.", DECISIONS,
         fixed=True, choices=names("tasks.rules"))
     cancel: str = option(
-        "curve", "Early stopping of trials: by their learning curves, or by one of Optuna's pruners; none trains every "
-        "trial to its end.", DECISIONS,
+        "curve", "Early stopping of trials: curve lets the best fifth by early progress go on, pruner asks one of "
+        "Optuna's; none trains every trial to its end.", DECISIONS,
         fixed=True, choices=(*names("tasks.cancellers"), "none"))
     replicates: int = option(
         1, "Training seeds per trial; their scores are averaged.", DECISIONS, fixed=True, ge=1, le=100)

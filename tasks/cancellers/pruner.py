@@ -1,8 +1,8 @@
 """Stop a run that one of Optuna's pruners would prune.
 
-The study is rebuilt from the history at each check, from the trusted curves of finished runs. Stopped runs are left
-out: whether their reports were true is unknown. A step is a twentieth of the budget. See Akiba et al. (2019) for the
-pruners, Jamieson and Talwalkar (2016) for successive halving, Li et al. (2018) for Hyperband.
+The study is rebuilt from the history at each check, from the curves of finished runs. A step is a twentieth of the
+budget. See Akiba et al. (2019) for the pruners, Jamieson and Talwalkar (2016) for successive halving, Li et al. (2018)
+for Hyperband.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from tasks.cancellers import Canceller, trusted_runs
+from tasks.cancellers import Canceller, finished_runs
 from tasks.numbers import number
 from tasks.trial import TWENTIETHS, Curve, History
 
@@ -56,7 +56,7 @@ class Pruner(Canceller):
             pruner=self._pruner(),
             direction="maximize" if higher_is_better else "minimize",
         )
-        earlier = [run for _, run in trusted_runs(history)]
+        earlier = finished_runs(history)
         for run in earlier:
             study.tell(self._report(study, run.curve)[0], run.reported)
         _, pruned = self._report(study, curve)

@@ -1,15 +1,14 @@
 """The certificate: fresh runs of the champion against fresh runs of the baseline, and what they prove.
 
 The search may profit from luck; the result may not. So the last runs of a campaign retrain both programs under fresh
-seeds, in groups, each in random order (tasks/certifying/group_design.py). Run n of either arm is judged on the same
-fresh units, and every n on its own, so that their luck is not the same in all runs of an arm. After each group all runs
-so far are tested (tasks/deciding/statistics.py: welch). The certificate ends when the test passes, when that has become
-unlikely, or with its last group. Runs of the search tell the noise, and where nothing drifted those of the baseline
-count as its runs (tasks/certifying/reuse.py). All runs have to come from one kind of machine, since under a time budget
-a faster one trains further. A champion that loses more than the margin in a guarded metric is not certified.
-
-A campaign declares beforehand whether it has one certificate with an error of ALPHA, or several, of which the j-th
-has ALPHA / 2^j, so that all together stay within ALPHA.
+seeds, in groups, each in random order (tasks/certifying/group_design.py). The search's runs of the baseline, which
+nobody selected, count too, unless the machine has become faster since: that would favour whatever runs now. Run n of
+either arm is judged on the same fresh units, and every n on its own, so that their luck is not the same in all
+runs of an arm. After each group all runs so far are tested (tasks/deciding/statistics.py). The certificate ends when
+the test passes, when that has become hopeless, or with its last group; another goes on from there with what is left of
+the error. All runs have to come from one kind of machine, since under a time budget a faster one trains further. A
+champion that loses more than the margin in a guarded metric is not certified, nor one that ignores its seed: of such a
+program all runs are one.
 """
 
 from __future__ import annotations
@@ -23,22 +22,34 @@ from pydantic import ConfigDict
 
 from environments.metric_guards import Guard
 from environments.score import Score
-from tasks.certifying.group_design import FEWEST, HOPELESS, Arm, Design
-from tasks.certifying.reuse import Reuse, Searched, reuse, spreads
+from tasks.certifying.group_design import HOPELESS, Arm, Design, Groups
 from tasks.certifying.transfer import CAMPAIGNS, Conditions
 from tasks.deciding.champion_estimate import reference
-from tasks.deciding.statistics import CONFIDENCE, Comparison, bound, corrected, error_of, pooled, welch
-from tasks.trial import History, Level, Run, Trial, machines_of, measured
+from tasks.deciding.statistics import CONFIDENCE, Comparison, Group, compare, corrected, pooled
+from tasks.trial import History, Level, Run, Trial, baseline, machines_of, measured
 
+FEWEST = 2
+"""Runs of either arm that need a score, and of the baseline that are to be fresh."""
+REUSED = 3
+PACE = 0.05
+"""Largest relative difference of the steps in a budget that is no drift."""
 COLLAPSE = 3.0
 """A run that lies so many run sds below the median of the baseline's fresh runs has collapsed."""
 RESOLUTION = 1e-6
-"""An error below this share of the largest score is rounding, not noise."""
+"""A spread below this share of the largest score is rounding, not noise."""
 
 
 @dataclass(frozen=True)
 class Fresh:
     arm: Arm
+    run: Run
+    score: Score
+
+
+@dataclass(frozen=True)
+class Searched:
+    """A run of the baseline in the search."""
+
     run: Run
     score: Score
 
@@ -50,12 +61,12 @@ class Guarded:
     """Allowed loss, in the metric's unit."""
     loss: float
     """Mean loss; negative for a gain."""
-    bound: float
-    """One-sided upper bound of the loss, at CONFIDENCE."""
+    bound: float | None
+    """One-sided upper bound of the loss, at CONFIDENCE; None if the runs are too few for one."""
 
     @property
     def holds(self) -> bool:
-        return self.bound <= self.margin
+        return self.bound is not None and self.bound <= self.margin
 
 
 @dataclass(frozen=True)
@@ -110,15 +121,21 @@ class Certificate:
 
     @property
     def bounds(self) -> tuple[float, float] | None:
-        """The interval of the gain that belongs to the test; None if there is nothing to compare.
+        """The interval of the gain that belongs to the test; None if there is none.
 
-        Its lower end is above 0 if the test passed. With the confidence of all looks together, 1 - alpha, the gain is
+        Its lower end is above 0 if the test passed. With the confidence of all looks together, 1 - level, the gain is
         at least the lower end; the upper end is as far from the measured gain.
         """
-        if self.comparison is None or not 0 < self.tested_at < 0.5:
-            return None
-        low = bound(self.comparison, self.tested_at)
-        return low, 2 * self.comparison.gain - low
+        test = self.comparison
+        return (test.low, test.high) if test and test.low is not None and test.high is not None else None
+
+    @property
+    def spent(self) -> tuple[Groups, tuple[float, ...]]:
+        """The groups that were made, and the error spent by each."""
+        if self.design is None or self.level is None:
+            return (), ()
+        looks = self.design.levels.index(self.level) + 1
+        return self.design.groups[:looks], self.design.levels[:looks]
 
     @property
     def planned(self) -> tuple[int, int]:
@@ -138,8 +155,9 @@ class Certificate:
 
         The level is that of the last look: whoever passes an earlier one would mostly have passed that too.
         """
-        level = self.design.levels[-1] if self.design else self.tested_at
-        return corrected(self.comparison, level) if self.passed and self.comparison else None
+        if not (self.passed and self.comparison):
+            return None
+        return corrected(self.comparison, self.design.levels[-1] if self.design else self.tested_at)
 
     def expected_score(self, baseline: Sequence[float]) -> float | None:
         """Expected score of what ships, in the metric's unit; None if no fresh run has a score.
@@ -151,8 +169,9 @@ class Certificate:
             return sum(values) / len(values) if values else None
         mean = self.mean("champion")
         assert mean is not None and self.comparison is not None and self.expected is not None, "it passed"
+        mine, theirs = len(self.scores("champion")), len(self.scores("baseline")) + len(self.reused)
         # The correction belongs to the arms as they share the squared error.
-        luck = (self.comparison.gain - self.expected) * self.comparison.share
+        luck = (self.comparison.gain - self.expected) * theirs / (mine + theirs)
         return mean - luck if self.scores("champion")[0].higher_is_better else mean + luck
 
     def scores(self, arm: Arm) -> tuple[Score, ...]:
@@ -186,100 +205,131 @@ def unpromising(history: History, champion: Trial) -> str | None:
     return "in the search it scored no better than the baseline"
 
 
+def searched(history: History) -> tuple[Searched, ...]:
+    """The baseline's runs that have a score: REUSED at most, so that luck there is not the whole comparison."""
+    first = baseline(history)
+    runs = zip(first.runs, first.score.each, strict=False) if first else ()
+    return tuple(Searched(run, score) for run, score in runs if score.value is not None)[:REUSED]
+
+
+def drift(before: Sequence[Searched], runs: Sequence[Fresh], by_time: bool = True) -> str:
+    """Why the search's runs of the baseline do not count beside fresh ones; empty if they do.
+
+    Args:
+        by_time: Whether a faster machine trains further in the budget, which shows in the steps.
+    """
+    fresh = [one.run for one in runs if one.arm == "baseline" and one.run.status == "finished"]
+    if len(machines_of((*(one.run for one in before), *(one.run for one in runs)))) > 1:
+        return "they are from several machines"
+    if not by_time or not before or not fresh:
+        return ""
+    then, now = ([run.steps or 0 for run in some] for some in ((one.run for one in before), fresh))
+    if not all((*then, *now)):
+        return "they report no steps, in which a change of the machine's speed would show"
+    pace = statistics.mean(now) / statistics.mean(then) - 1
+    return f"the baseline now makes {pace:.0%} more steps in the same budget" if pace > PACE else ""
+
+
+def counted(before: Sequence[Searched], baseline_runs: int) -> int:
+    """How many of the search's runs count among so many of the baseline: some of these are to be fresh."""
+    return min(len(before), max(baseline_runs - FEWEST, 0))
+
+
 def conclude(
-    look: int,
-    alpha: float,
-    champion: int,
-    environment: str,
-    runs: Sequence[Fresh],
-    guards: Mapping[str, Guard],
-    sd: float = 0.0,
-    noise: Mapping[str, float] | None = None,
-    elsewhere: bool = False,
-    *,
-    design: Design | None = None,
-    search: Sequence[Searched] = (),
-    apart: str = "",
-    same_units: int = 0,
-    deterministic: bool = False,
-    carried: int = 0,
-) -> Certificate:
+    look: int, alpha: float, champion: int, environment: str, runs: Sequence[Fresh], design: Design, *,
+    search: Sequence[Searched] = (), not_reused: str = "", guards: Mapping[str, Guard] | None = None,
+    elsewhere: bool = False, same_units: int = 0, deterministic: bool = False, carried: int = 0, sd: float = 0.0,
+    same_play: str = "",
+) -> Certificate:  # fmt: skip
     """Evaluate the runs of a certificate so far; `another` in the result asks for the next group.
 
     Args:
-        sd: Standard deviation between runs in the search; each arm varies by at least half of its square.
-        noise: The same of guarded metrics.
-        design: The look is the one with so many runs; None: one look at all runs, at `alpha`.
-        search: Runs of the baseline in the search.
-        apart: Why these do not count as runs of the baseline, whether or not anything drifted.
+        design: Its groups; the look is the one with so many runs.
+        search: Runs of the search that count as runs of the baseline, as many as `counted` says; `not_reused` is why
+            none do.
         same_units: Units that are the same in all runs; 0 if every run number has its own.
         deterministic: Whether equal runs score the same, so that runs without any spread prove something.
         carried: How many of the runs come from earlier certificates.
+        sd: Standard deviation between runs in the search, by which collapsed runs are told.
+        same_play: Why its runs are no runs of their own; empty if they are.
     """
-    arms = {arm: [fresh for fresh in runs if fresh.arm == arm] for arm in ("champion", "baseline")}
-    at = (len(arms["champion"]), len(arms["baseline"]))
-    number = design.groups.index(at) if design else 0
-    level, last = (design.levels[number], number == len(design.groups) - 1) if design else (alpha, True)
-    now = [fresh.score for fresh in arms["champion"]]
-    scored = [(fresh.run, fresh.score) for fresh in arms["baseline"] if fresh.score.value is not None]
-    before, again = [score for _, score in scored], reuse(search, scored, apart)
+    now, fresh = (_scores(runs, arm) for arm in ("champion", "baseline"))
+    at = next(n for n, (c, b) in enumerate(design.groups) if (c, b - counted(search, b)) == (len(now), len(fresh)))
+    level, last = design.levels[at], at == len(design.groups) - 1
+    again = tuple(search[: counted(search, design.groups[at][1])])
+    theirs = [*(one.score for one in again), *fresh]
+    before = [score for score in theirs if score.value is not None]
     made = partial(
         Certificate, look, alpha, champion, environment, tuple(runs), elsewhere=elsewhere, design=design, level=level,
-        carried=carried, same_units=same_units,
+        carried=carried, same_units=same_units, reused=again, not_reused=not_reused,
     )  # fmt: skip
     if missing := [score for score in now if score.value is None]:
         first = (missing[0].error or "no score").splitlines()[0]
         return made(False, f"{len(missing)} of {len(now)} fresh runs of the champion crashed: {first}")
     if len(before) < FEWEST or len(now) < FEWEST:
-        left = f"{len(before)} of {at[1]} fresh runs of the baseline have a score"
+        left = f"{len(before)} of {len(theirs)} runs of the baseline have a score"
         return made(False, f"{left}: there is nothing to compare with", another=not last)
-    made = partial(made, reused=again.counted, not_reused=again.refused, collapsed=_collapsed(now, before, sd))
+    made = partial(made, collapsed=_collapsed(now, before, sd))
     if len(kinds := machines_of(fresh.run for fresh in runs)) > 1:
         return made(False, f"its runs are from different kinds of machine ({', '.join(kinds)}), which do not compare")
-    found = compare(now, before, again, search, sd, same_units > 0)
-    held = _guards(guards, now, before, noise or {}, level / alpha if alpha else 1.0)
-    if not deterministic and _is_noiseless(found, now):
+    if same_play:
+        return made(False, same_play)
+    levels = design.levels[: at + 1]
+    test = _tested(_in_groups(now, fresh, search, design.groups[: at + 1]), levels, deterministic)
+    share = level / design.levels[-1] if design.levels[-1] else 1.0
+    held = tuple(_guarded(*one, now, before, (1 - CONFIDENCE) * share) for one in (guards or {}).items())
+    if not deterministic and not _spread(now, before):
         return made(
             False, "neither arm's runs differ among themselves: without noise nothing can be tested "
-            "(`deterministic = true` in environment.toml says that equal runs score the same)", found, held,
+            "(`deterministic = true` in environment.toml says that equal runs score the same)", test, held,
         )  # fmt: skip
-    if alpha > 0 and found.p <= level:
+    if test.p <= level:
         fallen = next((one for one in held if not one.holds), None)
-        reason = _fell(fallen) if fallen else f"p = {found.p:.2g} at {level:.3g}"
-        return made(fallen is None, reason, found, held, another=fallen is not None and not last)
-    if not last and alpha > 0 and found.p <= HOPELESS[min(number, 1)]:
-        return made(False, f"p = {found.p:.2g} at {level:.3g}: more runs follow", found, held, another=True)
-    if found.gain <= 0:
-        return made(False, "on fresh runs it is no better than the baseline", found, held)
+        reason = _fell(fallen) if fallen else f"p = {test.p:.2g} at {level:.3g}"
+        return made(fallen is None, reason, test, held, another=fallen is not None and not last)
+    if not last and test.p <= HOPELESS:
+        return made(False, f"p = {test.p:.2g} at {level:.3g}: more runs follow", test, held, another=True)
+    if test.gain <= 0:
+        return made(False, "on fresh runs it is no better than the baseline", test, held)
     needed = f"needed {level:.3g} or less" if last else "more runs would hardly change that"
-    return made(False, f"on fresh runs the gain could be luck: p = {found.p:.2g}, {needed}", found, held)
+    return made(False, f"on fresh runs the gain could be luck: p = {test.p:.2g}, {needed}", test, held)
 
 
-def compare(
-    now: Sequence[Score], before: Sequence[Score], again: Reuse, search: Sequence[Searched] = (), sd: float = 0.0,
-    same_units: bool = False,
-) -> Comparison:  # fmt: skip
-    """The test of a certificate: the champion's fresh runs against the baseline's and those of the search that count.
-
-    An arm varies by at least half of the square of `sd`, or of the spread in the search if that is larger, and, where
-    every run has units of its own, by the squared standard error over these.
-    """
-    seen = pooled(spreads(search))
-    sd = max(sd, seen.sd if seen else 0.0)
-    mine = [score.utility for score in now]
-    theirs = [score.utility for score in (*before, *(one.score for one in again.counted))]
-    floors = [sd**2 / 2] * 2 if same_units else [max(sd**2 / 2, _units_error(arm)) for arm in (now, before)]
-    return welch(mine, theirs, (floors[0], floors[1]), again.spread)
+def _scores(runs: Sequence[Fresh], arm: Arm) -> list[Score]:
+    return [fresh.score for fresh in runs if fresh.arm == arm]
 
 
-def _units_error(arm: Sequence[Score]) -> float:
-    """The mean squared standard error of runs over their units; 0 if one is unknown."""
-    errors = [score.se for score in arm if score.se is not None]
-    return statistics.fmean(error**2 for error in errors) if len(errors) == len(arm) else 0.0
+def _in_groups(now: Sequence[Score], fresh: Sequence[Score], search: Sequence[Searched], sizes: Groups) -> list[Group]:
+    """The utilities of the runs that have a score, by the group that brought them."""
+    groups, mine, theirs, old = list[Group](), 0, 0, 0
+    for champion, baseline_runs in sizes:
+        again = counted(search, baseline_runs)
+        first = now[mine:champion]
+        second = [*(one.score for one in search[old:again]), *fresh[theirs : baseline_runs - again]]
+        groups.append((_utilities(first), _utilities(second)))
+        mine, theirs, old = champion, baseline_runs - again, again
+    return groups
 
 
-def _is_noiseless(found: Comparison, now: Sequence[Score]) -> bool:
-    return error_of(found) <= RESOLUTION * max(abs(found.gain), *(abs(score.utility) for score in now))
+def _utilities(scores: Sequence[Score]) -> list[float]:
+    return [score.utility for score in scores if score.value is not None]
+
+
+def _tested(groups: Sequence[Group], levels: Sequence[float], deterministic: bool) -> Comparison:
+    found = compare(groups, levels)
+    if not deterministic or any(len(set(values)) > 1 for arm in (0, 1) if (values := _of_arm(groups, arm))):
+        return found
+    return Comparison(found.gain, found.gain, found.gain, float(found.gain <= 0))  # nothing is random
+
+
+def _of_arm(groups: Sequence[Group], arm: int) -> list[float]:
+    return [value for group in groups for value in group[arm]]
+
+
+def _spread(now: Sequence[Score], before: Sequence[Score]) -> bool:
+    """Whether the runs of an arm differ by more than rounding."""
+    noise = pooled([[score.utility for score in arm] for arm in (now, before)])
+    return bool(noise and noise.sd > RESOLUTION * max(abs(score.utility) for score in (*now, *before)))
 
 
 def _collapsed(now: Sequence[Score], before: Sequence[Score], sd: float) -> tuple[int, int]:
@@ -292,24 +342,17 @@ def _collapsed(now: Sequence[Score], before: Sequence[Score], sd: float) -> tupl
 
 
 def _fell(one: Guarded) -> str:
+    surely = f"by {one.bound:.4g}" if one.bound is not None else "by any amount"
     return (
-        f"{one.metric} may have become worse by {one.bound:.4g} (measured {one.loss:.4g}; with {CONFIDENCE:.0%} "
+        f"{one.metric} may have become worse {surely} (measured {one.loss:.4g}; with {CONFIDENCE:.0%} "
         f"confidence no more than that), where {one.margin:.4g} is allowed"
     )
 
 
-def _guards(
-    guards: Mapping[str, Guard], now: Sequence[Score], before: Sequence[Score], noise: Mapping[str, float], share: float
-) -> tuple[Guarded, ...]:
-    """Non-inferiority of the guarded metrics. (share: of the error that belongs to this look)"""
-    doubt = (1 - CONFIDENCE) * share
-    return tuple(_guarded(name, g, now, before, noise.get(name, 0.0), doubt) for name, g in guards.items())
-
-
-def _guarded(
-    name: str, guard: Guard, now: Sequence[Score], before: Sequence[Score], sd: float, doubt: float
-) -> Guarded:
+def _guarded(name: str, guard: Guard, now: Sequence[Score], before: Sequence[Score], doubt: float) -> Guarded:
     """A one-sided bound of a guarded metric's loss against its margin."""
     kept, had = ([-guard.loss(score.also[name], 0.0) for score in arm] for arm in (now, before))
-    found = welch(kept, had, floor=sd**2 / 2)
-    return Guarded(name, guard.margin, -found.gain, -bound(found, doubt))
+    found = compare([(kept, had)], [doubt])
+    if len({*kept}) == len({*had}) == 1:
+        return Guarded(name, guard.margin, -found.gain, -found.gain)  # nothing is random
+    return Guarded(name, guard.margin, -found.gain, None if found.low is None else -found.low)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from environments import Environment, safe_open
+from environments.score import Score
 from tasks.sandbox import outputs
 from tasks.trial import History, Proposal, Run
 
@@ -93,7 +94,7 @@ def against_others(
     if environment.deterministic:
         return None
     for other in earlier:
-        reason = _same_checkpoint(run, proposal, other)
+        reason = _same_checkpoint(folder, environment.metric, run, proposal, other)
         if reason and outputs.length(folder / run.dir / "out") <= SMALL_BYTES:
             reason += ". So small a checkpoint may be equal by chance: save more of what was learned"
         if reason:
@@ -102,7 +103,8 @@ def against_others(
         known = run.program is not None and other.run.program is not None
         alike = known and _differences(run, proposal, other) == ["seed"]
         if alike and _coincide(environment.metric, folder / run.dir, folder / other.run.dir):
-            return _ignores_its_seed(f"it reported the same progress as {other.name}, number for number")
+            how = f"it reported the same progress as {other.name}, number for number"
+            return _one_training(folder / run.dir, environment.metric, how)
     return None
 
 
@@ -147,21 +149,52 @@ def _too_long(run: Run, left: OutputTimes) -> str | None:
     return f"reported {elapsed} s elapsed in a run of {run.wall_seconds:g} s: report seconds since the training began"
 
 
-def _same_checkpoint(run: Run, proposal: Proposal, other: Earlier) -> str | None:
+def same_play(folder: Path, metric: str, one: tuple[Run, Score], first: tuple[Run, Score]) -> str | None:
+    """Why two trainings under different seeds count as one; None if they do not.
+
+    Judged on the same units (`Score.echo`), one scored what the other did on each. Where all units are equal, as at a
+    ceiling, that says nothing; nor where both have reported different progress on the way.
+    """
+    run, score = one
+    if not score.echo or score.echo != first[1].units or len(set(score.echo)) == 1:
+        return None
+    here, there = (_metrics(_reports(folder / each.dir)) for each in (run, first[0]))
+    shared = here.keys() & there.keys()
+    if shared and any(here[step] != there[step] for step in shared):
+        return None
+    how = f"judged on the same {len(score.echo)} units it scored what another run of it did, on each"
+    return _one_training(folder / run.dir, metric, how)
+
+
+def _same_checkpoint(folder: Path, metric: str, run: Run, proposal: Proposal, other: Earlier) -> str | None:
     if run.checkpoint is None or run.checkpoint != other.run.checkpoint:
         return None
     if not (differs := _differences(run, proposal, other)):
         return None
     same = f"its checkpoint is that of {other.name}, byte for byte"
     if differs == ["seed"]:
-        return _ignores_its_seed(same)
+        return _one_training(folder / run.dir, metric, same)
     return f"{same}, though they differ in {', '.join(differs)}: save what this very run has trained"
 
 
-def _ignores_its_seed(how: str) -> str:
+def _one_training(run_dir: Path, metric: str, how: str) -> str:
+    """What equal results under different seeds mean: a program that ignores its seed, or one that learns nothing."""
+    if still := learned_nothing(run_dir, metric):
+        return f"learned nothing: {how}; {still}"
     return (
         f"ignores its seed: {how}, which ran under another: draw everything from the seed in config.json, "
         "or set deterministic = true if training draws nothing at random"
+    )
+
+
+def learned_nothing(run_dir: Path, metric: str) -> str:
+    """The sign that a training changed nothing: its reports of the objective are all equal. Empty without one."""
+    reports = [report[metric] for report in _metrics(_reports(run_dir)).values() if metric in report]
+    if len(reports) < FEWEST_SHARED or len(set(reports)) > 1:
+        return ""
+    return (
+        f"in {len(reports)} reports its {metric} stood at {_shown(reports[0])}: look whether its reward ever differs, "
+        "and whether its updates reach the weights"
     )
 
 

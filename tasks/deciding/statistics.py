@@ -1,21 +1,36 @@
-"""Statistics of training runs: pooled noise, and tests between two arms.
+"""Statistics of training runs: pooled noise, and the test between two arms.
 
 The unit of replication is the training run; its episodes or questions are averaged before. All values are utilities:
-larger is better. See Colas, Sigaud and Oudeyer, "How many random seeds?" (2018) for the tests, and Welch (1947) for
-the degrees of freedom.
+larger is better.
+
+The test is Fisher's exact permutation test of the difference of means (Fisher, "The Design of Experiments", 1935): if
+both arms are the same program, every way to share the runs out between them was equally likely. It needs no normal
+distribution, and so works where returns are bimodal or stand at a ceiling, where Welch's t-test is blind. With runs in
+groups, only runs of the same group change places, and whatever would have passed after an earlier group counts against
+a later one: the error of all looks together is the level of the last (Pocock, 1977, without his tables).
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 CONFIDENCE = 0.95
 """Level of the two-sided intervals and of the one-sided bounds."""
+EXACT = 10_000
+"""Most ways to share out runs that are all tried; of more, as many are drawn (always the same)."""
+ROUNDING = 1e-12
+"""Of differences, as a share of the largest value: equal ones count as equal."""
+HALVINGS = 40
+Labels = NDArray[np.bool_]
+"""Shape (ways, runs): which runs belong to the first arm. The first row is how it was."""
 
 
 @dataclass(frozen=True)
@@ -42,92 +57,120 @@ class Comparison:
 
     gain: float
     """Difference of the means; positive if the first arm is better."""
-    low: float
-    high: float
-    """Ends of the two-sided interval of the gain, at CONFIDENCE."""
+    low: float | None
+    high: float | None
+    """Ends of an interval of the gain: `low` is above 0 if the test passed, `high` as far on the other side. None if
+    the runs are too few for such a level."""
     p: float
-    """One-sided: how often two equal arms would show such a gain or a larger one."""
-    df: float | None
-    """Degrees of freedom; None if nothing is random."""
-    share: float = 0.5
-    """Share of the gain's squared error that comes from the first arm."""
+    """One-sided: how often two equal arms would pass by now, or show such a gain or a larger one."""
 
 
-def welch(
-    arm: Sequence[float],
-    against: Sequence[float],
-    floor: float | tuple[float, float] = 0.0,
-    earlier: Sequence[Sequence[float]] = (),
-) -> Comparison:
-    """Welch's t-test of one arm's runs (at least two) against another's.
+Group = tuple[Sequence[float], Sequence[float]]
+"""The new runs of both arms, in utility."""
 
-    Args:
-        against: At least two runs; one is enough where `earlier` holds two of a group.
-        floor: Least variance of either arm, or of each.
-        earlier: Groups of other runs of the second arm's program. They tell its variance, not its mean.
+
+def compare(groups: Sequence[Group], levels: Sequence[float]) -> Comparison:
+    """The test after the last of these groups of runs. (levels: the error that may be spent after each group)
+
+    Raises:
+        ValueError: an arm has no run.
     """
-    spreads = [pooled([arm]), pooled([against, *earlier])]
-    known = [spread for spread in spreads if spread is not None]
-    counts = (len(arm), len(against))
-    if len(known) < 2 or not all(counts):
-        raise ValueError(f"a test needs two runs of each arm, got {counts[0]} and {counts[1]}")
-    gain = statistics.mean(arm) - statistics.mean(against)  # exact means: those of equal runs are equal
-    least = floor if isinstance(floor, tuple) else (floor, floor)
-    parts = [max(one.sd**2, low) / n for one, low, n in zip(known, least, counts, strict=True)]
-    error = math.sqrt(sum(parts))
-    if not error:  # nothing is random
-        return Comparison(gain, gain, gain, 0.0 if gain > 0 else 1.0, None)
-    from scipy import special  # type: ignore[import-untyped]
-
-    seen = [one.sd**2 / n for one, n in zip(known, counts, strict=True)]
-    # A floored variance makes two arms alike, which must not add degrees of freedom.
-    df = min(_freedom(these, [one.df for one in known]) for these in (parts, seen) if sum(these))
-    reach = quantile((1 + CONFIDENCE) / 2, df) * error
-    p = float(special.stdtr(df, -gain / error))
-    return Comparison(gain, gain - reach, gain + reach, p, df, parts[0] / sum(parts))
+    arms = [[float(value) for group in groups for value in group[arm]] for arm in (0, 1)]
+    if not all(arms):
+        raise ValueError(f"a test needs runs of both arms, got {len(arms[0])} and {len(arms[1])}")
+    gain = statistics.mean(arms[0]) - statistics.mean(arms[1])  # exact means: those of equal runs are equal
+    values = np.array([value for group in groups for arm in group for value in arm], dtype=float)
+    ways = _ways(tuple((len(first), len(second)) for first, second in groups))
+    ends = np.cumsum([len(first) + len(second) for first, second in groups])
+    chance = _Chance(values, ways, ends, tuple(levels))
+    low = chance.bound(gain)
+    return Comparison(gain, low, None if low is None else 2 * gain - low, chance.of(0.0))
 
 
-def _freedom(parts: Sequence[float], known: Sequence[int]) -> float:
-    """Welch's degrees of freedom, from the squared errors of the arms' means and the freedom of their variances."""
-    parts = [part / max(parts) for part in parts]  # the squares may overflow a float
-    return float(sum(parts) ** 2 / sum(part**2 / df for part, df in zip(parts, known, strict=True)))
+@dataclass(frozen=True)
+class _Chance:
+    values: NDArray[np.float64]
+    ways: Labels
+    ends: NDArray[np.int_]
+    """Number of runs after each group."""
+    levels: tuple[float, ...]
+
+    def of(self, gain: float) -> float:
+        """The share of ways that pass by now, or show as much, if the first arm is truly better by `gain`."""
+        shifted = self.values - gain * self.ways[0]
+        passed = np.zeros(len(self.ways), dtype=bool)
+        for end, level in zip(self.ends[:-1], self.levels, strict=False):
+            if self.ways[0, :end].all() or not self.ways[0, :end].any():
+                continue  # an arm without a score yet
+            shown = self._differences(shifted, end)
+            waiting = np.sort(shown[~passed])
+            above = len(waiting) - np.searchsorted(waiting, shown - self._tiny)
+            passed |= passed.sum() + above <= level * len(self.ways) * (1 + 1e-9)
+        shown = self._differences(shifted, len(self.values))
+        return float(np.mean(passed | (shown >= shown[0] - self._tiny)))
+
+    def bound(self, gain: float) -> float | None:
+        """The largest true gain that the test would still reject; None if it rejects none."""
+        level, reach = self.levels[len(self.ends) - 1], 2 * float(np.ptp(self.values)) or 1.0
+        low, high = gain - reach, gain
+        if self.of(low) > level:
+            return None
+        for _ in range(HALVINGS):
+            middle = (low + high) / 2
+            low, high = (middle, high) if self.of(middle) <= level else (low, middle)
+        return low
+
+    def _differences(self, values: NDArray[np.float64], end: int) -> NDArray[np.float64]:
+        """The difference of the means over the first runs, for each way."""
+        ways, first = self.ways[:, :end], self.ways[0, :end].sum()
+        total = values[:end].sum()
+        sums = ways @ values[:end]
+        return np.asarray(sums / first - (total - sums) / (end - first))
+
+    @property
+    def _tiny(self) -> float:
+        return ROUNDING * float(np.abs(self.values).max() or 1.0)
 
 
-def error_of(comparison: Comparison) -> float:
-    if comparison.df is None:
-        return 0.0
-    return (comparison.high - comparison.gain) / quantile((1 + CONFIDENCE) / 2, comparison.df)
+@lru_cache(maxsize=64)
+def _ways(sizes: tuple[tuple[int, int], ...]) -> Labels:
+    """Every way to share out the runs of each group, or EXACT of them; the first is how it was."""
+    if math.prod(math.comb(first + second, first) for first, second in sizes) <= EXACT:
+        each = [
+            [_labels(one, first + second) for one in itertools.combinations(range(first + second), first)]
+            for first, second in sizes
+        ]
+        return np.array([np.concatenate(way) for way in itertools.product(*each)])
+    rng = np.random.default_rng(0)
+    groups = [np.tile(_labels(range(first), first + second), (EXACT, 1)) for first, second in sizes]
+    drawn = [np.concatenate([group[:1], rng.permuted(group[1:], axis=1)]) for group in groups]
+    return np.concatenate(drawn, axis=1)
 
 
-def corrected(comparison: Comparison, alpha: float) -> float:
-    """A gain that passed a test at `alpha`, corrected for the selection; at least 0.
+def _labels(first_arm: Iterable[int], runs: int) -> Labels:
+    labels = np.zeros(runs, dtype=bool)
+    labels[list(first_arm)] = True
+    return labels
+
+
+def corrected(comparison: Comparison, level: float) -> float:
+    """A gain that passed a test at `level`, corrected for the selection; at least 0.
 
     It is the true gain for which the observed one is the median of those that pass, in the normal approximation.
     """
-    from scipy import special
+    from scipy import special  # type: ignore[import-untyped]
 
-    error = error_of(comparison)
-    if not error or comparison.df is None:
+    if comparison.low is None or comparison.gain <= comparison.low:
         return comparison.gain
-    least = quantile(1 - alpha, comparison.df) * error
-
-    def shows_more(true: float) -> float:
-        """Log of the share of passing estimates above this one."""
-        beyond = [special.log_ndtr((true - edge) / error) for edge in (comparison.gain, least)]
-        return float(beyond[0] - beyond[1])
-
-    low, high = 0.0, comparison.gain
-    for _ in range(50):
+    edge = -special.ndtri(level)
+    seen = comparison.gain / ((comparison.gain - comparison.low) / edge)
+    """The gain in standard errors."""
+    low, high = 0.0, seen
+    for _ in range(HALVINGS):
         middle = (low + high) / 2
-        low, high = (middle, high) if shows_more(middle) < math.log(0.5) else (low, middle)
-    return high if low else 0.0
-
-
-def bound(comparison: Comparison, level: float = 1 - CONFIDENCE) -> float:
-    """One-sided lower bound of a gain: above 0 where a test at `level` passes."""
-    if comparison.df is None:
-        return comparison.gain
-    return comparison.gain - quantile(1 - level, comparison.df) * error_of(comparison)
+        shows_more = special.log_ndtr(middle - seen) - special.log_ndtr(middle - edge)
+        low, high = (middle, high) if shows_more < math.log(0.5) else (low, middle)
+    return comparison.gain * high / seen if low else 0.0
 
 
 def quantile(share: float, df: float) -> float:

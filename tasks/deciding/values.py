@@ -24,6 +24,8 @@ class JudgedTrial:
     reruns: tuple[Rerun, ...] = ()
     control: UntrainedControl | None = None
     """Score without training; None if it was not needed."""
+    is_last: bool = False
+    """Whether no time is left for another run of it: then a rule has to decide."""
 
     def again(self, number: int) -> tuple[Rerun, ...]:
         """Its reruns of one trial that have a score."""

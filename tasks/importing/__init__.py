@@ -1,25 +1,25 @@
 """Importing: another tool's problem as an environment of ours. One importer per tool, one file each.
 
-An importer says whether it recognises a path, and converts it into the files of an environment's folder. It reads the
+An importer says whether a path is of its kind, and maps it to the files of an environment's folder. It reads the
 original and runs nothing of it; whoever asked writes the folder. To add one, put a file like this into the package:
 
     class Makefiles(Importer):
         \"\"\"A folder with a Makefile whose target `train` trains.\"\"\"
 
-        def recognise(self, place: str) -> Recognised:
-            file = Path(place) / "Makefile"
-            return Recognised(file.is_file(), f"{file} is {'there' if file.is_file() else 'missing'}")
+        def why_not(self, place: str) -> str:
+            return "" if (Path(place) / "Makefile").is_file() else "no Makefile in it"
 
         def convert(self, place: str) -> Imported:
-            return Imported(name="made", origin="a Makefile", files={FILE: environment_toml({...})})
+            origin = "a Makefile"
+            return Imported(name="made", origin=origin, files={FILE: environment_toml({...}, origin)})
 """
 
 from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +31,6 @@ from environments.plugins import Refused
 
 PACKAGE = "tasks.importing"
 HISTORY = earlier_trials.FILE
-
-
-@dataclass(frozen=True)
-class Recognised:
-    """Whether a place is of an importer's kind, and why."""
-
-    fits: bool
-    reason: str
-    """The fact that decided: the file and key that is there, or missing."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +57,7 @@ class Imported:
     warnings: tuple[str, ...] = ()
     history: tuple[EarlierTrial, ...] = ()
     """Written to `HISTORY`, a line per trial, where there are any."""
-    options: tuple[str, ...] = field(default=())
+    options: tuple[str, ...] = ()
     """Options of `nightshift run` that fit: `("--proposer", "random")`."""
 
 
@@ -74,15 +65,15 @@ class Importer(ABC):
     """A tool whose problems can be imported. Its docstring says what it reads, in a line."""
 
     @abstractmethod
-    def recognise(self, place: str) -> Recognised:
-        """Whether `place` (a folder, a file or a URL) is of this kind. Fast, and without running anything of it."""
+    def why_not(self, place: str) -> str:
+        """Why `place` (a folder, a file or a URL) is not of this kind; empty if it is. Nothing of it runs."""
 
     @abstractmethod
     def convert(self, place: str) -> Imported:
-        """The environment. Only asked where `recognise` fits.
+        """The environment. Only asked of what is of this kind.
 
         Raises:
-            Refused: it is of this kind and cannot be converted; fact, value and remedy.
+            Refused: it cannot be converted; fact, value and remedy.
         """
 
 
@@ -92,24 +83,16 @@ def importers() -> dict[str, Importer]:
 
 
 def imported(place: str, source: str = "") -> tuple[str, Imported]:
-    """The importer that recognises `place`, by name, and what it makes of it.
+    """The importer of `place`, by name, and what it makes of it.
 
     Args:
         place: A folder, a file or a URL.
         source: The importer to take where several fit; empty: the only one.
 
     Raises:
-        Refused: nothing is there; no importer or several recognise it, with each one's reason; or it cannot be
+        Refused: nothing is there; it is of no importer's kind, with each one's reason, or of several; or it cannot be
             converted.
     """
-    try:
-        return _imported(place, source)
-    except OSError as fault:
-        name = fault.filename or place
-        raise Refused(f"{name} cannot be read ({fault.strerror}): give a copy that you may read") from fault
-
-
-def _imported(place: str, source: str) -> tuple[str, Imported]:
     known = importers()
     if re.match(r"(https?|git|ssh)://|git@", place):
         raise Refused(f"{place} is an address, and nothing is downloaded: git clone it, and import what lies there")
@@ -118,31 +101,20 @@ def _imported(place: str, source: str) -> tuple[str, Imported]:
     if source:
         plugins.require(source, known, "source")
         known = {source: known[source]}
-    looked = {name: known[name].recognise(place) for name in known}
-    fitting = [name for name, found in looked.items() if found.fits]
-    if not fitting:
-        raise Refused(f"{place} is not recognised:\n{_reasons(looked, looked)}\nSee docs/coming-from.md.")
-    if len(fitting) > 1:
-        raise Refused(
-            f"{place} can be read in several ways: choose one with --source NAME:\n{_reasons(looked, fitting)}"
-        )
-    return fitting[0], known[fitting[0]].convert(place)
+    try:
+        reasons = {name: importer.why_not(place) for name, importer in known.items()}
+        fitting = [name for name, reason in reasons.items() if not reason]
+        if not fitting:
+            listed = "\n".join(f"  {name}: {reason}" for name, reason in reasons.items())
+            raise Refused(f"{place} is not recognised:\n{listed}\nSee docs/coming-from.md.")
+        if len(fitting) > 1:
+            raise Refused(f"{place} can be read as {' and as '.join(fitting)}: choose one with --source NAME")
+        return fitting[0], known[fitting[0]].convert(place)
+    except OSError as fault:
+        name = fault.filename or place
+        raise Refused(f"{name} cannot be read ({fault.strerror}): give a copy that you may read") from fault
 
 
-def _reasons(looked: Mapping[str, Recognised], names: Iterable[str]) -> str:
-    return "\n".join(f"  {name}: {looked[name].reason}" for name in names)
-
-
-def environment_toml(keys: Mapping[str, Any], comment: str = "") -> str:
+def environment_toml(keys: Mapping[str, Any], origin: str) -> str:
     """The text of an environment.toml: plain keys first, then a table for each section and parameter."""
-    document = tomlkit.document()
-    for line in comment.splitlines():
-        document.add(tomlkit.comment(line))
-    plain = {key: value for key, value in keys.items() if not isinstance(value, Mapping)}
-    for key, value in plain.items():
-        document.add(key, tomlkit.item(value))
-    for key, value in keys.items():
-        if key not in plain:
-            document.add(tomlkit.nl())
-            document.add(key, tomlkit.item(dict(value)))
-    return tomlkit.dumps(document)
+    return f"# Imported by `nightshift env import` from {origin}; imported.md has the account.\n\n{tomlkit.dumps(keys)}"

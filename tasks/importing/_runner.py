@@ -1,4 +1,4 @@
-"""What importers share: the runner that they write into an environment, its keys, and names that are seeds."""
+"""What importers share: the runner that they write into an environment, and its keys."""
 
 from __future__ import annotations
 
@@ -10,55 +10,74 @@ from typing import Any
 
 from environments.score import METRIC
 from tasks.importing import Term
+from tasks.importing._original import REPOSITORY
 
 PROGRAMS = Path(__file__).parent / "programs"
-REPOSITORY = "repository"
-"""Folder of the original's files in the new environment."""
-SEED = re.compile(r"(.*[-_./])?(seed([-_]everything)?|random[-_]?(seed|state)|rng([-_]?key)?)", re.IGNORECASE)
-RESULT = "cp {out}/result.json {result}"
-"""The judge's command where the score is what the program printed or reported."""
+REPORTS: dict[str, str | Path] = {
+    "standin/autoresearch_rl/__init__.py": "from autoresearch_rl.target.progress import emit_progress\n",
+    "standin/autoresearch_rl/target/__init__.py": "",
+    "standin/autoresearch_rl/target/progress.py": PROGRAMS / "progress.py",
+}
+"""The package by which programs and stand-ins report."""
+TENSORBOARD = ("sitecustomize", "tensorboardX")
+"""The stand-ins for TensorBoard's writers."""
+PYTHON = "Nightshift's own Python runs it; python = \"/path/of/its/.venv\" in environment.toml takes the original's"
+"""Of packages: what runs the original, and how to change that."""
+NOTE = """\
+# {title}
+
+Imported from {origin}. Nightshift runs the loop: propose one change of `{repository}/{script}`, or values of its
+parameters; it is trained, scored and kept or discarded. What is said below about branches, commits, launching, logs
+and `results.tsv` does not apply. Files other than `{repository}/{script}` cannot be changed.
+
+---
+
+{text}
+"""
 
 
-def program(name: str) -> str:
-    """The text of a program that is written into an imported environment."""
-    return (PROGRAMS / name).read_text("utf-8")
+def files(how: Mapping[str, Any], *stand_ins: str) -> dict[str, str | Path]:
+    """The runner, how it runs the original, and the modules that take the place of installed ones."""
+    return {
+        "train.py": PROGRAMS / "run.py",
+        "run.json": json.dumps(how, indent=1) + "\n",
+        **REPORTS,
+        **{f"standin/{name}.py": PROGRAMS / f"{name}.py" for name in stand_ins},
+    }
 
 
-def files(how: Mapping[str, Any]) -> dict[str, str | Path]:
-    """The runner, and how it runs the original."""
-    return {"train.py": program("run.py"), "run.json": json.dumps(how, indent=1) + "\n"}
-
-
-def keys(title: str, metric: str, direction: str, edited: str) -> dict[str, Any]:
-    """The keys of environment.toml that every problem with the runner has; `edited` is a file, or empty."""
+def keys(title: str, metric: str, direction: str, script: str, editable: bool = True) -> dict[str, Any]:
+    """The keys of environment.toml that every problem with the runner has; `script` may be empty."""
+    place = f"{REPOSITORY}/{script}"
     return {
         "title": title,
         "metric": metric,
         "direction": direction,
         "trainer": "command",
-        "train_cmd": "python train.py",
-        "program": ["train.py", "run.json", REPOSITORY],
-        "editable": [f"{REPOSITORY}/{edited}"] if edited else [],
+        "train_cmd": f"python train.py {place}" if script else "python train.py",
+        "program": ["train.py", "run.json", "standin", REPOSITORY],
+        "editable": [place] if script and editable else [],
         "judge": "command",
-        "command": {"eval_cmd": RESULT},
+        "command": {"eval_cmd": "cp {out}/result.json {result}"},
     }
 
 
-def is_seed(name: str) -> bool:
-    """Whether a parameter is a seed: it gets the seed of the run, and no search picks the luckiest one."""
-    return SEED.fullmatch(name) is not None
+def instructions(title: str, origin: str, script: str, text: str) -> dict[str, str | Path]:
+    """The original's words for the agent, with a note on top."""
+    note = NOTE.format(title=title, origin=origin, repository=REPOSITORY, script=script, text=text)
+    return {"program.md": note}
 
 
-def metric_name(name: str, otherwise: str = "value") -> str:
+def metric_name(name: str) -> str:
     """A metric's name with the characters that ours may have."""
     kept = re.sub(r"[^A-Za-z0-9_\-. :/@]+", " ", name)[:100].strip()
-    return kept if re.match(METRIC, kept) else otherwise
+    return kept if re.match(METRIC, kept) else "value"
 
 
-def metric_term(theirs: str, ours: str, words: str) -> Term:
+def metric_term(theirs: str, ours: str, direction: str) -> Term:
     """What became of a metric, with its new name where it has one."""
     renamed = f" {ours!r}, since a name has letters, digits, _ - . space : / @" if ours != theirs else ""
-    return Term(f"metric {theirs}", f"metric{renamed}, {words}")
+    return Term(f"metric {theirs}", f"metric{renamed}, {direction}")
 
 
 def warning(edited: str, metric: str) -> str:

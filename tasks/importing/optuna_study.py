@@ -4,101 +4,172 @@ from __future__ import annotations
 
 import json
 import math
-import shlex
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from environments import FILE
 from environments.plugins import Refused
-from environments.space import Value, is_finite
-from tasks.importing import EarlierTrial, Imported, Importer, Recognised, Term, _runner, environment_toml
-from tasks.importing.reading.optuna_storage import DIALECT, SQLITE_HEAD, parted, study_of
-from tasks.importing.reading.parameters import ConvertedParameter, choice, number
+from tasks.importing import EarlierTrial, Imported, Importer, Term, _runner, environment_toml
+from tasks.importing._original import REPOSITORY
+from tasks.importing._parameters import ConvertedParameter, choice, is_plain, is_seed, number, sections
 from tasks.system.redact import without_passwords
 
 if TYPE_CHECKING:
     from optuna import Study
     from optuna.distributions import BaseDistribution
+    from optuna.storages import BaseStorage
     from optuna.trial import FrozenTrial
 
+DIALECT = re.compile(r"(sqlite|postgresql|mysql|mariadb|oracle|mssql)(\+\w+)?://")
+SQLITE, SQLITE_HEAD = re.compile(r"sqlite(\+\w+)?:///([^?]*)"), b"SQLite format 3\0"
 MOST_TRIALS = 5_000
 SLACK, SHORTEST, UNKNOWN = 3, 30, 600
 """The budget: so many times the longest finished trial, in seconds at least, and where none has finished."""
+OBJECTIVE = '''\
+"""The place of your objective: put the function that your study optimised here, with the modules that it imports.
+
+A study's storage holds parameters and values, and no code. Files that this one imports go beside it.
+"""
+
+
+def objective(trial):
+    """Of {parameters}."""
+    raise SystemExit("objective.py is still the placeholder of `nightshift env import`: put your objective there")
+'''
+NOT_STORED = (
+    Term("the objective function", f"no storage has it: put it into {REPOSITORY}/objective.py"),
+    Term("sampler, pruner", "no storage has them: --proposer (tpe by default) and --cancel"),
+)
+WARNINGS = (
+    f"{REPOSITORY}/objective.py is a placeholder: put your objective(trial) there, with what it imports; until then "
+    "every trial is a crash that says so",
+    _runner.warning("objective.py", "the value that it returns"),
+    "an objective with a fixed random_state gives one value under every seed: state deterministic = true in "
+    "environment.toml then, or no noise is seen where there is some on other data",
+)
 
 
 class OptunaStudy(Importer):
     """An Optuna study: the URL of its storage, an SQLite file or a journal; `#NAME` names one of several studies."""
 
-    def recognise(self, place: str) -> Recognised:
-        where, _ = parted(place)
+    def why_not(self, place: str) -> str:
+        where, _ = _parted(place)
         if DIALECT.match(where):
-            return Recognised(True, "a storage URL")
-        path = Path(where)
-        if not path.is_file():
-            return Recognised(False, "neither the URL of a database, such as sqlite:///study.db, nor a file")
-        with path.open("rb") as file:
-            head = file.read(4096)
+            return ""
+        if not Path(where).is_file():
+            return "neither the URL of a database, such as sqlite:///study.db, nor a file"
+        head = _head(where)
         fits = head.startswith(SQLITE_HEAD) or b'"op_code"' in head.partition(b"\n")[0]
-        kinds = "an SQLite database or a journal of Optuna's"
-        return Recognised(fits, kinds if fits else f"not {kinds}")
+        return "" if fits else "neither an SQLite database nor a journal of Optuna's"
 
     def convert(self, place: str) -> Imported:
-        where, name = parted(place)
-        return _imported(study_of(where, name), without_passwords(where))
+        where, name = _parted(place)
+        return _imported(_study(where, name), without_passwords(where))
+
+
+def _parted(place: str) -> tuple[str, str]:
+    """A storage and the name of a study in it, which may be empty."""
+    where, _, name = place.partition("#")
+    return (place, "") if Path(place).exists() else (where, name)
+
+
+def _head(file: str) -> bytes:
+    with Path(file).open("rb") as opened:
+        return opened.read(4096)
+
+
+def _storage(where: str) -> BaseStorage:
+    """The storage, opened so that nothing is written to it."""
+    from optuna.storages import JournalStorage, RDBStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    url = SQLITE.match(where)
+    if DIALECT.match(where) and not url:
+        return RDBStorage(where, skip_table_creation=True)
+    path = Path(url[2] if url else where)
+    if not path.is_file():
+        raise Refused(f"there is no {path}: give the path of an SQLite file, or a storage URL")
+    if not url and not _head(where).startswith(SQLITE_HEAD):
+        return JournalStorage(JournalFileBackend(where))
+    return RDBStorage(f"sqlite:///file:{quote(str(path.resolve()))}?mode=ro&uri=true", skip_table_creation=True)
+
+
+def _study(where: str, name: str) -> Study:
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    shown = without_passwords(where)
+    try:
+        storage = _storage(where)
+        names = [one.study_name for one in storage.get_all_studies()]
+    except Refused:
+        raise
+    except Exception as broken:  # of a driver that is missing, a server that is away, a schema of another version
+        said = without_passwords(str(broken)).partition("\n")[0]
+        raise Refused(f"{shown}: Optuna cannot read it: {type(broken).__name__}: {said[:300]}") from broken
+    if name not in names and (name or len(names) != 1):
+        which = f"no study {name!r}" if name else f"{len(names)} studies"
+        raise Refused(f"{shown} holds {which}: name one, as in {shown}#NAME. It has {', '.join(names[:20]) or 'none'}")
+    return optuna.load_study(study_name=name or names[0], storage=storage)
 
 
 def _imported(study: Study, where: str) -> Imported:
     from optuna.study import StudyDirection
     from optuna.trial import TrialState
 
-    trials = study.get_trials(deepcopy=False)
+    trials, name = study.get_trials(deepcopy=False), study.study_name
     direction, names = study.directions[0], study.metric_names or ["value"]
     if direction == StudyDirection.NOT_SET:
-        raise Refused(f"study {study.study_name!r} of {where} has no direction yet: run a trial of it first")
+        raise Refused(f"study {name!r} of {where} has no direction yet: run a trial of it first")
     metric, higher = _runner.metric_name(names[0]), direction == StudyDirection.MAXIMIZE
     finished = [one for one in trials if one.state == TrialState.COMPLETE and _value(one) is not None]
     best = (max if higher else min)(finished, key=lambda one: one.values[0], default=None)
-    distributions = _distributions(trials)
-    seeds = {name: (every[-1].low, every[-1].high) for name, every in distributions.items()  # type: ignore[attr-defined]
-             if _runner.is_seed(name) and hasattr(every[-1], "low")}  # fmt: skip
-    searched = {name: every for name, every in distributions.items() if name not in seeds}
-    as_json = [name for name, every in searched.items() if not all(map(_is_plain, _choices(every)))]
+    distributions: dict[str, list[BaseDistribution]] = {}
+    for trial in trials:
+        for parameter, one in trial.distributions.items():
+            distributions.setdefault(parameter, []).append(one)
+    seeds = [parameter for parameter in distributions if is_seed(parameter)]
+    searched = {parameter: every for parameter, every in distributions.items() if parameter not in seeds}
+    as_json = [parameter for parameter, every in searched.items() if not all(map(is_plain, _choices(every)))]
     parameters = {
-        name: _parameter(every, name in as_json, best.params.get(name) if best else None)
-        for name, every in searched.items()
+        parameter: _parameter(every, parameter in as_json, best.params.get(parameter) if best else None)
+        for parameter, every in searched.items()
     }
     if not any(one.table for one in parameters.values()):
-        raise Refused(
-            f"study {study.study_name!r} of {where} has no trial with a parameter that varies: run some first"
-        )
+        raise Refused(f"study {name!r} of {where} has no trial with a parameter that varies: run some first")
     took = [one.duration.total_seconds() for one in finished if one.duration]
     seconds = max(math.ceil(SLACK * max(took)), SHORTEST) if took else UNKNOWN
     history = tuple(_earlier(trials, as_json, seeds))
-    fixed = {name: one.fixed for name, one in parameters.items() if not one.table}
-    keys: dict[str, Any] = {
-        **_runner.keys(study.study_name, metric, "maximize" if higher else "minimize", ""),
-        "program": ["train.py", "run.json", "objective.py"], "editable": ["objective.py"],
-        "train_cmd": f"python train.py {shlex.quote(metric)}", "budget_seconds": seconds,
-        "space": {name: one.table for name, one in parameters.items() if one.table},
-        **({"fixed": fixed} if fixed else {}),
+    origin = f"the Optuna study {name!r} in {where}"
+    how = {
+        "command": ["${interpreter}", "-m", "optuna_call", metric], "metric": metric, "name": metric,
+        "own": dict.fromkeys(seeds, "seed"), "as_json": as_json,
     }  # fmt: skip
+    keys = {
+        **_runner.keys(name, metric, "maximize" if higher else "minimize", "objective.py"),
+        "budget_seconds": seconds,
+        **sections(parameters),
+    }
+    said = (
+        "objective.py has the function `objective(trial)`; it is called once per trial with its parameters and returns "
+        f"`{metric}`. {len(history)} trials of the study are imported: proposers know them, nothing compares with "
+        "them.\n"
+    )
     return Imported(
-        name=study.study_name,
-        origin=f"the Optuna study {study.study_name!r} in {where}",
+        name=name,
+        origin=origin,
         files={
-            FILE: environment_toml(
-                keys, f"Imported from the Optuna study {study.study_name!r}; imported.md has the account."
-            ),
-            "train.py": _runner.program("optuna_train.py"),
-            "run.json": json.dumps({"as_json": as_json, "seeds": seeds}, indent=1) + "\n",
-            "objective.py": _runner.program("optuna_objective.py").replace("PARAMETERS", ", ".join(distributions)),
-            "program.md": PROGRAM_MD.format(name=study.study_name, where=where, metric=metric, count=len(history)),
+            FILE: environment_toml(keys, origin),
+            **_runner.files(how, "optuna_call"),
+            f"{REPOSITORY}/objective.py": OBJECTIVE.format(parameters=", ".join(distributions)),
+            **_runner.instructions(name, origin, "objective.py", said),
         },
         carried=(
             _runner.metric_term(names[0], metric, direction.name.lower()),
-            *(Term(name, one.words) for name, one in parameters.items()),
-            *(Term(name, "the seed of the run") for name in seeds),
+            *(Term(seed, "the seed of the run") for seed in seeds),
             Term(
                 f"best trial, {best.number}" if best else "best trial",
                 "the baseline" if best else "none has finished: the baseline has the middle of each range",
@@ -112,23 +183,8 @@ def _imported(study: Study, where: str) -> Imported:
     )
 
 
-def _distributions(trials: Sequence[FrozenTrial]) -> dict[str, list[BaseDistribution]]:
-    """Every distribution that a parameter has had, the oldest first."""
-    found: dict[str, list[BaseDistribution]] = {}
-    for trial in trials:
-        for name, one in trial.distributions.items():
-            every = found.setdefault(name, [])
-            if one not in every:
-                every.append(one)
-    return found
-
-
 def _choices(every: Sequence[BaseDistribution]) -> list[Any]:
     return [value for one in every for value in getattr(one, "choices", ())]
-
-
-def _is_plain(value: object) -> bool:
-    return isinstance(value, Value) and is_finite(value)
 
 
 def _parameter(every: Sequence[BaseDistribution], as_json: bool, default: object) -> ConvertedParameter:
@@ -136,12 +192,12 @@ def _parameter(every: Sequence[BaseDistribution], as_json: bool, default: object
     from optuna.distributions import FloatDistribution, IntDistribution
 
     newest = every[-1]
-    lost = f"it had {len(every)} ranges: the whole of them is searched" if len(every) > 1 else ""
     if not isinstance(newest, FloatDistribution | IntDistribution):
         values = [json.dumps(value, default=str) if as_json else value for value in _choices(every)]
-        return choice(values, json.dumps(default, default=str) if as_json else default, lost)  # type: ignore[arg-type]
+        return choice(values, json.dumps(default, default=str) if as_json else default)
     ranges = [one for one in every if isinstance(one, FloatDistribution | IntDistribution)]
     low, high = min(one.low for one in ranges), max(one.high for one in ranges)
+    lost = "" if (low, high) == (newest.low, newest.high) else "it had several ranges: the whole of them is searched"
     whole = isinstance(newest, IntDistribution)
     return number(low, high, whole=whole, log=newest.log, step=newest.step, default=default, lost=lost)
 
@@ -151,9 +207,7 @@ def _value(trial: FrozenTrial) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def _earlier(
-    trials: Sequence[FrozenTrial], as_json: Sequence[str], seeds: Mapping[str, object]
-) -> Iterator[EarlierTrial]:
+def _earlier(trials: Sequence[FrozenTrial], as_json: Sequence[str], seeds: Sequence[str]) -> Iterator[EarlierTrial]:
     """Finished and failed trials; of others there is no value that compares."""
     from optuna.trial import TrialState
 
@@ -180,11 +234,9 @@ def _lost(parameters: Mapping[str, ConvertedParameter], finished: Sequence[Froze
 def _states(trials: Sequence[FrozenTrial]) -> Iterator[Term]:
     from optuna.trial import TrialState
 
-    pruned = sum(one.state == TrialState.PRUNED for one in trials)
-    open_ones = sum(one.state in (TrialState.RUNNING, TrialState.WAITING) for one in trials)
-    if pruned:
+    if pruned := sum(one.state == TrialState.PRUNED for one in trials):
         yield Term(f"{pruned} pruned trials", "left out: what they last reported is no final value")
-    if open_ones:
+    if open_ones := sum(one.state in (TrialState.RUNNING, TrialState.WAITING) for one in trials):
         yield Term(f"{open_ones} trials running or waiting", "left out: they have no value")
 
 
@@ -193,25 +245,3 @@ def _other_values(study: Study) -> Iterator[Term]:
         name = (study.metric_names or [])[place - 1 : place] or [f"value {place}"]
         guard = f'a guard by [guards.value_{place}] direction = "{direction.name.lower()}"'
         yield Term(f"objective {name[0]}", f"a figure value_{place} beside the score; {guard}")
-
-
-NOT_STORED = (
-    Term("the objective function", "no storage has it: put it into objective.py"),
-    Term("sampler, pruner", "no storage has them: --proposer (tpe by default) and --cancel"),
-    Term("attributes of the study and of trials", "left out: nothing here reads them"),
-)
-WARNINGS = (
-    "objective.py is a placeholder: put your objective(trial) there, with what it imports; until then every trial is a "
-    "crash that says so",
-    _runner.warning("objective.py", "the value that it returns"),
-    "an objective with a fixed random_state gives one value under every seed: state deterministic = true in "
-    "environment.toml then, or no noise is seen where there is some on other data",
-)
-PROGRAM_MD = """\
-# {name}
-
-Imported from an Optuna study ({where}). objective.py has the function `objective(trial)`; it is called once per trial
-with the parameters of the trial and returns `{metric}`.
-
-The study has {count} finished or failed trials, which are imported: proposers know them, nothing compares with them.
-"""

@@ -1,53 +1,124 @@
-"""prime-rl configurations: a train.toml of an old or a new prime-rl, such as vivekvkashyap/autoresearch-rl has it."""
+"""prime-rl configurations, laid over the bundled environment that has the same questions.
+
+A file in today's keys is carried as it is, but for what the engine and the judge set. Of old versions the few keys are
+known that the train.toml of vivekvkashyap/autoresearch-rl has (February 2026). Of all else prime-rl's own
+`rl --dry-run` says whether it fits.
+"""
 
 from __future__ import annotations
 
 import re
+import sys
 import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import environments
-from environments import toml_file
-from environments.plugins import Refused
-from environments.space import Value
-from tasks.importing import Imported, Importer, Recognised, Term
-from tasks.importing.reading import results_tsv
-from tasks.importing.reading.prime_rl_config import PrimeRlConfig, files_of, fits, parameter_name, understood
+import tomlkit
 
-TRAIN, CONSTANTS = "train.toml", "prepare.py"
-BUDGET = "TIME_BUDGET"
+import environments
+from environments import FILE, plugins, toml_file
+from environments.plugins import Refused
+from tasks.importing import Imported, Importer, Term, _original, _results_tsv
+from tasks.store.workspace import TRAINERS
+
+TRAIN, CONSTANTS, BUDGET, METRIC = "train.toml", "prepare.py", "TIME_BUDGET", "eval_score"
+RENAMED = {
+    "orchestrator.rollouts_per_example": "orchestrator.group_size",
+    "orchestrator.sampling.max_tokens": "orchestrator.train.sampling.max_completion_tokens",
+    "orchestrator.sampling.temperature": "orchestrator.train.sampling.temperature",
+}
+"""Old keys, and today's of the same meaning."""
+SETTINGS = {
+    "max_steps": "budget_steps",
+    "model.name": "prepare.settings.model",
+    "orchestrator.eval.num_examples": "text.questions",
+    "orchestrator.eval.sampling.max_tokens": "text.max_tokens",
+    "orchestrator.eval.sampling.max_completion_tokens": "text.max_tokens",
+}
+"""Keys that one of environment.toml takes the place of."""
+_NOT_CARRIED = {
+    "the trial's own folder": "output_dir run clean resume ckpt",
+    "MLflow has every trial": "wandb monitors",
+    "gpus = 2: the slot says which": "inference_gpu_ids trainer_gpu_ids deployment slurm",
+    "the environment says it": "model trainer.model.name orchestrator.model.name orchestrator.renderer",
+    "by files, from which the model is made that is judged": "weight_broadcast",
+    "the judge evaluates after training, and a curve is asked every 4 steps": "orchestrator.eval",
+    "of an old prime-rl: gone, or it means something else now": (
+        "orchestrator.sampling orchestrator.advantage orchestrator.buffer trainer.loss.token_mask_low "
+        "trainer.loss.token_mask_high"
+    ),
+}
+NOT_CARRIED = {key: why for why, keys in _NOT_CARRIED.items() for key in keys.split()}
+"""Keys that are left out, themselves and all below them, and why."""
+KL_TAU = {"trainer.loss.kl_tau": "it weighed a log ratio in the advantage, and weighs its square in the loss now"}
+"""The same of old files alone."""
+OLD_SOURCES, SOURCE = ("orchestrator.env", "orchestrator.eval.env"), "orchestrator.train.source"
+SOURCES = (*OLD_SOURCES, SOURCE, "orchestrator.eval.source")
+TASKSETS = {
+    "gsm8k": "gsm8k", "hendrycks_math": "math", "math": "math", "reverse_text": "reverse_text", "i3_math": "math",
+}  # fmt: skip
+"""prime-rl's packages of questions that a bundled environment has a taskset for."""
+BUNDLED = {
+    frozenset({"gsm8k"}): "gsm8k", frozenset({"gsm8k", "math"}): "gsm8k_math",
+    frozenset({"reverse_text"}): "reverse_text",
+}  # fmt: skip
+COPIED = ("prepare.py", "taskset.py")
+WARNINGS = (
+    "nothing of prime-rl has been run here: `nightshift doctor --for` the new environment says whether this machine "
+    "can, and docs/gpus.md goes there",
+    "scores of the original were read out of a log of the run that was being tuned, greedily, on the questions of each "
+    "run; here a judge asks the trained model apart. The two do not compare",
+)
+
+
+@dataclass
+class _Config:
+    """What a configuration says."""
+
+    base: str
+    """The bundled environment with the same questions."""
+    is_old: bool
+    tuned: dict[str, Any] = field(default_factory=dict)
+    """Values by today's dotted keys."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Keys of environment.toml, dotted."""
+    carried: list[Term] = field(default_factory=list)
+    left: list[Term] = field(default_factory=list)
 
 
 class PrimeRl(Importer):
     """A configuration of prime-rl: a TOML file, or a folder with a train.toml (vivekvkashyap/autoresearch-rl)."""
 
-    def recognise(self, place: str) -> Recognised:
+    def why_not(self, place: str) -> str:
         path = _file(place)
         if path is None:
-            return Recognised(False, f"neither a file .toml nor a folder with a {TRAIN}")
-        why = fits(path)
-        return Recognised(not why, why or f"{path.name} has [orchestrator] and [trainer] or [model]")
+            return f"neither a file .toml nor a folder with a {TRAIN}"
+        try:
+            table = tomllib.loads(_original.read_text(path))
+        except ValueError as wrong:
+            return f"{path.name} is not TOML: {wrong}"[:200]
+        fits = "orchestrator" in table and bool({"trainer", "model"} & table.keys())
+        return "" if fits else f"{path.name} has no [orchestrator] beside [trainer] or [model]"
 
     def convert(self, place: str) -> Imported:
         path = _file(place)
         assert path is not None, "it was recognised"
-        found = understood(toml_file.read(path), str(path))
-        folder = path.parent
-        if seconds := _budget(folder / CONSTANTS):
-            found.settings["budget_seconds"] = seconds
-            ours = f"budget_seconds = {seconds}, from the first sign of work"
-            found.carried.append(Term(f"{BUDGET} = {seconds}", ours))
+        config, folder = _read(dict(flat(toml_file.read(path))), str(path)), path.parent
+        constants = folder / CONSTANTS
+        text = _original.read_text(constants) if constants.is_file() else ""
+        if stated := re.search(rf"^{BUDGET}\s*=\s*(\d+)\b", text, re.MULTILINE):
+            config.settings["budget_seconds"] = int(stated[1])
+            config.carried.append(Term(f"{BUDGET} = {stated[1]}", "budget_seconds, from the first sign of work"))
         title = folder.resolve().name if path.name == TRAIN else path.stem
-        files = files_of(found, None, title)
-        history = results_tsv.trials(folder / results_tsv.FILE, lambda commit: _params(folder, commit, found))
-        if history:
-            known = sum(bool(one.params) for one in history)
-            ours = f"{len(history)} earlier trials, {known} of them with the parameters of their commit"
-            found.carried.append(Term(results_tsv.FILE, ours))
+        history, of_history = _results_tsv.history(folder / _results_tsv.FILE, METRIC)
+        files = {**_files(config, title), "program.md": _described(config, title, path)}
+        run = Term("run.py", "the trainer prime_rl launches `rl`, and the judge scores: nothing is read out of a log")
         return Imported(
-            name=title, origin=f"prime-rl's {path}", files={**files, "program.md": described(found, title, path)},
-            carried=tuple(found.carried), left=(*found.left, *_left(folder)), warnings=WARNINGS, history=history,
+            name=title, origin=f"prime-rl's {path}", files=files, carried=tuple(config.carried),
+            left=(*config.left, *of_history, *([run] if (folder / "run.py").is_file() else [])),
+            warnings=WARNINGS, history=history,
         )  # fmt: skip
 
 
@@ -57,50 +128,124 @@ def _file(place: str) -> Path | None:
     return path if path.is_file() and path.suffix == ".toml" else None
 
 
-def _budget(path: Path) -> int | None:
-    """The seconds that a constant TIME_BUDGET of a Python file states, which is not run."""
-    text = path.read_text("utf-8", "replace") if path.is_file() else ""
-    stated = re.search(rf"^{BUDGET}\s*=\s*(\d+)\b", text, re.MULTILINE)
-    return int(stated[1]) if stated else None
+def _keys() -> Any:
+    """The trainer's part that knows the names of parameters, by the name that it has in a workspace."""
+    if (folder := str(plugins.folder(TRAINERS))) not in sys.path:
+        sys.path.append(folder)
+    import prime_rl_parts.keys
+
+    return prime_rl_parts.keys
 
 
-def _params(folder: Path, commit: str, now: PrimeRlConfig) -> dict[str, Value]:
-    """The parameters of the space as a commit's train.toml had them; empty where the commit is not known."""
-    text = results_tsv.at_commit(folder, commit, TRAIN)
-    try:
-        then = understood(tomllib.loads(text), commit) if text else None
-    except (ValueError, Refused):
-        return {}
-    if then is None or then.base != now.base:
-        return {}
-    named = {parameter_name(key): value for key, value in then.tuned.items()}
-    return {name: named.get(name, one.default) for name, one in environments.named(now.base).space.items()}
+def flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys and values of nested tables. An empty table is a value, and so is one whose keys are no words."""
+    for name, value in table.items():
+        if isinstance(value, dict) and value and all(re.fullmatch(r"\w+", inner) for inner in value):
+            yield from flat(value, f"{above}{name}.")
+        else:
+            yield above + name, value
 
 
-def _left(folder: Path) -> tuple[Term, ...]:
-    known: dict[str, Any] = {
-        "run.py": "the trainer prime_rl launches `rl`, and the judge scores: nothing is read out of a log",
-        "program.md": "its steps are for an agent that decides by itself; program.md here describes the problem",
-    }
-    return tuple(Term(name, why) for name, why in known.items() if (folder / name).is_file())
+def _read(stated: Mapping[str, Any], where: str) -> _Config:
+    """A configuration in today's keys, and what could not be carried.
 
-
-def described(found: PrimeRlConfig, title: str, path: Path) -> str:
-    """The bundled environment's description, without what belongs to it alone, and what was imported."""
-    text = (environments.find(found.base) / "program.md").read_text("utf-8")
-    sections = text.split("\n## ")
-    kept = [sections[0], *(one for one in sections[1:] if "math" in found.base and one.startswith("With MATH"))]
-    body = "\n## ".join(kept).partition("\n")[2].strip()
-    tuned = "".join(f"| `{key}` | {value!r} |\n" for key, value in sorted(found.tuned.items()))
-    imported = (
-        f"The baseline is the configuration of {path.name}, in today's keys:\n\n| key | value |\n|---|---|\n{tuned}"
+    Raises:
+        Refused: its questions are not those of a bundled environment.
+    """
+    is_old = any(key in RENAMED or key in OLD_SOURCES for key in stated)
+    config = _Config(_bundled(stated, where), is_old)
+    config.carried.append(
+        Term("questions", f"those of {config.base}: its recipe, taskset and judge; other keys are the same")
     )
-    return f"# {title}\n\n{body}\n\n## Imported\n\n{imported}"
+    for key, value in stated.items():
+        theirs = f"{key} = {value!r}"[:60]
+        setting, now = SETTINGS.get(key, ""), RENAMED.get(key, key)
+        reasons = NOT_CARRIED | (KL_TAU if is_old else {})
+        why = next((why for above, why in reasons.items() if f"{now}.".startswith(f"{above}.")), "")
+        if setting and isinstance(value, int | str):
+            config.settings[setting] = value
+            config.carried.append(Term(theirs, f"{setting} = {value!r}"))
+        elif why:
+            config.left.append(Term(theirs, why))
+        elif key == SOURCE:
+            _take_source(config, _tables(value))
+        elif key not in SOURCES:
+            config.tuned[now] = value
+            config.carried += [] if now == key else [Term(theirs, f"{now} = {value!r}")]
+    return config
 
 
-WARNINGS = (
-    "nothing of prime-rl has been run here: `nightshift doctor --for` the new environment says whether this machine "
-    "can, and docs/gpus.md goes there",
-    "scores of the original were read out of a log of the run that was being tuned, greedily, on the questions of each "
-    "run; here a judge asks the trained model apart. The two do not compare",
-)
+def _take_source(config: _Config, sources: list[dict[str, Any]]) -> None:
+    """Take over what the one source says beside its questions, such as its curriculum."""
+    own = [{key: value for key, value in one.items() if key not in ("name", "env")} for one in sources]
+    if any(own) and len(own) > 1:
+        config.left.append(Term(SOURCE, "what several sources say; here is one, with the questions of all"))
+    elif any(own):
+        config.tuned[SOURCE] = own
+
+
+def _bundled(stated: Mapping[str, Any], where: str) -> str:
+    """The bundled environment that asks the same questions."""
+    sources = [one for key in SOURCES for one in _tables(stated.get(key))]
+    names = [name for one in sources for name in (one.get("id"), _keys().at(one, "env.taskset.id")) if name]
+    # primeintellect/reverse-text@0.1 -> reverse_text
+    plain = [str(name).rpartition("/")[2].partition("@")[0].replace("-", "_").lower() for name in names]
+    base = BUNDLED.get(frozenset(TASKSETS.get(name, "") for name in plain))
+    if base is None:
+        raise Refused(
+            f"{where}: no environment here has the questions of {', '.join(map(str, names)) or 'no source'} (known: "
+            f"{', '.join(sorted(TASKSETS))}; gsm8k and math also together): write a taskset and a recipe, as "
+            "environments/reverse_text has them, and put this file's keys into its train.toml"
+        )
+    return base
+
+
+def _tables(value: object) -> list[dict[str, Any]]:
+    return [one for one in (value if isinstance(value, list) else [value]) if isinstance(one, dict)]
+
+
+def _files(config: _Config, title: str) -> dict[str, str | Path]:
+    """The environment's files: those of the bundled one with the configuration laid over."""
+    folder, keys = environments.find(config.base), _keys()
+    document, table = tomlkit.parse((folder / FILE).read_text("utf-8")), toml_file.read(folder / FILE)
+    document.pop(environments.VARIANTS, None)
+    settings = table.get(environments.VARIANTS, {}).get(config.base, {}) | config.settings | {"title": title}
+    bundled = table["prepare"]["settings"]["model"]
+    if settings.get("prepare.settings.model", bundled) != bundled:
+        settings["prepare.settings.model_revision"] = "main"
+        config.left.append(Term("revision of the model", "main, which may change: pin prepare.settings.model_revision"))
+    for key, value in settings.items():
+        *above, last = key.split(".")
+        place: Any = document
+        for part in above:
+            place = place.setdefault(part, {})
+        place[last] = value
+    names = {dotted: name for name, dotted in keys.DOTTED.items()}
+    rest = {}
+    for key, value in config.tuned.items():
+        name = names.get(key, key)
+        if name in table["space"]:  # a parameter is written over train.toml: the baseline gets its value
+            _widen(document["space"][name], value)
+        elif name in table["fixed"]:
+            document["fixed"][name] = value
+        else:
+            rest[key] = value
+    below = tomllib.loads((folder / TRAIN).read_text("utf-8")) if config.is_old else {}
+    train = tomlkit.dumps(keys.laid_over(below, keys.as_tables(rest)))
+    return {FILE: tomlkit.dumps(document), TRAIN: train} | {name: folder / name for name in COPIED}
+
+
+def _widen(parameter: Any, value: Any) -> None:
+    """Make a value the default of a parameter, whose range gets it where it has it not."""
+    if parameter["type"] == "choice":
+        parameter["values"] = list(dict.fromkeys([*parameter["values"].unwrap(), value]))
+    else:
+        parameter["low"], parameter["high"] = min(parameter["low"], value), max(parameter["high"], value)
+    parameter["default"] = value
+
+
+def _described(config: _Config, title: str, path: Path) -> str:
+    """The bundled environment's description, without what belongs to it alone."""
+    text = (environments.find(config.base) / "program.md").read_text("utf-8")
+    first = text.partition("\n## ")[0].partition("\n")[2].strip()
+    return f"# {title}\n\n{first}\n\nThe baseline is the configuration of {path.name}, in today's keys.\n"

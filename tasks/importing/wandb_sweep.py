@@ -2,176 +2,244 @@
 
 from __future__ import annotations
 
+import datetime
+import json
+import math
+import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from environments import FILE
 from environments.plugins import Refused
-from tasks.importing import Imported, Importer, Recognised, Term, _runner, _yaml, environment_toml
-from tasks.importing import _repository as repository
-from tasks.importing.reading.program_folder import folder_of
-from tasks.importing.reading.python_defaults import defaults
-from tasks.importing.reading.sweep_parameters import converted
+from tasks.importing import Imported, Importer, Term, _original, _runner, _source, environment_toml
+from tasks.importing._original import REPOSITORY, Table
+from tasks.importing._parameters import ConvertedParameter, choice, is_number, is_plain, is_seed, number, sections
 
 METHODS = {"grid": "grid", "random": "random_search", "bayes": "tpe"}
 """The proposers that search as W&B's methods do."""
 COMMAND = ["${env}", "${interpreter}", "${program}", "${args}"]
-MACROS = (*COMMAND, "${args_no_hyphens}", "${args_no_boolean_flags}", "${args_json}", "${args_json_file}")
-SUFFIXES = (".yaml", ".yml")
+MACROS = (*COMMAND, "${args_no_hyphens}", "${args_no_boolean_flags}", "${args_json}")
 USUAL = ("sweep.yaml", "sweep.yml")
 BUDGET_SECONDS = 600
+SIGMAS = 3
+"""Standard deviations to either side of the mean that a normal distribution becomes a range of."""
+EXPONENT = re.compile(r"[+-]?\d+(\.\d*)?[eE][+-]?\d+")
+LOG = ("log_uniform", "log_uniform_values")
+DEEPEST = 20
+"""A YAML may hold itself."""
+REASONS = {
+    "early_terminate": "its brackets; trials that fall behind are stopped early anyway: --cancel",
+    "metric.target": "no stopping at a score: the search ends by --trials, --hours or --until",
+}
+SEEDS = (
+    "a program with fixed seeds gives one value under every seed of a trial: let it use AR_SEED of its environment, or "
+    "state deterministic = true in environment.toml"
+)
 
 
 class WandbSweep(Importer):
     """A W&B sweep: its YAML, or a folder with a sweep.yaml."""
 
-    def recognise(self, place: str) -> Recognised:
-        path = _file(place)
-        if path is None:
-            return Recognised(False, f"no file {' or '.join(SUFFIXES)}, and no folder with {' or '.join(USUAL)}")
-        try:
-            sweep = _yaml.read(path)
-        except Refused as unreadable:
-            return Recognised(False, str(unreadable))
-        lacks = [key for key in ("method", "parameters") if not isinstance(sweep, dict) or key not in sweep]
-        if lacks:
-            return Recognised(False, f"{path.name} has no {' and no '.join(lacks)} at its top")
-        return Recognised(True, f"{path.name} has method and parameters at its top")
+    def why_not(self, place: str) -> str:
+        sweep = _sweep(place)
+        return sweep if isinstance(sweep, str) else ""
 
     def convert(self, place: str) -> Imported:
-        path = _file(place)
-        assert path is not None, "it was recognised"
-        sweep = _yaml.read(path)
-        assert isinstance(sweep, dict), "it was recognised"
-        return _imported(path, sweep)
+        sweep = _sweep(place)
+        assert isinstance(sweep, Table), "it was recognised"
+        path, method = sweep.path, sweep.get("method", str)
+        if method not in METHODS:
+            raise Refused(f"{path}: method: must be {', '.join(METHODS)}, got {method!r}")
+        command = _command(sweep)
+        stated = sweep.get("program", str) or next((word for word in command if word.endswith(".py")), "")
+        if not (name := stated.strip().removeprefix("./")):
+            raise Refused(f"{path}: program: is missing, and no word of command ends in .py: state it in a copy")
+        root = _original.folder_with([name], path)
+        text = _original.read_text(root / name)
+        try:
+            defaults = _source.options(_source.parsed(root / name)).values
+        except Refused:  # of another Python, or in another language
+            defaults = {}
+        made = converted(sweep.get("parameters", dict) or {}, defaults)
+        theirs, goal = sweep.get("metric.name", str), sweep.get("metric.goal", str) or "minimize"
+        if theirs is None or goal not in ("minimize", "maximize"):
+            raise Refused(
+                f"{path}: metric: must be a table such as {{name: val_loss, goal: minimize}}, with a name that the "
+                "program logs: state it in a copy beside it"
+            )
+        metric, origin = _runner.metric_name(theirs), f"the W&B sweep {path}"
+        copied, not_copied = _original.repository_files(root)
+        title = sweep.get("name", str) or sweep.get("project", str) or path.parent.resolve().name
+        keys = {**_runner.keys(title, metric, goal, name), "budget_seconds": BUDGET_SECONDS, **sections(made.found)}
+        how = {
+            "command": command, "metric": theirs, "name": metric, "says_ready": "wandb" in text,
+            "as_json": made.as_json, "paths": made.paths, "own": dict.fromkeys(made.seeds, "seed"), "keeps_files": True,
+        }  # fmt: skip
+        cap, proposer = sweep.get("run_cap", int), METHODS[method]
+        said = sweep.get("description", str) or f"{name} gets the parameters of a trial and logs `{metric}`."
+        return Imported(
+            name=title,
+            origin=origin,
+            files={
+                **copied,
+                **_runner.files(how, "wandb", *_runner.TENSORBOARD),
+                **_runner.instructions(title, origin, name, said),
+                FILE: environment_toml(keys, origin),
+            },
+            carried=(
+                Term(name, f"{REPOSITORY}/{name}, unchanged; editable, and nothing else is"),
+                _runner.metric_term(theirs, metric, f"{goal}: the last value that is logged"),
+                *(Term(key, "the seed of the run") for key in made.seeds),
+                Term("command", " ".join(command)),
+                Term("method, run_cap", f"--proposer {proposer}{f' --trials {cap}' if cap else ''}"),
+            ),
+            left=(*made.left, *not_copied, *_left(sweep, text)),
+            warnings=(_runner.warning(f"{REPOSITORY}/{name}", theirs), *([] if made.seeds else [SEEDS])),
+            options=(
+                *(() if proposer == "tpe" else ("--proposer", proposer)),
+                *(("--trials", str(cap)) if cap and cap > 0 else ()),
+            ),
+        )
 
 
-def _file(place: str) -> Path | None:
+def _sweep(place: str) -> Table | str:
     path = Path(place)
     if path.is_dir():
-        return next((path / name for name in USUAL if (path / name).is_file()), None)
-    return path if path.is_file() and path.suffix in SUFFIXES else None
+        path = next((path / name for name in USUAL if (path / name).is_file()), path / USUAL[0])
+    return _original.yaml_table(path, "method", "parameters")
 
 
-def _imported(path: Path, sweep: Mapping[str, Any]) -> Imported:
-    method, parameters = sweep["method"], sweep["parameters"]
-    if not isinstance(method, str) or method not in METHODS:
-        raise Refused(f"{path}: method: must be {', '.join(METHODS)}, got {method!r}")
-    if not isinstance(parameters, Mapping) or not parameters:
-        raise Refused(f"{path}: parameters: must be a table that is not empty, got {parameters!r}")
-    command = _command(path, sweep)
-    name = _program(path, sweep, command)
-    root = folder_of(path, name)
-    text = (root / name).read_text("utf-8-sig", "replace")
-    made = converted(parameters, defaults(text))
-    theirs, direction = _metric(path, sweep)
-    metric = _runner.metric_name(theirs)
-    copied, not_copied = repository.repository_files(root)
-    title = str(sweep.get("name") or sweep.get("project") or path.parent.resolve().name)
-    fixed = {key: one.fixed for key, one in made.found.items() if not one.table}
-    keys = _runner.keys(title, metric, direction, name)
-    keys["program"].append("standin")
-    keys |= {
-        "budget_seconds": BUDGET_SECONDS,
-        "requires": _requires(root, name),
-        "space": {key: one.table for key, one in made.found.items() if one.table},
-        **({"fixed": fixed} if fixed else {}),
-    }
-    how = {
-        "command": [name if word == "${program}" else word for word in command], "metric": theirs, "name": metric,
-        "says_ready": True, "fixed": made.constants, "as_json": made.as_json, "paths": made.paths, "seeds": made.seeds,
-        "keeps_files": True, "variables": {"WANDB_MODE": "offline"},
-    }  # fmt: skip
-    cap = sweep.get("run_cap")
-    options = [] if METHODS[method] == "tpe" else ["--proposer", METHODS[method]]
-    return Imported(
-        name=title,
-        origin=f"the W&B sweep {path}",
-        files={
-            **copied,
-            **_runner.files(how),
-            FILE: environment_toml(keys, f"From the W&B sweep {path.name}; imported.md has the account."),
-            "standin/wandb.py": _runner.program("wandb.py"),
-            "program.md": PROGRAM_MD.format(
-                title=title, name=name, metric=theirs, said=str(sweep.get("description") or "").strip()
-            ),
-        },
-        carried=(
-            Term(f"method: {method}", f"--proposer {METHODS[method]}"),
-            _runner.metric_term(theirs, metric, f"{direction}: the last value that the program logs"),
-            *(Term(name, one.words) for name, one in made.found.items()),
-            *(Term(name, "the seed of the run") for name in made.seeds),
-            *(Term(name, f"always {value!r}: in run.json") for name, value in made.constants.items()),
-            Term("command", f"train.py runs it: {' '.join(command)}"),
-            *([Term("run_cap", f"--trials {cap}")] if "run_cap" in sweep else []),
-        ),
-        left=(*made.left, *not_copied, *_left(sweep, text)),
-        warnings=(_runner.warning(f"{_runner.REPOSITORY}/{name}", theirs), *([] if made.seeds else [SEEDS])),
-        options=(*options, *(("--trials", str(cap)) if type(cap) is int and cap > 0 else ())),
-    )
-
-
-def _command(path: Path, sweep: Mapping[str, Any]) -> list[str]:
-    command = sweep.get("command", COMMAND)
-    if not isinstance(command, list) or not all(isinstance(word, str | int | float) for word in command):
-        raise Refused(f"{path}: command: must be a list of words, got {command!r}")
-    words = [str(word) for word in command]
+def _command(sweep: Table) -> list[str]:
+    words = list(map(str, sweep.get("command", list) or COMMAND))
     if unknown := [word for word in words if word.startswith("${") and word not in MACROS]:
-        raise Refused(f"{path}: command: {unknown[0]} has no value here: replace it in a copy of the file beside it")
+        raise Refused(f"{sweep.path}: command: {unknown[0]} has no value here: replace it in a copy of the file")
     return words
 
 
-def _program(path: Path, sweep: Mapping[str, Any], command: list[str]) -> str:
-    stated = sweep.get("program") or next((word for word in command if word.endswith(".py")), None)
-    if not isinstance(stated, str) or not stated.strip():
-        raise Refused(
-            f"{path}: program: is missing, and no word of command ends in .py: state it in a copy of the file"
-        )
-    name = stated.strip().removeprefix("./")
-    if Path(name).is_absolute() or ".." in Path(name).parts:
-        raise Refused(f"{path}: program: {name} leads elsewhere: state it from the folder that the sweep starts in")
-    return name
-
-
-def _metric(path: Path, sweep: Mapping[str, Any]) -> tuple[str, str]:
-    """The metric and its direction."""
-    metric = sweep.get("metric")
-    name, goal = (metric.get("name"), metric.get("goal", "minimize")) if isinstance(metric, Mapping) else (None, None)
-    if not isinstance(name, str) or goal not in ("minimize", "maximize"):
-        raise Refused(
-            f"{path}: metric: must be a table such as {{name: val_loss, goal: minimize}}, with a name that the program "
-            f"logs, got {metric!r}: state it in a copy beside it"
-        )
-    return name, goal
-
-
-def _requires(root: Path, name: str) -> dict[str, str]:
-    """The installed modules that the program imports at its top, but for wandb."""
-    trees = [repository.parsed(root / name)] if name.endswith(".py") else []
-    return {module: how for module, how in repository.required_modules(trees, root).items() if module != "wandb"}
-
-
-def _left(sweep: Mapping[str, Any], text: str) -> Iterator[Term]:
-    if "early_terminate" in sweep:
-        yield Term("early_terminate", "its brackets; trials that fall behind are stopped early anyway: --cancel")
-    if isinstance(sweep.get("metric"), Mapping) and "target" in sweep["metric"]:
-        yield Term("metric.target", "no stopping at a score: the search ends by --trials, --hours or --until")
-    for word in (word for word in ("sync_tensorboard", "WandbLogger", "WandbCallback", "wandb.plot") if word in text):
+def _left(sweep: Table, text: str) -> Iterator[Term]:
+    for key in dict.fromkeys(key if key in REASONS else key.partition(".")[0] for key in sweep.unread()):
+        yield Term(key, REASONS.get(key, "of W&B's site"))
+    for word in (word for word in ("WandbLogger", "WandbCallback", "wandb.plot") if word in text):
         yield Term(word, "numbers that reach W&B this way are not seen: log the metric by wandb.log")
     yield Term("no time limit in a sweep", f"budget_seconds = {BUDGET_SECONDS}, a guess: state your own")
-    yield Term("runs of this sweep at W&B", "left out: nothing is fetched; history.jsonl takes them, a line each")
-    for key in sorted({*sweep} & {"project", "entity", "scheduler", "job", "queue", "imports"}):
-        yield Term(key, "of W&B's site")
+    yield Term("packages of its own environment", _runner.PYTHON)
 
 
-SEEDS = (
-    "a program with fixed seeds gives one value under every seed of a trial: let it use AR_SEED of its environment, or "
-    "state deterministic = true in environment.toml"
-)
-PROGRAM_MD = """\
-# {title}
+@dataclass
+class SweepParameters:
+    """The converted parameters, by name."""
 
-Imported from a W&B sweep. {name} is started with the parameters of a trial and logs `{metric}`.
-{said}
-"""
+    found: dict[str, ConvertedParameter] = field(default_factory=dict)
+    as_json: list[str] = field(default_factory=list)
+    """Parameters whose values are lists, tables or null, written as JSON."""
+    paths: dict[str, list[str]] = field(default_factory=dict)
+    """Of nested parameters, the names from the outermost table to their own."""
+    seeds: list[str] = field(default_factory=list)
+    """Parameters that get the seed of the run."""
+    left: list[Term] = field(default_factory=list)
+
+
+def converted(parameters: Mapping[str, Any], stated_defaults: Mapping[str, Any]) -> SweepParameters:
+    """The parameters of a sweep, with the program's own defaults, as far as they are known.
+
+    Raises:
+        Refused: one of them is none.
+    """
+    made, unseen = SweepParameters(), list[str]()
+    defaults = {name.replace("-", "_"): _plain(value) for name, value in stated_defaults.items()}
+    for path, stated in _leaves(parameters):
+        name = ".".join(path)
+        if len(path) > 1:
+            made.paths[name] = path
+        if is_seed(name):
+            made.seeds.append(name)
+            continue
+        default = defaults.get(path[-1].replace("-", "_"))
+        if "values" in stated or "value" in stated:
+            one = _listed(made, name, stated.get("values", [stated.get("value")]), default)
+        else:
+            one = _range(name, {key: _plain(value) for key, value in stated.items()}, default)
+        made.found[name] = one
+        if one.lost:
+            made.left.append(Term(name, one.lost))
+        if one.table and default is None:
+            unseen.append(name)
+        elif one.table and one.table["default"] != default:
+            why = f"not among its values: the baseline has {one.table['default']!r}"
+            made.left.append(Term(f"{name}: the program's default {default!r}", why))
+        if "probabilities" in stated:
+            made.left.append(Term(f"{name}: probabilities", "left out: values are searched by what they score"))
+    if unseen:
+        why = "not seen: the baseline has the middle of a range, and the first of several values"
+        made.left.append(Term(f"the program's defaults of {', '.join(unseen)}", why))
+    return made
+
+
+def _leaves(parameters: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[list[str], dict[str, Any]]]:
+    for name, stated in parameters.items():
+        path = (*above, str(name))
+        if not isinstance(stated, Mapping) or len(path) > DEEPEST:
+            where = ".".join(path[:3])
+            raise Refused(f"parameters.{where}: must be a table with value, values or min and max, got {stated!r}")
+        if isinstance(stated.get("parameters"), Mapping):
+            yield from _leaves(stated["parameters"], path)
+        else:
+            yield list(path), dict(stated)
+
+
+def _plain(value: object) -> Any:
+    """The value; a text such as `1e-4`, which YAML does not take for a number, as that number, and a date as a text."""
+    if isinstance(value, datetime.date):
+        return value.isoformat()
+    return float(value) if isinstance(value, str) and EXPONENT.fullmatch(value) else value
+
+
+def _listed(made: SweepParameters, name: str, values: object, default: object) -> ConvertedParameter:
+    if not isinstance(values, list) or not values:
+        raise Refused(f"parameters.{name}: values must be a list that is not empty, got {values!r}")
+    every = [_plain(value) for value in values]
+    if all(map(is_plain, every)):
+        return choice(every, default)
+    made.as_json.append(name)
+    try:
+        return choice([json.dumps(value, default=str) for value in every])
+    except TypeError as wrong:
+        raise Refused(f"parameters.{name}: a key in {values!r} must be a text, or a number: {wrong}") from wrong
+
+
+def _range(name: str, stated: Mapping[str, Any], default: object) -> ConvertedParameter:
+    """A distribution. See https://docs.wandb.ai/guides/sweeps/sweep-config-keys for what each one means."""
+    both_whole = type(stated.get("min")) is int and type(stated.get("max")) is int
+    kind = str(stated.get("distribution") or ("int_uniform" if both_whole else "uniform"))
+    base, step = kind.removeprefix("q_"), _told(name, stated, "q", 1) if kind.startswith("q_") else None
+    lost = ""
+    if base == "normal":
+        mean, deviation = _told(name, stated, "mu", 0), _told(name, stated, "sigma", 1)
+        low, high = mean - SIGMAS * deviation, mean + SIGMAS * deviation
+        lost = f"{kind}: evenly, from {SIGMAS} standard deviations below to {SIGMAS} above its mean"
+    elif base in ("uniform", "int_uniform", *LOG):
+        low, high = _told(name, stated, "min"), _told(name, stated, "max")
+    else:
+        raise Refused(
+            f"parameters.{name}: distribution {kind!r} is not carried: state min and max, or values, in a copy"
+        )
+    if base == "log_uniform":  # its ends are exponents
+        try:
+            low, high = math.exp(low), math.exp(high)
+        except OverflowError:
+            raise Refused(f"parameters.{name}: {high:g} is too large for an exponent, which min and max are") from None
+    if low > high or (base in LOG and low <= 0) or (step is not None and step <= 0):
+        raise Refused(f"parameters.{name}: {kind} from {low:g} to {high:g} is no range")
+    whole = base == "int_uniform" or (step is not None and isinstance(stated.get("q", 1), int))
+    if step is not None and base != "normal":  # W&B rounds to multiples of q
+        low, high = round(low / step) * step, round(high / step) * step
+    return number(low, high, whole=whole, log=base in LOG, step=step, default=default, lost=lost)
+
+
+def _told(name: str, stated: Mapping[str, Any], key: str, otherwise: float | None = None) -> float:
+    value = stated.get(key, otherwise)
+    if not is_number(value):
+        raise Refused(f"parameters.{name}: {key} must be a finite number, got {value!r}")
+    return value

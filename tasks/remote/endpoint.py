@@ -6,18 +6,18 @@ is no error; so every question can be repeated after a lost answer. docs/other-m
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping
+import os
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeVar
 from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from tasks.system import interrupt
-from tasks.system.clock import clock
 from tasks.system.redact import capped, clean
+from tasks.system.retrying import PASSING, retrying
 
 if TYPE_CHECKING:
     import ssl
@@ -27,37 +27,26 @@ if TYPE_CHECKING:
 PROTOCOL = 1
 CONNECT_SECONDS = 5.0
 ANSWER_BYTES = 2**20
-"""Most bytes of an answer, files and progress aside."""
+"""Most bytes of an answer, the list of files aside; of progress, as many are read at a time."""
 LIST_BYTES = 16 * 2**20
-"""Most bytes of the list of files."""
-PROGRESS_BYTES = 2**20
-"""Most bytes of progress that are read at a time."""
 LOG_BYTES = 64 * 2**10
-PAUSES = (0.1, 0.3, 1.0, 2.0, 5.0)
-"""Seconds before a question is asked again; the last from then on."""
-LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
-"""HTTP statuses of an endpoint, or a proxy before it, that may answer later."""
-WRONG = frozenset({400, 413, 415, 422})
+REFUSED = frozenset({400, 413, 415, 422})
 """HTTP statuses that refuse a trial for what it is."""
 GONE = frozenset({404, 410})
 
 T = TypeVar("T")
 
 
-class EndpointAway(Exception):
+class EndpointFault(Exception):
+    """The endpoint does not work: no fault of the trial's, so that another try may succeed."""
+
+
+class EndpointAway(EndpointFault):
     """There was no answer for longer than is waited; the trial there may run on."""
 
 
-class Gone(Exception):
-    """The endpoint does not know this trial, or no longer."""
-
-
-class TrialRefused(Exception):
-    """The endpoint does not take this trial, and would not take it later; the message is its reason."""
-
-
-class EndpointFault(Exception):
-    """The endpoint answers, but not as the protocol says, or it does not accept the login."""
+class TrialFault(Exception):
+    """The endpoint refuses the trial, or what it left cannot be kept; the message is the reason of its crash."""
 
 
 class Status(BaseModel):
@@ -90,7 +79,7 @@ class RemoteFile(BaseModel):
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
 
 
-FILES = TypeAdapter(tuple[RemoteFile, ...])
+FILES, STATUS, OBJECT = TypeAdapter(tuple[RemoteFile, ...]), TypeAdapter(Status), TypeAdapter(dict[str, Any])
 
 
 @dataclass(frozen=True)
@@ -108,7 +97,7 @@ class Address:
 class RemoteEndpoint:
     """The questions to one endpoint. As a `with` block its connections are closed at the end.
 
-    Every question raises EndpointAway, Gone, EndpointFault, or what `pause` raises.
+    Every question raises EndpointFault, or what `pause` raises.
     """
 
     def __init__(
@@ -123,7 +112,7 @@ class RemoteEndpoint:
         """
         import httpx
 
-        self.address, self._away, self._answer, self._pause = address, away_seconds, answer_seconds, pause
+        self.address, self._away, self._pause = address, away_seconds, pause
         # Nothing is compressed, so that no answer grows when it is read; and no login follows a redirection.
         self._client = httpx.Client(
             headers={"Accept-Encoding": "identity", **address.headers},
@@ -140,41 +129,22 @@ class RemoteEndpoint:
 
     def check(self) -> None:
         """Ask whether it answers, speaks this protocol and accepts the login."""
-        version = _json(self._ask("GET", "/")).get("protocol")
+        version = self._parsed(OBJECT, self._ask("GET", "/")).get("protocol")
         if version != PROTOCOL:
             raise EndpointFault(f"{self.address.shown} speaks protocol {version!r}, and this Nightshift {PROTOCOL}")
 
     def start(self, key: str, request: bytes) -> Status:
-        """Start a trial unless this key was started before. Raises TrialRefused besides."""
-        return _status(self._ask("POST", "/trials", content=request, headers={"Idempotency-Key": key}))
+        """Start a trial unless this key was started before. Raises TrialFault besides."""
+        headers = {"Idempotency-Key": key, "Content-Type": "application/json"}
+        return self._parsed(STATUS, self._ask("POST", "/trials", content=request, headers=headers))
 
     def status(self, key: str) -> Status:
-        return _status(self._ask("GET", _path(key)))
+        return self._parsed(STATUS, self._ask("GET", _path(key)))
 
-    def progress(self, key: str, offset: int, seconds: float) -> bytes:
-        """The lines of progress.jsonl from a byte on; waits up to `seconds` for new ones where the endpoint does.
-
-        It may hold the answer open and send lines as they come: those of `seconds` are read.
-        """
-        import httpx
-
-        def read() -> bytes:
-            held, deadline = bytearray(), clock() + seconds
-            parts = {"from": str(offset), "wait": f"{seconds:g}"}
-            patience = httpx.Timeout(self._answer, connect=CONNECT_SECONDS, read=seconds + self._answer)
-            with self._client.stream("GET", self._url(f"{_path(key)}/progress"), params=parts, timeout=patience) as got:
-                _check(got)
-                try:
-                    for chunk in got.iter_raw():
-                        held += chunk
-                        if len(held) >= PROGRESS_BYTES or clock() >= deadline:
-                            break
-                except httpx.TransportError:
-                    if not held:  # what came before a cut counts: the next question goes on behind it
-                        raise
-            return bytes(held[:PROGRESS_BYTES])
-
-        return self._answered(read)
+    def progress(self, key: str, offset: int) -> bytes:
+        """The lines of progress.jsonl from a byte on, as far as they are there; the next megabyte of them at most."""
+        # `wait` asks an endpoint that can hold its answer until there is more not to do so.
+        return self._ask("GET", f"{_path(key)}/progress?from={offset}&wait=0", cut=True)
 
     def stop(self, key: str) -> None:
         """Have a trial end now, with a checkpoint, as SIGTERM does."""
@@ -182,99 +152,99 @@ class RemoteEndpoint:
 
     def delete(self, key: str) -> None:
         """End a trial and remove all that it has left there; no error where nothing is."""
-        try:
-            self._ask("DELETE", _path(key))
-        except Gone:
-            return
+        self._ask("DELETE", _path(key), fine=GONE)
 
     def files(self, key: str) -> tuple[RemoteFile, ...]:
         """What a finished trial has left in its out/."""
-        try:
-            return FILES.validate_json(self._ask("GET", f"{_path(key)}/files", most=LIST_BYTES))
-        except ValidationError as wrong:
-            raise EndpointFault(f"{self.address.shown} lists files in another form: {_first(wrong)}") from wrong
+        return self._parsed(FILES, self._ask("GET", f"{_path(key)}/files", LIST_BYTES))
 
-    def download(
-        self, key: str, path: str, held: Callable[[], int], take: Callable[[int, Iterator[bytes]], None]
-    ) -> None:
-        """Hand the content of a file to `take`: the byte with which it begins, and its chunks.
+    def download(self, key: str, file: RemoteFile, target: BinaryIO) -> None:
+        """Write the content of a file; a download that was cut goes on behind what is there."""
 
-        `held` tells how many bytes are there, so that a download that was cut goes on behind them.
-        """
-
-        def read() -> None:
-            offset = held()
-            wanted = {"Range": f"bytes={offset}-"} if offset else {}
-            with self._client.stream("GET", self._url(f"{_path(key)}/files/{quote(path)}"), headers=wanted) as got:
+        def ask() -> None:
+            begin = target.seek(0, os.SEEK_END)
+            headers = {"Range": f"bytes={begin}-"} if begin else {}
+            with self._client.stream(
+                "GET", self._url(f"{_path(key)}/files/{quote(file.path)}"), headers=headers
+            ) as got:
                 _check(got)
-                take(offset if got.status_code == 206 else 0, got.iter_raw())
+                if got.status_code != 206:
+                    target.truncate(target.seek(0))
+                for chunk in got.iter_raw():
+                    interrupt.check()
+                    if target.tell() + len(chunk) > file.bytes:
+                        raise EndpointFault(f"{self.address.shown} sends more of {file.path!r} than it has listed")
+                    target.write(chunk)
 
-        self._answered(read)
+        self._repeat(ask)
 
     def log(self, key: str) -> bytes:
         """The end of what a trial has printed; empty where the endpoint keeps no log."""
         try:
-            return self._ask("GET", f"{_path(key)}/log", most=LOG_BYTES)
-        except (Gone, TrialRefused, EndpointFault):
+            return self._ask("GET", f"{_path(key)}/log", LOG_BYTES)
+        except (TrialFault, EndpointFault):
             return b""
 
     def _ask(
-        self, method: str, path: str, content: bytes = b"", headers: Mapping[str, str] | None = None,
-        most: int = ANSWER_BYTES,
+        self, method: str, path: str, most: int = ANSWER_BYTES, cut: bool = False, content: bytes = b"",
+        headers: Mapping[str, str] | None = None, fine: Set[int] = frozenset(),
     ) -> bytes:  # fmt: skip
-        def read() -> bytes:
-            held = bytearray()
-            kind = {"Content-Type": "application/json"} if content else {}
-            with self._client.stream(
-                method, self._url(path), content=content, headers={**kind, **(headers or {})}
-            ) as got:
-                for chunk in got.iter_raw():
-                    held += chunk
-                    if len(held) > most:
-                        raise EndpointFault(f"{self.address.shown} answers with more than {most:,} bytes")
-                _check(got, bytes(held))
-            return bytes(held)
+        """The body of an answer.
 
-        return self._answered(read)
+        Args:
+            most: So many bytes of it at most.
+            cut: Whether the beginning of a longer one will do.
+            fine: Statuses that are no fault here.
+        """
+
+        def ask() -> bytes:
+            body = bytearray()
+            with self._client.stream(method, self._url(path), content=content, headers=headers) as got:
+                for chunk in got.iter_raw():
+                    body += chunk
+                    if len(body) > most:
+                        break
+            _check(got, bytes(body[:most]), fine)
+            if len(body) > most and not cut:
+                raise EndpointFault(f"{self.address.shown} answers with more than {most:,} bytes")
+            return bytes(body[:most])
+
+        return self._repeat(ask)
+
+    def _parsed(self, form: TypeAdapter[T], body: bytes) -> T:
+        try:
+            return form.validate_json(body)
+        except ValidationError as wrong:
+            raise EndpointFault(f"{self.address.shown} answers in another form: {one_line(str(wrong), 500)}") from wrong
 
     def _url(self, path: str) -> str:
-        return self.address.url.rstrip("/") + path
+        return self.address.shown + path
 
-    def _answered(self, ask: Callable[[], T]) -> T:
+    def _repeat(self, ask: Callable[[], T]) -> T:
         """Ask until there is an answer. Raises EndpointAway after `away_seconds` without one."""
         import httpx
 
-        began, tries = clock(), 0
-        while True:
-            try:
-                return ask()
-            except (httpx.TransportError, httpx.DecodingError, Later) as fault:
-                if clock() - began > self._away:
-                    words = f"{self.address.shown} did not answer for {self._away:g} s ({_words(fault)})"
-                    raise EndpointAway(words) from fault
-            self._pause(PAUSES[min(tries, len(PAUSES) - 1)])
-            tries += 1
+        try:
+            return retrying(self._away, self._pause)(ask)
+        except httpx.HTTPError as fault:
+            why = f"{type(fault).__name__}: {one_line(str(fault), 200)}"
+            raise EndpointAway(f"{self.address.shown} did not answer for {self._away:g} s ({why})") from fault
 
 
-class Later(Exception):
-    """An answer that says that the endpoint may answer later."""
-
-
-def _check(got: httpx.Response, content: bytes = b"") -> None:
+def _check(got: httpx.Response, body: bytes = b"", fine: Set[int] = frozenset()) -> None:
     """Raise what the status of an answer stands for."""
     code = got.status_code
-    if 200 <= code < 300:
+    if got.is_success or code in fine:
         return
-    said = capped(" ".join(clean(content.decode(errors="replace"))), 500)
-    words = f"HTTP {code}{': ' * bool(said)}{said}"
-    if code in LATER:
-        raise Later(words)
+    message = f"HTTP {code}: {one_line(body.decode(errors='replace'), 500)}".rstrip(": ")
+    if code in PASSING:
+        got.raise_for_status()
+    if code in REFUSED:
+        raise TrialFault(f"the endpoint refused the trial: {message}")
     if code in GONE:
-        raise Gone(words)
-    if code in WRONG:
-        raise TrialRefused(words)
+        raise EndpointFault(f"the endpoint lost the trial: {message}")
     login = ": see the login in its block" if code in (401, 403) else ""
-    raise EndpointFault(f"{got.request.url.host} answers {words}{login}")
+    raise EndpointFault(f"{got.request.url.host} answers {message}{login}")
 
 
 @cache
@@ -285,31 +255,10 @@ def _authorities() -> ssl.SSLContext:
     return httpx.create_ssl_context()
 
 
+def one_line(text: str, limit: int) -> str:
+    """What another machine says, safe to show."""
+    return capped(" ".join(clean(text)), limit)
+
+
 def _path(key: str) -> str:
     return f"/trials/{quote(key, safe='')}"
-
-
-def _json(content: bytes) -> dict[str, object]:
-    try:
-        found = json.loads(content)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise EndpointFault(f"an answer is no JSON object: {content[:80].decode(errors='replace')!r}")
-    return found
-
-
-def _status(content: bytes) -> Status:
-    try:
-        return Status.model_validate(_json(content))
-    except ValidationError as wrong:
-        raise EndpointFault(f"the state of a trial has another form: {_first(wrong)}") from wrong
-
-
-def _first(wrong: ValidationError) -> str:
-    fault = wrong.errors(include_input=False)[0]
-    return f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}"
-
-
-def _words(fault: Exception) -> str:
-    return f"{type(fault).__name__}{': ' * bool(str(fault))}{capped(' '.join(clean(str(fault))), 200)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import functools
 import os
+from typing import cast
 
 from environments.plugins import Refused
 from tasks.remote.endpoint import Address
@@ -16,13 +17,10 @@ def of_block(name: str) -> Address:
     """Address and login of a saved endpoint block; read once, so that an outage of the server ends no training.
 
     Raises:
-        Refused: there is no such block, or no server to read it from.
+        Refused: there is no such block, it is not valid, or there is no server to read it from.
     """
     import httpx
-    from prefect.client.orchestration import get_client
-    from prefect.exceptions import ObjectNotFound
     from prefect.settings import PREFECT_API_URL, temporary_settings
-    from pydantic import ValidationError
 
     from blocks.endpoint import TrainingEndpoint
 
@@ -33,19 +31,13 @@ def of_block(name: str) -> Address:
         )
     try:
         # Prefect may have been imported before the address was set; it would start a server of its own.
-        with temporary_settings({PREFECT_API_URL: api}), get_client(sync_client=True) as client:
-            saved = client.read_block_document_by_name(name, TrainingEndpoint.get_block_type_slug())
-        block = TrainingEndpoint.model_validate(saved.data)
-    except ObjectNotFound:
-        raise Refused(f"there is no endpoint block called {name!r}: save it first (docs/other-machines.md)") from None
-    except ValidationError as wrong:
-        reason = wrong.errors(include_input=False, include_context=False)[0]["msg"]
-        raise Refused(f"endpoint block {name!r} is not valid ({reason}): save it again") from None
-    except httpx.HTTPError as error:
+        with temporary_settings({PREFECT_API_URL: api}):
+            block = cast("TrainingEndpoint", TrainingEndpoint.load(name))
+    except (ValueError, httpx.HTTPError) as fault:
+        where = redact.without_passwords(api)
         raise Refused(
-            f"endpoint block {name!r} cannot be read from the Prefect server at {redact.without_passwords(api)} "
-            f"({type(error).__name__}): see that it answers"
-        ) from error
+            f"there is no endpoint block called {name!r} at {where} that can be used (docs/other-machines.md): {fault}"
+        ) from fault
     headers = {}
     if block.token is not None:
         headers["Authorization"] = f"Bearer {_secret(name, block.token.get_secret_value())}"

@@ -1,7 +1,7 @@
 """Rules: whether a trial's score beats the champion's. One file each.
 
 A rule keeps no state: its answer follows from the history and the trial. It either decides, or asks for one more run
-of the trial or of the champion. The certificate on fresh runs has the last word (tasks/certifying/certificate.py),
+of the trial or of the champion, unless there is no time left (`tried.is_last`). The certificate on fresh runs has the last word (tasks/certifying/certificate.py),
 unless the rule does without. Its fields are its options. To add one, put a file like this into the folder; its name
 is the name used in a campaign:
 
@@ -42,11 +42,6 @@ class Rule(BaseModel, ABC):
         if not self.replicates_baseline:
             return replicates
         return max(replicates, 2 if deterministic else BASELINE_RUNS)  # two runs show that nothing is random
-
-    @property
-    def most_reruns(self) -> int:
-        """Most runs that one trial may ask for besides its own."""
-        return 0
 
     def in_words(self, history: History) -> str:
         """When the next trial will be kept, with the threshold as of now; empty where it is not known."""

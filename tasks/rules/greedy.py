@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from tasks.deciding.values import JudgedTrial, NeedsRerun, RuleAnswer
 from tasks.rules import Rule
-from tasks.trial import History, score_to_beat
+from tasks.trial import History, best
 
 
 class Greedy(Rule):
@@ -16,13 +16,13 @@ class Greedy(Rule):
     replicates_baseline: ClassVar[bool] = False
 
     def in_words(self, history: History) -> str:
-        if (champion := score_to_beat(history)) is None or champion.score.value is None:
+        if (champion := best(history)) is None or champion.score.value is None:
             return ""
         side = "above" if champion.score.higher_is_better else "below"
         return f"A trial is kept when its score is {side} {champion.score.value:.4g}, that of trial {champion.number}."
 
     def weigh(self, history: History, tried: JudgedTrial) -> RuleAnswer | NeedsRerun:
-        champion = score_to_beat(history)
+        champion = best(history)
         assert champion is not None and champion.score.value is not None and tried.score.value is not None
         gain = tried.score.value - champion.score.value
         better = tried.score > champion.score

@@ -100,7 +100,7 @@ class CampaignLock:
         from tasks.remote import jobs
 
         wanted = jobs.is_of(self.ledger.campaign.campaign_id) if own else jobs.is_over
-        if swept := jobs.sweep(wanted, SWEEP_SECONDS, given_up=False):
+        if swept := jobs.sweep(wanted, SWEEP_SECONDS):
             self.ledger.event("remote", swept=swept)
 
 

@@ -6,7 +6,6 @@
         trials/0007/      see tasks/store/workspace.py           results/   task results (tasks/checkpoint.py)
         trials/0007-run-2/   its second training seed; 0007-again-1-of-0003/: a rerun of trial 3 for it
         trials/0007.2/    trial 7, run again (tasks/store/attempts.py)
-        calibration.json  earlier runs of the baseline, if there are any
         prepared.json     content of the prepared files at the start (tasks/recipes/preparing.py)
         certificates/1.json   a certificate, with its runs beside it; 1-on-NAME.json: in another environment, which is
                           frozen in on-NAME/; 1-at-4x-on-NAME.json: with another training budget
@@ -59,7 +58,6 @@ FORMAT = 2
 CERTIFICATE = TypeAdapter(Certificate)
 ABLATION = TypeAdapter(Ablation)
 RERUNS = TypeAdapter(tuple[Rerun, ...], config=ConfigDict(defer_build=True))
-CALIBRATED = "calibration.json"
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 TAKEN = re.compile(r"artifacts|mlflow\.db.*|(index|comparison)\.html")
 """Names in the same home of MLflow's data, and of pages about several campaigns."""
@@ -281,12 +279,6 @@ class Ledger:
         left = {number: path.read_bytes() for number, path in new.items() if path.is_file()}
         read = {number: workspace.PROPOSAL.validate_json(text) for number, text in left.items()}
         return tuple(proposal for _, proposal in sorted((decided | read).items()))
-
-    @cached_property
-    def calibrated(self) -> tuple[Rerun, ...]:
-        """Runs of the baseline from before the campaign (tasks/store/calibration.py); empty without."""
-        path = self.path / CALIBRATED
-        return RERUNS.validate_json(path.read_bytes()) if path.is_file() else ()
 
     def certificates(self) -> tuple[Certificate, ...]:
         """Every certificate, in order; those of other environments and budgets last."""

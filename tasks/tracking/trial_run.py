@@ -100,7 +100,7 @@ def trial_note(trial: Trial) -> str:
 
 def trial_times(ledger: Ledger, trial: Trial) -> tuple[int, int]:
     """Start of its first run and end of its last, in milliseconds; equal if nothing ran."""
-    every = (*trial.runs, *(rerun.run for rerun in trial.reruns if not rerun.calibrated))
+    every = (*trial.runs, *(rerun.run for rerun in trial.reruns))
     runs = [run for run in every if run.started > 0]
     start = min((run.started for run in runs), default=ledger.campaign.created)
     end = max((run.started + run.wall_seconds for run in runs), default=start)

@@ -35,9 +35,9 @@ from typing import Any, TextIO
 import tomlkit
 
 from prime_rl_parts import Cancelled, Failed, adapter
-from prime_rl_parts.ends import adopt, assemble, sweep, tidy
+from prime_rl_parts.ends import assemble, tidy
 from prime_rl_parts.keys import as_tables
-from prime_rl_parts.machine import ask, check_sandbox, choose_gpus, commit_of, find_port, free_gpus, open_many_files
+from prime_rl_parts.machine import check_sandbox, choose_gpus, commit_of, find_port, list_gpus, open_many_files
 from prime_rl_parts.reasons import complaint, read
 from prime_rl_parts.run import MADE_AT, Run, Settings
 from prime_rl_parts.watch import Watch
@@ -58,13 +58,11 @@ def train(config: dict[str, Any], progress: TextIO) -> None:
         if note := assemble(run, followed(run, progress)):
             progress.write(json.dumps({"note": note}) + "\n")
     finally:
-        sweep(run.marker)
         tidy(run)
 
 
 def followed(run: Run, progress: TextIO) -> int:
     """Launch `rl` and watch it to its end; the steps it came to."""
-    free_gpus(run)
     watch = Watch(run, progress)
     try:
         watch.follow()
@@ -81,10 +79,7 @@ def check(config: dict[str, Any]) -> None:
         if not (run.bin / "rl").is_file():
             return  # the first trial says so
         begin(run)
-        try:
-            ask_rl(run)
-        finally:
-            sweep(run.marker)
+        ask_rl(run)
 
 
 def configured(config: dict[str, Any]) -> Run:
@@ -101,7 +96,6 @@ def configured(config: dict[str, Any]) -> Run:
 def begin(run: Run) -> None:
     """Make the run's folder, and let SIGTERM tell it to end."""
     signal.signal(signal.SIGTERM, run.tell)
-    adopt()
     run.home.mkdir(parents=True, exist_ok=True)
 
 
@@ -113,31 +107,22 @@ def prepare(run: Run) -> None:
     if not commit.startswith(settings.prime_rl_commit):
         wanted = f"prime_rl_commit is {settings.prime_rl_commit}"
         raise Failed(f"refused: {settings.prime_rl} is at commit {commit or 'unknown'}, and {wanted}")
-    begin_with_kernels(run)
+    kept = Path(settings.prime_rl, ".cache")
+    if (kept / MADE_AT).is_file() and (kept / MADE_AT).read_text().strip() == str(run.cache):
+        shutil.copytree(kept, run.cache, dirs_exist_ok=True)
     run.of_driver.mkdir(parents=True, exist_ok=True)
     for path in (run.base / "config.json", run.data / "train.jsonl"):
         if not path.is_file():
             raise Failed(f"refused: there is no {path}: it is made by `nightshift env prepare`")
     open_many_files()
-    found = [(int(number), uuid) for number, uuid in ask(run, "gpu=index,uuid")]
-    run.gpus = choose_gpus(found, os.environ.get("CUDA_VISIBLE_DEVICES"))
-    run.port = find_port(run.gpus[0])
+    run.gpus = choose_gpus(list_gpus(run), os.environ.get("CUDA_VISIBLE_DEVICES"))
+    run.port = find_port()
     questions = (run.data / "train.jsonl").read_text().rstrip("\n").split("\n")
     # prime-rl takes them in their order, and has no seed of its own.
     random.Random(run.config["seed"]).shuffle(questions)
     run.questions.write_text("\n".join(questions) + "\n")
-    run.note(commit=commit, gpus=run.gpus, ports=[run.port, run.port + 5], memory_looked_at=bool(found))
+    run.note(commit=commit, gpus=run.gpus, ports=[run.port, run.port + 5])
     ask_rl(run)
-
-
-def begin_with_kernels(run: Run) -> None:
-    """Copy the kept kernels to where they were compiled; elsewhere vLLM would not find their parts."""
-    kept = Path(run.settings.cache or f"{run.settings.prime_rl}/.cache")
-    made_at = kept / MADE_AT
-    if made_at.is_file() and made_at.read_text().strip() == str(run.cache):
-        shutil.copytree(kept, run.cache, dirs_exist_ok=True)
-    elif kept.is_dir() or run.settings.cache:
-        run.note(kernels=f"compiled anew: {kept} has none that were compiled at {run.cache}")
 
 
 def ask_rl(run: Run) -> None:

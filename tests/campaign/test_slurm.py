@@ -73,7 +73,7 @@ def trains(home: Path) -> bool:
 
 
 def test_a_killed_campaign_finds_its_job_again(cluster: Cluster, worker: str, home: Path, tmp_path: Path) -> None:
-    parent = start("run", str(quadratic(tmp_path / "quad", fit=slow(15), toml=LONG)), *NIGHT, server=worker)
+    parent = start("run", str(quadratic(tmp_path / "quad", fit=slow(45), toml=LONG)), *NIGHT, server=worker)
     until(lambda: trains(home))
     (job,) = jobs(cluster)
     os.killpg(parent.pid, signal.SIGKILL)

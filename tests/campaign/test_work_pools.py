@@ -148,7 +148,7 @@ def trained_by(worker: subprocess.Popen[bytes]) -> int:
     for process in psutil.Process(worker.pid).children(recursive=True):
         with suppress(psutil.Error):
             mark = process.environ().get(orphans.MARKER, "")  # launched/<campaign id>/<trial>/<attempt>/<run>
-            if "fit.py" in " ".join(process.cmdline()) and (number := int(mark.split("/")[2])):
+            if mark and "fit.py" in " ".join(process.cmdline()) and (number := int(mark.split("/")[2])):
                 return number
     return 0
 

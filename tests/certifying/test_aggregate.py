@@ -122,7 +122,10 @@ def test_an_environment_that_cannot_be_counted_is_not_left_out_in_silence() -> N
 
 def test_the_picture_has_a_row_for_each_environment_and_one_for_all() -> None:
     own = certified(3, (11.0, 12.0, 13.0), (1.0, 2.0, 3.0))
-    a, b = elsewhere("a", (12.0, 14.0, 13.0), (1.0, 2.0, 3.0)), elsewhere("b", (1.0, 2.5), (1.0, 2.0), budget=4.0)
+    a, b = (
+        elsewhere("a", (12.0, 14.0, 13.0), (1.0, 2.0, 3.0)),
+        elsewhere("b", (1.0, 2.5, 2.0), (1.0, 2.0, 1.5), budget=4.0),
+    )
     c = elsewhere("c\x1b[31m", (1.0, None), (1.0, 2.0))
     shown = forest((own, a, b, c))
     assert shown is not None and forest((own,)) is None

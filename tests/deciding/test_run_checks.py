@@ -7,6 +7,7 @@ import json
 import os
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from environments import Environment
 from environments.limits import Limits
 from environments.score import Score
 from tasks.deciding import run_checks
-from tasks.deciding.run_checks import Earlier, OutputTimes
+from tasks.deciding.run_checks import Earlier, OutputTimes, same_play
 from tasks.sandbox import outputs
 from tasks.trial import History, Params, Proposal, Run, Trial, Verdict
 from tests.support.toy import quadratic
@@ -418,3 +419,33 @@ def test_a_run_that_did_not_finish_is_left_as_it_is(status: str, environment: En
     run = but(FINE, status=status, error="exited with status 1", seconds=0.0)
 
     assert believed(environment, (), Proposal({}), run, tmp_path) is run
+
+
+@pytest.mark.parametrize(
+    ("echo", "progress", "reason"),
+    [
+        ((1.0, 2.0, 3.0), (5.0, 6.0, 7.0), "ignores its seed"),
+        ((1.0, 2.0, 3.0), (5.0, 5.0, 5.0), "learned nothing"),
+        ((1.0, 2.0, 3.0), (5.0, 6.0, 8.0), None),
+        ((1.0, 2.0, 4.0), (5.0, 6.0, 7.0), None),
+        ((), (5.0, 6.0, 7.0), None),
+    ],
+)
+def test_a_program_that_plays_alike_under_two_seeds_is_told_by_what_it_does(
+    tmp_path: Path, echo: tuple[float, ...], progress: tuple[float, ...], reason: str | None
+) -> None:
+    """Its files may differ: an archive holds a date."""
+    runs = [Run("trials/0000", 1, 5.0, "finished"), Run("trials/0000-run-2", 2, 5.0, "finished")]
+    first = (5.0, 5.0, 5.0) if len(set(progress)) == 1 else (5.0, 6.0, 7.0)
+    for run, values in zip(runs, (first, progress), strict=True):
+        (tmp_path / run.dir / "out").mkdir(parents=True)
+        lines = [json.dumps({"step": n, "metrics": {"return": value}}) for n, value in enumerate(values)]
+        (tmp_path / run.dir / "out" / "progress.jsonl").write_text("\n".join(lines))
+    scores = Score.of((1.0, 2.0, 3.0), True), replace(Score.of((7.0, 8.0, 9.0), True), echo=echo)
+    found = same_play(tmp_path, "return", (runs[1], scores[1]), (runs[0], scores[0]))
+    assert (found or "").partition(":")[0] == (reason or "")
+
+
+def test_equal_results_at_a_ceiling_tell_nothing(tmp_path: Path) -> None:
+    run, top = Run("trials/0000", 1, 5.0, "finished"), Score.of((500.0, 500.0), True)
+    assert same_play(tmp_path, "return", (run, replace(top, echo=top.units)), (run, top)) is None

@@ -15,21 +15,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prefect.utilities.annotations import quote
 
 from environments.plugins import Refused
 from flows.engine import launching
-from flows.engine.launching import CannotLaunch, run_elsewhere
+from flows.engine.launching import REQUEST, CannotLaunch, LaunchDied, LaunchRequest
 from flows.server.api import Api
 from flows.spec.campaign_spec import CampaignSpec
-from tasks import launch_request
-from tasks.bench import RunPlan
-from tasks.launch_request import REQUEST, LaunchRequest, alone
+from flows.trial import alone
+from tasks.bench import Bench, RunPlan
+from tasks.machine.slots import Slots
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt, orphans
 from tasks.task_key import TaskKey, history_digest
 from tasks.trial import Proposal
 from tests.support.servers import prefect_server
-from tests.support.toy import quadratic
+from tests.support.toy import SANDBOX, quadratic
 
 KEY = TaskKey("abc123", "0011223344556677", 7)
 BASELINE = Proposal({"x": 2.5})
@@ -83,9 +84,9 @@ def api(server: str) -> Iterator[Api]:
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look often, and wait for nobody for long."""
-    monkeypatch.setattr(launch_request, "VISIBLE_SECONDS", 0.3)
-    for name, seconds in (("POLL_SECONDS", 0.05), ("PAUSE_SECONDS", 0.0)):
+    for name, seconds in (("POLL_SECONDS", 0.05), ("VISIBLE_SECONDS", 0.3)):
         monkeypatch.setattr(launching, name, seconds)
+    monkeypatch.setattr(launching.launch, "retry_delay_seconds", 0)
 
 
 def finish(ledger: Ledger, key: TaskKey) -> None:
@@ -106,8 +107,9 @@ def launched() -> Iterator[Launch]:
         def launch(ledger: Ledger, what: LaunchRequest) -> Future[None]:
             @flow(name="campaign")
             def campaign() -> None:
-                run_elsewhere(DEPLOYMENT, ledger, what)
-                ledger.event("launch", what="returned")
+                bench = Bench(ledger, SANDBOX, Slots.of_cores(ledger.path, 0), 1)
+                launching.launch(quote(what.plan.key), bench, quote(what), DEPLOYMENT)
+                ledger.event("launch", what="returned", run="")
 
             return pool.submit(contextvars.copy_context().run, campaign)
 
@@ -245,8 +247,9 @@ def test_after_three_deaths_the_campaign_stops_and_another_life_tries_again(
     for number in range(1, 4):
         run = until(lambda n=number: runs(api, what)[n - 1 :], done)[0]
         set_state(api, run, type="CANCELLED", message=f"reclaimed {number}")
-    with pytest.raises(CannotLaunch, match=r"3 times .*reclaimed 1; .*reclaimed 3"):
+    with pytest.raises(LaunchDied, match="reclaimed 3"):
         done.result(180)
+    assert ["reclaimed" in event["reason"] for event in events(ledger, "died")] == [True] * 3
     again = launched(ledger, what)
     assert until(lambda: runs(api, what)[3:], again)[0]["idempotency_key"].endswith("launch 4")
     finish(ledger, what.plan.key)

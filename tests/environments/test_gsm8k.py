@@ -30,7 +30,7 @@ from environments.judges.text import Text
 from flows.spec.environment import checked_environment
 from prime_rl_parts.keys import as_tables, at
 from prime_rl_parts.run import HARNESSES, Settings
-from tasks.importing.reading.prime_rl_config import flat
+from tasks.importing.prime_rl import flat
 from tasks.store.ledger import freeze
 
 NAMES = ("gsm8k", "gsm8k_math", "reverse_text")

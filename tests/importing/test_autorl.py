@@ -62,7 +62,7 @@ def repository(folder: Path, train: str = TRAIN, evaluate: str = EVALUATE) -> Pa
     folder.mkdir()
     (folder / "train.py").write_text(train)
     (folder / "evaluate.py").write_text(evaluate)
-    (folder / "program.md").write_text("The goal: get the highest `avg_return`.\n")
+    (folder / "program.md").write_text("The goal: get the highest `avg_return`, by `grep '^avg_return:' run.log`.\n")
     return folder
 
 
@@ -86,7 +86,11 @@ def test_the_judge_plays_the_agent_and_ignores_the_printed_score(tmp_path: Path)
     [
         (TRAIN.replace("= evaluate_policy(agent", "= dict(agent"), EVALUATE, "never calls evaluate_policy"),
         (TRAIN, EVALUATE.replace('"CartPole-v1"', "name()"), "ENV_ID is no plain text"),
-        (TRAIN, EVALUATE.replace("def evaluate_policy(", "def other("), "has no `def evaluate_policy"),
+        (
+            TRAIN,
+            EVALUATE.replace("def evaluate_policy(", "def other("),
+            "no prepare.py, no program.md|no prepare.py in it",
+        ),
     ],
 )
 def test_a_repository_without_an_agent_to_play_is_refused(

@@ -8,22 +8,19 @@ import json
 import os
 import subprocess
 import sys
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 import environments
-from environments import FILE, Environment, earlier_trials, plugins
+from environments import Environment, earlier_trials, plugins
 from environments.plugins import Refused
 from environments.score import Score
 from flows.cli.env_import import import_environment
 from flows.cli.validation import warnings
 from tasks.evaluate import judge_run
-from tasks.importing import PACKAGE, importers
-from tasks.importing import _repository as repository
-from tasks.importing._runner import is_seed
+from tasks.importing import PACKAGE, _original, _parameters
 from tasks.store.workspace import TrialDir
 from tasks.train import run_program
 from tasks.trial import Proposal, Run
@@ -93,7 +90,7 @@ controller:
   max_wall_time_s: 7200
   parallel: {enabled: true, max_concurrency: 2, resources: {gpu: 4}}
   intra_iteration_cancel: {enabled: true, min_steps: 8}
-telemetry: {ledger_path: here.tsv}
+telemetry: {ledger_path: here.tsv, trace_path: there.jsonl}
 """
 
 
@@ -195,7 +192,7 @@ def test_the_commands_of_a_configuration_run_with_their_variables_and_reports(ta
     assert [each.values for each in environment.space.values()] == [(2, 0.5)]  # type: ignore[union-attr]
     done, score = run(environment, tmp_path / "0000", x=0.5)
     assert done.status == "finished", (tmp_path / "0000/log.txt").read_text()
-    assert score.value == done.reported == pytest.approx(0.5 + 1 / 3, abs=1e-12)  # printed with four digits
+    assert score.value == 0.8333 and done.reported == pytest.approx(0.5 + 1 / 3, abs=1e-12)  # what it prints counts
     assert len(done.curve) == 20
 
 
@@ -259,13 +256,6 @@ def test_what_is_not_recognised_is_refused_with_each_importers_reason(tmp_path: 
         import_environment(str(tmp_path / "empty"), tmp_path / "here", "autorls")
 
 
-def test_every_importer_says_why_nothing_is_not_its_kind(tmp_path: Path) -> None:
-    for importer in importers().values():
-        for place in (tmp_path, tmp_path / "missing", tmp_path / "a\nb.yaml"):
-            found = importer.recognise(str(place))
-            assert not found.fits and found.reason
-
-
 def test_the_new_folder_has_the_originals_name_and_never_takes_its_place(
     karpathy_like: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,18 +264,6 @@ def test_the_new_folder_has_the_originals_name_and_never_takes_its_place(
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert import_environment("../tiny-research", None, "")["folder"] == "./tiny-research"
-
-
-def test_nothing_is_left_of_an_import_that_fails(
-    karpathy_like: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("shutil.copy", full)
-    with pytest.raises(Refused, match=r"here: .*No space left on device.*: name a new place"):
-        import_environment(str(karpathy_like), tmp_path / "new/here", "")
-    assert list((tmp_path / "new").iterdir()) == []
 
 
 def test_an_original_that_cannot_be_read_is_refused_with_the_file(tmp_path: Path) -> None:
@@ -337,12 +315,12 @@ def test_the_score_of_an_earlier_trial_is_the_column_of_the_metric(
     ("old", "new", "reason"),
     [
         ("direction: min", "direction: down", "objective.direction"),
-        ("workdir: examples/tiny", "workdir: /etc", "target.workdir: '/etc' leads out of"),
-        ("program_path: examples/tiny/program.md", "program_path: /etc/hostname", "program_path: .* leads out of"),
+        ("workdir: examples/tiny", "workdir: /etc", "'/etc' leads elsewhere"),
+        ("program_path: examples/tiny/program.md", "program_path: /etc/hostname", "'/etc/hostname' leads elsewhere"),
         ("type: command", "type: http", "trains nothing on this machine"),
-        ("  type: random", "  mutable_file: examples/tiny/none.py", "policy.mutable_file"),
+        ("  type: random", "  mutable_file: examples/tiny/none.py", r"folders above it has .*none\.py"),
         ("name: tiny", "name: [tiny", "is not YAML"),
-        ("parallel: {", "basilica: {}\n  parallel: 3 #", r"controller\.parallel: Input should be .*, got 3"),
+        ("max_iterations: 16", "max_iterations: many", r"controller\.max_iterations: must be of the type int"),
         ("[python3, train.py]", '"python3 \'train.py"', "No closing quotation: close it"),
     ],
 )
@@ -363,7 +341,7 @@ def test_a_configuration_that_cannot_run_is_refused_with_its_key(
     ],
 )  # fmt: skip
 def test_names_of_seeds_are_known(name: str, is_one: bool) -> None:
-    assert is_seed(name) == is_one
+    assert _parameters.is_seed(name) == is_one
 
 
 @pytest.mark.parametrize(
@@ -382,46 +360,18 @@ def test_a_file_that_a_link_brings_in_from_elsewhere_is_left_out(karpathy_like: 
     (tmp_path / "secret").write_text("key")
     (karpathy_like / "link").symlink_to(tmp_path / "secret")
     (karpathy_like / "inner").symlink_to(karpathy_like / "prepare.py")
-    files, left = repository.repository_files(karpathy_like)
+    files, left = _original.repository_files(karpathy_like)
     assert "repository/link" not in files and "repository/inner" in files
     assert any("link" in term.theirs and "readable" in term.ours for term in left)
-
-
-@pytest.mark.parametrize(
-    ("source", "expected"),
-    [
-        ("A = 1\nB = -2.5e-3\nC = 2 ** 19\nD = 'text'\nE = True", {"A": 1, "B": -0.0025, "C": 524288, "D": "text", "E": True}),
-        ("X: float = 0.5\nY: int", {"X": 0.5}),
-        ("A = 1\nA = 2\nb = 3\nC = f()\nD, E = 1, 2\nF = 10 ** 999\nG = 1 / 0", {}),
-    ],
-)  # fmt: skip
-def test_constants_are_the_literals_that_are_assigned_once(
-    tmp_path: Path, source: str, expected: dict[str, object]
-) -> None:
-    (tmp_path / "train.py").write_text(source)
-    assert repository.constants(repository.parsed(tmp_path / "train.py")) == expected
 
 
 def test_ranges_hold_their_constant_and_a_share_stays_one() -> None:
     constants = {"LR": 3e-4, "GAMMA": 0.99, "CLIP": 0.2, "NORM": 0.5, "ENVS": 4, "ONE": 1, "FLAG": False,
                  "FLOPS": 9e14, "ZERO": 0.0, "SEED": 3, "NAME": "x"}  # fmt: skip
-    ranges = repository.space(constants)
+    ranges = _parameters.guesses(constants)
     assert set(ranges) == {"LR", "GAMMA", "CLIP", "NORM", "ENVS", "ONE", "FLAG"}
     assert ranges["GAMMA"]["high"] == 0.999 and ranges["CLIP"]["high"] == 1.0 and ranges["NORM"]["high"] == 5.0
     assert ranges["ENVS"]["values"] == [2, 4, 8] and ranges["ONE"]["values"] == [1, 2]
-
-
-@pytest.mark.parametrize(
-    ("metric", "text", "expected"),
-    [
-        ("val_bpb", "The goal is the lowest val_bpb.", "minimize"),
-        ("fitness", "Get the highest `fitness`, please.", "maximize"),
-        ("avg_return", "", "maximize"),
-        ("val_loss", "", "minimize"),
-    ],
-)
-def test_the_direction_is_what_the_instructions_say_or_the_name_suggests(metric: str, text: str, expected: str) -> None:
-    assert repository.direction(metric, text) == expected
 
 
 @pytest.mark.slow
@@ -432,7 +382,6 @@ def test_the_verb_writes_checks_and_says_what_to_run_next(karpathy_like: Path, t
     account = json.loads(done.stdout)
     assert account["importer"] == "autoresearch" and account["next"] == f"nightshift run {to}", done.stderr
     assert account["validated"]["varies"] == ["LEARNING_RATE", "WIDTH"]
-    assert tomllib.loads((to / FILE).read_text())["requires"] == {}
     assert account["refused"] is None
     again = nightshift("env", "import", str(karpathy_like), "--to", str(to), **more)
     assert again.returncode == 2 and "exists already" in again.stderr

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import math
+import os
 import sqlite3
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import pytest
 from environments.plugins import Refused
 from tasks.importing import Imported, imported
 from tasks.importing.optuna_study import OptunaStudy
+from tests.importing.test_wandb_sweep import written
 from tests.support.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 else:
     optuna = LazyModule("optuna")
 
-PARAMS = {"lr": 1e-3, "depth": 3, "width": 128, "dropout": 0.2, "kind": "adam", "seen": 7}
+PARAMS = {"lr": 1e-3, "depth": 3, "width": 128, "dropout": 0.2, "kind": "adam", "seen": 7, "seed": 2}
 
 
 def distributions() -> dict[str, BaseDistribution]:
@@ -40,6 +42,7 @@ def distributions() -> dict[str, BaseDistribution]:
         "dropout": made.FloatDistribution(0.0, 0.5, step=0.1),
         "kind": made.CategoricalDistribution(("sgd", "adam", None)),
         "seen": made.IntDistribution(7, 7),
+        "seed": made.IntDistribution(0, 5),
     }
 
 
@@ -124,8 +127,7 @@ def test_what_is_no_study_is_told_by_name(tmp_path: Path) -> None:
     reads = OptunaStudy()
     with pytest.raises(Refused, match="Optuna cannot read it"):
         imported(str(tmp_path / "other.db"))
-    assert not reads.recognise(str(tmp_path / "notes.txt")).fits
-    assert not reads.recognise(str(tmp_path)).fits
+    assert reads.why_not(str(tmp_path / "notes.txt")) and reads.why_not(str(tmp_path))
     with pytest.raises(Refused, match="there is no"):
         imported(f"sqlite+pysqlite:///{tmp_path}/missing.db")
     assert not (tmp_path / "missing.db").exists()
@@ -139,21 +141,20 @@ def test_a_password_of_a_storage_is_never_shown() -> None:
 
 def test_the_programs_run_an_objective_unchanged(tmp_path: Path) -> None:
     made, _ = converted(study(tmp_path))
-    (tmp_path / "run" / "out").mkdir(parents=True)
-    run = tmp_path / "run"
-    for name in ("train.py", "run.json"):
-        (run / name).write_text(str(made.files[name]))
-    (run / "objective.py").write_text(
+    run = written(made, tmp_path / "run")
+    (run / "repository/objective.py").write_text(
         "def objective(trial):\n"
+        "    assert trial.suggest_categorical('kind', ['sgd', 'adam', None]) is None\n"
         "    x = trial.suggest_float('lr', 1e-5, 1e-1, log=True)\n"
+        "    assert trial.suggest_int('seed', 0, 5) == 3\n"
         "    trial.report(1.0, step=1)\n"
         "    return 100 * x, float(trial.suggest_int('depth', 1, 9))\n"
     )
-    (run / "config.json").write_text(
-        json.dumps({"params": {**PARAMS, "kind": "null"}, "seed": 3, "out": str(run / "out")})
-    )
-    subprocess.run([sys.executable, "train.py", "value"], cwd=run, check=True)
+    params = {**PARAMS, "kind": "null"}
+    config = {"params": params, "seed": 3, "out": str(run / "out"), "budget_steps": 0}
+    (run / "config.json").write_text(json.dumps(config))
+    subprocess.run([sys.executable, "train.py"], cwd=run, check=True, env={**os.environ, "TMPDIR": str(run / "tmp")})
     result = json.loads((run / "out/result.json").read_text())
     assert (result["score"], result["also"]) == (0.1, {"value_2": 3.0})
-    ready, report = (json.loads(line) for line in (run / "out" / "progress.jsonl").read_text().splitlines())
-    assert ready == {"ready": True} and report["metrics"] == {"value": 1.0}
+    reports = [json.loads(line) for line in (run / "out/progress.jsonl").read_text().splitlines()]
+    assert reports[0] == {"ready": True} and reports[1]["metrics"] == {"value": 1.0}

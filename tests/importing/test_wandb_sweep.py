@@ -15,7 +15,7 @@ import pytest
 
 from environments.plugins import Refused
 from tasks.importing import Imported, imported
-from tasks.importing.reading.sweep_parameters import converted
+from tasks.importing.wandb_sweep import converted
 
 PROGRAM = """\
 import argparse
@@ -27,7 +27,8 @@ parser.add_argument("--optimizer.name", dest="name")
 parser.add_argument("--layers")
 parser.add_argument("--epochs", type=int)
 args, _ = parser.parse_known_args()
-with wandb.init(project="x", config={"momentum": 0.9, "epochs": 99}) as run:
+defaults = dict(momentum=0.9, epochs=99, name="sgd")
+with wandb.init(project="x", config=defaults) as run:
     assert (run.config.momentum, wandb.config["epochs"]) == (0.9, 2), dict(run.config)
     wandb.define_metric("best", summary="max")
     for epoch in range(args.epochs):
@@ -82,7 +83,6 @@ def read(place: Path) -> tuple[Imported, dict[str, Any]]:
             {"type": "choice", "values": [32, 40, 48, 56, 64]},
         ),
         ({"distribution": "normal", "mu": 5, "sigma": 1}, {"type": "float", "low": 2.0, "high": 8.0}),
-        ({"distribution": "beta", "a": 1, "b": 2}, {"type": "float", "low": 0.0, "high": 1.0}),
         ({"values": ["1e-3", 1e-3, 0.1, True]}, {"type": "choice", "values": [1e-3, 0.1, True]}),
     ],
 )
@@ -99,20 +99,13 @@ def test_a_distribution_becomes_a_range(stated: dict[str, Any], table: dict[str,
     assert bool(made.get("log")) == str(stated.get("distribution")).startswith("log")
 
 
-def test_the_programs_own_default_is_the_baseline() -> None:
-    found = converted(
-        {"lr": {"min": 1e-4, "max": 0.1}, "kind": {"values": ["a", "b"]}}, {"lr": 0.02, "kind": "b"}
-    ).found
-    assert (found["lr"].baseline, found["kind"].baseline) == (0.02, "b")
-
-
 @pytest.mark.parametrize(
     ("stated", "said"),
     [
         ({"min": 2, "max": 1}, "is no range"),
         ({"distribution": "log_uniform_values", "min": 0, "max": 1}, "is no range"),
         ({"distribution": "log_uniform", "min": 0, "max": 1e6}, "too large"),
-        ({"distribution": "cauchy", "min": 0, "max": 1}, "none that W&B documents"),
+        ({"distribution": "cauchy", "min": 0, "max": 1}, "is not carried"),
         ({"min": 1}, "max must be a finite number"),
         ({"values": []}, "not empty"),
         ({"min": 1, "max": 10**400}, "max must be a finite number"),
@@ -129,7 +122,7 @@ def test_a_parameter_that_is_none_is_refused(stated: object, said: str) -> None:
 def test_a_sweep_is_carried_with_its_command_and_what_is_lost_is_said(tmp_path: Path) -> None:
     made, table = read(sweep(tmp_path / "mine"))
     assert table["space"]["learning-rate"]["default"] == 0.003
-    assert table["space"]["optimizer.name"]["values"] == ["adam", "sgd"]
+    assert table["space"]["optimizer.name"] == {"type": "choice", "values": ["adam", "sgd"], "default": "sgd"}
     assert table["fixed"] == {"epochs": 2} and (table["metric"], table["direction"]) == ("loss", "minimize")
     assert table["editable"] == ["repository/train.py"]
     assert made.options == ("--proposer", "random_search", "--trials", "12")
@@ -137,18 +130,26 @@ def test_a_sweep_is_carried_with_its_command_and_what_is_lost_is_said(tmp_path: 
     assert made.warnings
 
 
-def test_its_program_runs_unchanged_with_a_stand_in_for_wandb(tmp_path: Path) -> None:
-    made, _ = read(sweep(tmp_path / "mine"))
-    run = tmp_path / "run"
+def written(made: Imported, run: Path) -> Path:
+    """The workspace of a trial, with its folder out."""
     for name, content in made.files.items():
         (run / name).parent.mkdir(parents=True, exist_ok=True)
         (run / name).write_text(content if isinstance(content, str) else content.read_text())
+    for folder in ("out", "tmp"):
+        (run / folder).mkdir()
+    return run
+
+
+def test_its_program_runs_unchanged_with_a_stand_in_for_wandb(tmp_path: Path) -> None:
+    made, _ = read(sweep(tmp_path / "mine"))
+    run = written(made, tmp_path / "run")
     params = {"learning-rate": 0.01, "layers": "[64, 64]", "epochs": 2, "optimizer.name": "sgd"}
     (run / "config.json").write_text(
         json.dumps({"params": params, "seed": 1, "out": str(run / "out"), "budget_steps": 0})
     )
-    (run / "out").mkdir()
-    done = subprocess.run([sys.executable, "train.py"], cwd=run, check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "train.py", "repository/train.py"], cwd=run, check=True, capture_output=True, text=True
+    )
     assert done.stdout.strip() == "0.01 [64, 64]"
     assert (run / "out/repository/model.txt").is_file()
     assert json.loads((run / "out/result.json").read_text()) == {
@@ -159,6 +160,54 @@ def test_its_program_runs_unchanged_with_a_stand_in_for_wandb(tmp_path: Path) ->
     assert reports[0] == {"ready": True} and [one["metrics"].get("loss") for one in reports[1:]] == [1.0, 0.5, None]
 
 
+AWKWARD = """\
+import argparse
+import numpy as np
+import wandb
+from torch.utils.tensorboard import SummaryWriter
+
+LR = 3e-4
+parser = argparse.ArgumentParser()
+parser.add_argument("--use_bn", action="store_true")
+parser.add_argument("--lr", type=float, default=LR)
+parser.add_argument("--batch_size", type=int)
+parser.add_argument("--random-seed", type=int)
+parser.set_defaults(batch_size=64)
+args = parser.parse_args()
+wandb.init(config=args, sync_tensorboard=True)
+SummaryWriter("runs").add_scalar("charts/loss", 2, 0)
+wandb.log({"Accuracy (%)": np.array([args.batch_size + args.random_seed]), "a [b]": 1, "x" * 101: 1, "much": 3e31})
+"""
+AWKWARD_SWEEP = """\
+program: train.py
+method: grid
+metric: {name: Accuracy (%), goal: maximize}
+command: ["${env}", "${interpreter}", "${program}", "${args_no_boolean_flags}"]
+parameters:
+  use_bn: {values: [true, false]}
+  lr: {min: 0.0001, max: 0.1}
+  batch_size: {values: [16, 32, 64]}
+  random-seed: {values: [0, 1, 2]}
+"""
+
+
+def test_defaults_seeds_and_names_that_ours_may_not_have_are_carried_as_they_are_meant(tmp_path: Path) -> None:
+    folder = sweep(tmp_path / "mine", AWKWARD_SWEEP)
+    (folder / "train.py").write_text(AWKWARD)
+    made, table = read(folder)
+    assert {name: one["default"] for name, one in table["space"].items()} == {
+        "use_bn": False, "lr": 3e-4, "batch_size": 64,
+    }  # fmt: skip
+    assert {"random-seed", "metric Accuracy (%)"} <= {term.theirs for term in made.carried}
+    run = written(made, tmp_path / "run")
+    config = {"params": {"use_bn": False, "lr": 0.1, "batch_size": 32}, "seed": 7, "out": str(run / "out")}
+    (run / "config.json").write_text(json.dumps({**config, "budget_steps": 0}))
+    subprocess.run([sys.executable, "train.py", "repository/train.py"], cwd=run, check=True)
+    assert json.loads((run / "out/result.json").read_text()) == {"score": 39.0, "also": {"charts/loss": 2.0}}
+    reports = [json.loads(line) for line in (run / "out/progress.jsonl").read_text().splitlines()]
+    assert reports[-1]["metrics"]["Accuracy"] == 39.0
+
+
 def test_a_program_above_the_yaml_is_found_and_one_elsewhere_is_not(tmp_path: Path) -> None:
     folder = sweep(tmp_path / "mine")
     (folder / "sweeps").mkdir()
@@ -166,7 +215,7 @@ def test_a_program_above_the_yaml_is_found_and_one_elsewhere_is_not(tmp_path: Pa
     made, _ = read(folder / "sweeps" / "night.yaml")
     assert made.files["repository/train.py"] == folder / "train.py"
     (folder / "train.py").unlink()
-    with pytest.raises(Refused, match=r"there is no train\.py"):
+    with pytest.raises(Refused, match=r"has train\.py"):
         imported(str(folder / "sweeps" / "night.yaml"))
 
 

@@ -24,16 +24,13 @@ from tasks.sandbox.capped_log import SAID
 from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.isolation import Isolation
 from tasks.sandbox.program import Program
-from tasks.store import calibration
-from tasks.store.ledger import freeze, measure
 from tasks.store.workspace import TrialDir
 from tasks.system.slot import NOWHERE, Slot
 from tasks.train import run_program
 from tasks.trial import Proposal
-from tests.support.levels import STRONGEST, STRONGEST_AND_NONE, WORKING
+from tests.support.levels import STRONGEST_AND_NONE, WORKING
 from tests.support.toy import FIT, JUDGE, QUADRATIC, quadratic
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 USABLE = sorted(os.sched_getaffinity(0))
 several = pytest.mark.skipif(len(USABLE) < 2, reason="this machine has one core")
 
@@ -54,15 +51,6 @@ told["thread"] = threads[0]
 child = "import os; os.sched_setaffinity(0, range(os.cpu_count())); print(sorted(os.sched_getaffinity(0)))"
 told["child"] = json.loads(subprocess.run([sys.executable, "-I", "-c", child], capture_output=True, text=True).stdout)
 print(json.dumps(told))
-"""
-
-HOLD_TWO = """
-import sys
-from pathlib import Path
-from tasks.machine.slots import Slots
-with Slots.of_cores(Path(sys.argv[1]), 2, [0, 1]).hold():
-    print("held", flush=True)
-    sys.stdin.read()
 """
 
 RECORD = "import json, os; told = sorted(os.sched_getaffinity(0))\n"
@@ -133,16 +121,6 @@ def test_two_programs_side_by_side_never_share_a_core(tmp_path: Path, level: Lev
 
 
 @several
-@pytest.mark.parametrize("level", STRONGEST)
-def test_a_slot_of_two_cores_grants_two(tmp_path: Path, level: Level) -> None:
-    pair = slots(tmp_path, 2)
-    with pair.hold(give_up) as slot:
-        assert slot.name == f"cpu-{USABLE[0]}-{USABLE[1]}"
-        assert told_in(tmp_path / "two", level, slot)["begun"] == USABLE[:2]
-    assert told_in(tmp_path / "free", level, NOWHERE)["begun"] == USABLE
-
-
-@several
 def test_training_and_its_judge_run_on_the_cores_of_the_slot_and_nothing_else_stays_there(tmp_path: Path) -> None:
     environment, place = made(tmp_path / "env", 1), TrialDir(tmp_path / "trial")
     place.path.mkdir()
@@ -208,40 +186,8 @@ def test_who_wants_two_cores_and_who_wants_one_do_not_block_each_other_for_ever(
     assert sorted(done) == [1] * 6 + [2] * 6
 
 
-def test_a_holder_of_two_cores_that_is_killed_frees_both(tmp_path: Path) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLD_TWO, str(tmp_path)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=CHECKOUT,
-    ) as holder:  # fmt: skip
-        assert holder.stdout is not None and holder.stdout.readline() == "held\n"
-        with pytest.raises(Waited, match=f"process {holder.pid}"), slots(tmp_path, count=2).hold(give_up):
-            pass
-        holder.kill()
-        holder.wait()
-    one = slots(tmp_path, count=2)
-    with one.hold(give_up), one.hold(give_up):
-        pass
-
-
-def test_cores_that_make_no_whole_slot_are_left_out_and_a_shared_slot_is_kept_on_none(tmp_path: Path) -> None:
-    assert [len(part.locks) for part in slots(tmp_path, 2, count=5).parts] == [2, 2]
-    assert {part.cores for part in slots(tmp_path, 0).parts} == {()}
-
-
 def test_more_cores_than_there_are_is_refused_with_the_remedy(tmp_path: Path) -> None:
     most = len(USABLE)
     with pytest.raises(Refused, match=rf"cores = {most + 1}.*has {most} usable.*--set cores={most}"):
         slots_of(made(tmp_path / "env", most + 1), tmp_path)
     assert len(slots_of(made(tmp_path / "env", most), tmp_path).parts) == 1
-
-
-def test_a_calibration_of_one_core_is_that_of_earlier_versions_and_none_of_two(tmp_path: Path) -> None:
-    environment = environments.load(quadratic(tmp_path / "env"))
-    freeze(environment, tmp_path / "frozen")
-    digests = [
-        calibration.digest(tmp_path / "frozen", environment.model_copy(update={"cores": cores})) for cores in (1, 2)
-    ]
-    later = {"cores", "requires"}
-    settings = environment.model_dump(mode="json", exclude={"folder", "judge", "prepared", "prepare", *later})
-    earlier = {"settings": settings, "judged": environment.judge.model_dump(mode="json")}
-    assert digests[0] == measure(tmp_path / "frozen", environment, earlier) != digests[1]

@@ -12,7 +12,7 @@ import pytest
 import environments
 from tasks import train
 from tasks.machine.gpus import Gpu, GpuMemory, find, visible
-from tasks.store.workspace import TRIAL, TrialDir
+from tasks.store.workspace import TrialDir
 from tasks.system.slot import NOWHERE, Slot
 from tasks.tracking.trial_run import trial_points
 from tasks.trial import Proposal, Trial
@@ -99,9 +99,3 @@ def test_mlflow_is_told_the_most_of_each_gpu_over_the_runs_of_a_trial(tmp_path: 
     points = trial_points(ledger, with_peaks((3 * GIB, GIB), None, (2 * GIB, 4 * GIB)))
     found = {point.key: point.value for point in points if point.key.startswith("memory/gpu")}
     assert found == {"memory/gpu0_peak_gb": 3.0, "memory/gpu1_peak_gb": 4.0}
-
-
-def test_a_trial_of_before_is_read_as_one_that_was_not_measured() -> None:
-    document = TRIAL.dump_python(with_peaks((GIB, GIB)), mode="json")
-    del document["runs"][0]["gpu_memory"]
-    assert TRIAL.validate_python(document) == with_peaks(None)

@@ -23,7 +23,6 @@ from environments import Environment
 from environments.limits import Limits
 from environments.plugins import Refused
 from environments.remote import HttpEndpoint
-from flows.cli.doctor_checks import slots as doctors_slots
 from tasks.machine.gpus import Gpu
 from tasks.machine.slot_use import slot_use
 from tasks.machine.slots import Slots, holder, locks_folder, slots_of
@@ -151,16 +150,6 @@ def test_a_slot_is_held_by_one_process_and_who_waits_is_told_by_which(tmp_path: 
     assert said == [f"cpu-0 is held by process {other.pid} ({Path(sys.executable).name} -c ...)"]
 
 
-def test_a_slot_is_held_by_one_thread_and_each_home_has_its_own(tmp_path: Path) -> None:
-    two = Slots.of_cores(tmp_path, usable=[0, 1])
-    with two.hold(give_up) as first, two.hold(give_up) as second:
-        assert (first.name, second.name) == ("cpu-0", "cpu-1")
-        with pytest.raises(Waited, match=r"cpu-0 .*cpu-1"), two.hold(give_up):
-            pass
-        with Slots.of_cores(tmp_path / "elsewhere", usable=[0]).hold(give_up):
-            pass
-
-
 def test_who_waits_comes_before_who_gives_the_slot_back_and_wants_it_again(one: Slots) -> None:
     order: list[str] = []
     waits = threading.Event()
@@ -237,36 +226,6 @@ def test_nothing_of_a_living_engine_is_ended(one: Slots) -> None:
         ours.kill()
 
 
-def test_a_note_that_says_nonsense_is_no_holder(one: Slots) -> None:
-    locks_folder().mkdir()
-    for text in ("", "no engine", "0", f"{os.getpid()} another boot"):
-        note_of(one).write_text(text)
-        assert holder(one.parts[0].locks[0]) is None
-    with one.hold(give_up):
-        assert holder(one.parts[0].locks[0]) == os.getpid()
-
-
-def test_the_doctor_tells_who_holds_a_slot(tmp_path: Path) -> None:
-    assert doctors_slots(tmp_path).fact == "none is held"
-    with Slots.of_cores(tmp_path).hold() as slot:
-        assert doctors_slots(tmp_path).fact == f"{slot.name} is held by process {os.getpid()} (this one)"
-
-
-def test_programs_of_several_threads_do_not_end_one_another(tmp_path: Path) -> None:
-    def briefly() -> None:
-        run(tmp_path / "brief", "none", "print(1)", NOWHERE)
-
-    (tmp_path / "long").mkdir()
-    with Program(
-        ["sleep", "600"], cwd=tmp_path / "long", log=tmp_path / "long.log", marker="slots/2", level="none",
-        view=VisiblePaths((), ()), limits=Limits(),
-    ) as program:  # fmt: skip
-        thread = threading.Thread(target=briefly)
-        thread.start()
-        thread.join()
-        assert program.poll(0.2) is None
-
-
 # GPUs
 
 
@@ -284,12 +243,6 @@ def test_a_link_in_the_place_of_the_folder_is_refused(tmp_path: Path, one: Slots
     with pytest.raises(Refused, match="is a link"), one.hold():
         pass
     assert not any((tmp_path / "theirs").iterdir())
-
-
-def test_a_folder_that_a_kill_left_too_narrow_is_opened_to_all_users(one: Slots) -> None:
-    locks_folder().mkdir(mode=0o700)
-    with one.hold():
-        assert locks_folder().stat().st_mode & 0o777 == 0o777
 
 
 @pytest.fixture
@@ -313,21 +266,6 @@ def test_a_program_sees_the_gpus_of_its_slot_alone(
         assert run(tmp_path / "two", level, shown, second, gpu=True) == "'GPU-dddd,GPU-cccc'"
         assert run(tmp_path / "cpu", level, shown, first) == "''"
     assert run(tmp_path / "none", level, shown, NOWHERE, gpu=True) == "'0,1,3,2'"
-
-
-@pytest.mark.usefixtures("quiet_driver")
-def test_a_group_of_gpus_is_taken_as_a_whole_or_not_at_all() -> None:
-    first, second, pair = (Slots.of_gpus(group, len(group)) for group in (FOUR[:1], FOUR[1:2], FOUR[1::-1]))
-    with second.hold():
-        with pytest.raises(Waited, match="gpu-1-0"), pair.hold(give_up):
-            pass
-        with first.hold(give_up) as slot:
-            assert slot.gpus == ("GPU-aaaa",)
-    with pair.hold(give_up) as both:
-        assert both.gpus == ("GPU-bbbb", "GPU-aaaa")
-        for alone in (first, second):
-            with pytest.raises(Waited), alone.hold(give_up):
-                pass
 
 
 def test_a_gpu_that_another_process_uses_is_waited_for_while_no_other_is_free(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,11 +21,10 @@ from environments.space import Value
 from flows import trial
 from flows.cli import trying
 from flows.cli.single_runs import Side
-from flows.engine import preparation
+from flows.engine import launching, preparation
 from flows.engine.preparation import ensure_prepared
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.environment import checked_environment
-from tasks import launch_request
 from tasks.certifying import holdout_uses
 from tasks.describe import outcome
 from tasks.evaluate import judge_run
@@ -513,7 +512,7 @@ def test_a_launched_run_waits_until_what_was_made_can_be_seen_on_its_machine(
         late.rename(place)
         waiting.result(timeout=30)
     place.rename(late)
-    monkeypatch.setattr(launch_request, "VISIBLE_SECONDS", 0.1)
+    monkeypatch.setattr(launching, "VISIBLE_SECONDS", 0.1)
     with pytest.raises(Refused, match="recipe of pool"):
         trial.see_prepared(ledger.environment)
 

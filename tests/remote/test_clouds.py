@@ -13,7 +13,7 @@ import environments
 from environments import Environment
 from environments.plugins import Refused
 from tasks.remote import jobs, places
-from tasks.remote.places import NotReady
+from tasks.remote.endpoint import EndpointFault
 from tasks.remote.places._deployed import name_of
 from tasks.store.ledger import freeze
 from tasks.store.workspace import TrialDir
@@ -81,11 +81,11 @@ def test_what_a_killed_engine_has_deployed_is_adopted_or_swept(
     environment = problem(tmp_path, trainer)
     settings = environment.remote
     assert settings is not None
-    left = jobs.begin("campaign/0001", trainer, settings, "digest", 60.0, tmp_path / "costs", adopt=True)
+    left = jobs.begin("campaign/0001", trainer, settings, 60.0, tmp_path / "costs", adopt=True)
     first = left.job.place.reach(left.job.key, 60.0)
     left.close()  # as the end of its process would
 
-    again = jobs.begin("campaign/0001", trainer, settings, "digest", 60.0, tmp_path / "costs", adopt=True)
+    again = jobs.begin("campaign/0001", trainer, settings, 60.0, tmp_path / "costs", adopt=True)
     second = again.job.place.reach(again.job.key, 60.0)
     again.close()
     said = jobs.sweep(jobs.is_of("campaign"))
@@ -104,7 +104,7 @@ def test_a_container_that_never_serves_is_given_up_and_removed(
     place = places.load(trainer, settings)
     containers.start(name_of("key"), {"ENDPOINT_TOKEN": "of somebody else"})
 
-    with pytest.raises(NotReady, match="does not serve the protocol"):
+    with pytest.raises(EndpointFault, match="does not serve the protocol"):
         place.reach("key", 60.0)
     place.tear_down("key", 30.0)
     place.tear_down("key", 30.0)

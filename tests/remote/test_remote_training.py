@@ -55,7 +55,7 @@ def trained(environment: Environment, folder: Path, proposal: Proposal = AT_TWO,
 
 
 def open_jobs(home: Path) -> list[str]:
-    return sorted(path.name for path in (home / ".remote").iterdir())
+    return sorted(path.name for path in (home / ".remote").glob("*.json"))
 
 
 def test_a_trial_that_an_endpoint_trains_is_judged_here_costs_its_seconds_and_leaves_nothing_there(
@@ -161,8 +161,8 @@ def test_what_a_dead_process_has_left_is_swept_and_what_is_followed_is_not(
     environment = problem(tmp_path, endpoint.url)
     assert environment.remote is not None
     home.mkdir()
-    left = jobs.begin("a/0001", "http", environment.remote, "digest", 100.0, tmp_path / "costs", adopt=True)
-    kept = jobs.begin("b/0001", "http", environment.remote, "digest", 100.0, tmp_path / "costs", adopt=True)
+    left = jobs.begin("a/0001", "http", environment.remote, 100.0, tmp_path / "costs", adopt=True)
+    kept = jobs.begin("b/0001", "http", environment.remote, 100.0, tmp_path / "costs", adopt=True)
     left.close()  # as the end of its process would
 
     assert [job.key for job in jobs.unfollowed()] == [left.job.key]
@@ -170,32 +170,17 @@ def test_what_a_dead_process_has_left_is_swept_and_what_is_followed_is_not(
     (said,) = jobs.sweep(jobs.is_of("a"))
 
     assert left.job.key in said and open_jobs(home) == [kept.path.name]
-    again = jobs.begin("b/0001", "http", environment.remote, "digest", 100.0, tmp_path / "costs", adopt=True)
+    again = jobs.begin("b/0001", "http", environment.remote, 100.0, tmp_path / "costs", adopt=True)
     assert again.job.key != kept.job.key, "nobody adopts what is followed"
     for job in (kept, again):
         assert job.end() is None
-
-
-def test_the_cost_of_a_job_is_noted_where_a_moved_home_has_its_run(
-    tmp_path: Path, home: Path, endpoint: RunningEndpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    environment = problem(tmp_path, endpoint.url)
-    assert environment.remote is not None
-    costs = Path("n/trials/0001/remote.jsonl")
-    (home / costs).parent.mkdir(parents=True)
-    begun = jobs.begin("a/0001", "http", environment.remote, "digest", 100.0, home / costs, adopt=True)
-    begun.close()  # as the end of its process would
-    home.rename(tmp_path / "moved")
-    monkeypatch.setenv("NIGHTSHIFT_HOME", str(tmp_path / "moved"))
-    (said,) = jobs.sweep(jobs.is_of("a"))
-    assert begun.job.key in (tmp_path / "moved" / costs).read_text(), said
 
 
 def test_what_cannot_be_removed_now_stays_to_be_removed_later(tmp_path: Path, home: Path) -> None:
     environment = problem(tmp_path, "http://127.0.0.1:9")
     assert environment.remote is not None
     home.mkdir()
-    job = jobs.begin("a/0001", "http", environment.remote, "digest", 0.0, tmp_path / "costs", adopt=True)
+    job = jobs.begin("a/0001", "http", environment.remote, 0.0, tmp_path / "costs", adopt=True)
 
     assert "is not removed" in str(job.end(patience=0.1))
     job.close()
@@ -203,31 +188,6 @@ def test_what_cannot_be_removed_now_stays_to_be_removed_later(tmp_path: Path, ho
     (noted,) = map(json.loads, (tmp_path / "costs").read_text().splitlines())
     assert not noted["removed"]
     assert [jobs.is_over(job) for job in jobs.unfollowed()] == [True]
-
-
-def test_a_job_of_an_endpoint_that_is_gone_for_good_is_given_up_once_and_never_forgotten(
-    tmp_path: Path, home: Path
-) -> None:
-    environment = problem(tmp_path, "http://127.0.0.1:9")
-    assert environment.remote is not None
-    home.mkdir()
-    days = (jobs.GIVE_UP_DAYS - 1) * 86_400.0
-    for run, since in (("early/0001", days), ("late/0001", days + 2 * 86_400.0)):
-        with jobs.begin(run, "http", environment.remote, "digest", -since, tmp_path / "costs", adopt=True) as job:
-            assert jobs.is_over(job.job)
-
-    first, second = ([line.partition(".")[0] for line in swept()] for _ in range(2))
-    assert first == ["early", "late"] and second == ["early"], "it is tried once more, and then no longer"
-    assert len(jobs.unfollowed()) == 2, "doctor names both"
-    assert len(jobs.sweep(jobs.is_of("late"), 0.1)) == 1, "a person may still ask for it"
-    assert not any("may still cost money" in line for line in jobs.sweep(lambda job: True, 0.1)), "said once"
-
-
-def swept() -> tuple[str, ...]:
-    """What a campaign's start says."""
-    said = jobs.sweep(jobs.is_over, 0.1, given_up=False)
-    assert ["may still cost money" in line for line in said if line.startswith("late")] in ([], [True])
-    return said
 
 
 def test_a_wrong_login_says_so_and_the_right_one_is_sent(
@@ -305,8 +265,6 @@ def test_a_reported_score_is_taken_only_from_an_endpoint_and_under_a_name_that_s
         (("[http]\n", "[http]\nlease_seconds = 10\n"), "lease_seconds = 10 is less than away_seconds"),
         (('url = "', 'block = "mine"\nurl = "'), "either url, or block"),
         (('url = "http://', 'url = "http://me:secret@'), "save a block with the login"),
-        (('url = "http', 'url = "ftp'), "begin it with http"),
-        (("[http]\n", "[http]\nready_second = 3\n"), "http.ready_second: unknown key"),
     ],
 )
 def test_a_section_that_cannot_be_followed_is_refused(tmp_path: Path, change: tuple[str, str], reason: str) -> None:

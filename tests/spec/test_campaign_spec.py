@@ -49,9 +49,9 @@ def test_what_cannot_be_run_is_refused_before_anything_starts(
 
 @pytest.mark.parametrize("trials", [3, 500])
 def test_a_night_too_short_to_prove_anything_is_refused(tmp_path: Path, trials: int) -> None:
-    """The baseline's three runs and the smallest certificate's eight, a tenth over, have to fit in, with start-ups."""
+    """The baseline's three runs and the smallest certificate's six, a tenth over, have to fit in, with start-ups."""
     drawing = QUADRATIC.replace("deterministic = true", "deterministic = false")
-    folder, need = quadratic(tmp_path / "quad", toml=drawing), (3 + 1.1 * 8) * (5 + 2)
+    folder, need = quadratic(tmp_path / "quad", toml=drawing), (3 + 1.1 * 6) * (5 + 2)
     why = rf"the baseline and the certificate may take \({need:g} s\): raise hours, or use rule = greedy"
     with pytest.raises(Refused, match=why):
         spec(folder, trials=trials, hours=(need - 1) / 3600).check()

@@ -33,7 +33,7 @@ def spec(**options: Any) -> CampaignSpec:
         ({"until": "25:00"}, "until: is not a time of day: give HH:MM, such as 07:30, got '25:00'"),
         ({"until": "soon"}, "until: must be a time of day such as 07:30, or an ISO date and time, got 'soon'"),
         ({"trails": 3}, "trails: unknown key. Did you mean 'trials'?"),
-        ({"advanced": {"decisions": {"rulee": "race"}}}, "rulee: unknown key. Did you mean 'rule'?"),
+        ({"advanced": {"decisions": {"rulee": "greedy"}}}, "rulee: unknown key. Did you mean 'rule'?"),
         ({"advanced": {"max_usd": float("inf")}}, "advanced.max_usd: Input should be less than or equal to"),
         ({"advanced": {"overrides": {"a": {"b": [float("inf")]}}}}, "advanced.overrides: Out of range float values"),
         ({"advanced": {"options": {"a": None}}}, "advanced.options: null is no value: leave the key out"),
@@ -91,7 +91,7 @@ def test_what_a_schedule_keeps_as_text_is_read() -> None:
         {},
         {"trials": 7, "hours": 1.5, "until": "2031-05-06T07:30", "seed": 12, "tracking": "off"},
         {"proposer": "grid", "options": {"points": 5}},
-        {"rule": "greedy", "replicates": 2, "rule_options": {"most": 2}, "ablation": True},
+        {"rule": "certify", "replicates": 2, "rule_options": {"reruns": 2}, "looks": "several", "ablation": True},
         {"advanced": Advanced(overrides={"title": 'a "quoted" \\ title\nof two lines', "fixed": {"a": 1, "b": "x"}})},
     ],
 )
@@ -115,7 +115,7 @@ def test_the_command_line_is_laid_over_the_file(tmp_path: Path) -> None:
     file = tmp_path / "night.toml"
     file.write_text(
         'environment = "cartpole"\ntrials = 3\nhours = 1\ncrash_share = 0.5\n[advanced]\npatience = 2\n'
-        '[advanced.decisions]\nrule = "certify"\n[advanced.overrides]\ndevice = "cuda"\nbudget_seconds = 9\n'
+        '[advanced.decisions]\nrule = "greedy"\n[advanced.overrides]\ndevice = "cuda"\nbudget_seconds = 9\n'
     )
     settings = ["device=cpu", "proposer.startup=3"]
     assert spec(**stated(str(file), trials=9, hours=None, patience=4, rule="greedy", settings=settings)) == spec(

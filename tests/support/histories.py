@@ -13,6 +13,7 @@ from environments.metric_guards import Guard
 from environments.score import Score
 from tasks import propose
 from tasks.certifying.certificate import Certificate, Fresh, conclude
+from tasks.certifying.group_design import of_groups
 from tasks.decide import weigh
 from tasks.deciding.values import JudgedTrial, RuleAnswer
 from tasks.proposing.brief import Brief
@@ -100,7 +101,8 @@ def certified(
                 score = replace(score, also=also)
                 runs.append(Fresh("champion" if side == 0 else "baseline", run, score))
     margins = {name: had[0] for name, had in (guards or {}).items()}
-    made = conclude(look, 0.05, champion, on or "quad", runs, margins)
+    design = of_groups(((len(mine), len(theirs)),))
+    made = conclude(look, 0.05, champion, on or "quad", runs, design, guards=margins)
     return replace(made, elsewhere=on is not None)
 
 

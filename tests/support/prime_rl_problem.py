@@ -43,7 +43,6 @@ default = 1e-6
 [fixed]
 prime_rl = "{checkout}"
 prime_rl_commit = "{commit}"
-gpu_deadline = 1
 start_deadline = {start:g}
 stall_deadline = {stall:g}
 quit_deadline = 5

@@ -139,20 +139,6 @@ def test_parameters_that_cannot_be_are_refused_by_name(params: dict[str, Any], s
     assert said in str(refused.value)
 
 
-def test_a_minibatch_passes_through_the_model_whole_unless_it_is_said_otherwise() -> None:
-    assert grpo.Params.parse({"minibatches": 4}).micro == 32
-    assert grpo.Params.parse({"minibatches": 4, "micro_batch_size": 8}).micro == 8
-
-
-def test_the_learning_rate_rises_for_some_steps_and_then_falls_with_the_budget() -> None:
-    budget = grpo.InterruptibleBudget(1e6, 10)
-    factor = grpo.schedule(grpo.Params(warmup_steps=3), budget)
-    assert [factor(step) for step in range(4)] == [0.25, 0.5, 0.75, 1.0]
-    budget.step = 6
-    assert factor(6) == pytest.approx(0.4)
-    assert grpo.schedule(grpo.Params(warmup_steps=0, anneal=False), budget)(6) == 1.0
-
-
 def test_sigterm_breaks_in_once_and_only_where_it_may() -> None:
     budget = grpo.InterruptibleBudget(1e6, 10)
     budget.stop()
@@ -254,19 +240,6 @@ def test_a_seed_gives_the_same_model_again_and_another_seed_another(
 
 
 @quietly
-def test_adapters_are_merged_into_the_model_that_is_left(train: Callable[..., int], data: Path, tmp_path: Path) -> None:
-    changed = {"lora_rank": 2, "beta": 0.1, "minibatches": 2, "micro_batch_size": 2}
-    assert train(config(tmp_path / "out", data, steps=2, params=changed)) == 0
-    last = progress(tmp_path / "out")[-1]
-    assert last["step"] == 2, "two gradient steps are one step"
-    assert "kl/mean" in last["metrics"]
-    before, after = weights_of(data), weights(tmp_path / "out")
-    assert before.keys() == after.keys(), "the form of the base, without adapters"
-    moved = {name for name in before if bool((before[name] != after[name]).any())}
-    assert moved and all("proj" in name and "bias" not in name for name in moved)
-
-
-@quietly
 def test_adapters_alone_are_trained_and_the_merged_model_answers_as_the_adapted_one(
     train: Callable[..., int], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -344,18 +317,6 @@ def test_adapters_for_a_layer_that_cannot_have_any_are_refused_with_those_that_c
     assert "down_proj,gate_proj,k_proj,o_proj,q_proj,up_proj,v_proj, or all-linear" in said
 
 
-def test_adapters_without_peft_are_refused_with_the_command_that_installs_it(
-    train: Callable[..., int],
-    data: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert train(config(tmp_path / "out", data, params={"lora_rank": 2})) == 2
-    assert "peft is not installed: pip install" in capsys.readouterr().err
-
-
 def test_trl_still_has_the_width_of_its_buffer_for_logits_where_it_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     from trl.trainer import utils
 
@@ -413,14 +374,6 @@ def test_a_training_that_diverges_says_so(train: Callable[..., int], data: Path,
     failed = progress(tmp_path / "out")[-1]
     assert failed["failed"].startswith("diverged: ")
     assert failed["retry"] is False
-
-
-@quietly
-def test_a_budget_of_seconds_alone_ends_it_too(train: Callable[..., int], data: Path, tmp_path: Path) -> None:
-    assert train(config(tmp_path / "out", data, steps=0, budget_seconds=0.5)) == 0
-    last = progress(tmp_path / "out")[-1]
-    assert last["step_target"] is None
-    assert (tmp_path / "out" / "model" / "model.safetensors").is_file()
 
 
 PATIENCE = 400

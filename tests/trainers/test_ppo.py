@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import signal
 import time
@@ -138,13 +137,6 @@ def test_gae_gives_the_numbers_worked_out_by_hand() -> None:
     assert estimates == [[1.6875, 2.75, 3.0], [1.0, 0.0, 3.0], [1.75, 3.0, 3.0]]
 
 
-def test_gae_with_lambda_one_is_the_discounted_return_minus_the_value() -> None:
-    lists = {"rewards": [[1, 1, 1]], "values": [[5, 6, 7]], "terminated": [[0, 0, 1]], "ended": [[0, 0, 1]]}
-    for last in (99, math.nan):  # what a critic says of a state after the end is not read
-        estimates = advantages(gamma=0.5, gae_lambda=1.0, next_values=[[6, 7, last]], **lists)
-        assert estimates == [[1.75 - 5, 1.5 - 6, 1.0 - 7]]
-
-
 @pytest.mark.parametrize("terminates", [True, False])
 def test_a_rollout_holds_real_steps_only_and_where_a_cut_off_episode_ended(terminates: bool) -> None:
     problem = {"id": "Ticks-v0", "kwargs": {"terminates": terminates}}
@@ -219,15 +211,6 @@ def test_sampled_actions_are_as_frequent_as_the_policy_says() -> None:
     assert chosen[4:].unique().tolist() == [0, 1, 2]
 
 
-def test_the_mode_of_a_bell_is_its_middle() -> None:
-    agent = agent_for(3, 2, discrete=False)
-    observations = torch.randn(6, 3)
-    chosen = agent.choose(observations, torch.tensor([[True], [False]] * 3))
-    middle = agent.actor(observations)
-    assert torch.equal(chosen[::2], middle[::2])
-    assert (chosen[1::2] != middle[1::2]).all()
-
-
 def test_statistics_merged_in_batches_are_those_of_all_observations() -> None:
     moments = ppo.Moments(2)
     batches = [torch.randn(20, 2) * 3 + 7, torch.randn(36, 2) - 2]
@@ -270,15 +253,6 @@ def test_the_same_seed_gives_the_same_policy_and_another_seed_another(tmp_path: 
     assert 8 < lines[-1]["metrics"]["return/mean"] < 500
 
 
-@pytest.mark.slow
-def test_the_same_seed_gives_the_same_policy_in_another_process(tmp_path: Path) -> None:
-    place = tmp_path / "elsewhere"
-    started = program(place, config(place / "out", steps=1024))
-    _, errors = started.communicate(timeout=60)
-    assert started.returncode == 0, errors.decode()
-    assert (place / "out" / "policy.pt").read_bytes() == trained(tmp_path / "here", 1)
-
-
 def trained(out: Path, seed: int) -> bytes:
     """The checkpoint of a training in this process."""
     out.mkdir()
@@ -300,25 +274,6 @@ def test_a_rollout_stops_when_the_time_is_over_and_the_policy_is_saved_all_the_s
     assert progress(tmp_path)[-1]["step_target"] is None
 
 
-def test_an_update_stops_when_the_time_is_over(tmp_path: Path) -> None:
-    settings = config(tmp_path, budget_seconds=0.3, params={"num_steps": 16, "epochs": 10**6})
-    train(settings)
-    assert 0.3 <= progress(tmp_path)[-1]["elapsed"] < 2
-
-
-def test_a_run_stopped_before_its_first_step_leaves_the_untrained_policy_of_its_seed(tmp_path: Path) -> None:
-    def stopped_at_once(settings: dict[str, Any], progress_file: _program.ProgressFile) -> None:
-        progress_file.budget.stop()
-        ppo.train(settings, progress_file)
-
-    for name, seed in (("one", 1), ("again", 1), ("other", 2)):
-        _program.training(config(tmp_path / name, seed=seed), stopped_at_once)
-        assert progress(tmp_path / name)[-1]["step"] == 0
-    one, again, other = (ppo.load(tmp_path / name / "policy.pt").actor for name in ("one", "again", "other"))
-    assert torch.equal(one[0].weight, again[0].weight)  # type: ignore[arg-type]
-    assert not torch.equal(one[0].weight, other[0].weight)  # type: ignore[arg-type]
-
-
 def test_every_lane_and_every_seed_starts_in_a_state_of_its_own() -> None:
     params, starts = ppo.Params(num_envs=4), []
     agent = ppo.build({"id": "CartPole-v1"}, params)
@@ -327,19 +282,6 @@ def test_every_lane_and_every_seed_starts_in_a_state_of_its_own() -> None:
             play = ppo.player({"problem": {"id": "CartPole-v1"}, "seed": seed}, params, agent, number, 2)
             starts += play(_program.Budget(60, 0), numbers(agent), 1)[0][0].tolist()
     assert len({tuple(lane) for lane in starts}) == 12
-
-
-def test_annealing_follows_the_budget_that_is_spent_clearly_faster() -> None:
-    budget = _program.Budget(seconds=100, steps=1000)
-    budget.began -= 9
-    assert budget.fraction == 0.0  # by steps; nine seconds of a hundred do not lead clearly
-    budget.step = 250
-    assert budget.fraction == 0.25
-    budget.began -= 41
-    assert budget.fraction == pytest.approx(0.5, abs=0.01)
-    budget.step = 2000
-    assert budget.fraction == 1.0
-    assert _program.Budget(seconds=100, steps=0).fraction == pytest.approx(0.0, abs=0.01)
 
 
 def test_a_file_called_cancel_ends_it_at_its_next_report_without_a_policy(
@@ -525,8 +467,3 @@ def played(out: Path, seed: int, frames: list[NDArray[Any]]) -> NDArray[Any]:
     moves = FramesInMemory(seed, frames)
     ppo.act(out, moves)
     return np.stack(moves.answers).reshape(len(frames), len(frames[0]), 1, -1)
-
-
-def test_act_without_a_policy_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(_program.Refused, match=re.escape(f"no policy at {tmp_path / 'policy.pt'}; train first")):
-        ppo.act(tmp_path, FramesInMemory(0, []))

@@ -138,13 +138,6 @@ def test_nobody_waits_for_a_fork_longer_than_the_budget() -> None:
     assert time.monotonic() - began < 5
 
 
-def test_an_unequal_share_of_environments_makes_one_rollout(tmp_path: Path) -> None:
-    for count in (5, 1):
-        params = {"num_envs": count, "num_steps": 16, "normalize_observations": True}
-        agent = train(config(tmp_path, steps=32 * count, params=params))
-        assert agent.moments.count.item() == 32 * count
-
-
 @pytest.mark.slow
 def test_on_the_same_number_of_cores_a_seed_gives_the_same_policy(tmp_path: Path) -> None:
     policies = []
@@ -154,18 +147,6 @@ def test_on_the_same_number_of_cores_a_seed_gives_the_same_policy(tmp_path: Path
         policies.append((tmp_path / name / "policy.pt").read_bytes())
     assert policies[0] == policies[1]
     assert policies[0] != policies[2]
-
-
-def test_forks_play_with_what_the_latest_update_has_made_of_the_agent(tmp_path: Path) -> None:
-    settings, params = config(tmp_path), ppo.Params(num_envs=4)
-    agent = ppo.build({"id": "CartPole-v1"}, params)
-    with _program.Workers(2, partial(ppo.player, settings, params, agent)) as workers:
-        for bias in (50.0, -50.0):  # so strong that only one action is ever drawn
-            agent.actor[-1].bias.data = torch.tensor([0.0, bias])
-            weights = {name: tensor.numpy() for name, tensor in agent.state_dict().items()}
-            shares = workers(_program.Budget(60, 0), weights, 8)
-            assert shares is not None
-            assert [share[1].tolist() for share in shares] == [[[int(bias > 0)] * 2] * 8] * 2
 
 
 def test_two_processes_play_what_one_plays_where_no_action_is_drawn(tmp_path: Path) -> None:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import resource
-import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -21,7 +18,7 @@ import pytest
 
 from prime_rl_parts import Failed, ends, machine, reasons
 from prime_rl_parts.keys import as_tables, at
-from prime_rl_parts.run import HARNESSES, Run, Settings
+from prime_rl_parts.run import Run, Settings
 from prime_rl_parts.watch import Steps
 from tasks.trainers import prime_rl
 from tests.support import trainer_process as trainer_programs
@@ -57,17 +54,10 @@ def test_parameters_are_the_tables_of_prime_rl_under_short_names_or_its_own() ->
     }  # fmt: skip
 
 
-def test_fixed_parameters_are_the_settings_and_the_rest_is_for_the_file() -> None:
-    settings, params = Settings.split({"prime_rl": "/p", "stall_deadline": 9, "learning_rate": 1e-6})
-    assert (settings.prime_rl, settings.stall_deadline, settings.quit_deadline) == ("/p", 9, 90.0)
-    assert params == {"learning_rate": 1e-6}
-
-
 @pytest.mark.parametrize(
     ("params", "wrong"),
     [
         ({}, "prime_rl: Field required"),
-        ({"prime_rl": "/p", "stall_deadline": "9"}, "stall_deadline: Input should be a valid number, got '9'"),
         ({"prime_rl": "/p", "quit_deadline": 0.0}, "quit_deadline: .* greater than or equal to 0.1, got 0.0"),
     ],
 )
@@ -123,23 +113,6 @@ def test_a_file_that_cannot_be_laid_over_is_refused(run: Run, text: str, wrong: 
         run.overlay()
 
 
-@pytest.mark.parametrize(
-    ("text", "steps", "phases"),
-    [
-        ("", 6, None),
-        ("trainer.scheduler.type = 'linear'", 20, None),
-        ("trainer.scheduler.type = 'linear'", 6, {"warmup_steps": 3, "decay_steps": 3}),
-        ("trainer.scheduler.type = 'cosine'", 7, {"warmup_steps": 3}),
-        ("trainer.scheduler = {type = 'linear', warmup_steps = 9}", 6, None),
-    ],
-)
-def test_a_part_of_the_budget_has_shorter_phases_of_the_learning_rate(
-    run: Run, text: str, steps: int, phases: dict[str, int] | None
-) -> None:
-    run.config["budget_steps"], run.train = steps, text
-    assert at(run.overlay(), "trainer.scheduler") == phases
-
-
 def test_a_curve_is_measured_as_the_judge_samples_whatever_training_does(run: Run) -> None:
     (run.data / "curve.jsonl").write_text("{}\n")
     run.train = "orchestrator.train.sampling = {temperature = 0.8, max_completion_tokens = 9}"
@@ -164,19 +137,6 @@ def test_the_curve_is_the_metric_where_there_is_one_and_the_reward_stands_beside
     assert (last["pass@1"], last["reward/mean"]) == (0.4, 0.7)
 
 
-def test_prime_rl_finds_its_own_python_first_and_none_of_ours(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("VIRTUAL_ENV", "PYTHONHOME", "PYTHONPATH"):
-        monkeypatch.setenv(name, "/ours")
-    found = run.variables()
-    assert found["PATH"].startswith(f"{run.bin}{os.pathsep}") and "/ours" not in found.values()
-    assert found["PYTHONPATH"] == os.pathsep.join((str(Path.cwd()), str(HARNESSES)))
-    assert HARNESSES.is_dir() and found["CUDA_VISIBLE_DEVICES"] == "0,1"
-    assert found["PRL_RUN_ID"].startswith("nightshift-") and len(found["PRL_RUN_ID"]) == 27
-    assert (found["HF_HUB_OFFLINE"], found["SPT_NOENV"]) == ("1", "1")
-    assert found["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID", "the numbers are those of nvidia-smi"
-    assert found["VLLM_HOST_IP"] == "127.0.0.1"
-
-
 FOUR = [(number, f"GPU-{number}{number}-ab") for number in range(4)]
 
 
@@ -188,18 +148,12 @@ def test_gpus_are_named_by_number(stated: str | None, chosen: tuple[int, int]) -
     assert machine.choose_gpus(FOUR, stated) == chosen
 
 
-def test_without_nvidia_smi_numbers_are_taken_as_they_are() -> None:
-    assert machine.choose_gpus([], "4,5") == (4, 5)
-
-
 @pytest.mark.parametrize(
     ("found", "stated", "reason"),
     [
         (FOUR[:1], None, "refused: prime-rl needs two GPUs.* nvidia-smi lists 1"),
-        ([], None, "refused: prime-rl needs two GPUs"),
         (FOUR, "2", "refused: prime-rl needs two GPUs.* CUDA_VISIBLE_DEVICES='2' names 1"),
         (FOUR, "0,7", "did not start: of GPU 7 nvidia-smi knows no number"),
-        ([], "GPU-1,GPU-2", "did not start: of GPU GPU-1 nvidia-smi knows no number"),
     ],
 )
 def test_gpus_that_cannot_be_named_are_refused(found: list[tuple[int, str]], stated: str | None, reason: str) -> None:
@@ -207,14 +161,14 @@ def test_gpus_that_cannot_be_named_are_refused(found: list[tuple[int, str]], sta
         machine.choose_gpus(found, stated)
 
 
-def test_a_block_of_ports_of_which_one_is_taken_is_passed_over() -> None:
-    first = machine.find_port(5)
+def test_a_block_of_ports_of_which_one_is_taken_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine.random, "sample", lambda blocks, count: list(blocks))
+    first = machine.find_port()
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind(("127.0.0.1", first + 3))
         taken.listen()
-        assert machine.find_port(5) > first
-    assert machine.find_port(6) != machine.find_port(5), "two GPUs begin at different blocks"
+        assert machine.find_port() > first
 
 
 TRAINER: list[dict[str, Any]] = [
@@ -241,7 +195,7 @@ def write(run: Run, step: int, *rows: dict[str, Any], to: str = "metrics.jsonl")
 
 def follow(run: Run) -> tuple[Steps, io.StringIO]:
     told = io.StringIO()
-    return Steps(run, told, time.monotonic()), told
+    return Steps(run, told), told
 
 
 @pytest.mark.parametrize("place", ["metrics.jsonl", "monitors/file/metrics.jsonl"])
@@ -282,58 +236,39 @@ def test_a_step_whose_loss_is_missing_has_diverged(run: Run) -> None:
         steps.read(final=True)
 
 
-def test_a_loss_may_come_a_moment_after_the_times_of_its_step(run: Run) -> None:
-    steps, _ = follow(run)
-    write(run, 1, TRAINER[3])
-    steps.read()
-    write(run, 1, TRAINER[2])
-    steps.read(final=True)
-    assert steps.step == 1
-
-
 MEMORY = "ValueError: Free memory on device ({}/79.1 GiB) on startup is less than desired GPU memory utilization (0.9, 71.2 GiB)."
 
 
 @pytest.mark.parametrize(
-    ("log", "line", "reason", "retry"),
+    ("log", "line", "reason", "retry", "unsure"),
     [
         ("trainer/torchrun/a1/attempt_0/0/stderr.log", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB",
-         "out of GPU memory: trainer/stderr.log: torch.OutOfMemoryError", False),
-        ("inference.log", "ValueError: No available memory for the cache blocks.", "out of GPU memory: inference.log:", False),
-        ("inference.log", MEMORY.format("3.1"), "GPU memory is taken: inference.log: ", True),
-        ("inference.log", MEMORY.format("78.5"), "out of GPU memory: inference.log: ", False),
-        ("inference.log", "OSError: [Errno 98] error while attempting to bind: address already in use", "port in use: ", True),
-        ("orchestrator.log", "zmq.error.ZMQError: Address already in use (addr='tcp://localhost:8002')", "port in use: ", True),
-        ("trainer.log", "RuntimeError: CUDA error: uncorrectable ECC error encountered", "did not start: a GPU is gone: ", True),
-        ("orchestrator.log", "RuntimeError: 10 consecutive empty train batches", "no learning signal: orchestrator.log: ", False),
-        ("trainer.log", "RuntimeError: CUDA unknown error - this may be due to", "did not start: a GPU is gone: ", True),
-        ("inference.log", "RuntimeError: No CUDA GPUs are available", "did not start: a GPU is gone: ", True),
-        ("trainer.log", "RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized",
-         "did not start: a GPU is gone: ", True),
-        ("inference.log", "RuntimeError: The NVIDIA driver on your system is too old (found version 12020).",
-         "did not start: the driver is too old: ", True),
+         "out of GPU memory: trainer/stderr.log: torch.OutOfMemoryError", False, False),
+        ("inference.log", MEMORY.format("3.1"), "GPU memory is taken: inference.log: ", True, False),
+        ("inference.log", MEMORY.format("78.5"), "out of GPU memory: inference.log: ", False, False),
+        ("orchestrator.log", "zmq.error.ZMQError: Address already in use (addr='tcp://localhost:8002')", "port in use: ", True, False),
+        ("inference.log", "RuntimeError: No CUDA GPUs are available", "did not start: a GPU is gone: ", True, False),
+        ("orchestrator.log", "RuntimeError: 10 consecutive empty train batches", "no learning signal: orchestrator.log: ", False, False),
         ("inference.log", "(EngineCore pid=7) torch.AcceleratorError: CUDA error: the provided PTX was compiled with an unsupported "
-         "toolchain.", "did not start: the driver is too old: inference.log: torch.AcceleratorError", True),
+         "toolchain.", "did not start: the driver is too old: inference.log: torch.AcceleratorError", True, False),
         ("inference.log", "(EngineCore_DP0 pid=7) ERROR 08-21 22:40:01 [core.py:718] RuntimeError: Could not find nvcc and",
-         "did not start: there is no CUDA compiler: inference.log: RuntimeError: Could not", True),
-        ("trainer.log", "OSError: [Errno 28] No space left on device", "the disk is full: ", True),
-        ("trainer.log", "  traceback : Signal 7 (SIGBUS) received by PID 8", "shared memory is full: ", True),
-        ("inference.log", "(APIServer pid=5) ValueError: unknown model", "unknown; trainer.log: fine; inference.log: ValueError", False),
+         "did not start: there is no CUDA compiler: inference.log: RuntimeError: Could not", True, True),
+        ("trainer.log", "OSError: [Errno 28] No space left on device", "the disk is full: ", True, True),
+        ("trainer.log", "  traceback : Signal 7 (SIGBUS) received by PID 8", "shared memory is full: ", True, True),
         ("trainer.log", "[trainer0]:[rank0]: KeyError: 'x'\nTraceback\ntorch.distributed.ChildFailedError:\n  exitcode : 1",
-         "unknown; trainer.log: KeyError: 'x'", False),
+         "unknown; trainer.log: KeyError: 'x'", False, False),
         ("inference.log", "(EngineCore pid=7) ERROR 08-21 22:40:01 [v1/engine/core.py:718] TypeError: bad\n"
          "(APIServer pid=5) RuntimeError: Engine core initialization failed. See root cause above.",
-         "unknown; trainer.log: fine; inference.log: TypeError: bad", False),
-        ("envs/train/train.log", "ImportError: no module taskset", "unknown; trainer.log: fine; envs/train.log: ImportError", False),
+         "unknown; trainer.log: fine; inference.log: TypeError: bad", False, False),
     ],
 )  # fmt: skip
-def test_the_reason_is_what_the_logs_say(run: Run, log: str, line: str, reason: str, retry: bool) -> None:
+def test_the_reason_is_what_the_logs_say(run: Run, log: str, line: str, reason: str, retry: bool, unsure: bool) -> None:
     path = run.folder / "logs/latest" / log
     path.parent.mkdir(parents=True)
-    (run.folder / "logs/latest/trainer.log").write_text("12:00:00    INFO fine\n".replace("12:00:00    INFO ", ""))
+    (run.folder / "logs/latest/trainer.log").write_text("fine\n")
     path.write_text(f"Traceback (most recent call last):\n\x1b[31m{line}\x1b[0m\nended\n")
     failure = reasons.why(run, "unknown")
-    assert (str(failure).startswith(reason), failure.retry) == (True, retry), failure
+    assert (str(failure).startswith(reason), failure.retry, failure.unsure) == (True, retry, unsure), failure
 
 
 def test_the_component_that_the_launcher_blames_is_heard_first(run: Run) -> None:
@@ -357,24 +292,6 @@ def test_a_process_that_was_killed_is_the_machine_s_fault_unless_another_failed_
     (run.home / "rl.log").write_text(f"12:00:00   ERROR Error: {blamed} failed with exit code 1\n")
     failure = reasons.why(run, "ended by itself")
     assert failure.retry == retry and ("killed from outside" in str(failure)) == retry
-
-
-@pytest.mark.parametrize(
-    ("line", "unsure"),
-    [
-        ("OSError: [Errno 28] No space left on device", True),
-        ("  traceback : Signal 7 (SIGBUS) received by PID 8", True),
-        ("RuntimeError: Could not find nvcc and default cuda_home doesn't exist", True),
-        ("zmq.error.ZMQError: Address already in use (addr='tcp://localhost:8002')", False),
-        ("RuntimeError: No CUDA GPUs are available", False),
-    ],
-)
-def test_a_fault_of_the_machine_that_a_setting_can_bring_about_says_so(run: Run, line: str, unsure: bool) -> None:
-    logs = run.folder / "logs/latest"
-    logs.mkdir(parents=True)
-    (logs / "trainer.log").write_text(f"{line}\n")
-    failure = reasons.why(run, "ended by itself")
-    assert (failure.retry, failure.unsure) == (True, unsure)
 
 
 def test_what_a_refused_configuration_is_told_comes_in_one_line() -> None:
@@ -411,13 +328,6 @@ def test_the_model_is_the_last_complete_broadcast_with_the_base_s_tokenizer(run:
     assert quality_of(model / "model.safetensors") == pytest.approx(0.9)
     assert all(path.stat().st_nlink == 1 for path in model.iterdir()), "what has two names is refused by the engine"
     assert json.loads((run.home / "run.json").read_text()) == {"scored_step": 9, "reached_step": 11}
-
-
-def test_a_model_may_come_in_shards(run: Run, tmp_path: Path) -> None:
-    broadcast(run, 3, shards=2)
-    ends.assemble(run, reached=4)
-    assert len(list((tmp_path / "out/model").glob("model*.safetensors"))) == 2
-    assert (tmp_path / "out/model/model.safetensors.index.json").is_file()
 
 
 def test_weights_from_before_the_first_step_are_no_model(run: Run, tmp_path: Path) -> None:
@@ -457,7 +367,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         (workspace / "train.toml").write_text(TRAIN)
         (workspace / "taskset.py").touch()
         params = {"prime_rl": str(checkout), "prime_rl_commit": COMMIT[:8], "learning_rate": 3e-6}
-        params |= {"quit_deadline": 20, "start_deadline": 60, "gpu_deadline": 2} | more.pop("params", {})
+        params |= {"quit_deadline": 20, "start_deadline": 60} | more.pop("params", {})
         settings = trainer_programs.config(tmp_path / "out", "", **{"steps": 3, **more}, params=params, data=str(data))
         started.append(trainer_programs.program(prime_rl, workspace, settings, *arguments))
         return started[-1]
@@ -511,15 +421,6 @@ def test_a_training_ends_with_its_steps_and_leaves_a_model_and_no_process(start:
 
 
 @pytest.mark.slow
-def test_the_curve_is_of_answers_that_nothing_was_added_to(start: Start, tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data/curve.jsonl").write_text('{"id": 1, "answer": "1"}\n' * 4)
-    assert ended(start(params={"curve_interval": 2})) == (0, b"")
-    latest = reported(tmp_path)[-1]["metrics"]
-    assert abs(latest["pass@1"] - latest["reward/mean"]) < 0.15, "the stand-in's curve is its reward"
-
-
-@pytest.mark.slow
 def test_a_training_of_an_adapter_leaves_the_whole_model(start: Start, tmp_path: Path) -> None:
     assert ended(start(params={"lora_rank": 2, "learning_rate": 3e-4})) == (0, b"")
     out = tmp_path / "out"
@@ -556,22 +457,6 @@ def test_a_cancelled_training_ends_without_a_model(start: Start, tmp_path: Path)
     assert not (tmp_path / "out/model").exists() and left(tmp_path) == []
 
 
-HELD = """\
-#!{python} -SB
-import os, sys
-query = " ".join(sys.argv)
-lives = os.path.exists("/proc/{pid}/environ") and "Z (" not in open("/proc/{pid}/status").read()
-if "gpu=index,uuid,memory" in query:
-    print("0, GPU-a,", 70000 if lives else 3, ", 81559")
-    print("1, GPU-b, 3, 81559")
-elif "gpu=index" in query:
-    print("0, GPU-a")
-    print("1, GPU-b")
-elif lives:
-    print("GPU-a, {pid}, 70000")
-"""
-
-
 @pytest.mark.slow
 def test_a_start_finds_the_compiled_kernels_of_the_checkout_and_leaves_them_alone(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -582,61 +467,6 @@ def test_a_start_finds_the_compiled_kernels_of_the_checkout_and_leaves_them_alon
     monkeypatch.setenv("TMPDIR", f"{tmp_path}/scratch")
     assert ended(start(Faults("compiles for long"), params={"start_deadline": 30})) == (0, b"")
     assert not (tmp_path / "out/prime_rl/cache").exists() and not list(kept.iterdir())
-
-
-def test_kernels_that_were_compiled_elsewhere_are_left_alone_for_vllm_ends_without_their_parts(run: Run) -> None:
-    kept = Path(run.settings.prime_rl) / ".cache"
-    kept.mkdir(parents=True)
-    (kept / "made_at").write_text("/of/another/trial/cache\n")
-    prime_rl.begin_with_kernels(run)
-    assert not run.cache.exists()
-    assert "compiled anew" in json.loads((run.home / "run.json").read_text())["kernels"]
-
-
-def test_kept_kernels_say_where_they_were_compiled_and_are_found_there_again(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
-    first = Run(run.config, Settings(run.settings.prime_rl, keep_cache=True))
-    (first.cache / "vllm").mkdir(parents=True)
-    ends.tidy(first)
-    assert (
-        first.variables()["VLLM_CACHE_ROOT"] == str(tmp_path / "scratch/prime_rl_cache/vllm")
-        and not first.cache.exists()
-    )
-    Path(run.settings.prime_rl).mkdir()
-    first.kept.rename(Path(run.settings.prime_rl) / ".cache")
-    second = Run(run.config, run.settings)
-    prime_rl.begin_with_kernels(second)
-    assert (second.cache / "vllm").is_dir() and second.cache == first.cache
-    assert second.variables()["CUDA_CACHE_PATH"] == str(second.of_driver) and second.of_driver.parent == second.cache
-
-
-@pytest.mark.slow
-def test_a_dead_training_s_process_that_holds_our_gpu_is_ended_first(start: Start, tmp_path: Path) -> None:
-    orphan, other = (
-        subprocess.Popen(["sleep", "600"], env={"PRL_RUN_ID": f"nightshift-{name}"}, start_new_session=True)
-        for name in ("dead", "alive")
-    )
-    try:
-        process = start(steps=1, params={"gpu_deadline": 0.5})
-        new = tmp_path / "prime-rl/.venv/bin/new"
-        new.write_text(HELD.format(python=sys.executable, pid=orphan.pid))
-        new.chmod(0o755)
-        new.replace(new.with_name("nvidia-smi"))
-        assert ended(process) == (0, b"")
-        assert orphan.wait(10) == -signal.SIGKILL
-        assert other.poll() is None, "a training on other GPUs goes on"
-    finally:
-        for one in (orphan, other):
-            with one:
-                one.kill()
-
-
-def test_a_gpu_that_somebody_else_holds_is_the_machine_s_fault(start: Start, tmp_path: Path) -> None:
-    assert ended(start(Faults("gpu taken"), params={"gpu_deadline": 0.2}))[0] == 1
-    last = reported(tmp_path)[-1]
-    assert last["failed"].startswith("GPU memory is taken: GPU 0 has ") and last["retry"]
 
 
 def test_a_file_that_prime_rl_does_not_take_is_refused_before_anything_is_started(start: Start, tmp_path: Path) -> None:
@@ -655,7 +485,7 @@ def test_a_check_takes_what_training_would_take_and_leaves_nothing(start: Start,
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", str(aside))
         patch.setenv("CUDA_VISIBLE_DEVICES", "")
-        assert ended(start(Faults("gpu taken"), CHECK)) == (0, b"")
+        assert ended(start(NORMAL, CHECK)) == (0, b"")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["progress.jsonl"]
     assert not list(aside.iterdir()) and reported(tmp_path) == [] == left(tmp_path)
     assert (tmp_path / "workspace/train.toml").read_text() == TRAIN
@@ -667,8 +497,3 @@ def test_a_check_says_last_why_training_would_be_refused(start: Start, tmp_path:
     assert "divisible by group_size 7" in told["failed"] and told["retry"] is False
     assert (status, noise.decode().splitlines()[-1]) == (1, f"train.py: {told['failed']}")
     assert left(tmp_path) == []
-
-
-def test_another_commit_than_the_pinned_one_is_refused(start: Start, tmp_path: Path) -> None:
-    assert ended(start(params={"prime_rl_commit": "559b4477"}))[0] == 2
-    assert reported(tmp_path)[-1]["failed"].endswith(f"is at commit {COMMIT}, and prime_rl_commit is 559b4477")

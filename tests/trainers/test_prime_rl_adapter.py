@@ -83,13 +83,6 @@ def test_a_change_that_rounding_loses_is_told(run: Run) -> None:
     assert "% of the adapter's change is left" in note and adapter.rounded(0.95) == ""
 
 
-def test_an_adapter_of_a_layer_that_the_base_model_lacks_is_no_model(run: Run) -> None:
-    hand_on(run, 3, layer="model.layers.7.self_attn.q_proj")
-    with pytest.raises(Failed, match=r"^left nothing to score: .*layers\.7"):
-        ends.assemble(run, reached=3)
-    assert not (run.folder.parents[1] / "model").exists()
-
-
 @pytest.mark.parametrize(
     ("text", "packages", "refused"),
     [

@@ -1,12 +1,12 @@
-"""Runs an imported program, as it is, in a trial. `run.json` beside this file says which, and how (see `HOW`).
+"""Runs an imported program in a trial, unchanged. `run.json` beside this file says how (see `HOW`).
 
-    python train.py               trains, in a copy of `repository/` that the program may write to
-    python train.py OUT RESULT    evaluates for the judge, in a fresh copy
-    python train.py act           plays the agent that training left, for the control judge
+    python train.py [repository/PROGRAM]    trains, in a copy of `repository/` that the program may write to
+    python train.py judge OUT RESULT        evaluates for the judge, in a fresh copy
+    python train.py act                     plays the agent that training left, for the control judge
 
 The program finds its parameters in its command line, in constants of its files, or in the variables AR_PARAMS_JSON and
-AR_PARAM_<NAME>. What it prints or reports becomes progress, and out/result.json. These numbers come from the program
-that is scored, which can print any.
+AR_PARAM_<NAME>. What it prints, or reports by a package of `standin/`, becomes progress, and out/result.json. These
+numbers come from the program that is scored, which can print any.
 """
 
 from __future__ import annotations
@@ -25,10 +25,8 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
-from importlib.util import find_spec
 from pathlib import Path
-from threading import Event, Thread
-from typing import Any, TextIO
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 HOW: dict[str, Any] = {
@@ -39,14 +37,10 @@ HOW: dict[str, Any] = {
     "window": 1,  # values of the metric whose mean is the score
     "printed": False,  # whether numbers of its output count, or its reports alone
     "at_end": "count",  # of its time: `count` what it has reported, `fail`, or let it `finish`, as it has a clock
-    "emits": False,  # whether it calls emit_progress, which hears of a cancellation
     "says_ready": False,  # whether it reports that it is ready
+    "own": {},  # parameter -> what of the run it gets: `seed`, `budget_steps` or `budget_seconds`
     "constants": {},  # file -> names that it assigns and a trial sets
-    "budget": [],  # file and constant of the training time in seconds
-    "steps": "",  # parameter of the steps to train for
-    "seeds": [],  # parameters that get the seed of the run
     "defaults": {},  # values at the import: with them the program's own stay, so an edit of them counts
-    "fixed": {},  # lists and tables that never vary
     "as_json": [],  # parameters whose values are written as JSON
     "paths": {},  # parameter -> the names of nested tables
     "home": "", "links": [],  # the home directory of the import, and folders below it that the program reads
@@ -55,12 +49,15 @@ HOW: dict[str, Any] = {
 }  # fmt: skip
 HOW |= json.loads((HERE / "run.json").read_text())
 POLL_SECONDS = 0.1
-NUMBER = r"([-+]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|(?i:nan|inf(?:inity)?)))"
-LINE = re.compile(rf"^\s*([A-Za-z][\w./-]{{0,60}})\s*[:=]\s*{NUMBER}\s*$")
-MENTION = re.compile(rf"(?<![\w./-]){re.escape(HOW['metric'])}\s*[:=]\s*{NUMBER}(?![\w.])")
+CANCEL_SECONDS = 5.0
+"""For a program that hears of its cancellation by its next report."""
+NUMBER = re.compile(
+    r"(?<![\w./-])([A-Za-z][\w./-]*)\s*[:=]\s*([-+]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|(?i:nan|inf(?:inity)?)))(?![\w.])"
+)
+"""A number that is printed: `val_loss: 0.5`, `loss=9.0 val_loss=0.5`."""
 FIGURE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_\-. :/@]{0,99}")
 """Names that figures beside a score may have."""
-MOST_FIGURES, SAME = 40, 1e-4
+MOST_FIGURES, LARGEST_FIGURE = 40, 1e30
 
 
 class Numbers:
@@ -68,20 +65,20 @@ class Numbers:
 
     def __init__(self) -> None:
         self.printed: dict[str, float] = {}
-        self.mentioned: float | None = None
         self.reported: dict[str, float] = {}
         self.step = 0
         self.recent: deque[float] = deque(maxlen=HOW["window"])
 
-    def read(self, line: str) -> None:
-        """Take the numbers of a line that it has printed."""
-        if alone := LINE.match(line):
-            self.printed[alone[1]] = float(alone[2])
-        for number in MENTION.findall(line):
-            self.mentioned = float(number)
+    def read(self, lines: Iterable[str]) -> None:
+        """Take the numbers of lines that it has printed, and print them for the log."""
+        for line in lines:
+            sys.stdout.write(f"{line}\n")
+            self.printed |= {name: float(number) for name, number in NUMBER.findall(line)}
 
     def take(self, report: Mapping[str, Any], steps: int) -> dict[str, Any]:
-        """Take a report; returns it in the engine's form. A step is the share of its own target, in `steps` parts."""
+        """Take a report; returns it in the engine's form. A step towards a target counts in `steps` parts of it."""
+        if "ready" in report:
+            return {"ready": True}
         metrics = {name: float(value) for name, value in report["metrics"].items()}
         if HOW["metric"] in metrics:
             self.recent.append(metrics[HOW["metric"]])
@@ -89,29 +86,51 @@ class Numbers:
         self.reported |= metrics
         self.step, target = max(int(report["step"]), self.step), int(report.get("step_target") or 0)
         counted = {"step": self.step}
-        if steps and HOW["emits"]:
-            counted = {"step": int(min(self.step / target, 1.0) * steps) if target > 0 else 0, "step_target": steps}
+        if steps and target > 0:
+            counted = {"step": int(min(self.step / target, 1.0) * steps), "step_target": steps}
         told = metrics if HOW["window"] == 1 else self.reported
         shown = {HOW["name"] if name == HOW["metric"] else name: value for name, value in told.items()}
         finite = {name: value for name, value in shown.items() if math.isfinite(value)}
         return {"elapsed": max(float(report["elapsed_s"]), 0.0), **counted, "metrics": finite}
 
+    def hand_on(self, lines: Iterable[str], steps: int) -> list[str]:
+        """The reports among these lines, for the engine; of many with a mean in them the last alone."""
+        taken: list[str] = []
+        for line in lines:
+            try:
+                taken.append(json.dumps(self.take(json.loads(line), steps)) + "\n")
+            except (ValueError, KeyError, TypeError, AttributeError, OverflowError):  # of another form: no report
+                continue
+        return taken if HOW["window"] == 1 else taken[-1:]
+
     def result(self) -> dict[str, Any] | str:
         """The score with other figures, or why there is none."""
-        found = self.printed if HOW["printed"] else {}
-        score = found.get(HOW["metric"], self.mentioned) if HOW["printed"] else None
-        reported = self.reported.get(HOW["metric"])
-        if score is None or (reported is not None and math.isclose(score, reported, rel_tol=SAME, abs_tol=SAME)):
-            score = reported  # the printed number is the reported one, rounded
-        figures = {**self.reported, **found}
+        figures = {**self.reported, **(self.printed if HOW["printed"] else {})}
+        score = figures.pop(HOW["metric"], None)
         if score is None:
-            what = f"line {HOW['metric']}: NUMBER" if HOW["printed"] else repr(HOW["metric"])
-            return f"the program gave no {what}; it gave {', '.join(figures) or 'no number'}"[:400]
+            return f"the program gave no {HOW['metric']!r}; it gave {', '.join(figures) or 'no number'}"[:400]
         if not math.isfinite(score):  # what it was before the training diverged is no score
             return f"the program ended with {HOW['metric']} = {score}"
-        also = {name: value for name, value in figures.items() if FIGURE.fullmatch(name) and math.isfinite(value)}
-        also.pop(HOW["metric"], None)
-        return {"score": score, "also": dict(list(also.items())[-MOST_FIGURES:])}
+        fit = [name for name, value in figures.items() if FIGURE.fullmatch(name) and abs(value) <= LARGEST_FIGURE]
+        return {"score": score, "also": {name: figures[name] for name in fit[-MOST_FIGURES:]}}
+
+
+class Tail:
+    """A file that grows."""
+
+    def __init__(self, file: Path) -> None:
+        self.file, self.offset = file, 0
+
+    def lines(self, is_last: bool) -> list[str]:
+        """Its new lines; one that is not at its end yet only with `is_last`."""
+        if not self.file.is_file():
+            return []
+        with self.file.open("rb") as opened:
+            opened.seek(self.offset)
+            new = opened.read()
+        whole = new if is_last else new[: new.rfind(b"\n") + 1]
+        self.offset += len(whole)
+        return whole.decode("utf-8", "replace").replace("\r", "\n").split("\n")[: None if is_last else -1]
 
 
 def parameters(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -119,10 +138,10 @@ def parameters(config: Mapping[str, Any]) -> dict[str, Any]:
     values, defaults = config["params"], HOW["defaults"]
     changed = {name: value for name, value in values.items() if name not in defaults or defaults[name] != value}
     read = {name: json.loads(value) if name in HOW["as_json"] else value for name, value in changed.items()}
-    steps = {HOW["steps"]: config["budget_steps"]} if HOW["steps"] and config["budget_steps"] else {}
-    seeds = dict.fromkeys(HOW["seeds"], config["seed"] % 2**31)
+    of_run = {**config, "seed": config["seed"] % 2**31}
+    own = {name: of_run[key] for name, key in HOW["own"].items() if key == "seed" or of_run[key]}
     tables: dict[str, Any] = {}
-    for name, value in {**HOW["fixed"], **read, **steps, **seeds}.items():
+    for name, value in {**read, **own}.items():
         *above, last = HOW["paths"].get(name, [name])
         table = tables
         for part in above:
@@ -131,31 +150,31 @@ def parameters(config: Mapping[str, Any]) -> dict[str, Any]:
     return tables
 
 
-def words(command: list[str], params: Mapping[str, Any], place: Path) -> list[str]:
+def words(command: list[str], program: str, params: Mapping[str, Any]) -> list[str]:
     """A command with its macros filled in."""
 
     def shown(value: Any) -> str:
         return json.dumps(value) if isinstance(value, dict | list) else str(value)
 
     flags = [f"--{name}={shown(value)}" for name, value in params.items()]
-    switches = [f"--{name}" if value is True else f"--{name}={shown(value)}" for name, value in params.items()
-                if value is not False]  # fmt: skip
+    switches = [
+        f"--{name}" if value is True else f"--{name}={shown(value)}"
+        for name, value in params.items()
+        if value is not False
+    ]
     macros = {
-        "${env}": [], "${interpreter}": [sys.executable], "${args}": flags,
+        "${env}": [], "${interpreter}": [sys.executable], "${program}": [program], "${args}": flags,
         "${args_no_hyphens}": [flag.removeprefix("--") for flag in flags], "${args_no_boolean_flags}": switches,
-        "${args_json}": [json.dumps(params)], "${args_json_file}": ["args.json"],
+        "${args_json}": [json.dumps(params)],
     }  # fmt: skip
-    if "${args_json_file}" in command:
-        (place / "args.json").write_text(json.dumps(params))
-    return [word.replace("${here}", str(HERE)) for given in command for word in macros.get(given, [given])]
+    return [word for given in command for word in macros.get(given, [given])]
 
 
 def variables(params: Mapping[str, Any], seed: int, out: Path, place: Path) -> dict[str, str]:
-    """The environment of a command. `standin/` has a package of the original's where that is not installed here."""
+    """The environment of a command: those of epappas/autoresearch-rl, which its programs and the stand-ins read."""
     for folder in (out / "run", out / "model"):
         folder.mkdir(parents=True, exist_ok=True)
-    standin = [] if HOW["emits"] and find_spec("autoresearch_rl") else [str(HERE / "standin")]
-    search = [*standin, str(place), os.environ.get("PYTHONPATH", "")]
+    search = [str(HERE / "standin"), str(place), os.environ.get("PYTHONPATH", "")]
     return {
         **os.environ,
         **HOW["variables"],
@@ -176,36 +195,29 @@ def copied(folder: Path) -> Path:
     return shutil.copytree(HERE / "repository", folder / "repository", copy_function=shutil.copyfile)
 
 
-def assign(file: Path, values: Mapping[str, Any]) -> set[str]:
-    """Set constants at the top level of a file, and nothing else of it; returns those that it has not."""
-    source, missing = file.read_bytes(), set(values)
-    starts = [0]
-    for line in source.splitlines(keepends=True):
-        starts.append(starts[-1] + len(line))
-    for node in reversed(ast.parse(source).body):
+def assign(file: Path, values: Mapping[str, Any]) -> None:
+    """Set constants at the top level of a file, and nothing else of it."""
+    lines, missing = file.read_bytes().splitlines(keepends=True), {*values} - {*HOW["own"]}
+    for node in reversed(ast.parse(b"".join(lines)).body):
         if not isinstance(node, ast.Assign | ast.AnnAssign) or not node.value:
             continue
         target, old = node.target if isinstance(node, ast.AnnAssign) else node.targets[0], node.value
-        if isinstance(target, ast.Name) and target.id in values and old.end_lineno and old.end_col_offset:
-            begin, end = starts[old.lineno - 1] + old.col_offset, starts[old.end_lineno - 1] + old.end_col_offset
-            source = source[:begin] + repr(values[target.id]).encode() + source[end:]
+        if isinstance(target, ast.Name) and target.id in values and old.lineno == old.end_lineno:
+            line, new = lines[old.lineno - 1], repr(values[target.id]).encode()
+            lines[old.lineno - 1] = line[: old.col_offset] + new + line[old.end_col_offset :]
             missing.discard(target.id)
-    file.write_bytes(source)
-    return missing
+    if missing:
+        raise SystemExit(f"{file.name} assigns no {', '.join(sorted(missing))} at its top level any more")
+    file.write_bytes(b"".join(lines))
 
 
-def train() -> int:
+def train(program: str) -> int:
     config = json.loads((HERE / "config.json").read_text())
     out, params = Path(config["out"]), parameters(config)
     (out / "params.json").write_text(json.dumps({"params": params, "seed": config["seed"]}))
     place = copied(out if HOW["keeps_files"] else Path(tempfile.gettempdir()))
     for name, constants in HOW["constants"].items():
-        missing = assign(place / name, {name: params[name] for name in constants if name in params})
-        missing -= set(HOW["seeds"])
-        if missing:
-            raise SystemExit(f"{name} assigns no {', '.join(sorted(missing))} at its top level any more")
-    if HOW["budget"]:
-        assign(place / HOW["budget"][0], {HOW["budget"][1]: config["budget_seconds"]})
+        assign(place / name, {constant: params[constant] for constant in constants if constant in params})
     for link in HOW["links"]:
         mine = Path(os.environ["HOME"]) / Path(link).relative_to(HOW["home"])
         mine.parent.mkdir(parents=True, exist_ok=True)
@@ -213,92 +225,58 @@ def train() -> int:
     environment = variables(params, config["seed"], out, place)
     if HOW["prepare"] and (status := subprocess.run(HOW["prepare"], cwd=place, env=environment).returncode):
         return status
-    with (out / "progress.jsonl").open("a", buffering=1) as progress:
-        if not HOW["says_ready"]:
-            progress.write('{"ready": true}\n')
-        return followed(words(HOW["command"], params, place), place, environment, progress, config, out)
+    return follow(words(HOW["command"], program, params), place, environment, config, out)
 
 
-def followed(
-    command: list[str], place: Path, environment: dict[str, str], progress: TextIO, config: Mapping[str, Any], out: Path
-) -> int:
-    """Run the command to its end, hand on what it reports, and leave the result; returns its status."""
-    numbers, over, asked = Numbers(), Event(), False
+def follow(command: list[str], place: Path, environment: dict[str, str], config: Mapping[str, Any], out: Path) -> int:
+    """Run the program to its end, hand on what it reports, and leave the result; returns its status."""
+    printed, reported = Tail(out / "run.log"), Tail(Path(environment["AR_PROGRESS_FILE"]))
+    numbers, is_over, cancelled = Numbers(), False, 0.0
     if HOW["at_end"] == "finish":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # inherited
-    process = subprocess.Popen(
-        command, cwd=place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        errors="replace",
-    )  # fmt: skip
+    with printed.file.open("wb") as log:
+        process = subprocess.Popen(command, cwd=place, env=environment, stdout=log, stderr=subprocess.STDOUT)
 
     def terminate(*_: object) -> None:
-        over.set()
+        nonlocal is_over
+        is_over = True
         process.terminate()
 
     if HOW["at_end"] != "finish":
         signal.signal(signal.SIGTERM, terminate)
-    assert process.stdout is not None
-    reader = Thread(target=copy_lines, args=(process.stdout, out / "run.log", numbers))
-    reader.start()
-    reports = Path(environment["AR_PROGRESS_FILE"])
-    offset, is_running = 0, True
-    while is_running:
-        is_running = process.poll() is None
-        if not is_running:
-            reader.join()
-        offset = hand_on(reports, offset, numbers, progress, config["budget_steps"])
-        if not asked and (HERE / "cancel").exists():
-            asked, reason = True, (HERE / "cancel").read_text()
-            Path(environment["AR_CONTROL_FILE"]).write_text(json.dumps({"action": "cancel", "reason": reason}))
-            if not HOW["emits"]:
+    with (out / "progress.jsonl").open("a", buffering=1) as progress:
+        progress.write("" if HOW["says_ready"] else '{"ready": true}\n')
+        has_ended = False
+        while not has_ended:
+            has_ended = process.poll() is not None
+            numbers.read(printed.lines(has_ended))
+            progress.writelines(numbers.hand_on(reported.lines(has_ended), config["budget_steps"]))
+            cancelled = cancelled or tell_of_cancellation(Path(environment["AR_CONTROL_FILE"]))
+            if cancelled and time.monotonic() > cancelled + CANCEL_SECONDS:
                 process.kill()
-        time.sleep(POLL_SECONDS * is_running)
-    if over.is_set() and HOW["at_end"] == "fail":  # its numbers are those of a part
-        progress.write('{"failed": "the program had not ended when its time was over"}\n')
-        return 1
-    if process.returncode and not over.is_set():
+            time.sleep(0 if has_ended else POLL_SECONDS)
+    if process.returncode and not is_over:
         return 128 - process.returncode if process.returncode < 0 else process.returncode
-    return left(numbers, out / "result.json", progress) if HOW["metric"] and not HOW["evaluate"] else 0
+    if is_over and HOW["at_end"] == "fail":  # its numbers are those of a part
+        return leave("the program had not ended when its time was over", out / "result.json")
+    return leave(numbers.result(), out / "result.json") if HOW["metric"] and not HOW["evaluate"] else 0
 
 
-def left(numbers: Numbers, file: Path, progress: TextIO | None = None) -> int:
-    result = numbers.result()
+def tell_of_cancellation(control: Path) -> float:
+    """Hand a cancellation on to the program; returns when, or 0 where there is none."""
+    if not (HERE / "cancel").exists():
+        return 0.0
+    control.write_text(json.dumps({"action": "cancel", "reason": (HERE / "cancel").read_text()}))
+    return time.monotonic()
+
+
+def leave(result: dict[str, Any] | str, file: Path) -> int:
+    """Leave a result for the judge, or say why there is none; returns the status."""
     if isinstance(result, str):
         sys.stderr.write(f"{result}\n")
-        if progress:
-            progress.write(json.dumps({"failed": result}) + "\n")
         return 1
     file.write_text(json.dumps(result))
     return 0
-
-
-def hand_on(file: Path, offset: int, numbers: Numbers, progress: TextIO, steps: int) -> int:
-    """Hand on the new whole lines of the program's reports; of many with a mean in them the last alone."""
-    if not file.is_file():
-        return offset
-    with file.open("rb") as opened:
-        opened.seek(offset)
-        new = opened.read()
-    whole = new[: new.rfind(b"\n") + 1]
-    lines: list[str] = []
-    for line in whole.split(b"\n"):
-        try:
-            report = json.loads(line)
-            told = {"ready": True} if "ready" in report else numbers.take(report, steps)
-            lines.append(json.dumps(told) + "\n")
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError):  # of another form: no report
-            continue
-    progress.writelines(lines if HOW["window"] == 1 else lines[-1:])
-    return offset + len(whole)
-
-
-def copy_lines(lines: Iterable[str], file: Path, numbers: Numbers) -> None:
-    with file.open("w", buffering=1) as log:
-        for line in lines:
-            log.write(line)
-            sys.stdout.write(line)
-            numbers.read(line)
-    sys.stdout.flush()
 
 
 def evaluate(out: Path, result: Path) -> int:
@@ -308,14 +286,16 @@ def evaluate(out: Path, result: Path) -> int:
         params = json.loads((out / "params.json").read_text())["params"]
         here = variables(params, 0, Path(folder), place)
         here |= {"AR_RUN_DIR": str(out / "run"), "AR_MODEL_DIR": str(out / "model")}
-        done = subprocess.run(HOW["evaluate"], cwd=place, env=here, capture_output=True, text=True, errors="replace")
+        done = subprocess.run(HOW["evaluate"], cwd=place, env=here, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         numbers = Numbers()
-        copy_lines(f"{done.stdout}\n{done.stderr}\n".splitlines(keepends=True), Path(folder) / "log", numbers)
-        return done.returncode or left(numbers, result)
+        numbers.read(done.stdout.decode("utf-8", "replace").splitlines())
+        return done.returncode or leave(numbers.result(), result)
 
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["act"]:
         runpy.run_path(str(HERE / "act.py"), run_name="__main__")
+    elif sys.argv[1:2] == ["judge"]:
+        sys.exit(evaluate(*map(Path, sys.argv[2:])))
     else:
-        sys.exit(evaluate(*map(Path, sys.argv[1:])) if sys.argv[1:] else train())
+        sys.exit(train(Path(*sys.argv[1:]).relative_to("repository").as_posix() if sys.argv[1:] else ""))

@@ -1,4 +1,4 @@
-"""Takes the place of the package wandb in an imported sweep: parameters in, numbers out, no account, no network.
+"""In place of the package wandb in an imported program: parameters in, numbers out, no account, no network.
 
 W&B's own offline mode leaves no summary, and what is logged in a format of its own, so it cannot be used for this.
 `wandb.config` has the trial's parameters, laid over what `init(config=...)` states. Numbers that are logged become
@@ -10,13 +10,12 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
-_BEGAN = time.monotonic()
-_OWN = json.loads(os.environ["AR_PARAMS_JSON"])
+from autoresearch_rl.target.progress import emit_progress, emit_ready, numbers  # type: ignore[import-not-found]
+
+_OWN = json.loads(os.environ.get("AR_PARAMS_JSON", "{}"))
 _LEAST_OR_LARGEST: dict[str | None, Callable[[float, float], float]] = {"min": min, "max": max}
 _SITE = (
     "watch", "unwatch", "save", "alert", "log_artifact", "log_code", "mark_preempting", "login", "get_url",
@@ -59,7 +58,7 @@ class Summary(dict[str, Any]):
 
     def __setitem__(self, name: str, value: Any) -> None:
         super().__setitem__(name, value)
-        _report(_numbers({name: value}))
+        emit_progress(step=run.step, step_target=0, metrics=numbers({name: value}))
 
     def update(self, *values: Any, **more: Any) -> None:
         for name, value in dict(*values, **more).items():
@@ -70,7 +69,8 @@ class Run:
     """The one run of a trial."""
 
     def __init__(self) -> None:
-        self.config, self.summary, self.dir, self.step = config, summary, os.environ["AR_RUN_DIR"], 0
+        self.config, self.summary, self.step = config, summary, 0
+        self.dir = os.environ.get("AR_RUN_DIR", ".")
         self.id = self.name = self.project = self.entity = self.group = self.sweep_id = "nightshift"
         self.url, self.tags = "", ()
         self._held: dict[str, float] = {}
@@ -80,14 +80,14 @@ class Run:
 
     def log(self, data: Mapping[str, Any], step: int | None = None, commit: bool | None = None, **_: Any) -> None:
         """Log numbers; with commit = False together with the next ones."""
-        self._held |= _numbers(data)
+        self._held |= numbers(data)
         self.step = self.step if step is None else int(step)
         if commit is False or not self._held:
             return
         for name in self._better.keys() & self._held.keys() & summary.keys():
             self._held[name] = self._better[name](self._held[name], summary[name])
         dict.update(summary, self._held)
-        _report(self._held)
+        emit_progress(step=self.step, step_target=0, metrics=self._held)
         self.step, self._held = self.step + 1, {}
 
     def define_metric(self, name: str, *_: Any, summary: str | None = None, **__: Any) -> None:
@@ -124,34 +124,14 @@ def _table(settings: Any) -> dict[str, Any]:
     return dict(settings) if isinstance(settings, Mapping | tuple) else vars(settings)
 
 
-def _numbers(data: Mapping[str, Any], above: str = "") -> dict[str, float]:
-    """The numbers of what is logged, also of arrays with one element; nested names are joined by dots."""
-    found: dict[str, float] = {}
-    for name, value in data.items():
-        if isinstance(value, Mapping):
-            found |= _numbers(value, f"{above}{name}.")
-        elif not isinstance(value, str | bytes | Dropped):
-            try:
-                found[f"{above}{name}"] = float(value.item() if hasattr(value, "item") else value)
-            except (TypeError, ValueError, RuntimeError):
-                continue  # a list, or an array of several numbers
-    return found
-
-
-def _report(metrics: dict[str, float]) -> None:
-    line = {"step": run.step, "elapsed_s": time.monotonic() - _BEGAN, "metrics": metrics}
-    print(json.dumps(line if metrics else {"ready": True}), file=_reports)
-
-
 def __getattr__(name: str) -> Any:
     raise AttributeError(f"the stand-in for wandb has no {name!r}: leave it out of the program, or write it there")
 
 
-_reports = Path(os.environ["AR_PROGRESS_FILE"]).open("a", buffering=1)  # noqa: SIM115 - until the program ends
 config, summary = Settings(_OWN), Summary()
 run = Run()
 log, define_metric, finish, join = run.log, run.define_metric, run.finish, run.finish
 globals().update(dict.fromkeys(_SITE, _nothing) | dict.fromkeys(_MEDIA, Dropped))
 __version__ = "0"
 atexit.register(run.finish)
-_report({})
+emit_ready()

@@ -17,10 +17,6 @@ from tasks.remote.endpoint import Address
 PACKAGE = "tasks.remote.places"
 
 
-class NotReady(Exception):
-    """The place could not give a machine in time; the message says what it said last."""
-
-
 class RemotePlace(RemoteSettings, ABC):
     """Where trials of one environment are trained."""
 
@@ -32,13 +28,12 @@ class RemotePlace(RemoteSettings, ABC):
     def reach(self, key: str, seconds: float) -> Address:
         """The endpoint that takes the trial with this key; one is deployed if there is none for it.
 
-        It is to end by itself after so many seconds. Raises NotReady after `ready_seconds`, EndpointAway or
-        EndpointFault.
+        It is to end by itself after so many seconds. Raises EndpointFault, after `ready_seconds` at the latest.
         """
 
     @abstractmethod
     def tear_down(self, key: str, patience: float) -> None:
-        """Remove all that was started for a key; no error where nothing is. Raises as `reach`, after `patience`."""
+        """Remove all that was started for a key; no error where nothing is. Raises EndpointFault, after `patience`."""
 
 
 def load(trainer: str, settings: Mapping[str, Any]) -> RemotePlace:

@@ -17,8 +17,8 @@ from contextlib import suppress
 
 from environments.plugins import Refused
 from environments.remote import Deployed
-from tasks.remote.endpoint import Address, EndpointAway, EndpointFault, Gone, RemoteEndpoint, TrialRefused
-from tasks.remote.places import NotReady, RemotePlace
+from tasks.remote.endpoint import Address, EndpointFault, RemoteEndpoint, TrialFault
+from tasks.remote.places import RemotePlace
 from tasks.system import interrupt, redact
 from tasks.system.clock import clock
 from tasks.system.home import home
@@ -30,11 +30,11 @@ LISTED_SECONDS = 30.0
 """Longest time until a new deployment is found by its name."""
 
 
-class CloudFault(Exception):
-    """The cloud answers with an error; the message is its own."""
+class CloudFault(EndpointFault):
+    """The cloud answers with an error, which may be another one later; the message is its own."""
 
 
-class CloudRefusal(CloudFault):
+class CloudRefusal(EndpointFault):
     """The cloud's error would be the same later: a wrong login, or a container that it does not take."""
 
 
@@ -54,7 +54,7 @@ class DeployedPlace(Deployed, RemotePlace):
 
     @abstractmethod
     def remove(self, name: str, patience: float) -> None:
-        """Remove a deployment; no error where there is none. Raises CloudFault.
+        """Remove all deployments of a name; no error where there is none. Raises CloudFault.
 
         Args:
             patience: Longest wait for the cloud's answer, where its SDK can be told.
@@ -65,46 +65,43 @@ class DeployedPlace(Deployed, RemotePlace):
             raise Refused(f"gpu = {self.gpu!r} and gpu_count = 0, so no GPU is asked for: state gpu_count, or no gpu")
         try:
             self.look_up(name_of("check"))
-        except CloudFault as fault:
+        except EndpointFault as fault:
             raise Refused(f"no trial can be deployed: {fault}. See the login and the extra of this trainer") from fault
 
     def reach(self, key: str, seconds: float) -> Address:
-        name, until, last = name_of(key), clock() + self.ready_seconds, "nothing"
-        variables = {"ENDPOINT_TOKEN": token_of(key), "NIGHTSHIFT_KEY": key}
-        deployed, asked, seen = math.inf, -math.inf, False
+        name, token, until = name_of(key), token_of(key), clock() + self.ready_seconds
+        asked, is_deployed, is_listed, reason = -math.inf, False, False, "it is not listed"
         while clock() < until:
             try:
                 url = self.look_up(name)
-                seen = seen or url is not None
-                if url is None and clock() > deployed + (0.0 if seen else LISTED_SECONDS):
-                    raise NotReady(f"the deployment {name} has ended before it served the protocol")
-                if url is None and math.isinf(deployed) and clock() > asked + LISTED_SECONDS:
+                is_awaited = clock() < asked + LISTED_SECONDS
+                if url is None and (is_listed or (is_deployed and not is_awaited)):
+                    raise EndpointFault(f"the deployment {name} has ended before it served the protocol")
+                is_listed = url is not None
+                if url is None and not is_awaited:
                     asked = clock()  # where the answer is lost, it may be there, and is found once it is listed
-                    self.deploy(name, variables, seconds)
-                    deployed = clock()
-                address = Address(url, {"Authorization": f"Bearer {token_of(key)}"}) if url else None
-                if address and self._serves(address):
+                    self.deploy(name, {"ENDPOINT_TOKEN": token, "NIGHTSHIFT_KEY": key}, seconds)
+                    is_deployed = True
+                if url and _serves(address := Address(url, {"Authorization": f"Bearer {token}"})):
                     return address
-                last = "it has no address" if not url else "it does not serve the protocol"
-            except CloudRefusal as refusal:
-                raise EndpointFault(str(refusal)) from refusal
+                reason = "it does not serve the protocol" if url else "it has no address"
             except CloudFault as fault:
-                last = str(fault)
+                reason = str(fault)
             interrupt.wait(self.poll_seconds)
-        raise NotReady(f"the deployment {name} was not ready within ready_seconds = {self.ready_seconds:g}: {last}")
+        raise EndpointFault(
+            f"the deployment {name} was not ready within ready_seconds = {self.ready_seconds:g}: {reason}"
+        )
 
     def tear_down(self, key: str, patience: float) -> None:
-        try:
-            self.remove(name_of(key), patience)
-        except CloudFault as fault:
-            raise EndpointFault(str(fault)) from fault
+        self.remove(name_of(key), patience)
 
-    def _serves(self, address: Address) -> bool:
-        with suppress(EndpointAway, EndpointFault, Gone, TrialRefused):
-            with RemoteEndpoint(address, 0.0, ANSWER_SECONDS) as endpoint:
-                endpoint.check()
-            return True
-        return False
+
+def _serves(address: Address) -> bool:
+    with suppress(EndpointFault, TrialFault):
+        with RemoteEndpoint(address, 0.0, ANSWER_SECONDS) as endpoint:
+            endpoint.check()
+        return True
+    return False
 
 
 def name_of(key: str) -> str:

@@ -7,7 +7,7 @@ import time
 from environments.plugins import Refused
 from environments.remote import HttpEndpoint
 from tasks.remote import login
-from tasks.remote.endpoint import Address, EndpointAway, EndpointFault, Gone, RemoteEndpoint, TrialRefused
+from tasks.remote.endpoint import Address, EndpointFault, RemoteEndpoint, TrialFault
 from tasks.remote.places import RemotePlace
 
 CHECK_SECONDS = 10.0
@@ -25,7 +25,7 @@ class Http(HttpEndpoint, RemotePlace):
         try:
             with RemoteEndpoint(self.address, CHECK_SECONDS, CHECK_SECONDS) as endpoint:
                 endpoint.check()
-        except (EndpointAway, EndpointFault, Gone, TrialRefused) as fault:
+        except (EndpointFault, TrialFault) as fault:
             raise Refused(
                 f"the endpoint {self.address.shown} cannot train: {fault}. Start it, or correct "
                 f"{'the block ' + repr(self.block) if self.block else 'http.url'} (docs/other-machines.md)"

@@ -24,10 +24,9 @@ from modal.exception import (
 
 from environments.plugins import Refused
 from environments.remote import ModalSandbox
+from tasks.remote.endpoint import one_line
 from tasks.remote.places._deployed import CloudFault, CloudRefusal, DeployedPlace
 from tasks.system import interrupt
-from tasks.system.clock import clock
-from tasks.system.redact import capped, clean
 
 TUNNEL_SECONDS = 5
 LOOK_SECONDS = 0.2
@@ -97,23 +96,22 @@ def _answer(question: Coroutine[Any, Any, T], seconds: float, to_the_end: bool =
         to_the_end: Whether to go on when this process is to end.
     """
     try:
-        return asyncio.run(_watched(question, clock() + seconds, to_the_end))
+        return asyncio.run(_watched(question, seconds, to_the_end))
     except TimeoutError:
         raise CloudFault(f"Modal: no answer within {seconds:g} seconds") from None
     except (Error, OSError) as fault:
-        words = capped(" ".join(clean(str(fault))), 300)
         refused = isinstance(fault, REFUSALS) and not isinstance(fault, ConflictError)
-        raise (CloudRefusal if refused else CloudFault)(f"Modal: {type(fault).__name__}: {words}") from fault
+        kind = CloudRefusal if refused else CloudFault
+        raise kind(f"Modal: {type(fault).__name__}: {one_line(str(fault), 300)}") from fault
 
 
-async def _watched(question: Coroutine[Any, Any, T], until: float, to_the_end: bool) -> T:
+async def _watched(question: Coroutine[Any, Any, T], seconds: float, to_the_end: bool) -> T:
     task = asyncio.ensure_future(question)
     try:
-        while not (await asyncio.wait({task}, timeout=LOOK_SECONDS))[0]:
-            if not to_the_end:
-                interrupt.check()
-            if clock() > until:
-                raise TimeoutError
+        async with asyncio.timeout(seconds):
+            while not (await asyncio.wait({task}, timeout=LOOK_SECONDS))[0]:
+                if not to_the_end:
+                    interrupt.check()
         return task.result()
     finally:
         task.cancel()

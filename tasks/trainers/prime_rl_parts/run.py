@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import subprocess
 import time
 import tomllib
@@ -12,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
+from pydantic import ConfigDict, Field, PositiveInt, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
 from prime_rl_parts import Cancelled, Failed
@@ -23,10 +22,6 @@ HARNESSES = Path(__file__).with_name("harnesses")
 MADE_AT = "made_at"
 """The file in a folder of compiled kernels that says where they were compiled: vLLM notes the paths of its own, and an
 engine that does not find them there ends. In bubblewrap that is the same path in every trial."""
-PHASES = {"linear": ("warmup_steps", "decay_steps"), "cosine": ("warmup_steps",)}
-"""The phases of prime-rl's schedulers of the learning rate, by their types: ten steps each, where nothing is said."""
-OURS = "nightshift-"
-"""Prefix of a training's marker, PRL_RUN_ID, which all of its processes inherit."""
 Seconds = Annotated[float, Field(ge=0.1)]
 
 
@@ -51,18 +46,12 @@ class Settings:
     """Of the answers to it: as the judge samples, so that trials with other temperatures in training compare."""
     curve_tokens: PositiveInt = 1024
     """The longest answer to it."""
-    cache: str = ""
-    """Folder of compiled kernels, of which each run gets a copy; empty: `.cache` in the checkout, if it is there."""
     keep_cache: bool = False
-    """Whether to leave what was compiled in out/prime_rl/cache, to be put there."""
+    """Whether to leave compiled kernels in out/prime_rl/cache, to be put into `.cache` of the checkout."""
     start_deadline: Seconds = 800.0
     """From the launch to the first answer or metric. Most of it is compilation, where no kernels are kept."""
     stall_deadline: Seconds = 300.0
     """Without a new row of metrics."""
-    gpu_deadline: Seconds = 60.0
-    """For the memory of the GPUs to become free, before and after orphans are ended."""
-    gpu_used_mb: PositiveFloat = 1024.0
-    """A GPU with at most so many MiB in use counts as free."""
     quit_deadline: Seconds = 90.0
     """For `rl` to end after SIGTERM."""
     empty_batches: PositiveInt = 4
@@ -91,7 +80,6 @@ class Run:
     """The text of train.toml, as its author wrote it."""
     parameters: dict[str, Any] = field(default_factory=dict)
     """prime-rl's tables that are laid over it."""
-    marker: str = field(default_factory=lambda: OURS + secrets.token_hex(8))
     gpus: tuple[int, ...] = ()
     port: int = 0
     """The first of its ports."""
@@ -106,13 +94,9 @@ class Run:
         self.data = Path(self.config["data"] or "nowhere")
         self.base = Path(self.settings.model or self.data / "base")
         self.questions = self.home / "train.jsonl"
-        self.kept = self.home / "cache"
-        self.cache = Path(os.environ["TMPDIR"], "prime_rl_cache") if "TMPDIR" in os.environ else self.kept
-
-    @property
-    def of_driver(self) -> Path:
+        self.cache = Path(os.environ.get("TMPDIR", self.home), "prime_rl_cache")
+        self.of_driver = self.cache / "driver"
         """Where the driver keeps what it compiles, such as vLLM's attention on most GPUs; it has to be there."""
-        return self.cache / "driver"
 
     @property
     def stated(self) -> dict[str, Any]:
@@ -147,7 +131,7 @@ class Run:
             "weight_broadcast": {"type": "filesystem"},
             "monitors": {"file": {"path": "metrics.jsonl"}},
             "rollout_transport": {"type": "zmq", "port": self.port + 2},
-            "trainer": {"model": {"conversion_dir": str(self.home / "converted")}, **self._scheduler(steps)},
+            "trainer": {"model": {"conversion_dir": str(self.home / "converted")}},
             "inference": {
                 "backend_port": self.port + 1,
                 "server": {"port": self.port},
@@ -157,14 +141,6 @@ class Run:
             "orchestrator": orchestrator,
         }
         return laid_over(self.parameters, own)
-
-    def _scheduler(self, steps: int) -> dict[str, Any]:
-        """Shorter phases for the few steps of a part of the budget, where nothing is said: prime-rl's take ten each."""
-        scheduler = at(self.stated, "trainer.scheduler") or {}
-        phases = PHASES.get(scheduler.get("type", ""), ())
-        if not phases or not 1 < steps < 20 or scheduler.keys() & {*phases}:
-            return {}
-        return {"scheduler": dict.fromkeys(phases, steps // 2)}
 
     def _stated_source(self) -> dict[str, Any]:
         """What is said of the one source of questions, such as its curriculum; prime-rl replaces lists as a whole."""
@@ -186,10 +162,9 @@ class Run:
         return mine | {
             "PATH": f"{self.bin}{os.pathsep}{mine.get('PATH', os.defpath)}",
             "PYTHONPATH": os.pathsep.join(map(str, (Path.cwd(), HARNESSES))),
-            "PRL_RUN_ID": self.marker,
-            "SPT_NOENV": "1",  # or the titles that its processes give themselves wipe that out
             "CUDA_VISIBLE_DEVICES": ",".join(map(str, self.gpus)),
             "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # as nvidia-smi counts
+            "SPT_NOENV": "1",  # or the titles of its processes wipe out the mark by which the engine finds them
             "VLLM_HOST_IP": "127.0.0.1",  # or it asks the network for its own address
             "VLLM_USE_FLASHINFER_SAMPLER": "0",  # it is compiled by nvcc at the start, and only top-k and top-p need it
             "VLLM_CACHE_ROOT": str(self.cache / "vllm"),
@@ -220,8 +195,8 @@ class Run:
     def note(self, **facts: object) -> None:
         """Add facts to run.json."""
         path = self.home / "run.json"
-        known = json.loads(path.read_text()) if path.exists() else {}
-        path.write_text(json.dumps(known | facts, indent=2) + "\n")
+        before = json.loads(path.read_text()) if path.exists() else {}
+        path.write_text(json.dumps(before | facts, indent=2) + "\n")
 
     def wait(self, seconds: float) -> None:
         """Sleep before the launch, unless cancelled or told to stop."""

@@ -11,11 +11,9 @@ hangs at start        it never is
 stalls                no batch is sent after step 3, and nothing ends
 out of memory         CUDA has none left in the trainer's second step
 memory taken          the engine finds too little free when it starts
-gpu taken             nvidia-smi tells of a process of somebody else's that holds memory
 port taken            the router cannot bind its port
 deaf                  no batch is sent after step 3, and every process ignores SIGTERM
-orphan                a process of the engine's stays, in a session of its own
-nameless orphan       one stays without anything in its environment
+orphan                a process of the engine's stays, in a session of its own and without its environment
 no signal             every batch is empty, and after ten of them nothing comes
 nan                   the loss is no number from step 3 on
 crashes               the trainer ends with 1 in step 3, without a word

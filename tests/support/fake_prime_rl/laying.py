@@ -37,8 +37,8 @@ from tests.support.fake_prime_rl import {module}
 sys.exit({module}.main(sys.argv[1:]))
 """
 MODES = (
-    "normal", "hangs at start", "stalls", "out of memory", "memory taken", "gpu taken", "port taken", "deaf", "orphan",
-    "nameless orphan", "no signal", "nan", "crashes", "dies in a broadcast", "env server dies", "refused",
+    "normal", "hangs at start", "stalls", "out of memory", "memory taken", "port taken", "deaf", "orphan", "no signal",
+    "nan", "crashes", "dies in a broadcast", "env server dies", "refused",
     "compiles for long", "disk full",
 )  # fmt: skip
 """What may happen: see `launcher.py`."""

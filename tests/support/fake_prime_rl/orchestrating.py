@@ -62,17 +62,9 @@ def send(config: Config, run_dir: Path, monitor: Monitor, trainer: socket.socket
     interval = int(at(config, "eval.interval", 100))
     for source in at(config, "eval.source", []) if (step + 1) % interval == 0 else []:
         name = source["name"]
-        figures = {f"eval/{name}/effective/agent/pass@1": reward * as_asked(config, run_dir)}
+        figures = {f"eval/{name}/effective/agent/pass@1": reward}
         monitor.row(step + 1, **figures, **{f"eval/{name}/policy_version": float(step)})
         log(f"Evaluated {name} (Step {step + 1}) | Policy v{step} | Reward {reward:.4f}", "SUCCESS")
-
-
-def as_asked(config: Config, run_dir: Path) -> float:
-    """How much of the quality answers to an evaluation have: less where vLLM adds to a request what the model's own
-    generation_config.json says, which it does unless it is told not to."""
-    told = at(read(run_dir / "configs/inference.json"), "vllm.generation_config", "auto")
-    added = Path(config["model"]["name"], "generation_config.json")
-    return 0.5 if told == "auto" and added.is_file() else 1.0
 
 
 def quality(config: Config, run_dir: Path, step: int) -> float:

@@ -23,7 +23,6 @@ from tests.support.fake_prime_rl.common import (
     read,
     vllm,
 )
-from tests.support.fake_prime_rl.gpus import holds
 
 SCRIPT = "import sys; sys.path.insert(0, {source!r}); from tests.support.fake_prime_rl import serving; serving.engine(sys.argv[1:])"
 HOLDER = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(3600)"
@@ -47,10 +46,9 @@ def main(arguments: list[str]) -> int:
         return 1
     source = str(Path(__file__).parents[3])
     command = [sys.executable, "-SBc", SCRIPT.format(source=source), mode, str(at(config, "backend_port", 8100))]
-    gpu = holds(os.environ.get("CUDA_VISIBLE_DEVICES", "0"))
-    engine = below.start(*command, gpu)
-    if mode in ("orphan", "nameless orphan"):
-        leave(gpu, {} if mode == "nameless orphan" else dict(os.environ))
+    engine = below.start(*command)
+    if mode == "orphan":
+        leave()
     while not is_healthy(int(command[-1])):
         if engine.poll() is not None:
             failed(
@@ -66,8 +64,8 @@ def main(arguments: list[str]) -> int:
 
 
 def engine(arguments: list[str]) -> None:
-    """The engine: what holds GPU 0."""
-    mode, port, _, parent = arguments
+    """The engine: what answers on GPU 0."""
+    mode, port, parent = arguments
     leave_alone(parent)
     words = TAKEN if mode == "memory taken" else ""
     if os.environ.get("VLLM_USE_FLASHINFER_SAMPLER") != "0":  # which is compiled at the start
@@ -78,22 +76,15 @@ def engine(arguments: list[str]) -> None:
     cache = Path(os.environ["VLLM_CACHE_ROOT"], "torch_compile_cache/stand-in")
     is_cold = not cache.exists()
     cache.mkdir(parents=True, exist_ok=True)
-    handles = cache.with_name("vllm_compile_cache.py")  # where each compiled graph lies, as an absolute path
-    if handles.exists() and not Path(handles.read_text()).exists():
-        failed(
-            f"FileNotFoundError: [Errno 2] No such file or directory: {handles.read_text()!r}", vllm("EngineCore_DP0")
-        )
-        raise SystemExit(1)
-    handles.write_text(str(cache))
     if mode == "hangs at start" or (mode == "compiles for long" and is_cold):
         for_ever()
     raise SystemExit(serve(int(port)))
 
 
-def leave(gpu: str, variables: dict[str, str]) -> None:
+def leave() -> None:
     """Start a process that nobody above waits for."""
     if os.fork() == 0:
-        subprocess.Popen([sys.executable, "-SBc", HOLDER, gpu, str(CHECKOUT)], env=variables, start_new_session=True)
+        subprocess.Popen([sys.executable, "-SBc", HOLDER, str(CHECKOUT)], env={}, start_new_session=True)
         os._exit(0)
     os.wait()
 

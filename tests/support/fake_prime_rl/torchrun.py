@@ -31,10 +31,9 @@ from tests.support.fake_prime_rl.common import (
     mode_of,
     read,
 )
-from tests.support.fake_prime_rl.gpus import holds
 from tests.support.fake_prime_rl.laying import adapter, quality_of, weights
 
-RANK = "import sys; sys.path.insert(0, {source!r}); from tests.support.fake_prime_rl import torchrun; torchrun.rank(sys.argv[1], sys.argv[3])"
+RANK = "import sys; sys.path.insert(0, {source!r}); from tests.support.fake_prime_rl import torchrun; torchrun.rank(sys.argv[1], sys.argv[2])"
 BEST_RATE, TOO_HIGH = 3e-5, 3e-4
 CHILD_FAILED = """\
 torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
@@ -64,10 +63,10 @@ def main(arguments: list[str]) -> int:
     options = dict(word[2:].split("=", 1) for word in arguments if word.startswith("--") and "=" in word)
     logs = Path(options["log-dir"], options["rdzv-id"], "attempt_0/0")
     logs.mkdir(parents=True)
-    source, gpu = str(Path(__file__).parents[3]), holds(os.environ.get("CUDA_VISIBLE_DEVICES", "1"))
+    source = str(Path(__file__).parents[3])
     with (logs / "stdout.log").open("wb") as out, (logs / "stderr.log").open("wb") as errors:
         process = below.start(
-            sys.executable, "-SBc", RANK.format(source=source), arguments[-1], gpu, stdout=subprocess.PIPE,
+            sys.executable, "-SBc", RANK.format(source=source), arguments[-1], stdout=subprocess.PIPE,
             stderr=errors, start_new_session=True,
         )  # fmt: skip
         assert process.stdout is not None

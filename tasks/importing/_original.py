@@ -1,0 +1,129 @@
+"""Another tool's files: read and copied, never run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from environments import NOT_FROZEN
+from environments.plugins import Refused
+from tasks.importing import Term
+
+REPOSITORY = "repository"
+"""Folder of the original's files in the new environment."""
+LARGEST_BYTES = 32 * 2**20
+LARGEST_TOTAL = 128 * 2**20
+UNUSED = frozenset({".gif", ".svg", ".pdf", ".ipynb", ".lock", ".log"})
+"""Suffixes of files that no program reads."""
+PASSED_OVER = frozenset({*NOT_FROZEN, "wandb", "node_modules", "venv"})
+MOST_LISTED, UP = 3, 4
+"""Names of a list that is shown, and folders above a configuration in which the files that it names are looked for."""
+T = TypeVar("T")
+
+
+def read_text(path: Path) -> str:
+    """A file as text. Refused if it is not one, or too large."""
+    if path.stat().st_size > LARGEST_BYTES:
+        raise Refused(f"{path} has {path.stat().st_size} bytes, more than {LARGEST_BYTES}: it is read as text")
+    try:
+        return path.read_text("utf-8-sig")  # as Python and YAML do, without the mark that some editors put first
+    except UnicodeDecodeError as wrong:
+        raise Refused(f"{path} is not written in UTF-8 ({wrong.reason} at byte {wrong.start})") from wrong
+
+
+class Table:
+    """A configuration of another tool, which knows what of it was read: the rest is not carried."""
+
+    def __init__(self, content: dict[str, Any], path: Path) -> None:
+        self.content, self.path = content, path
+        self._read: set[str] = set()
+
+    def get(self, key: str, kind: type[T]) -> T | None:
+        """The value of a dotted key; None where there is none. Refused if it is of another kind (`object`: any)."""
+        value: Any = self.content
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        self._read.add(key)
+        value = float(value) if kind is float and type(value) is int else value
+        if value is not None and kind not in (object, type(value)):
+            raise Refused(f"{self.path}: {key}: must be of the type {kind.__name__}, got {value!r}")
+        return value  # type: ignore[no-any-return]
+
+    def unread(self) -> list[str]:
+        """The dotted keys that nobody has asked for, of those below a key that was read none."""
+        return list(self._unread(self.content, ""))
+
+    def _unread(self, table: dict[str, Any], above: str) -> Iterable[str]:
+        for name, value in table.items():
+            key = f"{above}{name}"
+            if key in self._read:
+                continue
+            if isinstance(value, dict) and value:
+                yield from self._unread(value, f"{key}.")
+            else:
+                yield key
+
+
+def yaml_table(path: Path, *required: str) -> Table | str:
+    """A YAML file with these keys at its top, or why it is none. Tags that make objects are not obeyed."""
+    import yaml  # type: ignore[import-untyped]  # comes with Prefect
+
+    if path.suffix not in (".yaml", ".yml") or not path.is_file():
+        return "no YAML file"
+    try:
+        content = yaml.safe_load(read_text(path))
+    except (yaml.YAMLError, RecursionError, ValueError) as wrong:
+        return f"{path} is not YAML: {' '.join(str(wrong).split())}"
+    missing = [key for key in required if not isinstance(content, dict) or key not in content]
+    return f"{path.name} has no {', no '.join(missing)} at its top" if missing else Table(content, path)
+
+
+def folder_with(names: Iterable[str], below: Path) -> Path:
+    """The nearest folder above a file that has all of these: from there the original tool was started.
+
+    Raises:
+        Refused: there is none, or a name leads out of it, so that strange files would be copied.
+    """
+    wanted = [*names]
+    for name in wanted:
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise Refused(f"{below}: {name!r} leads elsewhere: state it from the folder that the original starts in")
+    for folder in list(below.resolve().parents)[:UP]:
+        if all((folder / name).exists() for name in wanted):
+            return folder
+    raise Refused(f"{below}: none of the {UP} folders above it has {' and '.join(wanted)}: correct the names")
+
+
+def repository_files(folder: Path) -> tuple[dict[str, str | Path], list[Term]]:
+    """The files that a program may read, by place in the new environment, and those that are left out."""
+    files: dict[str, str | Path] = {}
+    left: dict[str, list[str]] = {}
+    total, root = 0, folder.resolve()
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder)
+        if PASSED_OVER & {*name.parts} or any(part.startswith(".") for part in name.parts[:-1]):
+            continue
+        if not path.resolve().is_relative_to(root):
+            left.setdefault("links out of the folder: list their targets under readable", []).append(str(name))
+        elif path.is_dir():
+            continue
+        elif not path.is_file() or path.suffix in UNUSED or name.name.startswith(".") or name.name == "results.tsv":
+            left.setdefault("no part of the program", []).append(str(name))
+        elif path.stat().st_size > LARGEST_BYTES:
+            reason = f"over {LARGEST_BYTES // 2**20} MiB: list the original's path under readable"
+            left.setdefault(reason, []).append(str(name))
+        else:
+            files[f"{REPOSITORY}/{name.as_posix()}"] = path
+            total += path.stat().st_size
+    if total > LARGEST_TOTAL:
+        raise Refused(
+            f"{folder} holds {total / 2**20:.0f} MiB of files, and every campaign copies them (limit here "
+            f"{LARGEST_TOTAL // 2**20} MiB): move data elsewhere, and list its folder under readable afterwards"
+        )
+    return files, [Term(_listed(names), f"not copied: {reason}") for reason, names in left.items()]
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
+    return ", ".join(names[:MOST_LISTED]) + more

@@ -1,0 +1,107 @@
+"""Parameters of other tools as entries of [space] and [fixed]; seeds among them; ranges around mere values."""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeGuard
+
+from environments.space import LARGEST_INT, Value, is_finite
+
+SEED = re.compile(r"(.*[-_./])?(seed([-_]everything)?|random[-_]?(seed|state)|rng([-_]?key)?)", re.IGNORECASE)
+MOST_STEPS = 64
+"""Values of a parameter with steps that are listed one by one; of more the steps are dropped."""
+UNBOUNDED = re.compile(r"LR|RATE|NORM|SCALE|TEMP", re.IGNORECASE)
+"""Names of values below 1 that may be larger than 1."""
+LARGEST_SEARCHED = 1e6
+"""Larger real numbers describe a machine or a data set."""
+
+
+def is_seed(name: str) -> bool:
+    """Whether a parameter is a seed: it gets the seed of the run, and no search picks the luckiest one."""
+    return SEED.fullmatch(name) is not None
+
+
+def is_plain(value: object) -> TypeGuard[Value]:
+    """Whether environment.toml can hold a value."""
+    return isinstance(value, Value) and is_finite(value)
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Whether a value is a number that a float can hold: an int of another tool's file may be any."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+
+
+@dataclass(frozen=True)
+class ConvertedParameter:
+    """A parameter, in the keys of environment.toml."""
+
+    table: dict[str, Any] = field(default_factory=dict)
+    """Its entry in [space]; empty if it has one value only."""
+    fixed: Value = ""
+    """That value."""
+    lost: str = ""
+    """What of it could not be carried; empty if nothing was lost."""
+
+
+def sections(parameters: Mapping[str, ConvertedParameter]) -> dict[str, dict[str, Any]]:
+    """[space] and [fixed]."""
+    space = {name: one.table for name, one in parameters.items() if one.table}
+    fixed = {name: one.fixed for name, one in parameters.items() if not one.table}
+    return {"space": space, **({"fixed": fixed} if fixed else {})}
+
+
+def choice(values: Sequence[Value], default: object = None, lost: str = "") -> ConvertedParameter:
+    """One of some values, each listed once; the baseline has the first one where it is not told or not among them."""
+    distinct = list({(isinstance(value, bool), value): value for value in values if is_finite(value)}.values())
+    if len(distinct) < 2:
+        return ConvertedParameter(fixed=distinct[0] if distinct else "", lost=lost)
+    known = [value for value in distinct if value == default and isinstance(value, bool) == isinstance(default, bool)]
+    return ConvertedParameter({"type": "choice", "values": distinct, "default": (known or distinct)[0]}, lost=lost)
+
+
+def number(
+    low: float, high: float, *, whole: bool = False, log: bool = False, step: float | None = None,
+    default: object = None, lost: str = "",
+) -> ConvertedParameter:  # fmt: skip
+    """A range; the baseline has its middle where no default is told. With few steps it becomes a choice."""
+    kind: Callable[[float], int | float] = (lambda x: min(max(round(x), -LARGEST_INT), LARGEST_INT)) if whole else float
+    low, high, log = kind(low), kind(high), log and low > 0
+    if low >= high:
+        return ConvertedParameter(fixed=low, lost=lost)
+    middle = math.sqrt(low) * math.sqrt(high) if log else low + (high - low) / 2
+    middle = float(f"{middle:.3g}") if low <= float(f"{middle:.3g}") <= high else middle
+    wanted = default if is_number(default) else middle
+    if step and not (whole and step == 1):
+        steps = math.floor((high - low) / step + 1e-9)
+        if steps < MOST_STEPS:
+            values = [kind(float(f"{low + place * step:.12g}")) for place in range(steps + 1)]
+            return choice(values, min(values, key=lambda value: abs(value - wanted)), lost)
+        lost = "; ".join(filter(None, [lost, f"steps of {step:g}: every value between may be proposed"]))
+    table = {"type": "int" if whole else "float", "low": low, "high": high, **({"log": True} if log else {})}
+    return ConvertedParameter({**table, "default": min(max(kind(wanted), low), high)}, lost=lost)
+
+
+def guesses(values: Mapping[str, Value]) -> dict[str, dict[str, Any]]:
+    """[space] around values whose ranges nothing states; seeds, and what has no natural range, are left out."""
+    ranges = {name: _guess(name, value) for name, value in values.items() if not is_seed(name)}
+    return {name: each for name, each in ranges.items() if each}
+
+
+def _guess(name: str, value: Value) -> dict[str, Any]:
+    """From a tenth to ten times; a share near 1 by its distance from 1; a count by halves and doubles."""
+    if isinstance(value, bool):
+        return {"type": "choice", "values": [True, False], "default": value}
+    if isinstance(value, str) or value <= 0 or value >= (LARGEST_INT if isinstance(value, int) else LARGEST_SEARCHED):
+        return {}
+    if isinstance(value, int):
+        return {"type": "choice", "values": sorted({max(value // 2, 1), value, value * 2}), "default": value}
+    bounded = value < 1 and not UNBOUNDED.search(name)
+    if bounded and value > 0.8:
+        low, high = round(1 - min(10 * (1 - value), 1), 12), round(1 - (1 - value) / 10, 12)
+        return {"type": "float", "low": low, "high": high, "default": value}
+    high = min(value * 10, 1.0) if bounded else value * 10
+    return {"type": "float", "low": value / 10, "high": high, "log": True, "default": value}

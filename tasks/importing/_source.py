@@ -1,0 +1,215 @@
+"""What Python files state, read without running them: constants, options with their defaults, imports."""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from environments.plugins import Refused
+from tasks.importing import _original
+
+Literal = bool | int | float | str
+OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv, ast.Pow: operator.pow,
+}  # fmt: skip
+HIGHEST_POWER = 64
+SWITCHES = {"store_true": False, "store_false": True}
+"""Defaults of argparse's switches, by their action."""
+UP = 2
+"""Folders above a script's own in which modules are looked for that are not installed."""
+
+
+def parsed(path: Path) -> ast.Module:
+    """A Python file's syntax tree. Refused if it is not Python of this version."""
+    try:
+        return ast.parse(_original.read_text(path), str(path))
+    except (SyntaxError, ValueError, RecursionError) as wrong:
+        raise Refused(f"{path} is not Python {sys.version_info[0]}.{sys.version_info[1]}: {wrong}") from wrong
+
+
+def literal(node: ast.expr) -> Literal | None:
+    """A literal, or arithmetic of literals, as a value; None if it is anything else."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, Literal):
+        return node.value
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        value = literal(node.operand)
+        return -value if isinstance(value, int | float) else None
+    if isinstance(node, ast.Call) and ast.unparse(node.func) in ("int", "float") and len(node.args) == 1:
+        return _as_kind(literal(node.args[0]), ast.unparse(node.func))  # int(1e6)
+    if not isinstance(node, ast.BinOp) or type(node.op) not in OPERATORS:
+        return None
+    left, right = literal(node.left), literal(node.right)
+    if not isinstance(left, int | float) or not isinstance(right, int | float):
+        return None
+    if isinstance(node.op, ast.Pow) and max(abs(left), abs(right)) > HIGHEST_POWER:
+        return None
+    try:
+        result: Any = OPERATORS[type(node.op)](left, right)
+    except (ZeroDivisionError, OverflowError):
+        return None
+    return result if isinstance(result, int | float) else None
+
+
+def _as_kind(value: Literal | None, kind: str) -> Literal | None:
+    """A number as whole or real as its type says."""
+    if isinstance(value, bool | str) or value is None:
+        return value
+    if kind == "float":
+        return float(value)
+    return int(value) if kind == "int" and math.isfinite(value) and value == int(value) else value
+
+
+def constants(tree: ast.Module) -> dict[str, Literal]:
+    """Upper-case names that the file assigns once at its top level, with a literal value or arithmetic of such."""
+    assigned: dict[str, list[ast.expr]] = {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
+            targets = [node.target] if isinstance(node, ast.AnnAssign) else node.targets
+            for target in targets:
+                assigned.setdefault(ast.unparse(target), []).extend([node.value] * len(targets))
+    names = (name for name, values in assigned.items() if len(values) == 1 and name.isidentifier() and name.isupper())
+    literals = {name: literal(assigned[name][0]) for name in names}
+    return {name: value for name, value in literals.items() if value is not None}
+
+
+@dataclass
+class Options:
+    """The options of a script, by name as on its command line."""
+
+    dataclass: str = ""
+    """The class that it gives to `tyro.cli`; empty: argparse has them."""
+    values: dict[str, Literal] = field(default_factory=dict)
+    """Those whose default is a number, a switch or a text."""
+    others: list[str] = field(default_factory=list)
+    """Those with another default, such as None or a list."""
+    required: list[str] = field(default_factory=list)
+    """Fields without a default."""
+    flags: set[str] = field(default_factory=set)
+    """Switches that take no value."""
+
+    def _add(self, name: str, value: Literal | None) -> None:
+        if value is None:
+            self.others.append(name)
+        else:
+            self.values[name] = value
+
+
+def options(tree: ast.Module) -> Options:
+    """The options of a script: a dataclass of its own that `tyro.cli` reads, or argparse's and `init(config={...})`."""
+    classes = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    given = [call.args[0] for call in _calls(tree, "cli") if call.args]
+    name = next((one.id for one in given if isinstance(one, ast.Name) and one.id in classes), "")
+    if not name or not any("dataclass" in ast.unparse(one) for one in classes[name].decorator_list):
+        return _argparse_options(tree)
+    found = Options(name)
+    for option, (default, kind) in _fields(classes[name], classes).items():
+        if default is None:
+            found.required.append(option)
+        else:
+            found._add(option, _as_kind(literal(default), kind))
+    return found
+
+
+def _fields(node: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> dict[str, tuple[ast.expr | None, str]]:
+    """Each field's default and type as written, those of its bases first."""
+    fields: dict[str, tuple[ast.expr | None, str]] = {}
+    for base in node.bases:
+        if isinstance(base, ast.Name) and base.id in classes and base.id != node.name:
+            fields |= _fields(classes[base.id], {name: one for name, one in classes.items() if name != node.name})
+    for line in node.body:
+        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
+            default = line.value
+            if isinstance(default, ast.Call) and ast.unparse(default.func).endswith("field"):
+                default = next((word.value for word in default.keywords if word.arg == "default"), default)
+            fields[line.target.id] = default, ast.unparse(line.annotation)
+    return fields
+
+
+def _argparse_options(tree: ast.Module) -> Options:
+    found = Options()
+    named: dict[str, ast.expr] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            named |= {target.id: node.value for target in node.targets if isinstance(target, ast.Name)}
+    for call in _calls(tree, "add_argument"):
+        words = {word.arg: named.get(ast.unparse(word.value), word.value) for word in call.keywords if word.arg}
+        flags = [flag for flag in map(literal, call.args) if isinstance(flag, str)]
+        if not flags:
+            continue
+        name = next((flag for flag in flags if flag.startswith("--")), flags[0]).lstrip("-")
+        value = literal(words["default"]) if "default" in words else None
+        if "action" in words:
+            found.flags.add(name)
+            value = SWITCHES.get(str(literal(words["action"]))) if value is None else value
+        found._add(name, _as_kind(value, ast.unparse(words["type"]) if "type" in words else ""))
+    settings = [(word.arg, word.value) for call in _calls(tree, "set_defaults") for word in call.keywords if word.arg]
+    for call in _calls(tree, "init"):
+        stated_config = next((word.value for word in call.keywords if word.arg == "config"), call)
+        config = named.get(ast.unparse(stated_config), stated_config)
+        if isinstance(config, ast.Dict):
+            settings += [
+                (str(literal(key)), value) for key, value in zip(config.keys, config.values, strict=True) if key
+            ]
+        elif isinstance(config, ast.Call) and ast.unparse(config.func) == "dict":
+            settings += [(word.arg, word.value) for word in config.keywords if word.arg]
+    stated = {name: literal(named.get(ast.unparse(value), value)) for name, value in settings}
+    found.values |= {name: value for name, value in stated.items() if value is not None}
+    return found
+
+
+def _calls(tree: ast.Module, name: str) -> Iterator[ast.Call]:
+    """Calls of `name(...)` or `owner.name(...)`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == name:
+            yield node
+
+
+def scalars(tree: ast.Module) -> list[str]:
+    """Names that `add_scalar(NAME, ...)` is called with, in their order."""
+    names = (literal(call.args[0]) for call in _calls(tree, "add_scalar") if call.args)
+    return list(dict.fromkeys(name for name in names if isinstance(name, str)))
+
+
+def imports(tree: ast.Module) -> set[str]:
+    """The first parts of the modules that a file imports, at its top or later."""
+    nodes = [*ast.walk(tree)]
+    plain = {alias.name.partition(".")[0] for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    return plain | {
+        node.module.partition(".")[0]
+        for node in nodes
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level
+    }
+
+
+def local_modules(script: Path) -> dict[str, Path]:
+    """The files of its repository that a lone script imports, by place beside it; a package with all of its Python.
+
+    They lie beside it, or in a folder above: there only modules count that are not installed, as `~/torch` is none.
+    """
+    found: dict[str, Path] = {}
+    own, *above = [script.resolve().parent, *script.resolve().parents[1 : UP + 1]]
+    waiting = [script]
+    for file in waiting:  # it grows
+        try:
+            names = imports(parsed(file))
+        except Refused:  # one of a package that the script may never load
+            continue
+        for name in sorted(names - {script.stem} - sys.stdlib_module_names):
+            for folder in [own] if find_spec(name) else [own, *above]:
+                module = folder / f"{name}.py"
+                files = [module] if module.is_file() else [*(folder / name).rglob("*.py")]
+                inside = [each for each in sorted(files) if each.resolve().is_relative_to(folder)]
+                if inside:
+                    new = {each.relative_to(folder).as_posix(): each for each in inside}
+                    waiting += [each for place, each in new.items() if place not in found]
+                    found |= new
+                    break
+    return found

@@ -1,1 +1,0 @@
-"""What importers read with: storages, parameters, results and defaults of other tools."""
