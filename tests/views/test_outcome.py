@@ -58,13 +58,13 @@ def ended(
 
 def test_a_certificate_that_passed_says_how_much_and_how_sure() -> None:
     assert outcome(PASSED) == (
-        "certified: +109.3 (at least +88.22 with 95 % confidence; 3 v 3 fresh runs, one-sided p = 0.0002)"
+        "certified: +109.3 (at least +87 with 95 % confidence; 3 v 3 fresh runs, one-sided p = 0.05)"
     )
 
 
 def test_a_certificate_that_did_not_pass_says_why_and_that_the_baseline_ships(tmp_path: Path) -> None:
     crashed = certified(2, [190, None, 182], [84, 70, 95])
-    assert outcome(FAILED).startswith("not certified, because on fresh runs the gain could be luck: p = 0.11")
+    assert outcome(FAILED).startswith("not certified, because on fresh runs the gain could be luck: p = 0.1, ")
     assert outcome(crashed) == "not certified, because 1 of 3 fresh runs of the champion crashed: exited with status 3"
     assert f"{outcome(FAILED)}; the baseline ships" in told(document(ended(tmp_path, up(), FAILED)))
 
@@ -148,10 +148,7 @@ def test_a_status_has_every_run_and_what_is_believed_of_the_champion(tmp_path: P
     assert [row["runs"] for row in found["trials"]] == [3, 1, 1, 1]
     assert found["trials"][0]["values"] == [80.0, 84.0, 88.0]
     assert found["trials"][0]["seconds"] == 15.0
-    assert found["trials"][3]["reruns"] == [
-        {"of": 3, "score": 92.0, "calibrated": False},
-        {"of": 2, "score": 150.0, "calibrated": False},
-    ]
+    assert found["trials"][3]["reruns"] == [{"of": 3, "score": 92.0}, {"of": 2, "score": 150.0}]
     assert (found["certificate"], found["transfers"]) == (None, [])
     assert found["trials"][2]["score"] == 200.0, "a trial's own score stays what it was"
 
@@ -168,13 +165,13 @@ def test_a_certificate_in_a_status_is_whole_and_its_gain_is_positive_where_it_is
 
     assert (shown["look"], shown["alpha"], shown["trial"], shown["passed"], shown["runs"]) == (1, 0.05, 2, True, 3)
     assert (shown["planned"], shown["looks"]) == ({"champion": 3, "baseline": 3}, [[3, 3]])
-    assert found["reserved"]["champion"] >= found["reserved"]["baseline"] == found["reserved"]["looks"][-1][1]
+    assert found["reserved"]["looks"][-1] == [found["reserved"]["champion"], found["reserved"]["baseline"]]
     assert shown["gain"] == pytest.approx(0.9) and 0 < shown["low"] < 0.9 < shown["high"]
     assert shown["champion"] == {"mean": pytest.approx(0.2), "values": [0.2, 0.21, 0.19]}
     assert shown["baseline"]["mean"] == pytest.approx(1.1)
     assert shown["words"] == outcome(proof)
     assert shown["guards"] == [
-        {"metric": "speed", "margin": 5.0, "loss": pytest.approx(1.0), "bound": pytest.approx(1.2, abs=0.1), "holds": True}
+        {"metric": "speed", "margin": 5.0, "loss": pytest.approx(1.0), "holds": True}
     ]  # fmt: skip
     assert found["champion"]["level"] == found["trials"][2]["level"] == "certified"
     assert [(one["environment"], one["passed"]) for one in found["transfers"]] == [("other", True)]
