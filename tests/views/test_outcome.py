@@ -171,7 +171,7 @@ def test_a_certificate_in_a_status_is_whole_and_its_gain_is_positive_where_it_is
     assert shown["baseline"]["mean"] == pytest.approx(1.1)
     assert shown["words"] == outcome(proof)
     assert shown["guards"] == [
-        {"metric": "speed", "margin": 5.0, "loss": pytest.approx(1.0), "holds": True}
+        {"metric": "speed", "margin": 5.0, "loss": pytest.approx(1.0), "bound": pytest.approx(1.2, abs=0.1), "holds": True}
     ]  # fmt: skip
     assert found["champion"]["level"] == found["trials"][2]["level"] == "certified"
     assert [(one["environment"], one["passed"]) for one in found["transfers"]] == [("other", True)]
