@@ -159,7 +159,7 @@ def test_a_certificate_in_a_status_is_whole_and_its_gain_is_positive_where_it_is
     history: History = (tried((), 2.0, 2.2, 2.1, higher_is_better=False),)
     history += (tried(history, 3.0, higher_is_better=False),)
     history += (tried(history, 0.1, higher_is_better=False),)
-    elsewhere = certified(2, [5.0, 5.1], [4.0, 4.1], on="other", error=0.01)
+    elsewhere = certified(2, [5.0, 5.1, 5.2], [4.0, 4.1, 4.2], on="other", error=0.01)
     found = document(ended(tmp_path, history, proof, elsewhere))
     shown = found["certificate"]
 
