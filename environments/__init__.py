@@ -53,8 +53,6 @@ STATED_ELSEWHERE = frozenset({"name", "folder", "prepared"})
 """What an environment knows of itself that its file does not state."""
 LONGEST = 14 * 86_400.0
 """Longest training of one run, in seconds."""
-MOST_READABLE = 100
-"""Paths that an environment may list."""
 
 
 class Environment(BaseModel):
@@ -237,6 +235,12 @@ class Environment(BaseModel):
         self.check_files()
         if self.lacks:
             raise Refused(self.lacks)
+        for module in () if self.python else self.judge.imports:
+            if find_spec(module) is None:
+                name = judge_name(self.judge)
+                raise Refused(
+                    f"{self.folder / FILE}: judge {name!r} needs the package {module!r}: pip install {module}"
+                )
         try:
             self.judge.check(self.folder)
         except (ValueError, Misbehaved) as wrong:
@@ -253,7 +257,6 @@ class Environment(BaseModel):
             own += [("prepare", name) for name in (self.prepare.program, *self.prepare.files)]
             list(self.prepare.helper_files(self.folder))
         for key, path in own:
-            _check_name(self.folder / FILE, key, path)
             folder, place = self.folder.resolve(), (self.folder / path).resolve()
             if place == folder:
                 fact = f"{path!r} is the environment's folder itself, with its judge"
@@ -266,11 +269,6 @@ class Environment(BaseModel):
         source, here = self.folder / FILE, self.folder.resolve()
         listed = [("readable", path) for path in self.readable]
         listed += [(f"[{judge_name(self.judge)}] readable", path) for path in self.judge.reads]
-        if len(listed) > MOST_READABLE:
-            fact = f"{len(listed)} paths are listed, at most {MOST_READABLE} are taken"
-            raise Refused(f"{source}: readable: {fact}: name folders in place of the files in them")
-        for key, path in listed:
-            _check_name(source, key, path)
         # An absolute path need only be where trials run (`tasks.sandbox.isolation.check_given`).
         for key, path in ((key, path) for key, path in listed if not Path(path).is_absolute()):
             target = Path(os.path.realpath(self.folder / path))  # unlike resolve(), it takes links in a circle
@@ -291,11 +289,6 @@ class Environment(BaseModel):
                 asked = (self.folder / word).resolve()
                 if asked.is_file() and asked.is_relative_to(target) and word not in self.program:
                     raise Refused(f"{source}: readable: {path!r} shows {word!r} of the judge to the program")
-
-
-def _check_name(source: Path, key: str, path: str) -> None:
-    if "\0" in path:
-        raise Refused(f"{source}: {key}: {path!r} holds a null character: no path does")
 
 
 def judge_name(judge: Judge) -> str:

@@ -13,36 +13,29 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated
 
-from pydantic import AfterValidator, ConfigDict, StrictFloat, StrictStr, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from environments import plugins
-from environments.plugins import Refused
-from environments.space import Value, is_finite
+from environments.plugins import Refused, explain
+from environments.space import Value
 
 FILE = "history.jsonl"
 MOST = 5_000
 """Lines of a file; each campaign keeps a copy."""
 
 
-def _is_plain(value: Any) -> Value:
-    if not isinstance(value, Value) or not is_finite(value):
-        raise ValueError("must be a finite number, a text or a boolean")
-    return value
-
-
 @dataclass(frozen=True)
 class EarlierTrial:
     """A trial that the original tool ran, for a proposer to learn from."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", allow_inf_nan=False)
+    __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-    params: Mapping[str, Annotated[Any, AfterValidator(_is_plain)]]
+    params: Mapping[str, Value]
     """Those that are known; of an edit of the program none."""
-    score: StrictFloat | None
+    score: Annotated[float | None, Field(strict=True)]
     """None where it failed."""
-    note: StrictStr = ""
+    note: str = ""
     """Where it comes from, and what that tool said of it."""
 
 
@@ -57,21 +50,14 @@ def text(trials: Iterable[EarlierTrial]) -> str:
 def read(folder: Path) -> tuple[EarlierTrial, ...]:
     """The earlier trials of an environment's folder; none without the file. Refused if a line is none."""
     path = folder / FILE
-    try:
-        lines = path.read_text(encoding="utf-8").rstrip("\n").split("\n") if path.is_file() else []
-    except UnicodeDecodeError as wrong:
-        raise Refused(f"{path}: not UTF-8 ({wrong.reason}): mend or rename it") from wrong
+    lines = path.read_bytes().rstrip(b"\n").split(b"\n") if path.is_file() else []
     if len(lines) > MOST:
         raise Refused(f"{path}: {len(lines)} lines, at most {MOST} are taken: keep the newest")
     return tuple(_trial(f"{path}: line {number}", line) for number, line in enumerate(lines, 1) if line.strip())
 
 
-def _trial(where: str, line: str) -> EarlierTrial:
+def _trial(where: str, line: bytes) -> EarlierTrial:
     try:
-        return TRIAL.validate_python(json.loads(line))
+        return TRIAL.validate_json(line)
     except ValidationError as wrong:
-        raise plugins.explain(wrong, where) from wrong
-    except (ValueError, RecursionError) as wrong:
-        raise Refused(
-            f'{where}: not JSON: a line is {{"params": {{...}}, "score": 0.5}}: mend or rename {FILE}'
-        ) from wrong
+        raise explain(wrong, where) from wrong

@@ -35,13 +35,13 @@ print("found", json.dumps([name for name in sys.argv[1:] if is_there(name)]))
 
 
 def imported(environment: Environment) -> dict[str, str]:
-    """The modules that the files which its command lines name import when they start, each with a file that does.
+    """The modules that its judge and the files which its command lines name import when they start, each with who does.
 
     Modules of its own are followed. What a program imports later, or starts, may have been given other modules by then.
     """
     program = {name: path for path, name in workspace.baseline_files(environment) if path.is_file()}
     judged = {path.name: path for path in environment.folder.glob("*.py")}
-    found: dict[str, str] = {}
+    found = dict.fromkeys(environment.judge.imports, "the judge")
     for command, files in ((environment.train_cmd, program), (environment.judge.command(), judged)):
         own = {part for name in files for part in Path(name).with_suffix("").parts}
         waiting = [word for word in shlex.split(command) if word in files and word.endswith(".py")]

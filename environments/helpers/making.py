@@ -6,6 +6,7 @@ cache of the hub is looked at first, and alone where HF_HUB_OFFLINE is set.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import shutil
@@ -13,6 +14,7 @@ import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -141,7 +143,7 @@ def dataset_rows(place: Place, files: Sequence[str], plain: str) -> list[dict[st
         return [json.loads(line) for line in (own / plain).read_text().split("\n") if line.strip()]
     found = own or _fetched(place, files, lambda folder: _first_missing(folder, files))
     if lack := _first_missing(found, files):
-        raise CannotPrepare(f"{found} holds neither {plain} nor {lack}")
+        raise CannotPrepare(f"{found} holds neither {plain} nor {lack}: {place.remedy}")
     from pyarrow import parquet
 
     return [row for file in files for row in parquet.read_table(found / file).to_pylist()]
@@ -155,7 +157,7 @@ def base_model(place: Place, folder: Path) -> None:
     """
     found = place.folder or _fetched(place, MODEL_FILES, model_lacks)
     if lack := model_lacks(found):
-        raise CannotPrepare(f"model {place.name!r} cannot be the base: {lack}")
+        raise CannotPrepare(f"model {place.name!r} cannot be the base: {lack}: {place.remedy}")
     if "auto_map" in json.loads((found / "config.json").read_text()):
         raise CannotPrepare(
             f"model {place.name!r} brings a program of its own (auto_map in its config.json), and none is run: "
@@ -190,33 +192,21 @@ def _first_missing(folder: Path, files: Iterable[str]) -> str | None:
 
 def _fetched(place: Place, files: Sequence[str], lacks: Callable[[Path], str | None]) -> Path:
     """Its folder in the machine's cache of the hub, into which it is downloaded unless it is there already."""
-    try:
-        from httpx import HTTPError
-        from huggingface_hub import constants, snapshot_download
-        from huggingface_hub.errors import LocalEntryNotFoundError
-    except ModuleNotFoundError:
-        raise CannotPrepare(
-            f"{place.kind} {place.name!r} is on the hub, and huggingface_hub is not installed: pip install "
-            f"huggingface_hub, or set prepare.settings.{place.setting} to a folder with the same files"
-        ) from None
     of = f"{place.kind} {place.name!r} at revision {place.revision}"
     try:
-        known = snapshot_download(place.name, repo_type=place.kind, revision=place.revision, local_files_only=True)
-        lack = lacks(Path(known))
-    except LocalEntryNotFoundError:
-        lack = "nothing of it is"
-    except ValueError as wrong:
-        raise CannotPrepare(f"{of} is no name on the hub ({wrong})") from wrong
-    if lack is None:
-        return Path(known)
-    if constants.HF_HUB_OFFLINE:
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import LocalEntryNotFoundError
+
+        snapshot = partial(snapshot_download, place.name, repo_type=place.kind, revision=place.revision)
+        with contextlib.suppress(LocalEntryNotFoundError):
+            if lacks(known := Path(snapshot(local_files_only=True))) is None:
+                return known
+        return Path(snapshot(allow_patterns=list(files)))
+    except ModuleNotFoundError as missing:
         raise CannotPrepare(
-            f"{of} is not in {constants.HF_HUB_CACHE} ({lack}), and HF_HUB_OFFLINE is set: {place.remedy}"
-        )
-    try:
-        return Path(
-            snapshot_download(place.name, repo_type=place.kind, revision=place.revision, allow_patterns=list(files))
-        )
-    except (OSError, HTTPError) as failed:
-        said = (str(failed).strip().splitlines() or [type(failed).__name__])[0][:300]
-        raise CannotPrepare(f"{of} could not be fetched ({said}): {place.remedy}") from failed
+            f"{of} is on the hub, and {missing.name} is not installed: pip install huggingface_hub, or set "
+            f"prepare.settings.{place.setting} to a folder with the same files"
+        ) from missing
+    except Exception as failed:  # whatever the hub and the network raise
+        said = (str(failed).strip().splitlines() or [""])[0][:300]
+        raise CannotPrepare(f"{of} could not be fetched ({type(failed).__name__}: {said}): {place.remedy}") from failed

@@ -98,6 +98,11 @@ class Judge(BaseModel, ABC):
         return ()
 
     @property
+    def imports(self) -> tuple[str, ...]:
+        """Modules that its command needs of the Python that runs programs."""
+        return ()
+
+    @property
     def online(self) -> bool:
         """Whether its command may use the network."""
         return False

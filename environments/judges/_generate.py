@@ -3,17 +3,17 @@
     python -I _generate.py BACKEND MODEL DEVICE         DEVICE is auto, cpu or cuda
 
 BACKEND `transformers` loads the model's directory in this process, `vllm` has it served by `vllm serve` for so long,
-and `openai` asks an endpoint of others for the model of that name. It is never told an answer. It is spoken to in lines
-of JSON:
+and `openai` asks an endpoint of others for the model of that name; these two need the package `openai`. It is never
+told an answer. It is spoken to in lines of JSON:
 
     <- {"concurrency": 64, ...}                         how to work: the fields of `How`
     -> {"ready": true}
     <- {"prompts": [[{"role": "user", "content": "3+4"}], ...], "samples": 16, "temperature": 1.0, "max_tokens": 64,
-        "seed": 1, "seconds": 600}
+        "seed": 1}
     -> {"index": 0, "completions": [{"text": "7", "truncated": false}, ...], "tokens": 48}     for each, in any order;
     -> {"index": 1, "error": "..."}                     or why there is none
     <- {"end": true}                                    after as many requests as are liked
-    -> {"finished": true}                               everything that it has started is gone
+    -> {"finished": true}
 
 `{"failed": reason}` in place of any of these says why it cannot go on.
 """
@@ -21,32 +21,37 @@ of JSON:
 from __future__ import annotations
 
 import contextlib
-import gc
-import http.client
 import json
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-import urllib.parse
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".npz", ".npy", ".h5", ".msgpack")
 """Endings of files that may hold pickled weights, or weights other than the judged ones."""
 IGNORED = "training_args.bin"  # left by transformers' own trainer beside every model; never read here
 OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
 SERVED = "policy"
-LONGEST_PAUSE = 30.0
-RESPONSE_BYTES = 64 * 2**20
-PASSING = frozenset({408, 409, 425, 429})  # statuses below 500 that may pass at the next attempt
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+QUIET = {
+    "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1",
+    "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1",
+    "VLLM_USE_FLASHINFER_SAMPLER": "0",  # it is compiled by nvcc at the start, and only top-k and top-p need it
+}  # fmt: skip
+LOOK_SECONDS, TOKEN_SECONDS, STOP_SECONDS = 0.25, 60.0, 20.0
+CAUSE = re.compile(r"\b[A-Z]\w*(Error|Exception): ")
+CONSEQUENCE = "Engine core initialization failed"
 
 Reply = dict[str, Any]
 Complete = Callable[["Request"], Iterator[Reply]]
@@ -58,28 +63,20 @@ class CannotGenerate(Exception):
     """The generator cannot continue; the message is the reason."""
 
 
-class Passing(Exception):
-    """A request failed in a way that may pass at the next attempt, after `pause` seconds if given."""
-
-    def __init__(self, reason: str, pause: float = 0.0) -> None:
-        super().__init__(reason)
-        self.pause = pause
-
-
 @dataclass(frozen=True)
 class How:
     """Settings; each backend reads the fields that it needs."""
 
-    batch: int  # completions at a time in this process
-    base_url: str
-    key: str
-    concurrency: int  # requests at a time
-    retries: int
-    request_seconds: float
-    start_seconds: float
-    vllm: str
-    vllm_args: tuple[str, ...]
-    tokenizer: str  # a directory; empty for the model's own
+    tokenizer: str = ""  # a directory; empty for the model's own
+    batch: int = 256  # completions at a time in this process
+    base_url: str = ""
+    key: str = ""
+    concurrency: int = 64  # requests at a time
+    retries: int = 4
+    request_seconds: float = 300.0
+    start_seconds: float = 600.0
+    vllm: str = "vllm"
+    vllm_args: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -91,8 +88,6 @@ class Request:
     temperature: float
     max_tokens: int
     seed: int
-    seconds: float
-    """How long an endpoint is retried."""
 
 
 def main() -> int:
@@ -156,7 +151,6 @@ def in_process(model: str, device: str, how: How) -> Iterator[Complete]:
     folder, words = Path(model), Path(how.tokenizer or model)
     check_model(folder, words)
     os.environ |= OFFLINE
-    gc.disable()  # among what libraries leave when they are imported is no garbage: to search it costs a fifth of that
     import torch
 
     torch.set_num_threads(1)
@@ -165,8 +159,6 @@ def in_process(model: str, device: str, how: How) -> Iterator[Complete]:
         raise CannotGenerate("did not start: device is cuda, and torch finds no GPU")
     tokenizer, network = _loaded(folder, words, torch.bfloat16 if gpu else torch.float32)
     network = network.to("cuda" if gpu else "cpu").eval()
-    gc.freeze()
-    gc.enable()
     if not all(bool(torch.isfinite(weights).all()) for weights in network.parameters()):
         raise CannotGenerate("diverged: the model's weights hold NaN or infinity")
 
@@ -249,116 +241,49 @@ def _generated(request: Request, tokenizer: Any, network: Any, batch: int) -> It
 
 
 class ChatServer:
-    """A server with OpenAI's chat completions API."""
+    """A server with OpenAI's chat completions API; the client retries what may pass, and waits as it is told to."""
 
     def __init__(self, base_url: str, model: str, how: How, more: dict[str, Any] | None = None) -> None:
-        self._url = urllib.parse.urlsplit(base_url.rstrip("/") + "/chat/completions")
+        import openai
+
+        self._client = openai.OpenAI(
+            base_url=base_url, api_key=how.key or "none", max_retries=how.retries, timeout=how.request_seconds,
+            http_client=openai.DefaultHttpxClient(trust_env=False),  # no proxy: a server of this machine is asked, too
+        )  # fmt: skip
+        self._refused = (openai.OpenAIError, TypeError, LookupError, AttributeError, ValueError)
         self._model, self._how, self._more = model, how, more or {}
-        self._headers = {"Content-Type": "application/json", "Connection": "close"}
-        self._headers |= {"Authorization": f"Bearer {how.key}"} if how.key else {}
 
     def complete(self, request: Request) -> Iterator[Reply]:
         """A reply for each prompt, in the order of arrival."""
-        ends, over = time.monotonic() + request.seconds, threading.Event()
         pool = ThreadPoolExecutor(self._how.concurrency)
-        every = range(len(request.prompts))
         try:
-            under_way = [pool.submit(self._completed, request, index, ends, over) for index in every]
+            under_way = [pool.submit(self._completed, request, index) for index in range(len(request.prompts))]
             for done in as_completed(under_way):
                 yield done.result()
         finally:
-            over.set()  # interrupts a wait before a retry
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _completed(self, request: Request, index: int, ends: float, over: threading.Event) -> Reply:
-        completions: list[Reply] = []
-        tokens = 0
-        while len(completions) < request.samples:  # some servers ignore n
-            had = len(completions)
-            body = {
-                "model": self._model, "messages": request.prompts[index], "n": request.samples - had, "top_p": 1.0,
-                "temperature": request.temperature, "max_tokens": request.max_tokens,
-                "seed": random.Random(f"{request.seed} {index} {had}").getrandbits(31), **self._more,
-            }  # fmt: skip
+    def _completed(self, request: Request, index: int) -> Reply:
+        reply: Reply = {"index": index, "completions": [], "tokens": 0}
+        while (had := len(reply["completions"])) < request.samples:  # some servers ignore n
+            seed = random.Random(f"{request.seed} {index} {had}").getrandbits(31)
             try:
-                some, used = self._persistently(body, ends, over)
-            except CannotGenerate as why:
-                return {"index": index, "error": str(why)}
-            completions += some
-            tokens += used
-        return {"index": index, "completions": completions, "tokens": tokens}
-
-    def _persistently(self, body: dict[str, Any], ends: float, over: threading.Event) -> tuple[list[Reply], int]:
-        """One answer, retried where a failure may pass.
-
-        Raises:
-            CannotGenerate: it does not pass, or no time is left.
-        """
-        for attempt in range(1, self._how.retries + 2):
-            left = ends - time.monotonic()
-            try:
-                return _read(self._ask(body, min(self._how.request_seconds, max(left, 0.001))), body["n"])
-            except Passing as fault:
-                why = f"{fault} (asked {attempt} times)"
-                pause = min(max(fault.pause, 2**attempt * random.uniform(0.25, 0.5)), LONGEST_PAUSE)
-            late = time.monotonic() + pause >= ends
-            if late or attempt > self._how.retries or over.wait(pause):
-                break
-        raise CannotGenerate(f"no time was left: {why}" if late else why)
-
-    def _ask(self, body: dict[str, Any], seconds: float) -> object:
-        """What the endpoint answers.
-
-        Raises:
-            Passing: no connection, a status that may pass, no JSON, or not within `seconds`.
-            CannotGenerate: any other status than 200.
-        """
-        secure = self._url.scheme == "https"
-        connect = http.client.HTTPSConnection if secure else http.client.HTTPConnection
-        try:
-            with contextlib.closing(connect(self._url.hostname or "", self._url.port, timeout=seconds)) as line:
-                line.connect()
-                late = threading.Timer(seconds, line.sock.shutdown, (socket.SHUT_RDWR,))  # of the whole answer
-                late.daemon = True
-                late.start()
-                try:
-                    line.request("POST", self._url.path, json.dumps(body), self._headers)
-                    response = line.getresponse()
-                    text = response.read(RESPONSE_BYTES)
-                finally:
-                    late.cancel()
-        except (OSError, http.client.HTTPException) as fault:
-            raise Passing(f"no answer from the endpoint ({type(fault).__name__}: {fault})") from fault
-        if response.status != 200:
-            said = text[:300].decode(errors="replace").replace(self._how.key or "\0", "[key]")
-            reason = f"HTTP {response.status} from the endpoint: {said}"
-            if response.status in PASSING or response.status >= 500:
-                asked = response.getheader("Retry-After", "")
-                raise Passing(reason, float(asked) if asked.isdecimal() else 0.0)
-            raise CannotGenerate(reason)
-        try:
-            return json.loads(text)
-        except (ValueError, RecursionError) as broken:
-            raise Passing(f"the endpoint answered no JSON ({broken})") from broken
-
-
-def _read(answer: Any, wanted: int) -> tuple[list[Reply], int]:
-    """The completions of an answer, and their number of tokens.
-
-    Raises:
-        Passing: it is no chat completion, or not the one asked for.
-    """
-    try:
-        made = [(one["message"]["content"] or "", one["finish_reason"]) for one in answer["choices"]]
-        tokens = answer["usage"]["completion_tokens"]
-    except (TypeError, LookupError) as wrong:
-        why = f"{type(wrong).__name__}: {wrong}"
-        raise Passing(f"the endpoint answered no chat completion ({why})") from wrong
-    if not all(isinstance(text, str) for text, _ in made) or not isinstance(tokens, int) or tokens < 0:
-        raise Passing("the endpoint answered a completion that is no text, or has no number of tokens")
-    if not 1 <= len(made) <= wanted:
-        raise Passing(f"the endpoint answered {len(made)} completions, asked for {wanted}")
-    return [{"text": text, "truncated": reason == "length"} for text, reason in made], tokens
+                answer = self._client.chat.completions.create(
+                    model=self._model, messages=request.prompts[index], n=request.samples - had, top_p=1.0,
+                    temperature=request.temperature, max_tokens=request.max_tokens, seed=seed, extra_body=self._more,
+                )  # fmt: skip
+                made = [
+                    {"text": str(one.message.content or ""), "truncated": one.finish_reason == "length"}
+                    for one in answer.choices
+                ]
+                reply["tokens"] += int(answer.usage.completion_tokens)
+            except self._refused as why:
+                words = f"{type(why).__name__}: {why}: {why.__cause__ or ''}".rstrip(": ")
+                return {"index": index, "error": words.replace(self._how.key or "\0", "[key]")}
+            if not 1 <= len(made) <= request.samples - had:
+                return {"index": index, "error": f"{len(made)} completions instead of {request.samples - had}"}
+            reply["completions"] += made
+        return reply
 
 
 def elsewhere(model: str, device: str, how: How) -> contextlib.nullcontext[Complete]:
@@ -368,25 +293,104 @@ def elsewhere(model: str, device: str, how: How) -> contextlib.nullcontext[Compl
 
 @contextlib.contextmanager
 def served(model: str, device: str, how: How) -> Iterator[Complete]:
-    """The model in `vllm serve`, started and ended by another program, which outlives this one in any case."""
+    """The model in `vllm serve`, started here; the sandbox ends what it leaves behind, such as its engine."""
     check_model(Path(model), Path(how.tokenizer or model))
+    port = free_port()
     command = [
-        sys.executable, "-I", "-B", str(Path(__file__).with_name("_serve.py")), model, SERVED,
-        str(how.start_seconds), how.vllm, *how.vllm_args, *(["--tokenizer", how.tokenizer] if how.tokenizer else []),
+        how.vllm, "serve", model, "--host", "127.0.0.1", "--port", str(port), "--served-model-name", SERVED,
+        "--load-format", "safetensors", "--generation-config", "vllm", *how.vllm_args,
+        *(["--tokenizer", how.tokenizer] if how.tokenizer else []),
     ]  # fmt: skip
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
-        assert server.stdin is not None and server.stdout is not None, "started with pipes"
-        told = json.loads(server.stdout.readline() or '{"failed": "did not start: _serve.py was ended"}')
-        if "failed" in told:
-            raise CannotGenerate(told["failed"])
-        try:
-            stop = {"stop_token_ids": told["stop_token_ids"]}
-            yield ChatServer(f"http://127.0.0.1:{told['port']}/v1", SERVED, how, stop).complete
-        finally:
-            server.stdin.close()
-            told = json.loads(server.stdout.readline() or "{}")
-            if "failed" in told:
-                raise CannotGenerate(told["failed"])
+    path = os.pathsep.join([str(Path(how.vllm).parent), os.environ.get("PATH", os.defpath)])
+    errors: deque[str] = deque(maxlen=100)
+    try:
+        server = subprocess.Popen(
+            command, env=os.environ | QUIET | cards() | {"PATH": path},
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+    except OSError as fault:
+        raise CannotGenerate(f"did not start: {how.vllm}: {fault.strerror}") from fault
+    assert server.stdout is not None, "started with a pipe"
+    threading.Thread(target=_listen, args=(server.stdout, errors), daemon=True).start()
+    try:
+        url, more = f"http://127.0.0.1:{port}/v1", {"stop_token_ids": ends(Path(model))}
+        probe = ChatServer(url, SERVED, replace(how, retries=0, request_seconds=TOKEN_SECONDS), more)
+        wait_until_ready(server, probe, how.start_seconds, errors)
+        yield ChatServer(url, SERVED, how, more).complete
+    finally:
+        server.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            server.wait(STOP_SECONDS)
+
+
+def free_port() -> int:
+    """A free port of the loopback interface."""
+    try:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port: int = probe.getsockname()[1]
+            return port
+    except PermissionError as denied:
+        raise CannotGenerate(
+            "refused: there is no loopback in this sandbox to serve a model on: it takes --isolation bwrap"
+        ) from denied
+
+
+def cards() -> dict[str, str]:
+    """The usable GPUs by number, as environment variables: several versions of vLLM fail at a UUID.
+
+    A GPU that nvidia-smi does not list, such as a part of one, is passed unchanged.
+    """
+    words = [word.strip() for word in os.environ.get(VISIBLE, "").split(",")]
+    if all(word.isdigit() or not word for word in words):
+        return {}
+    query = ["nvidia-smi", "--query-gpu=index,uuid", "--format=csv,noheader"]
+    try:
+        told = subprocess.run(query, capture_output=True, text=True, timeout=30, check=True).stdout
+    except (OSError, subprocess.SubprocessError) as fault:
+        raise CannotGenerate(f"did not start: nvidia-smi tells no number of GPU {', '.join(words)}: {fault}") from fault
+    pairs = [line.split(", ") for line in told.splitlines() if ", GPU-" in line]
+    for at, word in enumerate(words):
+        words[at] = next((number for number, uuid in pairs if word and uuid.startswith(word)), word)
+    return {VISIBLE: ",".join(words), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # the order in which nvidia-smi counts
+
+
+def ends(model: Path) -> list[int]:
+    """The tokens that end a completion by the model's settings, the only ones that vLLM reads."""
+    found: set[int] = set()
+    for path in (model / "generation_config.json", model / "config.json"):
+        told = json.loads(path.read_text()).get("eos_token_id") if path.is_file() else None
+        found |= set(told if isinstance(told, list) else [] if told is None else [told])
+    return sorted(found)
+
+
+def _listen(pipe: IO[bytes], errors: deque[str]) -> None:
+    """Pass on the server's output, and keep its errors but the one that reports others: the cause is before it."""
+    for line in pipe:
+        sys.stderr.buffer.write(line)
+        sys.stderr.buffer.flush()
+        text = line.decode(errors="replace").strip()
+        if CAUSE.search(text) and CONSEQUENCE not in text:
+            errors.append(text[:300])
+
+
+def wait_until_ready(server: subprocess.Popen[bytes], probe: ChatServer, seconds: float, errors: Sequence[str]) -> None:
+    """Wait until the server has made a token: its health says nothing of its engine."""
+    request = Request([[{"role": "user", "content": "1"}]], 1, 0.0, 1, 0)
+    deadline, why = time.monotonic() + seconds, "it was never asked"
+    while time.monotonic() < deadline:
+        if (status := server.poll()) is not None:
+            time.sleep(LOOK_SECONDS)  # its last output is on the way
+            cause = f" ({errors[-1]})" if errors else ""
+            raise CannotGenerate(f"did not start: `vllm serve` ended with status {status}{cause}")
+        (reply,) = probe.complete(request)
+        if "error" not in reply:
+            return
+        why = reply["error"]
+        if why.startswith("BadRequestError"):
+            raise CannotGenerate(f"did not start: `vllm serve` answers no question: {why}")
+        time.sleep(LOOK_SECONDS)
+    raise CannotGenerate(f"did not start: `vllm serve` was not ready within {seconds:g} s: {why}")
 
 
 BACKENDS: dict[str, Backend] = {"transformers": in_process, "vllm": served, "openai": elsewhere}

@@ -1,23 +1,25 @@
 """Spaces as leaves: observations and actions of many lanes as plain arrays.
 
-A *tree* mirrors a space: a dict for Dict (in sorted key order), a tuple for Tuple, a `Leaf` for everything else. A
-*column* is one leaf of all lanes, an array of shape (lanes, *leaf.shape). All functions are pure; only `tree` needs
-gymnasium.
+A *leaf* is a plain space inside a Dict or Tuple, or the whole space. A *column* is one leaf of all lanes, an array of
+shape (lanes, *leaf.shape). All functions are pure; only `leaves` and `samples` need gymnasium.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+if TYPE_CHECKING:
+    from gymnasium.spaces import Space
+
 Column = NDArray[Any]
 """One leaf of all lanes; its dtype is the leaf's."""
 Sample = Any
-"""One observation or action of gymnasium: an array, a number, or dicts and tuples of them."""
+"""One observation or action of gymnasium, or of all lanes: an array, a number, or dicts and tuples of them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,62 +40,43 @@ class Leaf:
     """Bounds, both inclusive, broadcastable to `shape`."""
     choice: bool
     """A value outside the bounds is invalid (Discrete and its kin); in a Box it is clipped."""
-    scalar: bool
-    """A sample is a number, not an array (Discrete)."""
 
     def describe(self) -> dict[str, object]:
         """The leaf as the program is told of it."""
         return {"path": self.path, "dtype": self.dtype.str, "shape": list(self.shape)}
 
 
-Tree = Leaf | dict[Hashable, "Tree"] | tuple["Tree", ...]
+def leaves(space: object, role: str, keys: tuple[Hashable, ...] = ()) -> list[Leaf]:
+    """The leaves of a gymnasium space in the order of transmission, in a Dict that of its keys.
 
-
-def tree(space: object, role: str, keys: tuple[Hashable, ...] = ()) -> Tree:
-    """The tree of a gymnasium space; `role` ("observation" or "action") is for messages.
+    Args:
+        role: "observation" or "action", for messages.
 
     Raises:
-        ValueError: a space without a fixed size, or two leaves with the same path.
+        ValueError: a space without a fixed size.
     """
-    grown = _grow(space, role, keys)
-    paths = [leaf.path for leaf in leaves(grown)]
-    for path in paths:
-        if paths.count(path) > 1:
-            raise ValueError(f"{role} leaf '{path}' exists twice: rename a key that spells this path")
-    return grown
-
-
-def _grow(space: object, role: str, keys: tuple[Hashable, ...]) -> Tree:
     from gymnasium import spaces
 
     path = "/".join(map(str, keys))
     if isinstance(space, spaces.Dict):
-        return {key: _grow(space.spaces[key], role, (*keys, key)) for key in sorted(space.spaces, key=str)}
+        names = sorted(space.spaces, key=str)
+        return [leaf for key in names for leaf in leaves(space.spaces[key], role, (*keys, key))]
     if isinstance(space, spaces.Tuple):
-        return tuple(_grow(part, role, (*keys, index)) for index, part in enumerate(space.spaces))
+        return [leaf for at, part in enumerate(space.spaces) for leaf in leaves(part, role, (*keys, at))]
     if isinstance(space, spaces.Box):
         wire = space.dtype.newbyteorder("<")
-        return Leaf(path, keys, wire, space.shape, space.dtype, space.low, space.high, False, False)
+        return [Leaf(path, keys, wire, space.shape, space.dtype, space.low, space.high, False)]
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
-        discrete = isinstance(space, spaces.Discrete)
         low = np.asarray(space.start, np.int64)
         high = low + np.asarray(space.n if isinstance(space, spaces.Discrete) else space.nvec, np.int64) - 1
-        return Leaf(path, keys, np.dtype("<i8"), low.shape, np.dtype(space.dtype), low, high, True, discrete)
+        return [Leaf(path, keys, np.dtype("<i8"), low.shape, np.dtype(space.dtype), low, high, True)]
     if isinstance(space, spaces.MultiBinary):
         low, high = np.zeros((), np.int8), np.ones((), np.int8)
-        return Leaf(path, keys, np.dtype("|i1"), space.shape, np.dtype(space.dtype), low, high, True, False)
+        return [Leaf(path, keys, np.dtype("|i1"), space.shape, np.dtype(space.dtype), low, high, True)]
     raise ValueError(
         f"{role} leaf '{path}' is of type {type(space).__name__}, which has no fixed array form: choose "
         "an environment of one agent whose leaves are Box, Discrete, MultiDiscrete or MultiBinary"
     )
-
-
-def leaves(tree: Tree) -> list[Leaf]:
-    """The leaves in the order of transmission."""
-    if isinstance(tree, Leaf):
-        return [tree]
-    parts = tree.values() if isinstance(tree, dict) else tree
-    return [leaf for part in parts for leaf in leaves(part)]
 
 
 def frame_bytes(leaves: Sequence[Leaf], lanes: int) -> int:
@@ -101,9 +84,9 @@ def frame_bytes(leaves: Sequence[Leaf], lanes: int) -> int:
     return sum(lanes * int(np.prod(leaf.shape)) * leaf.dtype.itemsize for leaf in leaves)
 
 
-def columns(leaves: Sequence[Leaf], lanes: int, frame: bytes | bytearray, offset: int = 0) -> list[Column]:
-    """Views of `frame`, one column per leaf, the first at `offset`; writable if the frame is."""
-    views = []
+def columns(leaves: Sequence[Leaf], lanes: int, frame: bytes) -> list[Column]:
+    """Views of `frame`, one column per leaf."""
+    views, offset = [], 0
     for leaf in leaves:
         views.append(np.ndarray((lanes, *leaf.shape), leaf.dtype, frame, offset))
         offset += views[-1].nbytes
@@ -147,12 +130,12 @@ def accept(leaf: Leaf, column: Column) -> Column:
     return np.clip(column, leaf.low, leaf.high).astype(leaf.native, copy=False)
 
 
-def samples(tree: Tree, columns: Iterator[Column], lanes: int) -> list[Sample]:
-    """Every lane's sample, rebuilt from the columns of all leaves in order."""
-    if isinstance(tree, Leaf):
-        column = next(columns)
-        return list(column) if tree.scalar else [column[lane, ...] for lane in range(lanes)]
-    parts = tree.values() if isinstance(tree, dict) else tree
-    by_part = [samples(part, columns, lanes) for part in parts]
-    by_lane = [tuple(part[lane] for part in by_part) for lane in range(lanes)]
-    return [dict(zip(tree, sample, strict=True)) for sample in by_lane] if isinstance(tree, dict) else by_lane
+def samples(space: Space[Any], leaves: Sequence[Leaf], columns: Sequence[Column]) -> list[Sample]:
+    """The sample of each lane, from the columns of all leaves."""
+    from gymnasium.vector.utils import batch_space, create_empty_array, iterate
+
+    lanes = len(columns[0])
+    together: Sample = create_empty_array(space, lanes)
+    for leaf, column in zip(leaves, columns, strict=True):
+        pick(leaf, together)[:] = column
+    return list(iterate(batch_space(space, lanes), together))

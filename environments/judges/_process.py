@@ -1,4 +1,4 @@
-"""A process of its own for a foreign environment's code, which our functions call there.
+"""A process of its own for foreign code, an environment's or a taskset's, in which our functions are called.
 
 What that code prints, a `sys.exit`, a handler of signals or a crash of the interpreter harms neither the engine nor its
 output. It is no sandbox: whoever runs an environment with code of its own was asked about that.
@@ -6,7 +6,9 @@ output. It is no sandbox: whoever runs an environment with code of its own was a
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -25,6 +27,8 @@ PRINTED_BYTES = 2**20
 """Of what it prints; more is forgotten."""
 SHOWN = 300
 """Characters of what it printed last, in the reason of a failure."""
+FIRST_TO_GO = "900"
+"""Its OOM score: it is killed before the engine and before any training."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -37,32 +41,47 @@ class ProcessLost(Misbehaved):
 class ForeignProcess:
     """One such process; it ends with the block, and with the process that started it."""
 
-    def __init__(self, folder: Path | None, seconds: float, check: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        folder: Path | None,
+        seconds: float,
+        check: Callable[[], None] = lambda: None,
+        name: str = "the environment",
+    ) -> None:
         """
         Args:
             folder: The environment's, whose modules it finds besides all that are found here; None without one.
             seconds: How long it may take over one answer.
             check: Raises where nobody waits for an answer any more.
+            name: What runs there, for messages.
         """
-        self._seconds, self._check = seconds, check
+        self.check = check
+        self._seconds, self._name, self._owed = seconds, name, 0
         self._printed = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
         paths = [path for path in [*sys.path, str(folder or "")] if path]
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-u", "-P", "-m", "environments.judges._process", str(theirs.fileno())],
+                [sys.executable, "-u", "-B", "-P", "-m", "environments.judges._process", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL, stdout=self._printed, stderr=self._printed, pass_fds=(theirs.fileno(),),
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)}, start_new_session=True,
             )  # fmt: skip
         self._talk = Connection(ours.detach())
 
+    @property
+    def is_free(self) -> bool:
+        """Whether it runs and owes no answer."""
+        return not self._owed and self._process.poll() is None
+
     def __enter__(self) -> ForeignProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._talk.close()
-        self._process.kill()
-        self._process.wait()
+        self._kill()
         self._printed.close()
 
     def call(self, function: Callable[P, T], *values: P.args, **named: P.kwargs) -> T:
@@ -72,29 +91,42 @@ class ForeignProcess:
 
     def ask(self, function: Callable[P, Any], *values: P.args, **named: P.kwargs) -> None:
         """Have it called; `answer` waits for what it says."""
+        self._owed += 1
         try:
             self._talk.send((function, values, named))
         except OSError:
             raise self._lost() from None
 
-    def answer(self) -> Any:
+    def answer(self, seconds: float | None = None) -> Any:
+        """What was asked for first and not yet answered. `seconds`: in place of the usual time."""
+        most = self._seconds if seconds is None else seconds
+        deadline = time.monotonic() + most
         try:
-            deadline = time.monotonic() + self._seconds
-            while not self._talk.poll(min(POLL_SECONDS, self._seconds)):
-                self._check()
+            while not self._talk.poll(min(POLL_SECONDS, most)):
+                self.check()
+                if self._process.poll() is not None and not self._talk.poll():  # what it has forked holds the other end
+                    raise self._lost()
                 if time.monotonic() > deadline:
-                    reason = f"the environment did not come back within {self._seconds:g} s"
-                    raise ProcessLost(f"{reason}{self._last_words()}")
+                    self._kill()
+                    raise ProcessLost(f"{self._name} did not come back within {most:g} s{self._last_words()}")
             found, error = self._talk.recv()
         except (EOFError, OSError):
             raise self._lost() from None
+        self._owed -= 1
         if error is not None:
             raise error
         return found
 
     def _lost(self) -> ProcessLost:
-        self._process.kill()
-        return ProcessLost(f"the environment's process ended with status {self._process.wait()}{self._last_words()}")
+        with contextlib.suppress(subprocess.TimeoutExpired):  # it closes its end a moment before it has ended
+            self._process.wait(1)
+        return ProcessLost(f"{self._name}'s process ended with status {self._kill()}{self._last_words()}")
+
+    def _kill(self) -> int:
+        """End it with what it has started, unless that left its session; returns its status."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        return self._process.wait()
 
     def _last_words(self) -> str:
         self._printed.seek(max(os.fstat(self._printed.fileno()).st_size - SHOWN, 0))
@@ -112,6 +144,8 @@ def _end_with(parent: int) -> None:
 def main(descriptor: int) -> None:
     """Call functions for the process at the other end, until it is gone."""
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    with contextlib.suppress(OSError):  # not Linux
+        Path("/proc/self/oom_score_adj").write_text(FIRST_TO_GO)
     talk = Connection(descriptor)
     while True:
         try:

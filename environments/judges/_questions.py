@@ -64,14 +64,10 @@ def share(asked: Sequence[Question], block: ComparisonBlock | None) -> tuple[Que
     """
     if block is None:
         return tuple(asked)
-    rng = np.random.default_rng(block.of)  # a pool may be ordered by subject
-    shuffled = [asked[index] for index in rng.permutation(len(asked))]
     found: list[Question] = []
-    for source in sorted({question.source for question in asked}):
-        own = [question for question in shuffled if question.source == source]
+    for source, own in _by_source(asked, np.random.default_rng(block.of)).items():  # a pool may be ordered by subject
         if len(own) < block.of:
-            which = f" of source {source!r}" if source else ""
-            raise ValueError(f"its pool has {len(own)} questions{which} for {block.of} blocks: make more of them")
+            raise ValueError(f"its pool has {len(own)} questions{_of(source)} for {block.of} blocks: make more of them")
         found += own[block.number - 1 :: block.of]
     return tuple(found)
 
@@ -92,22 +88,27 @@ def draw(asked: Sequence[Question], many: int, seed: np.random.SeedSequence) -> 
     Raises:
         ValueError: there are fewer.
     """
-    rng = np.random.default_rng(seed)
-    shuffled = [asked[index] for index in rng.permutation(len(asked))]
-    if many == 0:
-        return shuffled
-    sources = sorted({question.source for question in asked})
-    if many < len(sources):
-        raise ValueError(f"its pool has {len(sources)} sources, and questions = {many}: ask at least one of each")
+    parts = _by_source(asked, np.random.default_rng(seed))
+    if 0 < many < len(parts):
+        raise ValueError(f"its pool has {len(parts)} sources, and questions = {many}: ask at least one of each")
     drawn: list[Question] = []
-    for at, source in enumerate(sources):
-        share = many // len(sources) + (at < many % len(sources))
-        own = [question for question in shuffled if question.source == source]
+    for at, (source, own) in enumerate(parts.items()):
+        share = many // len(parts) + (at < many % len(parts)) if many else len(own)
         if len(own) < share:
-            which = f" of source {source!r}" if source else ""
-            raise ValueError(f"its pool has {len(own)} questions{which}, and {share} are to be asked")
+            raise ValueError(f"its pool has {len(own)} questions{_of(source)}, and {share} are to be asked")
         drawn += own[:share]
     return drawn
+
+
+def _by_source(asked: Sequence[Question], rng: np.random.Generator) -> dict[str, list[Question]]:
+    """The questions of each source in random order."""
+    shuffled = [asked[index] for index in rng.permutation(len(asked))]
+    sources = sorted({question.source for question in asked})
+    return {source: [question for question in shuffled if question.source == source] for source in sources}
+
+
+def _of(source: str) -> str:
+    return f" of source {source!r}" if source else ""
 
 
 def sources(asked: Iterable[Question], weights: Mapping[str, float]) -> dict[str, float]:

@@ -1,36 +1,37 @@
-"""The taskset of a text judge, in its own process (`_scoring.py`).
+"""The taskset of a text judge: a verifiers taskset, in a process of its own that asks its questions and scores answers.
 
-A reward that never ends ends that process, and gives no score. All judgements of this process share one, since
-verifiers takes seconds to import.
+It is trusted as the judge is. It needs no harness, no runtime and no network: a completion is scored by `Task.score`,
+on a trace of two turns that is built here. A reward that never ends, or ends its process, gives no score.
 """
 
 from __future__ import annotations
 
+import asyncio
+import atexit
 import contextlib
-import json
-import os
-import select
-import signal
-import subprocess
+import importlib
+import importlib.util
+import inspect
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-PROGRAM = Path(__file__).with_name("_scoring.py")
+from environments.judges import Misbehaved
+from environments.judges._process import ForeignProcess, ProcessLost
+from environments.score import LARGEST
+
 LOAD_SECONDS = 300.0
 """How long a taskset may take to load, with verifiers, on a busy machine."""
-LOOK_SECONDS = 0.2
-"""Interval of checks whether the process is alive."""
-TOO_LATE = 1
-"""Exit status if something takes too long."""
+
+Task = Any  # vf.Task: verifiers has no types
+Prompt = list[dict[str, str]]
+"""Chat messages."""
 
 
 class Taskset:
-    """The questions of one pool, and the rewards of their completions."""
+    """The questions of one pool, and the rewards of their completions, for as long as the block runs."""
 
     def __init__(
         self, file: Path, pool: Path, ids: Sequence[str], seconds: float, ends: float,
@@ -44,151 +45,159 @@ class Taskset:
         ends: The total deadline, on the monotonic clock.
         check: Called while it waits; raises where it is to end.
         """
-        self._file, self._ids, self._seconds, self._limits = file, ids, seconds, _Limits(ends, check)
-        self._about = {"taskset": str(file), "pool": str(pool), "ids": list(ids), "load_seconds": LOAD_SECONDS}
-        self._known: dict[tuple[int, str], float] = {}
+        self._ids, self._seconds, self._ends = ids, seconds, ends
+        self._earned: dict[tuple[int, str], float] = {}
+        self._process = _process()
+        self._process.check = check
+        self._process.ask(_load, file, pool, list(ids))
 
-    def prompts(self, places: Sequence[int]) -> list[list[dict[str, str]]]:
-        """The prompts of the questions in those lines, as chat messages.
+    def __enter__(self) -> Taskset:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.is_free:
+            _idle.append(self._process)
+        else:
+            self._process.close()
+
+    def prompts(self, places: Sequence[int]) -> list[Prompt]:
+        """The prompts of the questions in those lines. Call it first, and once: it waits until the taskset is loaded.
 
         Raises:
             ValueError: the file has no taskset of these questions, or one of them is not made of text.
         """
-        asked = {**self._about, "places": list(places)}
-        (told,) = _talk(asked, [f"loading {self._file.name}"], f"took more than {LOAD_SECONDS:g} s", self._limits)
-        prompts: list[list[dict[str, str]]] = told["prompts"]
-        return prompts
+        self._process.answer()
+        self._process.ask(_prompts, list(places))
+        return self._process.answer()  # type: ignore[no-any-return]
 
     def rewards(self, answered: Iterable[tuple[int, str]]) -> list[float]:
         """The reward of each completion of the question in that line, in order; equal ones are scored once.
 
         Raises:
-            ValueError: a reward cannot be computed, takes too long, or is not finite.
+            Misbehaved: a reward cannot be computed, takes too long, or is not finite.
         """
         pairs = list(answered)
-        new = [pair for pair in dict.fromkeys(pairs) if pair not in self._known]
-        if new:
-            what = [f"the reward of question {self._ids[place]}" for place, _ in new]
-            asked = {**self._about, "answered": new, "seconds": self._seconds}
-            late = f"took more than {self._seconds:g} s: raise [text] reward_seconds, or have it end"
-            told = _talk(asked, what, late, self._limits)
-            self._known |= {pair: float(one["reward"]) for pair, one in zip(new, told, strict=True)}
-        return [self._known[pair] for pair in pairs]
+        for pair in pairs:
+            if pair not in self._earned:
+                self._earned[pair] = self._reward(*pair)
+        return [self._earned[pair] for pair in pairs]
+
+    def _reward(self, place: int, completion: str) -> float:
+        which = f"the reward of question {self._ids[place]}"
+        if (left := self._ends - time.monotonic()) <= 0:
+            raise Misbehaved(f"{which}: out of time")
+        try:
+            self._process.ask(_reward, place, completion)
+            reward: float | None = self._process.answer(min(self._seconds, left))
+        except ProcessLost as lost:
+            raise Misbehaved(f"{which}: {lost}: have it end, or raise [text] reward_seconds") from lost
+        except ValueError as failed:
+            raise Misbehaved(f"{which} failed ({failed})") from failed
+        if reward is None or not abs(reward) <= LARGEST:  # comparisons with NaN are false
+            raise Misbehaved(f"{which} is {reward}, not a finite number up to {LARGEST:g}")
+        return reward
 
 
-@dataclass(frozen=True)
-class _Limits:
-    """How long an answer is waited for."""
-
-    ends: float
-    check: Callable[[], None]
+_idle: list[ForeignProcess] = []
+"""Processes of judgements that are over, for the next ones: verifiers takes seconds to import."""
 
 
-class _Ended(Exception):
-    """The process has ended, with its status."""
-
-    def __init__(self, status: int) -> None:
-        super().__init__(status)
-        self.status = status
-
-
-class _Process:
-    """`_scoring.py` as a process. It ends with its standard input, and so with this process, however that ends."""
-
-    def __init__(self) -> None:
-        command = [sys.executable, "-P", "-B", str(PROGRAM)]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            start_new_session=True,  # a terminal's Ctrl-C is for the engine, which ends it
-        )  # fmt: skip
-        self._held = b""
-
-    @property
-    def runs(self) -> bool:
-        return self._process.poll() is None
-
-    def send(self, told: dict[str, Any]) -> None:
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # noticed when a reply is due
-            self._process.stdin.write(json.dumps(told).encode() + b"\n")
-            self._process.stdin.flush()
-
-    def receive(self, limits: _Limits) -> dict[str, Any]:
-        """Its next reply.
-
-        Raises:
-            _Ended: there is none to come.
-            ValueError: the total deadline has passed.
-        """
-        assert self._process.stdout is not None
-        pipe = self._process.stdout.fileno()
-        while b"\n" not in self._held:
-            limits.check()
-            ended = not self.runs
-            if select.select([pipe], [], [], 0.0 if ended else LOOK_SECONDS)[0]:
-                if not (more := os.read(pipe, 2**16)):
-                    raise _Ended(self._process.wait())
-                self._held += more
-            elif ended:  # and a process that it has started keeps the pipe open
-                raise _Ended(self._process.wait())
-            elif time.monotonic() > limits.ends:
-                raise ValueError("out of time")
-        line, _, self._held = self._held.partition(b"\n")
-        reply: dict[str, Any] = json.loads(line)
-        return reply
-
-    def end(self) -> None:
-        """End it and the processes that it has started."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        with contextlib.suppress(BrokenPipeError), self._process:  # closes the pipes
-            pass
+@atexit.register
+def end_idle() -> None:
+    """End what waits for another judgement."""
+    while _idle:
+        _idle.pop().close()
 
 
-_one_at_a_time = threading.Lock()
-_running: list[_Process] = []
-"""The shared process, once it is started."""
+def _process() -> ForeignProcess:
+    while _idle:
+        with contextlib.suppress(IndexError):  # another judgement was quicker
+            if (idle := _idle.pop()).is_free:
+                return idle
+            idle.close()
+    return ForeignProcess(None, LOAD_SECONDS, name="the taskset")
 
 
-@contextlib.contextmanager
-def _turn(limits: _Limits) -> Iterator[_Limits]:
-    """Wait for the shared process; the limits without that wait, which is the time of others' judgements."""
-    came = time.monotonic()
-    while not _one_at_a_time.acquire(timeout=LOOK_SECONDS):
-        limits.check()
-    try:
-        yield replace(limits, ends=limits.ends + time.monotonic() - came)
-    finally:
-        _one_at_a_time.release()
+# In its process
+
+_tasks: list[Task]
+_runner: asyncio.Runner
 
 
-def _talk(request: dict[str, Any], what: Sequence[str], late: str, limits: _Limits) -> list[dict[str, Any]]:
-    """A reply for each of `what` (at least one); `late` is the message if one takes too long.
+def _load(file: Path, pool: Path, ids: Sequence[str]) -> None:
+    """Make the tasks of a pool.
 
     Raises:
-        ValueError: one failed, took too long, or ended the process.
+        ValueError: the file is no such module, or makes other tasks of the pool.
     """
-    with _turn(limits) as own:
-        if _running and not _running[0].runs:
-            _running.pop().end()
-        if not _running:
-            _running.append(_Process())
-        replies: list[dict[str, Any]] = []
-        try:
-            _running[0].send(request)
-            for _ in what:
-                replies.append(_running[0].receive(own))
-                if "wrong" in replies[-1]:
-                    break
-        except BaseException as fault:
-            _running.pop().end()  # otherwise a late reply would be taken for the next one
-            if not isinstance(fault, _Ended):
-                raise
-            ended = f"ended the process that computes it, with status {fault.status}"
-            raise ValueError(f"{what[len(replies)]} {late if fault.status == TOO_LATE else ended}") from fault
-        if "last" in replies[-1]:
-            _running.pop().end()
-            raise ValueError(f"{what[len(replies) - 1]} failed ({replies[-1]['wrong']})")
-    if "wrong" in replies[-1]:
-        raise ValueError(replies[-1]["wrong"])
-    return replies
+    global _tasks, _runner
+    try:
+        _tasks, _runner = list(_made(file, pool)), asyncio.Runner()
+    except BaseException as wrong:  # whatever a foreign module raises
+        raise ValueError(f"{file.name} cannot be used ({type(wrong).__name__}: {wrong})") from wrong
+    own = [task.data.id for task in _tasks]
+    if len(own) != len(ids) or any(name not in (None, given) for name, given in zip(own, ids, strict=True)):
+        raise ValueError(
+            f"{file.name} makes {len(own)} tasks of the {len(ids)} questions in {pool.name}, or in another order: it "
+            "must make one of each line"
+        )
+    for reward in _tasks[0].hooks("reward"):
+        runtime = inspect.signature(reward).parameters.get("runtime")
+        if runtime is not None and runtime.default is inspect.Parameter.empty:
+            fact = f"{file.name}: reward {reward.__name__!r} needs a runtime"
+            raise ValueError(f"{fact}: compute it from the trace alone")
+
+
+def _made(file: Path, pool: Path) -> Iterable[Task]:
+    vf, generic = (importlib.import_module(f"verifiers.v1{part}") for part in ("", ".utils.generic"))
+    spec = importlib.util.spec_from_file_location("nightshift_taskset", file)
+    assert spec is not None and spec.loader is not None, f"{file} is no Python file"
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # annotations are looked up there
+    spec.loader.exec_module(module)
+    exported = [getattr(module, name) for name in getattr(module, "__all__", ())]
+    found = [thing for thing in exported if isinstance(thing, type) and issubclass(thing, vf.Taskset)]
+    if len(found) != 1:
+        raise TypeError(f"it exports {len(found)} subclasses of vf.Taskset in __all__, not one")
+    config = generic.concrete_type(found[0], vf.TasksetConfig, origin=vf.Taskset) or vf.TasksetConfig
+    return found[0](config(path=str(pool)))  # type: ignore[no-any-return]
+
+
+def _prompts(places: Sequence[int]) -> list[Prompt]:
+    return [_prompt(_tasks[place]) for place in places]
+
+
+def _prompt(task: Task) -> Prompt:
+    data = task.data
+    system = [{"role": "system", "content": data.system_prompt}] if data.system_prompt else []
+    if isinstance(data.prompt, str):
+        return [*system, {"role": "user", "content": data.prompt}]
+    messages = [message.model_dump(exclude_none=True) for message in data.prompt or []]
+    if not messages or any(not isinstance(message.get("content"), str) for message in messages):
+        raise ValueError(f"question {data.id} is not asked in text: a text judge asks in text alone")
+    return [*system, *messages]
+
+
+def _reward(place: int, completion: str) -> float | None:
+    """The reward of a completion; None where no reward is given. Raises ValueError: it cannot be computed."""
+    task = _tasks[place]
+    trace = _trace(task, _prompt(task), completion)
+    try:
+        _runner.run(task.score(trace))
+        return None if not trace.rewards or None in trace.rewards.values() else float(trace.reward)
+    except BaseException as wrong:  # whatever a foreign reward raises
+        raise ValueError(f"{type(wrong).__name__}: {wrong}") from wrong
+
+
+def _trace(task: Task, prompt: Prompt, completion: str) -> Any:
+    """The trace of a rollout with one answer: the prompt and the model's message."""
+    vf = importlib.import_module("verifiers.v1")
+    roles = {"system": vf.SystemMessage, "user": vf.UserMessage, "assistant": vf.AssistantMessage}
+    nodes = [
+        vf.MessageNode(parent=at - 1 if at else None, message=roles[message["role"]](content=message["content"]))
+        for at, message in enumerate(prompt)
+    ]
+    answer = vf.AssistantMessage(content=completion)
+    nodes.append(vf.MessageNode(parent=len(prompt) - 1, message=answer, sampled=True))
+    about = vf.TraceTask(type=type(task).__name__, data=task.data)
+    return vf.Trace(task=about, agent=vf.AgentInfo(config=vf.AgentConfig()), nodes=nodes, is_completed=True, ok=True)

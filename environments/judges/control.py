@@ -30,7 +30,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from environments.judges import Candidate, Exam, Judge, Misbehaved
 from environments.judges._conversation import Conversation
 from environments.judges._lanes import Lanes, opened
-from environments.judges._making import EnvSource, examine
+from environments.judges._playing import EnvSource, Spaces, examine
 from environments.judges._process import ForeignProcess
 from environments.score import METRIC, Score, source_metric
 
@@ -104,8 +104,12 @@ class Control(Judge):
         return self
 
     def check(self, folder: Path) -> None:
+        self.spaces(folder)
+
+    def spaces(self, folder: Path) -> Spaces:
+        """The leaves of observations and actions, which all sources share. Raises as `check`."""
         with ForeignProcess(folder, self.total_seconds) as process:
-            process.call(examine, dict(zip(self.sources or [""], self.env_sources, strict=True)))
+            return process.call(examine, dict(zip(self.sources or [""], self.env_sources, strict=True)))
 
     def problem(self) -> dict[str, object]:
         """What a trainer needs to make the same environment; each source with all of its keyword arguments."""
@@ -129,7 +133,7 @@ class Control(Judge):
         seeds = [int(word) >> 1 for word in for_episodes.generate_state(len(modes))]
         plays = self._drawn(np.random.default_rng(for_sources))
         talk = Conversation(candidate, self.answer_seconds, self.total_seconds, exam.need)
-        with self._opened(self._sources(plays), exam) as lanes:
+        with self._opened([self.env_sources[source] for source in plays], exam) as lanes:
             hello = lanes.describe() | {
                 "protocol": PROTOCOL,
                 "deterministic": modes,
@@ -168,10 +172,6 @@ class Control(Judge):
         parts = len(self.sources) or 1
         drawn = [rng.permutation(np.arange(many) % parts) for many in (self.episodes, self.other_episodes)]
         return [int(source) for lanes in drawn for source in lanes]
-
-    def _sources(self, plays: list[int]) -> list[EnvSource]:
-        """The environment of each lane: the scored ones, then those in the other mode."""
-        return [self.env_sources[source] for source in plays]
 
     def _scored(self, returns: list[float], plays: list[int], higher_is_better: bool) -> Score:
         """The score of the returns of one mode, in the order of its lanes, with each lane's source."""

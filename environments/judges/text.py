@@ -11,6 +11,7 @@ were. Every completion and its reward is kept in answers.jsonl, beside the resul
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import shlex
@@ -30,11 +31,11 @@ from environments.judges._taskset import Taskset
 from environments.recipe import DATA
 from environments.score import METRIC, Score, source_metric
 
-GENERATOR, SERVER = (Path(__file__).with_name(name) for name in ("_generate.py", "_serve.py"))
+GENERATOR = Path(__file__).with_name("_generate.py")
 GREEDY, TOKENS, TRUNCATED = "pass@1/greedy", "tokens/mean", "truncated/share"
 MODEL, BASE = "{out}/model", "base"
-NEEDED = {"transformers": ("torch", "transformers"), "vllm": (), "openai": ()}
-"""Imports of each backend, besides the taskset's verifiers."""
+NEEDED = {"transformers": ("torch", "transformers"), "vllm": ("openai",), "openai": ("openai",)}
+"""What the generator imports for each backend, in the Python of the programs; the taskset needs verifiers, in ours."""
 
 
 class Endpoint(BaseModel):
@@ -83,8 +84,12 @@ class Text(Judge):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        served = (str(SERVER), *map(str, _places(self.vllm))) if self.backend == "vllm" else ()
+        served = map(str, _places(self.vllm)) if self.backend == "vllm" else ()
         return (self.taskset, str(GENERATOR), *served)
+
+    @property
+    def imports(self) -> tuple[str, ...]:
+        return NEEDED[self.backend]
 
     @property
     def online(self) -> bool:
@@ -111,9 +116,8 @@ class Text(Judge):
         return {"max_tokens": self.max_tokens, "temperature": self.temperature}
 
     def check(self, folder: Path) -> None:
-        for package in ("verifiers", *NEEDED[self.backend]):
-            if importlib.util.find_spec(package) is None:
-                raise ValueError(f"backend {self.backend!r} needs the package {package!r}: pip install {package}")
+        if importlib.util.find_spec("verifiers") is None:
+            raise ValueError("a taskset needs the package 'verifiers': pip install verifiers")
         if self.samples > 1 and self.temperature == 0:
             raise ValueError(
                 f"samples = {self.samples} with temperature = 0 are as many times the same answer: "
@@ -148,41 +152,46 @@ class Text(Judge):
             raise Misbehaved("there are no questions: a text judge needs a [prepare] that makes them")
         ends = time.monotonic() + self.total_seconds
         for_draw, for_samples, for_greedy = np.random.SeedSequence(exam.seed).spawn(3)
-        talk = Talk(candidate, self.answer_seconds, ends)
-        talk.start(self._how(exam.prepared / DATA / BASE))  # it loads the model while the taskset is loaded here
+        file = _questions.pool_file(exam.prepared, exam.use)
         try:
-            file = _questions.pool_file(exam.prepared, exam.use)
             pool = _questions.pool(file)
             weights = _questions.sources(pool, self.sources)
             share = _questions.share(pool, exam.block)
             asked = self.questions if exam.block is None else min(self.questions, _questions.evenly(share))
             drawn = _questions.draw(share, asked, for_draw)
-            ids = [question.id for question in pool]
-            taskset = Taskset(exam.folder / self.taskset, file, ids, self.reward_seconds, ends, exam.check)
-            prompts = taskset.prompts([question.place for question in drawn])
         except ValueError as wrong:
             raise Misbehaved(f"the questions for {exam.use}: {wrong}") from wrong
-        talk.wait_until_ready(self.start_seconds)
-        made = {"sampled": talk.ask(prompts, self.samples, self.temperature, self.max_tokens, _word(for_samples))}
-        if not any(one.error for one in made["sampled"]):  # otherwise there is no score beside which it could stand
-            made["greedy"] = talk.ask(prompts, 1, 0.0, self.max_tokens, _word(for_greedy))
-        talk.end()
-        kinds = {kind: (some, _answers.rewards(taskset, drawn, some)) for kind, some in made.items()}
+        talk = Talk(candidate, self.answer_seconds, ends)
+        talk.start(self._how(exam.prepared / DATA / BASE))  # it loads the model while the taskset is loaded here
+        ids = [question.id for question in pool]
+        with Taskset(exam.folder / self.taskset, file, ids, self.reward_seconds, ends, exam.check) as taskset:
+            try:
+                prompts = taskset.prompts([question.place for question in drawn])
+            except ValueError as wrong:
+                raise Misbehaved(f"the questions for {exam.use}: {wrong}") from wrong
+            talk.wait_until_ready(self.start_seconds)
+            sampled = talk.ask(prompts, self.samples, self.temperature, self.max_tokens, _word(for_samples))
+            kinds = {"sampled": (sampled, _answers.rewards(taskset, drawn, sampled))}
+            if not any(one.error for one in sampled):
+                with contextlib.suppress(Misbehaved):  # it stands beside the score, and costs none
+                    greedy = talk.ask(prompts, 1, 0.0, self.max_tokens, _word(for_greedy))
+                    kinds["greedy"] = (greedy, _answers.rewards(taskset, drawn, greedy))
+                    talk.end()
         _answers.store(candidate.result.with_name(_answers.FILE), drawn, kinds)
-        for some, _ in kinds.values():
-            _answers.refuse_failures(drawn, some)
+        _answers.refuse_failures(drawn, sampled)
         scores = {
             kind: _answers.averaged(drawn, rewards, weights, exam.higher_is_better)
-            for kind, (_, rewards) in kinds.items()
+            for kind, (made, rewards) in kinds.items()
+            if not any(one.error for one in made)
         }
-        many = len(drawn) * self.samples
-        beside = {
-            GREEDY: scores["greedy"].value,
-            TOKENS: sum(one.tokens for one in made["sampled"]) / many,
-            TRUNCATED: sum(one.truncated for one in made["sampled"]) / many,
+        score, many = scores["sampled"], len(drawn) * self.samples
+        also = {
+            TOKENS: sum(one.tokens for one in sampled) / many,
+            TRUNCATED: sum(one.truncated for one in sampled) / many,
         }
-        also = {name: value for name, value in beside.items() if value is not None}
-        return replace(scores["sampled"], also=also | scores["sampled"].also)
+        if "greedy" in scores and (likeliest := scores["greedy"].value) is not None:
+            also[GREEDY] = likeliest
+        return replace(score, also=also | score.also)
 
     def _how(self, base: Path) -> dict[str, Any]:
         """The generator's settings; an API key is never part of a command line.
@@ -192,12 +201,9 @@ class Text(Judge):
         """
         asked = self.endpoint
         return {
+            **asked.model_dump(exclude={"model", "key_variable"}),
             "batch": self.batch,
-            "base_url": asked.base_url,
             "key": os.environ.get(asked.key_variable, "") if asked.key_variable else "",
-            "concurrency": asked.concurrency,
-            "retries": asked.retries,
-            "request_seconds": asked.request_seconds,
             "start_seconds": self.start_seconds,
             "vllm": shutil.which(self.vllm) or self.vllm,
             "vllm_args": self.vllm_args,

@@ -21,8 +21,6 @@ from tasks.store.safe_read import open_below
 from tasks.store.workspace import TrialDir
 from tasks.trial import Trial
 
-MOST_BYTES = 64 * 2**20
-"""Most that is read of a file."""
 CHARACTERS = 4000
 """Of a text that are kept."""
 
@@ -91,9 +89,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
     if (file := open_below(path.parent, path.name)) is None:
         return
     with file:
-        left = MOST_BYTES
-        while left > 0 and (line := file.readline(left)):
-            left -= len(line)
+        for line in file:
             with suppress(ValueError, RecursionError):
                 if isinstance(row := json.loads(line), dict):
                     yield row

@@ -3,42 +3,58 @@
     record(ledger, champion, "auto")     # writes episode.gif, episode.png and episode.json
 
 Both play the same episode, from a seed that no judgement uses. Their checkpoints are those of the certificate's first
-runs where these lie in the campaign, because a search picks lucky ones, else those of the search. A process of its own
-plays and draws (tasks/recording/film.py), with the policies in their sandboxes.
+runs where these lie in the campaign, because a search picks lucky ones, else those of the search. The policies are
+programs in their sandboxes, started as they are when they are judged, and the judge's own protocol, checks and limits
+hold; the environment is in a process of its own, with a camera before it.
 
 It is no measurement, and no failure here is a fault of the campaign: it becomes a reason.
 """
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
+import os
 import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import PrivateAttr, TypeAdapter, ValidationError
 
 from environments import judge_name
+from environments.judges import Exam, Misbehaved
+from environments.judges._lanes import Lanes
+from environments.judges._playing import EnvSource
+from environments.judges._process import ForeignProcess
+from environments.judges.control import Control
 from environments.plugins import Refused
 from tasks.certifying.group_design import Arm
-from tasks.evaluate import changed_since
-from tasks.sandbox.isolation import choose
+from tasks.evaluate import PipedCandidate, changed_since, view
+from tasks.sandbox.child_environment import NotAProgram
+from tasks.sandbox.isolation import Isolation, choose
+from tasks.sandbox.program import CannotStart, Program
+from tasks.store import workspace
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TrialDir
-from tasks.system import file_trees
+from tasks.system import file_trees, interrupt
 from tasks.trial import Run, Trial, baseline
 
-SECONDS = 120.0
-"""For all of it. Usually it takes a few; loading packages on a busy machine takes most of them."""
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from tasks.recording.camera import Film
+
 FILE, GIF, STILL = "episode.json", "episode.gif", "episode.png"
 REASON = 2000
 """Characters of a reason."""
-
-
-class CannotRecord(Exception):
-    """The episode cannot be drawn; the message is the reason."""
+WAITS = {"start_seconds": 45.0, "answer_seconds": 5.0, "total_seconds": 50.0}
+"""Most time that a policy is given here, where its judge may give more."""
+NARROWEST, STRIP, GAP = 180, 28, 4
+"""Pixels of a column at least, of the line above the pictures, and between them."""
+HOLD_MS = 1500
+"""How long the end is shown before it begins again."""
+INK, ACCENT = (28, 33, 40), (0, 114, 178)
 
 
 @dataclass(frozen=True)
@@ -110,18 +126,12 @@ def record(ledger: Ledger, champion: Trial | None, asked: str, allow_unsandboxed
     sides, known = sides_of(ledger, champion.number), load(ledger.path)
     runs = tuple(side.run.dir for side in sides)
     has_one = bool(known and known.champion == champion.number and not known.reason and (ledger.path / GIF).is_file())
-    if has_one and known and (known.runs == runs or not any(side.is_fresh for side in sides)):
+    if has_one and known and known.runs == runs:
         return
     for old in ledger.path.glob(".recording-*"):  # left by one that was killed
         file_trees.remove(old)
-    with tempfile.TemporaryDirectory(prefix=".recording-", dir=ledger.path) as folder:
-        try:
-            made = _filmed({
-                "campaign": ledger.campaign.name, "champion": champion.number, "level": choose(asked),
-                "allow_unsandboxed": allow_unsandboxed, "folder": folder,
-            })  # fmt: skip
-        except (Refused, OSError, subprocess.SubprocessError, ValidationError) as fault:
-            made = Recording(champion.number, runs, reason=str(fault)[:REASON])
+    with tempfile.TemporaryDirectory(prefix=".recording-", dir=ledger.path, ignore_cleanup_errors=True) as folder:
+        made = _recorded(ledger, sides, champion.number, asked, allow_unsandboxed, Path(folder))
         if made.reason and has_one:
             return
         (ledger.path / FILE).unlink(missing_ok=True)  # it speaks of the other files, so it goes first and comes last
@@ -157,13 +167,104 @@ def why_gone(ledger: Ledger, run: Run) -> str | None:
     return changed_since(place, run)
 
 
-def _filmed(request: dict[str, object]) -> Recording:
-    """What was played, with the pictures in the request's folder; or why nothing was."""
-    command = [sys.executable, "-m", "tasks.recording.film", json.dumps(request)]
-    done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=SECONDS
-    )
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or [""])[-1]
-        raise OSError(f"what draws it ended with status {done.returncode}: {last}")
-    return RECORDING.validate_json(done.stdout)
+def _recorded(
+    ledger: Ledger, sides: list[Side], champion: int, asked: str, allow_unsandboxed: bool, folder: Path
+) -> Recording:
+    """What was played, with the pictures in the folder; or why nothing was."""
+    films: dict[Arm, Film] = {}
+    played, runs = [], tuple(side.run.dir for side in sides)
+    for side in sides:
+        try:
+            films[side.name] = film = _played(ledger, side, Isolation(choose(asked), allow_unsandboxed), folder)
+        except (Misbehaved, NotAProgram, CannotStart, Refused, ValueError, OSError) as wrong:
+            return Recording(champion, runs, reason=f"the {side.name}, {side.run.dir}: {wrong}"[:REASON])
+        facts = (film.totals[-1], film.steps, film.cut, side.score, side.is_fresh)
+        played.append(PlayedEpisode(side.name, side.trial.number, side.run.dir, *facts))
+    _draw(films, folder)
+    return Recording(champion, runs, tuple(played))
+
+
+def _played(ledger: Ledger, side: Side, isolation: Isolation, folder: Path) -> Film:
+    """The film of one episode of one side, by the judge's settings; of several sources under the first."""
+    environment, place = ledger.environment, TrialDir(ledger.path / side.run.dir)
+    if gone := why_gone(ledger, side.run):
+        raise Misbehaved(gone)
+    if not isolation.may_run(side.trial.proposal.edit):
+        raise Misbehaved("its program is edited, and there is no sandbox (isolation none)")
+    if side.run.isolation != isolation.level:
+        file_trees.open_to_all(place.out)
+    workspace.relocate(place, environment)
+    assert isinstance(environment.judge, Control), "only its episodes are recorded"
+    judge = _FilmedControl.of(environment.judge)
+    exam = Exam(ledger.seed("recording", ledger.key(0)), folder=environment.folder, check=interrupt.check)
+    with Program(
+        workspace.fill(environment.judge.command(), {}), cwd=place.workspace, log=folder / f"{side.name}.txt",
+        marker=f"{ledger.campaign.campaign_id}/recording", level=isolation.level, view=view(environment, place),
+        limits=environment.limits, pipes=True,
+    ) as policy:  # fmt: skip
+        try:
+            judge.score(PipedCandidate(policy, Path(os.devnull)), exam)
+        except Misbehaved as wrong:
+            policy.kill()  # its last words are read then
+            raise Misbehaved(f"{wrong}\n{policy.tail()}".rstrip()) from wrong
+    return judge.film
+
+
+class _FilmedControl(Control):
+    """The control judge with one episode, played before a camera."""
+
+    _source: EnvSource = PrivateAttr()
+    _film: Film = PrivateAttr()
+
+    @classmethod
+    def of(cls, judge: Control) -> _FilmedControl:
+        """The judge of an episode under its settings, of several sources the first."""
+        waits = {key: min(getattr(judge, key), most) for key, most in WAITS.items()}
+        made = cls(id=judge.id, episodes=1, other_episodes=0, deterministic=judge.deterministic, **waits)
+        made._source = judge.env_sources[0]
+        return made
+
+    @property
+    def film(self) -> Film:
+        return self._film
+
+    @contextmanager
+    def _opened(self, sources: list[EnvSource], exam: Exam) -> Iterator[Lanes]:
+        from tasks.recording.camera import FilmedSource, film  # gymnasium takes long to load
+
+        source = self._source
+        filmed = FilmedSource(source.env_id, source.max_episode_steps, source.kwargs, source.section)
+        with ForeignProcess(exam.folder, self.total_seconds, exam.check) as process:
+            yield Lanes([process], [filmed])
+            self._film = process.call(film)
+
+
+def _draw(films: Mapping[Arm, Film], folder: Path) -> None:
+    """Write the GIF of all episodes side by side, and its last picture."""
+    from PIL import Image
+
+    frames = [_side_by_side(films, at) for at in range(max(len(film.pictures) for film in films.values()))]
+    palette, first = frames[len(frames) // 2].quantize(128), next(iter(films.values()))
+    small = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
+    times = [max(round(first.milliseconds / 10) * 10, 20)] * len(small)  # a GIF counts hundredths of a second
+    times[-1] += HOLD_MS
+    small[-1].save(folder / STILL, optimize=True)
+    small[0].save(folder / GIF, save_all=True, append_images=small[1:], duration=times, loop=0)
+
+
+def _side_by_side(films: Mapping[Arm, Film], at: int) -> Image.Image:
+    """One picture of all episodes at the same time; one that is over shows its end."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    columns = [max(film.pictures[0].width, NARROWEST) for film in films.values()]
+    height = max(film.pictures[0].height for film in films.values())
+    canvas = Image.new("RGB", (sum(columns) + GAP * (len(films) - 1), height + STRIP), "white")
+    pen, font, left = ImageDraw.Draw(canvas), ImageFont.load_default(17), 0
+    for (name, film), column in zip(films.items(), columns, strict=True):
+        own = min(at, len(film.pictures) - 1)
+        canvas.paste(film.pictures[own], (left, STRIP))
+        end = "" if own < len(film.pictures) - 1 else " (goes on)" if film.cut else " (end)"
+        pen.text((left + 6, 3), name, fill=ACCENT if name == "champion" else INK, font=font)
+        pen.text((left + column - 6, 3), f"{film.totals[own]:.4g}{end}", fill=INK, font=font, anchor="ra")
+        left += column + GAP
+    return canvas

@@ -1,9 +1,9 @@
 """Rules: whether a trial's score beats the champion's. One file each.
 
 A rule keeps no state: its answer follows from the history and the trial. It either decides, or asks for one more run
-of the trial or of the champion, unless there is no time left (`tried.is_last`). The certificate on fresh runs has the last word (tasks/certifying/certificate.py),
-unless the rule does without. Its fields are its options. To add one, put a file like this into the folder; its name
-is the name used in a campaign:
+of the trial or of the champion, unless there is no time left (`tried.is_last`). The certificate on fresh runs has the
+last word (tasks/certifying/certificate.py), unless the rule does without. Its fields are its options. To add one, put a
+file like this into the folder; its name is the name used in a campaign:
 
     class Threshold(Rule):
         \"\"\"Better by a stated margin.\"\"\"

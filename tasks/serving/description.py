@@ -33,21 +33,22 @@ class LeafDescription(BaseModel):
     """Bounds, nested as the shape; a number where all are equal."""
     high: float | list[Any]
     choice: bool
-    scalar: bool
+    scalar: bool = False
+    """Of models of 0.6; not read."""
 
     @classmethod
     def of(cls, leaf: Leaf) -> LeafDescription:
         low, high = (_short(bound) for bound in (leaf.low, leaf.high))
         return cls(
             path=leaf.path, dtype=leaf.dtype.str, shape=leaf.shape, native=leaf.native.str, low=low, high=high,
-            choice=leaf.choice, scalar=leaf.scalar,
+            choice=leaf.choice,
         )  # fmt: skip
 
     @property
     def leaf(self) -> Leaf:
         native = np.dtype(self.native)
         low, high = (np.asarray(bound, native) for bound in (self.low, self.high))
-        return Leaf(self.path, (), np.dtype(self.dtype), self.shape, native, low, high, self.choice, self.scalar)
+        return Leaf(self.path, (), np.dtype(self.dtype), self.shape, native, low, high, self.choice)
 
 
 class Description(BaseModel):

@@ -8,8 +8,6 @@ from typing import Any
 
 from environments import Environment
 from environments.judges import Misbehaved
-from environments.judges._making import leaves_of
-from environments.judges._process import ForeignProcess
 from environments.judges.control import Control
 from environments.judges.text import BASE, MODEL, Text
 from environments.recipe import DATA
@@ -71,9 +69,7 @@ def _describe(environment: Environment, trial: Trial) -> Description:
 def _spaces(judge: Control, folder: Path) -> dict[str, Any]:
     """The spaces of the environment, which all sources share."""
     try:
-        with ForeignProcess(folder, judge.total_seconds) as process:
-            spaces = process.call(leaves_of, judge.env_sources[0])
-        described = (tuple(map(LeafDescription.of, leaves)) for leaves in spaces)
+        described = (tuple(map(LeafDescription.of, leaves)) for leaves in judge.spaces(folder))
         return dict(zip(("observation", "action"), described, strict=True))
     except (ValueError, Misbehaved) as wrong:
         raise NotPredictable(f"its environment cannot be made here: {wrong}") from wrong

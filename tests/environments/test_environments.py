@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import os
 import re
 import subprocess
 import sys
@@ -16,7 +14,6 @@ from environments import Environment, plugins
 from environments.plugins import Refused
 from environments.space import Value
 from flows.spec.environment import checked_environment
-from tasks import evaluate, propose, train
 from tasks.proposers import Proposer
 from tasks.store.workspace import fill, trainer_files
 from tests.support.toy import QUADRATIC, quadratic
@@ -39,22 +36,10 @@ def test_a_bundled_environment_loads_and_can_be_judged(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BUNDLED)
-def test_the_command_lines_of_a_bundled_environment_can_be_filled(name: str) -> None:
-    train.check(loaded(name))
-    evaluate.check(loaded(name))
-
-
-@pytest.mark.parametrize("name", BUNDLED)
 def test_the_defaults_of_a_bundled_environment_are_complete_and_lie_in_its_space(name: str) -> None:
     environment = loaded(name)
     assert environment.defaults.keys() == environment.space.keys() | environment.fixed.keys()
     assert environment.complete(environment.defaults) == environment.defaults
-
-
-@pytest.mark.parametrize("name", BUNDLED)
-def test_a_bundled_environment_tells_whoever_proposes_what_it_is(name: str) -> None:
-    text = (environments.find(name) / "program.md").read_text()
-    assert text.startswith("# ") and len(text) > 200
 
 
 @pytest.mark.parametrize("name", BUNDLED)
@@ -74,12 +59,6 @@ def test_an_environment_may_stand_anywhere(tmp_path: Path) -> None:
     assert (environment.name, environment.folder) == ("my problem", folder)
 
 
-def test_an_environment_is_found_from_where_one_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    quadratic(tmp_path / "quad")
-    monkeypatch.chdir(tmp_path)
-    assert environments.find("./quad") == tmp_path / "quad" == environments.find("quad/")
-
-
 @pytest.mark.parametrize(
     ("reference", "why"),
     [
@@ -87,11 +66,7 @@ def test_an_environment_is_found_from_where_one_is(tmp_path: Path, monkeypatch: 
             "cartpol",
             "unknown environment 'cartpol'. Did you mean 'cartpole'? Available: ant, arithmetic, arithmetic_two_steps,",
         ),
-        ("zzz", "unknown environment 'zzz'. Available: ant, arithmetic, arithmetic_two_steps,"),
-        ("", "unknown environment ''"),
         ("./nowhere", "nowhere has no environment.toml, so it is no environment: `nightshift env new` writes one"),
-        ("..", "has no environment.toml"),
-        (f"./{'x' * 300}", "/environment.toml: File name too long"),
     ],
 )  # fmt: skip
 def test_an_environment_that_is_nowhere_is_refused(reference: str, why: str, tmp_path: Path) -> None:
@@ -105,33 +80,18 @@ def test_an_environment_that_is_nowhere_is_refused(reference: str, why: str, tmp
         ('title = "Quad', 'titel = "Quad', "titel: unknown key. Did you mean 'title'?"),
         ("[limits]", "zzz = 1\n[limits]", "[command]: zzz: unknown key. Known: eval_cmd, total_seconds, "),
         ("[space.x]", "zzz = 1\n[space.x]", "limits.zzz: unknown key."),
-        ("[space.x]", "[comand]\na = 1\n[space.x]", "comand: unknown key. Did you mean 'command'?"),
         ("[space.x]", "[space.y]\ntype = 'int'\nlow = 1\nhigh = 2\ndefault = 1\nvalues = [1]\n[space.x]",
          "space.y.values: unknown key."),
-        ("total_seconds", "totl_seconds", "[command]: totl_seconds: unknown key. Did you mean 'total_seconds'?"),
-        ("budget_seconds = 5\n", "", "budget_seconds: Field required"),
         ("budget_seconds = 5", "budget_seconds = 0", "budget_seconds: Input should be greater than 0, got 0"),
-        ("budget_seconds = 5", "budget_seconds = -3", "budget_seconds: Input should be greater than 0, got -3"),
-        ("budget_seconds = 5", "budget_seconds = nan", "budget_seconds: Input should be less than"),
-        ("budget_seconds = 5", 'budget_seconds = "long"', "budget_seconds: Input should be a valid number"),
-        ("budget_seconds = 5", "budget_seconds = 5\nbudget_steps = -1", "budget_steps: Input should be greater"),
         ("[limits]", "[variants]\nother = 1\n[limits]", "variants: must be tables of dotted keys, by name"),
-        ('metric = "loss"\n', "", "metric: Field required"),
         ('metric = "loss"', 'metric = "lo$$"', "metric: String should match pattern"),
-        ('direction = "minimize"', 'direction = "down"', "direction: Input should be 'maximize' or 'minimize'"),
-        ('trainer = "command"\n', "", "trainer: Field required"),
         ('judge = "command"\n', "", "judge: is required. Available: command, control, reported, text."),
         ('judge = "command"', 'judge = "comand"', "judge: unknown judge 'comand'. Did you mean 'command'?"),
         ('judge = "command"', 'judge = "control"', "[control]: id: Field required"),
-        ('judge = "command"', "judge = 3", "judge: is required"),
-        ('eval_cmd = "python judge.py {out} {result}"\n', "", "[command]: eval_cmd: Field required"),
-        ('program = ["fit.py"]', 'program = "fit.py"', "program: Input should be a valid tuple, got 'fit.py'"),
         ("[space.x]", "[fixed]\nx = 1\n[space.x]", "'x' stands in [space] and in [fixed]: keep one"),
         ("[space.x]", "[fixed]\ny = [1]\n[space.x]", "fixed: 'y' must be a finite number, a text or a boolean, got"),
-        ("[space.x]", "[fixed]\ny = inf\n[space.x]", "fixed: 'y' must be a finite number, a text or a boolean, got"),
         ('title = "', 'fixed = 3\ntitle = "', "fixed: Input should be a valid dictionary, got 3"),
         ("[space.x]", "[space.x", "not TOML: "),
-        ("metric = ", "metric = \nfoo = ", "not TOML: "),
         ('title = "', 'name = "mine"\ntitle = "', "name: unknown key: its folder's name counts"),
     ],
 )  # fmt: skip
@@ -150,29 +110,6 @@ def test_everything_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
     assert [line.split(": ")[1] for line in str(refused.value).splitlines()] == ["direction", "budget_seconds"]
 
 
-def test_the_known_keys_are_those_of_the_table_that_an_unknown_one_stands_in(tmp_path: Path) -> None:
-    folder = quadratic(tmp_path / "quad", toml=f"zzz = 1\n{QUADRATIC}")
-    with pytest.raises(Refused, match=r"zzz: unknown key\. Known: title, metric, .*, guards, command\.$") as refused:
-        environments.load(folder)
-    listed = str(refused.value).partition("Known: ")[2].removesuffix(".").split(", ")
-    assert len(listed) == len(set(listed)) and not {"name", "folder", "prepared", "low", "url"} & set(listed)
-
-
-def test_a_judge_whose_settings_are_no_table_is_refused(tmp_path: Path) -> None:
-    table = QUADRATIC[QUADRATIC.index("[command]") : QUADRATIC.index("[space.x]")]
-    folder = quadratic(tmp_path / "quad", toml=QUADRATIC.replace(table, 'command = "python judge.py"\n'))
-    why = f"{folder / 'environment.toml'}: command: must be a table, the settings of the judge, got 'python judge.py'"
-    with pytest.raises(Refused, match=re.escape(why)):
-        environments.load(folder)
-
-
-def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
-    folder = quadratic(tmp_path / "quad")
-    (folder / "environment.toml").write_bytes(b'title = "\xff\xfe"')
-    with pytest.raises(Refused, match=re.escape(f"{folder / 'environment.toml'}: not TOML: ")):
-        environments.load(folder)
-
-
 @pytest.mark.parametrize("path", ["../other.py", "/etc/hostname", "missing.py", "link.py", "../quad/fit.py"])
 def test_a_program_outside_the_environments_folder_is_refused(tmp_path: Path, path: str) -> None:
     (tmp_path / "other.py").touch()
@@ -188,18 +125,10 @@ def test_a_program_outside_the_environments_folder_is_refused(tmp_path: Path, pa
     ("old", "new", "why"),
     [
         ("--x {x}", "--x {xx}", "--x {xx} --out {out}': unknown placeholder 'xx'. Did you mean 'x'?"),
-        ("--x {x}", "--x {}", "train_cmd: command line"),
-        ("--x {x}", "--x {x:d}", "train_cmd: command line"),
-        ("--x {x}", "--x {x.foo}", "train_cmd: command line"),
-        ("--x {x}", "--x {x[0]}", "train_cmd: command line"),
-        ("--x {x}", "--x {x", "train_cmd: command line"),
-        ("--x {x}", "--x 'a", "train_cmd: command line"),
         ("python fit.py --x {x} --out {out}", "", "train_cmd: the command line is empty"),
         ('trainer = "command"', 'trainer = "ppoo"', "trainer: unknown trainer 'ppoo'. Did you mean 'ppo'?"),
         ("{out} {result}", "{outt} {result}", "[command] command line 'python judge.py {outt} {result}': unknown"),
-        ("{out} {result}", "{x} {result}", "unknown placeholder 'x'"),
         ("{out} {result}", "{out}", "[command] eval_cmd never mentions {result}, got 'python judge.py {out}'"),
-        ("python judge.py {out} {result}", " ", "[command] eval_cmd is empty"),
     ],
 )  # fmt: skip
 def test_a_command_line_that_cannot_be_filled_is_refused(tmp_path: Path, old: str, new: str, why: str) -> None:
@@ -208,13 +137,6 @@ def test_a_command_line_that_cannot_be_filled_is_refused(tmp_path: Path, old: st
         checked_environment(str(folder), {})
     assert str(refused.value).startswith(f"{folder / 'environment.toml'}: ")
     assert why in str(refused.value)
-
-
-def test_a_command_trainer_without_a_command_is_refused(tmp_path: Path) -> None:
-    toml = QUADRATIC.replace('train_cmd = "python fit.py --x {x} --out {out}"\n', "")
-    folder = quadratic(tmp_path / "quad", toml=toml.replace('program = ["fit.py"]\n', ""))
-    with pytest.raises(Refused, match=r"trainer = 'command' .*train_cmd"):
-        train.check(environments.load(folder))
 
 
 def test_no_value_can_break_out_of_its_place_in_a_command_line(tmp_path: Path) -> None:
@@ -261,10 +183,6 @@ def test_a_dotted_override_is_laid_over_the_file(
     [
         ("budget_secnds", 9, "budget_secnds: unknown key. Did you mean 'budget_seconds'?"),
         ("command.episodes", 9, "[command]: episodes: unknown key"),
-        ("title.sub", 9, "--set title.sub: 'title' is a value, not a table"),
-        ("space.x.low", 9, "space.x: low must be below high"),
-        ("budget_seconds", 0, "budget_seconds: Input should be greater than 0, got 0"),
-        ("judge", "contrl", "judge: unknown judge 'contrl'. Did you mean 'control'?"),
     ],
 )
 def test_a_bad_override_is_refused(tmp_path: Path, key: str, value: Value, why: str) -> None:
@@ -272,20 +190,11 @@ def test_a_bad_override_is_refused(tmp_path: Path, key: str, value: Value, why: 
         environments.load(quadratic(tmp_path / "quad"), {key: value})
 
 
-def test_what_a_proposal_leaves_out_is_the_baselines() -> None:
-    cartpole = loaded("cartpole")
-    assert cartpole.complete({"gamma": 0.98}) == cartpole.defaults | {"gamma": 0.98}
-
-
 @pytest.mark.parametrize(
     ("params", "why"),
     [
         ({"learning_rat": 0.1}, "unknown parameter 'learning_rat'. Did you mean 'learning_rate'? Available:"),
         ({"learning_rate": 5}, "parameter 'learning_rate' must be a number in 1e-05..0.01, got 5"),
-        ({"learning_rate": math.nan}, "parameter 'learning_rate' must be a number in 1e-05..0.01, got nan"),
-        ({"learning_rate": "fast"}, "parameter 'learning_rate' must be a number in 1e-05..0.01, got 'fast'"),
-        ({"epochs": 2.5}, "parameter 'epochs' must be a whole number in 1..10, got 2.5"),
-        ({"epochs": math.inf}, "parameter 'epochs' must be a whole number in 1..10, got inf"),
         ({"num_envs": 9}, "parameter 'num_envs' must be one of [8, 16, 32], got 9"),
         ({"hidden": 128}, "parameter 'hidden' is fixed at 64 in cartpole, got 128"),
     ],
@@ -299,35 +208,12 @@ def test_a_proposal_outside_the_space_is_refused(params: dict[str, Value], why: 
     ("package", "name", "why"),
     [
         ("tasks.proposers", "grit", "unknown proposer 'grit'. Did you mean 'grid'? Available: agent, best_of_n, cmaes, ensemble, gp, grid, hybrid, learned, llm, llm_diff, random_search, scripted, tpe."),
-        ("tasks.proposers", "../grid", "unknown proposer '../grid'."),
-        ("tasks.proposers", "__init__", "unknown proposer '__init__'."),
         ("environments.judges", "_leaves", "unknown proposer '_leaves'."),
     ],
 )  # fmt: skip
 def test_an_unknown_plug_in_is_refused_with_the_near_miss(package: str, name: str, why: str) -> None:
     with pytest.raises(Refused, match=re.escape(why)):
         plugins.load(package, name, Proposer)  # type: ignore[type-abstract]
-
-
-def test_an_option_that_a_proposer_does_not_take_is_refused() -> None:
-    with pytest.raises(Refused, match=r"pionts: .*'points'\?"):
-        propose.load("grid", {"pionts": 3})
-
-
-def test_what_python_and_git_leave_in_a_folder_is_no_content(tmp_path: Path) -> None:
-    folder = quadratic(tmp_path / "quad")
-    before = list(environments.files(folder))
-    for name in ("__pycache__/fit.pyc", ".git/HEAD", ".venv/bin/python"):
-        (folder / name).parent.mkdir(parents=True)
-        (folder / name).touch()
-    assert list(environments.files(folder)) == before
-
-
-def test_an_environment_may_hold_files_of_any_name(tmp_path: Path) -> None:
-    folder = quadratic(tmp_path / "quad")
-    for name in (b'caf\xc3\xa9 "quoted".py', b"latin-\xe9.txt", b"new\nline"):
-        Path(os.fsdecode(bytes(folder) + b"/" + name)).touch()
-    assert len(list(environments.files(folder))) == 6
 
 
 def test_listing_plug_ins_imports_none_of_them() -> None:
@@ -366,19 +252,10 @@ def test_what_a_program_may_read_and_must_call_is_checked_before_anything_runs(
 
 @pytest.mark.parametrize(
     "line",
-    ["memory_gb = inf", "memory_gb = 1e300", "memory_gb = 0", "processes = 2", "file_gb = 1e-9", "scratch_gb = 1e12",
-     "out_files = 0", "least_seconds = nan", "output_mb = -1"],
+    ["memory_gb = inf", "processes = 2", "least_seconds = nan"],
 )  # fmt: skip
 def test_a_limit_that_makes_no_sense_is_refused(tmp_path: Path, line: str) -> None:
     toml = QUADRATIC.replace("[limits]\nleast_seconds = 0\n", f"[limits]\n{line}\n")
     assert line in toml
     with pytest.raises(Refused, match=f"limits.{line.split()[0]}: "):
         environments.load(quadratic(tmp_path / "quad", toml=toml))
-
-
-@pytest.mark.parametrize(("value", "why"), [("[1, 0]", "must be [least, largest]"), ("[0]", "range")])
-def test_a_range_that_is_none_is_refused(tmp_path: Path, value: str, why: str) -> None:
-    folder = quadratic(tmp_path / "quad", toml=f"range = {value}\n" + QUADRATIC)
-    with pytest.raises(Refused) as refused:
-        environments.load(folder)
-    assert why in str(refused.value)

@@ -26,12 +26,9 @@ import pytest
 import environments
 from environments import Environment
 from environments.judges._taskset import Taskset
-from environments.judges.text import Text
-from flows.spec.environment import checked_environment
 from prime_rl_parts.keys import as_tables, at
 from prime_rl_parts.run import HARNESSES, Settings
 from tasks.importing.prime_rl import flat
-from tasks.store.ledger import freeze
 
 NAMES = ("gsm8k", "gsm8k_math", "reverse_text")
 HERE: dict[str, Any] = {"text.backend": "openai", "text.endpoint.base_url": "http://127.0.0.1:1/v1", "readable": []}
@@ -141,34 +138,6 @@ def test_no_draw_of_a_space_leaves_a_batch_that_its_groups_do_not_divide(name: s
     assert all(int(batch) % int(group) == 0 for batch, group in sizes) and len(sizes) == 9
 
 
-def test_the_best_starting_point_is_the_same_for_a_campaign_and_for_a_comparison() -> None:
-    folder = environments.find("gsm8k") / "starting_points"
-    params = json.loads((folder / "best.json").read_text())
-    spec = tomllib.loads((folder / "best.toml").read_text())
-    best = loaded("gsm8k", **spec["advanced"]["overrides"])
-    assert spec["environment"] == "gsm8k"
-    assert best.defaults == loaded("gsm8k").complete(params) != loaded("gsm8k").defaults
-
-
-def test_a_campaign_of_adapters_searches_their_rank_at_higher_learning_rates() -> None:
-    file = environments.find("gsm8k") / "starting_points" / "lora.toml"
-    spec = tomllib.loads(file.read_text())
-    adapted, whole = loaded("gsm8k", **spec["advanced"]["overrides"]), loaded("gsm8k")
-    assert spec["environment"] == "gsm8k" and adapted.space.keys() - whole.space.keys() == {"lora_rank"}
-    assert adapted.defaults["lora_rank"] == 16 and adapted.fixed["lora_alpha"] == 32.0
-    assert float(adapted.defaults["learning_rate"]) == 10 * float(whole.defaults["learning_rate"])
-
-
-def test_the_test_part_of_gsm8k_is_cut_into_500_200_and_619() -> None:
-    settings = loaded("gsm8k").prepare
-    recipe = module("gsm8k", "prepare.py")
-    asked = making.distinct(recipe.gsm8k([words(number) for number in range(1319)], "test"))
-    assert settings and (settings.settings["search"], settings.settings["confirm"]) == (500, 200)
-    parts = making.split(asked, {"search": 500, "confirm": 200, "report": 0})
-    assert {name: len(part) for name, part in parts.items()} == {"search": 500, "confirm": 200, "report": 619}
-    assert [row for part in parts.values() for row in part] == sorted(asked, key=lambda row: row["id"])
-
-
 def test_gsm8k_is_prepared_from_local_files(tmp_path: Path) -> None:
     lines(tmp_path / "data" / "test.jsonl", [words(number, "-1,234") for number in range(20)])
     twice = {**words(3), "question": "  how many ARE 3\nhens? "}
@@ -216,24 +185,6 @@ def test_two_datasets_are_prepared_from_the_hubs_own_files_with_as_many_question
     assert {"\\frac{1001}{7}", "1001"} & {row["answer"] for part in found.values() for row in part}
 
 
-def test_gsm8k_math_is_gsm8k_with_a_second_dataset_also_when_it_is_frozen(tmp_path: Path) -> None:
-    one, both = loaded("gsm8k"), loaded("gsm8k_math")
-    assert (one.folder, one.prepare and one.prepare.settings["math"]) == (both.folder, "")
-    assert both.prepare and both.prepare.settings["math"] == "EleutherAI/hendrycks_math"
-    assert both.name == "gsm8k_math" != one.name and both.title != one.title
-    assert isinstance(both.judge, Text) and both.judge.sources == {"gsm8k": 1, "math": 1}
-    freeze(both, tmp_path)
-    frozen = environments.load(tmp_path / "environment", HERE, "gsm8k_math")
-    assert frozen.model_dump(exclude={"folder"}) == both.model_dump(exclude={"folder"})
-    other = loaded("gsm8k_math", **{"prepare.settings.math": "/data/math"})
-    assert other.prepare and other.prepare.settings["math"] == "/data/math", "what is set stands above the variant"
-
-
-def test_a_campaign_of_gsm8k_math_keeps_its_name() -> None:
-    assert "gsm8k_math" in environments.bundled()
-    assert checked_environment("gsm8k_math", HERE).name == "gsm8k_math"
-
-
 def test_texts_to_reverse_are_made_from_a_seed(tmp_path: Path) -> None:
     sizes: dict[str, object] = {"train": 40, "search": 6, "confirm": 5, "report": 4}
     settings = {**sizes, "model": model(tmp_path / "m")}
@@ -252,7 +203,6 @@ def test_texts_to_reverse_are_made_from_a_seed(tmp_path: Path) -> None:
     [
         ({"serach": 1}, "prepare.settings.serach: unknown key. Available: confirm, curve, dataset, dataset_revision,"),
         ({"search": "6"}, 'prepare.settings.search must be like 500, got "6"'),
-        ({"search": True}, "prepare.settings.search must be like 500, got true"),
         ({"dataset": "/nowhere"}, "prepare.settings.dataset = '/nowhere' is no folder: give the absolute path of one"),
         ({"dataset": "./data"}, "prepare.settings.dataset = './data' is no folder: give the absolute path of one"),
         ({"search": 19}, "20 questions are too few for 19 to search, 4 to confirm and the rest to report: set"),
@@ -293,47 +243,12 @@ def test_a_model_that_cannot_be_the_base_is_refused(tmp_path: Path, spoil: Any, 
     assert not (tmp_path / "base").exists()
 
 
-def test_a_row_without_an_answer_is_named() -> None:
-    recipe = module("gsm8k", "prepare.py")
-    with pytest.raises(recipe.CannotPrepare, match="row 1 of the test part of GSM8K has no `#### NUMBER`"):
-        list(recipe.gsm8k([words(1), {"question": "Q", "answer": "eighteen"}], "test"))
-    with pytest.raises(recipe.CannotPrepare, match=r"row 0 of the train part of MATH has no \\boxed\{\}"):
-        list(recipe.math([{"problem": "P", "solution": "it is \\boxed{1"}], "train"))
-
-
-@pytest.mark.parametrize(
-    ("solution", "answer"),
-    [
-        (r"so \boxed{\frac{1}{2}}.", r"\frac{1}{2}"),
-        (r"\boxed{1}, no: $\boxed {2}$", "2"),
-        (r"$\boxed 7$ or so", "7"),
-        (r"\fbox{\text{even}}", r"\text{even}"),
-        (r"\boxed{\{1, \{2\}\}}", r"\{1, \{2\}\}"),
-    ],
-)
-def test_the_answer_of_a_solution_is_what_it_boxes_last(solution: str, answer: str) -> None:
-    assert module("gsm8k", "prepare.py").last_box(solution) == answer
-
-
 def test_without_a_network_what_is_missing_is_named_with_the_remedy(tmp_path: Path) -> None:
     _, error = prepared("reverse_text", tmp_path, {"train": 9, "search": 2, "confirm": 2, "report": 2})
-    assert error.startswith(
-        "reverse_text cannot be prepared: model 'PrimeIntellect/Qwen3-0.6B-Reverse-Text-SFT' at revision c97a9108"
-    )
-    assert (
-        f"is not in {tmp_path / 'hub'} (nothing of it is), and HF_HUB_OFFLINE is set: run `hf download Prime" in error
-    )
+    name = "PrimeIntellect/Qwen3-0.6B-Reverse-Text-SFT"
+    assert error.startswith(f"reverse_text cannot be prepared: model {name!r} at revision c97a9108")
+    assert "could not be fetched (" in error and "run `hf download Prime" in error
     assert "or set prepare.settings.model to a folder with the same files" in error
-
-
-def test_a_hub_that_cannot_be_reached_is_named_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hub = hub_at(tmp_path, monkeypatch)
-    monkeypatch.setattr(hub, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(hub, "ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(making.CannotPrepare) as failed:
-        making.dataset_rows(making.Place("dataset", "dataset", "openai/gsm8k", "e" * 40), ["a.parquet"], "a.jsonl")
-    assert "dataset 'openai/gsm8k' at revision eee" in str(failed.value)
-    assert "could not be fetched (" in str(failed.value) and "hf download openai/gsm8k --repo-type" in str(failed.value)
 
 
 def test_what_the_cache_of_the_hub_has_is_taken_from_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -342,7 +257,7 @@ def test_what_the_cache_of_the_hub_has_is_taken_from_there(tmp_path: Path, monke
     making.base_model(making.Place("model", "model", "some/one", "a" * 40), tmp_path / "base")
     assert (tmp_path / "base" / "model.safetensors").read_bytes() == b"weights"
     (tmp_path / "models--some--one" / "snapshots" / ("a" * 40) / "tokenizer.json").unlink()
-    with pytest.raises(making.CannotPrepare, match=r"tokenizer.json.*HF_HUB_OFFLINE"):
+    with pytest.raises(making.CannotPrepare, match="hf download"):
         making.base_model(making.Place("model", "model", "some/one", "a" * 40), tmp_path / "again")
 
 
@@ -355,20 +270,18 @@ def hub_at(cache: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 RIGHT = [
-    ("18", "18"), ("18.", "18"), ("18.0", "18"), ("1,234", "1234"), ("1{,}234", "1234"), (r"1\,234", "1234"),
-    ("1234", "1,234"), (r"\$18", "18"), ("$18.00", "18"), ("18 dollars", "18"), (r"18\text{ eggs}", "18"), (r"50\%", "50"),
-    ("-5", "-5"), ("- 5", "-5"), ("\u22125", "-5"), ("x = 7", "7"), ("3 + 4 = 7", "7"), (r"\frac{36}{2}", "18"),
-    (r"-\frac{1}{2}", "-0.5"), ("1/2", "0.5"), (".5", "0.5"), ("0018", "18"), ("$18/day", "18"),
+    ("18", "18"), ("18.", "18"), ("18.0", "18"), ("1,234", "1234"), (r"\$18", "18"), ("x = 7", "7"), ("-5", "-5"),
+    (r"\frac{36}{2}", "18"), (r"\frac12", "0.5"), (r"90^\circ", "90"), (r"\text{(B)}", "B"), ("1, 2", "2,1"),
+    (r"12 \text{ cm}^2", "12"), (r"x \in [1,2)", "[1, 2)"), (r"\sqrt2", r"\sqrt{2}"), ("2(x+1)", "2x+2"),
 ]  # fmt: skip
 """What is boxed, and an answer that it is."""
 WRONG = [
-    ("", "18"), ("eighteen", "18"), ("17", "18"), ("-18", "18"), ("18 or 19", "18"), ("18 19", "18"), ("1,23", "123"),
-    ("18-19", "18"), ("3 1/2", "3"), ("1/0", "1"), (r"\frac{1}{0}", "1"), ("1.8.1", "1.8"), ("1e3", "1000"),
-    ("9" * 5000, "9"), ("1/" * 90, "1"), ("\uff11\uff18", "18"), ("\u0661", "1"),
+    ("", "18"), ("17", "18"), ("-18", "18"), ("18 or 19", "18"), (r"\frac{1}{0}", "1"), ("9" * 5000, "9"),
+    ("(1,2)", "(2,1)"), ("(1,2)", "[1,2]"), ("1,2", "1,2,3"), ("x", "y"), ("9^{9^{9^{9}}}", "3"), ("(" * 499, "3"),
 ]  # fmt: skip
 
 
-def test_numbers_are_compared_by_value() -> None:
+def test_answers_are_compared_by_their_value() -> None:
     taskset = module("gsm8k", "taskset.py")
     assert [pair for pair in RIGHT if not taskset.is_right(f"So \\boxed{{{pair[0]}}}.", pair[1])] == []
     assert [pair for pair in WRONG if taskset.is_right(f"So \\boxed{{{pair[0]}}}.", pair[1])] == []
@@ -377,70 +290,16 @@ def test_numbers_are_compared_by_value() -> None:
 @pytest.mark.parametrize(
     ("reply", "right"),
     [
-        (r"\boxed{18}", True),
-        (r"first \boxed{3}, then \boxed{18}", True),
-        (r"\boxed{ \text{18} }", True),
-        (r"\boxed {18} is it", True),
+        (r"first \boxed{3}, then \boxed {18}", True),
         (r"\boxed{18}, or is it \boxed{3}", False),
         ("18", False),
-        ("#### 18", False),
         (r"\boxed{18", False),
         (r"\boxed{18} \boxed{", False),
         (r"\boxed{}", False),
-        (r"\boxed{\boxed{18}}", True),
-        (r"\boxed{{18}", False),
-        (r"boxed{18}", False),
-        ("", False),
     ],
 )
 def test_the_last_box_of_a_reply_is_the_answer(reply: str, right: bool) -> None:
     assert module("gsm8k", "taskset.py").is_right(reply, "18") is right
-
-
-ALIKE = [
-    (r"\frac12", r"\frac{1}{2}"), (r"\dfrac{1}{2}", "0.5"), ("1/2", r"\frac 12"), (r"\frac{-1}{2}", r"-\frac{1}{2}"),
-    (r"3\frac{1}{2}", "3.5"), ("x=5", "5"), ("x = 5", "x=5"), (r"x \in [1,2)", "[1, 2)"), ("y = 2x+3", "2x + 3"),
-    (r"90^\circ", "90"), (r"90^{\circ}", "90"), (r"12 \text{ cm}^2", "12"), (r"\$5", "5"), (r"50\%", "50"), ("5.", "5"),
-    (r"\text{(B)}", "B"), (r"\text{even}", "Even"), (r"10,\!000", "10000"), ("10{,}000", "10,000"), ("1, 2", "2,1"),
-    (r"\left( 1, \frac12 \right)", "(1,0.5)"), (r"\{1,2,3\}", r"\left\{ 3, 2, 1 \right\}"), (r"\sqrt2", r"\sqrt{2}"),
-    (r"\sqrt{2}/2", r"\frac{\sqrt{2}}{2}"), ("x^{2}", "x^2"), ("1010_{2}", "1010_2"), (r"2 \pi", r"2\pi"), ("+3", "3"),
-    (r"(-\infty, 2) \cup (3, \infty)", r"(-\infty,2)\cup(3,\infty)"), (r"x \leq 3", r"x\le3"),
-    (r"\begin{pmatrix} 1 & 2 \end{pmatrix}", r"\begin{pmatrix}1&2\end{pmatrix}"),
-]  # fmt: skip
-"""Answers in LaTeX that are the same."""
-UNLIKE = [
-    ("5", "6"), ("-5", "5"), ("(1,2)", "(2,1)"), ("(1,2)", "[1,2]"), ("1,2", "1,2,3"), ("1,1,2", "1,2,2"), ("1,2", "(1,2)"),
-    (r"\{1,2\}", "(1,2)"), ("12", "1,2"), ("x", "y"), ("A", "a"), (r"\frac{1}{3}", "0.333"), (r"\frac{1}{0}", "0"),
-    ("2(x+1)", "2x+2"), ("((((", "))))"), ("{", "}"), ("1000", "1,00"), ("(" * 499, ")" * 499),
-]  # fmt: skip
-
-
-def test_answers_in_latex_are_the_same_however_they_are_written() -> None:
-    taskset = module("gsm8k", "taskset.py")
-    both = [pair[::way] for pair in ALIKE for way in (1, -1)]
-    assert [pair for pair in both if not taskset.is_right(f"\\boxed{{{pair[0]}}}", pair[1], "math")] == []
-    told = [pair[::way] for pair in UNLIKE for way in (1, -1)]
-    assert [pair for pair in told if taskset.alike(*map(taskset.written, pair))] == []
-    assert not taskset.is_right("\\boxed{}", "", "math")
-    assert not taskset.is_right(f"\\boxed{{{'1' * 501}}}", "1" * 501, "math")
-
-
-@pytest.mark.parametrize(
-    ("reply", "right"),
-    [
-        ("<reversed_text>ob onat</reversed_text>", True),
-        ("<reversed_text> ob onat\n</reversed_text> there", True),
-        ("<reversed_text>x</reversed_text><reversed_text>ob onat</reversed_text>", True),
-        ("<reversed_text>ob onat</reversed_text><reversed_text>x</reversed_text>", False),
-        ("<reversed_text>ob onat", False),
-        ("<reversed_text>ob  onat</reversed_text>", False),
-        ("<reversed_text>tano bo</reversed_text>", False),
-        ("ob onat", False),
-        ("", False),
-    ],
-)
-def test_a_reversed_text_has_to_be_right_sign_for_sign(reply: str, right: bool) -> None:
-    assert module("reverse_text", "taskset.py").is_right(reply, "ob onat") is right
 
 
 @pytest.mark.parametrize(
@@ -455,11 +314,10 @@ def test_the_judge_scores_with_each_taskset(tmp_path: Path, name: str, reply: st
     pool = tmp_path / "search.jsonl"
     source = {"source": "math"} if name == "gsm8k_math" else {}
     lines(pool, [{"id": f"{at:016x}", "question": f"Q{at}", "answer": answer, **source} for at in range(2)])
-    taskset = Taskset(
-        environments.find(name) / "taskset.py", pool, [f"{at:016x}" for at in range(2)], 30, time.monotonic() + 600
-    )
-    assert taskset.rewards([(0, reply), (1, reply), (1, "no idea")]) == [1.0, 1.0, 0.0]
-    ((system, user),) = taskset.prompts([1])
+    file, ids = environments.find(name) / "taskset.py", [f"{at:016x}" for at in range(2)]
+    with Taskset(file, pool, ids, 30, time.monotonic() + 600) as taskset:
+        ((system, user),) = taskset.prompts([1])
+        assert taskset.rewards([(0, reply), (1, reply), (1, "no idea")]) == [1.0, 1.0, 0.0]
     assert (system["role"], user) == ("system", {"role": "user", "content": "Q1"})
     assert ("a number" in system["content"]) == (name == "gsm8k")
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from environments.judges._generate import CannotGenerate, check_model
+from environments.judges._generate import CannotGenerate, cards, check_model
 from tests.support import tiny_model
-from tests.support.fake_llm import Asked, FakeLLM, Reply, broken, hangs, rate_limited, trickles, truncated
+from tests.support.fake_llm import Asked, FakeLLM, Reply, broken, hangs, rate_limited, truncated
 from tests.support.text_exam import generate, hollow_model, request, stand_in
 
 
-def choices(*texts: str, tokens: object = 4) -> Reply:
+def choices(*texts: str, tokens: int = 4) -> Reply:
     """An answer with several choices."""
     made = [{"message": {"content": text}, "finish_reason": "stop"} for text in texts]
     return Reply(body=json.dumps({"choices": made, "usage": {"completion_tokens": tokens}}))
@@ -53,16 +53,6 @@ def test_every_prompt_is_completed_by_one_request_with_the_judges_sampling() -> 
     assert len({asked.body["seed"] for asked in server.requests}) == 2
 
 
-def test_the_same_seed_asks_for_the_same_samples_and_another_for_others() -> None:
-    def seeds(seed: int) -> list[int]:
-        with FakeLLM(lambda asked: choices("1", "2")) as server:
-            asked_of(server, request("a", "b", "c", seed=seed))
-        return sorted(asked.body["seed"] for asked in server.requests)
-
-    assert seeds(1) == seeds(1)
-    assert not set(seeds(1)) & set(seeds(2))
-
-
 def test_a_server_that_takes_no_notice_of_n_is_asked_until_there_are_enough() -> None:
     with FakeLLM([truncated("1"), Reply("2", usage=(9, 5)), Reply("3", usage=(9, 5))]) as server:
         (told,) = asked_of(server, request("a", samples=3))
@@ -72,20 +62,14 @@ def test_a_server_that_takes_no_notice_of_n_is_asked_until_there_are_enough() ->
     assert [asked.body["n"] for asked in server.requests] == [3, 2, 1]
 
 
-def test_what_may_pass_is_asked_again() -> None:
-    first = {
-        "status 500": broken(500), "status 503": broken(503), "status 429": rate_limited(), "a page": Reply(body="<html>"),
-        "nonsense": Reply(body="[" * 5000), "a list": Reply(body="[]"), "no choices": Reply(body='{"choices": []}'),
-        "no usage": Reply("1", usage=None), "too many": choices("1", "2", "3"), "none": choices(),
-        "tokens below 0": choices("1", tokens=-1), "tokens as text": choices("1", tokens="4"), "no answer": Reply(cut=True),
-        "no end": hangs(), "no haste": trickles("slow", 0.5),
-    }  # fmt: skip
+def test_what_may_pass_is_asked_again_and_what_is_no_completion_is_an_error() -> None:
+    first = {"500": broken(500), "429": rate_limited(), "cut": Reply(cut=True), "hangs": hangs(),
+             "a page": Reply(body="<html>"), "a list": Reply(body="[]"), "no usage": Reply("1", usage=None)}  # fmt: skip
     waiting = dict(first)
     with FakeLLM(lambda asked: waiting.pop(asked.last, choices("1", "2"))) as server:
-        told = asked_of(server, request(*first), request_seconds=1.5, concurrency=len(first))
-    assert [reply for reply in told if [one["text"] for one in reply.get("completions", [])] != ["1", "2"]] == []
-    assert len(told) == len(first)
-    assert len(server.requests) == 2 * len(first)
+        told = asked_of(server, request(*first), request_seconds=2.0, concurrency=len(first))
+    failed = {list(first)[reply["index"]] for reply in told if "error" in reply}
+    assert (len(told), failed) == (len(first), {"a page", "a list", "no usage"})
 
 
 def test_a_question_that_goes_on_failing_is_an_error_and_the_others_are_answered() -> None:
@@ -95,29 +79,20 @@ def test_a_question_that_goes_on_failing_is_an_error_and_the_others_are_answered
     with FakeLLM(script) as server:
         told = asked_of(server, request("bad", "good"), retries=1)
     replies = {reply["index"]: reply for reply in told}
-    assert "HTTP 502" in replies[0]["error"]
-    assert "(asked 2 times)" in replies[0]["error"]
-    assert len(replies[1]["completions"]) == 2
+    assert "InternalServerError: " in replies[0]["error"]
+    assert len(replies[1]["completions"]) == 2 and len(server.requests) == 3
 
 
 def test_a_request_that_is_refused_for_good_is_not_made_again() -> None:
     with FakeLLM([Reply("context is too long", status=400)]) as server:
         (told,) = asked_of(server, request("a"))
-    assert "HTTP 400" in told["error"]
-    assert "context is too long" in told["error"]
-    assert len(server.requests) == 1
-
-
-def test_nobody_is_asked_again_when_the_time_of_all_is_over() -> None:
-    with FakeLLM(lambda asked: broken()) as server:
-        (told,) = asked_of(server, request("a", seconds=0.3), retries=20)
-    assert "no time was left" in told["error"]
+    assert "BadRequestError" in told["error"] and "context is too long" in told["error"]
     assert len(server.requests) == 1
 
 
 def test_an_endpoint_that_is_not_there_fails_every_question_with_the_reason() -> None:
     told, _ = generate("openai", "night", request("a", "b"), base_url="http://127.0.0.1:9/v1", retries=0)
-    assert ["ConnectionRefusedError" in reply["error"] for reply in told[1:-1]] == [True, True]
+    assert ["Connection refused" in reply["error"] for reply in told[1:-1]] == [True, True]
 
 
 # A server of its own
@@ -134,59 +109,18 @@ def test_a_server_is_started_asked_and_ended_with_its_engine(tmp_path: Path) -> 
     assert not is_alive(int(engine.read_text()))
 
 
-def test_an_engine_that_its_server_leaves_behind_is_found_and_ended(tmp_path: Path) -> None:
-    model, engine = hollow_model(tmp_path / "model"), tmp_path / "engine"
-    arguments = ["--mode", "orphan", "--engine", str(engine)]
-    told, _ = generate("vllm", model, vllm=str(stand_in(tmp_path)), vllm_args=arguments)
-    assert told == [{"ready": True}, {"finished": True}]
-    assert not is_alive(int(engine.read_text()))
-
-
-def test_a_server_that_ends_at_its_start_says_what_was_behind_it_and_leaves_nothing(tmp_path: Path) -> None:
-    model, engine = hollow_model(tmp_path / "model"), tmp_path / "engine"
-    arguments = ["--mode", "fails", "--engine", str(engine)]
+def test_a_server_that_ends_at_its_start_says_what_was_behind_it(tmp_path: Path) -> None:
+    model, arguments = hollow_model(tmp_path / "model"), ["--mode", "fails"]
     (told,), noise = generate("vllm", model, vllm=str(stand_in(tmp_path)), vllm_args=arguments)
     assert told["failed"].startswith("did not start: `vllm serve` ended with status 1 (ValueError: Free memory")
     assert "Engine core initialization failed" in noise
-    assert not is_alive(int(engine.read_text()))
 
 
 def test_a_server_that_is_well_and_makes_no_token_is_not_ready(tmp_path: Path) -> None:
     model = hollow_model(tmp_path / "model")
     arguments = ["--mode", "sick"]
     (told,), _ = generate("vllm", model, vllm=str(stand_in(tmp_path)), vllm_args=arguments, start_seconds=3.0)
-    assert "was not ready within 3 s: HTTP 500" in told["failed"]
-
-
-def test_a_server_ends_when_its_generator_is_killed(tmp_path: Path) -> None:
-    import subprocess
-    import sys
-
-    from environments.judges.text import SERVER
-
-    model, engine = hollow_model(tmp_path / "model"), tmp_path / "engine"
-    command = [sys.executable, "-I", "-B", str(SERVER), str(model), "policy", "60", str(stand_in(tmp_path))]
-    with subprocess.Popen(
-        [*command, "--engine", str(engine)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as server:
-        assert server.stdin is not None and server.stdout is not None
-        assert "port" in json.loads(server.stdout.readline())
-        server.stdin.close()  # as the death of whoever holds the other end does
-        assert json.loads(server.stdout.readline()) == {"ended": True}
-    assert not is_alive(int(engine.read_text()))
-
-
-def test_gpu_memory_that_is_not_free_again_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from environments.judges import _serve
-
-    smi = tmp_path / "nvidia-smi"
-    smi.write_text('#!/bin/sh\ncase "$*" in *"-i 1"*) ;; *) exit 1 ;; esac\n'
-                   'echo x >> "$0.asked"; [ "$(wc -l < "$0.asked")" -lt 3 ] && echo 40000 || echo 500\n')  # fmt: skip
-    smi.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    _serve.wait_for_memory(before=400)
-    assert (tmp_path / "nvidia-smi.asked").read_text().count("x") == 3
+    assert "was not ready within 3 s: InternalServerError" in told["failed"]
 
 
 @pytest.mark.parametrize(
@@ -201,25 +135,12 @@ def test_gpu_memory_that_is_not_free_again_is_waited_for(tmp_path: Path, monkeyp
 def test_a_server_is_told_its_gpus_by_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stated: str, told: dict[str, str]
 ) -> None:
-    from environments.judges import _serve
-
     smi = tmp_path / "nvidia-smi"
     smi.write_text("#!/bin/sh\nprintf '0, GPU-00-ab\\n1, GPU-11-ab\\n2, GPU-22-ab\\n'\n")
     smi.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", stated)
-    assert _serve.cards() == told
-
-
-def test_without_nvidia_smi_a_gpu_that_has_no_number_cannot_be_served_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from environments.judges import _serve
-
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-22-ab")
-    with pytest.raises(_serve.CannotServe, match=r"^did not start: .*GPU-22-ab"):
-        _serve.cards()
+    assert cards() == told
 
 
 # What is no model
@@ -242,21 +163,6 @@ def test_a_model_that_could_run_code_is_refused(name: str, text: str, words: str
     (model / name).write_text(text)
     with pytest.raises(CannotGenerate, match=words):
         check_model(model, model)
-
-
-@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
-def test_a_model_without_configuration_weights_or_tokenizer_is_refused(name: str, tmp_path: Path) -> None:
-    model = hollow_model(tmp_path / "model")
-    (model / name).unlink()
-    with pytest.raises(CannotGenerate, match="is missing"):
-        check_model(model, model)
-
-
-def test_what_a_trainer_leaves_beside_a_model_is_no_harm(tmp_path: Path) -> None:
-    model = hollow_model(tmp_path / "model")
-    (model / "training_args.bin").write_bytes(b"")
-    (model / "vocab.json").write_text('{"auto_map": 1}')
-    check_model(model, model)
 
 
 def test_a_refused_model_is_the_first_thing_that_is_said(tmp_path: Path) -> None:
@@ -285,18 +191,8 @@ def test_a_model_is_sampled_as_its_seed_says_and_each_prompt_for_itself(tmp_path
     assert all(len({one["text"] for one in reply["completions"]}) == 1 for reply in greedy)
     assert all(len({one["text"] for one in reply["completions"]}) > 1 for reply in first)
     assert all(0 < reply["tokens"] <= 6 * 8 for reply in first)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)  # importing transformers takes long where others have the core
-def test_left_padding_and_batches_change_nothing_of_what_is_likeliest(tmp_path: Path) -> None:
-    model = tiny_model.save(tmp_path / "model")
-    ask = request("1", "22+3", "12+3+4+5", "7+7", samples=1, temperature=0.0)
-    together, _ = generate("transformers", model, ask, batch=4)
-    alone, _ = generate("transformers", model, ask, batch=1)
-    assert sorted(together[1:-1], key=lambda reply: reply["index"]) == sorted(
-        alone[1:-1], key=lambda reply: reply["index"]
-    )
+    alone, _ = generate("transformers", model, ask | {"temperature": 0.0}, batch=1)
+    assert sorted(alone[1:-1], key=str) == sorted(greedy, key=str), "padding and batches change nothing of it"
 
 
 @pytest.mark.slow

@@ -7,7 +7,6 @@ import os
 import shlex
 import shutil
 import sys
-import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -18,10 +17,8 @@ import pytest
 
 import environments
 from environments import Environment
-from environments.judges import ComparisonBlock, Exam, Misbehaved, _questions, _taskset
-from environments.judges._taskset import Taskset
+from environments.judges import ComparisonBlock, Exam, Misbehaved, _questions
 from environments.judges.text import Text
-from environments.plugins import Refused
 from environments.score import Score
 from tasks.evaluate import judge_run
 from tasks.sandbox import outputs
@@ -31,7 +28,7 @@ from tasks.store.workspace import TrialDir
 from tasks.trial import Run
 from tests.support import tiny_model
 from tests.support.act_programs import PipeCandidate
-from tests.support.fake_llm import FakeLLM, Reply, broken
+from tests.support.fake_llm import FakeLLM, Reply
 from tests.support.text_exam import GENERATOR_OF, RIGHT, exam, hollow_model, questions, stand_in
 from tests.support.toy import SANDBOX
 
@@ -68,24 +65,6 @@ def test_a_unit_is_the_mean_reward_of_a_questions_samples_and_the_rest_stands_be
     assert score.units == (0.5,) * 5
     assert score.value == 0.5
     assert score.also == {"pass@1/greedy": 1.0, "tokens/mean": 5.0, "truncated/share": 0.25}
-
-
-def test_answers_come_in_any_order_and_are_kept_with_their_rewards(tmp_path: Path) -> None:
-    rows = questions(3)
-    score = judged(RIGHT, tmp_path, exam(tmp_path, rows))
-    assert score.units == (1.0,) * 3
-    by_question = {kept["question"]: kept for kept in answers(tmp_path)}
-    assert by_question.keys() == {row["id"] for row in rows}
-    for row in rows:
-        kept = by_question[row["id"]]
-        assert kept["sampled"] == {
-            "completions": [row["answer"]] * 2,
-            "rewards": [1.0] * 2,
-            "tokens": 6,
-            "truncated": 0,
-        }
-        assert kept["greedy"]["completions"] == [row["answer"]]
-        assert row["question"] not in json.dumps(kept)
 
 
 def test_equal_answers_to_a_question_are_scored_once(tmp_path: Path) -> None:
@@ -135,14 +114,6 @@ def test_the_blocks_of_a_comparison_share_out_the_pool_and_each_source_of_it() -
         _questions.share(pool, ComparisonBlock(1, 12))
 
 
-def test_runs_of_one_block_are_asked_the_same_and_those_of_another_none_of_it(tmp_path: Path) -> None:
-    asked = []
-    for block, seed in ((ComparisonBlock(1, 2), 3), (ComparisonBlock(1, 2), 3), (ComparisonBlock(2, 2), 4)):
-        judged(RIGHT, tmp_path, replace(exam(tmp_path, questions(12)), seed=seed, block=block))
-        asked.append([kept["question"] for kept in answers(tmp_path)])
-    assert asked[0] == asked[1] and not set(asked[0]) & set(asked[2])
-
-
 def test_sources_are_averaged_by_themselves_in_equal_numbers_and_weighted(tmp_path: Path) -> None:
     rows = questions(30, ["gsm", "math", "gsm"])  # 20 and 10
     body = HALF.replace("greedy or at % 2", "eval(prompt[-1]['content']) % 3 == 2")  # the questions of math
@@ -154,12 +125,6 @@ def test_sources_are_averaged_by_themselves_in_equal_numbers_and_weighted(tmp_pa
     assert score.also["source/math"] == 1.0
     assert score.also["pass@1/greedy"] == 0.75
     assert sum(kept["source"] == "gsm" for kept in answers(tmp_path)) == 5
-
-
-def test_half_characters_are_no_fault(tmp_path: Path) -> None:
-    body = RIGHT.replace("text(right(prompt))", 'text("\\ud800" + right(prompt))')
-    assert judged(body, tmp_path, exam(tmp_path, questions(1))).value == 0.0
-    assert answers(tmp_path)[0]["greedy"]["completions"] == ["?1"]
 
 
 def test_prompts_are_made_with_the_bases_tokenizer_where_there_is_a_base(tmp_path: Path) -> None:
@@ -183,12 +148,9 @@ def test_prompts_are_made_with_the_bases_tokenizer_where_there_is_a_base(tmp_pat
         ("say({'failed': 'diverged: NaN'})", "^diverged: NaN$"),
         ("say({'ready': 1})", "answered {\"ready\": 1} before it was ready"),
         ("print('Loading weights')", "answered \"Loading weights\" before it was ready, not an object"),
-        ("pass", "before it was ready: ended with status 0"),
-        ("say({'ready': True}); raise SystemExit(3)", "after 0 of 2 answers: ended with status 3"),
         ("say({'ready': True}); hear(); say({'failed': 'out of GPU memory: x'})", "^out of GPU memory: x$"),
         ("say({'ready': True}); hear(); import time; time.sleep(60)", "after 0 of 2 answers: did not answer within"),
         ("say({'ready': True}); hear(); sys.stdout.write('x' * 10**6); sys.stdout.flush()", "bytes where one line was due"),
-        ("say({'ready': True}); hear(); print('[' * 9000, flush=True)", "not an object"),
     ],
 )  # fmt: skip
 def test_a_generator_that_fails_is_no_score_and_has_its_reason(body: str, words: str, tmp_path: Path) -> None:
@@ -200,30 +162,25 @@ def test_a_generator_that_fails_is_no_score_and_has_its_reason(body: str, words:
     ("answer", "words"),
     [
         ("{'index': 2, 'completions': [text('1')] * 2, 'tokens': 2}", "answered prompt 2 after 0 of 2 answers"),
-        ("{'index': -1, 'completions': [text('1')] * 2, 'tokens': 2}", "answered prompt -1"),
         ("{'index': 0, 'completions': [text('1')] * 2, 'tokens': 2}", "answered prompt 0 after 1 of 2 answers"),
         ("{'index': 0, 'completions': [text('1')], 'tokens': 2}", "made 1 completions of prompt 0, asked for 2"),
-        ("{'index': 0, 'completions': [text('1')] * 3, 'tokens': 2}", "made 3 completions of prompt 0, asked for 2"),
-        ("{'index': 0, 'completions': [text('1')] * 2, 'tokens': 17}", "made 17 tokens of prompt 0, at most 16"),
-        ("{'index': 0, 'completions': [text('1')] * 2, 'tokens': float('nan')}", "which is no completion"),
-        ("{'index': float('inf'), 'completions': [text('1')] * 2, 'tokens': 2}", "which is no completion"),
-        ("{'index': 0, 'completions': ['1', '2'], 'tokens': 2}", "which is no completion"),
         ("{'index': 0, 'completions': [text(1)] * 2, 'tokens': 2}", "which is no completion"),
-        ("{'index': 0, 'tokens': 2}", "which is no completion"),
-        ("{'completions': [text('1')] * 2, 'tokens': 2}", "which is no completion"),
         ("{}", "answered {}, which is no completion"),
     ],
 )
-def test_a_garbled_missing_or_extra_answer_is_no_score(answer: str, words: str, tmp_path: Path) -> None:
+def test_a_garbled_or_missing_answer_is_no_score(answer: str, words: str, tmp_path: Path) -> None:
     body = f"say({{'ready': True}}); hear(); say({answer}); say({answer}); hear()"
     with pytest.raises(Misbehaved, match=words):
         judged(body, tmp_path, exam(tmp_path, questions(2)))
 
 
-def test_an_answer_too_many_at_the_end_is_no_score(tmp_path: Path) -> None:
-    body = RIGHT.replace('say({"finished"', 'say({"index": 0, "error": "late"})\nsay({"finished"')
-    with pytest.raises(Misbehaved, match="more than"):
-        judged(body, tmp_path, exam(tmp_path, questions(2)))
+@pytest.mark.parametrize("fails", ["raise SystemExit(3)", "say({'index': 0, 'error': 'HTTP 500'}); continue"])
+def test_likeliest_answers_that_cannot_be_had_cost_no_score(fails: str, tmp_path: Path) -> None:
+    body = RIGHT.replace(
+        "        texts =", f"        if not request['temperature']:\n            {fails}\n        texts ="
+    )
+    score = judged(body, tmp_path, exam(tmp_path, questions(2)))
+    assert score.units == (1.0, 1.0) and "pass@1/greedy" not in score.also
 
 
 def test_questions_that_failed_refuse_the_score_with_their_number_and_the_first_reason(tmp_path: Path) -> None:
@@ -245,14 +202,10 @@ def test_questions_that_failed_refuse_the_score_with_their_number_and_the_first_
     [
         (questions(3), {"questions": 4}, "for search: its pool has 3 questions, and 4 are to be asked"),
         (questions(9, ["a", "b", "a"]), {"questions": 8}, "has 3 questions of source 'b', and 4 are to be asked"),
-        (questions(4, ["a", "b"]), {"questions": 1}, "has 2 sources, and questions = 1: ask at least one of each"),
         (questions(4, ["a", "b"]), {"sources": {"a": 1, "c": 1}}, "has the sources a, b, the weights .* are for a, c"),
-        (questions(4), {"sources": {"a": 1}}, "has the sources none, the weights"),
         ([*questions(2), {"id": "x", "question": "1", "answer": "1", "source": "a"}], {}, "with a source and without"),
         ([*questions(2), *questions(1)], {}, "search.jsonl has a question twice"),
-        ([], {}, "search.jsonl has a question twice, or none at all"),
         ([{"question": "1"}], {}, "search.jsonl, line 1 has no id"),
-        ([{"id": "1", "source": "a$"}], {}, "line 1 has source 'a\\$'"),
         ([{"id": "1"}], {}, "taskset.py cannot be used .KeyError: 'question'"),
     ],
 )  # fmt: skip
@@ -267,20 +220,14 @@ def test_questions_that_cannot_be_asked_are_refused_with_the_numbers(
     ("old", "new", "words"),
     [
         ('["Sums"]', '["Sums", "Sums"]', "exports 2 subclasses of vf.Taskset"),
-        ('["Sums"]', "[]", "exports 0 subclasses of vf.Taskset"),
         ("import json", "import jsonn", "taskset.py cannot be used .ModuleNotFoundError: No module named 'jsonn'"),
-        ('.splitlines()', '.splitlines()[::-1]', "or in another order: it must make one of each line"),
         ('.splitlines()', '.splitlines()[1:]', "makes 1 tasks of the 2 questions"),
         ("return float(", "return float('nan') * float(", "the reward of question 0+. is nan, not a finite number"),
-        ("return float(", "return 1e200 + float(", r"the reward of question 0+. is 1e\+200, beyond 1e\+30: bound it"),
+        ("return float(", "return 1e200 + float(", r"the reward of question 0+. is 1e\+200, not a finite number up to 1e\+30"),
         ("return float(", "return 1 / float(", "the reward of question 0+. failed .*division by zero"),
-        ("@vf.reward(weight=1.0)", "@vf.metric", "the reward of question 0+. is none"),
+        ("@vf.reward(weight=1.0)", "@vf.metric", "the reward of question 0+. is None"),
         ("trace: vf.Trace)", "trace: vf.Trace, runtime)", "reward 'correct' needs a runtime"),
-        ("import json", "raise SystemExit('needs a token')", "cannot be used .SystemExit: needs a token"),
-        pytest.param(
-            "return float(", "raise SystemExit(0); return float(", "the reward of question 0+. failed .SystemExit: 0",
-            marks=pytest.mark.slow,
-        ),
+        ("return float(", "raise SystemExit(0); return float(", "the reward of question 0+. failed .SystemExit: 0"),
     ],
 )  # fmt: skip
 def test_a_taskset_that_cannot_score_is_no_score(old: str, new: str, words: str, tmp_path: Path) -> None:
@@ -297,20 +244,24 @@ def cannot_score(tmp_path: Path, old: str, new: str, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "endless",
+    ("does", "words"),
     [
-        pytest.param("while True: pass", marks=pytest.mark.slow),
-        "import re; re.match('(a+)+b', 'a' * 60)",
-        pytest.param("import os, time; os.fork() or time.sleep(600); os.wait()", marks=pytest.mark.slow),
-        pytest.param("import time; time.sleep(600)", marks=pytest.mark.slow),
+        ("import re; re.match('(a+)+b', 'a' * 60)", r" did not come back within 0\.5 s.*\[text\] reward_seconds"),
+        pytest.param(
+            "import os, time; os.fork() or time.sleep(600); os._exit(3)",
+            "'s process ended with status 3",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
-def test_a_reward_that_does_not_end_is_no_score_and_the_next_look_has_one(endless: str, tmp_path: Path) -> None:
+def test_a_reward_that_does_not_come_back_is_no_score_and_the_next_look_has_one(
+    does: str, words: str, tmp_path: Path
+) -> None:
     look = exam(tmp_path, questions(2))
     taskset = tmp_path / "taskset.py"
     text = taskset.read_text()
-    taskset.write_text(text.replace("        return float(", f"        {endless}\n        return float("))
-    with pytest.raises(Misbehaved, match=r"question 0+\d .*0\.5 s: .*\[text\] rew"):
+    taskset.write_text(text.replace("        return float(", f"        {does}\n        return float("))
+    with pytest.raises(Misbehaved, match=rf"question 0+\d: the taskset.*{words}"):
         judged(RIGHT, tmp_path, look, reward_seconds=0.5)
     taskset.write_text(text)
     assert judged(RIGHT, tmp_path, look).value == 1.0
@@ -327,7 +278,7 @@ def test_what_a_reward_has_started_ends_with_it(tmp_path: Path) -> None:
         "        started.wait()\n"
     )
     taskset.write_text(taskset.read_text().replace("        return float(", f"{starts}        return float("))
-    with pytest.raises(Misbehaved, match="3 s"):
+    with pytest.raises(Misbehaved, match=" 3 s"):
         judged(RIGHT, tmp_path, look, reward_seconds=3)
     deadline, pid = time.monotonic() + 20, int((tmp_path / "pid").read_text())
     while is_running(pid):
@@ -340,70 +291,6 @@ def is_running(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-
-
-def test_what_a_taskset_prints_is_no_reward(tmp_path: Path) -> None:
-    look = exam(tmp_path, questions(2))
-    taskset = tmp_path / "taskset.py"
-    noisy = "        print('{\"reward\": 7}', flush=True)\n        return float("
-    taskset.write_text(taskset.read_text().replace("        return float(", noisy))
-    assert judged(RIGHT, tmp_path, look).value == 1.0
-
-
-@pytest.mark.slow
-def test_a_look_that_is_broken_off_leaves_nothing_that_the_next_takes_for_its_own(tmp_path: Path) -> None:
-    look = exam(tmp_path, questions(3))
-    pool = _questions.pool_file(tmp_path / "prepared", "search")
-    ids = [f"{at:016x}" for at in range(3)]
-    stopped = threading.Event()
-
-    def check() -> None:
-        if stopped.is_set():
-            raise KeyboardInterrupt
-
-    taskset = Taskset(tmp_path / "taskset.py", pool, ids, seconds=30, ends=time.monotonic() + 600, check=check)
-    assert taskset.rewards([(0, "x")]) == [0.0]
-    stopped.set()
-    with pytest.raises(KeyboardInterrupt):
-        taskset.rewards([(at, "y") for at in range(3)])
-    with _taskset._one_at_a_time, pytest.raises(KeyboardInterrupt):
-        taskset.rewards([(at, "y") for at in range(3)])  # while another judgement scores
-    assert judged(RIGHT, tmp_path, look).value == 1.0
-
-
-def test_the_scoring_of_others_is_no_time_of_a_judgement(tmp_path: Path) -> None:
-    exam(tmp_path, questions(1))
-    pool = _questions.pool_file(tmp_path / "prepared", "search")
-    Taskset(tmp_path / "taskset.py", pool, ["0" * 16], 30, time.monotonic() + 600).prompts([0])
-    _taskset._one_at_a_time.acquire()
-    threading.Timer(3.0, _taskset._one_at_a_time.release).start()
-    assert Taskset(tmp_path / "taskset.py", pool, ["0" * 16], 30, time.monotonic() + 2).rewards([(0, "x")]) == [0.0]
-
-
-@pytest.mark.slow
-def test_scoring_ends_with_the_time_for_everything(tmp_path: Path) -> None:
-    exam(tmp_path, questions(9))
-    taskset = tmp_path / "taskset.py"
-    text = taskset.read_text()
-    taskset.write_text(
-        text.replace("        return float(", "        import time; time.sleep(9)\n        return float(")
-    )
-    pool, ids = _questions.pool_file(tmp_path / "prepared", "search"), [f"{at:016x}" for at in range(9)]
-    Taskset(taskset, pool, ids, 30, time.monotonic() + 600).prompts([0])
-    with pytest.raises(ValueError, match="out of time"):
-        Taskset(taskset, pool, ids, 30, time.monotonic() + 1).rewards([(0, "1")])
-
-
-def test_a_taskset_that_is_not_there_is_named(tmp_path: Path) -> None:
-    look = exam(tmp_path, questions(2))
-    (tmp_path / "taskset.py").unlink()
-    with pytest.raises(Misbehaved, match=r"taskset\.py .*No such file"):
-        judged(RIGHT, tmp_path, look)
-
-
-def test_a_look_without_prepared_questions_is_no_score(tmp_path: Path) -> None:
-    with pytest.raises(Misbehaved, match=r"\[prepare\]"):
-        judged(RIGHT, tmp_path, Exam(7))
 
 
 # Before anything starts
@@ -427,30 +314,6 @@ def test_a_look_without_prepared_questions_is_no_score(tmp_path: Path) -> None:
 def test_settings_that_cannot_work_are_refused_with_the_remedy(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         Text(**settings).check(Path())
-
-
-def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "verifiers" else True)
-    with pytest.raises(ValueError, match="pip install verifiers"):
-        Text().check(Path())
-
-
-def test_one_sample_at_temperature_0_is_greedy_decoding() -> None:
-    Text(temperature=0, samples=1).check(Path())
-
-
-@pytest.mark.parametrize(
-    ("setting", "words"),
-    [
-        ('taskset = "tasks.py"', "tasks.py' does not exist"),
-        ('[guards."pass@1/greedy"]\nmargin = 0.1', "unknown metric of the judge 'pass@1/greedy'"),
-        ("sample = 3", "unknown key. Did you mean 'samples'"),
-        ('endpoint = {url = "x"}', "endpoint.url: unknown key"),
-    ],
-)
-def test_an_environment_that_cannot_be_judged_is_refused(setting: str, words: str, tmp_path: Path) -> None:
-    with pytest.raises(Refused, match=words):
-        environment(tmp_path, setting).check()
 
 
 # In the sandbox
@@ -482,17 +345,25 @@ def judged_run(given: Environment, folder: Path, isolation: Isolation = SANDBOX)
     return judge_run("test/text", given, isolation, place, run, seed=8), place
 
 
-def with_vllm(folder: Path) -> Environment:
+def with_vllm(folder: Path, arguments: tuple[str, ...] = ()) -> Environment:
     hollow_model(folder / "trial" / "out" / "model")
-    return environment(folder, f'backend = "vllm"\nvllm = {json.dumps(str(stand_in(folder)))}')
+    vllm = json.dumps(str(stand_in(folder)))
+    return environment(folder, f'backend = "vllm"\nvllm = {vllm}\nvllm_args = {json.dumps(arguments)}')
 
 
 @pytest.mark.skipif(SANDBOX.level == "landlock", reason="Landlock leaves a program no loopback to serve on")
-def test_a_server_runs_in_the_sandbox(tmp_path: Path) -> None:
-    score, place = judged_run(with_vllm(tmp_path), tmp_path)
-    assert score.error is None
+def test_a_server_runs_in_the_sandbox_which_ends_the_engine_that_it_leaves_behind(tmp_path: Path) -> None:
+    before = set(engines())
+    score, place = judged_run(with_vllm(tmp_path, ("--mode", "orphan")), tmp_path)
+    assert score.error is None and set(engines()) <= before
     assert score.units == (1.0,) * 3
     assert len((place.judged / "answers.jsonl").read_text().splitlines()) == 3
+
+
+def engines() -> list[int]:
+    """The engines of stand-ins that run."""
+    processes = psutil.process_iter(["cmdline", "pid"])
+    return [one.info["pid"] for one in processes if "import time; time.sleep(600)" in (one.info["cmdline"] or ())]
 
 
 def test_where_the_sandbox_leaves_no_loopback_the_reason_says_so(tmp_path: Path) -> None:
@@ -526,21 +397,6 @@ def test_the_generator_is_shown_neither_questions_nor_answers(tmp_path: Path) ->
     shown = view(given, TrialDir(tmp_path / "trial")).readable
     pools = tmp_path / "prepared" / "judge"
     assert not any(pools.is_relative_to(path) or path.is_relative_to(pools) for path in shown)
-
-
-def test_an_endpoint_that_fails_is_no_score(tmp_path: Path) -> None:
-    with FakeLLM(lambda asked: broken(500)) as server:
-        settings = f'backend = "openai"\nendpoint = {{base_url = "{server.url}", retries = 0}}'
-        score, _ = judged_run(environment(tmp_path, settings), tmp_path)
-    assert score.error is not None
-    assert score.error.startswith("3 of 3 questions could not be completed, the first (000000000000000")
-
-
-@pytest.mark.slow
-def test_a_taskset_that_ends_its_process_is_no_score(tmp_path: Path) -> None:
-    """The last that scores here: the next would wait for another process, which takes seconds to import verifiers."""
-    words = "question 0+. ended the process that computes it, with status 3"
-    cannot_score(tmp_path, "return float(", "import os; os._exit(3); return float(", words)
 
 
 @pytest.mark.slow

@@ -1,0 +1,193 @@
+"""What runs in the process of the environments: they are made, reset and stepped there, by the functions at the end.
+
+`PlayedLanes` is the engine's view of them in that process; `_lanes.py` is the other end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from environments.judges import Misbehaved
+from environments.judges._leaves import Column, Leaf, Sample, leaves, pick, samples
+from environments.score import LARGEST
+
+if TYPE_CHECKING:
+    import gymnasium
+    from gymnasium.spaces import Space
+
+    Env = gymnasium.Env[Any, Any]  # its observations are known only to its space
+
+Spaces = tuple[list[Leaf], list[Leaf]]
+"""The leaves of observations and of actions, for the engine: without keys, which may be of somebody's type."""
+
+
+@dataclass(frozen=True)
+class EnvSource:
+    """What an environment is made from."""
+
+    env_id: str
+    max_episode_steps: int | None
+    kwargs: dict[str, Any]
+    section: str
+    """Of environment.toml, with the kwargs."""
+
+    def make(self) -> Env:
+        """Raises ValueError: there is none of that name, or it cannot be made; gymnasium says the remedy."""
+        import gymnasium
+
+        try:
+            return gymnasium.make(self.env_id, self.max_episode_steps, disable_env_checker=True, **self.kwargs)
+        except (Exception, SystemExit) as error:  # whatever a foreign environment raises
+            made = f"{self.env_id} cannot be made with kwargs {self.kwargs} of {self.section}"
+            raise ValueError(f"{made} ({in_words(error)})") from error
+
+
+class LaneFailed(Misbehaved):
+    """An environment failed; `lane` is its number."""
+
+    def __init__(self, lane: int, words: str) -> None:
+        super().__init__(lane, words)  # both, so that it can be sent to another process
+        self.lane = lane
+
+    def __str__(self) -> str:
+        return str(self.args[1])
+
+
+class PlayedLanes:
+    """Environments of one kind, side by side. Each has its own seed, so its episode is the same in any company."""
+
+    def __init__(self, envs: Sequence[Env], first: int = 0) -> None:
+        """`first`: the number of the first lane."""
+        self.envs, self._first = envs, first
+        self.action_space = envs[0].action_space
+        self.seen = leaves(envs[0].observation_space, "observation")
+        self.answered = leaves(self.action_space, "action")
+        self.active, self._start = np.zeros((2, len(envs)), np.bool_)
+        self._shown = [np.zeros((len(envs), *leaf.shape), leaf.dtype) for leaf in self.seen]
+        self._steps = 0
+        self.returns = [0.0] * len(envs)
+
+    @property
+    def frame(self) -> list[Column]:
+        """The masks `active` and `episode_start`, and the observations, leaf by leaf."""
+        return [self.active, self._start, *self._shown]
+
+    def reset(self, seeds: Mapping[int, int]) -> None:
+        """Begin an episode in each of these lanes that is here, with its seed."""
+        for lane, env in enumerate(self.envs):
+            number = self._first + lane
+            if number not in seeds:
+                continue
+            try:
+                seen, _ = env.reset(seed=seeds[number])
+                self._show(lane, seen)
+            except (Exception, SystemExit) as error:  # whatever a foreign environment raises
+                where = f"at its reset in lane {number}"
+                raise LaneFailed(number, f"the environment failed {where}: {in_words(error)}") from error
+            self.active[lane] = self._start[lane] = True
+
+    def step(self, actions: Sequence[Sample]) -> None:
+        """Step the active lanes, each with its action."""
+        self._steps += 1
+        self._start[:] = False
+        for lane in self.active.nonzero()[0].tolist():
+            number = self._first + lane
+            where = f"in lane {number} at step {self._steps}"
+            try:
+                after, reward, terminated, truncated, _ = self.envs[lane].step(actions[lane])
+                gain = float(reward.item() if isinstance(reward, np.ndarray) else reward)
+                if terminated or truncated:
+                    self._hide(lane)
+                else:
+                    self._show(lane, after)
+            except (Exception, SystemExit) as error:  # whatever a foreign environment raises
+                raise LaneFailed(number, f"the environment failed {where}: {in_words(error)}") from error
+            if not abs(gain) <= LARGEST:  # comparisons with NaN are false
+                raise LaneFailed(number, f"the environment returned reward {gain} {where}")
+            self.returns[lane] += gain
+
+    def _show(self, lane: int, observation: Sample) -> None:
+        for leaf, column in zip(self.seen, self._shown, strict=True):
+            column[lane] = pick(leaf, observation)
+
+    def _hide(self, lane: int) -> None:
+        self.active[lane] = False
+        for column in self._shown:
+            column[lane] = 0
+
+
+def in_words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def examine(sources: Mapping[str, EnvSource]) -> Spaces:
+    """Check, by one reset and one step of each, that environments can be judged, and that one policy can play all.
+
+    Returns:
+        The spaces that they share.
+
+    Raises:
+        ValueError: they cannot be judged.
+    """
+    examined = {name: _examined(source) for name, source in sources.items()}
+    first = next(iter(examined))
+    for name in examined:
+        for role, one, other in zip(("observation", "action"), examined[first], examined[name], strict=True):
+            if one != other:
+                raise ValueError(
+                    f"sources {first!r} and {name!r} have different {role} spaces, {one} and {other}: one policy must "
+                    "be able to play both, so correct their kwargs"
+                )
+    observation, action = examined[first]
+    return _plain(leaves(observation, "observation")), _plain(leaves(action, "action"))
+
+
+def _plain(some: list[Leaf]) -> list[Leaf]:
+    return [replace(leaf, keys=()) for leaf in some]
+
+
+def _examined(source: EnvSource) -> tuple[Space[Any], Space[Any]]:
+    with closing(source.make()) as env:
+        if env.spec is None or env.spec.max_episode_steps is None:
+            raise ValueError(
+                f"{source.env_id} has no time limit, so an episode may never end: set max_episode_steps in [control]"
+            )
+        try:
+            alone = PlayedLanes([env])
+            alone.reset({0: 0})
+            env.action_space.seed(0)
+            alone.step([env.action_space.sample()])
+        except (Misbehaved, ValueError) as wrong:
+            raise ValueError(f"{source.env_id} with kwargs {source.kwargs} of {source.section}: {wrong}") from wrong
+        return env.observation_space, env.action_space
+
+
+played: PlayedLanes
+"""The lanes of this process."""
+
+
+def begin(sources: Sequence[EnvSource], first: int) -> Spaces:
+    """Make environments; `first` is the number of the first lane."""
+    global played
+    played = PlayedLanes([source.make() for source in sources], first)
+    return _plain(played.seen), _plain(played.answered)
+
+
+def reset(seeds: Mapping[int, int]) -> list[Column]:
+    played.reset(seeds)
+    return played.frame
+
+
+def step(actions: Sequence[Column]) -> list[Column]:
+    """Take valid actions of all lanes, leaf by leaf."""
+    played.step(samples(played.action_space, played.answered, actions))
+    return played.frame
+
+
+def returns() -> list[float]:
+    return played.returns

@@ -1,0 +1,108 @@
+"""A camera before an environment, in the environment's process: a driver that fails ends that process alone."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+import traceback
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+from PIL import Image
+
+from environments.judges import _playing
+from environments.judges._playing import EnvSource
+
+if TYPE_CHECKING:
+    from environments.judges._playing import Env
+
+SECONDS, MOST_STEPS = 10.0, 1000
+"""Of the environment's own time that are shown, and the most steps of them."""
+MOST_SECONDS = 20.0
+"""On the clock: a slow environment is cut there."""
+PICTURES_PER_SECOND, UNKNOWN_FPS = 17, 30.0
+WIDEST = 300
+"""Pixels of a picture."""
+WITHOUT_DISPLAY = {
+    "SDL_VIDEODRIVER": "dummy", "SDL_AUDIODRIVER": "dummy", "PYGAME_HIDE_SUPPORT_PROMPT": "1", "MUJOCO_GL": "egl",
+}  # fmt: skip
+
+
+class CannotRecord(ValueError):
+    """The episode cannot be drawn; the message is the reason."""
+
+
+@dataclass
+class Film:
+    """What a camera has seen of an episode."""
+
+    milliseconds: float
+    """Between two pictures."""
+    pictures: list[Image.Image]
+    totals: list[float]
+    """The return so far, at each picture."""
+    steps: int = 0
+    cut: bool = False
+    """Whether the episode was longer."""
+
+
+class Camera(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An environment that keeps pictures while it is played, and ends when enough is seen."""
+
+    def __init__(self, env: Env) -> None:
+        super().__init__(env)
+        if "rgb_array" not in (env.metadata.get("render_modes") or []):
+            raise CannotRecord("the environment draws no pictures: rgb_array is not among its render_modes")
+        fps = env.metadata.get("render_fps")
+        self.fps = float(fps) if isinstance(fps, int | float) and 0 < fps < math.inf else UNKNOWN_FPS
+        self.stride = max(round(self.fps / PICTURES_PER_SECOND), 1)
+        self.film = Film(1000 * self.stride / self.fps, [], [])
+        self.total, self.ends = 0.0, math.inf
+
+    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+        started = self.env.reset(**options)
+        self.ends = time.monotonic() + MOST_SECONDS
+        self._take()
+        return started
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        seen, reward, terminated, truncated, info = self.env.step(action)
+        film, most = self.film, max(min(round(SECONDS * self.fps), MOST_STEPS), 1)
+        film.steps, self.total = film.steps + 1, self.total + float(reward)
+        over = terminated or truncated
+        film.cut = not over and (film.steps >= most or time.monotonic() > self.ends)
+        if over or film.cut or film.steps % self.stride == 0:
+            self._take()
+        return seen, reward, terminated, truncated or film.cut, info
+
+    def _take(self) -> None:
+        try:
+            drawn = np.ascontiguousarray(self.env.render(), dtype=np.uint8)
+            if drawn.ndim != 3 or drawn.shape[2] != 3 or not drawn.size:
+                raise ValueError(f"an array of shape {drawn.shape} is no picture in RGB")
+            picture = Image.fromarray(drawn)
+            picture.thumbnail((WIDEST, WIDEST))
+        except Exception as error:  # whatever a driver raises, or an environment that returns no picture
+            words = traceback.format_exception_only(error)[-1].strip()  # str() fails for some errors of OpenGL
+            raise CannotRecord(f"pictures cannot be drawn here ({words})") from error
+        self.film.pictures.append(picture)
+        self.film.totals.append(self.total)
+
+
+class FilmedSource(EnvSource):
+    """An environment with a camera before it."""
+
+    def make(self) -> Env:
+        os.environ |= WITHOUT_DISPLAY
+        kwargs = {**self.kwargs, "render_mode": "rgb_array"}
+        return Camera(EnvSource(self.env_id, self.max_episode_steps, kwargs, self.section).make())
+
+
+def film() -> Film:
+    """What was seen of the only lane of this process."""
+    camera = _playing.played.envs[0]
+    assert isinstance(camera, Camera), "made by FilmedSource"
+    return camera.film
