@@ -55,8 +55,8 @@ test-docker: setup ## trials in containers of a Docker daemon of its own, as roo
 test-slurm: setup ## trials that srun starts in a real Slurm: apt-get install --no-install-recommends slurm-wlm munge
 	$(BIN)/python -m pytest -m '' -rs tests/campaign/test_slurm.py
 
-test-postgres: setup ## campaigns side by side on a real PostgreSQL: apt-get install postgresql
-	$(BIN)/python -m pytest -m '' -rs tests/campaign/test_postgres.py
+test-postgres: setup ## a campaign and its kills on a real PostgreSQL: apt-get install postgresql
+	$(BIN)/python -m pytest -m '' -rs tests/campaign/test_recovery.py -k postgresql
 
 check: setup ## style, types and import layers
 	$(BIN)/ruff check .

@@ -36,10 +36,11 @@ from benchmarks.defects import (
     whole,
 )
 from benchmarks.tables import show
-from tasks.editing.patches import GIT, git_environment
+from tasks.editing.patches import git_environment
 from tasks.formats import Form, NoEdit, changed
 
 EDITABLE = (NAME, "net.py")
+GIT = ("git", "apply", "--recount", "--ignore-whitespace", "-C1")
 
 
 @dataclass(frozen=True)

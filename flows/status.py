@@ -97,7 +97,7 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
         "spent": {
             "seconds": round(campaign_lock.spent(ledger), 1),
             "trials": len([trial for trial in history if trial.number > 0]),
-            **money(ledger, history, spec),
+            **money(ledger, history),
             "slots": slot_use(ledger.events(), spec.get("parallel", 1) * campaign_lock.spent(ledger)),
         },
         "waiting_to_record": sync.waiting(ledger, history),

@@ -60,11 +60,6 @@ def next_proposal(checks: ProposalChecks, proposer: Proposer, fallback: Proposer
     """The baseline for an empty history, else the proposer's suggestion, or the fallback's."""
     if not brief.history and 0 not in brief.pending:
         return Proposal(checks.environment.defaults, rationale="the environment's own program and parameters")
-    return _new(checks, proposer, fallback, brief)
-
-
-def _new(checks: ProposalChecks, proposer: Proposer, fallback: Proposer, brief: Brief) -> Proposal | Nothing:
-    """The proposer's suggestion, or the fallback's."""
     answer = ask(checks, proposer, brief)
     if not isinstance(answer, GivenUp):
         return answer
@@ -99,16 +94,20 @@ def from_inbox(checks: ProposalChecks, brief: Brief) -> Proposal | None:
     return None
 
 
+@dataclass(frozen=True)
 class GivenUp:
-    def __init__(self, reason: str, refusals: tuple[Refusal, ...], extra: Unavailable | None = None) -> None:
-        self.reason = reason
-        self.turned_down = turned_down(refusals)
-        self.usage = sum((one.usage for one in refusals), extra.usage if extra else NOTHING_BOUGHT)
+    reason: str
+    turned_down: tuple[str, ...]
+    usage: Usage
 
 
 def ask(checks: ProposalChecks, proposer: Proposer, brief: Brief) -> Proposal | GivenUp | Nothing:
     """One proposer's proposal for one trial; Nothing if it has nothing left to try."""
     refusals: tuple[Refusal, ...] = ()
+
+    def given_up(reason: str, more: Usage = NOTHING_BOUGHT) -> GivenUp:
+        return GivenUp(reason, turned_down(refusals), sum((one.usage for one in refusals), more))
+
     for turn in range(proposer.turns):
         seed = derive(brief.seed, "propose", turn, 1) if turn else brief.seed
         told = replace(brief, seed=seed, refusals=refusals)
@@ -118,13 +117,14 @@ def ask(checks: ProposalChecks, proposer: Proposer, brief: Brief) -> Proposal | 
             refusals += (replace(unusable.refusal, proposer=unusable.refusal.proposer or name_of(proposer)),)
             continue
         except Unavailable as gone:
-            return GivenUp(str(gone), refusals, gone)
+            return given_up(str(gone), gone.usage)
         except Refused as wrong:  # such as a broken prompt file, or a missing key
             if not proposer.asks:
                 raise
-            return GivenUp(str(wrong), refusals)
+            return given_up(str(wrong))
         if suggestion is None:
-            return Nothing("", turned_down(refusals), sum((one.usage for one in refusals), NOTHING_BOUGHT))
+            left = given_up("")
+            return Nothing("", left.turned_down, left.usage)
         named = replace(suggestion, proposer=suggestion.proposer or name_of(proposer))
         if not proposer.asks:
             checks.environment.complete(named.params)  # a numeric proposer takes the space from us
@@ -132,7 +132,7 @@ def ask(checks: ProposalChecks, proposer: Proposer, brief: Brief) -> Proposal | 
         if isinstance(found, Proposal):
             return found
         refusals += (found,)
-    return GivenUp(f"turned down {len(refusals)} times, the last time: {refusals[-1].reason}", refusals)
+    return given_up(f"turned down {len(refusals)} times, the last time: {refusals[-1].reason}")
 
 
 def _checked(

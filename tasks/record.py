@@ -33,39 +33,31 @@ def record(ledger: Ledger, history: History, trial: Trial) -> History:
     now = (*(one for one in history if one.number != trial.number), trial)
     if trial.attempt > 1:
         lineage.keep(repository, trial.number, trial.attempt - 1)
-    commit = lineage.commit(repository, place, trial, program_files(ledger))
+    lineage.commit(repository, place, trial, program_files(ledger))
     if (champion := best(now)) and (trial.attempt > 1 or champion is trial):
         lineage.crown(repository, champion.number)
     write_atomic(place.diff, lineage.patch(repository, trial.number))
-    write_atomic(place.trial, _text(trial), lasting=True)
-    if trial.attempt > 1:
-        rewrite(ledger)
-    else:
-        with (ledger.path / "results.tsv").open("a") as file:
-            file.write(row(ledger.environment, trial, commit, trial.verdict.level))
+    write_atomic(place.trial, workspace.TRIAL.dump_json(trial, indent=2) + b"\n", lasting=True)
+    write_table(ledger, now)
     again = {"attempt": trial.attempt} if trial.attempt > 1 else {}
     ledger.event("settled", trial=trial.number, verdict=trial.verdict.kind, score=trial.score.value, **again)
     return now
 
 
-def _text(trial: Trial) -> str:
-    return workspace.TRIAL.dump_json(trial, indent=2).decode() + "\n"
-
-
 def reconcile(ledger: Ledger) -> History:
     """The finished trials. Rewrites results.tsv, since a kill may fall between a trial and its line."""
     lineage.unlock(ledger.path / "lineage.git")
-    return rewrite(ledger)
+    history = ledger.history()
+    write_table(ledger, history)
+    return history
 
 
-def rewrite(ledger: Ledger) -> History:
-    """Rewrite results.tsv from the finished trials and certificates; returns the trials."""
-    history, commits = ledger.history(), lineage.commits(ledger.path / "lineage.git")
-    environment = ledger.environment
+def write_table(ledger: Ledger, history: History) -> None:
+    """Write results.tsv: a line for each trial, at the level that the certificates give it."""
+    commits, environment = lineage.commits(ledger.path / "lineage.git"), ledger.environment
     own = [one for one in ledger.certificates() if not one.elsewhere]
     rows = (row(environment, trial, commits.get(trial.number, ""), level(trial, own)) for trial in history)
     write_atomic(ledger.path / "results.tsv", "\t".join(COLUMNS) + "\n" + "".join(rows))
-    return history
 
 
 def program_files(ledger: Ledger) -> tuple[str, ...]:

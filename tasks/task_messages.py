@@ -61,32 +61,16 @@ def verdict_of(verdict: Verdict, score: Score) -> str:
     return f"{verdict.kind}{shown}: {in_short(verdict.reason)}"
 
 
-@dataclass(frozen=True)
-class ReasonParts:
-    """A reason, of which a crash has several lines: what was seen, the end of the program's log, and the remedy."""
-
-    seen: str
-    log: str
-    """The last line of the log, with which a traceback ends; empty without one."""
-    remedy: str
-    """In parentheses (tasks/sandbox/advice.py), or empty."""
-
-    @classmethod
-    def of(cls, reason: str) -> ReasonParts:
-        seen, *rest = [line.strip() for line in reason.strip().splitlines() if line.strip(" |")] or [""]
-        remedy = rest.pop() if rest and rest[-1].startswith("(") and rest[-1].endswith(")") else ""
-        return cls(_unmarked(seen), _unmarked(rest[-1]) if rest else "", remedy)
-
-
-def _unmarked(line: str) -> str:
-    """A line of a log without the mark that shows whose it is."""
-    return line.removeprefix("|").strip()
-
-
 def in_short(reason: str) -> str:
-    """A reason in a line: what was seen, the last line of the log, and the remedy, which may be long."""
-    parts = ReasonParts.of(reason)
-    return f"{parts.seen}{': ' * bool(parts.log)}{parts.log} {parts.remedy}".rstrip()
+    """A reason in a line.
+
+    That of a crash has several: what was seen; the end of the program's log, marked, of which the last line is shown,
+    with which a traceback ends; and the remedy in parentheses (tasks/sandbox/advice.py), which may be long.
+    """
+    seen, *rest = [line.strip() for line in reason.strip().splitlines() if line.strip(" |")] or [""]
+    remedy = rest.pop() if rest and rest[-1].startswith("(") and rest[-1].endswith(")") else ""
+    shown = (line.removeprefix("|").strip() for line in (seen, *rest[-1:]))
+    return f"{': '.join(shown)} {remedy}".rstrip()
 
 
 def plain(words: str) -> TaskMessage:

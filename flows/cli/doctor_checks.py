@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import httpx
 import psutil
@@ -32,7 +32,7 @@ from tasks.system.commands import Unanswered, ask
 from tasks.system.daemon import page_of
 from tasks.system.home import REMEDY, home, install_extra
 from tasks.system.redact import without_passwords
-from tasks.tracking.connection import Store, api_with_blocks, locate, own_database, without_credentials
+from tasks.tracking.connection import Store, locate, without_credentials
 
 GIB = 2**30
 LITTLE_DISK, NO_DISK = 10 * GIB, GIB
@@ -48,12 +48,10 @@ TRAINING = ("torch", "gymnasium")
 LANGUAGE = ("litellm", "transformers", "trl", "vllm", "verifiers", "prime-rl")
 SHARED_FILES = ("nfs", "cifs", "smb", "fuse.sshfs", "9p", "lustre", "ceph", "gpfs", "beegfs")
 """Beginnings of the types of file systems that several machines share."""
-BLOCK = "/block_types/slug/nightshift-tracking/block_documents/name/nightshift"
-"""Path of the saved block of blocks/tracking.py in Prefect's API. The answer holds no secrets."""
 REMEDIES = {
     "git": "install it: `apt install git`",
     "prefect": "start it, or unset PREFECT_API_URL: campaigns start their own; `nightshift up` restarts ours",
-    "mlflow": "start it, make it writable, or change MLFLOW_TRACKING_URI or the saved block nightshift",
+    "mlflow": "start it, make it writable, or change MLFLOW_TRACKING_URI",
 }
 """What to do where a check raises."""
 
@@ -249,30 +247,15 @@ def prefect(runs: Path) -> Check:
     url = server_process.stated_server(None, runs) or page_of(runs, "server")
     if url is None:
         return Check("ok", "none runs: a campaign starts its own server and stops it at its end")
-    return Check("ok", f"{without_passwords(url)} answers, {_ask_prefect(url, runs, '/admin/version')}")
-
-
-def _ask_prefect(url: str, runs: Path, path: str) -> Any:
-    """An answer of a Prefect server. Raises httpx.HTTPError or ValueError without one."""
     with Api(url, server_process.credentials(url, runs), patience=0) as api:
         api.timeout = httpx.Timeout(ASK_SECONDS)
-        return api.ask("GET", path)
+        version = api.ask("GET", "/admin/version")
+    return Check("ok", f"{without_passwords(url)} answers, {version}")
 
 
 def mlflow(runs: Path) -> Check:
-    """Where a campaign that states no tracking is recorded in MLflow, and whether it can be.
-
-    It is found as tracking does, but without importing Prefect: the saved block, the variable, the home's database.
-    """
-    uri = os.environ.get("MLFLOW_TRACKING_URI") or own_database(runs)
-    if api := api_with_blocks(runs):
-        try:
-            uri = str(_ask_prefect(api.rstrip("/"), runs, BLOCK)["data"]["uri"])
-        except httpx.HTTPError as fault:
-            if not (isinstance(fault, httpx.HTTPStatusError) and fault.response.status_code == httpx.codes.NOT_FOUND):
-                fact = f"where trials are recorded, the Prefect server may say: {without_passwords(str(fault))}"
-                return Check("note", fact, "correct prefect first")
-    if (store := locate(uri, runs)) is None:
+    """Where a campaign that states no tracking is recorded in MLflow, and whether it can be."""
+    if (store := locate(None, runs)) is None:
         return Check("ok", "trials are not recorded in MLflow")
     where = without_credentials(store.uri).partition("?")[0]
     if why := _unwritable(store):

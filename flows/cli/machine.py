@@ -13,7 +13,6 @@ from rich.filesize import decimal
 from environments.plugins import Refused
 from flows.cli.options import Json, switch
 from flows.cli.prune import free
-from flows.server import server_process
 from flows.status import state, stored_spec
 from flows.views import terminal
 from tasks.remote import jobs
@@ -66,7 +65,6 @@ def sync(campaign: str | None = None, /, *, json: Json = False) -> int:
 
     Example: nightshift sync
     """
-    server_process.settle_in(home())
     if campaign:
         Ledger.open(campaign).check_version()
     results, failed = _each(campaign, _send)
@@ -95,7 +93,7 @@ def _send(ledger: Ledger) -> dict[str, Any] | None:
     if not stated and before and before != str(store):
         raise Refused(
             f"campaign {ledger.campaign.name!r} is recorded in {before}, and from here its records would go to "
-            f"{store or 'nowhere'}: set PREFECT_API_URL or MLFLOW_TRACKING_URI as where it ran, or "
+            f"{store or 'nowhere'}: set MLFLOW_TRACKING_URI as where it ran, or "
             f"`nightshift resume {ledger.campaign.name} --tracking ADDRESS`"
         )
     if store is None:

@@ -56,7 +56,6 @@ def upload(
     ] = False,
     uncertified: Annotated[bool, switch("--uncertified", "Upload a champion that is not certified.")] = False,
     dry_run: Annotated[bool, switch("--dry-run", "Print what would be uploaded where, without any request.")] = False,
-    list_: Annotated[bool, switch("--list", "List what was uploaded to the repository.")] = False,
     json: Json = False,
 ) -> int:
     """Upload the champion of CAMPAIGN (default: the newest) to a repository of the Hugging Face hub.
@@ -68,19 +67,6 @@ def upload(
     def say(words: str) -> None:
         print(words, file=sys.stderr, flush=True)
 
-    if list_ and (campaign or public or uncertified or dry_run):
-        raise Refused("--list goes with --repo and --json alone: it lists a repository, whatever the campaign")
-    if list_:
-        rows = hub.versions(repo)
-        if json:
-            print_json(rows)
-        for row in () if json else rows:
-            print(
-                clean(f"{row['date'][:10]} {row['version']}: trial {row['trial']} of {row['campaign']}, {row['gain']}")
-            )
-        if not (json or rows):
-            print(f"nothing of Nightshift's is in {repo} yet")
-        return 0
     hub.checked(repo)
     ledger = Ledger.open(campaign or newest())
     if dry_run:

@@ -33,7 +33,7 @@ from tasks.deciding.champion_estimate import run_sd
 from tasks.deciding.run_checks import same_play
 from tasks.describe import setting
 from tasks.recipes import output
-from tasks.record import rewrite
+from tasks.record import reconcile
 from tasks.store.ledger import ABLATION, CERTIFICATE, Ledger
 from tasks.store.workspace import TrialDir
 from tasks.system import interrupt
@@ -435,7 +435,7 @@ def ablate(night: Night, question: Question, certificate: Certificate, measure: 
 def store(ledger: Ledger, certificate: Certificate) -> None:
     """Write a certificate to disk, atomically."""
     write_atomic(path_of(ledger, certificate), CERTIFICATE.dump_json(certificate, indent=2).decode() + "\n")
-    rewrite(ledger)
+    reconcile(ledger)
     ledger.event("certified", look=certificate.look, trial=certificate.champion, passed=certificate.passed)
 
 

@@ -150,7 +150,7 @@ def budget_left(
     """
     reserve = spec.time_for_the_certificate(ledger.environment, history)
     seconds, trials = max(spec.hours * 3600 - spent - reserve, 0.0), max(spec.trials - budgets_used(history), 0.0)
-    return replace(money, trials=trials, seconds=seconds, slots=spec.parallel)
+    return replace(money, trials=trials, seconds=seconds)
 
 
 def _waiting(parked: Sequence[Parked]) -> tuple[Parked, ...]:

@@ -14,12 +14,19 @@ from uuid import UUID
 import httpx
 from prefect import State, runtime
 from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.filters import (
+    FlowRunFilter,
+    FlowRunFilterId,
+    TaskRunFilter,
+    TaskRunFilterState,
+    TaskRunFilterStateType,
+)
+from prefect.client.schemas.objects import StateType
 from prefect.exceptions import Abort, ObjectNotFound, Pause, PrefectHTTPStatusError, TerminationSignal
 from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from prefect.states import Cancelled, Crashed
 
 from flows.report.write import write_report
-from flows.server.resuming import crash_task_runs
 from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger
 from tasks.system.interrupt import StoppedForGood
@@ -92,20 +99,22 @@ def reported(ledger: Ledger) -> Iterator[None]:
 
 
 def crash_earlier_runs(ledger: Ledger, own: str | None) -> None:
-    """Mark flow runs of earlier lives, and their task runs, Crashed where the server still shows them as running.
+    """Mark flow runs of earlier lives, and all their task runs, Crashed where the server still shows them as running.
 
-    The caller holds the campaign's lock, so they are dead. Runs that this server does not know are skipped.
+    The caller holds the campaign's lock and has begun no task yet, so they are dead. Runs that this server does not
+    know are none of its results.
     """
-    lives = [event for event in ledger.events() if event["event"] == "life" and event.get("flow_run_id")]
+    lives = {event["flow_run_id"] for event in ledger.events() if event["event"] == "life" and event.get("flow_run_id")}
+    runs = FlowRunFilter(id=FlowRunFilterId(any_=[UUID(run) for run in lives]))
+    under_way = TaskRunFilterState(type=TaskRunFilterStateType(any_=[StateType.PENDING, StateType.RUNNING]))
     with _client() as client:
-        for flow_run_id in {event["flow_run_id"] for event in lives}:
-            with suppress(ObjectNotFound):
-                crash_task_runs(client, flow_run_id)
-                run = client.read_flow_run(UUID(flow_run_id))
-                if flow_run_id != own and run.state is not None and not run.state.is_final():
-                    end = Cancelled if run.state.is_cancelling() else Crashed
-                    ended: State[Any] = end(message="its process was killed; the campaign goes on in another run")
-                    client.set_flow_run_state(run.id, ended, force=True)
+        for task_run in client.read_task_runs(flow_run_filter=runs, task_run_filter=TaskRunFilter(state=under_way)):
+            client.set_task_run_state(task_run.id, Crashed(message="its process was killed"), force=True)
+        for run in client.read_flow_runs(flow_run_filter=runs):
+            if str(run.id) != own and run.state is not None and not run.state.is_final():
+                end = Cancelled if run.state.is_cancelling() else Crashed
+                ended: State[Any] = end(message="its process was killed; the campaign goes on in another run")
+                client.set_flow_run_state(run.id, ended, force=True)
 
 
 def _client() -> SyncPrefectClient:

@@ -37,7 +37,6 @@ BRANCH, CARD = "main", "README.md"
 REPLACED = ["environment/*", "checkpoint/*"]
 """What a version has whole: files of an earlier one are deleted there, and nowhere else."""
 UNCERTIFIED = "not certified"
-TITLE = re.compile(r"(?P<campaign>.+), trial (?P<trial>\d+): (?:certified, )?(?P<gain>.+)")
 TASKS = {"control": "reinforcement-learning", "text": "text-generation"}
 """The hub's task of a judge; what other judges measure may be anything."""
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
@@ -193,22 +192,6 @@ def upload(ledger: Ledger, repo: str, *, public: bool, uncertified: bool, say: C
         "repository": url, "visibility": visibility, "version": name, "commit": commit, "url": f"{url}/tree/{name}",
         "again": version is not None,
     }  # fmt: skip
-
-
-def versions(repo: str) -> list[dict[str, Any]]:
-    """What was uploaded to a repository, the newest first. Raises Refused and HubFailed."""
-    with _explained():
-        api = _connected(repo)
-        tags = {tag.target_commit: tag.name for tag in api.list_repo_refs(repo).tags}
-        titles = [(one, TITLE.fullmatch(one.title)) for one in api.list_repo_commits(repo) if one.commit_id in tags]
-    return [
-        {
-            "version": tags[one.commit_id], **title.groupdict(), "date": one.created_at.isoformat(),
-            "commit": one.commit_id,
-        }
-        for one, title in titles
-        if title
-    ]  # fmt: skip
 
 
 def _connected(repo: str) -> HfApi:

@@ -7,16 +7,10 @@ load (benchmarks/prefect_faults.py).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-from uuid import UUID
-
 from flows.server import automations
 from flows.server.api import Api
 from tasks.store.campaign_lock import is_running
 from tasks.store.ledger import ended, readable
-
-if TYPE_CHECKING:
-    from prefect.client.orchestration import SyncPrefectClient
 
 AUTORESUME = "autoresume"
 """The tag of runs that are to be resumed."""
@@ -46,26 +40,3 @@ def resume_cut_off(url: str, auth: tuple[str, str] | None) -> list[str]:
                 continue
             api.ask("POST", f"/flow_runs/{run['id']}/set_state", {"state": state, "force": True})
     return resumed
-
-
-def crash_task_runs(client: SyncPrefectClient, flow_run_id: str) -> None:
-    """Mark the task runs of a flow run that are not over Crashed: their process was killed.
-
-    The caller knows that nobody runs them: it holds the campaign's lock, and has begun no task yet.
-    """
-    from prefect.client.schemas.filters import (
-        FlowRunFilter,
-        FlowRunFilterId,
-        TaskRunFilter,
-        TaskRunFilterState,
-        TaskRunFilterStateType,
-    )
-    from prefect.client.schemas.objects import StateType
-    from prefect.states import Crashed
-
-    under_way = TaskRunFilterStateType(any_=[StateType.PENDING, StateType.RUNNING])
-    for run in client.read_task_runs(
-        flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[UUID(flow_run_id)])),
-        task_run_filter=TaskRunFilter(state=TaskRunFilterState(type=under_way)),
-    ):
-        client.set_task_run_state(run.id, Crashed(message="its process was killed"), force=True)

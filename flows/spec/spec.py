@@ -84,7 +84,7 @@ def _without_password(uri: str | None) -> str | None:
     if uri and URL_PASSWORD.search(uri):
         raise Refused(  # and no ValueError, of which the value is shown
             "tracking holds a password, and would be stored and shown: set MLFLOW_TRACKING_USERNAME and "
-            "MLFLOW_TRACKING_PASSWORD instead, or save a Tracking block"
+            "MLFLOW_TRACKING_PASSWORD instead"
         )
     return uri
 
@@ -184,7 +184,7 @@ class Spec(BaseModel):
         None, "Seed of proposals and trainings; the judge's draws are secret. Default: drawn at random.", SEARCH,
         fixed=True, ge=0, lt=2**31)
     tracking: Uri = option(
-        None, "MLflow tracking URI, or off. Default: the saved block, MLFLOW_TRACKING_URI, or a local file.", EXECUTION)
+        None, "MLflow tracking URI, or off. Default: MLFLOW_TRACKING_URI, or a local file.", EXECUTION)
     advanced: Advanced = Advanced()
 
     @model_validator(mode="before")

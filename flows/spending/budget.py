@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from environments import Environment
 from environments.plugins import Refused
@@ -39,8 +40,7 @@ class CampaignBudget:
     def shortage(self, history: History, under_way: Iterable[int] = ()) -> str:
         """Why the budget allows no trial after those under way; empty if it does."""
         so_far = self.spent(history)
-        planned = self._planned(history, so_far, under_way)
-        excess = _excess(self.spec, so_far, planned.next, planned.certificate)
+        excess = _excess(self.spec, so_far, *self._planned(history, so_far, under_way))
         return excess and f"no budget for another trial: {excess}"
 
     def left_for_models(self, history: History, under_way: Iterable[int] = ()) -> RemainingBudget:
@@ -65,16 +65,13 @@ class CampaignBudget:
         return projection(self.spec, self.ledger.environment, history, so_far, self.gpus, under_way)
 
 
-@dataclass(frozen=True)
-class Projection:
+class Projection(NamedTuple):
     """The most that machines may cost from now on; language models come besides."""
 
-    trial: MachineCost
-    """The next trial."""
-    certificate: MachineCost
-    """The runs that are reserved for the certificate, and the ablation after it."""
     next: MachineCost
-    """Everything that the next trial commits the campaign to: both, and what trials under way may still cost."""
+    """What the next trial commits it to: itself, the certificate, and what trials under way may still cost."""
+    certificate: MachineCost
+    """The part for the runs that are reserved for the certificate, and the ablation after it."""
 
 
 def projection(
@@ -91,7 +88,7 @@ def projection(
     trial = hour.of(spec.machine_time_for_a_trial(environment, history))
     certificate = hour.of(spec.time_for_the_certificate(environment, history, parallel=1))
     going = (trial.beyond(so_far.slots.get(number, FREE)) for number in under_way)
-    return Projection(trial, certificate, sum(going, trial + certificate))
+    return Projection(sum(going, trial + certificate), certificate)
 
 
 def gpus_of(spec: CampaignSpec, environment: Environment, slots: Slots) -> int:
@@ -110,8 +107,7 @@ def check_budget(spec: CampaignSpec) -> RemainingBudget:
     if (limits.max_usd, limits.max_gpu_hours) != (None, None) and not Ledger.exists(spec.name):
         environment = spec.new_environment()
         gpus = 0 if limits.max_gpu_hours is None else gpus_of(spec, environment, spec.slots(environment))
-        planned = projection(spec, environment, (), NOTHING_SPENT, gpus)
-        if excess := _excess(spec, NOTHING_SPENT, planned.next, planned.certificate):
+        if excess := _excess(spec, NOTHING_SPENT, *projection(spec, environment, (), NOTHING_SPENT, gpus)):
             remedy = ", or use rule = greedy, which certifies nothing" if spec.loaded_rule.certifies else ""
             raise Refused(f"no budget for the baseline: {excess}: raise the limit{remedy}")
     return RemainingBudget(usd=limits.max_usd, tokens=limits.max_tokens)

@@ -1,20 +1,19 @@
-"""What a campaign spent and what comes next, as a part of the status document and in words."""
+"""What a campaign spent as a part of the status document and in words."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
-from tasks.spending.spent import Spent, spent
+from tasks.spending.spent import spent
 from tasks.store.ledger import Ledger
 from tasks.trial import History
 
 Document = Mapping[str, Any]
 
 
-def money(ledger: Ledger, history: History, stored: Document) -> dict[str, Any]:
-    """The costs in a campaign's status. (stored: its specification)"""
+def money(ledger: Ledger, history: History) -> dict[str, Any]:
+    """The costs in a campaign's status."""
     so_far = spent(ledger, history)
     bought = so_far.models
     return {
@@ -26,19 +25,7 @@ def money(ledger: Ledger, history: History, stored: Document) -> dict[str, Any]:
         "machines_usd": round(so_far.machines.usd, 6),
         "gpu_hours": round(so_far.machines.gpu_hours, 6),
         "unknown": None if so_far.usd is not None else "a language model",
-        "next": _next(ledger, history, stored, so_far),
     }
-
-
-def _next(ledger: Ledger, history: History, stored: Document, so_far: Spent) -> dict[str, Any] | None:
-    """The most that machines may cost for another trial and for the certificate; None where they cost nothing."""
-    if not (so_far.gpus or so_far.rented_hour.usd or stored.get("advanced", {}).get("usd_per_hour")):
-        return None
-    from flows.spec.campaign_spec import CampaignSpec  # loads all that trains, which a free campaign does not need
-    from flows.spending.budget import projection
-
-    planned = projection(CampaignSpec.of(**stored), ledger.environment, history, so_far)
-    return {"trial": asdict(planned.trial), "certificate": asdict(planned.certificate)}
 
 
 def parts(document: Document) -> list[str]:

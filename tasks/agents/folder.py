@@ -13,15 +13,14 @@ from __future__ import annotations
 
 import json
 import math
-import stat
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from tasks.deciding.predictions import predictions
-from tasks.editing.patches import FILE_LIMIT, git_environment, is_place
+from tasks.editing.patches import EditFailed, git_environment, is_place, text_of
 from tasks.llm import reading
 from tasks.llm.prompt_parts import start
 from tasks.proposing.brief import Brief
@@ -45,10 +44,6 @@ GIT = (
 )
 
 
-class Spoiled(Exception):
-    """An agent's result cannot be used; the message says why."""
-
-
 @dataclass(frozen=True)
 class LeftBehind:
     """An agent's result."""
@@ -61,50 +56,48 @@ class LeftBehind:
     """Its rationale.md; empty without one."""
 
 
-def lay_out(folder: Path, brief: Brief, task: str) -> dict[str, bytes]:
-    """Write everything into an empty folder, and commit it; the contents of the files, by name.
+def lay_out(folder: Path, brief: Brief, task: str) -> dict[str, str]:
+    """Write everything into an empty folder, and commit it; the texts of the files, by name.
 
     Raises:
-        Spoiled: a file of the program has the name of one of ours, or is no place in the folder.
+        EditFailed: a file of the program has the name of one of ours, or is no place in the folder.
     """
     for name in (*brief.files, *brief.problem.editable):
         if name in OURS or not is_place(name):
-            raise Spoiled(f"the environment's file {name!r} has no place beside {', '.join(OURS)}: rename it")
-    handed = {name: text.encode() for name, text in brief.files.items()}
-    handed |= {
-        TASK: task.encode(),
-        PROGRAM_MD: brief.problem.program_md.encode(),
-        CONTEXT: _json(context(brief)),
-        PARAMS: _json(start(brief)),
-    }
-    for name, content in handed.items():
+            raise EditFailed(f"the environment's file {name!r} has no place beside {', '.join(OURS)}: rename it")
+    handed = {**brief.files, TASK: task, PROGRAM_MD: brief.problem.program_md}
+    handed |= {CONTEXT: _json(context(brief)), PARAMS: _json(start(brief))}
+    for name, text in handed.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+        path.write_bytes(text.encode())
         path.chmod(0o644 if name in brief.files or name == PARAMS else 0o444)
     for words in (["init", "-q", "--template="], ["add", "-A", "-f"], ["commit", "-q", "-m", "The champion"]):
         subprocess.run([*GIT, *words], cwd=folder, env=git_environment(), check=True, capture_output=True)
     return handed
 
 
-def read_back(folder: Path, handed: Mapping[str, bytes], editable: Sequence[str]) -> LeftBehind:
+def read_back(folder: Path, handed: Mapping[str, str], editable: Sequence[str]) -> LeftBehind:
     """The result that an agent left, read after all of its processes have ended.
 
     Raises:
-        Spoiled: it changed what it may not, or made a file into something else than a plain text.
+        EditFailed: it changed what it may not, or made a file into something else than a plain text.
     """
     for name in (TASK, PROGRAM_MD, CONTEXT):
-        if _content(folder, name) != handed[name]:
-            raise Spoiled(f"it changed {name!r}, which is not editable; editable: {', '.join((*editable, PARAMS))}")
+        if text_of(folder, name) != handed[name]:
+            raise EditFailed(f"it changed {name!r}, which is not editable; editable: {', '.join((*editable, PARAMS))}")
     files: dict[str, str] = {}
     for name in dict.fromkeys((*editable, *(handed.keys() - set(OURS)))):
-        content = _content(folder, name)
-        if content is None and name in handed:
-            raise Spoiled(f"it removed {name!r}: the program's files may change, but must stay")
-        if content is not None and content != handed.get(name):
-            files[name] = _text(name, content, handed.get(name, b""))
-    rationale = _text(RATIONALE, _content(folder, RATIONALE) or b"", b"")
-    return LeftBehind(_params(folder, handed[PARAMS]), files, rationale)
+        text = text_of(folder, name)
+        if text is None and name in handed:
+            raise EditFailed(f"it removed {name!r}: the program's files may change, but must stay")
+        if text is not None and text != handed.get(name):
+            _check_secrets(name, text, handed.get(name, ""))
+            files[name] = text
+    rationale = text_of(folder, RATIONALE) or ""
+    _check_secrets(RATIONALE, rationale, "")
+    params = text_of(folder, PARAMS)
+    return LeftBehind(_params(handed[PARAMS] if params is None else params), files, rationale)
 
 
 def context(brief: Brief) -> dict[str, Any]:
@@ -175,60 +168,35 @@ def _said(text: str, lines: int) -> str:
     return "\n".join([*(capped(line, WIDTH) for line in every[:lines]), *more])
 
 
-def _json(document: object) -> bytes:
-    return (json.dumps(document, indent=1, default=str) + "\n").encode()
+def _json(document: object) -> str:
+    return json.dumps(document, indent=1, default=str) + "\n"
 
 
-def _content(folder: Path, name: str) -> bytes | None:
-    """A plain file's content; None when it is not there."""
-    path = folder
-    for part in PurePosixPath(name).parts:
-        path = path / part
-        if path.is_symlink():
-            raise Spoiled(f"it made {path.relative_to(folder).as_posix()!r} a link: leave plain files")
-    try:
-        status = path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    if not stat.S_ISREG(status.st_mode):
-        raise Spoiled(f"it made {name!r} something else than a file: leave plain files")
-    if status.st_mode & 0o111:
-        raise Spoiled(f"it made {name!r} executable: change text, nothing else")
-    if status.st_size > FILE_LIMIT:
-        raise Spoiled(f"it left {name!r} {status.st_size} bytes long; at most {FILE_LIMIT}")
-    return path.read_bytes()
+def _check_secrets(name: str, text: str, before: str) -> None:
+    """Refuse a text with a secret that was not there before."""
+    if written := _secrets(text) - _secrets(before):
+        raise EditFailed(
+            f"it wrote the value of {', '.join(sorted(written))} into {name!r}: no secret belongs in a file"
+        )
 
 
-def _text(name: str, content: bytes, before: bytes) -> str:
-    """The content as a text that holds no secret which was not there before."""
-    try:
-        text = content.decode()
-    except UnicodeDecodeError as wrong:
-        raise Spoiled(f"it left {name!r} not UTF-8: {wrong}") from wrong
-    if "\0" in text:
-        raise Spoiled(f"it left a NUL in {name!r}: change text, nothing else")
-    if found := _secrets(content) - _secrets(before):
-        raise Spoiled(f"it wrote the value of {', '.join(sorted(found))} into {name!r}: no secret may stand in a file")
-    return text
-
-
-def _secrets(content: bytes) -> set[str]:
+def _secrets(text: str) -> set[str]:
     scrubber = Scrubber()
-    scrubber.feed(content)
+    scrubber.feed(text.encode())
     scrubber.flush()
     return scrubber.found
 
 
-def _params(folder: Path, before: bytes) -> Params:
-    """The values of params.json; those before when it is not there any more."""
-    content = _content(folder, PARAMS)
+def _params(text: str) -> Params:
+    """The values of params.json."""
     try:
-        document = read(reading.document, (before if content is None else content).decode())
-    except (ValueError, Unreadable) as wrong:
-        raise Spoiled(f"it left {PARAMS} {capped(str(wrong), WIDTH)}") from wrong
+        document = read(reading.document, text)
+    except Unreadable as wrong:
+        raise EditFailed(f"it left {PARAMS} {capped(str(wrong), WIDTH)}") from wrong
     if not isinstance(document, dict):
-        raise Spoiled(f"{PARAMS} must hold one value for each parameter, by name")
+        raise EditFailed(f"{PARAMS} must hold one value for each parameter, by name")
     for name, value in document.items():
         if not isinstance(value, Value) or (isinstance(value, float) and not math.isfinite(value)):
-            raise Spoiled(f"{PARAMS}: {name!r} must be a number, a text or a boolean, got {capped(repr(value), WIDTH)}")
+            shown = capped(repr(value), WIDTH)
+            raise EditFailed(f"{PARAMS}: {name!r} must be a number, a text or a boolean, got {shown}")
     return document

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-import tokenize
 import tomllib
 from collections.abc import Mapping, Sequence
 
@@ -16,17 +14,16 @@ from tasks.editing.required_calls import missing_calls
 
 def edited_program(
     files: Mapping[str, str],
-    executable: Sequence[str],
-    odd: Mapping[str, str],
     diff: str,
     editable: Sequence[str],
     program: Mapping[str, str],
     required: Sequence[str],
     environment: str,
 ) -> dict[str, str]:
-    """The files that a diff changes, with their new texts, as `patches.edited` makes them, checked.
+    """The files that a diff changes, with their new texts, as `patches.patched` makes them, checked.
 
     Args:
+        files: The editable files that there are.
         program: All Python files of the program, if there are required calls.
         environment: Its name, for a reason.
 
@@ -34,19 +31,19 @@ def edited_program(
         EditFailed: it does not apply or is not allowed; a file is no Python, TOML or JSON although its name says so; a
             call that the environment requires is left out; a seed is fixed.
     """
-    after = patches.edited(files, executable, odd, diff, editable)
+    made = patches.patched(files, diff, editable)
+    after = {name: text for name, text in made.items() if files.get(name) != text}
+    before = {name: _plain(files[name]) for name in after if name in files}
     for name, text in after.items():
-        was_free = name in files and _settings_fault(name, _plain(files[name]))  # such as JSON with comments
+        was_free = name in before and _settings_fault(name, before[name])  # such as JSON with comments
         if not was_free and (fault := _settings_fault(name, text)):
             raise EditFailed(f"the edited {name} {fault}")
     python = {name: text for name, text in after.items() if name.endswith(".py")}
-    before = {name: _plain(files[name]) for name in python if name in files}
     try:
         for name, source in python.items():
-            _check_encoding(name, source)
             parse(name, source)
         missing = missing_calls({**program, **python}, required)
-        fixed = fixed_seeds.added(before, python)
+        fixed = fixed_seeds.added({name: before[name] for name in python if name in before}, python)
     except NotPython as wrong:
         raise EditFailed(f"the edited program is not Python: {wrong}") from wrong
     except RecursionError as deep:
@@ -76,13 +73,3 @@ def _settings_fault(name: str, text: str) -> str | None:
     except ValueError as wrong:
         return f"is not {name.rpartition('.')[2].upper()}: {str(wrong)[:200]}"
     return None
-
-
-def _check_encoding(name: str, source: str) -> None:
-    """Refuse a line such as `# coding: utf-7`, with which Python reads another program than everyone else."""
-    try:
-        encoding, _ = tokenize.detect_encoding(io.BytesIO(source.encode()).readline)
-    except SyntaxError as wrong:
-        raise NotPython(f"{name}:1: {wrong.msg}") from wrong
-    if encoding not in ("utf-8", "utf-8-sig"):
-        raise NotPython(f"{name}:1: it claims to be in {encoding}, where a program's files are in utf-8")

@@ -7,9 +7,10 @@ headers; when all checks pass, they are written into the workspace. All of that 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 import environments
 from environments import Environment
@@ -17,62 +18,32 @@ from tasks.editing import checks, patches
 from tasks.editing.patches import FILE_LIMIT, EditFailed
 from tasks.sandbox.reading.reader import Unreadable, read
 
-__all__ = ["EditFailed", "apply_edit", "check_whole", "diff_of", "patched", "sources"]
-THE_EDIT = "the edit"
+__all__ = ["EditFailed", "apply_edit", "diff_of", "patched", "sources"]
 
-
-def check_whole(diff: str) -> None:
-    """Refuse a diff by whoever counts its lines, before it is stored, if it looks cut off.
-
-    Raises:
-        EditFailed: a hunk has fewer lines than its head says; it cannot be read within limits.
-    """
-    try:
-        read(patches.check_whole, diff)
-    except Unreadable as wrong:
-        raise EditFailed(wrong.about(THE_EDIT)) from wrong
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def apply_edit(workspace: Path, edit: str, environment: Environment) -> None:
     """Apply a unified diff to the editable files: all of it or nothing.
 
     Raises:
-        EditFailed: it does not apply; it touches another file, or does more to one than change its text; a file would
-            not parse; a call that the environment requires is left out; a seed is fixed; it cannot be read within
-            limits.
+        EditFailed: it does not apply in one place only; it touches another file, or does more to one than change its
+            text; a file would not parse; a call that the environment requires is left out; a seed is fixed; it cannot
+            be read within limits.
     """
-    files, executable, odd = _editable(workspace, environment)
+    paths = {name: patches.place(workspace, name) for name in environment.editable if patches.is_place(name)}
+    files = {
+        name: path.read_bytes().decode(errors="surrogateescape")
+        for name, path in paths.items()
+        if path.exists() and path.stat().st_size <= FILE_LIMIT
+    }
     program = sources(workspace) if environment.required_calls else {}
-    editable, required = [*environment.editable], [*environment.required_calls]
-    try:
-        changed = read(
-            checks.edited_program, files, executable, odd, edit, editable, program, required, environment.name
-        )
-    except Unreadable as wrong:
-        raise EditFailed(wrong.about("the edited program")) from wrong
+    required = [*environment.required_calls]
+    changed = _read(checks.edited_program, files, edit, [*paths], program, required, environment.name)
     for name, text in changed.items():
-        target = patches.place(workspace, name)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(text.encode())
-
-
-def _editable(workspace: Path, environment: Environment) -> tuple[dict[str, str], list[str], dict[str, str]]:
-    """The editable files that there are, the executable ones, and those that may not be touched, with the reason."""
-    files, executable, odd = dict[str, str](), list[str](), dict[str, str]()
-    for name in environment.editable:
-        try:
-            path = patches.place(workspace, name)
-        except EditFailed as wrong:
-            odd[name] = str(wrong)
-            continue
-        if not path.exists():
-            continue
-        if (size := path.stat().st_size) > FILE_LIMIT:
-            odd[name] = f"the edit touches {name!r}, which is {size} bytes long; at most {FILE_LIMIT}"
-            continue
-        files[name] = path.read_bytes().decode(errors="surrogateescape")
-        executable += [name] if patches.is_executable(path) else []
-    return files, executable, odd
+        paths[name].parent.mkdir(parents=True, exist_ok=True)
+        paths[name].write_bytes(text.encode())
 
 
 def sources(folder: Path) -> dict[str, str]:
@@ -91,32 +62,28 @@ def diff_of(before: Mapping[str, str], after: Mapping[str, str]) -> str:
     if not names:
         return ""
     sides = [{name: texts[name] for name in names if name in texts} for texts in (before, after)]
-    try:
-        return read(patches.difference, *sides)
-    except Unreadable as wrong:
-        raise EditFailed(wrong.about(THE_EDIT)) from wrong
+    return _read(patches.difference, *sides)
 
 
 def patched(before: Mapping[str, str], diff: str, reverse: bool = False) -> dict[str, str]:
-    """Texts, by name, as a diff leaves them, applied as `apply_edit` does. A file that it removes is not among them.
+    """Texts, by name, as a diff leaves them. A file that it removes is not among them.
 
     `reverse`: as they were before the diff was applied.
 
     Raises:
         EditFailed: it does not apply, or does more than add, remove and change texts.
     """
-    if not diff:
-        return dict(before)
-    made = _patched(tuple(sorted(before.items())), diff, reverse)
-    if isinstance(made, str):
-        raise EditFailed(made)
-    return dict(made)
+    return dict(_patched(tuple(sorted(before.items())), diff, reverse)) if diff else dict(before)
 
 
 @lru_cache(maxsize=4096)
-def _patched(before: tuple[tuple[str, str], ...], diff: str, reverse: bool) -> tuple[tuple[str, str], ...] | str:
-    """The texts, or the reason why there are none."""
+def _patched(before: tuple[tuple[str, str], ...], diff: str, reverse: bool) -> tuple[tuple[str, str], ...]:
+    return tuple(_read(patches.patched, dict(before), diff, None, reverse).items())
+
+
+def _read(function: Callable[P, T], *values: P.args, **none: P.kwargs) -> T:
+    """What a function of texts makes, run by the confined process."""
     try:
-        return tuple(read(patches.patched, dict(before), diff, reverse).items())
+        return read(function, *values, **none)
     except Unreadable as wrong:
-        return wrong.about(THE_EDIT)
+        raise EditFailed(wrong.about("the edited program")) from wrong

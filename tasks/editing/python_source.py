@@ -1,14 +1,11 @@
-"""Reading Python: syntax trees and dotted names."""
+"""Reading Python: syntax trees, dotted names, and what a program means."""
 
 from __future__ import annotations
 
 import ast
 import hashlib
-import threading
-import warnings
-
-_WARNING_FILTERS = threading.Lock()
-"""Warning filters are global to the process, so only one thread may change them at a time."""
+import io
+import tokenize
 
 
 class NotPython(ValueError):
@@ -19,19 +16,23 @@ def parse(name: str, source: str) -> ast.Module:
     """The syntax tree of a file.
 
     Raises:
-        NotPython: it does not compile.
+        NotPython: it does not compile, or claims an encoding in which Python would read another program than people.
     """
     try:
-        with _WARNING_FILTERS, warnings.catch_warnings(action="ignore"):
-            compile(source, name, "exec", dont_inherit=True)
-            return ast.parse(source, name)
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(source.encode()).readline)
+        if encoding not in ("utf-8", "utf-8-sig"):
+            raise NotPython(f"{name}:1: it claims to be in {encoding}, where a program's files are in utf-8")
+        compile(source, name, "exec", dont_inherit=True)
+        return ast.parse(source, name)
+    except NotPython:
+        raise
     except SyntaxError as wrong:
         place = f":{wrong.lineno}" if wrong.lineno else ""
         line = f": {wrong.text.strip()[:80]!r}" if wrong.text else ""
         raise NotPython(f"{name}{place}: {wrong.msg}{line}") from wrong
     except (RecursionError, MemoryError) as wrong:
         raise NotPython(f"{name}: nested too deeply to be parsed") from wrong
-    except ValueError as wrong:  # a NUL, before Python 3.12
+    except ValueError as wrong:  # a NUL, before Python 3.12, or half a character
         raise NotPython(f"{name}: {wrong}") from wrong
 
 
@@ -48,33 +49,20 @@ def dotted(node: ast.AST) -> str:
 
 
 def meaning_of(source: str) -> str:
-    """A digest of a file without comments, docstrings and formatting.
+    """A digest of a file without comments, formatting, docstrings and other statements that do nothing.
 
     Raises:
         NotPython: it does not compile.
     """
-    return hashlib.sha256(_dumped(parse("", source)).encode(errors="surrogatepass")).hexdigest()
+    tree = parse("", source)
+    for node in ast.walk(tree):
+        for field in ("body", "orelse", "finalbody"):
+            if isinstance(body := getattr(node, field, None), list):
+                setattr(node, field, [statement for statement in body if not _does_nothing(statement)])
+    return hashlib.sha256(ast.dump(tree).encode(errors="surrogatepass")).hexdigest()
 
 
-def _dumped(tree: ast.AST) -> str:
-    """A tree as text, node before children; statements that do nothing are left out. Twice as fast as ast.dump."""
-    words: list[str] = []
-    left: list[object] = [tree]
-    while left:
-        thing = left.pop()
-        if isinstance(thing, ast.AST):
-            words.append(type(thing).__name__)
-            left += [getattr(thing, name, None) for name in thing._fields]
-        elif isinstance(thing, list):
-            kept = [part for part in thing if not _does_nothing(part)]
-            words.append(f"[{len(kept)}")
-            left += kept
-        else:
-            words.append(hex(thing) if type(thing) is int else repr(thing))  # repr refuses 5000 digits
-    return "\n".join(words)
-
-
-def _does_nothing(part: object) -> bool:
+def _does_nothing(statement: ast.AST) -> bool:
     """Whether it is a docstring, a text in place of a comment, `...` or `pass`."""
-    is_constant = isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant)
-    return is_constant or isinstance(part, ast.Pass)
+    is_constant = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    return is_constant or isinstance(statement, ast.Pass)

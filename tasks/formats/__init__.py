@@ -36,22 +36,33 @@ def changed(text: str, files: Mapping[str, str], editable: Sequence[str], form: 
     places = [name for name in editable if is_place(name)]
     if not places:
         raise NoEdit(f"no file may be changed{f': {editable[0]!r} is no place for one' if editable else ''}")
-    read = FORMS[form if form != "any" else _form(text)]
-    found = {name: after for name, after in read(text, files, places).items() if files.get(name) != after}
-    for name, after in found.items():
-        if "\0" in after or after.encode(errors="replace").decode() != after:
+    answer = _unix(text)
+    plain = {name: _unix(before) for name, before in files.items()}
+    read = FORMS[form if form != "any" else _form(answer)]
+    after = dict[str, str]()
+    for name, made in read(answer, plain, places).items():
+        if "\0" in made or made.encode(errors="replace").decode() != made:
             raise NoEdit(f"{name} would not be a text: it would hold a NUL or half a character")
-    if not found:
+        is_windows = name in files and plain[name] != files[name]
+        made = _unix(made).replace("\n", "\r\n") if is_windows else made
+        if files.get(name) != made:
+            after[name] = made
+    if not after:
         raise NoEdit("the edit changes nothing: the files are the same after it")
-    return found
+    return after
 
 
-def _form(text: str) -> str:
-    lines = text.split("\n")
+def _unix(text: str) -> str:
+    """A text of which every line ends as on Windows, with the ends of Unix; any other as it is."""
+    return text.replace("\r\n", "\n") if text.count("\r\n") == text.count("\n") else text
+
+
+def _form(answer: str) -> str:
+    lines = answer.split("\n")
     if any(search_replace.OPEN.match(line) for line in lines):
         return "search_replace"
     if diff.is_diff(lines):
         return "diff"
-    if fences(text):
+    if fences(answer):
         return "whole_file"
     raise NoEdit("the answer holds no edit: neither a block `<<<<<<< SEARCH`, nor a unified diff, nor a fenced file")

@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
-from tasks.formats._answer import FILE, LOOKED_AT, Fence, GitText, NoEdit, complete, ended_alike, fences, named
+from tasks.formats._answer import FILE, LINE_CHARACTERS, Fence, NoEdit, check_complete, fences, named
 
 LANGUAGES: Mapping[str, frozenset[str]] = {".py": frozenset({"", "py", "python", "python3"})}
 """Languages of a fence without a file name, by the suffix of the file; for other suffixes any."""
@@ -53,7 +53,7 @@ def _name(fence: Fence, editable: Sequence[str]) -> str | None:
     languages = [LANGUAGES.get(PurePosixPath(name).suffix) for name in editable]
     if not any(known is None or language.lower() in known for known in languages):
         return None
-    other = FILE.search(fence.above[:LOOKED_AT])
+    other = FILE.search(fence.above[:LINE_CHARACTERS])
     if len(editable) == 1 and not other:
         return editable[0]
     said = f"speaks of {other[0]!r}" if other else "names no file"
@@ -66,6 +66,5 @@ def _name(fence: Fence, editable: Sequence[str]) -> str | None:
 def _text(fence: Fence, name: str, before: str | None) -> str:
     if not any(line.strip() for line in fence.body):
         raise NoEdit(f"the fenced block of {name} is empty: write every line of the file")
-    known = GitText.of(before or "")
-    complete(fence.body, known.lines, name)
-    return str(GitText(tuple(ended_alike(line, known.windows) for line in fence.body)))
+    check_complete(fence.body, (before or "").split("\n"), name)
+    return "\n".join(fence.body) + "\n"

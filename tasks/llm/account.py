@@ -14,94 +14,22 @@ from tasks.llm.quotes import one_line
 from tasks.system import redact
 
 if TYPE_CHECKING:
-    import httpx
-
     from blocks.llm import LLM
 
 DEFAULT_BLOCK = "nightshift"
-NO_KEY = "none"
-"""The key for an endpoint that needs none: the client requires one."""
 ANSWER_TOKENS, THINKING_TOKENS = 8_192, 32_768
 """Tokens of one answer where nothing else is stated."""
 ANSWER_SECONDS = 300.0
 """For one answer where nothing else is stated; in proportion more for more than ANSWER_TOKENS."""
 PROBE_SECONDS = 10.0
-OPENAI_LIKE = (*("openai", "hosted_vllm", "lm_studio", "llamafile"), *("custom_openai", "openai_like", "litellm_proxy"))
-"""Providers whose endpoints list their models at /models for the same key."""
-LOCAL = {"ollama": "http://localhost:11434", "ollama_chat": "http://localhost:11434"}
-"""Providers on this machine, which ask for no key: where they are unless OLLAMA_API_BASE says otherwise."""
+OLLAMA = "http://localhost:11434"
+"""The address of Ollama unless OLLAMA_API_BASE says otherwise."""
 
 
-class _Terms(BaseModel):
-    """The options that an account and a proposer's options have in common."""
+class ModelOptions(BaseModel):
+    """A proposer's options for its model. Missing ones come from a saved LLM block."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-    base_url: str | None = Field(
-        default=None,
-        description="Address of an OpenAI-compatible endpoint, such as http://127.0.0.1:8000/v1. A key is sent there "
-        "only when key_variable names one.",
-    )
-    temperature: float | None = Field(
-        default=None, ge=0, le=2, description="Sampling temperature; the provider's own when left out."
-    )
-    usd_per_million_input: float | None = Field(
-        default=None, ge=0, description="Price of a million input tokens, in USD."
-    )
-    usd_per_million_output: float | None = Field(
-        default=None, ge=0, description="Price of a million output tokens, in USD."
-    )
-    max_usd: float | None = Field(default=None, gt=0, description="Most USD that the campaign may spend.")
-    max_tokens: int | None = Field(
-        default=None, gt=0, description="Most tokens that the campaign may use, input and output together."
-    )
-
-    @model_validator(mode="after")
-    def _has_both_prices(self) -> Self:
-        given, got = self.usd_per_million_input, self.usd_per_million_output
-        if (given is None) != (got is None):
-            raise ValueError(
-                f"usd_per_million_input is {given} and usd_per_million_output is {got}: give both, or neither"
-            )
-        return self
-
-
-class Account(_Terms):
-    """One model, ready to be asked."""
-
-    model: str
-    """LiteLLM's name of it, the provider included, such as `anthropic/claude-sonnet-4-5`."""
-    key: SecretStr | None = None
-    """None: the provider's usual variable; with `base_url`: no key."""
-    max_output_tokens: int | None = Field(default=None, ge=1)
-    """Of one answer, its thoughts included; None: `answer_tokens` says."""
-    timeout_seconds: float | None = Field(default=None, gt=0)
-    """For one answer, all tries together; None: `answer_seconds` says."""
-
-    @property
-    def answer_tokens(self) -> int:
-        """Most tokens of one answer. Thoughts count, so a model that is known for them has more."""
-        thinks = self.max_output_tokens is None and litellm_client.reasons(self.model)
-        return self.max_output_tokens or (THINKING_TOKENS if thinks else ANSWER_TOKENS)
-
-    @property
-    def answer_seconds(self) -> float:
-        """Most seconds for one answer, all tries together."""
-        return self.timeout_seconds or ANSWER_SECONDS * max(1.0, self.answer_tokens / ANSWER_TOKENS)
-
-    def usd(self, input_tokens: int, output_tokens: int) -> float | None:
-        """The price of so many tokens in USD, by the stated prices or else the provider's; None when unknown.
-
-        The provider's price list does not hold for another endpoint.
-        """
-        given, got = self.usd_per_million_input, self.usd_per_million_output
-        if given is not None and got is not None:
-            return (input_tokens * given + output_tokens * got) / 1e6
-        return None if self.base_url else litellm_client.price(self.model, input_tokens, output_tokens)
-
-
-class ModelOptions(_Terms):
-    """A proposer's options for its model. Missing ones come from a saved LLM block."""
 
     block: str | None = Field(
         default=None, description="Name of a saved LLM block; without it and a model, the one called nightshift."
@@ -125,6 +53,24 @@ class ModelOptions(_Terms):
         description="Most seconds for one answer, all tries together; when nothing says otherwise 300, and in "
         "proportion more where an answer may have more than 8192 tokens.",
     )
+    base_url: str | None = Field(
+        default=None,
+        description="Address of an OpenAI-compatible endpoint, such as http://127.0.0.1:8000/v1. A key is sent there "
+        "only when key_variable names one.",
+    )
+    temperature: float | None = Field(
+        default=None, ge=0, le=2, description="Sampling temperature; the provider's own when left out."
+    )
+    usd_per_million_input: float | None = Field(
+        default=None, ge=0, description="Price of a million input tokens, in USD."
+    )
+    usd_per_million_output: float | None = Field(
+        default=None, ge=0, description="Price of a million output tokens, in USD."
+    )
+    max_usd: float | None = Field(default=None, gt=0, description="Most USD that the campaign may spend.")
+    max_tokens: int | None = Field(
+        default=None, gt=0, description="Most tokens that the campaign may use, input and output together."
+    )
 
     @model_validator(mode="after")
     def _can_be_read(self) -> Self:
@@ -133,7 +79,45 @@ class ModelOptions(_Terms):
             raise ValueError("key_variable is no name of a variable: put the key into one, and give its name")
         if self.base_url is not None and not re.match(r"https?://[^/]", self.base_url):
             raise ValueError(f"base_url is {self.base_url!r}: begin it with http:// or https:// and a host")
+        given, got = self.usd_per_million_input, self.usd_per_million_output
+        if (given is None) != (got is None):
+            raise ValueError(
+                f"usd_per_million_input is {given} and usd_per_million_output is {got}: give both, or neither"
+            )
         return self
+
+
+class Account(ModelOptions):
+    """One model, ready to be asked."""
+
+    model: str
+    """LiteLLM's name of it, the provider included, such as `anthropic/claude-sonnet-4-5`."""
+    key: SecretStr | None = None
+    """None: the provider's usual variable; with `base_url`: no key."""
+
+    @property
+    def answer_tokens(self) -> int:
+        """Most tokens of one answer. Thoughts count, so a model that is known for them has more."""
+        if self.max_output_tokens is not None:
+            return self.max_output_tokens
+        return THINKING_TOKENS if litellm_client.litellm().supports_reasoning(model=self.model) else ANSWER_TOKENS
+
+    @property
+    def answer_seconds(self) -> float:
+        """Most seconds for one answer, all tries together."""
+        return self.timeout_seconds or ANSWER_SECONDS * max(1.0, self.answer_tokens / ANSWER_TOKENS)
+
+    def usd(self, input_tokens: int, output_tokens: int, reply: Any = None) -> float | None:
+        """The price of so many tokens in USD, by the stated prices or else the provider's; None when unknown.
+
+        The provider's price list does not hold for another endpoint. Of a reply it knows more than how many tokens
+        there were, such as those that its cache saved.
+        """
+        if self.usd_per_million_input is not None and self.usd_per_million_output is not None:
+            return (input_tokens * self.usd_per_million_input + output_tokens * self.usd_per_million_output) / 1e6
+        if self.base_url or (usd := litellm_client.price(self.model, input_tokens, output_tokens)) is None:
+            return None
+        return usd if reply is None else litellm_client.price_of(reply, self.model) or usd
 
 
 def accounts(stated: ModelOptions) -> tuple[Account, ...]:
@@ -189,9 +173,11 @@ def check(account: Account) -> None:
             f"model {account.model!r} names no provider that LiteLLM knows: write provider/model, such as "
             f"openai/{account.model}, or give the base_url of your own endpoint"
         )
-    local = (os.environ.get("OLLAMA_API_BASE") or LOCAL[provider]) if provider in LOCAL else None
-    if where := account.base_url or local:
-        _probe(account, where, lists_models=provider in OPENAI_LIKE)
+    ollama = (os.environ.get("OLLAMA_API_BASE") or OLLAMA) if provider.startswith("ollama") else None
+    if url := account.base_url or ollama:
+        _probe(
+            account, url, is_like_openai=provider in ("openai", *litellm_client.litellm().openai_compatible_providers)
+        )
     elif account.key is None and (missing := litellm_client.missing_keys(account.model)):
         raise Refused(
             f"model {account.model!r} needs a key, and {' or '.join(missing)} is not set: set it, or name the "
@@ -203,16 +189,15 @@ def check(account: Account) -> None:
             f"max_usd = {account.max_usd:g}, but the price of {account.model!r} is not known: state "
             "usd_per_million_input and usd_per_million_output (0 if it is free), or limit max_tokens instead"
         )
-    if account.max_usd is not None and most is not None and most > account.max_usd:
-        raise Refused(
-            f"max_usd = {account.max_usd:g} does not pay for one answer of max_output_tokens = "
-            f"{account.answer_tokens}, {most:.4g} USD: raise the first or lower the second"
-        )
-    if account.max_tokens is not None and account.answer_tokens >= account.max_tokens:
-        raise Refused(
-            f"max_tokens = {account.max_tokens} of the campaign leaves no room for one answer of max_output_tokens = "
-            f"{account.answer_tokens}: raise the first or lower the second"
-        )
+    for name, limit, need in (
+        ("max_usd", account.max_usd, most),
+        ("max_tokens", account.max_tokens, account.answer_tokens),
+    ):
+        if limit is not None and need is not None and need > limit:
+            raise Refused(
+                f"{name} = {limit:g} does not allow one answer of max_output_tokens = {account.answer_tokens}, which "
+                f"may take {need:.4g}: raise the first or lower the second"
+            )
 
 
 def _is_elsewhere(stated: ModelOptions, block: LLM) -> bool:
@@ -221,7 +206,8 @@ def _is_elsewhere(stated: ModelOptions, block: LLM) -> bool:
 
 def _said(source: BaseModel) -> dict[str, Any]:
     """The values for an account that are not None."""
-    values = {name: getattr(source, name, None) for name in Account.model_fields if name != "model"}
+    left_out = ("model", "block", "key_variable")
+    values = {name: getattr(source, name, None) for name in Account.model_fields if name not in left_out}
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -254,62 +240,46 @@ def _saved(name: str, must_exist: bool) -> LLM | None:
     from blocks.llm import LLM
 
     api = PREFECT_API_URL.value() or os.environ.get("PREFECT_API_URL")
-    if not api:
-        if must_exist:
-            raise Refused(
-                f"LLM block {name!r} cannot be read without a Prefect server: set PREFECT_API_URL, or give model"
-            )
-        return None
     try:
-        # Prefect may have been imported before the address was set; it would start a server of its own.
-        with temporary_settings({PREFECT_API_URL: api}), get_client(sync_client=True) as client:
-            saved = client.read_block_document_by_name(name, LLM.get_block_type_slug())
+        if api:
+            # Prefect may have been imported before the address was set; it would start a server of its own.
+            with temporary_settings({PREFECT_API_URL: api}), get_client(sync_client=True) as client:
+                saved = client.read_block_document_by_name(name, LLM.get_block_type_slug())
+            return LLM.model_validate(saved.data)
+        why = "no Prefect server is known: set PREFECT_API_URL"
     except ObjectNotFound:
-        if must_exist:
-            raise Refused(f"there is no LLM block called {name!r}: save it first, or give model") from None
-        return None
-    except httpx.HTTPError as error:
-        raise Refused(
-            f"LLM block {name!r} cannot be read from the Prefect server at {redact.without_passwords(api)} "
-            f"({_words(error)}): see that it answers, or give model"
-        ) from error
-    try:
-        return LLM.model_validate(saved.data)
+        why = "there is none of this name: save it first"
     except ValidationError as error:
         raise explain(error, f"LLM block {name!r}") from error
+    except httpx.HTTPError as error:
+        where = redact.without_passwords(api or "")
+        why = one_line(str(error), 200) or type(error).__name__
+        raise Refused(f"LLM block {name!r} cannot be read from the Prefect server at {where} ({why})") from error
+    if must_exist:
+        raise Refused(f"LLM block {name!r} cannot be read, since {why}, or give model")
+    return None
 
 
-def _probe(account: Account, url: str, lists_models: bool) -> None:
-    """See that the endpoint answers and, where it lists its models for a key, that it takes ours."""
+def _probe(account: Account, url: str, is_like_openai: bool) -> None:
+    """See that the endpoint answers and, where it lists its models for a key as OpenAI's does, that it takes ours."""
     import httpx
 
-    shown = redact.without_passwords(url)
+    key = account.key.get_secret_value() if account.key else litellm_client.NO_KEY
+    shown = f"base_url = {redact.without_passwords(url)}"
+
+    def status(path: str) -> int:
+        seconds = min(PROBE_SECONDS, account.answer_seconds)
+        return httpx.get(f"{url}{path}", headers={"Authorization": f"Bearer {key}"}, timeout=seconds).status_code
+
     try:
-        answer = _get(account, f"{url}/models")
-        if lists_models and answer.status_code == 404 and _get(account, f"{url}/v1/models").is_success:
-            raise Refused(f"base_url = {shown} lists no models, but {shown}/v1 does: give that one")
+        answer = status("/models")
+        if is_like_openai and answer == 404 and status("/v1/models") == 200:
+            raise Refused(f"{shown} lists no models, but its /v1 does: give that one")
     except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
-        raise Refused(
-            f"no language model answers at base_url = {shown} ({_words(error)}): start it, or correct the address"
-        ) from error
-    if lists_models and answer.status_code in (401, 403):
-        raise Refused(
-            f"the endpoint at base_url = {shown} does not take our key ({answer.status_code}): "
-            + ("correct it" if account.key else "name the variable that holds one with key_variable")
-        )
-    if answer.status_code >= 500:
-        raise Refused(
-            f"the endpoint at base_url = {shown} answers, but is not ready ({answer.status_code}): wait until it is"
-        )
-
-
-def _get(account: Account, url: str) -> httpx.Response:
-    import httpx
-
-    key = account.key.get_secret_value() if account.key else NO_KEY
-    seconds = min(PROBE_SECONDS, account.answer_seconds)
-    return httpx.get(url, headers={"Authorization": f"Bearer {key}"}, timeout=seconds)
-
-
-def _words(error: Exception) -> str:
-    return one_line(str(error), 200) or type(error).__name__
+        why = one_line(str(error), 200) or type(error).__name__
+        raise Refused(f"no language model answers at {shown} ({why}): start it, or correct the address") from error
+    if is_like_openai and answer in (401, 403):
+        remedy = "correct it" if account.key else "name the variable that holds one with key_variable"
+        raise Refused(f"the endpoint at {shown} does not take our key ({answer}): {remedy}")
+    if answer >= 500:
+        raise Refused(f"the endpoint at {shown} answers, but is not ready ({answer}): wait until it is")

@@ -1,8 +1,6 @@
-"""A model's answer: lenient in form, strict in content.
+"""A model's answer as values: lenient in form, strict in content.
 
-Fences, prose around an answer, thoughts before it and numbers written as texts are accepted. Anything uncertain is
-refused, with every fault. Its text is taken apart by a confined process (tasks/sandbox/reading/reader.py): here are
-the values.
+Numbers written as texts are accepted. Anything uncertain is refused, with every fault.
 """
 
 from __future__ import annotations
@@ -12,9 +10,9 @@ import difflib
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from environments.space import Choice, Parameter, Space, Value
 from tasks import formats
@@ -27,14 +25,13 @@ from tasks.trial import Params
 
 RATIONALE, CATEGORY = 1_000, 40
 """Characters that are kept of each."""
+FAULTS, PROPOSALS = 20, 100
+"""Faults of a proposal that are told, and proposals of an answer that are read."""
 NUMBER = re.compile(r"(?:[+-] ?)?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 DASH = re.compile("[\N{MINUS SIGN}\N{EN DASH}]")
 THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 NAME = 60
 """Characters of a parameter's name that are compared with those that there are, and shown."""
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -57,15 +54,18 @@ def ideas(text: str, space: Space, fixed: Params) -> tuple[list[ParsedAnswer], l
     Raises:
         Misread: there is no JSON object in the answer.
     """
-    document = _parts(reading.proposals, text)
-    entries = document.get("proposals", document) if isinstance(document, dict) else document
     found, faults = [], []
-    for number, entry in enumerate(entries if isinstance(entries, list) else [entries], 1):
-        try:
-            found.append(_idea(entry, space, fixed))
-        except Misread as wrong:
-            faults.append(f"proposal {number}: {wrong}" if isinstance(entries, list) else str(wrong))
-    return found, faults
+    try:
+        document = reading.proposals(text)
+        entries = document.get("proposals", document) if isinstance(document, dict) else document
+        for number, entry in enumerate(entries[:PROPOSALS] if isinstance(entries, list) else [entries], 1):
+            try:
+                found.append(_idea(entry, space, fixed))
+            except Misread as wrong:
+                faults.append(f"proposal {number}: {wrong}" if isinstance(entries, list) else str(wrong))
+    except RecursionError as deep:
+        raise Misread("the JSON in the answer is nested too deeply") from deep
+    return found, faults[:FAULTS]
 
 
 def headed(text: str, editable: Sequence[str], space: Space, fixed: Params) -> tuple[ParsedAnswer, str]:
@@ -74,7 +74,7 @@ def headed(text: str, editable: Sequence[str], space: Space, fixed: Params) -> t
     Raises:
         Misread: PARAMS is no JSON object, or states what the space does not take.
     """
-    stated, given, edit = _parts(reading.header, text, [*editable])
+    stated, given, edit = reading.header(text, editable)
     words = *_words(stated.get("RATIONALE", ""), stated.get("CATEGORY", "")), expected(stated.get("EXPECTED"))
     return ParsedAnswer(values(given, space, fixed), *words, text), edit
 
@@ -91,23 +91,18 @@ def changed(edit: str, files: Mapping[str, str], editable: Sequence[str]) -> dic
         raise NoEdit(wrong.about("the answer")) from wrong
 
 
-def _parts(function: Callable[P, T], *values: P.args, **none: P.kwargs) -> T:
-    try:
-        return read(function, *values, **none)
-    except Unreadable as wrong:
-        raise Misread(wrong.about("the answer")) from wrong
-
-
 def values(given: Mapping[str, Any], space: Space, fixed: Params) -> Params:
     """The stated values, each as its parameter has it; null states nothing.
 
     Raises:
         Misread: every unknown parameter and every value outside its range.
     """
-    params, faults = {}, []
+    params, faults = dict[str, Value](), list[str]()
     for name, value in given.items():
         if value is None:
             continue
+        if len(faults) >= FAULTS:
+            break
         if name in fixed:
             if value != fixed[name]:
                 faults.append(f"{name} is fixed at {json.dumps(fixed[name])}")

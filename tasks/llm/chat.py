@@ -1,44 +1,39 @@
-"""Requests to a language model, with retries, spending limits and a trace.
+"""Requests to a language model: limits before, the answer or the reason why there is none after, and a trace.
 
-Retries happen here alone; the libraries below are told not to. Every try counts.
+LiteLLM asks again after what may pass (tasks/llm/litellm_client.py). What it could not get an answer to is Unavailable;
+an answer that says nothing usable, such as one of thoughts alone, is Unusable: the model is told, and asked again.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from tasks.llm import litellm_client, request, trace
+from tasks.llm import litellm_client, trace
 from tasks.llm.account import Account
-from tasks.llm.request import Completion, Fault, Message
-from tasks.llm.trace import Answer, Attempt, RecordedRequest
-from tasks.proposing.brief import Brief, Unavailable
-from tasks.system import interrupt
+from tasks.llm.quotes import one_line
+from tasks.llm.reading import ANSWER_LIMIT, is_thought, without_thoughts
+from tasks.llm.trace import Answer, Message, RecordedRequest
+from tasks.proposing.brief import Brief, Unavailable, Unusable
 from tasks.system.redact import capped, without_passwords
 from tasks.trial import NOTHING_BOUGHT, Usage
 
 __all__ = ["Answer", "Message"]
 
-
-@dataclass(frozen=True)
-class Patience:
-    """Retries: how often, and after which pauses."""
-
-    pauses: tuple[float, ...] = (1.0, 4.0, 15.0)
-    """Seconds before the second try, the third ...; after the last there is no other."""
-    longest: float = 120.0
-    """Seconds that an endpoint may ask us to wait; beyond them we do not."""
-    empty: int = 1
-    """Retries after an empty answer."""
-
-
-PATIENCE = Patience()
 THOUGHTS = 20_000
 """Characters of a model's thoughts that its trace keeps."""
-NO_TIME = 0.05
-"""Seconds that must be left for another try."""
+SHOWN = 300
+"""Characters of an endpoint's own words in a reason."""
+TOOL = 60
+"""Characters of a tool's name that are shown."""
+FRAME = re.compile(
+    r"^(?:(?:litellm\.)?\w+(?:Error|Timeout): )*(?:\w+Exception - )?|"
+    r"\s*(?:LiteLLM: model group|LiteLLM Retried|model=\S* context_window_fallbacks|Traceback \(most recent call).*",
+    re.DOTALL,
+)
+"""LiteLLM's own words before and after an endpoint's."""
 
 
 def ask(
@@ -48,149 +43,167 @@ def ask(
     schema: dict[str, Any] | None = None,
     *,
     bought: Usage = NOTHING_BOUGHT,
-    patience: Patience | None = None,
 ) -> Answer:
-    """The model's answer to these messages.
+    """The model's answer to these messages, without its thoughts.
 
-    An answer that was cut at the limit of output tokens is an answer, with `finish == "length"`. One that this trial
-    has had already (the same request at `brief.traces`, under the same seed and after as many refusals) is not bought
-    again: the same brief gives the same answer.
-
-    The limits hold before each try, for the largest answer that it may bring. Those of the account are compared with
-    all that the campaign has bought, `brief.spent`; `brief.left` is what was left when this trial's turn began, so of
-    `brief.spent` only what `brief.refusals` cost is taken off it.
+    One that this trial has had already (the same request at `brief.traces`, under the same seed and after as many
+    refusals) is not bought again: the same brief gives the same answer.
 
     Args:
         schema: JSON schema of the answer, sent where the endpoint takes one. The answer is not checked against it.
         bought: what this suggestion has cost so far, and the brief does not know of.
 
     Raises:
+        Unusable: the answer is empty, was cut off, is too long, or calls a tool.
         Unavailable: there is no answer; the reason says why, and the usage what it took all the same.
         KeyboardInterrupt: this process is asked to end.
     """
     limit, turn = account.answer_tokens, len(brief.refusals)
-    asked = RecordedRequest(
+    request = RecordedRequest(
         *(account.model, account.base_url, tuple(messages), schema, account.temperature, limit, turn, brief.seed)
     )
-    if known := trace.answered(brief.traces, asked):
-        return known
-    litellm_client.litellm()  # what loading it takes is not the model's time
-    talk = _Talk(account, asked, brief, bought, patience or PATIENCE)
-    try:
-        answer = talk.run()
-    except Unavailable as why:
-        trace.keep(brief.traces, asked, tuple(talk.attempts), None, str(why))
-        raise
-    trace.keep(brief.traces, asked, tuple(talk.attempts), answer, "")
+    answer = trace.recorded_answer(brief.traces, request)
+    if answer is None:
+        _check_limits(account, request.messages, brief, bought)
+        answer = _buy(account, request, brief)
+    if answer.fault:
+        raise Unusable(answer.fault, answer.text, answer.usage)
     return answer
 
 
-def _nothing(reply: Completion, most: int) -> str:
-    """Why a reply without a text is no answer."""
-    if reply.called:
-        return f"it called {', '.join(reply.called)} in place of an answer, and no tools are offered"
-    where = ", all of it spent on thoughts" if reply.thoughts else ""
-    if reply.finish == "length":
-        return f"no answer within max_output_tokens = {most}{where}: raise it"
-    return "thoughts, and no answer after them" if reply.thoughts else "an empty answer"
+def _check_limits(account: Account, messages: Sequence[Message], brief: Brief, bought: Usage) -> None:
+    """Check that no limit would be passed by the longest possible answer.
+
+    The account's limits are compared with all that the campaign has bought, `brief.spent`. `brief.left` is what was
+    left when this trial's turn began, so only what `brief.refusals` cost is taken off it.
+    """
+    left = brief.left
+    if {account.max_usd, account.max_tokens, left.usd, left.tokens} == {None}:
+        return
+    given, got = litellm_client.count(account.model, messages), account.answer_tokens
+    most = Usage(1, given, got, account.usd(given, got))
+    campaign = brief.spent + bought
+    trial = sum((refusal.usage for refusal in brief.refusals), bought)
+    for limit, name, spent, more in (
+        (account.max_tokens, "max_tokens", campaign.tokens, most.tokens),
+        (left.tokens, "tokens left to the campaign", trial.tokens, most.tokens),
+        (account.max_usd, "max_usd", campaign.usd, most.usd),
+        (left.usd, "USD left to the campaign", trial.usd, most.usd),
+    ):
+        if limit is None:
+            continue
+        if spent is None or more is None:
+            raise _unavailable(account, f"{name} = {limit:g} cannot be kept, since not every price is known")
+        if spent + more > limit:
+            reason = f"{name} = {limit:g}, {spent:.4g} spent, and one more answer may take {more:.4g}"
+            raise _unavailable(account, f"the limit is reached: {reason}")
 
 
-@dataclass
-class _Talk:
-    """The tries of one request."""
+def _buy(account: Account, request: RecordedRequest, brief: Brief) -> Answer:
+    """The answer from the endpoint, or Unavailable; both are kept as a trace."""
+    litellm_client.litellm()  # what loading it takes is not the model's time
+    began = time.monotonic()
+    try:
+        answer = _answer(account, request)
+    except Unavailable as gone:
+        trace.keep(brief.traces, request, None, str(gone), gone.usage, time.monotonic() - began)
+        raise
+    trace.keep(brief.traces, request, answer, "", answer.usage, time.monotonic() - began)
+    return answer
 
-    _account: Account
-    _asked: RecordedRequest
-    _brief: Brief
-    _bought: Usage
-    _patience: Patience
 
-    def __post_init__(self) -> None:
-        self._end = time.monotonic() + self._account.answer_seconds
-        self.attempts: list[Attempt] = []
+def _answer(account: Account, request: RecordedRequest) -> Answer:
+    """The model's answer, with a schema where the endpoint takes one; or Unavailable."""
+    library, messages = litellm_client.litellm(), request.messages
+    takes_schema = account.base_url is not None or library.supports_response_schema(account.model)
+    schema = request.schema if takes_schema else None
+    try:
+        try:
+            reply = litellm_client.completion(account, messages, schema)
+        except (library.BadRequestError, library.UnprocessableEntityError):
+            if schema is None:
+                raise
+            reply = litellm_client.completion(account, messages, None)  # it knows no formats of answers
+        return _read(account, messages, reply)
+    except Unavailable:
+        raise
+    except Exception as error:  # whatever a strange reply makes LiteLLM raise, there is no answer
+        raise _without_reply(account, messages, error) from error
 
-    @property
-    def usage(self) -> Usage:
-        return sum((attempt.usage for attempt in self.attempts), NOTHING_BOUGHT)
 
-    def run(self) -> Answer:
-        schema = self._asked.schema if request.supports_schema(self._account) else None
-        pauses, empty = list(self._patience.pauses), 0
-        while True:
-            outcome = self._try(schema)
-            if isinstance(outcome, Completion) and outcome.text.strip():
-                return Answer(outcome.text, self.usage, self._account.model, outcome.finish)
-            if isinstance(outcome, Completion):
-                empty += 1
-                if empty > self._patience.empty or outcome.finish == "length":
-                    raise self._unavailable(self.attempts[-1].error)
-            elif outcome.without_schema:
-                schema = None
-            else:
-                self._pause(outcome, pauses)
+def _without_reply(account: Account, messages: Sequence[Message], error: Exception) -> Unavailable:
+    """Why there is no reply, in the endpoint's own words."""
+    if isinstance(error, TimeoutError | litellm_client.litellm().Timeout):
+        given = litellm_client.count(account.model, messages)  # paid for; how much was written is unknown
+        reason = f"timeout: no answer in {account.answer_seconds:g} s: raise timeout_seconds"
+        return _unavailable(account, reason, Usage(1, given, 0, account.usd(given, 0)))
+    said, status = one_line(FRAME.sub("", str(error)), SHOWN), getattr(error, "status_code", None)
+    kind = f"{type(error).__name__} ({status})" if status else type(error).__name__
+    if "Traceback" in str(error):  # LiteLLM's own, over the reply
+        kind = "LiteLLM cannot read the form of the reply"
+    return _unavailable(account, f"{kind}: {said}", Usage(calls=1))
 
-    def _try(self, schema: dict[str, Any] | None) -> Completion | Fault:
-        self._afford()
-        began = time.monotonic()
-        outcome = request.send(self._account, self._asked.messages, schema, max(self._end - began, 0.01))
-        if isinstance(outcome, Fault):
-            error = outcome.reason
-        elif outcome.refusal:
-            error = f"refused: {outcome.refusal}"
-        elif outcome.text.strip():
-            error = ""
-        else:
-            error = _nothing(outcome, self._account.answer_tokens)
-        model = outcome.model if isinstance(outcome, Completion) else ""
-        seconds = round(time.monotonic() - began, 3)
-        thoughts = outcome.thoughts if isinstance(outcome, Completion) else ""
-        attempt = Attempt(seconds, schema is not None, outcome.usage, error, model, capped(thoughts, THOUGHTS))
-        self.attempts.append(attempt)
-        if isinstance(outcome, Completion) and outcome.refusal:
-            raise self._unavailable(error)
-        return outcome
 
-    def _pause(self, fault: Fault, pauses: list[float]) -> None:
-        """Wait before the next try; there is none when waiting does not help, or takes longer than is left."""
-        left = self._end - time.monotonic()
-        if not fault.again or not pauses or left < NO_TIME:
-            raise self._unavailable(fault.reason)
-        stated = pauses.pop(0)
-        pause = stated if fault.after is None else fault.after
-        if pause > self._patience.longest:
-            raise self._unavailable(f"{fault.reason} (it asks us to wait {pause:.0f} s)")
-        if pause >= left:
-            raise self._unavailable(f"{fault.reason} (no time is left of {self._account.answer_seconds:g} s)")
-        interrupt.wait(pause)
+def _read(account: Account, messages: Sequence[Message], reply: Any) -> Answer:
+    """What the model said in a reply, with the fault of one that is no answer.
 
-    def _unavailable(self, reason: str) -> Unavailable:
-        tries = len(self.attempts)
-        where = f" at {without_passwords(self._account.base_url)}" if self._account.base_url else ""
-        often = f" after {tries} tries" if tries > 1 else ""
-        return Unavailable(f"{self._account.model}{where}{often}: {reason}", self.usage)
+    Raises:
+        Unavailable: it refuses to answer.
+    """
+    if not reply.choices:
+        nothing = _usage(account, messages, reply, "")
+        return Answer("", nothing, account.model, "stop", "the reply holds no answer")
+    choice = reply.choices[0]
+    message, finish = choice.message, choice.finish_reason or "stop"
+    extra = getattr(message, "provider_specific_fields", None) or {}
+    thoughts = str(getattr(message, "reasoning_content", None) or extra.get("reasoning") or "")
+    text = message.content or ""
+    usage = _usage(account, messages, reply, thoughts + text)
+    refusal = extra.get("refusal") or getattr(message, "refusal", None) or ""
+    if finish == "content_filter":
+        refusal = refusal or "a content filter held the answer back"
+    if refusal:
+        raise _unavailable(account, f"refused: {one_line(str(refusal), SHOWN)}", usage)
+    tools = [getattr(call.function, "name", None) or "" for call in getattr(message, "tool_calls", None) or ()]
+    fault = _fault(text, finish, thoughts, tools, account.answer_tokens)
+    answer = "" if is_thought(text) or len(text) > ANSWER_LIMIT else without_thoughts(text)
+    thoughts = thoughts or text.strip().removesuffix(answer)
+    return Answer(answer, usage, account.model, finish, fault, capped(thoughts, THOUGHTS))
 
-    def _afford(self) -> None:
-        """Check that no limit would be passed by the longest possible answer."""
-        account, left = self._account, self._brief.left
-        if {account.max_usd, account.max_tokens, left.usd, left.tokens} == {None}:
-            return
-        given, got = request.tokens(account, self._asked.messages), account.answer_tokens
-        most = Usage(1, given, got, account.usd(given, got))
-        turned_down = sum((refusal.usage for refusal in self._brief.refusals), NOTHING_BOUGHT)
-        here = self._bought + self.usage
-        campaign, trial = self._brief.spent + here, turned_down + here
-        for limit, name, spent, more, form in (
-            (account.max_tokens, "max_tokens", campaign.tokens, most.tokens, ","),
-            (left.tokens, "tokens left to the campaign", trial.tokens, most.tokens, ","),
-            (account.max_usd, "max_usd", campaign.usd, most.usd, ".4g"),
-            (left.usd, "USD left to the campaign", trial.usd, most.usd, ".4g"),
-        ):
-            if limit is None:
-                continue
-            if spent is None or more is None:
-                raise self._unavailable(f"{name} = {limit:.4g} cannot be kept, since not every price is known")
-            if spent + more > limit:
-                raise self._unavailable(
-                    f"the limit is reached: {name} = {limit:{form}}, {spent:{form}} spent, and one more answer may "
-                    f"take {more:{form}}"
-                )
+
+def _fault(text: str, finish: str, thoughts: str, tools: Sequence[str], limit: int) -> str:
+    """Why a text is no answer; empty when it may be one."""
+    if is_thought(text) and finish != "length":
+        return "the answer ends within its thoughts: think less, and answer as a whole"
+    if finish == "length":
+        where = ", all of it spent on thoughts" if is_thought(text) or (thoughts and not text.strip()) else ""
+        return f"the answer was cut off at max_output_tokens = {limit}{where}: be brief, and answer as a whole"
+    if len(text) > ANSWER_LIMIT:
+        return f"the answer has {len(text)} characters; at most {ANSWER_LIMIT}"
+    if without_thoughts(text):
+        return ""
+    if tools:
+        names = ", ".join(one_line(name, TOOL) for name in tools)
+        return f"it called {names} in place of an answer, and no tools are offered"
+    return "thoughts, and no answer after them" if thoughts or text.strip() else "an empty answer"
+
+
+def _usage(account: Account, messages: Sequence[Message], reply: Any, text: str) -> Usage:
+    """As the reply says; counted here where it does not.
+
+    Args:
+        text: All that the model wrote, its thoughts included.
+    """
+    stated = getattr(reply, "usage", None)
+    given = max(stated.prompt_tokens or 0, 0) if stated else 0  # an endpoint may say anything
+    # Some providers count a model's thoughts in the total alone.
+    got = max(stated.completion_tokens or 0, (stated.total_tokens or 0) - given, 0) if stated else 0
+    if not given and not got:
+        given = litellm_client.count(account.model, messages)
+        got = litellm_client.count(account.model, [Message("assistant", text)])
+    return Usage(1, given, got, account.usd(given, got, reply))
+
+
+def _unavailable(account: Account, reason: str, usage: Usage = NOTHING_BOUGHT) -> Unavailable:
+    where = f" at {without_passwords(account.base_url)}" if account.base_url else ""
+    return Unavailable(f"{account.model}{where}: {reason}", usage)

@@ -1,4 +1,4 @@
-"""LiteLLM, loaded late and quietly, with a deadline on every request."""
+"""LiteLLM, loaded late and quietly: its router asks again after outages and rate limits, and it knows the prices."""
 
 from __future__ import annotations
 
@@ -9,21 +9,29 @@ import importlib
 import logging
 import os
 import threading
-import time
-from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from environments.plugins import Refused
+from tasks.llm.trace import Message
 from tasks.system import interrupt
 from tasks.system.home import install_extra
 
+if TYPE_CHECKING:
+    from tasks.llm.account import Account
+
+RETRIES = 3
+"""Further tries after what may pass: outages, rate limits, lost connections. The router waits longer before each."""
+NO_KEY = "none"
+"""The key for an endpoint that needs none: the client requires one."""
 POLL_SECONDS = 0.1
 """Seconds until a signal to end is seen."""
 
 
 @functools.cache
 def litellm() -> Any:
-    """The module `litellm`, without its downloads, its prints and its retries.
+    """The module `litellm`, without its downloads and its prints.
 
     Not typed: its sources are larger than all of ours, and it is an optional extra.
 
@@ -39,35 +47,54 @@ def litellm() -> Any:
         ) from missing
     module.suppress_debug_info = True
     module.drop_params = True  # a temperature that a model does not take is no reason to fail
-    module.num_retries = 0
     module.disable_aiohttp_transport = True  # httpx ends with its request; aiohttp's sessions stay open
-    for kind in ("callbacks", *(f"{when}_callback" for when in ("input", "success", "failure", "service"))):
-        setattr(module, kind, [])
     for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy", "openai"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     return module
 
 
-def completed(work: Coroutine[Any, Any, Any], seconds: float) -> Any:
-    """The result of the work, cancelled when the time is over.
+def completion(account: Account, messages: Sequence[Message], schema: Mapping[str, Any] | None) -> Any:
+    """The model's reply, asked for again after what may pass, all within the account's time.
 
     Raises:
-        TimeoutError: it was cut off.
+        TimeoutError: there is none in time.
         KeyboardInterrupt: this process is asked to end.
-        Exception: whatever the work raises.
+        Exception: whatever LiteLLM raises when there is no reply.
     """
-    deadline = time.monotonic() + seconds
-    future = asyncio.run_coroutine_threadsafe(work, _loop())
+    form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
+    request = _router(account).acompletion(
+        model=account.model,
+        messages=[asdict(message) for message in messages],
+        temperature=account.temperature,
+        max_tokens=account.answer_tokens,
+        **({"response_format": form} if schema is not None else {}),
+    )
+    # Cancelled at the deadline, which closes its connection: a server that trickles is not listened to any longer.
+    future = asyncio.run_coroutine_threadsafe(asyncio.wait_for(request, account.answer_seconds), _loop())
     try:
         while not future.done():
             interrupt.check()
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise TimeoutError(f"no answer within {seconds:.0f} s")
-            concurrent.futures.wait([future], timeout=min(POLL_SECONDS, left))
+            concurrent.futures.wait([future], timeout=POLL_SECONDS)
         return future.result()
     finally:
-        future.cancel()  # closes its connection: a server that trickles is not listened to any longer
+        future.cancel()
+
+
+@functools.lru_cache(maxsize=16)
+def _router(account: Account) -> Any:
+    """A router with the one model, since LiteLLM waits between its tries only there."""
+    # Without a key of ours LiteLLM takes the usual variable's, which belongs to the provider's own endpoint.
+    no_key = NO_KEY if account.base_url else None
+    model = {
+        "model": account.model,
+        "api_base": account.base_url,
+        "api_key": account.key.get_secret_value() if account.key else no_key,
+        "timeout": account.answer_seconds,
+        "max_retries": 0,  # the client's own, below the router's
+    }
+    return litellm().Router(
+        [{"model_name": account.model, "litellm_params": model}], num_retries=RETRIES, disable_cooldowns=True
+    )
 
 
 @functools.cache
@@ -101,10 +128,9 @@ def missing_keys(model: str) -> tuple[str, ...]:
 
 def price(model: str, input_tokens: int, output_tokens: int) -> float | None:
     """The provider's price of so many tokens in USD; None where LiteLLM does not know it."""
-    library = litellm()
 
     def usd(given: int, got: int) -> float:
-        return float(sum(library.cost_per_token(model=model, prompt_tokens=given, completion_tokens=got)))
+        return float(sum(litellm().cost_per_token(model=model, prompt_tokens=given, completion_tokens=got)))
 
     try:
         # A model on its list without a price would seem to be free.
@@ -113,12 +139,14 @@ def price(model: str, input_tokens: int, output_tokens: int) -> float | None:
         return None
 
 
-def reasons(model: str) -> bool:
-    """Whether it is known for thinking before it answers, in tokens that count as output."""
-    return bool(litellm().supports_reasoning(model=model))
+def price_of(reply: Any, model: str) -> float | None:
+    """The provider's price of a reply in USD; None where LiteLLM cannot tell."""
+    try:
+        return float(litellm().completion_cost(completion_response=reply, model=model))
+    except Exception:  # noqa: BLE001 (as above)
+        return None
 
 
-def count(model: str, text: str | Sequence[Mapping[str, str]]) -> int:
-    """About how many tokens a text or some messages have."""
-    given = {"text": text} if isinstance(text, str) else {"messages": list(text)}
-    return int(litellm().token_counter(model=model, **given))
+def count(model: str, messages: Sequence[Message]) -> int:
+    """About how many tokens some messages have."""
+    return int(litellm().token_counter(model=model, messages=[asdict(message) for message in messages]))

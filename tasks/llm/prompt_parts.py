@@ -9,36 +9,32 @@ from __future__ import annotations
 import json
 import math
 import re
-import statistics
 from types import SimpleNamespace
 
-from environments.earlier_trials import EarlierTrial
 from environments.space import Choice, Int, Parameter, Space
 from tasks.deciding.champion_estimate import champion_estimate
 from tasks.deciding.predictions import predictions, record
 from tasks.llm.quotes import WIDTH, listed, one_line
 from tasks.llm.trials import (
     baseline_proposal,
-    changed_lines,
     changes,
     changes_of,
+    in_a_line,
     in_words,
     of_baseline,
     rounded,
     score_of,
-    size_of,
 )  # fmt: skip
 from tasks.numbers import number
-from tasks.proposing import cma_state
 from tasks.proposing.brief import Brief, RemainingBudget
 from tasks.proposing.duplicates import categories
 from tasks.system.redact import scrub_text
-from tasks.trial import History, Params, Trial, baseline, best
+from tasks.trial import History, Params, Proposal, baseline, best
 
 PROGRAM_MD = 20_000
 """Characters of program.md."""
-PREDICTIONS, PACE = 8, 5
-"""Predictions that are told one by one, and the latest trials whose duration counts."""
+PREDICTIONS = 8
+"""Predictions that are told one by one."""
 REFUSED, REJECTED, EARLIER = 8, 10, 30
 """Lines on refused suggestions, on proposals that were not approved, on trials of earlier campaigns."""
 IMPORTED, IMPORTED_BEST = 30, 10
@@ -68,18 +64,17 @@ def told(brief: Brief) -> SimpleNamespace:
         history=in_words(brief.space, history, brief.curves),
         predictions=_predictions(history),
         untried=_untried(brief.space, history),
-        belief=cma_state.in_words(brief),
         categories=listed(f"{one.name}: {one.keeps} of {one.tries} kept" for one in categories(history)),
         refused=listed(reasons[-REFUSED:]),
         rejected=_rejected(brief),
-        earlier=listed(_past(brief.space, trial) for trial in [t for t in brief.earlier if t.number > 0][-EARLIER:]),
+        earlier=_earlier(brief),
         imported=_imported(brief),
         hint=_hint(brief),
         pending=listed(
             f"trial {taken}: {changes(brief.space, champion, one)}: {one_line(one.rationale, WIDTH)}"
             for taken, one in sorted(brief.pending.items())
         ),
-        left=_left(brief.left, history, len(brief.pending)),
+        left=_left(brief.left, len(brief.pending)),
     )
 
 
@@ -139,34 +134,31 @@ def _hint(brief: Brief) -> str:
     return listed([f"{', '.join(stated) or 'nothing else than now'}: {brief.hint.rationale}"])
 
 
-def _past(space: Space, trial: Trial) -> str:
-    """A trial of an earlier campaign, in a line."""
-    defaults = {name: one.default for name, one in space.items()}
-    changed = changes_of(space, defaults, trial.proposal.params, short=True)
-    changed += [size_of(changed_lines(trial.proposal.edit))] if trial.proposal.edit else []
-    champion = trial.verdict.evidence.get("champion")
-    score = f" at {number(trial.score.value)}" if trial.score.value is not None else ""
-    against = f" (the champion had {number(champion)})" if score and champion is not None else ""
-    what = one_line(", ".join(changed) or "nothing changed", WIDTH)
-    return f"{trial.verdict.kind}{score}{against}: {what}: {one_line(trial.proposal.rationale, WIDTH)}"
+def _earlier(brief: Brief) -> str:
+    """The trials of earlier campaigns, a line each, against the defaults of the space."""
+    defaults = Proposal({name: one.default for name, one in brief.space.items()})
+    lines = []
+    for trial in [trial for trial in brief.earlier if trial.number > 0][-EARLIER:]:
+        champion = trial.verdict.evidence.get("champion")
+        beside = "" if champion is None else f" (the champion had {number(champion)})"
+        lines.append(f"{in_a_line(brief.space, defaults, trial)}{beside}: {one_line(trial.proposal.rationale, WIDTH)}")
+    return listed(lines)
 
 
 def _imported(brief: Brief) -> str:
     """The best and the newest trials of another tool, in their order, a line each."""
     sign = 1 if brief.problem.higher_is_better else -1
-    every = list(enumerate(brief.imported, 1))
-    scored = [(one.score, place) for place, one in every if one.score is not None]
-    best = {place for _, place in sorted(scored, key=lambda pair: -sign * pair[0])[:IMPORTED_BEST]}
-    newest = [place for place, _ in every if place not in best][-(IMPORTED - len(best)) :]
-    told = [(place, one) for place, one in every if place in best or place in newest]
-    return listed(f"{place} of {len(every)}: {_elsewhere(one)}" for place, one in told)
-
-
-def _elsewhere(one: EarlierTrial) -> str:
-    """A trial of another tool, with all that is known of it."""
-    score = "failed" if one.score is None else number(one.score)
-    params = ", ".join(f"{name} {json.dumps(rounded(value))}" for name, value in one.params.items())
-    return ": ".join(filter(None, [score, one_line(params, WIDTH), one_line(one.note, WIDTH)]))
+    scored = [(-sign * one.score, place) for place, one in enumerate(brief.imported) if one.score is not None]
+    top = {place for _, place in sorted(scored)[:IMPORTED_BEST]}
+    newest = [place for place in range(len(brief.imported)) if place not in top][-(IMPORTED - len(top)) :]
+    lines = []
+    for place in sorted([*top, *newest]):
+        one = brief.imported[place]
+        score = "failed" if one.score is None else number(one.score)
+        params = ", ".join(f"{name} {json.dumps(rounded(value))}" for name, value in one.params.items())
+        parts = (score, one_line(params, WIDTH), one_line(one.note, WIDTH))
+        lines.append(f"{place + 1} of {len(brief.imported)}: {': '.join(filter(None, parts))}")
+    return listed(lines)
 
 
 def _predictions(history: History) -> str:
@@ -200,20 +192,7 @@ def _untried(space: Space, history: History) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
-def _pace(history: History, left: RemainingBudget) -> str:
-    """How long a trial takes from its first training to its verdict, and how many fit into the time that is left."""
-    seconds, cut_short = left.seconds, ("cancelled", "crash")
-    whole = (trial for trial in history if trial.number > 0 and trial.verdict.kind not in cut_short)
-    taken = [trial.wall_seconds for trial in whole if trial.wall_seconds > 0]
-    if not taken:
-        return ""
-    each = statistics.median(taken[-PACE:])
-    beside = f", {left.slots} run at the same time" if left.slots > 1 else ""
-    fit = f", so time is left for about {seconds / each * left.slots:.0f}" if seconds is not None and each else ""
-    return f" A trial takes about {each:.0f} s from its first training to its verdict{beside}{fit}."
-
-
-def _left(left: RemainingBudget, history: History, under_way: int) -> str:
+def _left(left: RemainingBudget, under_way: int) -> str:
     """The budget, without the trials that are under way."""
     hours = (left.seconds or 0) / 3600
     parts = (
@@ -222,5 +201,4 @@ def _left(left: RemainingBudget, history: History, under_way: int) -> str:
         "" if left.usd is None else f"{left.usd:.2f} USD for language models",
         "" if left.tokens is None else f"{left.tokens:,} tokens",
     )
-    pace = _pace(history, left)
-    return f"{', '.join(filter(None, parts))}.{pace}" if any(parts) else pace.strip()
+    return f"{', '.join(filter(None, parts))}." if any(parts) else ""

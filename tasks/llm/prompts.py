@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from environments import plugins
 from environments.plugins import Refused
+from tasks.proposing.brief import Brief, Problem
 
 if TYPE_CHECKING:
     import jinja2
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
 OURS = Path(__file__).parent / "prompts"
 ELSEWHERE: dict[str, object] = {"count": 1, "form": "search_replace", "reason": ""}
 """Values that only some prompts are given, as the others have them: a part may be in any prompt."""
-VALUES = frozenset({"problem", "told", *ELSEWHERE})
-"""The values of a prompt."""
+VALUES = ("count", "form", "problem", "reason", "told")
 ENDLESS = "it includes itself; a file of yours replaces ours of its name: write into it what you need of ours"
 
 
@@ -50,28 +50,17 @@ def render(name: str, folder: Path | None, **values: object) -> str:
 
 
 def check(folder: Path | None) -> None:
-    """Everything that can be known wrong with an environment's own prompts before one is needed.
+    """See before a night that an environment's own prompts can be said, of a campaign that is yet to begin.
 
     Raises:
         Refused: a file of a name that no prompt has, one that is no template, or that names what there is not.
     """
-    import jinja2
-    from jinja2 import meta
+    from tasks.llm.prompt_parts import told  # loads numeric search, too
 
-    if folder is None or not folder.is_dir():
-        return
-    environment = _environment(folder)
-    for path in sorted(folder.glob("*.md")):
+    problem = Problem(editable=("train.py",))
+    for path in sorted(folder.glob("*.md")) if folder else ():
         plugins.require(path.stem, names(), "prompt", str(folder))
-        try:
-            parsed = environment.parse(path.read_text(), filename=str(path))
-            named = meta.find_undeclared_variables(parsed)
-        except (jinja2.TemplateError, ValueError) as wrong:
-            raise _fault(path.name, folder, wrong) from wrong
-        if path.name in meta.find_referenced_templates(parsed):
-            raise _fault(path.name, folder, RecursionError(ENDLESS))
-        for value in sorted(named):
-            plugins.require(value, sorted(VALUES), "value", str(path))
+        render(path.stem, folder, problem=problem, told=told(Brief({}, (), problem=problem)))
 
 
 def names() -> tuple[str, ...]:
@@ -101,4 +90,4 @@ def _fault(file: str, folder: Path | None, wrong: Exception) -> Refused:
     place, line = getattr(wrong, "filename", None) or where, getattr(wrong, "lineno", None)
     at = f"{place}, line {line}" if line else place
     what = " ".join(str(wrong).split())
-    return Refused(f"prompt {at}: {what}. Values that a prompt may name: {', '.join(sorted(VALUES))}")
+    return Refused(f"prompt {at}: {what}. Values that a prompt may name: {', '.join(VALUES)}")

@@ -1,21 +1,23 @@
-"""Parts of a model's answer, as plain functions of texts, for tasks/sandbox/reading/reader.py to run."""
+"""The text of a model's answer, taken apart: thoughts, JSON, the header before an edit.
+
+Fences, prose around an answer and thoughts before it are accepted. A model may write anything, and this process reads
+it: nothing here may need more than a few seconds for the longest answer.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-DEPTH, ENTRIES = 32, 1_000
-"""Most levels of a JSON document, and entries of each of its objects and arrays: a proposal needs a few of both."""
-ANSWER_LIMIT = 2**20
-"""Most characters of an answer."""
-STARTS = 50
-"""Opening braces that are tried for the beginning of an object."""
+ANSWER_LIMIT = 2**19
+"""Most characters of an answer: twice those of the longest program that may be edited."""
+STARTS, DOCUMENTS, HEADERS = 50, 1_000, 20
+"""Braces and brackets that may begin no JSON, documents of JSON, and lines of a header that are looked at."""
 THOUGHT = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
 TAG = re.compile(r"<(/?)think(?:ing)?>([ \t]*$)?", re.MULTILINE)
-FENCED = re.compile(r"^[ \t]*```[\w-]*[ \t]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
+JSON_START = re.compile(r"[{\[]")
 HEADER = re.compile(r"[\s*#_>-]*(RATIONALE|CATEGORY|EXPECTED|PARAMS)[\s*_]*:[*_]*[ \t]*", re.IGNORECASE)
 WRAPPED = re.compile(
     r"^[ \t]*```[\w-]*[ \t]*\n(\s*[*_#]*(?:RATIONALE|CATEGORY|EXPECTED)[\s*_]*:)?", re.MULTILINE | re.IGNORECASE
@@ -49,24 +51,20 @@ def without_thoughts(text: str) -> str:
 
 
 def proposals(text: str) -> Any:
-    """The answer's JSON: all of it, what stands in a fence, or the object in a text that is a proposal.
-
-    An object in the midst of a text may be a part of one that is broken, so it has to say what it is.
+    """The answer's JSON: the proposal, or several, that stands in the text; else the only JSON that there is.
 
     Raises:
         Misread: there is no JSON object in the answer, or several proposals that differ.
     """
-    whole = plain(text)
-    if isinstance(whole, dict | list):
-        return whole
-    fenced = [found for part in FENCED.findall(text) if isinstance(found := _json(part), dict | list)]
-    found = [*filter(_is_proposal, fenced)] or [*filter(_is_proposal, _objects(text))] or fenced[:1]
-    small = [*map(_small, found)]
-    if any(other != small[0] for other in small):
+    documents, is_broken = _documents(text)
+    stated = [document for document in documents if _is_proposal(document)]
+    if any(other != stated[0] for other in stated):
         raise Misread("there are several proposals in the answer: write one JSON object, and nothing else")
-    if small:
-        return small[0]
-    raise Misread('there is no JSON object with "params" in the answer')
+    if not stated and len(documents) == 1 and not is_broken:  # else it may be a part of an object that is broken
+        stated = documents
+    if not stated:
+        raise Misread('there is no JSON object with "params" in the answer')
+    return stated[0]
 
 
 def _is_proposal(document: Any) -> bool:
@@ -75,46 +73,26 @@ def _is_proposal(document: Any) -> bool:
     return bool({"params", "proposals"} & document.keys())
 
 
-def _objects(text: str) -> Iterator[dict[str, Any]]:
-    """The objects that stand in a text."""
-    place = text.find("{")
-    for _ in range(STARTS):
-        if place < 0:
-            break
+def _documents(text: str) -> tuple[list[Any], bool]:
+    """The JSON objects and arrays that stand in a text, none within another; and whether one seems to be broken."""
+    documents, failures, place = list[Any](), 0, 0
+    while failures < STARTS and len(documents) < DOCUMENTS and (start := JSON_START.search(text, place)):
         try:
-            found, end = json.JSONDecoder().raw_decode(text, place)
+            document, place = json.JSONDecoder().raw_decode(text, start.start())
+            documents.append(document)
         except (ValueError, RecursionError):
-            found, end = {}, place + 1
-        yield found
-        place = text.find("{", end)
-
-
-def plain(text: str) -> Any:
-    """The text as JSON; None where it is none.
-
-    Raises:
-        Misread: it has more levels or entries than it may.
-    """
-    return _small(_json(text))
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text.strip())
-    except (ValueError, RecursionError):
-        return None
+            failures, place = failures + 1, start.end()
+    return documents, failures > 0
 
 
 def document(text: str) -> Any:
     """The text as JSON.
 
     Raises:
-        Misread: it is none, or has more levels or entries than it may.
+        Misread: it is none.
     """
     try:
-        return _small(json.loads(text))
-    except Misread:
-        raise
+        return json.loads(text)
     except (ValueError, RecursionError) as wrong:
         raise Misread(f"no JSON: {str(wrong)[:200]}") from wrong
 
@@ -126,12 +104,12 @@ def header(text: str, editable: Sequence[str]) -> tuple[dict[str, str], Any, str
         Misread: PARAMS is no JSON object, or stands after the edit.
     """
     text, stated = _unwrapped(text, editable), dict[str, str]()
-    place, after, last = 0, 0, ""
-    while place < len(text):
+    place, after, last, headers = 0, 0, "", 0
+    while place < len(text) and headers < HEADERS:
         end = text.find("\n", place) + 1 or len(text)
         line = text[place:end]
         if header := HEADER.match(line):
-            last = header[1].upper()
+            last, headers = header[1].upper(), headers + 1
             if last == "PARAMS":
                 stated[last], end = _braces(text, place + header.end(), end)
             else:
@@ -143,7 +121,12 @@ def header(text: str, editable: Sequence[str]) -> tuple[dict[str, str], Any, str
             stated[last] += line
         place = end
     params = stated.get("PARAMS", "").strip()
-    given = plain(params) if params.lower() not in NOTHING else {}
+    given: Any = {}
+    if params.lower() not in NOTHING:
+        try:
+            given = document(params)
+        except Misread:
+            given = None
     if not isinstance(given, dict):
         raise Misread('PARAMS must be one JSON object, such as PARAMS: {"learning_rate": 0.001}')
     if "PARAMS" not in stated and LATE.search(text, after):
@@ -163,23 +146,6 @@ def _unwrapped(text: str, editable: Sequence[str]) -> str:
         end = ends[-1] if holds_edit else ends[0]
         text = text[: end.start()] + text[end.end() :]
     return text
-
-
-def _small(document: Any) -> Any:
-    """The document, if it is one that may be handled further."""
-    level = [document]
-    for _ in range(DEPTH):
-        if any(isinstance(part, dict | list) and len(part) > ENTRIES for part in level):
-            raise Misread(f"the JSON has more than {ENTRIES} entries in one place")
-        level = [
-            inner
-            for part in level
-            if isinstance(part, dict | list)
-            for inner in (part.values() if isinstance(part, dict) else part)
-        ]
-        if not level:
-            return document
-    raise Misread(f"the JSON is nested more than {DEPTH} levels deep")
 
 
 def _braces(text: str, place: int, line_end: int) -> tuple[str, int]:

@@ -7,20 +7,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
-from tasks.llm.request import Message
 from tasks.system.files import write_atomic
 from tasks.system.redact import without_passwords
-from tasks.trial import NOTHING_BOUGHT, Usage
+from tasks.trial import Usage
 
 FOLDER = "asked"
-_numbering = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Message:
+    """One turn of a conversation."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
 
 
 @dataclass(frozen=True)
@@ -45,31 +50,19 @@ class RecordedRequest:
 
 
 @dataclass(frozen=True)
-class Attempt:
-    """One try, and how it ended."""
-
-    seconds: float
-    with_schema: bool
-    usage: Usage
-    error: str = ""
-    """Empty when it was answered."""
-    model: str = ""
-    """The provider's name of the model that answered."""
-    thoughts: str = ""
-    """What it thought, where the provider tells that apart; kept for people, and never sent back."""
-
-
-@dataclass(frozen=True)
 class Answer:
-    """The answer of a language model."""
+    """The answer of a language model, without its thoughts."""
 
     text: str
     usage: Usage
-    """Of every try that it took."""
     model: str
     """The account's."""
     finish: str
     """The reason of its end; `length`: cut off at the limit of output tokens."""
+    fault: str = ""
+    """Why it is no answer; empty when it is one."""
+    thoughts: str = ""
+    """What it thought; kept for people, and never sent back."""
 
 
 @dataclass(frozen=True)
@@ -78,10 +71,7 @@ class Trace:
 
     digest: str
     request: RecordedRequest
-    attempts: tuple[Attempt, ...]
     answer: Answer | None
-    whole: bool
-    """Whether the answer stands here as it came: it does not where a secret was taken out."""
     error: str
     """The reason of a missing answer; empty when there is one."""
     usage: Usage
@@ -91,28 +81,23 @@ class Trace:
 TRACE = TypeAdapter(Trace)
 
 
-def answered(folder: Path | None, request: RecordedRequest) -> Answer | None:
+def recorded_answer(folder: Path | None, request: RecordedRequest) -> Answer | None:
     """The answer that this request has had at this folder; None when it has had none."""
     digest = request.digest
     for path in sorted((folder / FOLDER).glob("*.json")) if folder else ():
         trace = TRACE.validate_json(path.read_bytes())
-        if trace.digest == digest and trace.answer is not None and trace.whole:
-            return trace.answer
+        if trace.digest == digest and trace.answer is not None and "[secret" not in trace.answer.text:
+            return trace.answer  # one from which a secret was taken is not as it came
     return None
 
 
 def keep(
-    folder: Path | None, request: RecordedRequest, attempts: tuple[Attempt, ...], answer: Answer | None, error: str
+    folder: Path | None, request: RecordedRequest, answer: Answer | None, error: str, usage: Usage, seconds: float
 ) -> None:
     """Write a request and how it ended; nothing where nothing is kept."""
     if folder is None:
         return
-    whole = answer is not None and without_passwords(answer.text) == answer.text
-    usage = sum((attempt.usage for attempt in attempts), NOTHING_BOUGHT)
-    seconds = sum(attempt.seconds for attempt in attempts)
-    trace = Trace(request.digest, request, attempts, answer, whole, error, usage, seconds)
+    trace = Trace(request.digest, request, answer, error, usage, round(seconds, 3))
     text = json.dumps(TRACE.dump_python(trace, mode="json"), indent=2, ensure_ascii=False)
-    with _numbering:
-        taken = [int(path.stem) for path in (folder / FOLDER).glob("*.json") if path.stem.isdecimal()]
-        path = folder / FOLDER / f"{max(taken, default=0) + 1:02d}.json"
-        write_atomic(path, without_passwords(text) + "\n")
+    numbers = [int(path.stem) for path in (folder / FOLDER).glob("*.json") if path.stem.isdecimal()]
+    write_atomic(folder / FOLDER / f"{max(numbers, default=0) + 1:02d}.json", without_passwords(text) + "\n")

@@ -6,6 +6,7 @@ log of a crash. Of the others each has a line, the newest first. What has no roo
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections import Counter
@@ -18,7 +19,7 @@ from tasks.llm.quotes import WIDTH, data, one_line
 from tasks.numbers import number
 from tasks.proposing.curves import SHARES, Table
 from tasks.system.redact import capped, quote
-from tasks.trial import TWENTIETHS, History, Params, Proposal, Trial, Value, baseline, best, measured
+from tasks.trial import History, Params, Proposal, Trial, Value, baseline, best, measured
 
 HISTORY = 18_000
 """Characters of the trials that are told one by one."""
@@ -39,13 +40,13 @@ def in_words(space: Space, history: History, curves: Curves = NO_CURVES) -> str:
     if not after:
         return "Nothing yet but the baseline." if history else ""
     crashes = [trial.number for trial, _ in after if trial.verdict.kind == "crash"][-LOGS:]
-    said: dict[int, str] = {}
+    said, first = dict[int, str](), baseline_proposal(history)
     for trial, before in _worth_telling(after):
         text = _in_full(space, history, before, trial, trial.number in crashes, curves)
         if sum(map(len, said.values())) + len(text) <= IN_FULL:
             said[trial.number] = text
     for trial, _ in reversed(after):
-        line = _in_a_line(space, history, trial)
+        line = f"- {in_a_line(space, first, trial)}"
         if trial.number not in said and sum(map(len, said.values())) + len(line) <= HISTORY:
             said[trial.number] = line
     left_out = [trial for trial, _ in after if trial.number not in said]
@@ -56,13 +57,9 @@ def in_words(space: Space, history: History, curves: Curves = NO_CURVES) -> str:
 def _worth_telling(after: Sequence[tuple[Trial, History]]) -> list[tuple[Trial, History]]:
     """The newest trials and the best ones, in turn."""
     newest = list(reversed(after))[:NEWEST]
-    scored = [one for one in after if one[0].score.value is not None]
-    tops = sorted(scored, key=lambda one: -one[0].score.utility)[:BEST]
-    mixed: dict[int, tuple[Trial, History]] = {}
-    for place in range(max(len(newest), len(tops))):
-        for one in (*newest[place : place + 1], *tops[place : place + 1]):
-            mixed.setdefault(one[0].number, one)
-    return list(mixed.values())
+    tops = sorted((one for one in after if one[0].score.value is not None), key=lambda one: -one[0].score.utility)
+    mixed = filter(None, itertools.chain.from_iterable(itertools.zip_longest(newest, tops[:BEST])))
+    return list({one[0].number: one for one in mixed}.values())
 
 
 def of_baseline(history: History, curves: Curves = NO_CURVES) -> str:
@@ -115,11 +112,11 @@ def _in_full(space: Space, history: History, before: History, trial: Trial, with
     return "\n".join(lines) + "\n"
 
 
-def _in_a_line(space: Space, history: History, trial: Trial) -> str:
-    """A trial: what it did otherwise than the baseline, and what came of it."""
+def in_a_line(space: Space, old: Proposal | None, trial: Trial) -> str:
+    """A trial: what it did otherwise than `old`, and what came of it."""
     score = f" at {number(trial.score.value)}" if trial.score.value is not None else ""
-    changed = changes(space, baseline_proposal(history), trial.proposal, short=True)
-    return f"- Trial {trial.number}, {trial.verdict.kind}{score}: {capped(changed, WIDTH)}"
+    changed = changes(space, old, trial.proposal, short=True)
+    return f"Trial {trial.number}, {trial.verdict.kind}{score}: {capped(changed, WIDTH)}"
 
 
 def _counted(trials: Sequence[Trial]) -> str:
@@ -157,13 +154,8 @@ def rounded(value: Value, digits: int = 4) -> Value:
 
 def _own_lines(edit: str, parent: str | None) -> list[str]:
     """The lines that an edit changes and its parent's does not, and the other way round as undone."""
-    own, here = [], Counter(changed_lines(parent or ""))
-    for line in changed_lines(edit):
-        if here[line]:
-            here[line] -= 1
-        else:
-            own.append(line)
-    return own + [f"[undone] {line}" for line in here.elements()]
+    new, old = Counter(changed_lines(edit)), Counter(changed_lines(parent or ""))
+    return [*(new - old).elements(), *(f"[undone] {line}" for line in (old - new).elements())]
 
 
 def changed_lines(edit: str) -> list[str]:
@@ -194,27 +186,16 @@ def _beside(trial: Trial) -> list[str]:
 
 
 def _progress(trial: Trial, curves: Curves) -> list[str]:
-    """The curves of its first run, as the program reported them; without reports, the one that the engine kept."""
-    if table := curves.get(trial.number):
-        shares = ", ".join(f"{share:.0%}" for share in SHARES)
-        rows = (f"{name}: {', '.join(map(_shown, values))}" for name, values in table.items())
-        return [f"- Reported by its program at {shares} of its work:", quote("\n".join(rows), WIDTH, len(table))]
-    return _objective(trial)
-
-
-def _shown(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}"
-
-
-def _objective(trial: Trial) -> list[str]:
-    """The curve of the objective in its first run, at the quarters of the budget."""
-    curve = trial.runs[0].curve if trial.runs else ()
-    places = range(TWENTIETHS // 4 - 1, min(TWENTIETHS, len(curve)), TWENTIETHS // 4)
-    if not any(curve[place] is not None for place in places):
+    """The curves of its first run, as the program reported them."""
+    table = curves.get(trial.number)
+    if not table:
         return []
-    shares = ", ".join(f"{100 * (place + 1) // TWENTIETHS}" for place in places)
-    values = ", ".join(number(curve[place]) for place in places)
-    return [f"- Progress that it reported at {shares} % of its time: {values}"]
+    shares = ", ".join(f"{share:.0%}" for share in SHARES)
+    rows = (
+        f"{name}: {', '.join('-' if value is None else f'{value:.3g}' for value in values)}"
+        for name, values in table.items()
+    )
+    return [f"- Reported by its program at {shares} of its work:", quote("\n".join(rows), WIDTH, len(table))]
 
 
 def score_of(history: History, trial: Trial) -> str:

@@ -6,26 +6,22 @@ conversation. Their options or the saved block say which model is asked (tasks/l
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tasks.llm.account import Account, ModelOptions, accounts, check
 from tasks.llm.answers import ParsedAnswer
-from tasks.llm.chat import Answer, Message, ask
+from tasks.llm.chat import Message
 from tasks.llm.prompt_parts import start, told
 from tasks.llm.prompts import render
 from tasks.llm.quotes import data
-from tasks.llm.reading import ANSWER_LIMIT, is_thought, without_thoughts
 from tasks.proposers import Proposer
-from tasks.proposing.brief import Brief, RemainingBudget, Suggestion, Unusable
+from tasks.proposing.brief import Brief, RemainingBudget, Suggestion
 from tasks.trial import Params, Usage
 
 REASON_LINES = 40
 """Lines of a refusal's reason, the end of a program's log included."""
-ONLY_THOUGHTS = "the answer ends within its thoughts: think less, and answer as a whole"
 NOT_REPEATED = "(not repeated here)"
 """In place of an answer that is all thoughts, or too long to be sent back."""
-CUT_OFF = "the answer was cut off at the limit of output tokens: be brief, and answer as a whole"
 
 
 class Researcher(Proposer, ModelOptions):
@@ -59,26 +55,6 @@ def conversation(prompt: str, brief: Brief, shown: Brief, **more: object) -> tup
             messages.append(Message("assistant", said or NOT_REPEATED))
             messages.append(Message("user", render("repair", folder, reason=reason, **parts)))
     return tuple(messages)
-
-
-def asked(
-    account: Account, messages: tuple[Message, ...], brief: Brief, bought: Usage, schema: dict[str, Any] | None = None
-) -> Answer:
-    """The model's answer without its thoughts; `bought` is the usage of other models for this suggestion.
-
-    Raises:
-        Unusable: it was cut off, or is too long.
-        Unavailable: there is none.
-    """
-    answer = ask(account, messages, brief, schema, bought=bought)
-    if is_thought(answer.text):
-        raise Unusable(ONLY_THOUGHTS, "", answer.usage)
-    answer = replace(answer, text=without_thoughts(answer.text))
-    if answer.finish == "length":
-        raise Unusable(CUT_OFF, answer.text, answer.usage)
-    if len(answer.text) > ANSWER_LIMIT:
-        raise Unusable(f"the answer has {len(answer.text)} characters; at most {ANSWER_LIMIT}", "", answer.usage)
-    return answer
 
 
 def suggestion(

@@ -20,7 +20,7 @@ from pydantic import Field, TypeAdapter, field_validator, model_validator
 from environments.plugins import Refused
 from tasks.agents import folder as folders
 from tasks.agents import running
-from tasks.agents.folder import LeftBehind, Spoiled
+from tasks.agents.folder import LeftBehind
 from tasks.agents.settings import EVERYBODYS, MODEL, SETTINGS, AgentReport, Setting
 from tasks.editing.edits import EditFailed, diff_of
 from tasks.llm.answers import expected
@@ -150,7 +150,7 @@ class Agent(Proposer):
         task = render("agent", brief.problem.prompts, problem=brief.problem, told=told(brief), reason=reason)
         try:
             handed = folders.lay_out(work, brief, task)
-        except Spoiled as clash:
+        except EditFailed as clash:
             raise Unavailable(f"{self._name}: {clash}") from clash
         seconds = min(self.wall_seconds, math.inf if brief.left.seconds is None else brief.left.seconds)
         argv = [program, *self._setting.command(PROMPT, self.model)[1:]]
@@ -173,7 +173,7 @@ class Agent(Proposer):
             raise Unavailable(f"{self._name} {how}{one_line(failure, REASON_CHARACTERS)}", said.usage)
         try:
             return _Outcome(said, folders.read_back(work, handed, brief.problem.editable))
-        except Spoiled as spoiled:
+        except EditFailed as spoiled:
             return _Outcome(said, None, str(spoiled))
 
     def _suggestion(self, brief: Brief, outcome: _Outcome) -> Suggestion:

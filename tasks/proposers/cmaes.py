@@ -1,7 +1,7 @@
 """CMA-ES: a normal distribution that moves to where good trials are, and takes on their shape.
 
 It has no state of its own. At each call the whole history, in the order in which trials were decided, is told to a new
-`cmaes.CMA` generation by generation (tasks/proposing/cma_state.py), whoever proposed them: the baseline and the Sobol
+`cmaes.CMA` generation by generation, whoever proposed them: the baseline and the Sobol
 design make up the first one.
 What is left over and what is under way is not told yet. The next point is drawn from the distribution that comes out,
 with the trial's own seed, so trials side by side differ. (Optuna's CmaEsSampler is the same algorithm, but keeps its
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from pydantic import Field
@@ -24,8 +25,11 @@ from pydantic import Field
 from tasks.proposers._numeric import Numeric
 from tasks.proposing.axes import Axis, Point
 from tasks.proposing.brief import Brief
-from tasks.proposing.cma_state import after, badness, ordered
 from tasks.proposing.observations import ASKS, Observations
+from tasks.trial import Trial
+
+SPREAD = 0.25
+"""Standard deviation of the first distribution around the middle, as a share of every axis."""
 
 
 class Cmaes(Numeric):
@@ -37,9 +41,9 @@ class Cmaes(Numeric):
 
     def answers(self, seen: Observations, brief: Brief) -> Iterator[Point]:
         rng = np.random.default_rng(brief.seed)
-        ranked = sorted(seen.decided, key=lambda one: badness(one[0]))
+        ranked = sorted(seen.decided, key=lambda one: _badness(one[0]))
         good = [point for _, point in ranked[: math.ceil(len(ranked) / 4)]]
-        search = after(seen, self.population, brief.seed) if ordered(seen.axes) else None
+        search = self._search(seen, brief.seed)
         for _ in range(ASKS):
             fractions = iter(search.ask().tolist() if search else ())
             yield tuple(
@@ -48,6 +52,29 @@ class Cmaes(Numeric):
                 else _drawn(axis, index, good, rng)
                 for index, axis in enumerate(seen.axes)
             )
+
+    def _search(self, seen: Observations, seed: int) -> Any:
+        """CMA-ES over the axes with an order after all whole generations that were decided; None without any axis."""
+        from cmaes import CMA  # type: ignore[import-untyped]
+
+        axes = [(index, axis) for index, axis in enumerate(seen.axes) if axis.is_ordered]
+        if not axes:
+            return None
+        unit = np.array([[0.0, 1.0]] * len(axes))
+        search = CMA(np.full(len(axes), 0.5), SPREAD, bounds=unit, seed=seed, population_size=self.population)
+        size = search.population_size
+        for start in range(0, len(seen.decided) - size + 1, size):
+            generation = sorted(seen.decided[start : start + size], key=lambda one: _badness(one[0]))
+            places = (np.array([axis.fraction(point[index]) for index, axis in axes]) for _, point in generation)
+            search.tell([(place, float(rank)) for rank, place in enumerate(places)])
+        return search
+
+
+def _badness(trial: Trial) -> tuple[int, float]:
+    """The better a trial, the smaller."""
+    if trial.score.value is not None:
+        return 0, -trial.score.utility
+    return (1, 0.0) if trial.verdict.kind == "cancelled" else (2, 0.0)
 
 
 def _drawn(axis: Axis, index: int, good: Sequence[Point], rng: np.random.Generator) -> float:

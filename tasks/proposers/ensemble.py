@@ -13,7 +13,7 @@ from tasks.proposers import llm, llm_diff
 from tasks.proposers._researcher import Researcher
 from tasks.proposers.llm_diff import Form
 from tasks.proposing.brief import Brief, Suggestion, Unavailable, Unusable
-from tasks.trial import NOTHING_BOUGHT, History, baseline
+from tasks.trial import NOTHING_BOUGHT, History
 
 
 class Ensemble(Researcher):
@@ -48,10 +48,8 @@ class Ensemble(Researcher):
         known = {account.model: account for account in self.accounts()}
         turn = len(brief.refusals) % len(known)
         # The draw is one for the trial, the same in all turns of it, whose own seeds differ.
-        first = baseline(brief.history)
-        campaign = first.runs[0].seed if first and first.runs else 0
         taken = max([trial.number for trial in brief.history] + list(brief.pending), default=0)
-        drawn = order(brief.history, known, random.Random(f"ensemble/{campaign}/{taken + 1}"))
+        drawn = order(brief.history, known, random.Random(f"ensemble/{brief.campaign_seed}/{taken + 1}"))
         spent, gone = NOTHING_BOUGHT, []
         for name in drawn[turn:] + drawn[:turn]:
             try:

@@ -41,6 +41,20 @@ class Stand:
     """Why the last trial switched the mode; empty when it did not."""
 
 
+@dataclass(frozen=True)
+class Turn:
+    """What came of one proposal, as far as the mode goes by it."""
+
+    number: int
+    is_edit: bool = True
+    is_rejected: bool = False
+    is_kept: bool = False
+    is_instead: bool = False
+    """Whether another proposer made it, since this one could not."""
+    is_failed: bool = True
+    """Whether it could not be tried, or crashed."""
+
+
 class Hybrid(Researcher):
     """A numeric optimiser, a language model that advises it, and one that edits code."""
 
@@ -76,42 +90,45 @@ class Hybrid(Researcher):
 
     def stand(self, history: Sequence[Trial], rejected: Sequence[RejectedProposal] = ()) -> Stand:
         """The mode of the trial after `history`."""
-        stand, unwanted = Stand(), [one for one in rejected if one.proposal.proposer == self.writer]
-        for trial in history:
-            if trial.number == 0 or trial.proposal.inbox:  # the inbox is of neither mode
-                continue
-            while unwanted and unwanted[0].number < trial.number:
-                stand, unwanted = self._failed(stand), unwanted[1:]
-            stand = self._after(replace(stand, why=""), trial)
-        for _ in unwanted:
-            stand = self._failed(stand)
+        # The inbox is of neither mode.
+        turns = [self._turn(trial) for trial in history if trial.number > 0 and not trial.proposal.inbox]
+        for number in (one.number for one in rejected if one.proposal.proposer == self.writer):
+            place = next((place for place, turn in enumerate(turns) if turn.number > number), len(turns))
+            turns.insert(place, Turn(number, is_rejected=True))
+        stand = Stand()
+        for turn in turns:
+            stand = self._after(stand, turn)
         return stand
 
-    def _failed(self, stand: Stand) -> Stand:
-        """After an edit that was not approved."""
-        stand = replace(stand, why="")
-        return stand if stand.way == "numbers" else self._fruitless(stand, stand.failed + 1)
+    def _turn(self, trial: Trial) -> Turn:
+        kind, instead = trial.verdict.kind, bool(trial.proposal.instead_of)
+        return Turn(
+            trial.number,
+            is_edit=trial.proposal.proposer == self.writer,
+            is_kept=kind == "keep",
+            is_instead=instead,
+            is_failed=instead or kind == "crash",
+        )
 
-    def _after(self, stand: Stand, trial: Trial) -> Stand:
-        edited, fell = trial.proposal.proposer == self.writer, bool(trial.proposal.instead_of)
-        if stand.way == "code" and not edited and not fell:
-            return stand  # another proposer had the turn while an edit waited for approval
-        if trial.verdict.kind == "keep" and not (stand.way == "code" and fell):
-            why = f"back to numbers: the edit of trial {trial.number} was kept, and is to be tuned"
-            return Stand(why=why if stand.way == "code" else "")
-        return self._fruitless(stand, stand.failed + 1 if fell or trial.verdict.kind == "crash" else 0)
-
-    def _fruitless(self, stand: Stand, failed: int) -> Stand:
-        """After one more turn without a keep; `failed` of the last ones could not even be tried."""
-        fruitless = stand.fruitless + 1
+    def _after(self, stand: Stand, turn: Turn) -> Stand:
+        fruitless, failed = stand.fruitless + 1, stand.failed + 1 if turn.is_failed else 0
         if stand.way == "numbers":
+            if turn.is_rejected:  # an edit that waited for approval since the mode was code
+                return replace(stand, why="")
+            if turn.is_kept:
+                return Stand()
             if fruitless >= self.stall:
                 return Stand("code", why=f"over to code: {fruitless} trials of numbers in a row without a keep")
-        elif failed >= self.failures:
+            return Stand("numbers", fruitless)
+        if not turn.is_edit and not turn.is_instead:
+            return replace(stand, why="")  # another proposer had the turn while an edit waited for approval
+        if turn.is_kept and not turn.is_instead:
+            return Stand(why=f"back to numbers: the edit of trial {turn.number} was kept, and is to be tuned")
+        if failed >= self.failures:
             return Stand(why=f"back to numbers: {failed} edits in a row could not be tried")
-        elif fruitless >= self.spell:
+        if fruitless >= self.spell:
             return Stand(why=f"back to numbers: {fruitless} edits in a row without a keep")
-        return replace(stand, fruitless=fruitless, failed=failed)
+        return Stand("code", fruitless, failed)
 
     @property
     def loaded_numeric(self) -> Proposer:

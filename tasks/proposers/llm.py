@@ -8,10 +8,10 @@ from typing import Any
 from environments.space import Choice, Float, Int, Parameter, Space
 from tasks.llm.account import Account
 from tasks.llm.answers import ParsedAnswer, ideas
-from tasks.llm.chat import Answer
+from tasks.llm.chat import Answer, ask
 from tasks.llm.prompt_parts import start
 from tasks.llm.reading import Misread
-from tasks.proposers._researcher import Researcher, asked, conversation, suggestion
+from tasks.proposers._researcher import Researcher, conversation, suggestion
 from tasks.proposing.brief import Brief, Suggestion, Unusable
 from tasks.proposing.duplicates import EarlierProposal, duplicate
 from tasks.trial import NOTHING_BOUGHT, Usage
@@ -74,7 +74,7 @@ def _answered(
 ) -> tuple[Answer, list[ParsedAnswer]]:
     """One answer, and the ideas in it: at least one."""
     messages = conversation("parameters", brief, shown, count=count)
-    answer = asked(account, messages, brief, bought, schema(brief.space, count))
+    answer = ask(account, messages, brief, schema(brief.space, count), bought=bought)
     try:
         found, faults = ideas(answer.text, brief.space, brief.problem.fixed)
     except Misread as wrong:

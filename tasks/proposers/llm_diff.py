@@ -7,8 +7,9 @@ from typing import ClassVar, Literal
 from tasks.formats import NoEdit
 from tasks.llm.account import Account
 from tasks.llm.answers import changed, headed
+from tasks.llm.chat import ask
 from tasks.llm.reading import Misread
-from tasks.proposers._researcher import Researcher, asked, conversation, suggestion
+from tasks.proposers._researcher import Researcher, conversation, suggestion
 from tasks.proposing.brief import Brief, Suggestion, Unavailable, Unusable
 from tasks.trial import NOTHING_BOUGHT, Usage
 
@@ -37,7 +38,7 @@ def proposed(account: Account, brief: Brief, shown: Brief, form: Form, bought: U
     editable = brief.problem.editable
     if not editable:
         raise Unavailable("the environment has no editable files: `editable` in environment.toml lists them")
-    answer = asked(account, conversation("edit", brief, shown, form=form), brief, bought)
+    answer = ask(account, conversation("edit", brief, shown, form=form), brief, bought=bought)
     try:
         idea, edit = headed(answer.text, editable, brief.space, brief.problem.fixed)
         only_params = idea.params and not edit.strip()

@@ -92,8 +92,6 @@ class RemainingBudget:
     seconds: float | None = None
     usd: float | None = None
     tokens: int | None = None
-    slots: int = 1
-    """Trials that run at the same time."""
 
 
 @dataclass(frozen=True)

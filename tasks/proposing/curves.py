@@ -1,11 +1,10 @@
 """Training curves for a proposer: every metric that a program reported, at some shares of its work.
 
-Read from the reports of a trial's first run, which are a program's claims. A long file is read at so many lines.
+Read from the reports of a trial's first run, which are a program's claims.
 """
 
 from __future__ import annotations
 
-import math
 import re
 import sys
 from collections.abc import Iterable, Mapping
@@ -18,8 +17,6 @@ from tasks.trial import History, Trial, baseline
 
 SHARES = (0.1, 0.25, 0.5, 0.75, 1.0)
 """Of the work that a run got to."""
-SAMPLES = 200
-"""Lines that are read of a file."""
 MOST = 12
 """Metrics of one trial: the objective, and the others by name."""
 Table = Mapping[str, tuple[float | None, ...]]
@@ -39,17 +36,14 @@ def of(place: Path, metric: str) -> Table:
     """The curves of the run in a trial's directory."""
     try:
         with safe_open.open_file(place / "out" / "progress.jsonl") as file:
-            lines = file.read(PROGRESS_LIMIT).splitlines()
+            lines = file.read(PROGRESS_LIMIT).split(b"\n")
     except OSError:  # it was pruned, or never wrote any
         return {}
-    step = max(1, math.ceil(len(lines) / SAMPLES))
-    places = sorted({*range(0, len(lines), step), len(lines) - 1} - {-1})
-    reports = [report for place in places if (report := parse_report(lines[place]))]
-    rows = [(_done(report), _metrics(report)) for report in reports]
-    return _table([(done, values) for done, values in rows if done is not None and values], metric)
-
-
-def _table(rows: list[tuple[float, dict[str, float]]], metric: str) -> Table:
+    rows: list[tuple[float, dict[str, float]]] = []
+    for report in filter(None, map(parse_report, lines)):
+        done = _number(report.get("step"), report.get("elapsed"))
+        if done is not None and (metrics := _metrics(report)):
+            rows.append((done, metrics))
     whole = max((done for done, _ in rows), default=0.0)
     names = sorted({name for _, values in rows for name in values}, key=lambda name: (name != metric, name))
     table: dict[str, tuple[float | None, ...]] = {}
@@ -61,12 +55,6 @@ def _table(rows: list[tuple[float, dict[str, float]]], metric: str) -> Table:
     return table
 
 
-def _done(report: dict[str, object]) -> float | None:
-    """How far it had got: its steps, or else its seconds."""
-    known = (_number(report.get(name)) for name in ("step", "elapsed"))
-    return next((done for done in known if done is not None), None)
-
-
 def _metrics(report: dict[str, object]) -> dict[str, float]:
     given = report.get("metrics")
     return {
@@ -76,11 +64,12 @@ def _metrics(report: dict[str, object]) -> dict[str, float]:
     }
 
 
-def _number(value: object) -> float | None:
-    """A finite number; JSON has integers that no float holds."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if abs(value) <= sys.float_info.max else None  # NaN compares as false
+def _number(*values: object) -> float | None:
+    """The first finite number; JSON has integers that no float holds."""
+    for value in values:
+        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max:
+            return float(value)
+    return None
 
 
 def worth_reading(history: History, newest: int, top: int) -> list[Trial]:

@@ -7,15 +7,15 @@ syntax tree but for docstrings. Names of variables and the order of definitions 
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 
-from environments.space import Choice, Float, Parameter, Space
+from environments.space import Float, Parameter, Space
 from tasks.editing.python_source import meaning_of
+from tasks.proposing.axes import Axis
 from tasks.sandbox.reading.reader import Unreadable, read
 from tasks.trial import History, Params, Value
 
@@ -55,10 +55,13 @@ def duplicate(space: Space, params: Params, files: Mapping[str, str], tried: Ite
         files: The whole texts of the editable files, by name.
     """
     for earlier in tried:
-        if _is_same_point(space, params, earlier.params) and (
-            files == earlier.files or meaning(files) == meaning(earlier.files)
-        ):
-            return f"the same as trial {earlier.number} ({earlier.what}): {_likeness(space, params, files, earlier)}"
+        is_same_point = all(
+            name in params and name in earlier.params and _is_same(parameter, params[name], earlier.params[name])
+            for name, parameter in space.items()
+        )
+        if is_same_point and (files == earlier.files or meaning(files) == meaning(earlier.files)):
+            program = ", and a program with the same meaning" if files else ""
+            return f"the same as trial {earlier.number} ({earlier.what}): parameters within a thousandth{program}"
     return None
 
 
@@ -91,39 +94,14 @@ def normal(category: str) -> str:
     return re.sub(r"[\s_-]+", " ", category).strip().casefold()
 
 
-def _is_same_point(space: Space, params: Params, others: Params) -> bool:
-    return all(
-        name in params and name in others and _is_same(parameter, params[name], others[name])
-        for name, parameter in space.items()
-    )
-
-
 def _is_same(parameter: Parameter, one: Value, other: Value) -> bool:
     """Whether two values of a parameter are as good as equal."""
-    if type(one) is type(other) and one == other:
-        return True
+    axis = Axis("", parameter)
     try:
-        one, other = parameter.check(one), parameter.check(other)
-    except ValueError:  # one lies outside of the space, the other is another value
-        return False
-    if isinstance(parameter, Choice):
-        return repr(one) == repr(other)  # by repr, since True == 1
-    if not isinstance(parameter, Float):
-        return one == other
-    low, high = parameter.low, parameter.high
-    ends = (float(one), float(other), low, high)
-    first, second, low, high = map(math.log, ends) if parameter.log else ends
-    return abs(first - second) <= TOLERANCE * (high - low)
-
-
-def _likeness(space: Space, params: Params, files: Mapping[str, str], earlier: EarlierProposal) -> str:
-    """In which way two proposals are the same."""
-    exactly = all(repr(params[name]) == repr(earlier.params[name]) for name in space)
-    point = "the same parameters" if exactly else "parameters within a thousandth of their ranges"
-    if not files:
-        return point
-    program = "the same program" if files == earlier.files else "a program with the same meaning"
-    return f"{point}, and {program}"
+        apart = abs(axis.fraction(axis.number(one)) - axis.fraction(axis.number(other)))
+    except ValueError:  # one lies outside of the space
+        return repr(one) == repr(other)
+    return apart <= (TOLERANCE if isinstance(parameter, Float) else 0.0)
 
 
 @lru_cache(REMEMBERED)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -27,15 +26,10 @@ from tasks.system.redact import capped, clean
 FILE = "prepared.json"
 BASE = "base"
 """The folder in `data` of the base model."""
-DEPTH = 8
-"""Deepest nesting of folders."""
 LINE_BYTES = 2**20
 """Longest question, in bytes."""
-HEADER_BYTES = 100 * 2**20
-"""Longest header of a safetensors file, as in its own library."""
 SMALL_BYTES = 16 * 2**20
 """Files up to this size are read again to check that they have not changed; of larger ones only the size is checked."""
-CHUNK = 2**20
 CODE = (".py", ".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".h5", ".msgpack", ".npy", ".npz", ".so")
 """Suffixes of files in a model's folder that are code, or may run code when loaded."""
 WEIGHTS = ".safetensors"
@@ -104,50 +98,30 @@ def _again(place: Path) -> str:
     return f"`chmod -R u+w {place}; rm -r {place}`, and it is made anew"
 
 
-def tidy(folder: Path, depth: int = 0) -> None:
-    """Remove hidden files, in which downloads keep timestamps. Unfit when folders are nested too deep."""
-    if depth > DEPTH:
-        raise Unfit(f"folders are nested deeper than {DEPTH}: keep them flat")
-    for entry in list(os.scandir(folder)):
-        if entry.name.startswith("."):
-            file_trees.remove(Path(entry.path))
-        elif entry.is_dir(follow_symlinks=False):
-            tidy(Path(entry.path), depth + 1)
+def remove_hidden(folder: Path) -> None:
+    """Remove hidden files, in which downloads keep timestamps."""
+    for path in [*folder.rglob(".*")]:
+        file_trees.remove(path)
 
 
 def contents(folder: Path) -> dict[str, Content]:
     """Every file of `data` and `judge` below the folder. Unfit when one is missing, or an entry is no plain file."""
-    paths: list[Path] = []
+    files = dict[str, Content]()
     for name in (DATA, JUDGE):
         if (folder / name).is_symlink() or not (folder / name).is_dir():
             remedy = f"a recipe writes {DATA} and {JUDGE} into the folder that it is given"
             raise Unfit(f"there is no folder {name}: {remedy}")
-        paths += _files(folder / name, folder)
-    return {path.relative_to(folder).as_posix(): Content(path.stat().st_size, _sha256(path)) for path in paths}
+        for path in sorted((folder / name).rglob("*")):
+            if path.is_symlink() or not path.is_dir():
+                interrupt.check()
+                _check_plain(path, folder)
+                files[path.relative_to(folder).as_posix()] = Content(path.stat().st_size, _sha256(path))
+    return files
 
 
-def digest(files: Mapping[str, Content]) -> str:
-    """The digest of a folder's content."""
-    lines = [f"{name} {content.bytes} {content.sha256}\n" for name, content in sorted(files.items())]
-    return hashlib.sha256("".join(lines).encode()).hexdigest()[:16]
-
-
-def _sha256(path: Path) -> str:
-    hashed = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(CHUNK):
-            interrupt.check()
-            hashed.update(chunk)
-    return hashed.hexdigest()
-
-
-def _files(path: Path, folder: Path) -> Iterator[Path]:
-    """The plain files below a path, in a stable order; links, pipes and hard links are refused."""
+def _check_plain(path: Path, folder: Path) -> None:
+    """Refuse links, pipes, hard links and odd names. Raises Unfit."""
     name, status = shown(str(path.relative_to(folder))), path.lstat()
-    if stat.S_ISDIR(status.st_mode):
-        for entry in sorted(path.iterdir()):
-            yield from _files(entry, folder)
-        return
     if not stat.S_ISREG(status.st_mode):
         kind = "a link" if stat.S_ISLNK(status.st_mode) else "no plain file"
         raise Unfit(f"{name} is {kind}: save a copy of what is meant")
@@ -157,7 +131,17 @@ def _files(path: Path, folder: Path) -> Iterator[Path]:
         str(path).encode()
     except UnicodeEncodeError:
         raise Unfit(f"{name} has a name that is not UTF-8") from None
-    yield path
+
+
+def digest(files: Mapping[str, Content]) -> str:
+    """The digest of a folder's content."""
+    lines = [f"{name} {content.bytes} {content.sha256}\n" for name, content in sorted(files.items())]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()[:16]
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def check_questions(folder: Path) -> dict[str, int]:
@@ -175,6 +159,7 @@ def check_questions(folder: Path) -> dict[str, int]:
         counts[path.stem] = 0
         for where, question in _questions(path):
             counts[path.stem] += 1
+            interrupt.check()
             # The identity is the recipe's own; the same words under two of them are one question all the same.
             for what in (f"id {question['id']}", f"question {' '.join(question['question'].split())}"):
                 key = hashlib.sha256(what.encode(errors="replace")).digest()
@@ -195,27 +180,26 @@ def _questions(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                 raise Unfit(f"{where} is longer than {LINE_BYTES} bytes")
             if line.strip():
                 yield where, _question(where, line)
-            interrupt.check()
 
 
 def _question(where: str, line: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(line.decode())
-        json.dumps(found, ensure_ascii=False, allow_nan=False).encode()  # neither NaN nor half a character
+        question = json.loads(line.decode())
+        json.dumps(question, ensure_ascii=False, allow_nan=False).encode()  # neither NaN nor half a character
     except (ValueError, RecursionError) as wrong:
         raise Unfit(f"{where} is not JSON: {shown(str(wrong))}") from wrong
-    if not isinstance(found, dict):
+    if not isinstance(question, dict):
         raise Unfit(f'{where} is no object: a question is {{"id": ..., "question": ..., "answer": ...}}')
     for key in ("id", "question"):
-        if not isinstance(found.get(key), str) or not found[key].strip():
-            raise Unfit(f"{where}: {key} must be a text, got {shown(json.dumps(found.get(key)))}")
-    if type(answer := found.get("answer")) not in (str, int, float):
+        if not isinstance(question.get(key), str) or not question[key].strip():
+            raise Unfit(f"{where}: {key} must be a text, got {shown(json.dumps(question.get(key)))}")
+    if type(answer := question.get("answer")) not in (str, int, float):
         raise Unfit(f"{where}: answer must be a text or a number, got {shown(json.dumps(answer))}")
-    return found
+    return question
 
 
 def check_base(folder: Path) -> None:
-    """Check that a base model is a Hugging Face model whose files cannot run code. Raises Unfit."""
+    """Check that a base model is a Hugging Face model of safetensors. Who loads it runs no code of it. Raises Unfit."""
     base = folder / DATA / BASE
     if not base.is_dir():
         return
@@ -225,46 +209,10 @@ def check_base(folder: Path) -> None:
         if path.suffix.lower() in CODE:
             remedy = f"keep weights as {WEIGHTS}, and no programs"
             raise Unfit(f"{where}/{shown(path.name)} is code or may run some: {remedy}")
-        if path.name.endswith("config.json") and "auto_map" in _object(path, where):
-            raise Unfit(f"{where}/{path.name} has auto_map, which loads code: take a model without its own code")
     if not (base / "config.json").is_file():
         raise Unfit(f"{where}/config.json is missing: it must be a Hugging Face model")
-    weights = [path for path in files if path.suffix == WEIGHTS]
-    if not weights:
+    if not any(path.suffix == WEIGHTS for path in files):
         raise Unfit(f"{where} has no weights: save them as {WEIGHTS}")
-    for path in weights:
-        _check_weights(path, where)
-    index = base / f"model{WEIGHTS}.index.json"
-    named = _object(index, where).get("weight_map", {}) if index.is_file() else {}
-    for shard in sorted({str(name) for name in named.values()} if isinstance(named, dict) else ()):
-        if not (base / shard).is_file():
-            raise Unfit(f"{where}/{shown(shard)} is missing, which {index.name} names")
-
-
-def _object(path: Path, where: str) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_bytes()) if path.stat().st_size <= SMALL_BYTES else None
-    except (ValueError, RecursionError) as wrong:
-        raise Unfit(f"{where}/{path.name} is not JSON: {shown(str(wrong))}") from wrong
-    if not isinstance(found, dict):
-        raise Unfit(f"{where}/{path.name} is no JSON object of {SMALL_BYTES // 2**20} MiB at most")
-    return found
-
-
-def _check_weights(path: Path, where: str) -> None:
-    """Check that it is a safetensors file: a git-lfs pointer has the same name.
-
-    Source: the format is 8 bytes with the length of a header, little-endian, and then the header, a JSON object.
-    """
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        header = file.read(length) if 2 <= length <= min(HEADER_BYTES, path.stat().st_size - 8) else b""
-    try:
-        if isinstance(json.loads(header), dict):
-            return
-    except (ValueError, RecursionError):
-        pass
-    raise Unfit(f"{where}/{shown(path.name)} is no safetensors file: was it downloaded as a whole?")
 
 
 def shown(text: str) -> str:

@@ -203,7 +203,7 @@ def _look_through(made: Path, settings: str) -> tuple[dict[str, Content], dict[s
     if made.is_symlink() or not made.is_dir():  # possible only without a sandbox
         raise Unfit("the folder that it was given is gone: write into it")
     file_trees.open_to_all(made)
-    output.tidy(made)
+    output.remove_hidden(made)
     for path in made.iterdir():
         if path.name not in (DATA, JUDGE, SETTINGS):
             name = output.shown(path.name)

@@ -21,19 +21,22 @@ from tasks.system.home import home_path
 MISSING = re.compile(r"No module named '([A-Za-z_][\w.]{0,99})'")
 DENIED = re.compile(r"(?:No such file or directory|Permission denied|Read-only file system)\W+'([^'\n]+)'")
 """The operating system's words, with the path that Python puts behind them."""
-PROCESSES = ("Resource temporarily unavailable", "can't start new thread", "Thread creation failed", "pthread_create")
-MEMORY = ("MemoryError", "Cannot allocate memory", "bad_alloc", "can't allocate memory")
-NO_CUDA = ("Error 304", "cudaErrorOperatingSystem", "CUDA_ERROR_OPERATING_SYSTEM")
-NO_NETWORK = ("name resolution", "Network is unreachable", "No route to host", "Connection refused")
-OFFLINE = ("connect", "offline", "resolve")
-SHUT = ("Permission denied", "PermissionError", "Read-only file system", "Operation not permitted")
+PROCESSES = re.compile("Resource temporarily unavailable|can't start new thread|pthread_create")
+MEMORY = re.compile("MemoryError|[Cc]an(?:not|'t) allocate memory|bad_alloc")
+NO_NETWORK = re.compile(
+    "name resolution|Network is unreachable|No route to host|Connection refused"
+    "|connect to 'https://huggingface|host='huggingface|LocalEntryNotFound"
+)
+NO_CUDA = re.compile("Error 304|cudaErrorOperatingSystem|CUDA_ERROR_OPERATING_SYSTEM")
+NO_SHARING = re.compile("SemLock|/dev/shm")
+SHUT = re.compile("Permission denied|PermissionError|Read-only file system|Operation not permitted")
 
 
 def advice(level: Level, environment: Environment, words: str) -> str:
     """What to change, in parentheses on a line of its own; empty when `words`, printed last, do not tell."""
-    found = _module(environment, words) or _file(environment, words) or _resources(environment, words)
-    if found is None and level != "none":
-        found = _sandbox(level, environment, words)
+    found = _module(environment, words) or _file(environment, words) or _limit(environment, words)
+    if not found and level != "none":
+        found = _network(level, environment, words) or _outside(level, words)
     return f"\n({found})" if found else ""
 
 
@@ -43,20 +46,6 @@ def saves_elsewhere(level: Level, command: str, folder: Path) -> str:
         return ""
     texts = [path.read_text(errors="replace") for path in sorted(folder.glob("*.py")) if path.is_file()]
     return f"\n({_private(level)})" if any("/tmp/" in text for text in (command, *texts)) else ""
-
-
-def _module(environment: Environment, words: str) -> str | None:
-    if not (names := MISSING.findall(words)):
-        return None
-    name = names[-1]
-    top = name.partition(".")[0]
-    own = interpreter_of(environment.python)
-    places = [str(path) for prefix in own.prefixes for path in prefix.glob("lib/python3*/site-packages")]
-    if own is OWN:
-        places += [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")]
-    if name != top and PathFinder.find_spec(top, places):
-        return f"{top} is installed in {own.executable}, without {name}: another version?"
-    return None if PathFinder.find_spec(top, places) else missing_module(environment, top)
 
 
 def missing_module(environment: Environment, module: str) -> str:
@@ -72,15 +61,25 @@ def missing_module(environment: Environment, module: str) -> str:
     return f"{module} is not installed in {own.executable}, which is `python` to programs{remedy}"
 
 
-def _file(environment: Environment, words: str) -> str | None:
+def _module(environment: Environment, words: str) -> str:
+    if not (names := MISSING.findall(words)):
+        return ""
+    top, _, part = names[-1].partition(".")
+    own = interpreter_of(environment.python)
+    places = [str(path) for prefix in own.prefixes for path in prefix.glob("lib/python3*/site-packages")]
+    places += [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")] if own is OWN else []
+    if not PathFinder.find_spec(top, places):
+        return missing_module(environment, top)
+    return f"{top} is installed in {own.executable}, without {names[-1]}: another version?" if part else ""
+
+
+def _file(environment: Environment, words: str) -> str:
     for name in DENIED.findall(words)[-1:]:
-        if name.startswith("/"):
-            return None
         if Path(name).parts[:1] in [(path,) for path in environment.readable]:
             return f"what `readable` lists is not in the workspace: open {{environment}}/{name}"
-        if _is_left_out(environment, name):
+        if not name.startswith("/") and _is_left_out(environment, name):
             return f"{name} lies beside {FILE}, but programs see only files that are listed: add it to `program`"
-    return None
+    return ""
 
 
 def _is_left_out(environment: Environment, name: str) -> bool:
@@ -95,45 +94,42 @@ def _is_left_out(environment: Environment, name: str) -> bool:
     return not any(path.is_relative_to(one) for one in listed) and not any(one.is_relative_to(path) for one in asked)
 
 
-def _resources(environment: Environment, words: str) -> str | None:
+def _limit(environment: Environment, words: str) -> str:
     limits = environment.limits
-    if any(sign in words for sign in PROCESSES):
+    if PROCESSES.search(words):
         return f"it may have {limits.processes} processes and threads at a time: start fewer, or raise limits.processes"
-    if any(sign in words for sign in MEMORY):
+    if MEMORY.search(words):
         most = usage.allowed(limits) / usage.GIB
         return f"it may use {most:.3g} GiB of memory: use less, or raise limits.memory_gb"
-    return None
+    return ""
 
 
-def _sandbox(level: Level, environment: Environment, words: str) -> str | None:
-    hub = "LocalEntryNotFound" in words or ("huggingface.co" in words and any(sign in words for sign in OFFLINE))
-    if hub and not environment.network:
-        return (
-            "programs have no network and a home of their own: add the `hub` folder of your Hugging Face cache to "
-            "`readable`, and begin the command with `env HF_HUB_CACHE=.../hub HF_HUB_OFFLINE=1`; or set network = true"
-        )
-    if any(sign in words for sign in NO_NETWORK) and not environment.network:
-        return f"sandbox {level}: programs have no network: list data in `readable`, or set network = true"
-    if any(sign in words for sign in NO_CUDA) and (level == "landlock" or environment.network):
-        how = "network = true" if level == "bwrap" else f"sandbox {level}"
-        return f"{how}: NVIDIA's driver opens a Unix socket, which takes bubblewrap, and a program without a network"
-    shut, paths = any(sign in words for sign in SHUT), DENIED.findall(words)[-1:]
-    if level == "landlock" and ("SemLock" in words or "/dev/shm" in words):
-        return "sandbox landlock: shared memory and multiprocessing's locks and queues need bubblewrap: install it"
-    if "socket" in words and shut and not paths:
-        if level == "landlock" and not environment.network:
-            return (
-                "sandbox landlock: sockets, also on this machine alone, need bubblewrap: install it; or network = true"
-            )
-        return f"sandbox {level}: with network = true there are no Unix sockets, without it no others than IP and Unix"
+def _network(level: Level, environment: Environment, words: str) -> str:
+    if NO_CUDA.search(words) and (level == "landlock" or environment.network):
+        return "NVIDIA's driver opens a Unix socket, which takes bubblewrap, and a program without a network"
+    if not NO_NETWORK.search(words) or environment.network:
+        return ""
+    return (
+        f"sandbox {level}: programs have no network, and a home of their own: list data in `readable`, of Hugging Face "
+        "the `hub` folder of your cache, beginning the command with `env HF_HUB_CACHE=.../hub HF_HUB_OFFLINE=1`; or "
+        "set network = true"
+    )
+
+
+def _outside(level: Level, words: str) -> str:
+    shut, paths = SHUT.search(words), DENIED.findall(words)[-1:]
+    if level == "landlock" and NO_SHARING.search(words):
+        return "sandbox landlock: shared memory and multiprocessing's locks and queues need bubblewrap"
+    if shut and "socket" in words and not paths:
+        return f"sandbox {level}: Unix sockets, and at landlock all others, need bubblewrap without `network = true`"
     if any(path.startswith("/tmp/") and not _is_ours(path) for path in paths):
         return _private(level)
-    if shut or any(path.startswith("/") for path in paths):
-        return (
-            f"sandbox {level}: it reads its workspace and what `readable` lists, and writes {{out}} and TMPDIR; "
-            "files elsewhere are not there, or not open to it"
-        )
-    return None
+    if not shut and not any(path.startswith("/") for path in paths):
+        return ""
+    return (
+        f"sandbox {level}: it reads its workspace and what `readable` lists, and writes {{out}} and TMPDIR; "
+        "files elsewhere are not there, or not open to it"
+    )
 
 
 def _is_ours(path: str) -> bool:

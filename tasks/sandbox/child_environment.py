@@ -12,12 +12,6 @@ PASSED_ON = ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ")
 """The engine's variables that a program may see. All others, keys above all, are withheld."""
 
 
-SHELL = frozenset(
-    {"alias", "cd", "eval", "exec", "export", "for", "if", "set", "source", "ulimit", "unset", "while", "."}
-)
-"""Words that only a shell understands."""
-
-
 class NotAProgram(Exception):
     """The command line names a file that is missing or not executable."""
 
@@ -47,16 +41,8 @@ def find_program(name: str, cwd: Path, path: str, python: Path) -> str:
         return str(python)
     found = shutil.which(name, path=path) or (str(cwd / name) if (cwd / name).is_file() else None)
     if found is None:
-        raise NotAProgram(f"no program {name!r} in {cwd} or on {path}{_meant(name)}")
+        remedy = "a command begins without a shell, whose words and variables take sh -c '...' or `env` before it"
+        raise NotAProgram(f"no program {name!r} in {cwd} or on {path}: {remedy}")
     if not os.access(found, os.X_OK):
         raise NotAProgram(f"cannot execute {name!r}: Permission denied")
     return found
-
-
-def _meant(name: str) -> str:
-    """A remedy for words of a shell; empty for others."""
-    if name in SHELL or set(name) & set(";&|<>$"):
-        return (
-            f": {name} is for a shell, and a command begins in the workspace without one: leave it out, or sh -c '...'"
-        )
-    return ": a command that sets variables begins with `env`" if "=" in name else ""

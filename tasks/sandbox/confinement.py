@@ -81,6 +81,8 @@ def plan(
         version = landlock_version()
         hidden = [str(package) for package in hidden_below(Path("/"))]
         rules = {"version": version, "rules": landlock(view, scratch), "network": view.network, "hidden": hidden}
+        own = OWN if view.python == OWN.executable else interpreter_of(str(view.python))
+        rules["listed"] = [str(folder) for folder in own.listed(view.readable)]
         filter = seccomp.without_namespaces(view.network, version)
     return {"argv": argv, "inner": 1, "landlock": rules, "filter": filter.hex()}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -48,6 +48,11 @@ class Interpreter:
         """
         return tuple(path for path in _editable(self.prefixes) if not hidden_because(path))
 
+    def listed(self, packages: Collection[Path]) -> list[Path]:
+        """The folders that Python must list to find these packages, as far as programs may know the names in them."""
+        folders = dict.fromkeys(path.parent for path in self.editable if path in packages)
+        return [folder for folder in folders if not _overlap(folder.resolve())]
+
     def editable_package(self, module: str) -> Path | None:
         """The folder of an editable package of this name; None if it has none."""
         return next((path for path in _editable(self.prefixes) if path.name == module), None)
@@ -80,14 +85,18 @@ def interpreter_of(python: str) -> Interpreter:
 
 def hidden_because(path: Path) -> str:
     """Why programs may not read a folder of an editable package; empty if they may."""
-    real = path.resolve()
+    if why := _overlap(path.resolve()):
+        return why
+    problem = next(path.resolve().rglob(FILE), None)
+    return f"it holds an environment with its judge, {problem.parent}" if problem else ""
+
+
+def _overlap(real: Path) -> str:
     for place, what in ((CODE.resolve(), "Nightshift's own code"), (home_path().resolve(), "the home of campaigns")):
         if place.is_relative_to(real) or real.is_relative_to(place):
             return f"one of it and {what} contains the other"
-    if secret := secret_place(real):
-        return f"it shows {secret}, where keys are kept"
-    problem = next(real.rglob(FILE), None)
-    return f"it holds an environment with its judge, {problem.parent}" if problem else ""
+    secret = secret_place(real)
+    return f"it shows {secret}, where keys are kept" if secret else ""
 
 
 @cache

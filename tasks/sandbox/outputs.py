@@ -121,16 +121,18 @@ def digest(folder: Path, without: bytes = b"") -> str:
 
 def length(out: Path) -> int:
     """Bytes of all regular files but the reports."""
-    with closing(_walk(out)) as entries:
-        files = (entry for entry in entries if stat.S_ISREG(entry.status.st_mode) and entry.path != PROGRESS)
-        return sum(entry.status.st_size for entry in files)
+    return sum(status.st_size for status in _files(out))
 
 
 def newest(out: Path) -> float:
     """Modification time of the newest checkpoint file, as Unix time; 0 when there is none."""
-    with closing(_walk(out)) as entries:
-        files = (entry for entry in entries if stat.S_ISREG(entry.status.st_mode) and entry.path != PROGRESS)
-        return max((entry.status.st_mtime for entry in files), default=0.0)
+    return max((status.st_mtime for status in _files(out)), default=0.0)
+
+
+def _files(out: Path) -> Iterator[os.stat_result]:
+    """The status of each regular file but the reports."""
+    entries = (entry for entry in _walk(out) if entry.path != PROGRESS)
+    return (entry.status for entry in entries if stat.S_ISREG(entry.status.st_mode))
 
 
 def _fault(entry: _Entry) -> str | None:
@@ -220,40 +222,34 @@ def _enter(folder: Path | str, within: int | None = None) -> int | None:
 
 
 def _walk(out: Path, ordered: bool = False) -> Generator[_Entry, None, None]:
-    """Every entry down to DEPTH, a folder before its content; sorted by name if `ordered`.
+    """Every entry down to DEPTH, a folder before its content; sorted by name if `ordered`."""
+    if (folder := _enter(out)) is not None:
+        yield from _below(folder, b"", 1, ordered)
 
-    Without recursion, and with an open descriptor of each folder on the way: a path of thousands of names is too long
-    for any system call, and `..` of a folder that was moved leads elsewhere.
+
+def _below(folder: int, within: bytes, level: int, ordered: bool) -> Generator[_Entry, None, None]:
+    """The same of an open folder, which is closed at the end.
+
+    Each folder is entered from the descriptor of the one around it: a path of thousands of names is too long for any
+    system call, and `..` of a folder that was moved leads elsewhere.
     """
-    levels: list[tuple[bytes, int, Iterator[str]]] = []
-    entered, path = _enter(out), b""
     try:
-        while True:
-            if entered is not None:
-                names = _names(entered)
-                levels.append((path, entered, iter(sorted(names, key=os.fsencode)) if ordered else names))
-                entered = None
-            if not levels:
-                return
-            within, folder, rest = levels[-1]
-            if (name := next(rest, None)) is None:
-                os.close(levels.pop()[1])
-                continue
-            path = within + b"/" + os.fsencode(name) if within else os.fsencode(name)
+        names = _names(folder)  # read one at a time unless ordered: there may be a million
+        for name in sorted(names, key=os.fsencode) if ordered else names:
             status = None
             with safe_open.tolerating():
                 status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-            if status is not None:
-                yield _Entry(path, name, folder, status)
-                if stat.S_ISDIR(status.st_mode) and len(levels) <= DEPTH:
-                    entered = _enter(name, folder)
+            if status is None:
+                continue
+            path = within + os.fsencode(name)
+            yield _Entry(path, name, folder, status)
+            if stat.S_ISDIR(status.st_mode) and level <= DEPTH and (inner := _enter(name, folder)) is not None:
+                yield from _below(inner, path + b"/", level + 1, ordered)
     finally:
-        for _, folder, _ in levels:
-            os.close(folder)
+        os.close(folder)
 
 
 def _names(folder: int) -> Iterator[str]:
-    """The names in a folder, read one at a time: there may be a million."""
     with os.scandir(folder) as entries:
         for entry in entries:
             yield entry.name

@@ -31,7 +31,7 @@ from tasks.sandbox.capped_log import SAID, CappedLog
 from tasks.sandbox.child_environment import NotAProgram, child_environment, find_program
 from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.outputs import DISK_RESERVE
-from tasks.sandbox.supervised import SUPERVISOR_SECONDS, start
+from tasks.sandbox.supervised import SUPERVISOR_SECONDS, Supervised
 from tasks.system import file_trees, interrupt
 from tasks.system.clock import clock
 from tasks.system.orphans import end
@@ -91,14 +91,14 @@ class Program:
         self._gpu_memory = gpu_memory
         self.started = clock()
         self._looked = self.started - LOOK_SECONDS + FIRST_LOOK_SECONDS
-        self._status: int | None = None
-        self._left: list[str] | None = None
         self._scratch = log.with_name(log.name + ".tmp")
         self._place = log.parent.parent  # not the trial's folder, which it may remove if it is not sandboxed
         self._disk = log.parent.stat().st_dev
         self._wrapped, self._writable = level == "bwrap", view.writable
         self._group: cgroup.Group | None = None
-        self.process: subprocess.Popen[bytes] = None  # type: ignore[assignment]
+        self._supervised: Supervised | None = None
+        self._selector = selectors.DefaultSelector()
+        self._is_closed = False
         environment = child_environment(confinement.HOME if self._wrapped else str(self._scratch), marker, view.python)
         environment |= slot.variables(view.gpu)
         argv = [find_program(command[0], cwd, environment["PATH"], view.python), *command[1:]]
@@ -109,17 +109,11 @@ class Program:
         self._log = CappedLog(log)
         try:
             self._start(argv, environment, level, view, cwd, pipes)
-        except OSError as fault:
-            self._abandon()
-            raise CannotStart(f"cannot start {argv[0]!r}: {fault}") from fault
-        except BaseException:
-            self._abandon()
+        except BaseException as fault:
+            self.kill()
+            if isinstance(fault, OSError):
+                raise CannotStart(f"cannot start {argv[0]!r}: {fault}") from fault
             raise
-        self._noise = self._supervised.noise
-        os.set_blocking(self._noise.fileno(), False)
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._noise, selectors.EVENT_READ)
-        self._selector.register(self._supervised.report, selectors.EVENT_READ)
 
     def _start(
         self, argv: list[str], environment: dict[str, str], level: Level, view: VisiblePaths, cwd: Path, pipes: bool
@@ -133,23 +127,46 @@ class Program:
         plan |= {"env": environment, "cgroups": self._group.entrances if self._group else []}
         plan["rlimits"] = usage.rlimits(self.limits, level, self._group is not None, view.gpu)
         plan["cores"] = self.slot.cores
-        self._supervised = start(plan, marker=self.marker, cwd=cwd, pipes=pipes)
-        self.process = self._supervised.process
-        told = self._supervised.hear()
+        keeper = self._supervised = Supervised(plan, marker=self.marker, cwd=cwd, pipes=pipes)
+        keeper.hear()
+        told = keeper.told
         if "started" in told:
+            os.set_blocking(keeper.noise.fileno(), False)
+            self._selector.register(keeper.noise, selectors.EVENT_READ)
+            self._selector.register(keeper.report, selectors.EVENT_READ)
             return
         if not told:  # it hangs or has died: a program that it may have started must not run on unsupervised
             self.process.kill()
             self._end()
-        for pipe in self._supervised.pipes:
+        for pipe in keeper.pipes:
             self._log.write(b"" if pipe is self.process.stdin else pipe.read())
-        self.process.wait()
-        self._supervised.close()
         silent = f"its supervisor failed, or did not answer within {SUPERVISOR_SECONDS:g} s {self._log.tail(3)}"
         why = told.get("why") or silent
         if told.get("executing") and not self._wrapped:
             raise NotAProgram(f"cannot execute {plan['argv'][0]!r}: {why}")
         raise CannotStart(f"cannot start {plan['argv'][0]!r}: {why}")
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        """Its supervisor's, with the pipes of the program."""
+        return self._keeper.process
+
+    @property
+    def _keeper(self) -> Supervised:
+        assert self._supervised is not None, "it has been started"
+        return self._supervised
+
+    @property
+    def _status(self) -> int | None:
+        """Its exit status, once its supervisor has told it."""
+        status: int | None = self._keeper.told.get("status")
+        # Like a shell, bubblewrap reports a signal as 128 + its number.
+        return 128 - status if status and self._wrapped and 128 < status <= 128 + 64 else status
+
+    @property
+    def _left(self) -> list[str] | None:
+        """The processes that went on after its end, once its supervisor has told them."""
+        return self._keeper.told.get("left")
 
     def __enter__(self) -> Program:
         return self
@@ -200,24 +217,34 @@ class Program:
 
     def kill(self) -> None:
         """End all of its processes. Safe to call again."""
-        if self._selector.get_map() is None:
+        if self._is_closed:
             return
-        if self.process.poll() is None:
-            self.process.terminate()
-            self.process.send_signal(signal.SIGCONT)  # without a sandbox a program can have stopped it
+        self._is_closed = True
         try:
-            self.process.wait(SUPERVISOR_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        self._take_in(0, limited=False)
-        try:
-            if self._left is None:
-                self._end()
+            if self._supervised is not None:
+                self._end_supervisor(self._supervised.process)
         finally:
             self._selector.close()
-            self._supervised.close()
-            self._close()
+            if self._supervised is not None:
+                self._supervised.close()
+            self._log.close()
+            if self._group:
+                self._group.remove()
+            file_trees.remove(self._scratch)
+
+    def _end_supervisor(self, process: subprocess.Popen[bytes]) -> None:
+        """Have it end all processes and itself, and what it left where it did not."""
+        if process.poll() is None:
+            process.terminate()
+            process.send_signal(signal.SIGCONT)  # without a sandbox a program can have stopped it
+        try:
+            process.wait(SUPERVISOR_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        self._take_in(0, limited=False)
+        if self._left is None:
+            self._end()
 
     def note(self, chunk: bytes, limited: bool = True) -> None:
         """Add output to its log, such as what was read from a pipe elsewhere."""
@@ -251,17 +278,6 @@ class Program:
             return f"exited with status {status}, refused more than {most}"
         return usage.ended(status)
 
-    def _abandon(self) -> None:
-        """End a supervisor that did not start the program, and close everything."""
-        try:
-            if self.process is not None:
-                self.process.kill()
-                self._end()
-                self.process.wait()
-                self._supervised.close()
-        finally:
-            self._close()
-
     def _end(self) -> None:
         """Without a supervisor, end all processes that can be found."""
         if self._group:
@@ -271,18 +287,6 @@ class Program:
     def _lost(self) -> None:
         self._end()
         raise Stopped("its supervisor was killed, and with it all of its processes that could be found")
-
-    def _listen(self) -> None:
-        """Read the supervisor's messages."""
-        told = self._supervised.hear()
-        if not told:
-            self._selector.unregister(self._supervised.report)
-        if (status := told.get("status")) is not None:
-            # Like a shell, bubblewrap reports a signal as 128 + its number.
-            self._status = 128 - status if self._wrapped and 128 < status <= 128 + 64 else status
-        self._left = told.get("left", self._left)
-        if self._supervised.has_more:
-            self._listen()
 
     def _look(self) -> None:
         """Every LOOK_SECONDS, check the resources that it uses. Raises Stopped when it exceeds a limit."""
@@ -318,18 +322,12 @@ class Program:
         deadline = clock() + seconds
         while self._selector.get_map() and (ready := self._selector.select(max(deadline - clock(), 0))):
             for key, _ in ready:
-                if key.fileobj == self._supervised.report:
-                    self._listen()
-                elif chunk := self._noise.read(2**20):
-                    self.note(chunk, limited)
-                else:
-                    self._selector.unregister(self._noise)
-                    self._noise.close()
+                if key.fileobj != self._keeper.report:
+                    if chunk := self._keeper.noise.read(2**20):
+                        self.note(chunk, limited)
+                        continue
+                elif self._keeper.hear():
+                    continue
+                self._selector.unregister(key.fileobj)
             if clock() >= deadline or (seconds and self._status is not None):
                 return
-
-    def _close(self) -> None:
-        self._log.close()
-        if self._group:
-            self._group.remove()
-        file_trees.remove(self._scratch)

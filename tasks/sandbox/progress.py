@@ -80,8 +80,6 @@ class Progress:
             raise BadProgress(f"wrote more than {PROGRESS_LIMIT // 2**20} MiB to out/progress.jsonl")
         for line in complete.splitlines():
             self._line += 1
-            if len(line) > LINE_LIMIT:
-                raise BadProgress(f"out/progress.jsonl line {self._line} is longer than {LINE_LIMIT // 2**20} MiB")
             if (report := parse_report(line)) is None:
                 shown = line[:80].decode(errors="replace")
                 raise BadProgress(f"out/progress.jsonl line {self._line} is not a report: {shown!r}")

@@ -16,16 +16,40 @@ from tasks.sandbox.child_environment import passed_on
 from tasks.system.orphans import ENGINE, SUPERVISOR, this_engine
 
 SUPERVISOR_SECONDS = 20.0
-"""How long a supervisor may take to end everything; only processes that hang in the kernel need longer."""
+"""How long a supervisor may take to start or end everything; only processes that hang in the kernel need longer."""
 
 
 class Supervised:
-    """A supervisor's process and its report."""
+    """A supervisor's process and its report.
 
-    def __init__(self, process: subprocess.Popen[bytes], report: int) -> None:
-        self.process, self.report = process, report
-        self._heard = b""
-        self.is_closed = False
+    To the kernel, the end of the thread that starts it is the end of the engine. Raises OSError.
+    """
+
+    def __init__(self, plan: Mapping[str, Any], *, marker: str, cwd: Path, pipes: bool) -> None:
+        self.report, say = os.pipe()
+        self._rest = b""
+        self.told: dict[str, Any] = {}
+        """All that it has reported."""
+        try:
+            self.process = subprocess.Popen(
+                [
+                    *(sys.executable, "-I", "-S", "-B", supervisor.__file__),
+                    json.dumps({**plan, "engine": os.getpid(), "report": say}),
+                ],
+                cwd=cwd,
+                env={SUPERVISOR: marker, ENGINE: this_engine(), **passed_on()},
+                stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE if pipes else subprocess.STDOUT,
+                bufsize=0,
+                start_new_session=True,
+                pass_fds=(say,),
+            )
+        except OSError:
+            os.close(self.report)
+            raise
+        finally:
+            os.close(say)
 
     @property
     def pipes(self) -> list[IO[bytes]]:
@@ -35,56 +59,21 @@ class Supervised:
     @property
     def noise(self) -> IO[bytes]:
         """The program's standard error, with its standard output unless that is a pipe of its own."""
-        noise = self.process.stderr or self.process.stdout
-        assert noise is not None, "it is started with a pipe"
-        return noise
+        return self.pipes[-1]
 
-    def hear(self) -> dict[str, Any]:
-        """Its next message; empty when it has ended, or says nothing for SUPERVISOR_SECONDS."""
-        while b"\n" not in self._heard:
-            ready, _, _ = select.select([self.report], [], [], SUPERVISOR_SECONDS)
-            chunk = os.read(self.report, 2**16) if ready else b""
-            if not chunk:
-                return {}
-            self._heard += chunk
-        line, _, self._heard = self._heard.partition(b"\n")
-        told: dict[str, Any] = json.loads(line)  # only the supervisor holds the other end
-        return told
-
-    @property
-    def has_more(self) -> bool:
-        """Whether a further message has been read already."""
-        return b"\n" in self._heard
+    def hear(self) -> bool:
+        """Take in what it reports next; False when it has ended, or says nothing for SUPERVISOR_SECONDS."""
+        ready, _, _ = select.select([self.report], [], [], SUPERVISOR_SECONDS)
+        chunk = os.read(self.report, 2**16) if ready else b""
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        for line in lines:
+            self.told |= json.loads(line)  # only the supervisor holds the other end
+        return bool(chunk)
 
     def close(self) -> None:
         """Close the pipes and the report of one that has ended. Safe to call again."""
         for pipe in self.pipes:
             pipe.close()
-        if not self.is_closed:
-            self.is_closed = True
+        if self.report >= 0:
             os.close(self.report)
-
-
-def start(plan: Mapping[str, Any], *, marker: str, cwd: Path, pipes: bool) -> Supervised:
-    """Start a supervisor with that plan. To the kernel, the end of the thread that starts it is the engine's. Raises
-    OSError."""
-    report, say = os.pipe()
-    whole = json.dumps({**plan, "engine": os.getpid(), "report": say})
-    try:
-        process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-B", supervisor.__file__, whole],
-            cwd=cwd,
-            env={SUPERVISOR: marker, ENGINE: this_engine(), **passed_on()},
-            stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE if pipes else subprocess.STDOUT,
-            bufsize=0,
-            start_new_session=True,
-            pass_fds=(say,),
-        )
-    except OSError:
-        os.close(report)
-        raise
-    finally:
-        os.close(say)
-    return Supervised(process, report)
+            self.report = -1

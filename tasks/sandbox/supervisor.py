@@ -294,17 +294,22 @@ def _drop_capabilities() -> None:
     _must("capset", ctypes.byref(header), ctypes.byref((ctypes.c_uint32 * 6)()))
 
 
-def _landlock(version: int, rules: list[tuple[str, bool]], network: bool, hidden: Sequence[str] = ()) -> None:
+def _landlock(
+    version: int, rules: list[tuple[str, bool]], network: bool, hidden: Sequence[str] = (), listed: Sequence[str] = ()
+) -> None:
     """Restrict file access to the rules, (path, writable) each; TCP, signals and sockets as far as `version` can. Of
-    folders in `hidden`, real paths, only names can be read, unless a rule is about them or what is in them."""
+    folders in `hidden`, real paths, only names can be read, unless a rule is about them or what is in them; of those
+    in `listed` the names too."""
     known = (1 << FS_RIGHTS[min(version, max(FS_RIGHTS))]) - 1
     size = 8 if version < 4 else 16 if version < 6 else 24
     asked = (ctypes.c_uint64 * 3)(known, 0 if network else TCP, SCOPES)
     ruleset = _libc.syscall(LANDLOCK_CREATE_RULESET, ctypes.byref(asked), size, 0)
     if ruleset < 0:
         raise OSError(ctypes.get_errno(), "no Landlock ruleset")
-    for path, writable in (*rules, ("/proc/self", False)):  # whose pid is known only here
-        parts = [(os.path.realpath(path), known & ~DEVICES if writable else READ)]
+    granted = [(path, known & ~DEVICES if writable else READ) for path, writable in rules]
+    granted += [("/proc/self", READ), *((path, LIST) for path in listed)]  # the pid is known only here
+    for path, right in granted:
+        parts = [(os.path.realpath(path), right)]
         for part, allowed in parts:
             if any(place.startswith(os.path.join(part, "")) for place in hidden):
                 # No rule takes anything away, so the entries get their own. What a link names has one, or none.

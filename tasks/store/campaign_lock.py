@@ -105,14 +105,9 @@ class CampaignLock:
 
 
 def is_running(ledger: Ledger) -> bool:
-    """Whether a process holds the campaign now."""
-    return is_held(ledger.path / LOCK)
-
-
-def is_held(path: Path) -> bool:
-    """Whether a process holds the campaign with this lock file now. Who asks may not be allowed to write it."""
+    """Whether a process holds the campaign now. Who asks may not be allowed to write the lock."""
     try:
-        with path.open() as lock:
+        with (ledger.path / LOCK).open() as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False

@@ -1,7 +1,7 @@
 """The ledger: one campaign's directory, and everything that is read from it.
 
     runs/<campaign>/
-        campaign.json     identity and fixed settings; written once, as the last step of the creation
+        campaign.json     identity and fixed settings; written once
         environment/      the frozen environment                 program/   the frozen baseline program
         trials/0007/      see tasks/store/workspace.py           results/   task results (tasks/checkpoint.py)
         trials/0007-run-2/   its second training seed; 0007-again-1-of-0003/: a rerun of trial 3 for it
@@ -19,7 +19,9 @@ All state is derived from these files. The campaign's memory is `history()`.
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
+import inspect
 import json
 import os
 import platform
@@ -38,14 +40,15 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 import environments
 from environments import Environment, plugins
+from environments.judges import Judge
 from environments.plugins import Refused, T
+from environments.score import Score
 from tasks.certifying.ablation import Ablation
 from tasks.certifying.certificate import Certificate
 from tasks.certifying.group_design import Looks
 from tasks.recipes import preparing
 from tasks.sandbox import outputs
 from tasks.store import attempts, lineage, workspace
-from tasks.store.judge_code import judge_digest
 from tasks.store.seeds import JUDGED, Purpose, derive
 from tasks.store.workspace import TrialDir
 from tasks.system.files import GrowingFile, append_line, read_small, write_atomic
@@ -61,7 +64,6 @@ RERUNS = TypeAdapter(tuple[Rerun, ...], config=ConfigDict(defer_build=True))
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 TAKEN = re.compile(r"artifacts|mlflow\.db.*|(index|comparison)\.html")
 """Names in the same home of MLflow's data, and of pages about several campaigns."""
-HALF_MADE = re.compile(r"environment|program|trials|learned\.json|spec\.toml|\.(campaign\.json|spec\.toml)(\.\d+){1,2}")
 FREEZE_LIMIT = 256 * 2**20
 """Largest size of an environment's folder in bytes: every campaign copies it."""
 
@@ -121,7 +123,7 @@ def check_name(name: str) -> str:
 
 def campaigns() -> tuple[str, ...]:
     """Every campaign in this home, the newest last."""
-    found = filter(Path.is_file, home().glob("*/campaign.json"))
+    found = filter(Path.is_file, home().glob("[!.]*/campaign.json"))
     return tuple(path.parent.name for path in sorted(found, key=lambda path: (path.stat().st_mtime, path)))
 
 
@@ -193,12 +195,16 @@ class Ledger:
         cls, name: str, environment: Environment, *, source: str, settings: Settings, isolation: str, spec: str,
         more: Mapping[str, str] | None = None,
     ) -> Ledger:  # fmt: skip
-        """Freeze the environment and its program, and write the files of `more`; campaign.json is written last."""
-        path = home() / check_name(name)
-        _make_room(path)
-        freeze(environment, path)
+        """Freeze the environment and its program, and write the files of `more`.
+
+        They appear at once: a kill leaves a hidden directory, which the next creation replaces.
+        """
+        path, draft = home() / check_name(name), home() / f".{name}.new"
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(mode=0o700, parents=True)
+        freeze(environment, draft)
         for file, text in {"spec.toml": spec, **(more or {})}.items():
-            write_atomic(path / file, text)
+            write_atomic(draft / file, text)
         campaign = Campaign(
             name=name,
             campaign_id=secrets.token_hex(6),
@@ -206,13 +212,18 @@ class Ledger:
             created=time.time(),
             environment=environment.name,
             source=source,
-            digest=measure(path, environment, settings.model_dump()),
+            digest=measure(draft, environment, settings.model_dump()),
             isolation=isolation,
             version=importlib.metadata.version("nightshift-rl"),
             commit=lineage.source_commit(environment.folder),
             **settings.model_dump(),
         )
-        write_atomic(path / "campaign.json", campaign.model_dump_json(indent=2) + "\n", lasting=True)
+        write_atomic(draft / "campaign.json", campaign.model_dump_json(indent=2) + "\n", lasting=True)
+        try:
+            draft.rename(path)  # the name may be reserved by an empty directory
+        except OSError as taken:
+            shutil.rmtree(draft)
+            raise Refused(f"{path} exists, and is not empty: choose another name for the campaign") from taken
         return cls(path, campaign)
 
     def check_version(self) -> None:
@@ -338,19 +349,6 @@ def ended_search(ledger: Ledger) -> dict[str, Any]:
     return last
 
 
-def _make_room(path: Path) -> None:
-    """Make an empty directory; removes what a killed creation left there, and refuses anything else."""
-    if path.exists() and not path.is_dir():
-        raise Refused(f"{path} is a file: choose another name for the campaign")
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    parts = list(path.iterdir())
-    for part in parts:
-        if not HALF_MADE.fullmatch(part.name):
-            raise Refused(f"{path} holds {part.name!r} and is no half-made campaign: choose another name")
-    for part in parts:
-        shutil.rmtree(part) if part.is_dir() else part.unlink()
-
-
 def freeze(environment: Environment, path: Path) -> None:
     """Copy an environment's folder and its baseline program into a campaign's directory; Refused if too large."""
     content = environment.content()
@@ -378,6 +376,17 @@ def measure(path: Path, environment: Environment, settings: dict[str, object]) -
             **settings,
         }
     )
+
+
+def judge_digest(judge: Judge) -> str:
+    """SHA-256 of the judge's file, of the judges that it extends, of what judges share, and of the score.
+
+    A campaign goes on only while its judge means what it meant at the start.
+    """
+    classes = [each for each in type(judge).__mro__ if issubclass(each, Judge) and each is not Judge]
+    own = [Path(inspect.getfile(each)) for each in classes]
+    code = dict.fromkeys([*own, *sorted(own[0].parent.glob("_*.py")), Path(inspect.getfile(Score))])
+    return hashlib.sha256(b"".join(path.read_bytes() for path in code)).hexdigest()
 
 
 def _copy(source: Path, target: Path) -> None:

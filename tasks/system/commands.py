@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -31,11 +30,10 @@ def ask(command: Sequence[str], seconds: float = ASK_SECONDS, environment: Mappi
         environment: Its variables; None: those of this process.
 
     Raises:
-        Unanswered: it failed or timed out. It is killed then, but not waited for: a process that hangs in a driver
-            does not end even then.
+        Unanswered: it failed or timed out.
         OSError: it cannot be started.
     """
-    process = subprocess.Popen(
+    with subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -44,20 +42,12 @@ def ask(command: Sequence[str], seconds: float = ASK_SECONDS, environment: Mappi
         text=True,
         errors="replace",
         start_new_session=True,
-    )
-    try:
-        said, complaint = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired as late:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        for stream in (process.stdout, process.stderr):
-            if stream is not None:
-                stream.close()
+    ) as process:
         try:
-            process.wait(timeout=0.5)
-        except subprocess.TimeoutExpired:  # whenever it ends, it leaves no zombie
-            threading.Thread(target=process.wait, name=f"wait for {command[0]}", daemon=True).start()
-        raise Unanswered(f"{command[0]} does not answer within {seconds:g} s") from late
+            said, complaint = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired as late:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise Unanswered(f"{command[0]} does not answer within {seconds:g} s") from late
     if process.returncode:
         words = " ".join((complaint or said).split())[:300] or "and says nothing"
         raise Unanswered(f"{command[0]} ends with status {process.returncode}: {words}")

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 import psutil
 
 from environments.plugins import Refused
-from tasks.system import interrupt, log_rotation
+from tasks.system import interrupt
 from tasks.system.commands import command_of, identity
 from tasks.system.files import write_atomic
 
@@ -82,11 +82,12 @@ class Daemon:
     def launch(
         self, command: list[str], environment: Mapping[str, str], url: str, *, auth: bool = False, stays: bool = False
     ) -> subprocess.Popen[bytes]:
-        """Start it in a new session with a new log, and record it at once."""
-        log_rotation.begin(self.log)
-        with self.log.open("ab") as output:
+        """Start it in a new session with a new log, and record it at once; the log before that becomes NAME.log.1."""
+        if self.log.exists():
+            self.log.replace(f"{self.log}.1")
+        with self.log.open("wb") as output:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "tasks.system.keeper", str(self.log), *command],
+                [sys.executable, "-P", "-m", "tasks.system.keeper", *command],
                 cwd=self.log.parent.parent,
                 stdin=subprocess.DEVNULL,
                 stdout=output,

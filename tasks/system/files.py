@@ -7,10 +7,7 @@ import os
 import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
-
-MARK = 256
-"""Bytes before the end of what was read of a growing file that tell whether it is still the same file."""
+from typing import Any
 
 
 def write_atomic(path: Path, content: str | bytes, lasting: bool = False) -> None:
@@ -57,35 +54,25 @@ class GrowingFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
-        self._offset, self._last = 0, b""
-        """How far it was read, and the end of that."""
+        self._offset = 0
+        """How far it was read."""
         self._objects: list[dict[str, Any]] = []
 
     def read(self) -> tuple[dict[str, Any], ...]:
         """All objects so far. A line that is none is left out, such as one cut short by a kill."""
         with self._lock:
-            try:
-                with self._path.open("rb") as file:
-                    if not self._continues(file):
-                        self._forget()
-                        file.seek(0)
-                    added = file.read()
-            except FileNotFoundError:
-                self._forget()
+            size = self._path.stat().st_size if self._path.exists() else 0
+            if size < self._offset:  # it was written anew
+                self._offset, self._objects = 0, []
+            if not size:
                 return ()
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                added = file.read()
             whole = added[: added.rfind(b"\n") + 1]
             self._objects += _objects(whole)
             self._offset += len(whole)
-            self._last = (self._last + whole)[-MARK:]
             return (*self._objects, *_objects(added[len(whole) :]))
-
-    def _forget(self) -> None:
-        self._offset, self._last, self._objects = 0, b"", []
-
-    def _continues(self, file: IO[bytes]) -> bool:
-        """Whether the file goes on behind what was read; the file is then there. False if it was written anew."""
-        file.seek(self._offset - len(self._last))
-        return file.read(len(self._last)) == self._last
 
 
 def _objects(lines: bytes) -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
-"""Runs a program, starts it again where it dies, and keeps its log short, until it is asked to end.
+"""Runs a program, and starts it again where it dies, until it is asked to end.
 
-    python -m tasks.system.keeper LOG COMMAND...
+    python -m tasks.system.keeper COMMAND...
 
 It is started again only once whoever started the keeper has seen it work, and said so by SIGUSR1: one that cannot start
 ends the keeper, with its status.
@@ -14,20 +14,15 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
-
-from tasks.system.log_rotation import cut
 
 PAUSE_SECONDS = 2.0
 """Before a program is started again; twice as long each time it dies soon."""
 MAX_PAUSE_SECONDS = 300.0
 SOON_SECONDS = 60.0
-LOOK_SECONDS = 5.0
-"""Between two looks at the log's length."""
 PR_SET_PDEATHSIG = 1
 
 
-def main(log: Path, command: list[str]) -> int:
+def main(command: list[str]) -> int:
     """The program's exit status, once it was asked to end or could not be started."""
     ending = has_worked = False
     process: subprocess.Popen[bytes] | None = None
@@ -51,8 +46,7 @@ def main(log: Path, command: list[str]) -> int:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0, preexec_fn=_end_with_parent)
         if ending:  # meanwhile
             end()
-        while (status := _wait(process)) is None:
-            cut(log)
+        status = process.wait()
         if ending or not has_worked:
             return status
         died_soon = time.monotonic() - began < SOON_SECONDS
@@ -65,16 +59,9 @@ def main(log: Path, command: list[str]) -> int:
             return status
 
 
-def _wait(process: subprocess.Popen[bytes]) -> int | None:
-    try:
-        return process.wait(LOOK_SECONDS)
-    except subprocess.TimeoutExpired:
-        return None
-
-
 def _end_with_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))
+    sys.exit(main(sys.argv[1:]))

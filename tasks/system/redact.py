@@ -198,7 +198,7 @@ def _values() -> Iterator[tuple[str, str]]:
             yield name, urllib.parse.unquote(match[2])
     try:
         login = stored_login(home_path())
-    except PermissionError:  # in a confined reader (tasks/sandbox/reading/reader.py), which may not know it
+    except PermissionError:  # the home is another user's
         login = ""
     yield "PREFECT_API_AUTH_STRING", login
     yield "PREFECT_API_AUTH_STRING", login.partition(":")[2]

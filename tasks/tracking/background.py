@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextvars
-import threading
 from collections.abc import Callable
+from queue import SimpleQueue
+from threading import Thread
 
 from environments.plugins import Refused
 from tasks.store.ledger import Ledger
@@ -27,32 +28,29 @@ class Background:
     def __init__(self, ledger: Ledger, store: Store | None, warn: Callable[[str], None]) -> None:
         """Args: store: None if tracking is off; warn: is told why MLflow takes nothing, once in an outage."""
         self._ledger, self._store, self._warn = ledger, store, warn
-        self._wanted = threading.Event()
-        self._state = "running"
+        self._states = SimpleQueue[str | None]()
+        """States of the campaign that are to be recorded; None ends the thread."""
         self._problem = ""
-        self._is_over = False
         # Prefect's settings, which a log message needs, are variables of the context.
         context = contextvars.copy_context()
-        self._thread = threading.Thread(target=context.run, args=(self._work,), name="mlflow", daemon=True)
+        self._thread = Thread(target=context.run, args=(self._work, store), name="mlflow", daemon=True)
 
     def __enter__(self) -> Background:
-        if self._store is not None:
-            self._thread.start()
+        self._thread.start()
         self.ask()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._is_over = True
-        self.ask()
+        self._states.put(None)
 
     def ask(self) -> None:
         """Have what is new recorded, soon."""
-        self._wanted.set()
+        self._states.put("running")
 
     def close(self, state: str) -> None:
         """Record the end of the campaign, and wait for that, a bounded time. What is missing then is left to `sync`."""
-        self._state = state
-        self.ask()
+        self._states.put(state)
+        self._states.put(None)
         until = clock() + CLOSE_SECONDS
         while self._thread.is_alive():
             interrupt.check()
@@ -61,20 +59,14 @@ class Background:
                 return
             self._thread.join(POLL_SECONDS)
 
-    def _work(self) -> None:
-        while True:
-            self._wanted.wait()
-            self._wanted.clear()
-            if self._is_over:
-                return
-            state = self._state
-            assert self._store is not None, "the thread runs where there is a store"
+    def _work(self, store: Store | None) -> None:
+        for state in iter(self._states.get, None):
+            if store is None or (state == "running" and not self._states.empty()):
+                continue  # what was asked for since says the same and more
             try:
-                self._say(sync(self._ledger, self._store, state).problem)
+                self._say(sync(self._ledger, store, state).problem)
             except (Refused, OSError) as fault:  # a damaged file, or a full disk: the campaign meets it too
                 self._say(str(fault))
-            if state != "running":
-                return
 
     def _say(self, problem: str) -> None:
         """Note a problem, unless there was one already."""

@@ -1,9 +1,9 @@
-"""A certified champion in MLflow: a logged model, which is a version of its environment's registered model.
+"""A certified champion in MLflow: the folder `model` of its run, a version of its environment's registered model.
 
 `mlflow.pyfunc.load_model` loads it and runs it in the sandbox. The model's folder is that of tasks/serving/packing.py
-with MLflow's own file MLmodel: signature, example and the module that loads it (tasks/serving/loaded.py). No
-requirements are listed, since Nightshift is on no package index: where it is loaded, Nightshift must be installed. A
-champion that answers no rows gets a model without the flavour, files only.
+with MLflow's own file MLmodel: the signature, and the module that loads it (tasks/serving/loaded.py). No requirements
+are listed, since Nightshift is on no package index: where it is loaded, Nightshift must be installed. A champion that
+answers no rows gets a model without the flavour, files only.
 
 The registered model is `nightshift.<environment>`. Its alias `champion` moves only to a version that is better than
 the one it points at: by the mean of its certificate's fresh runs, in the same version of the environment.
@@ -12,14 +12,11 @@ the one it points at: by the mean of its certificate's fresh runs, in the same v
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import platform
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from environments import Environment
 from tasks.certifying.certificate import Certificate
@@ -30,18 +27,15 @@ from tasks.serving.packing import NotPredictable, pack
 from tasks.store import safe_read
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TrialDir
-from tasks.system.files import write_atomic
 from tasks.tracking import datasets
 from tasks.tracking.campaign_run import words
-from tasks.tracking.trial_run import objective_points, origin
-from tasks.tracking.values import NOTE, parameters
 from tasks.trial import Trial
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import LoggedModel, Run
+    from mlflow.entities import Run
     from mlflow.entities.model_registry import ModelVersion
-    from mlflow.models import Model, ModelSignature
+    from mlflow.models import ModelSignature
 
 ALIAS = "champion"
 FRESH_MEAN, ENVIRONMENT = "fresh_mean", "environment_digest"
@@ -49,12 +43,13 @@ FRESH_MEAN, ENVIRONMENT = "fresh_mean", "environment_digest"
 RANKED = "ranked"
 """The tag that says what came of the comparison: an alias is moved once, and a person may move it then."""
 NOT_LOADABLE = "not_loadable"
-"""The tag of a logged model that says why it holds files only."""
+"""The tag of a version that says why it holds files only."""
+FOLDER = "model"
+"""Name of its folder among the artifacts of its run."""
 LOADER = "tasks.serving.loaded"
-EXAMPLE = "input_example.json"
 ABOUT = "A certified champion. Each prediction starts its program in the sandbox; Nightshift must be installed."
 COLUMNS = 1000
-"""Numbers of an observation that the signature lists one by one; a longer one is a tensor, without an example."""
+"""Numbers of an observation that the signature lists one by one; a longer one is a tensor."""
 
 
 @dataclass(frozen=True)
@@ -71,49 +66,43 @@ def model_name(environment: str) -> str:
     return f"nightshift.{re.sub(r'[^A-Za-z0-9_.-]', '_', environment)}"
 
 
-def register(
-    client: MlflowClient, ledger: Ledger, certificate: Certificate, champion: Champion, run: Run, parent: str
-) -> str:
+def register(client: MlflowClient, ledger: Ledger, certificate: Certificate, champion: Champion, run: Run) -> str:
     """Make a champion a version of its environment's model, once; returns which, and where the alias is.
 
     Args:
-        run: The champion's.
-        parent: The id of its campaign's.
+        run: The champion's, which gets the model's folder among its artifacts.
     """
     checkpoint = run.data.tags.get("checkpoint", "not uploaded")
     if not checkpoint.startswith("out/"):
         return f"not registered: its checkpoint is {checkpoint}"
     name = model_name(ledger.environment.name)
     known = client.search_model_versions(f"name = '{name}' and run_id = '{run.info.run_id}'")
-    model = _logged(client, ledger, champion, run, parent)
-    version = known[0] if known else _version(client, ledger, certificate, run, model)
+    version = known[0] if known else _version(client, name, ledger, certificate, champion, run)
     ranked = version.tags.get(RANKED) or _rank(client, name, version, ledger.environment.higher_is_better)
-    why = model.tags.get(NOT_LOADABLE)
+    why = version.tags.get(NOT_LOADABLE)
     return f"{name} version {version.version}, {ranked}" + (f"; files only: {why}" if why else "")
 
 
 def _version(
-    client: MlflowClient, ledger: Ledger, certificate: Certificate, run: Run, model: LoggedModel
+    client: MlflowClient, name: str, ledger: Ledger, certificate: Certificate, champion: Champion, run: Run
 ) -> ModelVersion:
-    from mlflow.exceptions import MlflowException
-
-    name, mean = model_name(ledger.environment.name), certificate.mean("champion")
-    try:
-        client.create_registered_model(name, description="Certified champions of Nightshift, the newest last.")
-    except MlflowException as error:
-        if error.error_code != "RESOURCE_ALREADY_EXISTS":
-            raise
+    """Upload the model's folder, and make it a version. A kill in between has it uploaded again."""
+    with safe_read.parcel(champion.place.path) as parcel:
+        why = _fill(parcel, champion)
+        client.log_artifacts(run.info.run_id, str(parcel), FOLDER)
     tags = {
         "campaign": ledger.campaign.name,
         "trial": str(certificate.champion),
         "metric": ledger.environment.metric,
-        FRESH_MEAN: repr(mean),
+        FRESH_MEAN: repr(certificate.mean("champion")),
         ENVIRONMENT: datasets.environment_digest(ledger),
+        **({NOT_LOADABLE: why} if why else {}),
     }
-    told = f"{words(certificate)}; {caution(certificate)}"
-    # The address models:/<id> would be looked up in the process's own store, whichever this client's is.
-    source = model.artifact_location
-    return client.create_model_version(name, source, run.info.run_id, tags, description=told, model_id=model.model_id)
+    if not client.search_registered_models(f"name = '{name}'"):
+        client.create_registered_model(name, description="Certified champions of Nightshift, the newest last.")
+    told = f"{words(certificate)}; {caution(certificate)}\n\n{ABOUT}"
+    source = f"{run.info.artifact_uri}/{FOLDER}"
+    return client.create_model_version(name, source, run.info.run_id, tags, description=told)
 
 
 def _rank(client: MlflowClient, name: str, version: ModelVersion, higher_is_better: bool) -> str:
@@ -121,70 +110,34 @@ def _rank(client: MlflowClient, name: str, version: ModelVersion, higher_is_bett
     said, at = f"@{ALIAS}", client.get_registered_model(name).aliases.get(ALIAS)
     if at and str(at) != str(version.version):
         holder = client.get_model_version(name, at)
-        stays = f"@{ALIAS} stays at version {at}"
         mine, best = float(version.tags[FRESH_MEAN]), float(holder.tags.get(FRESH_MEAN, "nan"))
         if holder.tags.get(ENVIRONMENT) != version.tags[ENVIRONMENT]:
-            said = f"{stays}, of another version of the environment: their scores do not compare"
+            said += f" stays at version {at}, of another version of the environment: their scores do not compare"
         elif not (mine > best if higher_is_better else mine < best):
-            said = f"{stays}, with {best:.6g} against {mine:.6g} on fresh runs"
+            said += f" stays at version {at}, with {best:.6g} against {mine:.6g} on fresh runs"
     if said == f"@{ALIAS}":
         client.set_registered_model_alias(name, ALIAS, version.version)
     client.set_model_version_tag(name, version.version, RANKED, said)
     return said
 
 
-def _logged(client: MlflowClient, ledger: Ledger, champion: Champion, run: Run, parent: str) -> LoggedModel:
-    """The logged model of a champion's run, made if missing or incomplete, and shown by its run and the campaign's."""
-    from mlflow.entities import LoggedModelOutput, LoggedModelStatus, Metric
-
-    run_id, trial = run.info.run_id, champion.trial
-    known = client.search_logged_models([run.info.experiment_id], f"source_run_id = '{run_id}'")
-    if known:
-        model = known[0]
-    else:
-        name = re.sub(r"[/:.%\"' ]", "-", f"{trial.number:04d}-{ledger.campaign.name}")
-        tags = {**origin(ledger), "trial": str(trial.number), NOTE: f"{ABOUT}\n\n{run.data.tags.get(NOTE, '')}"}
-        values = parameters(trial.proposal.params)
-        model = client.create_logged_model(run.info.experiment_id, name, run_id, tags, values, "policy")
-    if model.status != LoggedModelStatus.READY:
-        with safe_read.parcel(champion.place.path) as parcel:
-            why = _fill(parcel, model, run_id, champion)
-            client.log_model_artifacts(model.model_id, str(parcel))
-        if why:
-            client.set_logged_model_tags(model.model_id, {NOT_LOADABLE: why})
-        client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
-    name, digest = ledger.environment.name, datasets.environment_digest(ledger)
-    measured = objective_points(ledger, trial)
-    scores = [Metric(*one, model.model_id, name, digest) for one in measured]
-    client.log_batch(run_id, scores)
-    for shows in (run_id, parent):
-        outputs = client.get_run(shows).outputs
-        if model.model_id not in {one.model_id for one in (outputs.model_outputs if outputs else ())}:
-            client.log_outputs(shows, [LoggedModelOutput(model.model_id, 0)])  # twice would be an error
-    return client.get_logged_model(model.model_id)
-
-
-def _fill(folder: Path, model: LoggedModel, run_id: str, champion: Champion) -> str:
+def _fill(folder: Path, champion: Champion) -> str:
     """Pack the champion with MLmodel; returns why it cannot be loaded, empty if it can."""
     from mlflow.models import Model
 
     version = importlib.metadata.version("nightshift-rl")
     needs = f"Nightshift {version}, installed where the model is loaded; predictions run in its sandbox"
-    described = Model(
-        run_id=run_id, model_id=model.model_id, metadata={"environment": champion.environment.name, "needs": needs}
-    )
-    why = ""
+    described = Model(metadata={"environment": champion.environment.name, "needs": needs})
     try:
         packed = pack(champion.environment, champion.place, champion.trial, folder)
     except NotPredictable as reason:
-        why = str(reason)
         described.add_flavor("nightshift", version=version)
-    else:
-        described.add_flavor("python_function", loader_module=LOADER, python_version=platform.python_version())
-        described.signature = _signature(packed)
-        _add_example(described, packed, folder)
+        described.save(str(folder / "MLmodel"))
+        return str(reason)
+    described.add_flavor("python_function", loader_module=LOADER, python_version=platform.python_version())
+    described.signature = _signature(packed)
     described.save(str(folder / "MLmodel"))
-    return why
+    return ""
 
 
 def _signature(packed: Description) -> ModelSignature:
@@ -212,17 +165,3 @@ def _signature(packed: Description) -> ModelSignature:
     outputs = Schema([TensorSpec(rows.dtype(taken, wire=False), (-1, *many))])
     mode = bool(packed.settings["deterministic"])
     return ModelSignature(inputs, outputs, settings(deterministic=(DataType.boolean, mode), seed=(DataType.long, 0)))
-
-
-def _add_example(model: Model, packed: Description, folder: Path) -> None:
-    """Write an example of the input, as MLflow reads it."""
-    if packed.judge == "text":
-        split: dict[str, list[Any]] = {"columns": [PROMPT], "data": [["Say hello."]]}
-    else:
-        leaves = [leaf.leaf for leaf in packed.observation]
-        if (wide := rows.width(leaves)) > COLUMNS:
-            return
-        calm = [np.broadcast_to(np.clip(0, leaf.low, leaf.high), leaf.shape).ravel() for leaf in leaves]
-        split = {"columns": list(range(wide)), "data": [np.concatenate(calm).astype(float).tolist()]}
-    write_atomic(folder / EXAMPLE, json.dumps(split))
-    model.saved_input_example_info = {"artifact_path": EXAMPLE, "type": "dataframe", "pandas_orient": "split"}

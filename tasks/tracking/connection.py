@@ -1,23 +1,22 @@
 """Where MLflow is, and a client of it.
 
 mlflow reads its settings and the login from the environment. Only `MlflowClient` is used for runs: the fluent
-interface keeps its current run per thread.
+interface keeps its current run per thread. A process has one client at a time.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from environments.plugins import Refused
-from tasks.system.daemon import Daemon, running_at
+from tasks.system.daemon import running_at
 from tasks.system.login import split_login, stored_login
 from tasks.system.redact import without_passwords
 
@@ -39,7 +38,6 @@ SETTINGS = {
     "MLFLOW_ENABLE_ASYNC_TRACE_LOGGING": "false",
 }
 """Read by mlflow at its import; the user's own settings win."""
-_ENVIRONMENT = threading.RLock()
 
 
 class NotRecorded(Exception):
@@ -52,7 +50,6 @@ class Store:
 
     uri: str
     home: Path
-    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def is_served(self) -> bool:
@@ -65,44 +62,30 @@ class Store:
 
     @contextmanager
     def client(self) -> Iterator[MlflowClient]:
-        """A client, with this store's login in the environment while the block runs."""
-        with _ENVIRONMENT:  # of the whole process: the login of another store would go to this one
-            before = {name: os.environ.get(name) for name in (*CREDENTIALS, "MLFLOW_TRACKING_URI")}
-            secrets = self.secrets or own_login(self.uri, self.home)
-            try:
-                if secrets:
-                    _set({name: secrets.get(name) for name in CREDENTIALS})
-                for name, value in SETTINGS.items():
-                    os.environ.setdefault(name, value)
-                import mlflow
+        """A client; while the block runs, the environment has the login of our own server, if it is that."""
+        before = {name: os.environ.get(name) for name in (*CREDENTIALS, "MLFLOW_TRACKING_URI")}
+        try:
+            if login := own_login(self.uri, self.home):
+                _set({name: login.get(name) for name in CREDENTIALS})
+            for name, value in SETTINGS.items():
+                os.environ.setdefault(name, value)
+            import mlflow
 
-                if self.uri.startswith("sqlite"):
-                    make_database(Path(self.uri.removeprefix("sqlite:///")))
-                mlflow.set_tracking_uri(self.uri)  # for traces, which have no client of their own
-                yield mlflow.MlflowClient(self.uri)
-            finally:
-                _set(before)
+            if self.uri.startswith("sqlite"):
+                make_database(Path(self.uri.removeprefix("sqlite:///")))
+            mlflow.set_tracking_uri(self.uri)  # for traces, which have no client of their own
+            yield mlflow.MlflowClient(self.uri)
+        finally:
+            _set(before)
 
 
 def locate(stated: str | None, home: Path) -> Store | None:
-    """Where to record: as stated, else the Block "nightshift", MLFLOW_TRACKING_URI, or sqlite in `home`; None: off.
+    """Where to record: as stated, else MLFLOW_TRACKING_URI, else sqlite in `home`; None: off.
 
     Raises:
         Refused: MLflow cannot record there.
-        ConnectionError: the Prefect server that may have the Block does not answer.
     """
-    if stated:
-        return _store(stated, home, {})
-    if saved := _saved_block(home):
-        return _store(*saved)
-    return _store(os.environ.get("MLFLOW_TRACKING_URI") or own_database(home), home, {})
-
-
-def own_database(home: Path) -> str:
-    return f"sqlite:///{home.absolute() / DATABASE}"
-
-
-def _store(uri: str, home: Path, secrets: Mapping[str, str]) -> Store | None:
+    uri = stated or os.environ.get("MLFLOW_TRACKING_URI") or own_database(home)
     if uri == "off":
         return None
     scheme, separator, rest = uri.partition("://")
@@ -113,7 +96,11 @@ def _store(uri: str, home: Path, secrets: Mapping[str, str]) -> Store | None:
         )
     if scheme == "sqlite":  # a relative path would change with the working directory
         uri = f"sqlite:///{Path(rest[1:]).absolute()}"
-    return Store(uri.rstrip("/"), home, secrets)
+    return Store(uri.rstrip("/"), home)
+
+
+def own_database(home: Path) -> str:
+    return f"sqlite:///{home.absolute() / DATABASE}"
 
 
 def make_database(path: Path) -> None:
@@ -134,45 +121,6 @@ def make_database(path: Path) -> None:
             fresh.unlink(missing_ok=True)
             MlflowClient(f"sqlite:///{fresh}").search_experiments()
             fresh.replace(path)
-
-
-def api_with_blocks(home: Path) -> str | None:
-    """The Prefect API that may have the Block: the stated one, else that of the home's own server while it runs."""
-    if stated := os.environ.get("PREFECT_API_URL"):
-        return stated
-    note = Daemon(home / ".prefect", "server").living()
-    return note.url if note else None
-
-
-def _saved_block(home: Path) -> tuple[str, Path, dict[str, str]] | None:
-    """Address, home and credentials in the Tracking Block; None without a Prefect server or Block."""
-    api = api_with_blocks(home)
-    if api is None:
-        return None
-    import httpx
-    from prefect.client.orchestration import get_client
-    from prefect.exceptions import ObjectNotFound
-    from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
-
-    from blocks.tracking import Tracking
-
-    settings: dict[Any, Any] = {PREFECT_API_URL: api}
-    if (ours := running_at(api.rstrip("/"), home, "server")) and ours.auth:
-        settings[PREFECT_API_AUTH_STRING] = stored_login(home)
-    try:
-        # Prefect may have been imported before the address was set, and would start its own server.
-        with temporary_settings(settings), get_client(sync_client=True) as client:
-            saved = client.read_block_document_by_name("nightshift", Tracking.get_block_type_slug())
-    except ObjectNotFound:
-        return None
-    except httpx.TransportError as error:
-        stated = "PREFECT_API_URL" in os.environ
-        where = f"PREFECT_API_URL={api}: start it, or unset it" if stated else f"{api}: `nightshift down` ends it"
-        raise ConnectionError(f"no Prefect server answers at {where}") from error
-    block = Tracking.model_validate(saved.data)
-    secrets = (block.username, block.password, block.token)
-    shown = (secret if isinstance(secret, str | None) else secret.get_secret_value() for secret in secrets)
-    return block.uri, home, {name: value for name, value in zip(CREDENTIALS, shown, strict=True) if value}
 
 
 def own_login(uri: str, home: Path) -> dict[str, str]:

@@ -16,7 +16,6 @@ from tasks.recipes.output import FILE, PREPARED
 from tasks.sandbox import outputs
 from tasks.store.ledger import Ledger
 from tasks.system.redact import scrub_text
-from tasks.trial import Trial
 
 if TYPE_CHECKING:
     from mlflow.entities import DatasetInput
@@ -24,7 +23,8 @@ if TYPE_CHECKING:
 DIGEST = 16
 """Hexadecimal digits of a digest."""
 OF_TRIALS = ("environment", "train", "search")
-"""Contexts of every trial's datasets; `confirm` is that of trials with reruns, `report` of certificates."""
+EVERY = (*OF_TRIALS, "confirm", "report")
+"""Contexts: `confirm` is that of reruns, `report` of certificates."""
 
 
 def environment_digest(ledger: Ledger) -> str:
@@ -32,7 +32,7 @@ def environment_digest(ledger: Ledger) -> str:
     return outputs.digest(ledger.path / "environment")[:DIGEST]
 
 
-def used(ledger: Ledger, contexts: Collection[str] = (*OF_TRIALS, "confirm", "report")) -> list[DatasetInput]:
+def used(ledger: Ledger, contexts: Collection[str] = EVERY) -> list[DatasetInput]:
     """The datasets of a campaign with these contexts; the profile of a question set is its number of questions."""
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
@@ -53,8 +53,3 @@ def used(ledger: Ledger, contexts: Collection[str] = (*OF_TRIALS, "confirm", "re
         for context, (name, digest, profile) in every.items()
         if context in contexts
     ]
-
-
-def of_trial(ledger: Ledger, trial: Trial) -> list[DatasetInput]:
-    """Those that a trial saw or was judged on."""
-    return used(ledger, (*OF_TRIALS, "confirm") if trial.reruns else OF_TRIALS)

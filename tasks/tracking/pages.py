@@ -18,15 +18,15 @@ def experiments_page(server: str) -> str:
 
 
 def links(ledger: Ledger, store: Store, experiment: str) -> dict[str, str]:
-    """Where a campaign's trials are, best first; as charts; and the campaigns of its environment, newest first.
+    """Where a campaign's trials are, best first, and the campaigns of its environment, newest first.
 
-    `url`, `charts_url` and `nights_url`; without a server `path`, `charts_path` and `nights_path`, to be appended to
-    the address of the server that `command` starts.
+    `url` and `nights_url`; without a server `path` and `nights_path`, to be appended to the address of the server that
+    `command` starts.
     """
     objective, up = f"metrics.`{metric_key(ledger.environment.metric)}`", not ledger.environment.higher_is_better
     trials = _runs(experiment, f"tags.kind = 'trial' and tags.campaign = '{ledger.campaign.name}'", objective, up)
     nights = _runs(experiment, "tags.kind = 'campaign'", "attributes.start_time", ascending=False)
-    pages = {"": trials, "charts_": f"{trials}&compareRunsMode=CHART", "nights_": nights}
+    pages = {"": trials, "nights_": nights}
     if store.is_served:
         return {f"{which}url": f"{store}/{page}" for which, page in pages.items()}
     # The job runner is eight processes that are not needed.

@@ -14,13 +14,11 @@ import hashlib
 import json
 import math
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from filelock import FileLock
 from pydantic import ValidationError
@@ -50,12 +48,12 @@ STATUS = {
     "running": "RUNNING", "finished": "FINISHED", "failed": "FAILED", "stopped": "KILLED", "interrupted": "KILLED",
 }  # fmt: skip
 """MLflow's words for the states of a campaign."""
-KEY, DIGEST, TRACES = "nightshift.key", "nightshift.digest", "nightshift.traces"
+KEY, DIGEST = "nightshift.key", "nightshift.digest"
 FILE, LOCK = "mlflow.json", "mlflow.lock"
 LOCK_SECONDS = 300.0
-TEMPORARY = (401, 403, 408, 429)
-"""HTTP client errors that are no fault of the record."""
 PROBLEM_CHARACTERS = 500
+MOST_RUNS = 50_000
+"""Most that MLflow returns at once."""
 
 
 @dataclass
@@ -151,7 +149,6 @@ class _Campaign:
         # Before the first trial the repository may be half made.
         self.commits = lineage.commits(ledger.path / "lineage.git") if self.trials else {}
         self.traces = wants_traces(ledger)
-        self.takes_files = True
         self.runs: dict[str, Run] = {}
         """MLflow's runs by key, deleted ones among them."""
 
@@ -182,23 +179,16 @@ class _Campaign:
         from mlflow.entities import ViewType
 
         only = f"tags.`{KEY}` LIKE '{self.ledger.campaign.campaign_id}%'"
-        found: dict[str, Run] = {}
-        token = None
-        while True:
-            page = self.client.search_runs(
-                [self.experiment], only, ViewType.ALL, max_results=1000, order_by=["start_time"], page_token=token
-            )
-            for run in page:
-                found.setdefault(run.data.tags[KEY], run)
-            if not (token := page.token):
-                return found
+        runs = self.client.search_runs([self.experiment], only, ViewType.ALL, MOST_RUNS, ["start_time DESC"])
+        return {run.data.tags[KEY]: run for run in runs}
 
     # The runs of trials
 
     def _digest(self, trial: Trial) -> str:
         superseded = "" if part(trial) in self.counting else "superseded"
         stored = TRIAL.dump_json(trial).decode()
-        return _digest(stored, level(trial, self.own), superseded, self.commits.get(trial.number))
+        asked = str(len(traces.requests(self.ledger.place_of(trial).path))) if self.traces else None
+        return _digest(stored, level(trial, self.own), superseded, self.commits.get(trial.number), asked)
 
     def _record_trial(self, trial: Trial, digest: str) -> str:
         """Complete the run of a trial, created if missing; returns its id."""
@@ -211,10 +201,6 @@ class _Campaign:
             self._complete(trial, run)
             self.client.set_tag(run_id, DIGEST, digest)
             self.now.sent += 1
-        asked = len(traces.requests(self.ledger.place_of(trial).path))
-        if self.traces and asked and run.data.tags.get(TRACES) != f"{trial.attempt}: {asked}":
-            traces.send(self.client, self.ledger, trial, self.experiment, run_id)
-            self.client.set_tag(run_id, TRACES, f"{trial.attempt}: {asked}")
         return run_id
 
     def _create(self, key: str, trial: Trial) -> Run:
@@ -234,13 +220,14 @@ class _Campaign:
             tags["superseded"] = f"attempt {newest.attempt}"
         found, params = trial_run.trial_points(self.ledger, trial), parameters(trial.proposal.params)
         self._log(run_id, found, params, tags)
-        if inputs := datasets.of_trial(self.ledger, trial):
-            self.client.log_inputs(run_id, inputs)
+        self.client.log_inputs(run_id, datasets.used(self.ledger, datasets.OF_TRIALS))
         if counts:
             self._log(self.parent.info.run_id, campaign_run.best_so_far(self.ledger, self.history, [trial]))
         _, end = trial_run.trial_times(self.ledger, trial)
         self.client.set_terminated(run_id, VERDICTS[trial.verdict.kind].run_status, end_time=end)
-        self._upload(lambda: self._upload_trial(trial, run))
+        self._upload_trial(trial, run)
+        if self.traces:
+            traces.send(self.client, self.ledger, trial, self.experiment, run_id)
 
     def _upload_trial(self, trial: Trial, run: Run) -> None:
         """Upload the small files, and a keep's checkpoint once: a decided trial does not change."""
@@ -249,18 +236,15 @@ class _Campaign:
             safe_read.pack_trial(place, trial_run.log_tail(place.log), parcel)
             is_due = trial.verdict.kind == "keep" and not is_sent
             told = safe_read.pack_folder(place.out, parcel) if is_due else ""
-            self.client.log_artifacts(run.info.run_id, str(parcel))
+            self._upload(run.info.run_id, parcel)
         if told:
             self.client.set_tag(run.info.run_id, "checkpoint", told)
 
-    def _upload(self, upload: Callable[[], None]) -> None:
-        """Upload files, unless some were refused: a full artifact store holds up no other record."""
-        if not self.takes_files:
-            raise NotRecorded("files before it were not taken")
+    def _upload(self, run_id: str, parcel: Path) -> None:
+        """Upload files. A full or dead artifact store holds up the figures of no other record."""
         try:
-            upload()
+            self.client.log_artifacts(run_id, str(parcel))
         except Exception as error:
-            self.takes_files = False
             raise NotRecorded(_words(self.store, error)) from error
 
     # The campaign's own run
@@ -288,10 +272,9 @@ class _Campaign:
             return
         spec = campaign_run.campaign_parameters(ledger)
         tags = campaign_run.campaign_tags(ledger, self.history, self.certificates, self.state)
-        # A limit may change on resume, an MLflow parameter may not: a new value becomes a tag.
-        tags |= {f"spec.{name}": value for name, value in spec.items() if stored.get(name, value) != value}
         found = campaign_run.summary_points(ledger, self.history)
         found += campaign_run.certificate_points(ledger, self.certificates)
+        # A limit may change on resume, an MLflow parameter may not.
         self._log(run_id, found, {name: value for name, value in spec.items() if name not in stored}, tags)
         self.client.log_inputs(run_id, datasets.used(ledger))
         is_whole = len(self.now.runs) == len(self.trials)
@@ -302,16 +285,13 @@ class _Campaign:
             ends += [campaign_run.ended(ledger, one) for one in self.certificates]
             end = max(ends, default=milliseconds(ledger.campaign.created))
             self.client.set_terminated(run_id, STATUS[self.state], end_time=end)
-            self._upload(self._upload_campaign)
+            with safe_read.parcel(ledger.path) as parcel:
+                safe_read.pack_campaign(ledger.path, parcel)
+                self._upload(run_id, parcel)
         if not is_whole:
             raise NotRecorded("some of its trials are missing")
         self.client.set_tag(run_id, DIGEST, digest)
         self.now.sent += 1
-
-    def _upload_campaign(self) -> None:
-        with safe_read.parcel(self.ledger.path) as parcel:
-            safe_read.pack_campaign(self.ledger.path, parcel)
-            self.client.log_artifacts(self.parent.info.run_id, str(parcel))
 
     def _register(self) -> None:
         """Make the newest certified champion a version of its environment's model."""
@@ -321,9 +301,7 @@ class _Campaign:
             run = self.client.get_run(self.runs[trial_key(self.ledger, trial)].info.run_id)
             champion = Champion(self.ledger.environment, self.ledger.place_of(trial), trial)
             with FileLock(self.store.home / f"{DATABASE}.registry.lock", timeout=LOCK_SECONDS):
-                model = champion_model.register(
-                    self.client, self.ledger, passed[-1], champion, run, self.parent.info.run_id
-                )
+                model = champion_model.register(self.client, self.ledger, passed[-1], champion, run)
             self.client.set_tag(self.parent.info.run_id, "model", model)
 
     def _log(
@@ -358,14 +336,6 @@ def _experiment(client: MlflowClient, store: Store, environment: str) -> str:
     if found.lifecycle_stage == "deleted":
         restore = f"mlflow experiments restore --experiment-id {found.experiment_id}"
         raise NotRecorded(f"experiment {name} was deleted in MLflow: restore it ({restore}) or purge it (mlflow gc)")
-    location = urlsplit(found.artifact_location)
-    if not store.is_served and location.scheme == "file":
-        home = Path(url2pathname(location.path)).parent.parent
-        if not home.is_dir():
-            raise NotRecorded(
-                f"MLflow keeps the files of {name} below {home}, which is gone: if the home was moved, leave a link "
-                f"there (ln -s {store.home.absolute()} {home})"
-            )
     return found.experiment_id
 
 
@@ -378,7 +348,7 @@ def _is_of_the_record(error: Exception) -> bool:
     if not isinstance(error, MlflowException):
         return False
     status: int = error.get_http_status_code()  # type: ignore[no-untyped-call]
-    return 400 <= status < 500 and status not in TEMPORARY
+    return 400 <= status < 500
 
 
 def _words(store: Store, error: Exception) -> str:

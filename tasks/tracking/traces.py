@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +36,7 @@ def send(client: MlflowClient, ledger: Ledger, trial: Trial, experiment: str, ru
         NotRecorded: MLflow has not taken every one.
     """
     wanted = {f"{trial.number:04d}/{path.stem}": path for path in requests(ledger.place_of(trial).path)}
-    known = _names(client, ledger, trial, experiment)
+    known = _names(client, ledger, trial, experiment) if wanted else set()
     for name in wanted.keys() - known:
         _log(TRACE.validate_json(wanted[name].read_bytes()), wanted[name], ledger, trial, name, experiment, run_id)
     if wanted.keys() > known and (left := wanted.keys() - _names(client, ledger, trial, experiment)):
@@ -46,13 +45,13 @@ def send(client: MlflowClient, ledger: Ledger, trial: Trial, experiment: str, ru
 
 def _names(client: MlflowClient, ledger: Ledger, trial: Trial, experiment: str) -> set[str]:
     """The trial's requests that have a trace."""
-    campaign, found, token = ledger.campaign.campaign_id, set[str](), None
     only = f"tags.campaign = '{ledger.campaign.name}' and tags.trial = '{trial.number}'"
+    found, token = set[str](), None
     while True:
         page = client.search_traces(
             locations=[experiment], filter_string=only, page_token=token, include_spans=False, max_results=500
         )
-        found |= {one.info.tags.get(KEY, "").removeprefix(f"{campaign}/") for one in page}
+        found |= {one.info.tags.get(KEY, "").removeprefix(f"{ledger.campaign.campaign_id}/") for one in page}
         if not (token := page.token):
             return found
 
@@ -90,7 +89,7 @@ def _log(asked: Trace, path: Path, ledger: Ledger, trial: Trial, name: str, expe
     )
     attributes: dict[str, Any] = {
         SpanAttributeKey.MODEL: request.model,
-        "attempts": [asdict(attempt) for attempt in asked.attempts],
+        "thoughts": without_pictures(asked.answer.thoughts) if asked.answer else "",
         "turned_down_before": request.turn,
     }
     if usage.usd is not None:  # for a span with tokens and no price MLflow may fetch a price list

@@ -10,26 +10,24 @@ curves under `train/` against environment steps.
 from __future__ import annotations
 
 import getpass
-import json
 import math
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from io import BytesIO
 from pathlib import Path
-from typing import TypeGuard
 
+from tasks.sandbox.progress import PROGRESS_LIMIT, parse_report
 from tasks.store.ledger import Ledger
 from tasks.store.safe_read import open_below
-from tasks.system.redact import clean, known_secrets, scrub, scrub_text
+from tasks.system.redact import clean, scrub_text
 from tasks.tracking.values import NOTE, NOTE_CHARACTERS, MetricPoint, inert, metric_key, milliseconds, plain, points
 from tasks.trial import ResourceSample, Trial
 
 LOG_BYTES = 64 * 2**10
 CURVES, CURVE_POINTS, POINTS = 100, 200, 1000
 """Limits of a trial: curves, points of each, points in all."""
-PROGRESS_BYTES = 2**24
-"""Of a larger progress.jsonl the end is not read."""
 WORDS = 500
 LARGEST = 1e12
 """Larger seconds and steps are ignored: as milliseconds they overflow MLflow's integers."""
@@ -107,14 +105,6 @@ def trial_times(ledger: Ledger, trial: Trial) -> tuple[int, int]:
     return milliseconds(start), milliseconds(end)
 
 
-def objective_points(ledger: Ledger, trial: Trial) -> list[MetricPoint]:
-    """The objective under its own name, and its standard error. A crash has none: never 0."""
-    if trial.verdict.kind == "crash":
-        return []
-    values = {ledger.environment.metric: trial.score.value, "score/se": trial.score.se}
-    return points(values, trial_times(ledger, trial)[1])
-
-
 def trial_points(ledger: Ledger, trial: Trial) -> list[MetricPoint]:
     """Everything that was measured of a trial: at step 0, and by run, training step or sample."""
     start, end = trial_times(ledger, trial)
@@ -126,9 +116,10 @@ def trial_points(ledger: Ledger, trial: Trial) -> list[MetricPoint]:
         for card, peak in enumerate(run.gpu_memory or ()):
             key = f"memory/gpu{card}_peak_gb"
             values[key] = max(values.get(key) or 0.0, peak / 2**30)
-    if trial.verdict.kind != "crash":
+    if trial.verdict.kind != "crash":  # a crash has no score: never 0
         values |= {metric_key(scrub_text(name)): figure for name, figure in trial.score.also.items()}
-    measured = [*points(values, end), *objective_points(ledger, trial), *_runs(trial, end)]
+        values |= {ledger.environment.metric: trial.score.value, "score/se": trial.score.se}
+    measured = [*points(values, end), *_runs(trial, end)]
     place = ledger.place_of(trial)
     return [*measured, *curves(place.progress, start), *system_points(trial)]
 
@@ -171,40 +162,31 @@ def curves(progress: Path, start: int) -> list[MetricPoint]:
     A report without a step stands at its whole seconds, one without seconds at the start.
     """
     found: dict[str, list[MetricPoint]] = {}
-    secrets, keys = known_secrets(), dict[str, str]()
+    keys: dict[str, str] = {}
     file = open_below(progress.parent, progress.name)
     with file or nullcontext(BytesIO()) as reports:
-        lines = reports.read(PROGRESS_BYTES).splitlines()
-    for line in lines:
-        for name, value, moment, step in _reported(line, start):
+        lines = reports.read(PROGRESS_LIMIT).splitlines()
+    for report in filter(None, map(parse_report, lines)):
+        elapsed, metrics = _number(report.get("elapsed", 0)), report.get("metrics")
+        step = _number(report.get("step", elapsed))
+        if not (0 <= elapsed <= LARGEST and 0 <= step <= LARGEST and isinstance(metrics, dict)):
+            continue
+        for name, value in metrics.items():
             if name not in keys:
-                clear = scrub(name.encode(errors="replace"), secrets).decode(errors="replace")
-                keys[name] = f"train/{metric_key(clear)}"
-            found.setdefault(keys[name], []).append(MetricPoint(keys[name], value, moment, step))
+                keys[name] = f"train/{metric_key(scrub_text(name))}"
+            if math.isfinite(number := _number(value)):
+                point = MetricPoint(keys[name], number, start + milliseconds(elapsed), int(step))
+                found.setdefault(keys[name], []).append(point)
     kept = list(found.values())[:CURVES]
     each = min(CURVE_POINTS, POINTS // max(len(kept), 1))
     return [point for curve in kept for point in _thin(curve, each)]
 
 
-def _reported(line: bytes, start: int) -> Iterator[tuple[str, float, int, int]]:
-    """Name, value, time and step of one report; none if it is invalid. Integers of any size are read as floats."""
-    try:
-        report = json.loads(line, parse_int=float)
-    except (ValueError, RecursionError):
-        return
-    if not isinstance(report, dict):
-        return
-    elapsed, metrics = report.get("elapsed", 0.0), report.get("metrics")
-    step = report.get("step", report.get("elapsed"))
-    if not (_is_count(elapsed) and _is_count(step) and isinstance(metrics, dict)):
-        return
-    for name, value in metrics.items():
-        if isinstance(value, float) and math.isfinite(value):
-            yield name, value, start + milliseconds(elapsed), int(step)
-
-
-def _is_count(value: object) -> TypeGuard[float]:
-    return isinstance(value, float) and 0 <= value <= LARGEST
+def _number(value: object) -> float:
+    """NaN for what is no number, or is an integer that no float holds."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > sys.float_info.max:
+        return math.nan
+    return float(value)
 
 
 def _thin(curve: Sequence[MetricPoint], limit: int) -> Sequence[MetricPoint]:

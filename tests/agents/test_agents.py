@@ -18,8 +18,9 @@ import pytest
 from environments import plugins
 from environments.plugins import Refused
 from environments.space import Float, Int
-from tasks.agents.folder import Spoiled, lay_out, read_back
+from tasks.agents.folder import lay_out, read_back
 from tasks.agents.settings import SETTINGS, hear_claude, hear_codex
+from tasks.editing.patches import EditFailed
 from tasks.propose import PROPOSERS
 from tasks.proposers import Proposer
 from tasks.proposing.brief import Brief, Problem, Refusal, RemainingBudget, Suggestion, Unavailable, Unusable
@@ -115,14 +116,11 @@ def test_no_command_line_shows_a_variable(play: Play, monkeypatch: pytest.Monkey
     assert b"sk-not-to-be-seen" not in lines and b"sk-not-to-be-seen".hex().encode() not in lines
 
 
-def test_it_may_change_parameters_instead_and_the_program_stays(play: Play) -> None:
+def test_it_may_change_parameters_or_add_an_editable_file_instead(play: Play, tmp_path: Path) -> None:
     suggestion = play("params")
     assert (suggestion.params, suggestion.files) == ({"lr": 0.5, "layers": 2}, None)
     assert suggestion.rationale == "I am done."
-
-
-def test_it_may_write_a_file_that_is_editable_and_not_there_yet(play: Play) -> None:
-    assert play("new file").files == {"lib/new.py": "x = 1\n"}
+    assert play("new file", told=brief(tmp_path, seed=4)).files == {"lib/new.py": "x = 1\n"}
 
 
 @pytest.mark.parametrize(
@@ -144,19 +142,15 @@ def test_what_it_leaves_is_turned_down_with_the_reason_and_what_it_cost(play: Pl
     ("act", "why"),
     [
         ("forbidden", "it changed 'program.md', which is not editable; editable: train.py, lib/model.py, lib/new.py, params.json"),
-        ("link", "it made 'train.py' a link: leave plain files"),
-        ("link above", "it made 'lib' a link: leave plain files"),
-        ("folder", "it made 'train.py' something else than a file: leave plain files"),
-        ("pipe", "it made 'train.py' something else than a file: leave plain files"),
-        ("mode", "it made 'train.py' executable: change text, nothing else"),
-        ("binary", "it left 'train.py' not UTF-8"),
-        ("nul", "it left a NUL in 'train.py'"),
-        ("long", "it left 'train.py' 1048577 bytes long; at most 1048576"),
+        ("link", "the edit touches 'train.py', which a link leads to"),
+        ("pipe", "the edit touches 'train.py', which is not a file"),
+        ("mode", "the edit makes 'train.py' executable"),
+        ("binary", "the edit leaves 'train.py' not UTF-8"),
+        ("nul", "the edit leaves a NUL in 'train.py'"),
+        ("long", "the edit makes 'train.py' 1048577 bytes long; at most 1048576"),
         ("remove", "it removed 'train.py': the program's files may change, but must stay"),
         ("params: {", "it left params.json no JSON"),
-        ("params: [1]", "params.json must hold one value for each parameter, by name"),
         ('params: {"lr": NaN}', "params.json: 'lr' must be a number, a text or a boolean, got nan"),
-        ('params: {"lr": [1]}', "params.json: 'lr' must be a number, a text or a boolean, got [1]"),
     ],
 )  # fmt: skip
 def test_a_folder_with_anything_but_plain_changes_is_not_taken(tmp_path: Path, act: str, why: str) -> None:
@@ -165,7 +159,7 @@ def test_a_folder_with_anything_but_plain_changes_is_not_taken(tmp_path: Path, a
     handed = lay_out(folder, brief(tmp_path), "the task")
     assert read_back(folder, handed, PROBLEM.editable).files == {}
     scripted_agent.play(act, folder, str(tmp_path))
-    with pytest.raises(Spoiled) as spoiled:
+    with pytest.raises(EditFailed) as spoiled:
         read_back(folder, handed, PROBLEM.editable)
     assert str(spoiled.value).startswith(why)
 
@@ -199,16 +193,13 @@ def test_an_agent_that_fails_is_unavailable_with_its_words(play: Play, name: str
         play("is_error", name)
 
 
-def test_an_agent_that_takes_too_long_is_ended_with_everything_that_it_started(play: Play) -> None:
+def test_an_agent_that_takes_too_long_is_ended_with_everything_that_it_started(play: Play, tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match=r"^claude .*1\.5 s$") as gone:
         play(f"hang: {NAP}", wall_seconds=1.5)
     assert gone.value.usage == Usage(1, usd=None)
-    assert not sleepers()
-
-
-def test_the_time_that_the_campaign_has_left_limits_it_too(play: Play, tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="1 s"):
         play(f"hang: {NAP}", told=brief(tmp_path, left=RemainingBudget(seconds=0.2)))
+    assert not sleepers()
 
 
 def test_what_it_leaves_running_is_ended_before_its_files_are_read(play: Play) -> None:
@@ -271,22 +262,11 @@ def test_its_category_and_its_prediction_may_be_in_bold(play: Play, tmp_path: Pa
     assert (found.rationale, found.category, found.expected) == ("Steps are too long.", "learning rate", -0.5)
 
 
-def test_half_a_character_in_its_last_words_is_stored_as_a_question_mark(play: Play, tmp_path: Path) -> None:
-    assert play("half").text.startswith("Done \N{SPARKLES}?")
-    (stored,) = (tmp_path / "desk/agent").glob("*/outcome.json")
-    assert json.loads(stored.read_text())["said"]["message"] == "Done \N{SPARKLES}?"
-
-
 def test_what_was_asked_and_printed_stays_with_the_trial(play: Play, tmp_path: Path) -> None:
     play("edit")
     (place,) = (tmp_path / "desk/agent").iterdir()
     assert sorted(path.name for path in place.iterdir()) == ["TASK.md", "log.txt", "outcome.json"]
     assert "thinking" in (place / "log.txt").read_text()
-
-
-def test_without_a_desk_it_works_too_and_keeps_nothing(play: Play, tmp_path: Path) -> None:
-    assert play("edit", told=brief(tmp_path, traces=None)).files == {"train.py": "RATE = 0.01\n"}
-    assert not (tmp_path / "desk").exists()
 
 
 def test_an_own_prompt_of_the_environment_stands_before_ours(play: Play, tmp_path: Path) -> None:
@@ -345,10 +325,8 @@ def test_an_agent_that_is_not_there_is_refused_before_the_first_trial(
     ("options", "why"),
     [
         ({"command": "aider"}, "command: must be one of claude, codex, or the whole command line as a list"),
-        ({"command": []}, "command: must name a program"),
         ({"command": ["mine"], "model": "x"}, "model is 'x', and the command has no argument {model}: add one"),
         ({"wall_seconds": 0}, "wall_seconds: Input should be greater than or equal to 1"),
-        ({"wall": 5}, "wall: unknown key"),
     ],
 )
 def test_a_wrong_option_is_refused(options: dict[str, Any], why: str) -> None:
@@ -375,10 +353,6 @@ def test_an_error_that_codex_has_got_over_is_none(play: Play) -> None:
     assert play("grumbling", "codex").files
     assert hear_codex('{"type": "error", "message": "no login"}').error == "no login"
     assert hear_codex("cut off half a line}\n[1]\nplain words").message.endswith("plain words")
-
-
-def test_no_ready_setting_hands_over_a_key_of_another() -> None:
-    assert not set(SETTINGS["claude"].variables) & set(SETTINGS["codex"].variables)
 
 
 def sleepers() -> list[psutil.Process]:

@@ -32,7 +32,3 @@ def test_a_login_that_is_incomplete_or_would_be_read_on_the_way_is_refused(value
     with pytest.raises(ValidationError, match=reason) as refused:
         TrainingEndpoint(**values)
     assert SECRET not in str(refused.value)
-
-
-def test_a_login_to_this_machine_may_go_over_http() -> None:
-    assert TrainingEndpoint(url="http://127.0.0.1:8400", token=SECRET).token is not None

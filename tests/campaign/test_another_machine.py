@@ -10,13 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from flows.status import document
 from flows.views import run_log
-from tasks.record import reconcile, record
-from tasks.store import ledger as ledgers
-from tasks.store import workspace
 from tasks.store.ledger import Ledger, machine
-from tasks.trial import History, Trial, machine_of
+from tasks.trial import History, Trial
 from tests.support.histories import tried
 from tests.support.ledgers import created
 from tests.support.toy import nightshift, quadratic, status
@@ -45,42 +41,6 @@ def test_a_search_that_has_moved_to_another_machine_is_told_of_it(tmp_path: Path
     words = run_log.another_machine(ledger, night(BEFORE))
     assert BEFORE in words and machine() in words
     assert told(ledger) == [(BEFORE, machine())]
-
-
-def test_trials_that_are_launched_run_on_other_machines_than_this(tmp_path: Path) -> None:
-    ledger = created(tmp_path, launch="pool")
-    assert run_log.another_machine(ledger, night(BEFORE)) == "" and told(ledger) == []
-
-
-def test_scores_of_all_machines_compare_and_the_table_says_which_it_was(tmp_path: Path) -> None:
-    ledger = created(tmp_path)
-    history = reconcile(ledger)
-    for trial in (*night(BEFORE), of("fast", tried(night(BEFORE), 210.0, kind="keep"))):
-        ledger.place(trial.number).workspace.mkdir(parents=True)
-        history = record(ledger, history, trial)
-    names, *rows = [line.split("\t") for line in (ledger.path / "results.tsv").read_text().splitlines()]
-    lines = [dict(zip(names, row, strict=True)) for row in rows]
-    assert [line["machine"] for line in lines] == [BEFORE, "yet-another", "fast"]
-    found = document(ledger)
-    assert (found["baseline"]["score"], found["champion"]["score"], found["machine"]) == (100.0, 210.0, "fast")
-
-
-def test_a_run_says_where_it_ran_and_an_older_one_nothing() -> None:
-    trial = of(machine(), tried((), 1.0))
-    assert workspace.TRIAL.validate_json(workspace.TRIAL.dump_json(trial)) == trial
-    older = workspace.TRIAL.dump_json(tried((), 1.0)).replace(b',"machine":""', b"")
-    assert b"machine" not in older and machine_of((workspace.TRIAL.validate_json(older),)) == ""
-
-
-def test_the_name_of_a_machine_tells_its_cards(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = machine()
-    card = "Model: \t\t NVIDIA A100-SXM4-80GB\nIRQ:   \t\t 152\nGPU UUID: \t GPU-1\n"
-    monkeypatch.setattr(ledgers, "_graphics", lambda: [card, card])
-    machine.cache_clear()
-    try:
-        assert machine() == f"{plain}-2x-nvidia-a100-sxm4-80gb"
-    finally:
-        machine.cache_clear()
 
 
 ELSEWHERE = """

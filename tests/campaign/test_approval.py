@@ -49,22 +49,6 @@ def test_without_a_server_a_proposal_waits_for_the_terminal_until_its_time_is_ov
         assert forms.collect(ledger)[0].words == "approved: go"
 
 
-@pytest.mark.slow
-def test_a_run_that_is_cancelled_in_prefect_is_an_answer_and_one_answered_in_a_terminal_ends(
-    tmp_path: Path, server: str
-) -> None:
-    ledger = created(tmp_path)
-    with temporary_settings({PREFECT_API_URL: server}):
-        forms.ask(ledger, 1, Proposal({"x": 1.0}), minutes=10)
-        forms.ask(ledger, 2, Proposal({"x": 2.0}), minutes=10)
-        runs = [one.flow_run_id for one in forms.collect(ledger)]
-        ask("POST", f"{server}/flow_runs/{runs[0]}/set_state", {"state": {"type": "CANCELLED"}, "force": True})
-        approval.answer(ledger, 2, False, "no", by="terminal")
-        assert [one.words for one in forms.collect(ledger)] == ["rejected: its run was ended", "rejected: no"]
-    ended = [ask("GET", f"{server}/flow_runs/{run}")["state"]["name"] for run in runs]
-    assert ended == ["Cancelled", "Rejected"]
-
-
 def test_what_a_form_shows_stays_inside_its_fence() -> None:
     edit = "--- a/fit.py\n+++ b/fit.py\n@@ -1 +1 @@\n-a\n+```\n+````\r</code>\x1b[2K\n"
     *_, first, rest = forms.page(Proposal({"x": 1.0}, edit=edit), {}).partition("diff\n")
@@ -138,24 +122,3 @@ def _paused(server: str, name: str) -> list[dict[str, Any]]:
     text = ask("GET", f"{server}/flow_runs/{found[0]['id']}/input/{keys['description']}")
     assert "x " in text
     return found
-
-
-@pytest.mark.slow
-def test_what_nobody_answers_in_time_is_rejected_and_the_night_goes_on(tmp_path: Path, home: Path, server: str) -> None:
-    running = start(
-        "run", str(quadratic(tmp_path / "quad")), "--name", "late", "--trials", "2", "--seed", "1",
-        "--approval", "all", "--approval-minutes", "0.02", *GREEDY, server=server,
-    )  # fmt: skip
-    try:
-        known = until(
-            "late", "two are rejected", lambda d: len([i for i in d["incidents"] if i["kind"] == "rejected"]) > 1
-        )
-        assert nightshift("stop", "late").returncode == 0
-        assert running.wait(60) == 0, running.communicate()[0]
-    finally:
-        running.kill()
-        running.communicate()
-    assert {one["words"] for one in known["incidents"] if one["kind"] == "rejected"} == {
-        "rejected: nobody answered in time"
-    }
-    assert [row["trial"] for row in known["trials"]] == [0]

@@ -143,19 +143,6 @@ def test_a_trial_that_goes_wrong_is_one_crash_and_the_campaign_goes_on(tmp_path:
         assert run.data.metrics.get("loss") == row["score"], "no score, never 0"
 
 
-@pytest.mark.slow
-def test_a_campaign_whose_baseline_crashes_ends_at_once_with_1_and_the_reason(
-    tmp_path: Path, home: Path, server: str
-) -> None:
-    folder = quadratic(tmp_path / "broken", fit="raise SystemExit('no GPU here')")
-    done = nightshift("run", str(folder), "--name", "broken", "--tracking", "off", *GREEDY, server=server)
-    assert done.returncode == 1, done.stderr
-    found = status("broken")
-    assert (found["state"], len(found["trials"]), found["champion"]) == ("failed", 1, None)
-    assert found["reason"].startswith("the baseline crashed") and "no GPU here" in found["reason"]
-    assert "no GPU here" in done.stdout and "nothing that was tried" not in done.stdout
-
-
 @pytest.mark.usefixtures("stores")
 def test_a_killed_campaign_resumes_and_its_ledger_equals_the_undisturbed_ones(
     tmp_path: Path, home: Path, server: str, finished: Finished
@@ -295,49 +282,14 @@ def test_ctrl_c_is_clean_and_stop_lets_the_trial_finish(tmp_path: Path, home: Pa
     assert status("halted")["spec"]["trials"] == 4
 
 
-@pytest.mark.slow
-def test_a_finished_campaign_prints_its_result_and_goes_on_only_when_asked_for_more(
-    tmp_path: Path, home: Path, server: str
-) -> None:
-    folder = quadratic(tmp_path / "quad")
-    first = nightshift(
-        "run", str(folder), "--name", "done", "--trials", "1", "--tracking", "off", *GREEDY, server=server
-    )
-    assert first.returncode == 0, first.stderr
-    again = nightshift("run", str(folder), "--name", "done", PREFECT_API_URL="http://127.0.0.1:9/api")
-    assert again.returncode == 0, "no server is needed to print a result"
-    assert "1 trial done" in again.stdout
-    more = nightshift("run", str(folder), "--name", "done", "--trials", "2", server=server)
-    assert more.returncode == 0
-    assert len(ledger(home, "done")) == 3
-
-
-@pytest.mark.parametrize(
-    ("stated", "was", "asked"),
-    [
-        ({"proposer": "grid"}, "proposer = 'tpe'", "'grid'"),
-        ({"seed": 8}, "seed = 7", "8"),
-        ({"settings": ["budget_seconds=9"]}, "overrides = {}", "{'budget_seconds': 9}"),
-    ],
-)
-def test_what_changes_a_score_is_refused_on_resume_with_both_values(
-    campaign: str, stated: dict[str, Any], was: str, asked: str
-) -> None:
-    from flows.spec.campaign_spec import CampaignSpec
-
-    before = stored_spec(Ledger.open(campaign))
-    spec = CampaignSpec.of(**before | parameters(None, **{"settings": []} | stated))
-    with pytest.raises(Refused, match=re.escape(f"{was}, asked for is {asked}:")):
-        spec.check()
-
-
-@pytest.fixture
-def campaign(tmp_path: Path, home: Path) -> str:
-    """A campaign that was created, and cut off before its first trial."""
+def test_what_changes_a_score_is_refused_on_resume_with_both_values(tmp_path: Path, home: Path) -> None:
     from flows.spec.campaign_spec import CampaignSpec
 
     CampaignSpec.of(environment=str(quadratic(tmp_path / "quad")), name="fixed", seed=7).open()
-    return "fixed"
+    before = stored_spec(Ledger.open("fixed"))
+    spec = CampaignSpec.of(**before | parameters(None, settings=["budget_seconds=9"]))
+    with pytest.raises(Refused, match=re.escape("overrides = {}, asked for is {'budget_seconds': 9}:")):
+        spec.check()
 
 
 def wait_for_trial(home: Path, name: str, number: int, file: str, seconds: float = PATIENCE) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.chaos import is_equal, is_equal_but, is_in_order
+from benchmarks.chaos import is_equal_but
 from tasks.trial import History, Trial
 from tests.support.histories import tried
 from tests.support.toy import environment
@@ -57,16 +57,6 @@ def night(*scores: float | None) -> History:
     for score in scores:
         history += (tried(history, score, higher_is_better=False),)
     return history
-
-
-def test_what_counts_as_equal_would_see_a_difference() -> None:
-    calm = night(3.0, 2.0, 4.0, 1.0)
-    assert is_equal(calm, night(3.0, 2.0, 4.0, 1.0))
-    assert not is_equal(calm, night(3.0, 2.0, 4.0, 1.5))
-    assert not is_equal(calm, calm[:3])
-    assert is_in_order(calm) and is_in_order(())
-    assert not is_in_order((calm[0], *calm[2:]))
-    assert not is_in_order((*calm, replace(calm[3], order=4)))
 
 
 def test_a_crash_counts_as_equal_only_where_the_trial_was_struck() -> None:

@@ -56,19 +56,8 @@ def stores(home: Path, empty_mlflow: Path) -> Path:
     return store_in(home, empty_mlflow).home
 
 
-@pytest.fixture
-def without_prefect(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No Prefect server is asked for a block."""
-    monkeypatch.delenv("PREFECT_API_URL", raising=False)
-    monkeypatch.setattr("flows.server.server_process.settle_in", lambda _: None)
-
-
 def test_sync_records_what_is_missing_and_the_end_of_the_campaign(
-    without_prefect: None,
-    ledger: Ledger,
-    stores: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    ledger: Ledger, stores: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     decided(ledger, 3)
     ledger.event("end", state="finished", reason="all 2 trials done")
@@ -85,17 +74,7 @@ def test_sync_records_what_is_missing_and_the_end_of_the_campaign(
     assert sync("n", json=False) == 0 and "has everything" in capsys.readouterr().out
 
 
-def test_a_campaign_that_cannot_be_read_leaves_the_others_to_be_recorded(
-    without_prefect: None, ledger: Ledger, stores: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    decided(ledger, 1)
-    broken = created(tmp_path, "broken")
-    (broken.path / "spec.toml").write_text("trials =")
-    assert sync(None, json=False) == 1 and "broken: left alone: " in capsys.readouterr().err
-    assert set(mlflow_runs(stores, "n")) == {"campaign", "0"}
-
-
-def test_the_run_of_a_campaign_that_was_cut_off_is_ended(without_prefect: None, ledger: Ledger, stores: Path) -> None:
+def test_the_run_of_a_campaign_that_was_cut_off_is_ended(ledger: Ledger, stores: Path) -> None:
     decided(ledger, 2)
     with CampaignLock(ledger):
         assert record_now(ledger, Store(f"sqlite:///{stores}/mlflow.db", stores), "running").problem == ""
@@ -109,7 +88,7 @@ def test_the_run_of_a_campaign_that_was_cut_off_is_ended(without_prefect: None, 
 
 
 def test_a_campaign_is_not_recorded_in_two_places(
-    without_prefect: None, ledger: Ledger, stores: Path, monkeypatch: pytest.MonkeyPatch
+    ledger: Ledger, stores: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decided(ledger, 1)
     assert sync("n", json=False) == 0
@@ -135,9 +114,7 @@ def test_a_campaign_does_not_wait_for_a_server_and_says_once_that_it_is_away(led
     assert len(said) == 1 and len([event for event in ledger.events() if event["event"] == "tracking"]) == 1
 
 
-def test_what_was_asked_in_the_background_is_there_at_the_end(
-    without_prefect: None, ledger: Ledger, stores: Path
-) -> None:
+def test_what_was_asked_in_the_background_is_there_at_the_end(ledger: Ledger, stores: Path) -> None:
     with Background(ledger, Store(f"sqlite:///{stores}/mlflow.db", stores), pytest.fail) as recording:
         for count in (1, 2, 3):
             decided(ledger, count)

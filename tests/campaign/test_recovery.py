@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -17,7 +16,6 @@ from typing import Any
 import httpx
 import psutil
 import pytest
-from prefect.client.orchestration import get_client
 
 from flows.cli import foreground
 from flows.server import automations, resuming, server_process
@@ -26,7 +24,7 @@ from tasks.store.campaign_lock import holder
 from tasks.store.ledger import Ledger
 from tasks.system.daemon import Daemon
 from tests.support.ledgers import created
-from tests.support.toy import nightshift, quadratic, slow, start, status
+from tests.support.toy import nightshift, quadratic, slow, status
 
 CHECKOUT = Path(__file__).parents[2]
 
@@ -52,17 +50,6 @@ def test_prefect_takes_every_automation_of_the_file_and_each_has_a_period() -> N
     assert silent["within"] >= 3 * beat, "one heartbeat may be lost"
 
 
-def test_every_campaign_of_the_catalogue_is_resumed_and_says_how_often_it_lives() -> None:
-    import yaml
-
-    catalogue = yaml.safe_load((CHECKOUT / "prefect.yaml").read_text())["deployments"]
-    nights = [one for one in catalogue if one["entrypoint"] == "flows.campaign.campaign"]
-    assert nights and all("autoresume" in one["tags"] for one in nights)
-    for one in nights:
-        beat = one["work_pool"]["job_variables"]["env"]["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"]
-        assert beat == server_process.QUIET["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"]
-
-
 def test_automations_are_made_once_and_what_a_person_switches_off_stays_off(server: str) -> None:
     automations.put(server, None)
     assert automations.put(server, None) == [], "what waits for a heartbeat is not forgotten by a second `up`"
@@ -77,18 +64,6 @@ def test_automations_are_made_once_and_what_a_person_switches_off_stays_off(serv
     for one in automations.wanted():
         for stored in ask(server, "POST", "/automations/filter", automations={"name": {"any_": [one["name"]]}}):
             ask(server, "DELETE", f"/automations/{stored['id']}")
-
-
-def test_the_tasks_of_a_killed_life_end_as_crashed(server: str) -> None:
-    run = running_on(server)
-    body = {"flow_run_id": run, "task_key": "train", "dynamic_key": "1", "state": {"type": "RUNNING"}}
-    done, killed = (str(ask(server, "POST", "/task_runs/", **body | {"dynamic_key": key})["id"]) for key in "12")
-    ask(server, "POST", f"/task_runs/{done}/set_state", state={"type": "COMPLETED"}, force=True)
-    with server_process.used(server, Path()), get_client(sync_client=True) as client:
-        resuming.crash_task_runs(client, run)
-    states = [ask(server, "GET", f"/task_runs/{one}")["state_type"] for one in (done, killed)]
-    assert states == ["COMPLETED", "CRASHED"]
-    set_state(server, run, "CANCELLED")
 
 
 def known(server: str, name: str) -> Any:
@@ -143,27 +118,6 @@ def test_what_interrupted_a_campaign_that_had_not_begun_says_so(home: Path, tmp_
     created(tmp_path)
     (name,) = (path.name for path in home.iterdir() if (path / "campaign.json").exists())
     assert again in foreground._how_to_go_on(name, again)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_a_server_that_is_killed_in_the_middle_is_started_again_and_the_campaign_ends_as_if_nothing_had_been(
-    home: Path, tmp_path: Path
-) -> None:
-    folder = str(quadratic(tmp_path / "quad", fit=slow(4)))
-    more = ("--proposer", "random_search", "--rule", "greedy", "--tracking", "off", "--trials", "3")
-    with start("run", folder, "--name", "night", *more) as process:
-        wait_until(lambda: (home / "night/trials/0001/log.txt").exists())
-        keeper = psutil.Process(json.loads((home / ".prefect/server.json").read_text())["pid"])
-        for server in keeper.children():
-            server.kill()
-        assert process.stdout is not None
-        said = process.stdout.read()
-        assert process.wait(timeout=300) == 0, said
-    assert "failed to process item" not in said, "nor does it flood the terminal"
-    document = status("night")
-    assert document["state"] == "finished" and [row["trial"] for row in document["trials"]] == [0, 1, 2, 3]
-    assert not (home / ".prefect/server.json").exists(), "it is ended with the last that used it"
 
 
 @pytest.mark.slow

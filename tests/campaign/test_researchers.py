@@ -12,13 +12,12 @@ from typing import Any
 
 import pytest
 
-from environments.plugins import Refused
 from flows.cli import deciding
 from flows.status import document
 from tasks.store.ledger import Ledger
 from tests.support.fake_llm import Asked, FakeLLM, Reply
 from tests.support.mlflow_records import mlflow_runs
-from tests.support.toy import GREEDY, QUADRATIC, nightshift, quadratic, status
+from tests.support.toy import GREEDY, nightshift, quadratic, status
 
 KEY = "sk-of-a-test-0123456789"
 SAVE = '(args.out / "model.json").write_text(json.dumps({"x": args.x}))'
@@ -149,40 +148,3 @@ def test_an_idea_from_outside_is_tried_next_and_one_that_cannot_be_is_refused_at
     assert "idea 0001: clip it" in told
     assert any(words.startswith("idea 0002 was refused: the same as trial 2") for words in told)
     assert known["inbox"] == []
-
-
-@pytest.mark.slow
-def test_a_model_that_is_not_there_is_refused_before_the_first_trial(tmp_path: Path, home: Path, server: str) -> None:
-    with night(tmp_path, []) as (_, command):
-        done = nightshift(*command, "--name", "none", "--proposer", "llm", "--trials", "2", server=server)
-    assert done.returncode == 2 and "THE_KEY" in done.stderr, done.stderr
-    assert not (home / "none/campaign.json").exists()
-
-
-@pytest.mark.slow
-def test_where_nothing_else_is_left_to_try_an_outage_stops_the_night_and_a_resume_asks_again(
-    tmp_path: Path, home: Path, server: str
-) -> None:
-    edits: list[str | Reply] = [OUTAGE] * 4 + [CLIPPED]
-    with night(tmp_path, edits) as (_, command):
-        still = QUADRATIC[: QUADRATIC.index("[space.x]")] + "[fixed]\nx = 2.5\n"
-        (tmp_path / "quad/environment.toml").write_text(still)
-        nightshift(*command, "--name", "out", "--proposer", "llm_diff", "--trials", "1", server=server, THE_KEY=KEY)
-        first = status("out")
-        nightshift("resume", "out", server=server, THE_KEY=KEY)
-    assert first["state"] == "stopped" and "the machines are down" in first["reason"]
-    assert [row["trial"] for row in first["trials"]] == [0]
-    known = status("out")
-    assert known["state"] == "finished" and known["trials"][1]["proposer"] == "llm_diff"
-    assert known["trials"][1]["score"] == pytest.approx(1e-6)
-
-
-def test_edits_need_a_sandbox_or_a_word(tmp_path: Path) -> None:
-    from flows.spec.campaign_spec import CampaignSpec
-
-    spec = CampaignSpec.of(
-        name="bare", environment=str(quadratic(tmp_path / "quad")), proposer="llm_diff", rule="greedy",
-        advanced={"isolation": "none", "options": {"model": "test", "base_url": "http://127.0.0.1:9/v1"}},
-    )  # fmt: skip
-    with pytest.raises(Refused, match="--allow-unsandboxed"):
-        spec.check()

@@ -103,13 +103,6 @@ def test_cancel_reaches_a_campaign_that_no_worker_watches(site: Site, home: Path
     assert status("night")["state"] == "interrupted"
 
 
-def test_cancelling_and_a_kill_at_the_same_time_end_as_cancelled(run: Started) -> None:
-    run.cancel()
-    os.kill(run.lives[-1], signal.SIGKILL)
-    wait_until(lambda: gone(run), 20)
-    stays(run, "Cancelling", "Cancelled")  # where its worker saw the death first, the server ends it after 300 s
-
-
 def test_pause_ends_the_process_after_the_training_under_way_and_resume_goes_on(run: Started) -> None:
     baseline = baseline_of(run)
     until = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=300)
@@ -192,40 +185,3 @@ def test_stop_now_is_not_resumed_by_the_automation(run: Started) -> None:
     assert nightshift("stop", "night", "--now", server=run.site.url).returncode == 0
     run.becomes("Cancelled")
     stays(run, "Cancelled")
-
-
-def test_retry_while_it_runs_starts_no_second_campaign(run: Started) -> None:
-    baseline = baseline_of(run)
-    run.retry()
-    finishes_without_repeating(run, baseline)
-    assert [event["event"] for event in run.events].count("end") == 1
-
-
-def test_retry_of_a_completed_run_prints_its_result_again(run: Started) -> None:
-    run.becomes("Completed")
-    before = (run.campaign / "results.tsv").read_text()
-    run.retry()
-    wait_until(lambda: run.states.count("Pending") == 2)
-    run.becomes("Completed")
-    assert (run.campaign / "results.tsv").read_text() == before
-
-
-def test_two_runs_of_one_name_are_one_campaign(site: Site, home: Path, tmp_path: Path) -> None:
-    site.hire("for-the-second")  # a plain worker ends at a Retry of a run that it still holds, as above
-    first = site.start(home, tmp_path / "quad", seconds=30, advanced={"overrides": {"budget_seconds": 60}})
-    first.began(0)
-    second = site.start(home, tmp_path / "quad", seconds=30, advanced={"overrides": {"budget_seconds": 60}})
-    second.becomes("Failed")
-    assert "already running" in second.message and first.state == "Running"
-    first.cancel()
-    first.becomes("Cancelled")
-    wait_until(lambda: gone(first))
-
-
-def test_a_run_that_begins_after_its_end_trains_nothing_and_says_so(site: Site, home: Path, tmp_path: Path) -> None:
-    gone_by = (datetime.datetime.now().astimezone() - datetime.timedelta(minutes=30)).strftime("%H:%M")
-    late = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=1)
-    run = site.start(home, tmp_path / "quad", at=late, until=gone_by)
-    run.becomes("Failed")
-    assert "until" in run.message
-    assert not (home / "night").exists()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -17,11 +15,8 @@ from typing import Any
 
 import psutil
 import pytest
-import yaml
 
 from flows.server import automations
-from flows.trial import trial
-from tasks.machine.slots import locks_folder
 from tasks.store.ledger import Ledger
 from tasks.system import orphans
 from tests.support.toy import GREEDY, QUADRATIC, command, environment, quadratic, slow, start, status
@@ -39,63 +34,6 @@ signal.signal(signal.SIGTERM, lambda *_: child.terminate())
 sys.exit(child.wait())
 """
 """What srun is to a process worker: it starts the rest somewhere else, waits, and passes SIGTERM on."""
-
-
-def deployed(name: str) -> dict[str, Any]:
-    """A deployment of docker/gpu.prefect.yaml, with its work pool as Prefect reads it."""
-    catalogue = yaml.safe_load((CHECKOUT / "docker/gpu.prefect.yaml").read_text())
-    (found,) = [one for one in catalogue["deployments"] if one["name"] == name]
-    assert found["entrypoint"] == "flows.trial.trial"
-    assert set(found["parameters"]) <= set(inspect.signature(trial.fn).parameters)
-    return found["work_pool"]["job_variables"]
-
-
-def test_a_container_sees_two_gpus_and_has_room_for_what_they_exchange() -> None:
-    """What docker-py would send to the daemon. There is none here."""
-    from docker.models.containers import _create_container_args
-
-    variables = deployed("gpu-pair-docker")
-    stated = {**variables["container_create_kwargs"], "volumes": variables["volumes"], "image": variables["image"]}
-    body = _create_container_args({**stated, "version": "1.45", "command": None})["host_config"]
-    (gpus,) = body["DeviceRequests"]
-    assert (gpus["Driver"], gpus["DeviceIDs"], gpus["Capabilities"]) == ("nvidia", ["0", "1"], [["gpu"]])
-    assert (body["ShmSize"], body["IpcMode"]) == (16 * 2**30, "private")
-    mounts = {place: source for source, place in (bind.split(":")[:2] for bind in body["Binds"])}
-    assert mounts["/campaigns"] == "/srv/nightshift/runs"
-    assert mounts["/machine"] == "nightshift-machine" and variables["env"]["NIGHTSHIFT_HOME"] == "/machine"
-    assert mounts[variables["env"]["HF_HOME"]] and variables["env"]["HF_HUB_OFFLINE"] == "1"
-    slots = f"/tmp/{locks_folder().name}"  # of the host, or both would train on one GPU
-    assert mounts[slots] == slots
-    assert "CUDA_VISIBLE_DEVICES" not in variables["env"]
-
-
-def test_a_container_lets_bubblewrap_make_its_sandbox() -> None:
-    from docker.models.containers import _create_container_args
-
-    stated = deployed("gpu-pair-docker")["container_create_kwargs"]
-    body = _create_container_args({**stated, "version": "1.45", "image": "i", "command": None})["host_config"]
-    assert set(body["CapAdd"]) == {"SYS_ADMIN", "NET_ADMIN"}
-    assert set(body["SecurityOpt"]) == {"seccomp=unconfined", "apparmor=unconfined"}
-    assert {limit["Name"]: limit["Hard"] for limit in body["Ulimits"]} == {"memlock": -1, "nofile": 32000}
-
-
-def test_a_job_of_kubernetes_has_two_gpus_and_shared_memory() -> None:
-    from prefect.utilities.templating import apply_values
-
-    template = json.loads((CHECKOUT / "docker/kubernetes.json").read_text())
-    defaults = {name: known.get("default") for name, known in template["variables"]["properties"].items()}
-    asked_for = set(re.findall(r"{{ (\w+) }}", json.dumps(template["job_configuration"])))
-    assert asked_for <= set(defaults) and set(deployed("gpu-pair-kubernetes")) <= set(defaults)
-    job = apply_values(template["job_configuration"], defaults | deployed("gpu-pair-kubernetes"))
-    pod = job["job_manifest"]["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    assert container["name"] == "prefect-job"  # prefect-kubernetes takes no other
-    assert container["resources"]["limits"]["nvidia.com/gpu"] == 2
-    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
-    volumes = {volume["name"]: volume for volume in pod["volumes"]}
-    assert mounts["shm"] == "/dev/shm" and volumes["shm"]["emptyDir"] == {"medium": "Memory", "sizeLimit": "16Gi"}
-    assert volumes[next(name for name in mounts if mounts[name] == "/campaigns")]["persistentVolumeClaim"]
-    assert job["job_manifest"]["spec"]["backoffLimit"] == 0
 
 
 def prefect(server: str, *arguments: str) -> None:

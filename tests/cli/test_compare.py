@@ -292,7 +292,7 @@ def test_what_cannot_meet_is_refused_and_leaves_nothing(tmp_path: Path, home: Pa
         ("baseline", '{"x": 1000}'): (folder, "parameter 'x' must be a number in -100.0..100.0"),
         ("baseline", str(tmp_path / "bad.diff")): (
             folder,
-            "bad.diff: the hunk in line 3 (draw.py): its old lines are not in the file",
+            "bad.diff: the edit does not apply: the old lines of a hunk are not in draw.py",
         ),
         ("baseline", "night"): (tmp_path / "nowhere", "has no environment.toml"),
     }

@@ -17,7 +17,6 @@ from typing import Any
 import pynvml
 import pytest
 
-from blocks.tracking import Tracking
 from flows.cli import doctor_checks as checks
 from flows.cli.app import app
 from flows.cli.doctor_checks import Check, at_once
@@ -227,22 +226,10 @@ def test_a_stated_prefect_server_answers_asks_who_we_are_or_is_none(
     assert looked("prefect", checks.prefect, home).state == "bad"
 
 
-def test_where_the_saved_block_is_asked_for_is_where_a_server_keeps_it() -> None:
-    assert f"/slug/{Tracking.get_block_type_slug()}/block_documents/name/nightshift" in checks.BLOCK
-
-
-def test_the_saved_block_comes_before_the_variable_and_the_variable_before_the_home(
-    home: Path, api: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    url, answers = api
+def test_the_variable_comes_before_the_home(home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert f"sqlite:///{home}/mlflow.db" in checks.mlflow(home).fact
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/variable.db")
-    monkeypatch.setenv("PREFECT_API_URL", url)
     assert f"sqlite:///{tmp_path}/variable.db" in checks.mlflow(home).fact
-    answers[f"/api{checks.BLOCK}"] = (200, {"data": {"uri": f"sqlite:///{tmp_path}/block.db"}})
-    assert f"sqlite:///{tmp_path}/block.db" in checks.mlflow(home).fact
-    answers[f"/api{checks.BLOCK}"] = (401, {})
-    assert checks.mlflow(home).state == "note", "prefect says why"
 
 
 @pytest.mark.parametrize(

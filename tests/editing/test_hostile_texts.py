@@ -8,12 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import environments
 from environments import Environment
-from tasks.editing.edits import EditFailed, apply_edit, check_whole, diff_of, patched
+from tasks.editing.edits import EditFailed, apply_edit, diff_of, patched
 from tasks.formats import NoEdit
 from tasks.llm.answers import changed, headed, ideas
 from tasks.llm.reading import Misread
@@ -53,7 +51,6 @@ def readings(
     diff = text.text
     if text.kind == "diff":
         yield lambda: changed(diff, PROGRAM, ["train.py"]), NoEdit
-        yield lambda: check_whole(diff), EditFailed
     else:
         name = PLACES[text.kind]
         yield lambda: meaning({name: text.text}), EditFailed
@@ -87,25 +84,6 @@ def test_a_hostile_text_is_read_or_refused_and_never_by_the_engine(
 @pytest.mark.parametrize("text", ALL, ids=[f"{number}" for number, _ in enumerate(ALL)])
 def test_every_hostile_text_is_read_or_refused(tmp_path: Path, problem: Environment, text: HostileText) -> None:
     check(text, tmp_path, problem)
-
-
-PIECES = st.sampled_from(
-    [*"()[]{}'\"\\#:=,;\n\t \0\ud800\ufeff", "def ", "class A(", "lambda ", "f'{", "match x:\n", "@@ -1,9 +1,9 @@\n",
-     "--- a/train.py\n+++ b/train.py\n", "[a.b]\n", "```\n", "<<<<<<< SEARCH\n", "=======\n", ">>>>>>> REPLACE\n",
-     "PARAMS: {", "\"params\":", "9" * 5000, "seed = 1 - ", "# coding: utf-7\n"]
-)  # fmt: skip
-
-
-@settings(max_examples=15, deadline=None)
-@given(
-    st.lists(st.tuples(PIECES, st.integers(1, 300)), max_size=8),
-    st.sampled_from(["python", "diff", "toml", "json", "answer"]),
-)
-def test_pieces_of_any_kind_in_any_number_are_read_or_refused(
-    tmp_path_factory: pytest.TempPathFactory, problem: Environment, parts: list[tuple[str, int]], kind: str
-) -> None:
-    text = HostileText(kind, "pieces", "".join(piece * count for piece, count in parts))  # type: ignore[arg-type]
-    check(text, tmp_path_factory.mktemp("place"), problem)
 
 
 @pytest.mark.parametrize(

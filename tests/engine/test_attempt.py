@@ -6,18 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from environments.score import Score
 from flows.campaign import search
-from flows.engine.stopping import Stop, reached
+from flows.engine.stopping import Stop
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.deciding.champion_estimate import champion_estimate
-from tasks.deciding.guards import guard_noise
-from tasks.spending.spent import note_bought
 from tasks.store.campaign_lock import STOP
 from tasks.store.ledger import Ledger
 from tasks.store.seeds import derive
-from tasks.trial import Proposal, Run, Trial, Usage, Verdict, measured
-from tests.support.histories import scored
+from tasks.trial import Trial, measured
 from tests.support.nights import on_night
 from tests.support.noisy import DRAW, noisy
 
@@ -70,28 +66,3 @@ def test_a_baseline_that_cannot_have_two_scores_is_run_no_further_and_ends_the_c
     assert len(first.runs) == 2 and first.verdict.kind == "crash"
     assert str(first.score.error).startswith("run 1 of 2: exited with status 1")
     assert stop.state == "failed" and "no luck" in stop.reason and "nightshift rerun night 0" in stop.reason
-
-
-def test_a_score_over_runs_may_do_without_some_of_them() -> None:
-    runs = [scored(1.0), scored(None), scored(4.0)]
-    assert Score.over(runs).value is None and Score.over(runs, fewest=3).value is None
-    over = Score.over(runs, fewest=2)
-    assert (over.value, over.values, len(over.each), over.n) == (2.5, (1.0, 4.0), 3, 32)
-    assert Score.over([scored(None)], fewest=1).value is None
-    trained = tuple(Run(f"r{n}", n, 5.0, "finished") for n in range(3))
-    history = (Trial(0, 1, 0, Proposal({}), trained, over, Verdict("keep", "the baseline")),)
-    assert len(measured(history, 0)) == 2 and guard_noise({}, history) == {}
-
-
-@pytest.mark.parametrize(("price", "state"), [(1.0, "finished"), (None, "stopped")])
-def test_without_a_known_price_no_money_is_left_for_a_certificate(
-    tmp_path: Path, server: str, price: float | None, state: str
-) -> None:
-    """What is reserved for it is a sum of which a part is not known."""
-    limits = {"usd_per_hour": 3600.0, "max_usd": 2000.0}
-    ledger = CampaignSpec.of(
-        environment=str(noisy(tmp_path / "noisy")), name="night", tracking="off", trials=2, advanced=limits
-    ).open()
-    note_bought(ledger, Usage(1, 0, 0, price and 2000.0))
-    stop = on_night(server, ledger, lambda one: reached(one, ()))
-    assert stop is not None and stop.state == state, stop

@@ -16,7 +16,6 @@ import pytest
 import environments
 from flows.server.server_process import drain
 from flows.spec.campaign_spec import CampaignSpec
-from flows.spec.spec import Advanced
 from tasks import checkpoint, task_messages
 from tasks.checkpoint import CRASH, RETRIES, ended, has_result, is_last_attempt, machine_failed, result_of, results_in
 from tasks.control import control
@@ -24,7 +23,7 @@ from tasks.decide import decide
 from tasks.evaluate import evaluate
 from tasks.propose import propose
 from tasks.sandbox.program import CannotStart
-from tasks.store.seeds import Purpose, derive
+from tasks.store.seeds import derive
 from tasks.store.workspace import TrialDir
 from tasks.task_key import TaskKey, history_digest, spec_digest
 from tasks.train import run_program, train
@@ -56,18 +55,6 @@ def test_a_key_names_a_file_below_the_results_by_campaign_digest_trial_attempt_r
     assert all((Path("/results") / key).resolve().is_relative_to("/results/abc123") for key in keys)
 
 
-@pytest.mark.parametrize(
-    "change", [{"campaign_id": "abc124"}, {"digest": "00112233445566ff"}, {"number": 8}, {"attempt": 2}]
-)
-def test_another_campaign_digest_trial_or_attempt_has_another_key(change: dict[str, Any]) -> None:
-    for task in TASKS:
-        assert key_of(task, replace(KEY, **change)) != key_of(task)
-
-
-def test_only_a_decision_depends_on_the_history() -> None:
-    assert [key_of(task, history=()) == key_of(task) for task in TASKS] == [True, True, True, True, False]
-
-
 def test_the_digest_of_a_history_sees_scores_parameters_and_order_and_no_times() -> None:
     first, second, third = THREE
     (run,) = first.runs
@@ -92,46 +79,6 @@ def test_digests_and_seeds_are_the_same_in_every_process() -> None:
     )
     here = [history_digest(THREE), spec_digest({"a": {"x": None, "y": 2.5}, "b": [1]}), str(derive(7, "search", 3, 1))]
     assert done.stdout.split() == here, done.stderr
-
-
-def test_seeds_differ_by_purpose_trial_and_attempt() -> None:
-    purposes: tuple[Purpose, ...] = ("propose", "train", "search")
-    seeds = {derive(7, purpose, trial, attempt) for purpose in purposes for trial in range(50) for attempt in (1, 2)}
-    assert len(seeds) == 3 * 50 * 2
-    assert all(0 <= derive(7, "train", trial, 1) < 2**31 for trial in range(200))
-    assert derive(7, "train", 3, 1) != derive(8, "train", 3, 1)
-
-
-# What is in the digest of a campaign
-
-
-def digest(tmp_path: Path, name: str, toml: str = QUADRATIC, **parameters: Any) -> str:
-    """The digest of a campaign as it is created."""
-    folder = quadratic(tmp_path / "quad", toml=toml)
-    asked = {"environment": str(folder), "name": name, "seed": 3, **parameters}
-    return CampaignSpec.of(**asked).open().campaign.digest
-
-
-def test_guards_are_not_in_the_digest_and_what_changes_a_score_is(tmp_path: Path) -> None:
-    one = digest(tmp_path, "one")
-    guards = {"trials": 3, "hours": 1.0, "until": "2031-01-01T07:30", "advanced": Advanced(patience=2, crash_share=0.3)}
-    assert digest(tmp_path, "guarded", **guards) == one
-    changes: list[dict[str, Any]] = [
-        {"seed": 4}, {"proposer": "grid"}, {"proposer": "grid", "advanced": Advanced(options={"points": 2})},
-        {"advanced": Advanced(overrides={"budget_seconds": 6})},
-        {"toml": QUADRATIC.replace("budget_seconds = 5", "budget_seconds = 6")},
-        {"toml": QUADRATIC.replace("default = 2.5", "default = 2.0")},
-    ]  # fmt: skip
-    assert len({one, *(digest(tmp_path, f"n{number}", **change) for number, change in enumerate(changes))}) == 7
-
-
-@pytest.mark.parametrize("file", ["fit.py", "judge.py", "program.md"])
-def test_every_file_of_the_environment_is_in_the_digest(tmp_path: Path, file: str) -> None:
-    before = digest(tmp_path, "one")
-    path = tmp_path / "quad" / file
-    asked = CampaignSpec.of(environment=str(tmp_path / "quad"), name="other", seed=3)
-    path.write_text(f"{path.read_text() if path.exists() else ''}# changed\n")
-    assert asked.open().campaign.digest != before
 
 
 def test_a_campaign_that_is_made_anew_never_meets_the_results_of_the_old_one(tmp_path: Path) -> None:

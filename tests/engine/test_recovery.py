@@ -97,8 +97,11 @@ def test_runs_of_earlier_lives_that_were_killed_end_and_no_others(server: str, t
         set_state(server, run, state)
     for run in (running, cancelled, done, own, "00000000-0000-0000-0000-000000000009"):  # a run of another server
         ledger.event("life", flow_run_id=run)
-    with prefect_at(server):
+    task = {"flow_run_id": running, "task_key": "train", "dynamic_key": "1", "state": {"type": "RUNNING"}}
+    with Api(server, None) as api, prefect_at(server):
+        begun = api.ask("POST", "/task_runs/", task)["id"]
         crash_earlier_runs(ledger, own)
+        assert api.ask("GET", f"/task_runs/{begun}")["state_type"] == "CRASHED"
     ends = [states_of(server, run)[-1] for run in (running, cancelled, done, own, stranger)]
     assert ends == ["CRASHED", "CANCELLED", "COMPLETED", "RUNNING", "RUNNING"]
     for run in (own, stranger):

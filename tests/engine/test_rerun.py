@@ -14,12 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from filelock import FileLock
 
 from environments.plugins import Refused
 from flows import rerun
 from flows.campaign import search
-from flows.cli.foreground import certify as certify_command
 from flows.cli.foreground import rerun as rerun_command
 from flows.engine.stopping import as_before
 from flows.spec.campaign_spec import CampaignSpec
@@ -27,7 +25,6 @@ from flows.status import document
 from tasks.evaluate import judge_run
 from tasks.record import reconcile, record
 from tasks.store import attempts, lineage, workspace
-from tasks.store.campaign_lock import LOCK
 from tasks.store.ledger import Ledger, ended_search
 from tasks.system.files import write_atomic
 from tasks.train import run_program
@@ -107,15 +104,6 @@ def test_only_a_finished_trial_can_be_run_again(young: Ledger, number: int, word
     with pytest.raises(Refused) as refused:
         rerun_command("night", number, None, False)
     assert str(refused.value) == words and not attempts.pending(young.trials)
-
-
-def test_a_campaign_that_runs_is_left_alone(young: Ledger) -> None:
-    with FileLock(young.path / LOCK):
-        for command in (lambda: rerun_command("night", 0, None, False), lambda: certify_command("night", None, None, "", False, None, False)):  # fmt: skip
-            with pytest.raises(
-                Refused, match=r"campaign 'night' is already running .*: wait for its end, or `nightshift stop"
-            ):
-                command()
 
 
 def test_one_request_makes_one_attempt_however_often_it_is_retried(young: Ledger) -> None:

@@ -13,17 +13,14 @@ from hypothesis import strategies as st
 
 import environments
 from environments import Environment
-from environments.plugins import Refused
 from flows.engine import stopping
 from flows.engine.stopping import Stop, rerun_fits, stop
-from flows.spec.campaign_spec import CampaignSpec, besides_training
+from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.spec import Advanced
 from tasks.certifying.certificate import REUSED
-from tasks.store.ledger import ended_search
-from tasks.trial import History, Rerun
+from tasks.trial import History
 from tests.support.histories import decided
-from tests.support.ledgers import created
-from tests.support.toy import QUADRATIC, quadratic
+from tests.support.toy import quadratic
 
 HOUR = 3600.0
 
@@ -89,93 +86,11 @@ def test_a_campaign_fails_when_too_many_of_its_last_ten_trials_crash(
     assert found is None or found.reason.startswith(f"{ends}: ")
 
 
-def test_who_reads_that_too_many_trials_crashed_hears_which_log_says_why_and_how_to_go_on(
-    environment: Environment,
-) -> None:
-    """A resume alone would end at once for the same reason."""
-    scores = (3, *(None,) * 5)
-    told = reason(stop(spec(trials=100), environment, history(*scores), 0.0, asked=False))
-    assert "`nightshift logs n 5`" in told and "`nightshift resume n --crash-share 1`" in told
-    assert (
-        stop(spec(trials=100, advanced=Advanced(crash_share=1)), environment, history(*scores), 0.0, asked=False)
-        is None
-    )
-
-
 def test_a_campaign_ends_when_the_next_trial_would_not_fit_into_its_hours(environment: Environment) -> None:
     trials, hours = history(3, 2, wall=8.0), 100 / HOUR
     assert stop(spec(hours=hours), environment, trials, 91.9, asked=False) is None
     found = stop(spec(hours=hours), environment, trials, 92.1, asked=False)
     assert found == Stop("finished", "no time for another trial: 92 s of 100 s used, one may take 8 s")
-
-
-@pytest.mark.parametrize("facts", [{"certify": True}, {"rerun": 3}])
-def test_a_certificate_or_rerun_that_was_cut_off_leaves_the_end_of_the_search_as_it_was(
-    tmp_path: Path, facts: dict[str, int]
-) -> None:
-    ledger = created(tmp_path, "n")
-    assert ended_search(ledger) == {}
-    ledger.event("life", pid=1)
-    ledger.event("end", state="finished", reason="the proposer has nothing left to try")
-    ledger.event("life", pid=2, **facts)
-    assert ended_search(ledger)["reason"] == "the proposer has nothing left to try"
-    ledger.event("life", pid=3)
-    assert ended_search(ledger) == {}, "a search that was cut off has no end"
-
-
-def test_the_time_of_the_certificate_is_kept_free(environment: Environment) -> None:
-    """Four runs and two of the arms beside the search's three, of 5 s each, with 3 s besides, and a tenth over."""
-    drawing = environment.model_copy(update={"deterministic": False})
-    trials, asked = history(3, 2, wall=8.0), spec(hours=100 / HOUR, rule="certify", trials=8)
-    reserve = 1.1 * 6 * 8.0
-    assert stop(asked, drawing, trials, 91.9 - reserve, asked=False) is None
-    found = stop(asked, drawing, trials, 92.1 - reserve, asked=False)
-    assert found == Stop(
-        "finished",
-        "no time for another trial: 39 s of 100 s used, one may take 61 s, of which 53 s are for the certificate",
-    )
-
-
-@pytest.mark.parametrize("rule", ["greedy", "certify"])
-@pytest.mark.parametrize("deterministic", [False, True])
-def test_a_night_that_is_not_refused_for_its_hours_begins(tmp_path: Path, rule: str, deterministic: bool) -> None:
-    """What is checked before the night is the same as what ends it."""
-    toml = QUADRATIC.replace("deterministic = true", f"deterministic = {str(deterministic).lower()}")
-    folder = quadratic(tmp_path / "quad", toml=toml)
-
-    def refused(seconds: int) -> bool:
-        try:
-            spec(environment=str(folder), rule=rule, trials=1, hours=seconds / HOUR).check()
-        except Refused:
-            return True
-        return False
-
-    enough = next(seconds for seconds in range(5, 200) if not refused(seconds))
-    short = spec(environment=str(folder), rule=rule, trials=1, hours=enough / HOUR)
-    assert stop(short, environments.load(folder), (), 0.0, asked=False) is None
-
-
-@pytest.mark.parametrize(("rule", "trials", "runs"), [("greedy", 50, 0), ("certify", 8, 6), ("certify", 50, 12)])
-def test_the_certificate_takes_the_runs_of_both_arms_and_a_tenth_over(
-    environment: Environment, rule: str, trials: int, runs: int
-) -> None:
-    drawing, asked = environment.model_copy(update={"deterministic": False}), spec(rule=rule, trials=trials)
-    assert asked.time_for_the_certificate(drawing, ()) == pytest.approx(1.1 * runs * (5.0 + 2.0))
-    past = history(3, 2, wall=8.0)
-    assert asked.time_for_the_certificate(drawing, past) == pytest.approx(1.1 * runs * (5.0 + 3.0))
-
-
-@pytest.mark.parametrize(("hours", "parallel", "runs"), [(52, 1, 15), (50, 1, 9), (26, 2, 15), (25, 2, 9)])
-def test_a_search_that_its_time_ends_takes_the_certificate_of_the_trials_that_fit(
-    environment: Environment, hours: float, parallel: int, runs: int
-) -> None:
-    """An hour each: 36 trials, and the 15 runs of the large certificate."""
-    drawing = environment.model_copy(update={"deterministic": False, "budget_seconds": HOUR})
-    later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=hours + 0.01)
-    limits: list[dict[str, object]] = [{"hours": hours}, {"hours": 100, "until": later.isoformat()}]
-    for limit in limits:
-        design = spec(rule="certify", trials=500, parallel=parallel, **limit).certificate_design(drawing)
-        assert design is not None and design.runs == runs
 
 
 @settings(derandomize=True, deadline=None, max_examples=70)
@@ -206,47 +121,6 @@ def test_eight_hours_end_within_eight_hours(
         design = asked.certificate_design(environment)
         spent += (design.runs - REUSED) * (budget + max(besides)) if design else 0
     assert spent <= hours * HOUR + 1e-6
-
-
-def test_the_baseline_is_given_the_time_of_all_its_runs(environment: Environment) -> None:
-    drawing = environment.model_copy(update={"deterministic": False})
-    assert spec().time_for_a_trial(environment, ()) == 5.0 + 2.0
-    assert spec(rule="certify").time_for_a_trial(environment, ()) == 2 * (5.0 + 2.0)
-    assert spec(rule="certify").time_for_a_trial(drawing, ()) == 3 * (5.0 + 2.0)
-    assert spec(rule="certify", replicates=4).time_for_a_trial(drawing, ()) == 4 * (5.0 + 2.0)
-    assert spec(rule="certify", replicates=4).time_for_a_trial(drawing, history(3)) == 4 * (5.0 + 1.0)
-    assert spec(rule="certify").time_for_a_trial(drawing, history(3)) == 5.0 + 1.0
-
-
-def test_a_trial_of_several_runs_shares_the_slots_with_other_trials(environment: Environment) -> None:
-    drawing = environment.model_copy(update={"deterministic": False})
-    assert spec(rule="certify", replicates=4, parallel=4).time_for_a_trial(drawing, ()) == 5.0 + 2.0
-    assert spec(rule="certify", replicates=4, parallel=4).time_for_a_trial(drawing, history(3)) == 4 * (5.0 + 1.0)
-
-
-def test_a_trial_needs_its_whole_budget_and_the_most_that_any_took_besides(environment: Environment) -> None:
-    trials = (*history(3, wall=6.0), *history(3, 3, seconds=1.0, wall=4.5)[1:])
-    assert spec().time_for_a_trial(environment, trials) == 5.0 + 3.5
-
-
-def test_what_a_run_took_besides_its_training_is_counted_per_run(environment: Environment) -> None:
-    (first,) = history(3, seconds=5.0, wall=24.0)
-    runs = tuple(replace(run, started=run.started + 8.0 * turn) for run in first.runs for turn in range(3))
-    three = replace(first, runs=runs)
-    again = replace(first, reruns=(Rerun(0, runs[1], first.score),))
-    assert besides_training(environment, (three,)) == (24.0 - 15.0) / 3
-    assert besides_training(environment, (again,)) == (24.0 - 10.0) / 2
-
-
-def test_what_a_run_took_besides_its_training_is_the_same_side_by_side(environment: Environment) -> None:
-    """Each run trains for 5 s, takes 1 s more to start, and is judged for 2 s."""
-    (first,) = history(3, seconds=5.0)
-
-    def took(*starts: float, wall: float) -> float:
-        runs = tuple(replace(run, started=start, wall_seconds=6.0) for run in first.runs for start in starts)
-        return besides_training(environment, (replace(first, runs=runs, wall_seconds=wall),))
-
-    assert took(0, 8, 16, wall=24.0) == took(0, 0, 0, wall=8.0) == took(0, 0, 8, wall=16.0) == 3.0
 
 
 def test_a_campaign_ends_before_the_time_that_was_set(environment: Environment) -> None:
@@ -298,15 +172,40 @@ def test_who_asks_comes_first_then_crashes_then_trials_then_patience_then_time(e
     assert first(advanced=calm, trials=9, hours=8.0).startswith("no time for another trial before 2001-01-01")
 
 
-def test_who_may_become_champion_is_reckoned_with_twice_where_it_has_to_show_that_it_learned(
-    environment: Environment,
+def test_the_time_of_the_certificate_is_kept_free(environment: Environment) -> None:
+    """Four runs and two of the arms beside the search's three, of 5 s each, with 3 s besides, and a tenth over."""
+    drawing = environment.model_copy(update={"deterministic": False})
+    trials, asked = history(3, 2, wall=8.0), spec(hours=100 / HOUR, rule="certify", trials=8)
+    reserve = 1.1 * 6 * 8.0
+    assert stop(asked, drawing, trials, 91.9 - reserve, asked=False) is None
+    found = stop(asked, drawing, trials, 92.1 - reserve, asked=False)
+    assert found == Stop(
+        "finished",
+        "no time for another trial: 39 s of 100 s used, one may take 61 s, of which 53 s are for the certificate",
+    )
+
+
+@pytest.mark.parametrize(("rule", "trials", "runs"), [("greedy", 50, 0), ("certify", 8, 6), ("certify", 50, 12)])
+def test_the_certificate_takes_the_runs_of_both_arms_and_a_tenth_over(
+    environment: Environment, rule: str, trials: int, runs: int
 ) -> None:
-    strict = environment.model_copy(update={"allow_untrained": False})
-    first, champion = history(3, 2, wall=6.0)
-    verdict = replace(champion.verdict, evidence={"untrained": None})
-    slow = (first, replace(champion, wall_seconds=7.0, verdict=verdict))
-    assert spec().time_for_a_trial(strict, (first,)) == 5.0 + 3 * 1.0
-    assert spec().time_for_a_trial(strict, slow) == 5.0 + 3 * 1.0  # not that of a trial that was controlled itself
+    drawing, asked = environment.model_copy(update={"deterministic": False}), spec(rule=rule, trials=trials)
+    assert asked.time_for_the_certificate(drawing, ()) == pytest.approx(1.1 * runs * (5.0 + 2.0))
+    past = history(3, 2, wall=8.0)
+    assert asked.time_for_the_certificate(drawing, past) == pytest.approx(1.1 * runs * (5.0 + 3.0))
+
+
+@pytest.mark.parametrize(("hours", "parallel", "runs"), [(52, 1, 15), (50, 1, 9), (26, 2, 15), (25, 2, 9)])
+def test_a_search_that_its_time_ends_takes_the_certificate_of_the_trials_that_fit(
+    environment: Environment, hours: float, parallel: int, runs: int
+) -> None:
+    """An hour each: 36 trials, and the 15 runs of the large certificate."""
+    drawing = environment.model_copy(update={"deterministic": False, "budget_seconds": HOUR})
+    later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=hours + 0.01)
+    limits: list[dict[str, object]] = [{"hours": hours}, {"hours": 100, "until": later.isoformat()}]
+    for limit in limits:
+        design = spec(rule="certify", trials=500, parallel=parallel, **limit).certificate_design(drawing)
+        assert design is not None and design.runs == runs
 
 
 def test_a_record_runs_again_where_there_is_time_besides_the_certificate(environment: Environment) -> None:

@@ -14,14 +14,11 @@ import pytest
 
 import environments
 from environments.plugins import Refused
-from flows.cli import taking
 from flows.engine.certifying import store
 from flows.export.branch import make_branch
-from flows.export.folder import export, interval_of, prediction
+from flows.export.folder import export
 from flows.spec.campaign_spec import CampaignSpec
-from flows.status import stored_spec
 from tasks.sandbox import outputs
-from tasks.store import lineage
 from tasks.store.ledger import Ledger
 from tests.support.finished import Finished
 from tests.support.histories import certified
@@ -69,17 +66,6 @@ def test_the_card_says_what_is_proven_and_the_script_runs(ledger: Ledger, tmp_pa
     assert os.access(folder / "reproduce.sh", os.X_OK)
 
 
-def test_the_card_names_no_folder_of_the_users_home(
-    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own = Path(stored_spec(ledger)["environment"]).parent
-    monkeypatch.setenv("HOME", str(own))
-
-    card = (export(ledger, tmp_path / "champion") / "README.md").read_text()
-
-    assert "~/quad" in card and str(own) not in card
-
-
 def test_nothing_is_written_over_and_nothing_half_made_is_left(ledger: Ledger, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("precious")
@@ -93,19 +79,6 @@ def test_nothing_is_written_over_and_nothing_half_made_is_left(ledger: Ledger, t
         export(ledger, tmp_path / "file" / "below")
 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "file", "link", "mine"]
-
-
-def test_a_checkpoint_that_changed_since_it_was_judged_is_not_exported(ledger: Ledger, tmp_path: Path) -> None:
-    place = ledger.place_of(next(trial for trial in reversed(ledger.history()) if trial.verdict.kind == "keep"))
-    changed = next(path for path in place.out.iterdir() if path.name != "progress.jsonl")
-    content = changed.read_bytes()
-    changed.chmod(0o644)
-    changed.write_bytes(b"other")
-    try:
-        with pytest.raises(Refused, match="not what was judged"):
-            export(ledger, tmp_path / "champion")
-    finally:
-        changed.write_bytes(content)
 
 
 def test_the_lineage_becomes_a_branch_and_the_working_tree_stays(ledger: Ledger, tmp_path: Path) -> None:
@@ -126,28 +99,6 @@ def test_the_lineage_becomes_a_branch_and_the_working_tree_stays(ledger: Ledger,
             make_branch(ledger, tmp_path, branch)
     with pytest.raises(Refused, match="not a git repository"):
         make_branch(ledger, ledger.path.parent, "found")
-
-
-def test_a_branch_that_git_refuses_leaves_no_folder(
-    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ledger = created(tmp_path)
-    for trial in stored(ledger, 1.0, 0.5):
-        lineage.commit(ledger.path / "lineage.git", ledger.place_of(trial), trial, ("fit.py",))
-    mine = tmp_path / "mine"
-    mine.mkdir()
-    git(mine, "init", "--quiet")
-    git(mine, "commit", "--quiet", "--allow-empty", "-m", "mine")
-    git(mine, "branch", "taken")
-    monkeypatch.chdir(mine)
-    for branch in ("no..name", "taken/below", git(mine, "branch", "--show-current").strip()):
-        with pytest.raises(Refused, match="--git"):
-            taking.export("n", to=tmp_path / "champion", git=branch)
-    assert not (tmp_path / "champion").exists()
-
-    assert taking.export("n", to=tmp_path / "champion", git="new") == 0
-
-    assert (tmp_path / "champion").is_dir() and "new" in git(mine, "branch", "--list", "new")
 
 
 @pytest.mark.slow
@@ -210,37 +161,8 @@ def test_a_certified_champion_is_exported_with_its_own_certificate_and_score(tmp
     assert "trial 1 certified" in card.lower() and "Trial 2" not in card
 
 
-def test_a_second_certificate_that_was_given_up_says_nothing_of_the_champion(tmp_path: Path, home: Path) -> None:
-    ledger = created(tmp_path)
-    stored(ledger, 3.0, 2.0, 1.0)
-    passed = certified(1, [10, 10.5, 11], [2, 2.5, 3])
-    store(ledger, passed)
-    given_up = replace(passed, look=2, passed=False, runs=(), comparison=None, reason="another trial became champion")
-    store(ledger, given_up)
-
-    folder = export(ledger, tmp_path / "champion")
-
-    result, card = json.loads((folder / "result.json").read_text()), (folder / "README.md").read_text()
-    assert result["certificate"]["look"] == 1 and result["expected"]["runs"] == 3
-    assert "trial 1 certified" in card.lower() and "given up" not in card and "another trial" not in card
-
-
 def test_a_campaign_without_a_champion_has_nothing_to_export(ledger: Ledger, tmp_path: Path) -> None:
     empty = CampaignSpec.of(environment=str(quadratic(tmp_path / "quad")), name="empty").open()
     with pytest.raises(Refused, match="no champion"):
         export(empty, tmp_path / "champion")
     assert not (tmp_path / "champion").exists()
-
-
-@pytest.mark.parametrize("runs", [2, 3, 5, 9])
-def test_a_new_run_that_scores_as_all_did_is_as_expected(runs: int) -> None:
-    for score in (0.35, 0.47, 0.9):
-        assert interval_of([score] * runs) == (score, score)
-
-
-def test_the_interval_for_a_new_run_needs_two_scores(ledger: Ledger) -> None:
-    champion = next(trial for trial in reversed(ledger.history()) if trial.verdict.kind == "keep")
-
-    found = prediction(ledger, champion)
-
-    assert found is None or found["low"] <= found["high"]

@@ -13,8 +13,8 @@ from pydantic import SecretStr, ValidationError
 
 from environments.plugins import Refused
 from tasks.llm.account import Account, ModelOptions, accounts, check
-from tasks.system.redact import known_secrets, remember, scrub_text
-from tests.support.fake_llm import FakeLLM, Reply
+from tasks.system.redact import scrub_text
+from tests.support.fake_llm import FakeLLM
 
 KEY = "sk-canary-93b2d8aa"
 
@@ -109,17 +109,6 @@ def test_nothing_stated_and_nothing_saved_is_refused_with_the_remedy() -> None:
         accounts(ModelOptions())
 
 
-def test_a_block_without_a_server_is_refused() -> None:
-    with pytest.raises(Refused, match=r"'mine' .*Prefect server"):
-        accounts(ModelOptions(block="mine"))
-
-
-def test_a_block_on_a_server_that_does_not_answer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PREFECT_API_URL", nowhere())
-    with pytest.raises(Refused, match=r"'mine' .*http://127"):
-        accounts(ModelOptions(block="mine"))
-
-
 @pytest.mark.parametrize(("value", "state"), [(None, "not set"), ("", "empty"), ("  ", "empty")])
 def test_a_variable_without_a_key_is_refused_by_name(
     value: str | None, state: str, monkeypatch: pytest.MonkeyPatch
@@ -149,10 +138,6 @@ def test_what_cannot_be_used_is_refused(options: dict[str, Any], reason: str) ->
         ModelOptions(model="m", **options)
 
 
-def test_every_option_is_described() -> None:
-    assert all((field.description or "").endswith(".") for field in ModelOptions.model_fields.values())
-
-
 # Secrets
 
 
@@ -162,14 +147,6 @@ def test_the_key_of_an_account_is_known_to_the_scrubber(monkeypatch: pytest.Monk
 
     assert scrub_text(f"key: {KEY}") == "key: [secret MY_MODEL_ACCESS]"
     assert KEY not in repr(account) + account.model_dump_json()
-
-
-def test_a_secret_that_was_handed_over_is_taken_out_in_all_its_forms() -> None:
-    remember("HANDED", 'tell/no+one"else')
-
-    assert scrub_text('tell/no+one"else') == "[secret HANDED]"
-    assert scrub_text("a tell%2Fno%2Bone%22else b") == "a [secret HANDED] b"
-    assert "HANDED" in {secret.name for secret in known_secrets()}
 
 
 # Prices
@@ -211,25 +188,9 @@ def test_an_endpoint_that_does_not_take_the_key_is_told(key: SecretStr | None, r
         check(Account(model="openai/test", base_url=server.url, key=key))
 
 
-def test_an_endpoint_that_is_not_there_is_told() -> None:
-    with pytest.raises(Refused, match="base_url = http://127"):
-        check(Account(model="openai/test", base_url=nowhere()))
-
-
 def test_a_forgotten_v1_is_told() -> None:
-    with FakeLLM() as server, pytest.raises(Refused, match=server.url):
+    with FakeLLM() as server, pytest.raises(Refused, match="its /v1 does"):
         check(Account(model="openai/test", base_url=server.url.removesuffix("/v1")))
-
-
-def test_a_server_of_another_kind_need_not_list_models() -> None:
-    with FakeLLM() as server:
-        check(Account(model="ollama_chat/llama3", base_url=server.url.removesuffix("/v1")))
-
-
-def test_ollama_is_looked_for_without_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OLLAMA_API_BASE", nowhere())
-    with pytest.raises(Refused, match="base_url = http://127"):
-        check(Account(model="ollama_chat/llama3"))
 
 
 @pytest.mark.parametrize(
@@ -253,9 +214,9 @@ def test_a_model_without_a_provider_is_refused() -> None:
         ({"max_usd": 1.0}, "max_usd = 1, but the price of 'openai/test' is not known: state usd_per_million_in"),
         (
             {"max_usd": 0.001, "usd_per_million_input": 1, "usd_per_million_output": 1},
-            "max_usd = 0.001 does not pay for one answer of max_output_tokens = 8192, 0.008192 USD",
+            "max_usd = 0.001 does not allow one answer of max_output_tokens = 8192, which may take 0.008192",
         ),
-        ({"max_tokens": 5000}, "max_tokens = 5000 of the campaign leaves no room for one answer of max_output"),
+        ({"max_tokens": 5000}, "max_tokens = 5000 does not allow one answer of max_output"),
     ],
 )
 def test_a_limit_that_cannot_be_kept_is_refused(limits: dict[str, Any], reason: str) -> None:
@@ -263,41 +224,4 @@ def test_a_limit_that_cannot_be_kept_is_refused(limits: dict[str, Any], reason: 
         check(Account(model="openai/test", base_url=server.url, **limits))
 
 
-@pytest.mark.parametrize("usd", [0, 1])
-def test_a_limit_with_stated_prices_passes(usd: float) -> None:
-    with FakeLLM() as server:
-        check(
-            Account(
-                model="openai/test",
-                base_url=server.url,
-                max_usd=1,
-                usd_per_million_input=usd,
-                usd_per_million_output=usd,
-            )
-        )
-
-
 # The scripted server itself
-
-
-def test_a_script_that_is_over_does_not_go_unnoticed() -> None:
-    import httpx
-
-    server = FakeLLM(["once"])
-    server.__enter__()
-    for expected in (200, 404):
-        body = {"messages": [{"role": "user", "content": "hello"}]}
-        assert httpx.post(f"{server.url}/chat/completions", json=body).status_code == expected
-    with pytest.raises(AssertionError, match="2 requests"):
-        server.__exit__(None, None, None)
-
-
-def test_a_reply_is_sent_as_it_is_written() -> None:
-    import httpx
-
-    body = {"messages": [{"role": "user", "content": "hello"}]}
-    with FakeLLM(lambda asked: Reply(asked.last, 503, {"Retry-After": "7"}, code="busy")) as server:
-        answer = httpx.post(f"{server.url}/chat/completions", json=body)
-
-    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "7")
-    assert answer.json()["error"]["message"] == "hello"

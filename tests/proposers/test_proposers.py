@@ -54,11 +54,6 @@ def mixed(tmp_path: Path) -> Environment:
     return environments.load(quadratic(tmp_path / "mixed", toml=QUADRATIC + SPACES))
 
 
-def test_these_and_no_others_ask_somebody() -> None:
-    loaded = {name: plugins.load(PROPOSERS, name, Proposer) for name in plugins.names(PROPOSERS)}  # type: ignore[type-abstract]
-    assert tuple(name for name, proposer in loaded.items() if proposer.asks) == ASKING
-
-
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("trials", [0, 1, 2, 7])
 def test_a_proposal_lies_in_the_space_whatever_happened_before(tmp_path: Path, name: str, trials: int) -> None:
@@ -71,31 +66,12 @@ def test_a_proposal_lies_in_the_space_whatever_happened_before(tmp_path: Path, n
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("bundled", environments.bundled())
-def test_a_proposal_lies_in_the_space_of_every_bundled_environment(name: str, bundled: str) -> None:
-    environment = environments.named(bundled)
-    history = history_of(environment, 4)
-    for seed in range(1 if name == "gp" else 2):  # which takes its time
-        proposal = next_proposal(environment, propose.load(name, {}), history, seed)
-        assert proposal is not None and environment.complete(proposal.params) == proposal.params
-
-
-@pytest.mark.parametrize("name", NAMES)
 def test_a_history_in_which_everything_crashed_is_survived(tmp_path: Path, name: str) -> None:
     environment = mixed(tmp_path)
     history: History = ()
     for _ in range(6):
         history += (decided(history, None, environment.defaults),)
     assert next_proposal(environment, propose.load(name, {}), history, seed=3) is not None
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_proposal_says_who_made_it_why_and_from_what(tmp_path: Path, name: str) -> None:
-    environment = mixed(tmp_path)
-    proposal = next_proposal(environment, propose.load(name, {}), history_of(environment, 4), seed=3)
-    assert proposal is not None
-    assert (proposal.proposer, proposal.parent, proposal.seen, proposal.edit) == (name, 0, 5, None)
-    assert proposal.rationale
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -118,17 +94,6 @@ def test_what_is_under_way_is_not_proposed_again(tmp_path: Path, name: str) -> N
         assert proposal.pending == tuple(pending)
         pending[number] = proposal
     assert len({repr(proposal.params) for proposal in pending.values()}) == 12
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_baseline_that_is_under_way_is_no_trial_of_the_search(tmp_path: Path, name: str) -> None:
-    environment = mixed(tmp_path)
-    proposer, history = propose.load(name, {}), history_of(environment, 2)
-    same = [
-        next_proposal(environment, proposer, history, seed=3, pending=pending)
-        for pending in ({}, {0: history[0].proposal})
-    ]
-    assert same[0] and same[1] and same[0].params == same[1].params
 
 
 def proposals(folder: Path) -> str:
@@ -161,20 +126,6 @@ def test_the_same_history_and_seed_give_the_same_proposal_here_and_in_another_pr
     assert done.stdout.strip() == here, done.stderr
 
 
-def test_random_search_draws_anew_with_another_seed(tmp_path: Path) -> None:
-    environment = mixed(tmp_path)
-    history = history_of(environment, 2)
-    drawn = [next_proposal(environment, propose.load("random_search", {}), history, seed) for seed in range(20)]
-    assert len({proposal.params["lr"] for proposal in drawn if proposal}) == 20
-
-
-def test_random_search_does_not_look_at_the_history(tmp_path: Path) -> None:
-    environment = mixed(tmp_path)
-    random_search = propose.load("random_search", {})
-    some, more = (next_proposal(environment, random_search, history_of(environment, n), seed=3) for n in (2, 5))
-    assert some and more and some.params == more.params
-
-
 @pytest.mark.parametrize(("points", "total"), [(1, 4), (2, 2 * 2 * 2 * 4), (4, 4 * 4 * 3 * 4)])
 def test_grid_visits_every_point_exactly_once_and_then_stops(tmp_path: Path, points: int, total: int) -> None:
     environment = mixed(tmp_path)
@@ -187,27 +138,10 @@ def test_grid_visits_every_point_exactly_once_and_then_stops(tmp_path: Path, poi
     assert len(visited) == len(set(visited)) == total
 
 
-def test_grid_has_nothing_to_try_where_nothing_varies(tmp_path: Path) -> None:
-    environment = environments.load(
-        quadratic(tmp_path / "still", toml=QUADRATIC[: QUADRATIC.index("[space.x]")] + "[fixed]\nx = 1.0\n")
-    )
-    history = (decided((), 1.0, environment.defaults),)
-    assert next_proposal(environment, propose.load("grid", {}), history, seed=0) is None
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_an_unknown_option_is_refused(name: str) -> None:
     with pytest.raises(Refused, match=f"{name}: no_such_option"):
         propose.load(name, {"no_such_option": 1})
-
-
-@pytest.mark.parametrize(
-    ("points", "why"),
-    [(0, "greater than or equal to 1, got 0"), (1001, "less than or equal to 1000, got 1001"), (2.5, "valid integer")],
-)
-def test_a_grid_of_no_points_or_too_many_is_refused(points: float, why: str) -> None:
-    with pytest.raises(Refused, match=rf"grid: points: .*{why}"):
-        propose.load("grid", {"points": points})
 
 
 AGAIN = '''\
@@ -264,13 +198,6 @@ def test_a_file_that_is_no_proposer_is_refused(
     place = package(tmp_path, monkeypatch, f"not_one_{request.node.callspec.indices['text']}", again=text)
     with pytest.raises(Refused, match=why):
         plugins.load(place, "again", Proposer)  # type: ignore[type-abstract]
-
-
-def test_a_private_helper_class_beside_the_proposer_is_no_second_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = AGAIN + "\n\nclass _Helper(Again):\n    pass\n"
-    assert plugins.load(package(tmp_path, monkeypatch, "with_helper", again=text), "again", Proposer)  # type: ignore[type-abstract]
 
 
 def test_a_proposal_outside_the_space_is_refused_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,10 +10,8 @@ import pytest
 
 import environments
 from environments import Environment
-from environments.plugins import Refused
 from tasks import propose
-from tasks.proposing.brief import Unusable
-from tasks.trial import History, Proposal
+from tasks.trial import Proposal
 from tests.support.histories import decided, history_of
 from tests.support.proposals import brief_of, desk_of, next_proposal
 from tests.support.toy import quadratic
@@ -77,30 +75,9 @@ def test_entries_that_are_turned_down_at_the_end_are_told_though_no_trial_follow
     assert all("far out" in reason and "99.0" in reason for reason in found.turned_down)
 
 
-def test_what_is_under_way_is_not_proposed_again(problem: Environment) -> None:
-    scripted, history = propose.load("scripted", {"proposals": LIST}), history_of(problem, 0)
-    first = next_proposal(problem, scripted, history, seed=1)
-    assert first is not None
-    second = next_proposal(problem, scripted, history, seed=2, pending={1: first})
-    assert second is not None and second.params["x"] == 1.0
-
-
 def test_an_edit_changes_the_champions_program(problem: Environment) -> None:
     scripted = propose.load("scripted", {"proposals": [{"rationale": "half of it", "edit": EDIT}]})
     suggestion = scripted.propose(brief_of(problem, history_of(problem, 0)))
     assert suggestion is not None and suggestion.files is not None
     assert "args.x / 2" in suggestion.files["fit.py"]
     assert scripted.edits and not propose.load("scripted", {"proposals": LIST}).edits
-
-
-@pytest.mark.parametrize("options", [{}, {"proposals": []}, {"proposals": [{"params": {}}]}, {"proposals": ["x"]}])
-def test_a_list_that_is_none_is_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(Refused, match="scripted: proposals"):
-        propose.load("scripted", options)
-
-
-def test_the_reason_names_the_entry(problem: Environment) -> None:
-    history: History = history_of(problem, 0)
-    scripted = propose.load("scripted", {"proposals": [{"rationale": "far out", "params": {"x": 99.0}}]})
-    with pytest.raises(Unusable, match="far out"):
-        scripted.propose(brief_of(problem, history))

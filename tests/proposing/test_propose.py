@@ -125,14 +125,6 @@ def test_an_outage_is_not_asked_again_and_never_silent(tmp_path: Path) -> None:
     assert proposal.usage == BOUGHT
 
 
-def test_the_fallback_is_not_told_of_what_the_other_said(tmp_path: Path) -> None:
-    environment = problem(tmp_path)
-    brief = brief_of(environment, started(environment), seed=3)
-    alone = propose.next_proposal(desk_of(environment), Tpe(), Tpe(), brief)
-    instead = asked(tmp_path / "other", unusable, unavailable)
-    assert isinstance(alone, Proposal) and instead.params == alone.params
-
-
 def test_an_edit_is_stored_as_git_has_it_against_the_baseline(tmp_path: Path) -> None:
     proposal = asked(tmp_path, says(2.5, EDITED))
     assert proposal is not None and proposal.edit is not None
@@ -159,13 +151,6 @@ def test_parameters_are_tried_on_the_champions_program_and_an_edit_builds_on_it(
     second = asked(tmp_path, says(2.0, commented), history=history)
     assert second is not None and second.edit is not None and second.parent == 1
     assert "+# clipped" in second.edit and "min(args.x, 1.05)" in second.edit, "the diff is against the baseline"
-
-
-def test_an_edit_back_to_the_baselines_program_is_no_edit(tmp_path: Path) -> None:
-    first = asked(tmp_path, says(2.0, EDITED))
-    assert first is not None and first.edit is not None
-    back = asked(tmp_path, says(1.9, FIT), history=champion_with(problem(tmp_path), first.edit))
-    assert back is not None and back.edit is None
 
 
 READY = """\
@@ -201,13 +186,6 @@ def test_a_program_that_raised_is_refused_however_it_ends(tmp_path: Path, fit: s
         assert why in proposal.turned_down[0] and "Error: " in proposal.turned_down[0]
     else:
         assert proposal.turned_down == ()
-
-
-def test_an_edit_of_the_history_that_cannot_be_read_stops_no_other(tmp_path: Path) -> None:
-    history = champion_with(problem(tmp_path), "--- a/fit.py\n+++ b/fit.py\n@@ -1 +1 @@\n-nowhere\n+x\n")
-    kept = replace(history[-1], verdict=replace(history[-1].verdict, kind="crash"))
-    proposal = asked(tmp_path, says(2.0, EDITED), history=(*history[:-1], kept))
-    assert proposal is not None and proposal.turned_down == () and proposal.edit
 
 
 @pytest.mark.parametrize(
@@ -265,13 +243,6 @@ def test_a_proposer_that_comes_to_nothing_new_gives_way_to_the_fallback(tmp_path
     proposal = propose.next_proposal(desk_of(environment), Stuck(), Tpe(), brief)
     assert proposal is not None and proposal.proposer == "tpe"
     assert proposal.instead_of.startswith("test_propose: turned down 8 times, the last time: the same as trial 0")
-
-
-def test_a_deleted_idea_costs_no_other_one_its_place(tmp_path: Path) -> None:
-    names = [inbox.add(tmp_path, InboxProposal({"x": x})) for x in (1.0, 2.0, 3.0)]
-    (tmp_path / f"inbox/{names[0]}.json").unlink()
-    assert inbox.add(tmp_path, InboxProposal({"x": 4.0})) == "0004"
-    assert [inbox.read(path).params["x"] for path in inbox.waiting(tmp_path, ())] == [2.0, 3.0, 4.0]
 
 
 def test_an_idea_of_the_inbox_comes_before_the_proposer(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def collected() -> list[str]:
     command = [sys.executable, "-m", "pytest", "-q", "-m", "", "--collect-only", "-p", "no:cacheprovider", *ATTACKS]
     done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=True)
     tests = [line for line in done.stdout.splitlines() if "::" in line]
-    assert len(tests) > 300
+    assert len(tests) > 100
     return tests
 
 

@@ -11,7 +11,6 @@ import ctypes
 import fcntl
 import mmap
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,13 @@ from tests.support.levels import SANDBOXED
 from tests.support.red_team import Assault, Ground, attack
 from tests.support.red_team_neighbours import free
 
-TRY = """
+KNOBS = ("oom_score_adj", "oom_adj", "coredump_filter", "timerslack_ns", "loginuid", "autogroup", "comm", "sched")
+"""Files of /proc/self that a process may write to."""
+
+TRY = (
+    f"""
+KNOBS = {KNOBS!r}"""
+    + """
 import fcntl, mmap, platform, resource, struct
 signal.signal(signal.SIGIO, signal.SIG_IGN)  # a broken lease ends its holder
 
@@ -84,7 +89,7 @@ attempt("favour", lambda: os.nice(-1))
 attempt("cores of its own", lambda: syscall(nr(157, 167), 62, 1, 0, 0, 0))
 attempt("merged memory", lambda: syscall(nr(157, 167), 67, 1, 0, 0, 0))
 attempt("cached pages", lambda: syscall(451, opened(), (ctypes.c_uint64 * 2)(), (ctypes.c_uint64 * 8)(), 0))
-for knob in ("oom_score_adj", "oom_adj", "coredump_filter", "timerslack_ns", "loginuid", "autogroup", "comm", "sched"):
+for knob in KNOBS:
     attempt("knob " + knob, lambda: written("/proc/self/" + knob, b"0"))
 attempt("no core", lambda: limited(0, 0))
 attempt("core", lambda: limited(2**20, 2**20))
@@ -103,28 +108,45 @@ attempt("hold a lock", held)
 model()
 raise SystemExit(3)
 """
+)
 
 
-@dataclass(frozen=True)
-class Tried:
-    level: Level
-    assault: Assault
-
-    @property
-    def file(self) -> Path:
-        """The file that was attacked."""
-        return self.assault.place.workspace / "train.py"
+REFUSED = {
+    "a lease on a file that others open": ("lease", "lease for reading", "lease by a wide number"),
+    "hearing what others open": ("notice", "watch", "watches"),
+    "settings of an open file that reach others": ("owner", "signal", "hint"),
+    "marks of a file that is open for reading": (
+        *("flags", "flags by a wide number", "flags of 32 bits", "version", "project", "verity", "btrfs"),
+    ),
+    "running before everybody else": ("real time", "deadline", "disk in real time", "favour", "cores of its own"),
+    "memory that is hidden or shows what others hold": ("secret memory", "merged memory", "cached pages"),
+    "a better place when memory is short": tuple(f"knob {name}" for name in KNOBS),
+}
 
 
 @pytest.fixture(scope="module", params=SANDBOXED)
-def tried(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Tried:
-    ground = Ground.lay(tmp_path_factory.mktemp("interference"))
-    return Tried(request.param, attack(ground, TRY, request.param))
+def tried(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Assault:
+    return attack(Ground.lay(tmp_path_factory.mktemp("interference")), TRY, request.param)
 
 
-def refused(tried: Tried, *names: str) -> None:
-    for name in names:
-        assert tried.assault.attempts[name].refused, name
+@pytest.mark.parametrize("kind", REFUSED)
+def test_red_team_what_others_of_the_machine_would_feel(tried: Assault, kind: str) -> None:
+    attempts, place = tried.attempts, tried.place
+    assert [name for name in REFUSED[kind] if not attempts[name].refused] == []
+    assert flags(place.workspace / "train.py") == flags(place.config)
+    assert attempts["oom"].got == "800", "it is the first to be killed"
+
+
+def test_red_team_what_is_granted_without_effect_on_others(tried: Assault) -> None:
+    """Only a core limit of exactly 1 byte keeps a handler that is a program from being started, as root. Waiting
+    signals are counted for all processes of a user: a program has a share. Advice on a file that others read too does
+    nothing. A lock on a file that it may read is free again when the trial has ended."""
+    attempts, file = tried.attempts, tried.place.workspace / "train.py"
+    assert attempts["no core"].got == attempts["core"].got == "(1, 1)"
+    soft, hard = ast.literal_eval(str(attempts["queued signals"].got))
+    assert soft == hard <= 4096
+    assert not attempts["drop from memory"].refused and resident(file)
+    assert not attempts["hold a lock"].refused and free(file)
 
 
 def flags(path: Path) -> bytes:
@@ -144,75 +166,6 @@ def resident(path: Path) -> bool:
         libc = ctypes.CDLL(None, use_errno=True)
         assert not libc.mincore(ctypes.c_void_p(start), ctypes.c_size_t(len(view)), pages), ctypes.get_errno()
         return all(page & 1 for page in pages)
-
-
-@pytest.mark.parametrize("how", ["lease", "lease for reading", "lease by a wide number"])
-def test_red_team_a_lease_on_a_file_that_others_open(tried: Tried, how: str) -> None:
-    """F_SETLEASE: whoever opens the file next would wait for 45 seconds."""
-    refused(tried, how)
-
-
-@pytest.mark.parametrize("how", ["notice", "watch", "watches"])
-def test_red_team_hearing_what_others_open(tried: Tried, how: str) -> None:
-    """dnotify and inotify on a folder that others use too; a user has few watches, so they can also be used up."""
-    refused(tried, how)
-
-
-@pytest.mark.parametrize("how", ["owner", "signal", "hint"])
-def test_red_team_settings_of_an_open_file_that_reach_others(tried: Tried, how: str) -> None:
-    """F_SETOWN and F_SETSIG choose who is signalled, F_SET_RW_HINT how the disk treats the file."""
-    refused(tried, how)
-
-
-@pytest.mark.parametrize(
-    "how", ["flags", "flags by a wide number", "flags of 32 bits", "version", "project", "verity", "btrfs"]
-)
-def test_red_team_marks_of_a_file_that_is_open_for_reading(tried: Tried, how: str) -> None:
-    """ioctl: attributes as by chattr, a project for quotas, and fs-verity, which makes a file unchangeable for good."""
-    refused(tried, how)
-    assert flags(tried.file) == flags(tried.assault.place.workspace / "config.json")
-
-
-@pytest.mark.parametrize("how", ["real time", "deadline", "disk in real time", "favour", "cores of its own"])
-def test_red_team_running_before_everybody_else(tried: Tried, how: str) -> None:
-    """Real-time classes of the processor and of the disk, a better priority, cores that others must leave."""
-    refused(tried, how)
-
-
-@pytest.mark.parametrize("how", ["secret memory", "merged memory", "cached pages"])
-def test_red_team_memory_that_is_hidden_or_shows_what_others_hold(tried: Tried, how: str) -> None:
-    """memfd_secret, KSM, cachestat."""
-    refused(tried, how)
-
-
-def test_red_team_a_better_place_when_memory_is_short(tried: Tried) -> None:
-    """Its score stays 800, that of the first to be killed; nor can it write to any other knob in /proc/self."""
-    refused(tried, *(name for name in tried.assault.attempts if name.startswith("knob ")))
-    assert tried.assault.attempts["oom"].got == "800"
-
-
-def test_red_team_starting_the_machines_handler_of_core_dumps(tried: Tried) -> None:
-    """Only a core limit of exactly 1 byte keeps a handler that is a program from being started, as root."""
-    for name in ("no core", "core"):
-        assert tried.assault.attempts[name].got == "(1, 1)", name
-
-
-def test_red_team_using_up_the_signals_of_the_user(tried: Tried) -> None:
-    """Waiting signals and timers are counted for all processes of a user; a program has a share of its own."""
-    soft, hard = ast.literal_eval(str(tried.assault.attempts["queued signals"].got))
-    assert soft == hard <= 4096
-
-
-def test_red_team_dropping_shared_files_from_memory(tried: Tried) -> None:
-    """posix_fadvise and madvise on a file that others read too: the advice is granted without effect."""
-    assert not tried.assault.attempts["drop from memory"].refused
-    assert resident(tried.file)
-
-
-def test_red_team_a_lock_that_outlives_the_trial(tried: Tried) -> None:
-    """flock on a file that it may read is granted, and is free again when the trial has ended."""
-    assert not tried.assault.attempts["hold a lock"].refused
-    assert free(tried.file)
 
 
 READ = 'attempt("read", lambda: open(TARGETS["toml"].replace("environment.toml", "data/file")).read())\nmodel()\n'

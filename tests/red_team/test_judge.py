@@ -6,7 +6,6 @@ The programs are the text after tests/support/red_team_policy.py's SPEAK; `say(R
 from __future__ import annotations
 
 import resource
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,9 +20,11 @@ from tasks.evaluate import judge_run
 from tasks.sandbox import outputs
 from tasks.sandbox.confinement import Level
 from tasks.sandbox.isolation import Isolation
+from tasks.store.ledger import Ledger
 from tasks.store.workspace import TrialDir
 from tasks.system import orphans
 from tasks.trial import Run
+from tests.support.ledgers import created
 from tests.support.levels import SANDBOXED, STRONGEST_AND_NONE, WORKING, crossed
 from tests.support.red_team_policy import MARKER, MIB, SEED, TRAINING_SEED, Judged, judged, trained
 
@@ -36,127 +37,84 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Score:
     return score
 
 
-ANSWERS = [
-    ("prints a score", "say(b'score: 500.0\\n')\nsay(READY)\nplay()", "handshake: answered 'score: 500.0' instead of"),
-    ("prints a score in between", "say(READY)\nsay(b'score: 500.0\\n')\nplay()", "step 1: wrote more than its answers"),
-    (
-        "answers the handshake with 10 MB",
-        f"say(b'x' * {10 * MIB})\nsay(b'\\n' + READY)\nplay()",
-        "handshake: answered with more than 65536 bytes where one line was due",
-    ),
-    ("nests the handshake", "say(b'[' * 60_000 + b'\\n')\nplay()", "handshake: answered '[[[["),
-    (
-        "nests within a handshake",
-        "say(b'{\"ready\": true, \"a\": ' + b'[' * 60_000 + b'\\n')\nplay()",
-        'handshake: answered \'{"ready": true, "a": [[[',
-    ),
+NO_ANSWER, TOO_MUCH = "step 1: did not answer within 0.5 s", "wrote more than its answers"
+HASTE: dict[str, Value] = {"control.answer_seconds": 0.5}
+ANSWERS: list[tuple[str, str, str, dict[str, Value]]] = [
+    ("prints a score", "say(b'score: 500.0\\n')\nplay()", "handshake: answered 'score: 500.0' instead of", {}),
+    ("prints a score in between", "say(READY)\nsay(b'score: 500.0\\n')\nplay()", TOO_MUCH, {}),
+    ("nests the handshake", "say(b'[' * 60_000 + b'\\n')\nplay()", "handshake: answered '[[[[", {}),
+    ("floods the handshake", "while True: say(bytes(2**16))", "handshake: answered with more than 65536 bytes", {}),
+    ("floods its answers", "say(READY)\nwhile True: say(bytes(2**16))", TOO_MUCH, {}),
     (
         "sends a pickle",
         "class Bomb:\n    def __reduce__(self): return open, (str(OUT / 'canary'), 'w')\n"
         "say(READY)\nsay(pickle.dumps(Bomb()))\ntime.sleep(60)",
-        "step 1: wrote more than its answers",
+        TOO_MUCH,
+        {},
     ),
     (
         "answers what is no action",
         "say(READY)\nframe()\nsay(struct.pack(f'<{lanes}q', *[0] * (lanes - 1), 2**62))\ntime.sleep(60)",
         "answered 4611686018427387904, which is outside 0..1, for the action in lane 3 at step 1",
+        {},
     ),
-    ("answers half and leaves", "say(READY)\nframe()\nsay(BLANK[1:])", "step 1: exited with status 0 under judgement"),
-    ("answers too much", "say(READY)\nwhile data := frame(): say(move(data) + b'\\0')", "wrote more than its answers"),
-    ("answers before it is asked", "say(READY)\nsay(BLANK * 100_000)\ntime.sleep(60)", "wrote more than its answers"),
-    ("kills itself", "say(READY)\nframe()\nos.kill(os.getpid(), 9)", "step 1: was ended by SIGKILL"),
+    (
+        "answers half and leaves",
+        "say(READY)\nframe()\nsay(BLANK[1:])",
+        "step 1: exited with status 0 under judgement",
+        {},
+    ),
+    ("answers too much", "say(READY)\nwhile data := frame(): say(move(data) + b'\\0')", TOO_MUCH, {}),
+    ("kills itself", "say(READY)\nframe()\nos.kill(os.getpid(), 9)", "step 1: was ended by SIGKILL", {}),
     (
         "floods its log",
         "say(READY)\nwhile True: sys.stderr.write('x' * 2**16)",
         "printed more than 1 MiB (limits.output_mb)",
+        {},
     ),
-]
-
-
-@pytest.mark.parametrize(("what", "act", "reason", "level"), crossed(ANSWERS))
-def test_red_team_an_answer_that_is_none_is_a_crash_that_says_so(
-    tmp_path: Path, level: Level, what: str, act: str, reason: str
-) -> None:
-    """Scores instead of answers, pickles instead of frames, frames of any length, before they are asked for."""
-    found = judged(tmp_path, act, level)
-    no_score(found, reason)
-    assert [path.name for path in found.place.out.iterdir()] == ["model.bin"], "something was unpickled"
-
-
-def no_score(found: Judged, reason: str) -> None:
-    """Check that the program had begun, has no score at all, and that the first line of the error says why."""
-    assert "began" in found.told, found.score.error
-    assert found.score.value is None and found.score.units == () and found.score.also == {}
-    assert found.score.error is not None and reason in found.score.error.splitlines()[0], found.score.error
-    assert not orphans.marked(MARKER)
-
-
-NO_ANSWER = "step 1: did not answer within 0.5 s"
-LATE: list[tuple[str, str, str, dict[str, Value]]] = [
-    ("says half", "say(READY)\nframe()\nsay(BLANK[1:])\ntime.sleep(60)", NO_ANSWER, {}),
+    ("says half", "say(READY)\nframe()\nsay(BLANK[1:])\ntime.sleep(60)", NO_ANSWER, HASTE),
     (
         "says it byte by byte",
         "say(READY)\nframe()\nfor _ in range(8 * lanes):\n    say(b'\\0')\n    time.sleep(0.2)",
         NO_ANSWER,
-        {},
+        HASTE,
     ),
-    (
-        "claims other lanes",
-        'say(b\'{"ready": true, "lanes": 1}\\n\')\nframe()\nsay(bytes(8))\ntime.sleep(60)',
-        NO_ANSWER,
-        {},
-    ),
-    ("closes its pipe", "say(READY)\nframe()\nos.close(1)\ntime.sleep(60)", "step 1: ", {}),
+    ("closes its pipe", "say(READY)\nframe()\nos.close(1)\ntime.sleep(60)", "step 1: ", HASTE),
     ("is not ready", "time.sleep(60)", "handshake: did not answer within 2 s", {"control.start_seconds": 2}),
     (
         "takes all the time there is",
         "say(READY)\nwhile data := frame():\n    time.sleep(0.3)\n    say(move(data))",
         "the evaluation was not over after 2 s in all",
-        {"control.total_seconds": 2, "control.answer_seconds": 10},
+        {"control.total_seconds": 2},
     ),
 ]
 
 
-@pytest.mark.parametrize(("what", "act", "reason", "settings", "level"), crossed(LATE))
-def test_red_team_an_answer_that_does_not_come_is_not_waited_for(
+@pytest.mark.parametrize(("what", "act", "reason", "settings", "level"), crossed(ANSWERS))
+def test_red_team_an_answer_that_is_none_is_a_crash_that_says_so(
     tmp_path: Path, level: Level, what: str, act: str, reason: str, settings: dict[str, Value]
 ) -> None:
-    """It would hold the engine up, or answer when it has seen what came of it: each answer has a deadline, and all."""
-    began = time.monotonic()
-    found = judged(tmp_path, act, level, **{"control.answer_seconds": 0.5, **settings})
-    no_score(found, reason)
-    assert time.monotonic() - began < 10, what
+    """Scores and pickles instead of frames, too many bytes, too few or too late: no score, nothing unpickled, and the
+    engine reads no more than the answer that is due."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    found = judged(tmp_path, act, level, **settings)
+    assert "began" in found.told, found.score.error
+    assert found.score.value is None and found.score.units == () and found.score.also == {}
+    assert found.score.error is not None and reason in found.score.error.splitlines()[0], found.score.error
+    assert not orphans.marked(MARKER)
+    assert [path.name for path in found.place.out.iterdir()] == ["model.bin"], "something was unpickled"
+    if "floods" in what:
+        assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak) * 1024 < 64 * MIB  # imports included
 
 
-@pytest.mark.parametrize(("number", "level"), crossed([("nan",), ("inf",), ("-inf",)]))
-def test_red_team_an_action_that_is_no_number_is_a_crash(tmp_path: Path, level: Level, number: str) -> None:
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
+def test_red_team_an_action_that_is_no_number_is_a_crash(tmp_path: Path, number: str) -> None:
     """NaN would survive every comparison, and infinity buys an infinite return where the environment lets it."""
     act = f"say(READY)\nos.read(0, 14 * lanes)\nsay(struct.pack('<4f', 0, 0, float('{number}'), 0))\ntime.sleep(60)"
-    score = judged(tmp_path, act, level, **{"control.id": "Pendulum-v1"}).score
+    score = judged(tmp_path, act, WORKING[0], **{"control.id": "Pendulum-v1"}).score
     assert score.value is None and score.error is not None
     named = "NaN" if number == "nan" else number
     assert score.error.startswith(f"answered {named} for the action in lane 2 at step 1")
-
-
-FLOODS = [
-    ("instead of the handshake", "while True: say(bytes(2**16))", "handshake: answered with more than 65536 bytes"),
-    ("of valid actions", "say(READY)\nwhile True: say(bytes(2**16))", "wrote more than its answers"),
-]
-
-
-@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
-@pytest.mark.parametrize(("what", "act", "reason"), FLOODS, ids=[what for what, _, _ in FLOODS])
-def test_red_team_an_endless_answer_does_not_fill_the_engine(
-    tmp_path: Path, level: Level, what: str, act: str, reason: str
-) -> None:
-    """The engine reads no more than the answer that is due, so ten gigabytes stay with whoever writes them."""
-    judged(tmp_path / "before", "say(READY)\nplay()", level)  # what is imported and cached is no growth
-    before, peak = psutil.Process().memory_info().rss, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    score = judged(tmp_path / "flood", act, level).score
-    grown = psutil.Process().memory_info().rss - before
-    climbed = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak) * 1024
-    assert score.value is None and score.error is not None and reason in score.error
-    assert grown < 16 * MIB and climbed < 16 * MIB, (grown, climbed)
 
 
 @pytest.mark.parametrize("level", STRONGEST_AND_NONE)
@@ -197,21 +155,15 @@ def test_red_team_what_kills_its_parent_scores_as_it_plays_or_not_at_all(
     assert not orphans.marked(MARKER)
 
 
-KEEPER = (
-    r"""b'{"status": 0}\n'""",
-    r"""b'{"left": []}\n'""",
-    r"""b'score\n'""",
-    r"""b'[' * 60_000 + b'\n'""",
-    """b'{"status"'""",
-)
+KEEPER = (b'{"status": 0}\n', b'{"left": []}\n', b"[" * 60_000 + b"\n", b'{"status"')
 
 
-@pytest.mark.parametrize(("line", "level"), crossed((line,) for line in KEEPER))
-def test_red_team_nobody_speaks_for_the_keeper(tmp_path: Path, level: Level, line: str, honest: Score) -> None:
+@pytest.mark.parametrize("level", WORKING)
+def test_red_team_nobody_speaks_for_the_keeper(tmp_path: Path, level: Level, honest: Score) -> None:
     """The keeper tells the engine how a program ended over a pipe of its own: on no descriptor is it the program's."""
     act = (
         "open_here = [n for n in range(3, 256) if os.path.exists(f'/proc/self/fd/{n}')]\n"
-        f"for n in open_here: attempt(str(n), lambda: os.write(n, {line}))\n"
+        f"for n in open_here:\n    for line in {KEEPER}: attempt(str(n), lambda: os.write(n, line))\n"
         "tell('looked', open=open_here)\nsay(READY)\nplay()"
     )
     found = judged(tmp_path, act, level)
@@ -260,8 +212,8 @@ SWAPS: list[tuple[str, Callable[[TrialDir], object], str]] = [
     ("another content", lambda place: (place.out / "model.bin").write_bytes(b"better!\n"), "out/ has changed"),
     ("a second file", lambda place: (place.out / "model.pkl").write_bytes(b"better!\n"), "out/ has changed"),
     ("another name", lambda place: (place.out / "model.bin").rename(place.out / "m"), "out/ has changed"),
-    ("none at all", lambda place: (place.out / "model.bin").unlink(), "out/ has changed"),
     ("a link", lambda place: _link(place.out / "model.bin", place.config), "out/ has changed"),
+    ("another target of a link", lambda place: _link(place.out / "best", Path("second.bin")), "out/ has changed"),
     ("a folder that is a link", lambda place: _link(place.out, place.workspace), "out/ has changed"),
     ("another program", lambda place: (place.workspace / "train.py").write_text("pass"), "the program has changed"),
     ("a module", lambda place: (place.workspace / "json.py").write_text("pass"), "the program has changed"),
@@ -279,6 +231,9 @@ def test_red_team_what_was_not_trained_is_not_judged(
 ) -> None:
     """Something outside of any sandbox changes the checkpoint or the program between training and judgement."""
     environment, place, run = trained(tmp_path, "say(READY)\nplay()", WORKING[0])
+    (place.out / "second.bin").write_bytes(b"other\n")
+    (place.out / "best").symlink_to("model.bin")
+    run = replace(run, checkpoint=outputs.checkpoint(place.out))
     swap(place)
     score = judge_run(MARKER, environment, Isolation(WORKING[0]), place, run, SEED)
     assert score.value is None and score.error is not None and score.error.startswith(reason), what
@@ -330,13 +285,14 @@ def test_red_team_a_checkpoint_that_changes_while_it_is_judged_has_no_score(tmp_
     assert same == (level != "none") and (found.score.value is None) == (level == "none")
 
 
-def test_red_team_a_link_that_points_elsewhere_by_now_is_not_judged(tmp_path: Path) -> None:
-    """A link within out/ says which of several models is the one: it is part of what was trained."""
-    environment, place, run = trained(tmp_path, "say(READY)\nplay()", WORKING[0])
-    (place.out / "second.bin").write_bytes(b"other\n")
-    (place.out / "best").symlink_to("model.bin")
-    run = replace(run, checkpoint=outputs.checkpoint(place.out))
-    (place.out / "best").unlink()
-    (place.out / "best").symlink_to("second.bin")
-    score = judge_run(MARKER, environment, Isolation(WORKING[0]), place, run, SEED)
-    assert score.value is None and score.error == "out/ has changed since the training ended"
+def test_red_team_what_judges_draw_cannot_be_worked_out_from_a_training_seed(tmp_path: Path) -> None:
+    """Two campaigns of one seed train alike, and are judged on other draws."""
+    one, two = created(tmp_path, "one", seed=3), created(tmp_path, "two", seed=3)
+
+    def drawn(ledger: Ledger, purpose: str) -> int:
+        return ledger.seed(purpose, ledger.key(4))  # type: ignore[arg-type]
+
+    assert drawn(one, "train") == drawn(two, "train") and drawn(one, "propose") == drawn(two, "propose")
+    assert drawn(one, "search") != drawn(two, "search") and drawn(one, "control") != drawn(two, "control")
+    assert drawn(one, "search") == drawn(Ledger.open("one"), "search") != drawn(one, "control")
+    assert len(one.campaign.judge_key) == 32

@@ -25,9 +25,9 @@ SPENDING = """
 def spend(seconds):
     ends = time.monotonic() + seconds
     while time.monotonic() < ends: pass
-def each(seconds, count=30):
+def each(seconds):
     say(READY)
-    for _ in range(count):
+    for _ in range(30):
         data = frame()
         spend(seconds)
         say(move(data))
@@ -36,7 +36,6 @@ def each(seconds, count=30):
 ATTACKS = {
     "before it is ready": "spend(30)\nsay(READY)\nplay()",
     "a little before each answer": "each(0.5)",
-    "at its first answer": "each(9, 1)",
     "in a process that it waits for": "if not os.fork(): spend(30); os._exit(0)\nos.wait()\nsay(READY)\nplay()",
     "where no processor of its own works": "time.sleep(30)\nsay(READY)\nplay()",
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -77,17 +76,15 @@ model()
 
 THINGS = {
     "a pipe for reports": ("os.mkfifo(OUT / 'progress.jsonl')", "out/progress.jsonl cannot be read"),
-    "a socket for reports": (
-        "os.mknod(OUT / 'progress.jsonl', 0o666 | stat.S_IFSOCK)",
-        "out/progress.jsonl cannot be read",
-    ),
-    "a folder for reports": ("(OUT / 'progress.jsonl').mkdir()", "out/progress.jsonl cannot be read"),
     "a link for reports": ("(OUT / 'progress.jsonl').symlink_to(TARGETS['key'])", "out/progress.jsonl cannot be read"),
-    "a link for the checkpoint": ("(OUT / 'model.json').symlink_to(TARGETS['key'])", "left a link in out/"),
-    "a pipe for the checkpoint": ("os.mkfifo(OUT / 'model.json')", "which is a named pipe"),
+    "a link to a key": ("(OUT / 'model.json').symlink_to(TARGETS['key'])", "that may lead out of it"),
+    "a link that climbs": ("(OUT / 'model.json').symlink_to('../../0001/out/model.json')", "that may lead out of it"),
+    "a folder that is a link": ("(OUT / 'model').symlink_to('..')", "that may lead out of it"),
+    "a pipe": ("os.mkfifo(OUT / 'model.json')", "which is a named pipe"),
+    "a hard link": ("os.link(OUT / 'attempts.jsonl', OUT / 'model.json')", "which is hard-linked"),
     "a file that nobody may read": ("os.close(os.open(OUT / 'model.json', os.O_CREAT, 0))", "permissions 000"),
-    "a folder that nobody may list": ("os.mkdir(OUT / 'closed', 0)", "permissions 000"),
     "a name that is a command": (r"(OUT / '\x1b]0;owned\x07\nverdict: keep').mkdir(0)", "permissions 000"),
+    "nothing": ("os.remove(OUT / 'attempts.jsonl')", "left no checkpoint in out/"),
 }
 
 
@@ -97,14 +94,13 @@ def survivors(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     return attack(Ground.lay(tmp_path_factory.mktemp("survive")), SURVIVE + HELD + LEAVE, request.param)
 
 
-@pytest.mark.parametrize("kind", ["deaf", "detached", "executed", "stopped", "talking"])
-def test_red_team_living_on_after_the_end(survivors: Assault, kind: str) -> None:
+def test_red_team_living_on_after_the_end(survivors: Assault) -> None:
     """Children that ignore all signals, detach themselves with a double fork and another name, execute something else
     without their marker, stop themselves, or hold standard output open: nobody holds its lock any more."""
-    assert kind in survivors.attempts and "all of them" in survivors.attempts
-    assert free(survivors.place.out / f"alive-{kind}")
+    assert "all of them" in survivors.attempts
+    for kind in ("deaf", "detached", "executed", "stopped", "talking"):
+        assert free(survivors.place.out / f"alive-{kind}"), kind
     assert survivors.run.status == "finished", survivors.run.error
-    assert survivors.run.wall_seconds < 15
 
 
 @pytest.mark.parametrize("kind", ["deaf", *(["executed"] if cgroup.find() else [])])
@@ -127,7 +123,6 @@ def test_red_team_stopping_its_keeper_without_a_sandbox(tmp_path: Path) -> None:
     assert {"main", "stop"} <= assault.attempts.keys()
     assert str(assault.run.error).startswith("did not stop within 0.5 s")
     assert free(assault.place.out / "alive-main")
-    assert assault.run.wall_seconds < 15
 
 
 @pytest.mark.parametrize(
@@ -144,21 +139,30 @@ def test_red_team_sleeping_past_the_end(tmp_path: Path, level: Level, how: str) 
 
 @pytest.mark.parametrize(("thing", "level"), crossed((thing,) for thing in THINGS))
 def test_red_team_things_that_are_not_what_they_seem(tmp_path: Path, level: Level, thing: str) -> None:
-    """Leave that instead of a report or a checkpoint: nothing hangs, and the key that a link leads to is told nowhere."""
+    """Leave that instead of a report or a checkpoint: it is a crash that nobody judges and nothing hangs at, and the
+    key that a link leads to is told nowhere."""
     make, reason = THINGS[thing]
     ground = Ground.lay(tmp_path)
-    began = time.monotonic()
-    assault = attack(ground, f"def make(): {make}\nattempt('make', make)\ntime.sleep(0.1)\n", level)
-    assert time.monotonic() - began < 15
-    assert "make" in assault.attempts and not assault.attempts["make"].refused
-    assert reason in str(assault.run.error)
-    assert str(assault.run.error).isprintable()
+    assault = attack(ground, f"{make}\nprint('left it', flush=True)\ntime.sleep(0.1)\n", level)
+    assert "left it" in assault.log
+    assert assault.run.status == "crash" and reason in str(assault.run.error).splitlines()[0]
+    assert str(assault.run.error).replace("\n", "").isprintable()
+    assert assault.judge().value is None and not assault.place.judge_log.exists()
     for file in assault.place.out.glob("model.json"):
         if not file.is_symlink():
             file.chmod(0o600)  # so that we can look into it
     assert assault.leaks(ground.secret) == []
     file_trees.remove(assault.place.path)
     assert ground.changed() == []
+
+
+@pytest.mark.parametrize("level", WORKING)
+def test_red_team_another_trials_checkpoint_by_a_name_of_its_own(tmp_path: Path, level: Level) -> None:
+    """In a sandbox the link fails; without one it is found."""
+    ground = Ground.lay(tmp_path)
+    assault = attack(ground, "os.link(TARGETS['checkpoint'], OUT / 'model.json')", level)
+    assert assault.run.status == "crash" and "model.json" in str(assault.run.error)
+    assert ground.secret in ground.canaries["checkpoint"].read_text()
 
 
 @pytest.mark.parametrize("level", STRONGEST)

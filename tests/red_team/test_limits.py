@@ -13,8 +13,8 @@ from environments.limits import Limits
 from tasks.sandbox import cgroup, program
 from tasks.sandbox.confinement import Level
 from tasks.system import file_trees
-from tests.support.levels import SANDBOXED, STRONGEST, STRONGEST_AND_NONE, WORKING, crossed
-from tests.support.red_team import TINY, Assault, Ground, attack
+from tests.support.levels import SANDBOXED, STRONGEST, WORKING, crossed
+from tests.support.red_team import TINY, Ground, attack
 from tests.support.red_team_neighbours import free
 
 MIB = 2**20
@@ -72,104 +72,77 @@ def churn():
 '''
 
 
-def bomb(ground: Ground, step: str, most: int, level: Level, before: str = "") -> tuple[Assault, int]:
-    """Run one, and tell how many of its steps it came."""
+MEMORY = ("ran out of memory", "MemoryError", "ENOMEM", "GiB of memory (limits.memory_gb)")
+PROCESSES = ("EAGAIN", "can't start new thread", "more than 40 processes", "GiB of memory (limits.memory_gb)")
+DISK = ("left more than 0.02 GiB", "files without a name", "permissions 300", "ENOSPC")
+NOISE = ("printed more than 1 MiB", "wrote more than 16 MiB", "is not a report", "left more than 0.02 GiB")
+FILES = ("left more than 200 files",)
+WITH_GROUPS = 52 if cgroup.find() else 150
+
+KINDS: list[tuple[str, int, int, tuple[str, ...], str]] = [
+    ("fork", 400, 60, PROCESSES, ""),
+    ("thread", 400, 60, PROCESSES, ""),
+    ("allocate", 150, WITH_GROUPS, MEMORY, ""),
+    ("share", 150, WITH_GROUPS, MEMORY, ""),
+    ("memfd", 150, WITH_GROUPS, MEMORY, ""),
+    ("out", 60, 60, DISK, ""),
+    ("scratch", 60, 60, DISK, ""),
+    ("unseen", 60, 60, DISK, ""),
+    ("nameless", 60, 60, DISK, ""),
+    ("sparse", 3, 0, ("EFBIG",), ""),
+    ("inodes", 200, 200, FILES, ""),
+    ("deep", 300, 300, ("nested folders deeper than 64",), "os.chdir(OUT)"),
+    ("loud", 30, 30, NOISE, ""),
+    ("reports", 30, 30, NOISE, ""),
+]
+"""A step, how often it is tried, how far it may come at most, and the reasons that may end it: processes and threads;
+memory by malloc, by shared mappings, by files in memory; a disk filled in out/, in TMPDIR, there in a folder that
+cannot be listed, by files without a name; a file of 1 GiB with nothing in it; empty files; folders within folders;
+printing and reporting without end."""
+
+
+@pytest.mark.parametrize(("step", "most", "at_most", "reasons", "before", "level"), crossed(KINDS, "scratch"))
+def test_red_team_a_bomb(
+    tmp_path: Path, level: Level, step: str, most: int, at_most: int, reasons: tuple[str, ...], before: str
+) -> None:
+    """It does not come to its end, and one of the reasons is why; nothing of it is left, and what it left can go."""
+    assert defused(tmp_path, step, most, level, reasons, before) <= at_most
+
+
+def defused(tmp_path: Path, step: str, most: int, level: Level, reasons: tuple[str, ...], before: str = "") -> int:
+    """Run a bomb; how many of its steps it came."""
     program = f"{BOMBS}model(); ready()\n{before}\nattempt('bomb', lambda: grow({step}, {most}))\n"
-    assault = attack(ground, program, level)
-    came = assault.place.out / "came"
-    return assault, int(came.read_text() or 0)
-
-
-def defused(ground: Ground, step: str, most: int, level: Level, *reasons: str, before: str = "") -> int:
-    """Run a bomb that must not come to its end; why not is one of the reasons. The steps that it came."""
-    assault, came = bomb(ground, step, most, level, before)
-    attempt = assault.attempts["bomb"]
-    assert attempt.got is None
+    assault = attack(Ground.lay(tmp_path), program, level)
+    attempt, place = assault.attempts["bomb"], assault.place
     said = f"{attempt.error} {assault.run.error}"
-    assert any(reason in said for reason in reasons), said
-    assert free(assault.place.out / "came")
+    assert attempt.got is None and any(reason in said for reason in reasons), said
+    assert free(place.out / "came")
+    assert place.log.stat().st_size < 2 * MIB and not place.log.with_name("log.txt.tmp").exists()
+    assert not (place.out / "sparse").exists() or (place.out / "sparse").stat().st_size < OUT_BYTES
+    came = int((place.out / "came").read_text() or 0)
+    file_trees.remove(place.path)
+    assert not place.path.exists()
     return came
-
-
-@pytest.mark.parametrize(("step", "level"), crossed([("fork",), ("thread",)]))
-def test_red_team_a_bomb_of_processes(tmp_path: Path, level: Level, step: str) -> None:
-    """Start 400 processes, or threads, that sleep."""
-    reasons = ("EAGAIN", "can't start new thread", "more than 40 processes", "GiB of memory (limits.memory_gb)")
-    assert defused(Ground.lay(tmp_path), step, 400, level, *reasons) <= 60
-
-
-@pytest.mark.parametrize(("step", "level"), crossed([("allocate",), ("share",), ("memfd",)]))
-def test_red_team_a_bomb_of_memory(tmp_path: Path, level: Level, step: str) -> None:
-    """Fill 600 MiB where 200 are granted: by malloc, by shared mappings, by files in memory without a name."""
-    reasons = ("ran out of memory", "MemoryError", "ENOMEM", "GiB of memory (limits.memory_gb)")
-    came = defused(Ground.lay(tmp_path), step, 150, level, *reasons)
-    assert came <= 52 or not cgroup.find()
 
 
 @pytest.mark.parametrize("level", SANDBOXED)
 def test_red_team_a_bomb_in_shared_memory(tmp_path: Path, level: Level) -> None:
     """Fill 100 MiB of /dev/shm: there is one of its own, of 20 MiB, or none."""
-    came = defused(Ground.lay(tmp_path), "shm", 100, level, "ENOSPC", "EACCES", "ENOENT", "EROFS")
+    came = defused(tmp_path, "shm", 100, level, ("ENOSPC", "EACCES", "ENOENT", "EROFS"))
     assert came * MIB <= SCRATCH_BYTES + MIB
     assert list(Path("/dev/shm").glob("red-team-*")) == []
 
 
-@pytest.mark.parametrize(("step", "level"), crossed([("out",), ("scratch",), ("unseen",), ("nameless",)], "scratch"))
-def test_red_team_a_bomb_on_the_disk(tmp_path: Path, level: Level, step: str) -> None:
-    """Fill 60 MiB where 20 are granted: in out/, in TMPDIR, there in a folder that cannot be listed, without a name."""
-    reasons = ("left more than 0.02 GiB", "files without a name", "permissions 300", "ENOSPC")
-    defused(Ground.lay(tmp_path), step, 60, level, *reasons)
-    assert not (tmp_path / "runs/night-1/trials/0007/log.txt.tmp").exists()
+@pytest.mark.parametrize("level", [level for level in WORKING if level != "bwrap"])
+def test_red_team_a_bomb_of_empty_temporary_files(tmp_path: Path, level: Level) -> None:
+    """Behind bubblewrap they are in memory."""
+    defused(tmp_path, "scratch_inodes", 200, level, FILES)
 
 
 @pytest.mark.parametrize("level", STRONGEST)
 def test_red_team_a_bomb_behind_a_crowd_that_comes_and_goes(tmp_path: Path, level: Level) -> None:
     """Fill out/ while processes start and end all the time, which makes looking at them slow."""
-    before = "for _ in range(6): churn()"
-    defused(Ground.lay(tmp_path), "out", 60, level, "left more than 0.02 GiB", before=before)
-
-
-@pytest.mark.parametrize("level", STRONGEST)
-def test_red_team_one_huge_file_with_nothing_in_it(tmp_path: Path, level: Level) -> None:
-    """Make a sparse file of 1 GiB where files of 30 MiB are granted."""
-    assert defused(Ground.lay(tmp_path), "sparse", 3, level, "EFBIG") == 0
-    assert (tmp_path / "runs/night-1/trials/0007/out/sparse").stat().st_size < OUT_BYTES
-
-
-@pytest.mark.parametrize(
-    ("step", "level"),
-    [
-        *(
-            pytest.param("inodes", level, marks=pytest.mark.slow if place else [])
-            for place, level in enumerate(WORKING)
-        ),
-        *(
-            pytest.param("scratch_inodes", level, marks=[] if level == "none" else pytest.mark.slow)
-            for level in WORKING
-            if level != "bwrap"
-        ),
-    ],
-)
-def test_red_team_a_bomb_of_empty_files(tmp_path: Path, step: str, level: Level) -> None:
-    """Make 2000 files where 200 are granted. (Behind bubblewrap temporary files are in memory.)"""
-    defused(Ground.lay(tmp_path), step, 200, level, "left more than 200 files")
-
-
-@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
-def test_red_team_folders_within_folders(tmp_path: Path, level: Level) -> None:
-    """Nest 300 folders in out/; the engine sees it in time, and can still remove them."""
-    ground = Ground.lay(tmp_path)
-    defused(ground, "deep", 300, level, "nested folders deeper than 64", before="os.chdir(OUT)")
-    file_trees.remove(ground.campaign / "trials/0007")
-    assert not (ground.campaign / "trials/0007").exists()
-
-
-@pytest.mark.parametrize(("step", "level"), crossed([("loud",), ("reports",)]))
-def test_red_team_printing_and_reporting_without_end(tmp_path: Path, level: Level, step: str) -> None:
-    """Print 4 MiB where 1 is granted; write 30 MiB of reports."""
-    reasons = ("printed more than 1 MiB", "wrote more than 16 MiB", "is longer than 1 MiB", "left more than 0.02 GiB")
-    defused(Ground.lay(tmp_path), step, 30, level, *reasons)
-    assert (tmp_path / "runs/night-1/trials/0007/log.txt").stat().st_size < 2 * MIB
+    defused(tmp_path, "out", 60, level, DISK, "for _ in range(6): churn()")
 
 
 @pytest.mark.parametrize("level", STRONGEST)

@@ -170,6 +170,29 @@ OLD = "landlock of Linux 6.11"
 """As on a kernel whose Landlock lets signals pass."""
 
 
+REFUSED = {
+    "killing": ("kill", "tkill", "tgkill", "queue", "pidfd", "kill the engine"),
+    "looking into a process": ("ptrace", "seize", "copy memory", "write memory", "steal a file"),
+    "slowing a process": tuple(
+        f"{what} of the {who}"
+        for what in ("prlimit", "nice", "affinity", "scheduler", "ioprio", "oom")
+        for who in ("victim", "engine")
+    ),
+    "memory and messages of the user": ("shared memory", "remove shared memory", "receive a message"),
+    "leaving its namespaces": (
+        *("mount", "bind mount", "unmount", "unshare", "clone a namespace", "chroot", "pivot_root", "setns"),
+    ),
+    "the machine": ("clock", "host name"),
+    "keys": ("add_key", "keyctl"),
+    "doors of the kernel": (
+        *("io_uring", "bpf", "perf", "userfaultfd", "file by handle", "kernel log", "watch", "a call of another kind"),
+    ),
+    "the terminal": ("tty", "pty"),
+    "its keeper": ("forge",),
+}
+"""What nothing may come of. What is tried besides has effects in its own namespace, or none."""
+
+
 @dataclass(frozen=True)
 class Tried:
     level: Level
@@ -187,122 +210,38 @@ def tried(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield Tried(level, attack(ground, TRY, level, targets=around.targets()), around)
 
 
-def untouched(tried: Tried, *names: str) -> None:
-    """Each was tried; the victim lives, is as it was, and its secret did not come out."""
-    for name in names:
-        assert tried.assault.attempts[name].refused, name
-    assert tried.around.victim.poll() is None
-    assert tried.around.asked() == tried.around.ground.secret
-    assert tried.assault.leaks(tried.around.ground.secret) == []
+@pytest.mark.parametrize("kind", REFUSED)
+def test_red_team_reaching_other_processes_and_the_kernel(tried: Tried, kind: str) -> None:
+    """Each was tried and refused."""
+    attempts = tried.assault.attempts
+    assert [name for name in REFUSED[kind] if not attempts[name].refused] == []
 
 
-def test_red_team_signals_to_everybody(tried: Tried) -> None:
-    """kill(-1), and a signal to every number that a process may have; the engine and the victim listen for it."""
-    assert tried.assault.attempts["signal everybody"].got is not None
-    untouched(tried, "kill the engine")
-    assert tried.around.signals == []
-
-
-@pytest.mark.parametrize("how", ["kill", "tkill", "tgkill", "queue", "pidfd"])
-def test_red_team_killing_another_process(tried: Tried, how: str) -> None:
-    """SIGKILL by each system call that sends a signal."""
-    untouched(tried, how)
-
-
-@pytest.mark.parametrize("how", ["F_SETOWN", "F_SETOWN_EX", "FIOSETOWN"])
-def test_red_team_killing_by_way_of_a_socket(tried: Tried, how: str) -> None:
-    """Make another process the owner of a socket that sends SIGKILL when there is something to read."""
-    assert how in tried.assault.attempts
-    untouched(tried)
-
-
-def test_red_team_killing_its_keeper(tried: Tried) -> None:
-    """SIGKILL and SIGTERM to the parent process; the engine still hears from it how the program ended."""
-    assert {"kill the keeper", "end the keeper"} <= tried.assault.attempts.keys()
+def test_red_team_what_is_around_a_program_is_as_it_was(tried: Tried) -> None:
+    """After signals to every number that a process may have and to the owners of sockets, new priorities of the whole
+    user, queues and typing: the victim lives and answers, nobody was signalled, no secret is out."""
+    attempts, around = tried.assault.attempts, tried.around
+    more = {"signal everybody", "F_SETOWN", "F_SETOWN_EX", "FIOSETOWN", "renice the user", "ioprio of the user"}
+    assert more | {"message queue", "kill the keeper", "end the keeper"} <= attempts.keys()
+    assert attempts["signal everybody"].got is not None and around.signals == []
+    assert around.victim.poll() is None and around.asked() == around.ground.secret
+    assert around.states() == around.before
+    assert around.shared() == around.ground.secret.encode() and around.typed() == b""
+    assert not Path("/dev/mqueue/red-team").exists() and socket.gethostname() != "red-team"
+    assert attempts["spaces"].got == "True", "it is where it was"
+    assert tried.assault.leaks(around.ground.secret) == []
+    # It has neither killed its keeper nor spoken for it, also by the descriptors of both.
     assert str(tried.assault.run.error).startswith("exited with status 3")
 
 
-def test_red_team_forging_the_report_of_its_keeper(tried: Tried) -> None:
-    """Write `{"status": 0}` to every descriptor, and to those of the keeper by /proc; then exit with 3."""
-    assert tried.assault.attempts["forge"].refused
-    assert str(tried.assault.run.error).startswith("exited with status 3")
-
-
-@pytest.mark.parametrize("how", ["ptrace", "seize", "copy memory", "write memory", "steal a file"])
-def test_red_team_looking_into_another_process(tried: Tried, how: str) -> None:
-    """ptrace, process_vm_readv, /proc/PID/mem for writing, pidfd_getfd."""
-    untouched(tried, how)
-
-
-@pytest.mark.parametrize("what", ["prlimit", "nice", "affinity", "scheduler", "ioprio", "oom"])
-@pytest.mark.parametrize("who", ["victim", "engine"])
-def test_red_team_slowing_another_process(tried: Tried, what: str, who: str) -> None:
-    """Limits, priorities, processors and fate in a shortage of memory, of the engine too."""
-    untouched(tried, f"{what} of the {who}")
-    assert tried.around.states() == tried.around.before
-
-
-def test_red_team_slowing_all_processes_of_the_user(tried: Tried) -> None:
-    """setpriority(PRIO_USER) and ioprio_set of the user, which name no process."""
-    assert {"renice the user", "ioprio of the user"} <= tried.assault.attempts.keys()
-    assert tried.around.states() == tried.around.before
-
-
-def test_red_team_shared_memory_and_messages_of_the_user(tried: Tried) -> None:
-    """Attach and remove SysV shared memory, take a message from a queue, make a POSIX queue."""
-    untouched(tried, "shared memory", "remove shared memory", "receive a message")
-    assert "message queue" in tried.assault.attempts
-    assert tried.around.shared() == tried.around.ground.secret.encode()
-    assert not Path("/dev/mqueue/red-team").exists()
-
-
-@pytest.mark.parametrize(
-    "how", ["mount", "bind mount", "unmount", "unshare", "clone a namespace", "chroot", "pivot_root", "setns"]
-)
-def test_red_team_leaving_its_namespaces(tried: Tried, how: str) -> None:
-    """Mount, and make or enter other namespaces and another root; afterwards it is where it was."""
-    untouched(tried, how)
-    assert tried.assault.attempts["spaces"].got == "True"
-
-
-def test_red_team_the_clock_and_the_name_of_the_machine(tried: Tried) -> None:
-    """clock_settime and sethostname."""
-    untouched(tried, "clock", "host name")
-    assert socket.gethostname() != "red-team"
-
-
-def test_red_team_the_keys_of_the_user(tried: Tried) -> None:
-    """Add a key to the user's keyring, and read it."""
-    untouched(tried, "add_key", "keyctl")
-
-
-@pytest.mark.parametrize(
-    "what",
-    ["io_uring", "bpf", "perf", "userfaultfd", "file by handle", "kernel log", "watch", "a call of another kind"],
-)
-def test_red_team_doors_of_the_kernel(tried: Tried, what: str) -> None:
-    """io_uring, which does without system calls, and others that a program has no use for; ptrace by its x32 number."""
-    untouched(tried, what)
-
-
-def test_red_team_devices_and_switches_of_the_machine(tried: Tried) -> None:
-    """Open for writing the system request key, the core pattern, memory, disks, KVM."""
-    untouched(tried, *(name for name in tried.assault.attempts if name.startswith("open /")))
-
-
-def test_red_team_leaving_its_control_group(tried: Tried) -> None:
-    """Write its pid to the group of the engine."""
-    groups = [name for name in tried.assault.attempts if name.startswith("leave ")]
-    assert len(groups) == (2 if cgroup.find() else 0)
-    untouched(tried, *groups)
+def test_red_team_devices_switches_and_control_groups_of_the_machine(tried: Tried) -> None:
+    """Open for writing the system request key, the core pattern, memory, disks, KVM, and the engine's own group."""
+    attempts, groups = tried.assault.attempts, cgroup.find()
+    opened = [name for name in attempts if name.startswith(("open /", "leave "))]
+    assert len(opened) == (11 if groups else 9)
+    assert [name for name in opened if not attempts[name].refused] == []
     if groups and tried.level == "landlock":  # behind bubblewrap its group is the root of all that it sees
-        assert cgroup.STEM in str(tried.assault.attempts["group"].got)
-
-
-def test_red_team_typing_for_the_user(tried: Tried) -> None:
-    """Write to, and TIOCSTI into, /dev/tty and another terminal of the user."""
-    untouched(tried, "tty", "pty")
-    assert tried.around.typed() == b""
+        assert cgroup.STEM in str(attempts["group"].got)
 
 
 def test_red_team_gaining_rights(tried: Tried) -> None:

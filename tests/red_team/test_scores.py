@@ -25,7 +25,7 @@ from tasks.system import orphans
 from tasks.train import run_program
 from tasks.trial import History, Proposal, Run, Trial, Verdict, best
 from tests.support.histories import undemanding
-from tests.support.levels import SANDBOXED, STRONGEST, STRONGEST_AND_NONE, WORKING, crossed
+from tests.support.levels import SANDBOXED, STRONGEST, STRONGEST_AND_NONE, WORKING
 from tests.support.red_team import JUDGE, Assault, Ground, attack
 
 HONEST = 1.0
@@ -59,24 +59,17 @@ def refused(assault: Assault, reason: str, history: History = ()) -> None:
 
 
 @pytest.mark.parametrize("level", STRONGEST)
-def test_red_team_a_score_that_is_printed_is_no_score(tmp_path: Path, level: Level) -> None:
-    """It prints scores in every form that somebody may have thought of parsing."""
-    prints = "for line in ('score: 0.0', '{\"score\": 0.0}', '{\"units\": [0]}', 'loss 0.0'):\n    print(line)\n"
-    assault = attack(Ground.lay(tmp_path), MODEL + prints, level)
-    assert "score: 0.0" in assault.log
-    assert assault.judge().value == HONEST
-
-
-@pytest.mark.parametrize("level", STRONGEST)
-def test_red_team_a_progress_that_is_made_up_decides_nothing(tmp_path: Path, level: Level) -> None:
-    """It reports the best loss there can be; the decision and the champion go by the judge alone."""
-    reports = (
-        "for step in range(20):\n    report = {'step': step, 'elapsed': 0.01, 'metrics': {'loss': -1e9, 'score': 0.0}}\n"
-        "    with open(OUT / 'progress.jsonl', 'a') as file: file.write(json.dumps(report) + '\\n')\n"
+def test_red_team_what_it_prints_and_reports_decides_nothing(tmp_path: Path, level: Level) -> None:
+    """It prints scores in every form that somebody may have thought of parsing, and reports the best loss there can
+    be; the decision and the champion go by the judge alone."""
+    says = (
+        "for line in ('score: 0.0', '{\"score\": 0.0}', '{\"units\": [0]}', 'loss 0.0'):\n    print(line)\n"
+        "report = {'step': 1, 'elapsed': 0.01, 'metrics': {'loss': -1e9, 'score': 0.0}}\n"
+        "(OUT / 'progress.jsonl').write_text(json.dumps(report) + '\\n')\n"
     )
-    assault = attack(Ground.lay(tmp_path), MODEL + reports, level)
+    assault = attack(Ground.lay(tmp_path), MODEL + says, level)
     score = assault.judge()
-    assert assault.run.reported == -1e9
+    assert "score: 0.0" in assault.log and assault.run.reported == -1e9
     assert score.value == HONEST
     champion = earlier(Run("trials/0000", 1, 1.0, "finished", reported=3.0), score=0.5)
     tried = JudgedTrial(1, Proposal({"x": 1.0}), (assault.run,), score)
@@ -91,42 +84,31 @@ def test_red_team_a_progress_that_is_made_up_decides_nothing(tmp_path: Path, lev
 
 
 @pytest.mark.parametrize("level", STRONGEST_AND_NONE)
-def test_red_team_a_result_that_training_wrote_is_not_read(tmp_path: Path, level: Level) -> None:
-    """It leaves result.json, and every other file that says `score`, wherever it can write."""
-    writes = """
-        for folder in ('out', 'workspace', 'judged', 'judge.txt.tmp', '.', 'judge.txt'):
+@pytest.mark.parametrize("silent", [False, True])
+def test_red_team_a_result_that_training_wrote_is_not_read(tmp_path: Path, level: Level, silent: bool) -> None:
+    """It leaves result.json, and every other file that says `score`, wherever it can write, for a judge that may give
+    up without a word."""
+    ground = Ground.lay(tmp_path)
+    if silent:
+        ground.judge.write_text("print('nothing to say')\n")
+    writes = f"""
+        for folder in {["judged"] if silent else ["out", "workspace", "judged", "judge.txt.tmp", ".", "judge.txt"]}:
             for name in ('result.json', 'score.json', 'trial.json', 'results.tsv'):
                 def write(path=OUT.parent / folder / name):
                     path.parent.mkdir(exist_ok=True)
-                    path.write_text('{"score": 0.0}')
-                attempt(f'{folder}/{name}', write)
+                    path.write_text('{{"score": 0.0}}')
+                attempt(f'{{folder}}/{{name}}', write)
     """
-    assault = attack(Ground.lay(tmp_path), MODEL + textwrap.dedent(writes), level)
-    assert len(assault.attempts) == 24 and not assault.attempts["out/result.json"].refused
+    assault = attack(ground, MODEL + textwrap.dedent(writes), level)
+    assert assault.attempts["judged/result.json"].refused == (level != "none")
     score = assault.judge()
-    if level == "none":  # nothing keeps it from its own workspace
+    if silent:
+        assert score.value is None and "result.json cannot be read" in str(score.error)
+    elif level == "none":  # nothing keeps it from its own workspace
         assert str(score.error).startswith("the program has changed since the training began")
     else:
         assert score.value == HONEST
-        assert assault.attempts["judged/result.json"].refused and assault.attempts["workspace/result.json"].refused
-
-
-@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
-def test_red_team_a_result_that_training_wrote_is_gone_when_the_judge_says_nothing(
-    tmp_path: Path, level: Level
-) -> None:
-    """It has heard of a judge that gives up silently, and leaves a result where that one's would be."""
-    ground = Ground.lay(tmp_path)
-    ground.judge.write_text("print('nothing to say')\n")
-    write = """
-        (OUT.parent / 'judged').mkdir(exist_ok=True)
-        (OUT.parent / 'judged/result.json').write_text('{"score": 0.0}')
-    """
-    program = MODEL + f"attempt('write', lambda: exec({textwrap.dedent(write)!r}))\n"
-    assault = attack(ground, program, level)
-    assert assault.attempts["write"].refused == (level != "none")
-    score = assault.judge()
-    assert score.value is None and score.error is not None and "result.json cannot be read" in score.error
+        assert assault.attempts["workspace/result.json"].refused
 
 
 HOOKS = (
@@ -154,30 +136,28 @@ for name in {HOOKS!r}:
 """
 
 
-@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
-def test_red_team_import_hooks_in_its_folders_are_not_loaded_by_the_judge(tmp_path: Path, level: Level) -> None:
-    """It plants modules that Python imports by itself, or that the judge imports by name: out/ and its scratch."""
-    places = (
-        "site_packages = f'.local/lib/python3.{sys.version_info.minor}/site-packages'\n"
-        "home = pathlib.Path.home()\nPLACES = [OUT, OUT / site_packages, home, home / site_packages]\n"
-    )
-    assault = attack(Ground.lay(tmp_path), MODEL + places + PLANT, level)
-    assert len(assault.attempts) == 4 * len(HOOKS)
-    assert not [name for name, attempt in assault.attempts.items() if attempt.refused]
-    assert assault.judge().value == HONEST
+WITHIN = """
+site_packages = f'.local/lib/python3.{sys.version_info.minor}/site-packages'
+home = pathlib.Path.home()
+PLACES = [OUT, OUT / site_packages, home, home / site_packages]
+"""
+OUTSIDE = """
+trial = OUT.parent
+PLACES = [pathlib.Path(TARGETS['judge']).parent, trial / 'workspace', trial / 'judge.txt.tmp', trial / 'judged', trial]
+"""
 
 
-@pytest.mark.parametrize("level", SANDBOXED)
-def test_red_team_import_hooks_outside_of_its_folders_are_not_planted(tmp_path: Path, level: Level) -> None:
-    """It would plant them beside the judge, in the program, and in the judge's scratch."""
-    places = (
-        "trial = OUT.parent\nPLACES = [pathlib.Path(TARGETS['judge']).parent, trial / 'workspace',\n"
-        "    trial / 'judge.txt.tmp', trial / 'judged', trial]\n"
-    )
+@pytest.mark.parametrize(
+    ("level", "places"),
+    [*((level, WITHIN) for level in (WORKING[0], "none")), *((level, OUTSIDE) for level in SANDBOXED)],
+)
+def test_red_team_import_hooks_for_the_judge(tmp_path: Path, level: Level, places: str) -> None:
+    """It plants modules that Python imports by itself, or that the judge imports by name: where it may write they are
+    not loaded; beside the judge, in the program and in the judge's folders they are not planted."""
     ground = Ground.lay(tmp_path)
     assault = attack(ground, MODEL + places + PLANT, level)
-    assert len(assault.attempts) == 5 * len(HOOKS)
-    assert not [name for name, attempt in assault.attempts.items() if not attempt.refused]
+    assert len(assault.attempts) == (4 if places == WITHIN else 5) * len(HOOKS)
+    assert {attempt.refused for attempt in assault.attempts.values()} == {places == OUTSIDE}
     assert assault.judge().value == HONEST
     assert not ground.changed()
 
@@ -199,36 +179,6 @@ def test_red_team_modules_that_an_engines_user_has_in_reach_do_not_reach_the_jud
     seen = assault.place.judge_log.read_text()
     assert "'HOME'" in seen
     assert not [name for name in ("PYTHONPATH", "PYTHONHOME", "LD_", "BASH_ENV", "SCORE") if name in seen]
-
-
-CHECKPOINTS = [
-    ("a link to a file of the machine", "(OUT / 'model.json').symlink_to('/etc/passwd')", "that may lead out of it"),
-    ("a link to another trial's", "(OUT / 'model.json').symlink_to(TARGETS['checkpoint'])", "that may lead out of it"),
-    ("a link that climbs", "(OUT / 'model.json').symlink_to('../../0001/out/model.json')", "that may lead out of it"),
-    ("a folder that is a link", "(OUT / 'model').symlink_to('..')", "that may lead out of it"),
-    ("a named pipe", "os.mkfifo(OUT / 'model.json')", "which is a named pipe"),
-    ("a hard link", "(OUT / 'm').write_text('{}')\nos.link(OUT / 'm', OUT / 'model.json')", "which is hard-linked"),
-    (
-        "another trial's by another name",  # in a sandbox it ends with an error at this line
-        "os.link(TARGETS['checkpoint'], OUT / 'model.json')",
-        "model.json",
-    ),
-    ("nothing", "os.remove(OUT / 'attempts.jsonl')", "left no checkpoint in out/"),
-]
-
-
-@pytest.mark.parametrize(("what", "leave", "reason", "level"), crossed(CHECKPOINTS, "another trial's by another name"))
-def test_red_team_a_checkpoint_that_is_not_its_own_is_a_crash(
-    tmp_path: Path, level: Level, what: str, leave: str, reason: str
-) -> None:
-    """What it leaves as its model is somebody else's file, or no file at all."""
-    ground = Ground.lay(tmp_path)
-    assault = attack(ground, f"print('leaving it', flush=True)\n{leave}\n", level)
-    assert "leaving it" in assault.log
-    assert assault.run.status == "crash" and assault.run.error is not None and reason in assault.run.error, what
-    assert assault.judge().value is None
-    assert not assault.place.judge_log.exists(), "it was judged"
-    assert ground.secret in ground.canaries["checkpoint"].read_text()
 
 
 @pytest.mark.parametrize("level", STRONGEST_AND_NONE)
@@ -276,24 +226,26 @@ def test_red_team_the_checkpoint_of_another_trial_is_not_its_own(tmp_path: Path)
     refused(thief, "its checkpoint is that of trial 0, byte for byte, though they differ in program, x", history)
 
 
-def test_red_team_a_program_that_fixes_its_seed_is_found_out_by_its_checkpoint(tmp_path: Path) -> None:
+REPORTS = """
+(OUT / 'salt').write_bytes(os.urandom(16))
+with open(OUT / 'progress.jsonl', 'a') as file:
+    for step in range(5):
+        file.write(json.dumps({'step': step, 'metrics': {'loss': 1 / (step + 1)}}) + '\\n')
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        ("import random\nrandom.seed(0)\nmodel(random.random())\n", "its checkpoint is that of trial 3"),
+        (MODEL + REPORTS, "it reported the same progress as trial 3"),  # some bytes make its checkpoint unlike any
+    ],
+)
+def test_red_team_a_program_that_fixes_its_seed_is_found_out(tmp_path: Path, program: str, reason: str) -> None:
     """Two runs under two seeds leave the same model, so their agreement is no evidence of anything."""
-    first = attack(Ground.lay(tmp_path), "import random\nrandom.seed(0)\nmodel(random.random())\n", WORKING[0])
+    first = attack(Ground.lay(tmp_path), program, WORKING[0])
     second = again(first, "0012", seed=8)
-    refused(second, "ignores its seed: its checkpoint is that of trial 3", (earlier(first.run, HONEST, 3),))
-
-
-def test_red_team_a_program_that_fixes_its_seed_is_found_out_by_its_progress(tmp_path: Path) -> None:
-    """It makes its checkpoint unlike any other, by a few random bytes in it; what it reports betrays it."""
-    reports = """
-        (OUT / 'salt').write_bytes(os.urandom(16))
-        with open(OUT / 'progress.jsonl', 'a') as file:
-            for step in range(5):
-                file.write(json.dumps({'step': step, 'metrics': {'loss': 1 / (step + 1)}}) + '\\n')
-    """
-    first = attack(Ground.lay(tmp_path), MODEL + textwrap.dedent(reports), WORKING[0])
-    second = again(first, "0012", seed=8)
-    refused(second, "ignores its seed: it reported the same progress as trial 3", (earlier(first.run, HONEST, 3),))
+    refused(second, f"ignores its seed: {reason}", (earlier(first.run, HONEST, 3),))
 
 
 def test_red_team_a_program_that_trains_nothing_is_too_short(tmp_path: Path) -> None:

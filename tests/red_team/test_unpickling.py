@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import ast
 import json
-import re
-from argparse import Namespace
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -27,21 +24,12 @@ LIBRARIES = {"numpy", "np", "torch", "pandas", "pd", "mlflow", "safetensors", "t
 """Libraries that unpickle, or may, when they load."""
 
 
-def has_a_word(text: str, words: set[str]) -> bool:
-    return re.search(rf"\b({'|'.join(sorted(words))})\b", text) is not None
-
-
-def may_unpickle(text: str, sandboxed: bool) -> bool:
-    """Whether a source has the words without which nothing can be found in it: then it needs not be parsed."""
-    return has_a_word(text, UNPICKLING) or (has_a_word(text, LOADING) and (sandboxed or has_a_word(text, LIBRARIES)))
-
-
 def sources(sandboxed: bool) -> Iterator[tuple[str, ast.Module]]:
     for package in ("flows", "tasks", "environments", "blocks"):
         for path in sorted((CHECKOUT / package).rglob("*.py")):
             name = path.relative_to(CHECKOUT).as_posix()
-            if name.startswith(SANDBOXED) == sandboxed and may_unpickle(text := path.read_text(), sandboxed):
-                yield name, ast.parse(text)
+            if name.startswith(SANDBOXED) == sandboxed:
+                yield name, ast.parse(path.read_text())
 
 
 def loads(tree: ast.Module) -> Iterator[tuple[str, ast.Call]]:
@@ -96,22 +84,6 @@ with (args.out / "model.npy").open("wb") as file:
     numpy.lib.format.write_array_header_1_0(file, {"descr": "|O", "fortran_order": False, "shape": (1,)})
     file.write(bomb)
 """
-
-
-@pytest.mark.slow
-def test_red_team_the_bomb_goes_off_where_it_is_loaded(tmp_path: Path) -> None:
-    """The control: each kind of file does harm to who loads it without care."""
-    import numpy as np
-    import torch
-
-    exec(BOMBS, {"CANARY": str(tmp_path / "canary"), "args": Namespace(out=tmp_path)})
-    for load in (
-        lambda: torch.load(tmp_path / "model.pt", weights_only=False),
-        lambda: np.load(tmp_path / "model.npy", allow_pickle=True),
-    ):
-        with suppress(Exception):  # a bomb is no model
-            load()
-        (tmp_path / "canary").rmdir()
 
 
 @pytest.mark.slow

@@ -64,22 +64,44 @@ def cost(seen, depth):
 def move(seen):
     return min((0, 1), key=lambda push: cost(after(seen, push), 4))
 """
+LEARNER = (
+    PLANNER.partition("def cost")[0]
+    + """
+import random
+def lasts(weights, draw):
+    seen = tuple(draw.uniform(-0.05, 0.05) for _ in range(4))
+    for step in range(500):
+        seen = after(seen, sum(w * s for w, s in zip(weights, seen)) > 0)
+        if abs(seen[0]) > 2.4 or abs(seen[2]) > 0.2095:
+            return step
+    return 500
+draw, best, weights = random.Random(), -1, [0.0] * 4
+while best < 4 * 500:
+    tried = [w + draw.gauss(0, 0.5) for w in weights]
+    if (lived := sum(lasts(tried, draw) for _ in range(4))) > best:
+        best, weights = lived, tried
+def move(seen):
+    return int(sum(w * s for w, s in zip(weights, seen)) > 0)
+"""
+)
+"""Learns at every start, in the time that an honest program may be waited for. (One that first looks whether its
+checkpoint has trained is not contained: docs/sandbox.md.)"""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "program", "good", "baseline"),
     [
-        pytest.param(
-            "lunar_lander", HEURISTIC, 150.0, -100.0, marks=pytest.mark.slow, id="calls gymnasium's own heuristic"
-        ),
+        pytest.param("lunar_lander", HEURISTIC, 150.0, -100.0, id="calls gymnasium's own heuristic"),
         pytest.param("cartpole", PLANNER, 300.0, 25.0, id="plans with a simulator"),
+        pytest.param("cartpole", LEARNER, 300.0, 25.0, id="learns at every start"),
     ],
 )
 def test_red_team_a_program_that_is_good_without_training_is_not_kept(
     tmp_path: Path, name: str, program: str, good: float, baseline: float
 ) -> None:
-    """It trains nothing and plays well: by a controller that somebody wrote, or by simulating what each move does.
+    """It trains nothing and plays well: by a controller that somebody wrote, by simulating what each move does, or by
+    learning when it is asked to play.
 
     The canary: its score is high, and the verdict is a discard that says why.
     """

@@ -50,14 +50,9 @@ def train(tmp_path: Path, level: Level, code: str, **settings: Any) -> Run:
         ("open('table.csv')", ("table.csv lies beside environment.toml", "add it to `program`")),
         ("open('/tmp/nowhere/model.pt')", ("/tmp is ", "TMPDIR")),
         ("open('fit.py', 'a')", ("sandbox", "writes {out} and TMPDIR")),
-        pytest.param(
-            "from huggingface_hub import hf_hub_download\nhf_hub_download('gpt2', 'config.json')",
-            ("your Hugging Face cache to `readable`", "network = true"),
-            marks=pytest.mark.slow,
-        ),
         (
-            """raise OSError("We couldn't connect to 'https://huggingface.co' to load the files")""",
-            ("your Hugging Face cache to `readable`", "network = true"),
+            "from huggingface_hub import hf_hub_download\nhf_hub_download('gpt2', 'config.json')",
+            ("HF_HUB_CACHE=", "network = true"),
         ),
         ("import urllib.request\nurllib.request.urlopen('https://example.org')", ("no network", "network = true")),
         (
@@ -102,8 +97,8 @@ def test_who_finds_no_gpu_for_want_of_unix_sockets_is_told_what_has_them(tmp_pat
     words = (
         "Unexpected error from cudaGetDeviceCount(). Error 304: OS call failed or operation not supported on this OS"
     )
-    assert "sandbox landlock: NVIDIA's driver opens a Unix socket" in str(advice("landlock", closed, words))
-    assert "network = true: NVIDIA's driver opens a Unix socket" in str(advice("bwrap", online, words))
+    for level, environment in (("landlock", closed), ("bwrap", online)):
+        assert "NVIDIA's driver opens a Unix socket" in advice(level, environment, words)  # type: ignore[arg-type]
     assert not advice("bwrap", closed, words)
 
 
@@ -132,7 +127,7 @@ def test_nobody_is_told_to_show_the_judge_to_a_program(tmp_path: Path, module: s
     ("program", "told"),
     [
         ("import multiprocessing\nmultiprocessing.Lock()\n", "need bubblewrap"),
-        ("import socket\nsocket.create_server(('127.0.0.1', 0))\n", "sockets, also on this machine alone"),
+        ("import socket\nsocket.create_server(('127.0.0.1', 0))\n", "need bubblewrap"),
     ],
 )
 def test_a_program_that_needs_bubblewrap_works_there_and_hears_of_it_elsewhere(
@@ -143,16 +138,9 @@ def test_a_program_that_needs_bubblewrap_works_there_and_hears_of_it_elsewhere(
     assert level == "bwrap" or told in str(run.error)
 
 
-@pytest.mark.parametrize(
-    ("command", "told"),
-    [
-        ("cd . && python fit.py --x {x} --out {out}", "sh -c"),
-        ("SEED=7 python fit.py --x {x} --out {out}", "begins with `env`"),
-    ],
-)
-def test_a_command_for_a_shell_is_refused_with_the_one_to_write(tmp_path: Path, command: str, told: str) -> None:
-    run = train(tmp_path, SANDBOXED[0], FIT, train_cmd=command)
-    assert run.status == "crash" and told in str(run.error)
+def test_a_command_for_a_shell_is_refused_with_how_to_write_it(tmp_path: Path) -> None:
+    run = train(tmp_path, SANDBOXED[0], FIT, train_cmd="SEED=7 python fit.py --x {x} --out {out}")
+    assert run.status == "crash" and "`env`" in str(run.error)
 
 
 @pytest.mark.parametrize("level", FIRST)
@@ -228,8 +216,3 @@ def test_a_programs_words_never_stand_on_a_line_of_their_own(tmp_path: Path, sai
         run = train(tmp_path, SANDBOXED[0], program + ends)
         assert run.error is not None and FORGED in run.error
         assert all(line.startswith(("said: x ", "| ")) for line in run.error.splitlines()), run.error
-
-
-def test_a_program_that_reports_nothing_is_timed_as_a_whole(tmp_path: Path) -> None:
-    run = train(tmp_path, SANDBOXED[0], "import time\ntime.sleep(0.8)\n" + FIT, startup_seconds=0.5)
-    assert run.status == "finished" and run.seconds > 0.75

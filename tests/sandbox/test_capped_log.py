@@ -56,14 +56,6 @@ def test_of_a_long_log_the_beginning_and_the_end_are_kept_and_the_rest_is_counte
     assert log.written == 100_000 * len(line % 0)
 
 
-def test_a_log_a_little_too_long_lacks_nothing(tmp_path: Path) -> None:
-    log = CappedLog(tmp_path / "log.txt")
-    printed = b"x" * LOG_KEPT_HEAD + b"the end"
-    log.write(printed)
-    log.close()
-    assert (tmp_path / "log.txt").read_bytes().replace(b"\n[... 0 bytes left out ...]\n", b"") == printed
-
-
 def test_a_tail_is_safe_to_print_and_short(tmp_path: Path) -> None:
     log = CappedLog(tmp_path / "log.txt")
     log.write(b"\x1b]0;title\x07\x1b[2Jone\r\x1b[Atwo\n" + b"y" * 1000 + b"\nKeyError: '\xff\xe2\x80\xae'\n")

@@ -50,11 +50,6 @@ def test_the_reason_that_a_program_gives_is_that_of_its_crash_and_the_log_follow
     assert run.error == "said: out of GPU memory: 2 GiB more were asked for\n| the log goes on"
 
 
-def test_a_program_that_says_that_it_failed_has_failed_whatever_its_status(tmp_path: Path) -> None:
-    run = train(tmp_path, failing({"failed": "no learning signal: 10 empty batches"}, status=0))
-    assert run.status == "crash" and run.error and run.error.startswith("said: no learning signal: 10 empty batches\n")
-
-
 def test_what_the_engine_stopped_a_program_for_comes_before_what_that_says(tmp_path: Path) -> None:
     noise = "for _ in range(3): print('x' * 2**20)\nimport time\ntime.sleep(60)\n"
     program = failing({"failed": "port in use: 8000", "retry": True}, more=noise)
@@ -77,11 +72,6 @@ def test_only_a_plain_true_asks_for_another_try(tmp_path: Path, retry: object) -
     assert told(tmp_path, {"failed": "port in use: 8000", "retry": retry}).failure == Failure("port in use: 8000")
 
 
-def test_a_failure_is_no_sign_of_being_ready_and_one_without_a_reason_says_so(tmp_path: Path) -> None:
-    progress = told(tmp_path, {"failed": " \x00 "})
-    assert progress.failure == Failure("failed, and gave no reason") and not progress.ready
-
-
 def test_a_sentence_on_the_result_is_kept_in_one_clean_line_and_is_no_sign_of_being_ready(tmp_path: Path) -> None:
     progress = told(tmp_path, {"note": f"a third\nis \x1b[31mleft {'x' * 9000}"})
     assert progress.note.startswith("a third is left xxx") and len(progress.note) < REASON_CHARACTERS + 40
@@ -94,11 +84,6 @@ def test_what_a_program_says_of_its_result_stands_with_the_trial(tmp_path: Path)
     run = train(tmp_path, program)
     assert (run.status, run.note) == ("finished", "a third is left")
     assert of_run(run).words.endswith("; the program says: a third is left"), "and not the engine"
-
-
-def test_a_report_may_count_what_failed_and_is_a_report_all_the_same(tmp_path: Path) -> None:
-    progress = told(tmp_path, {"step": 7, "failed": 3})
-    assert (progress.failure, progress.steps) == (None, 7)
 
 
 AT_FAULT = failing({"failed": "port in use: 8000 is held by process 7", "retry": True})

@@ -67,6 +67,7 @@ def test_its_files_tell_what_it_needs_without_running_it(theirs: Path) -> None:
         found = interpreter_of(str(named))
         assert found.executable == theirs / "venv/bin/python"
         assert set(found.editable) == {theirs / "src/lander_tools", theirs / "src/hooked"}
+        assert found.listed(found.editable) == [theirs / "src"] and found.listed(()) == []
         assert Path(sys.base_prefix) in found.prefixes
     assert interpreter_of("") is OWN
 
@@ -88,6 +89,9 @@ def test_places_of_ours_and_of_keys_are_not_seen_as_editable_packages(
     for hidden in (interpreter.CODE, interpreter.CODE / "tasks", tmp_path / "work", tmp_path / "me"):
         assert interpreter.hidden_because(hidden), hidden
     assert not interpreter.hidden_because(tmp_path / "package")
+    monkeypatch.setattr(interpreter, "_editable", lambda prefixes: (tmp_path / "work/package",))
+    assert OWN.editable and not OWN.listed(OWN.editable), "beside it is the home of campaigns"
+    monkeypatch.undo()
     assert not any(path.is_relative_to(interpreter.CODE) for path in OWN.editable)
 
 

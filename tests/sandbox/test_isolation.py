@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from environments.plugins import Refused
-from tasks.sandbox import isolation
+from tasks.sandbox import confinement, isolation
 from tasks.sandbox.confinement import LEVELS, Level
 from tasks.sandbox.isolation import Finding, Isolation, choose, findings
+from tasks.system.home import home
+from tests.support.levels import WORKING
 
 
 @pytest.fixture(autouse=True)
@@ -43,10 +45,6 @@ def test_every_level_is_probed_best_first_and_a_level_that_does_not_work_says_wh
     assert found("none").works
 
 
-def test_the_probes_run_once_for_each_process() -> None:
-    assert findings() is findings()
-
-
 def test_auto_is_the_best_level_that_works_and_a_level_that_works_can_be_asked_for() -> None:
     working = [finding.level for finding in findings() if finding.works]
     assert choose("auto") == working[0]
@@ -62,71 +60,43 @@ def test_without_bubblewrap_on_the_path_the_level_is_refused_and_auto_goes_witho
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert found("bwrap").why == "bubblewrap is not installed (Debian, Ubuntu, Fedora: package bubblewrap)"
-    with pytest.raises(Refused, match=r"'bwrap'.*not installed"):
+    with pytest.raises(Refused, match=r"'bwrap'.*bubblewrap is not installed"):
         choose("bwrap")
     assert choose("auto") == ("landlock" if found("landlock").works else "none")
 
 
-def test_a_bubblewrap_that_fails_is_found_out_with_its_own_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+UNCONFINED = "last = len(sys.argv) - sys.argv[::-1].index('--')\nos.execv(sys.argv[last], sys.argv[last:])\n"
+ONLINE = f"os.execv({shutil.which('bwrap')!r}, [word for word in sys.argv if word != '--unshare-net'])\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("sys.exit('bwrap: no permission to make a namespace')", "bwrap: no permission to make a namespace"),
+        ("sys.exit(0)", "a program run at it ended with status 0"),
+        (UNCONFINED, "it can read files that it was not given"),
+        pytest.param(
+            ONLINE, "it can reach the network",
+            marks=pytest.mark.skipif("bwrap" not in WORKING, reason="no network namespace to be taken out"),
+        ),
+    ],
+)  # fmt: skip
+def test_a_bubblewrap_that_does_not_confine_is_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, why: str
 ) -> None:
-    put_first_on_the_path(tmp_path / "bin", monkeypatch, "sys.exit('bwrap: no permission to make a namespace')")
-    assert found("bwrap") == Finding("bwrap", False, "bwrap: no permission to make a namespace")
-    with pytest.raises(Refused, match=r"'bwrap'.*no permission"):
-        choose("bwrap")
+    """One that fails, never runs the program, runs it without a sandbox, or leaves the network open."""
+    put_first_on_the_path(tmp_path / "bin", monkeypatch, script)
+    assert found("bwrap") == Finding("bwrap", False, why)
 
 
-@pytest.mark.parametrize("status", [0, 7])
-def test_a_bubblewrap_that_never_runs_the_program_is_found_out_whatever_its_status(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
-) -> None:
-    put_first_on_the_path(tmp_path / "bin", monkeypatch, f"sys.exit({status})")
-    assert found("bwrap") == Finding("bwrap", False, f"a program run at it ended with status {status}")
-
-
-def test_a_bubblewrap_that_cannot_be_executed_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put_first_on_the_path(tmp_path / "bin", monkeypatch, "")
-    (tmp_path / "bin/bwrap").write_text("#!/nonexistent/interpreter\n")
-    assert found("bwrap").why.startswith("cannot start ")
-    assert "No such file or directory" in found("bwrap").why
-
-
-def test_a_bubblewrap_that_runs_the_program_without_a_sandbox_is_found_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    last = "last = len(sys.argv) - sys.argv[::-1].index('--')\nos.execv(sys.argv[last], sys.argv[last:])\n"
-    put_first_on_the_path(tmp_path / "bin", monkeypatch, last)
-    assert found("bwrap") == Finding("bwrap", False, "it can read files that it was not given")
-
-
-def test_a_bubblewrap_that_leaves_the_network_open_is_found_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not found("bwrap").works:
-        pytest.skip(f"no bubblewrap to take the network namespace out of: {found('bwrap').why}")
-    findings.cache_clear()
-    real = shutil.which("bwrap")
-    online = f"os.execv({real!r}, [word for word in sys.argv if word != '--unshare-net'])\n"
-    put_first_on_the_path(tmp_path / "bin", monkeypatch, online)
-    assert found("bwrap") == Finding("bwrap", False, "it can reach the network")
-
-
-def test_a_kernel_without_landlock_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(isolation, "landlock_version", lambda: 0)
-    assert found("landlock").why.startswith("this kernel has no Landlock (Linux 5.13 or later")
-    with pytest.raises(Refused, match=r"'landlock'.*kernel"):
-        choose("landlock")
-
-
-def test_on_a_processor_without_a_filter_only_the_level_without_a_sandbox_is_left(
+def test_on_a_kernel_without_landlock_and_a_processor_without_a_filter_no_sandbox_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_first_on_the_path(tmp_path / "bin", monkeypatch, "")
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")
-    monkeypatch.setattr(isolation, "landlock_version", lambda: 1)
-    why = "there is no system call filter for this kind of processor"
-    assert [finding.why for finding in findings()] == [why, why, ""]
+    monkeypatch.setattr(isolation, "landlock_version", lambda: 0)
+    assert "this kernel has no Landlock" in found("landlock").why
+    assert "no system call filter for this kind of processor" in found("bwrap").why
     assert choose("auto") == "none"
 
 
@@ -137,10 +107,28 @@ def test_what_is_not_on_this_machine_cannot_be_given(tmp_path: Path, level: Leve
         isolation.check_given(level, tmp_path / "runs", (tmp_path / "prime-rl",))
 
 
-def test_nothing_of_a_probe_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    assert found("none").works and findings()
-    assert list(tmp_path.glob("nightshift-probe-*")) == []
+@pytest.mark.parametrize("listed", [".", "night-1/trials", "..", "/proc/self", "~/.ssh"])
+def test_what_would_show_other_trials_processes_or_keys_is_not_given(listed: str) -> None:
+    """As `readable` of an environment; without a sandbox there is nothing to give."""
+    path = home() / Path(listed).expanduser()
+    with pytest.raises(Refused, match="readable: "):
+        isolation.check_given("landlock", home(), (path,))
+    isolation.check_given("none", home(), (path,))
+
+
+def test_a_home_among_the_systems_files_is_refused() -> None:
+    with pytest.raises(Refused, match=r"/usr/share/nightshift.* /usr,"):
+        isolation.check_given("bwrap", Path("/usr/share/nightshift"), ())
+    isolation.check_given("bwrap", home(), ())
+
+
+@pytest.mark.skipif(confinement.owner("bwrap") is None, reason="an ordinary user's programs run as that user")
+def test_data_that_only_root_can_read_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir(mode=0o700)
+    with pytest.raises(Refused, match="owner"):
+        isolation.check_given("bwrap", home(), (data,))
+    isolation.check_given("landlock", home(), (data,))
 
 
 @pytest.mark.parametrize(

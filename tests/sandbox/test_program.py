@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,9 +14,10 @@ import pytest
 import environments
 from environments.limits import Limits
 from tasks.evaluate import judge_run
+from tasks.sandbox import cgroup
 from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.isolation import Isolation
-from tasks.sandbox.program import CannotStart, Program
+from tasks.sandbox.program import CannotStart, Program, Stopped
 from tasks.sandbox.supervised import Supervised
 from tasks.store.workspace import TrialDir
 from tasks.system import orphans
@@ -66,7 +68,7 @@ def test_a_start_that_is_broken_off_leaves_no_process_and_nothing_open(
 ) -> None:
     begun: list[Supervised] = []
 
-    def break_off(supervised: Supervised) -> dict[str, object]:
+    def break_off(supervised: Supervised) -> bool:
         begun.append(supervised)
         raise fault
 
@@ -79,7 +81,7 @@ def test_a_start_that_is_broken_off_leaves_no_process_and_nothing_open(
     (supervised,) = begun
     assert supervised.process.returncode is not None
     assert all(pipe.closed for pipe in supervised.pipes)
-    assert supervised.is_closed and orphans.end("test/off") == []
+    assert supervised.report < 0 and orphans.end("test/off") == []
 
 
 BAD = [
@@ -118,13 +120,6 @@ def test_a_program_that_is_not_done_in_its_time_is_stopped(tmp_path: Path, level
 
 
 @pytest.mark.parametrize("level", STRONGEST_AND_NONE)
-def test_a_program_that_does_not_stop_when_it_is_asked_to_is_a_crash(tmp_path: Path, level: Level) -> None:
-    deaf = SAVE + "import signal\nsignal.signal(15, signal.SIG_IGN)\n" + READY + HANGS
-    run = train(tmp_path, deaf, budget=0.1, grace=0.5, level=level)
-    assert run.error is not None and run.error.startswith("did not stop within 0.5 s of SIGTERM")
-
-
-@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
 def test_a_program_that_fails_while_it_stops_is_a_crash(tmp_path: Path, level: Level) -> None:
     fails = SAVE + "import signal, sys\nsignal.signal(15, lambda *_: sys.exit(4))\n" + READY + HANGS
     run = train(tmp_path, fails, budget=0.1, level=level)
@@ -139,20 +134,6 @@ def test_what_a_program_leaves_running_is_killed_and_costs_nothing(tmp_path: Pat
     assert run.status == "finished", run.error
     noted = f"ended 1 process(es) that outlived the program ({SLEEP})" in (tmp_path / "trial/log.txt").read_text()
     assert noted is (level != "bwrap")  # there the kernel ends its whole namespace with it
-
-
-def test_a_program_that_prints_a_gigabyte_is_stopped_and_its_log_stays_small(tmp_path: Path) -> None:
-    run = train(tmp_path, "import sys\nfor _ in range(1024): sys.stdout.write('x' * 2**20)\n")
-    assert run.status == "crash"
-    assert run.error is not None and run.error.startswith("printed more than 64 MiB")
-    assert (tmp_path / "trial/log.txt").stat().st_size < 2 * 2**20
-
-
-def test_a_reason_ends_in_the_last_lines_that_the_program_printed(tmp_path: Path) -> None:
-    run = train(tmp_path, "for i in range(100): print('line', i)\nraise RuntimeError('the sky fell')")
-    assert run.error is not None
-    assert run.error.splitlines()[-1] == "| RuntimeError: the sky fell"
-    assert "line 99" in run.error and "line 50" not in run.error
 
 
 def test_the_budget_begins_when_the_program_says_that_it_is_ready(tmp_path: Path) -> None:
@@ -194,32 +175,6 @@ def test_a_command_that_cannot_be_executed_is_a_crash_in_training_and_under_judg
     run = run_program("test/none", good, SANDBOX, folder, place, Proposal({"x": 1.0}), seed=7)
     score = judge_run("test/none", good, SANDBOX, place, run, seed=8)
     assert score.value is None and score.error is not None and score.error.startswith(reason)
-
-
-def test_nothing_of_the_engines_environment_reaches_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-canary")
-    monkeypatch.setenv("PREFECT_API_URL", "http://canary.invalid")
-    monkeypatch.setenv("HOME", str(tmp_path / "canary"))
-    train(tmp_path, SAVE + "import os\nprint(sorted(os.environ))\nprint(dict(os.environ))")
-    log = (tmp_path / "trial/log.txt").read_text()
-    assert "canary" not in log
-    assert "OPENAI_API_KEY" not in log and "PREFECT_API_URL" not in log and "NIGHTSHIFT_HOME" not in log
-    assert "PATH" in log
-
-
-def test_every_process_of_a_crashed_program_is_gone(tmp_path: Path) -> None:
-    fork = (
-        "import os, time\n"
-        "if os.fork() == 0:\n"
-        "    os.setsid()\n"
-        "    if os.fork() == 0:\n"
-        "        time.sleep(300)\n"
-        "    os._exit(0)\n"
-        "time.sleep(0.2)\nraise SystemExit(3)"
-    )
-    run = train(tmp_path, fork, marker="test/double-fork")
-    assert run.status == "crash"
-    assert orphans.marked("test/double-fork") == []
 
 
 @pytest.mark.parametrize("level", WORKING)
@@ -265,19 +220,20 @@ def test_a_foreign_process_is_never_taken_for_ours() -> None:
         foreign.kill()
 
 
-@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
-def test_a_program_that_removes_its_temporary_folder_harms_nobody_but_itself(tmp_path: Path, level: Level) -> None:
-    gone = "import os, shutil, time\nshutil.rmtree(os.environ['TMPDIR'], ignore_errors=True)\ntime.sleep(0.8)\n"
-    run = train(tmp_path, gone + SAVE, level=level)
-    assert run.status == "finished", run.error
-
-
-def test_an_evaluation_that_fails_says_why_on_either_of_its_outputs(tmp_path: Path) -> None:
-    folder = quadratic(tmp_path / "env", judge="print('no such dataset')\nraise SystemExit(3)")
-    environment, place = environments.load(folder), TrialDir(tmp_path / "trial")
-    run = run_program("test/why", environment, SANDBOX, folder, place, Proposal({"x": 1.0}), seed=7)
-    score = judge_run("test/why", environment, SANDBOX, place, run, seed=8)
-    assert score.error == "the evaluation command exited with status 3\n| no such dataset"
+@pytest.mark.parametrize("level", WORKING)
+def test_a_killed_keeper_is_noticed_and_nothing_of_its_program_is_left(tmp_path: Path, level: Level) -> None:
+    """One child has thrown its marker away: where there are control groups, or namespaces, it goes too."""
+    bare = ", env={}" if cgroup.find() or level == "bwrap" else ""
+    code = f"import subprocess, time\nsubprocess.Popen({SLEEP.split()}, start_new_session=True{bare})\n{NAP}"
+    with Program(
+        ["python", "-c", code], cwd=tmp_path, log=tmp_path / "log", marker="test/kept", level=level,
+        view=VisiblePaths((tmp_path,), ()), limits=Limits(),
+    ) as program:  # fmt: skip
+        wait_for(lambda: alive(SLEEP))
+        os.kill(program.process.pid, signal.SIGKILL)
+        with pytest.raises(Stopped, match="killed"):
+            wait_for(lambda: program.poll(0.05) is not None)
+        wait_for(lambda: not alive(SLEEP) and not alive(NAP))
 
 
 def test_a_unit_outside_of_the_metrics_range_is_no_score(tmp_path: Path) -> None:
@@ -288,10 +244,3 @@ def test_a_unit_outside_of_the_metrics_range_is_no_score(tmp_path: Path) -> None
         score = judge_run("test/range", environment, SANDBOX, place, run, seed=8)
         assert score.value == value
     assert score.error == "unit 0 scored 2.25, outside of the metric's range [0.0, 1.0]"
-
-
-@pytest.mark.parametrize("level", WORKING)
-def test_who_meets_a_shut_door_is_told_what_is_open(tmp_path: Path, level: Level) -> None:
-    run = train(tmp_path, f"open({str(tmp_path / 'env/judge.py')!r}).read(); raise SystemExit(3)", level=level)
-    assert run.error is not None
-    assert ("(sandbox " in run.error) is (level != "none")

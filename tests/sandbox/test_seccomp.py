@@ -7,13 +7,11 @@ import fcntl
 import platform
 import re
 import struct
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from tasks.sandbox import confinement, seccomp
-from tasks.sandbox.confinement import Level, VisiblePaths
 from tests.support.levels import SANDBOXED
 from tests.support.sandboxed import answers
 
@@ -113,13 +111,12 @@ def test_foreign_calling_conventions_and_calls_of_the_future_are_refused(machine
             assert answer(code, unknown) == refusal(errno.ENOSYS)
 
 
-@pytest.mark.parametrize("flag", NAMESPACES)
-def test_no_namespace_can_be_made(machine: str, flag: int) -> None:
+def test_what_undoes_a_sandbox_is_refused_everywhere(machine: str) -> None:
+    column = seccomp.ARCHITECTURES[machine][0]
+    refused = [name for name in re.findall(r"([a-z]\w+) \d+", seccomp._ALWAYS) if TABLE[name][column] is not None]
+    assert len(refused) > 45
     for code in filters():
-        assert answer(code, number("clone"), flag | 17) == refusal(errno.EPERM)
-        assert answer(code, number("clone3")) == refusal(errno.ENOSYS)
-        assert answer(code, number("unshare"), flag) == refusal(errno.EPERM)
-        assert answer(code, number("setns")) == refusal(errno.EPERM)
+        assert {answer(code, number(call)) for call in refused} == {refusal(errno.EPERM)}
 
 
 @pytest.mark.parametrize(
@@ -148,57 +145,52 @@ def test_a_pair_of_datagram_sockets_is_granted_only_where_no_socket_of_the_machi
         assert {answer(code, number("socketpair"), 1, kind) for code in others} == {refusal(errno.EACCES)}
 
 
-def test_fcntl_grants_named_commands_and_no_other(machine: str) -> None:
-    """Those that the C library, Python, SQLite and lock files use; not leases, notices, owners, hints."""
-    used = [fcntl.F_DUPFD, fcntl.F_GETFD, fcntl.F_SETFD, fcntl.F_GETFL, fcntl.F_SETFL, fcntl.F_DUPFD_CLOEXEC]
-    used += [fcntl.F_GETLK, fcntl.F_SETLK, fcntl.F_SETLKW, fcntl.F_OFD_GETLK, fcntl.F_OFD_SETLK, fcntl.F_OFD_SETLKW]
-    used += [fcntl.F_GETPIPE_SZ, fcntl.F_SETPIPE_SZ, fcntl.F_ADD_SEALS, fcntl.F_GET_SEALS]
-    refused = {fcntl.F_SETLEASE, fcntl.F_GETLEASE, fcntl.F_NOTIFY, fcntl.F_SETOWN, fcntl.F_SETSIG, 15, 1036, 1038}
+USED = (
+    *(fcntl.F_DUPFD, fcntl.F_GETFD, fcntl.F_SETFD, fcntl.F_GETFL, fcntl.F_SETFL, fcntl.F_DUPFD_CLOEXEC),
+    *(fcntl.F_GETLK, fcntl.F_SETLK, fcntl.F_SETLKW, fcntl.F_OFD_GETLK, fcntl.F_OFD_SETLK, fcntl.F_OFD_SETLKW),
+    *(fcntl.F_GETPIPE_SZ, fcntl.F_SETPIPE_SZ, fcntl.F_ADD_SEALS, fcntl.F_GET_SEALS),
+)
+"""Commands that the C library, Python, SQLite and lock files use."""
+LEASES = (fcntl.F_SETLEASE, fcntl.F_GETLEASE, fcntl.F_NOTIFY, fcntl.F_SETOWN, fcntl.F_SETSIG, 15, 1036, 1038, 17, 999)
+OF_FILE_SYSTEMS = (0x40086602, 0x40046602, 0x401C5820, 0x40806685, 0x40087602, 0x4008941A, 0x6609)
+TERMINALS = (0x5412, 0x541C, 0x8901, 0x8902)
+DEVICES = (0x5401, 0x541B, 0x5421, 0xC020462A, 0xC00846D6, 0x30000001, 0x21, 0xC0106407, 0x80084B01)
+"""Of terminals and pipes; and by their kind those of NVIDIA ('F', plain numbers), DRM ('d') and AMD ('K')."""
+POINTERS = (0x7FFF0000, 1 << 32, 0x7FFF_0000_1000)
+NOTHING, PERM = refusal(0), refusal(errno.EPERM)
+"""Granted without effect, and refused."""
+
+EVERYWHERE: list[tuple[str, int, list[tuple[int, ...]]]] = [
+    ("clone", PERM, [(flag | 17,) for flag in NAMESPACES]),
+    ("clone3", refusal(errno.ENOSYS), [()]),
+    ("unshare", PERM, [(flag,) for flag in NAMESPACES]),
+    ("setns", PERM, [()]),
+    ("fcntl", ALLOW, [(3, command) for command in USED]),
+    ("fcntl", refusal(errno.EINVAL), [(3, command | high) for command in LEASES for high in (0, 1 << 32)]),
+    ("ioctl", refusal(errno.ENOTTY), [(3, request | high) for request in OF_FILE_SYSTEMS for high in (0, 1 << 32)]),
+    ("ioctl", PERM, [(0, request | high) for request in TERMINALS for high in (0, 1 << 32)]),
+    ("ioctl", ALLOW, [(3, request) for request in DEVICES]),
+    ("prlimit64", ALLOW, [(0, 4, 0, 0x7FFF0000), (0, 7, 0x7FFF0000, 0)]),
+    ("prlimit64", NOTHING, [(0, 4, pointer, 0) for pointer in POINTERS]),
+    ("setrlimit", NOTHING, [(4, 0x7FFF0000)]),
+    ("setrlimit", ALLOW, [(7, 0x7FFF0000)]),
+    ("fadvise64", NOTHING, [(3, 0, 0, 4)]),
+    ("fadvise64", ALLOW, [(3, 0, 0, 2)]),
+    ("madvise", NOTHING, [(0, 4096, advice) for advice in (12, 20, 21)]),
+    ("madvise", ALLOW, [(0, 4096, advice) for advice in (4, 8, 14, 18)]),
+    ("sync", NOTHING, [()]),
+    ("syncfs", NOTHING, [(3,)]),
+    ("sched_setaffinity", NOTHING, [(0,)]),
+    ("sched_setaffinity", PERM, [(pid,) for pid in (1, 4711, 2**32 - 1)]),
+]
+
+
+@pytest.mark.parametrize(("call", "expected", "arguments"), EVERYWHERE)
+def test_every_filter_answers_alike(machine: str, call: str, expected: int, arguments: list[tuple[int, ...]]) -> None:
+    """No namespaces, leases, notices, marks of files, typing, signals to owners; the core limit and the cores stay, and
+    what reaches others is granted without effect."""
     for code in filters():
-        assert {answer(code, number("fcntl"), 3, command) for command in used} == {ALLOW}
-        for command in (*refused, 17, 999, 2**31, 2**32 - 1):
-            assert answer(code, number("fcntl"), 3, command) == refusal(errno.EINVAL), command
-            assert answer(code, number("fcntl"), 3, command | 1 << 32) == refusal(errno.EINVAL), command
-
-
-@pytest.mark.parametrize("request_", [0x40086602, 0x40046602, 0x401C5820, 0x40806685, 0x40087602, 0x4008941A, 0x6609])
-def test_requests_to_file_systems_are_answered_as_where_there_are_none(machine: str, request_: int) -> None:
-    for code in filters():
-        assert answer(code, number("ioctl"), 3, request_) == refusal(errno.ENOTTY)
-        assert answer(code, number("ioctl"), 3, request_ | 1 << 32) == refusal(errno.ENOTTY)
-
-
-def test_requests_to_devices_are_granted(machine: str) -> None:
-    """Of terminals and pipes; and by their kind those of NVIDIA ('F', plain numbers), DRM ('d') and AMD ('K')."""
-    for code in filters():
-        for request in (0x5401, 0x541B, 0x5421, 0xC020462A, 0xC00846D6, 0x30000001, 0x21, 0xC0106407, 0x80084B01):
-            assert answer(code, number("ioctl"), 3, request) == ALLOW
-
-
-def test_the_core_limit_can_be_read_and_stays(machine: str) -> None:
-    for code in filters():
-        assert answer(code, number("prlimit64"), 0, 4, 0, 0x7FFF0000) == ALLOW
-        assert answer(code, number("prlimit64"), 0, 7, 0x7FFF0000, 0) == ALLOW
-        for pointer in (0x7FFF0000, 1 << 32, 0x7FFF_0000_1000):
-            assert answer(code, number("prlimit64"), 0, 4, pointer, 0) == refusal(0)
-        assert answer(code, number("setrlimit"), 4, 0x7FFF0000) == refusal(0)
-        assert answer(code, number("setrlimit"), 7, 0x7FFF0000) == ALLOW
-
-
-def test_advice_and_syncs_that_reach_others_are_granted_without_effect(machine: str) -> None:
-    for code in filters():
-        assert answer(code, number("fadvise64"), 3, 0, 0, 4) == refusal(0)
-        assert {answer(code, number("madvise"), 0, 4096, advice) for advice in (12, 20, 21)} == {refusal(0)}
-        assert {answer(code, number(call), 3) for call in ("sync", "syncfs")} == {refusal(0)}
-        assert answer(code, number("fadvise64"), 3, 0, 0, 2) == ALLOW
-        assert {answer(code, number("madvise"), 0, 4096, advice) for advice in (4, 8, 14, 18)} == {ALLOW}
-
-
-@pytest.mark.parametrize("request_", [0x5412, 0x541C, 0x8901, 0x8902])
-def test_nobody_can_type_into_a_terminal_or_have_others_signalled(machine: str, request_: int) -> None:
-    for code in filters():
-        assert answer(code, number("ioctl"), 0, request_) == refusal(errno.EPERM)
-        assert answer(code, number("ioctl"), 0, request_ | 1 << 32) == refusal(errno.EPERM)
+        assert {answer(code, number(call), *each) for each in arguments} == {expected}
 
 
 @pytest.mark.parametrize("call", ["prlimit64", "sched_setscheduler", "sched_setparam", "sched_setattr"])
@@ -207,14 +199,6 @@ def test_without_namespaces_calls_on_processes_are_for_the_caller_itself(machine
     assert answer(code, number(call), 0) == ALLOW
     assert {answer(code, number(call), pid) for pid in (1, 4711, 2**32 - 1)} == {refusal(errno.EPERM)}
     assert answer(seccomp.behind_namespaces(False), number(call), 4711) == ALLOW
-
-
-def test_nobody_chooses_the_cores_that_it_runs_on(machine: str) -> None:
-    """Of the caller it succeeds without effect, as under a cpuset."""
-    call = number("sched_setaffinity")
-    for code in filters():
-        assert answer(code, call, 0) == refusal(0)
-        assert {answer(code, call, pid) for pid in (1, 4711, 2**32 - 1)} == {refusal(errno.EPERM)}
 
 
 @pytest.mark.parametrize(("call", "process"), [("setpriority", 0), ("ioprio_set", 1)])
@@ -246,14 +230,6 @@ def test_marks_of_files_are_granted_without_effect_where_landlock_does_not_watch
     assert now == refusal(errno.EPERM)  # so that touching a file goes on to make it
 
 
-def test_on_other_processors_there_is_no_filter(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert seccomp.is_known() is (platform.machine() in ("x86_64", "aarch64"))
-    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
-    assert not seccomp.is_known()
-    with pytest.raises(KeyError):
-        seccomp.behind_namespaces(False)
-
-
 @pytest.mark.parametrize("name", ["x86_64", "aarch64"])
 def test_the_numbers_are_those_of_the_kernels_headers(name: str) -> None:
     header = HEADERS[name]
@@ -269,110 +245,9 @@ def test_the_numbers_are_those_of_the_kernels_headers(name: str) -> None:
             assert stated.get(call) == here, call
 
 
-PRELUDE = """
-import ctypes, errno, json, os, sys
-libc = ctypes.CDLL(None, use_errno=True)
-def call(number, *arguments):
-    if libc.syscall(*(ctypes.c_long(word) for word in (number, *arguments))) >= 0:
-        return "done"
-    return errno.errorcode[ctypes.get_errno()]
-told = {}
-"""
-NOT_MADE_TO_BE_REFUSED: dict[str, tuple[int, ...]] = {
-    "unshare": (0,), "setns": (-1, 0), "ptrace": (16, -1, 0, 0),
-    "kcmp": (0, 0, 99, 0, 0), "process_vm_readv": (0, 0, 0, 0, 0, 1), "process_vm_writev": (0, 0, 0, 0, 0, 1),
-    "pidfd_getfd": (-1, 0, 0), "process_madvise": (-1, 0, 0, 0, 0), "io_uring_setup": (0, 0),
-    "io_uring_enter": (-1, 0, 0, 0, 0, 0), "io_uring_register": (-1, 0, 0, 0), "mount": (0, 0, 0, 0, 0),
-    "umount2": (0, 0xFFFF), "chroot": (0,), "name_to_handle_at": (-1, 0, 0, 0, 0),
-    "keyctl": (99, 0, 0, 0, 0), "add_key": (0, 0, 0, 0, 0), "request_key": (0, 0, 0, 0),
-    "clone": (0x10000200, 0, 0, 0, 0), "clone3": (0, 0),
-}  # fmt: skip
-"""Calls that are refused, with arguments that the kernel itself finds another fault with (or none)."""
-
-
-def calling(calls: Mapping[str, tuple[int, ...]]) -> str:
-    """A program that makes these calls and tells what came of each."""
-    numbered = {name: (number(name.partition(":")[0]), *arguments) for name, arguments in calls.items()}
-    return f"{PRELUDE}for name, words in {numbered!r}.items(): told[name] = call(*words)\nprint(json.dumps(told))\n"
-
-
-@pytest.mark.parametrize("level", SANDBOXED)
-def test_calls_that_are_refused_are_refused_by_the_filter_and_by_nothing_else(tmp_path: Path, level: Level) -> None:
-    code = calling(NOT_MADE_TO_BE_REFUSED)
-    bare = answers(tmp_path, "none", code)
-    assert not {name for name, came in bare.items() if came == "EPERM"}
-    confined = answers(tmp_path, level, code)
-    assert confined == {name: "ENOSYS" if name == "clone3" else "EPERM" for name in NOT_MADE_TO_BE_REFUSED}
-
-
-@pytest.mark.parametrize("level", SANDBOXED)
-@pytest.mark.parametrize("network", [False, True])
-def test_sockets_are_refused_by_their_family(tmp_path: Path, level: Level, network: bool) -> None:
-    families = {"unix": 1, "inet": 2, "inet6": 10, "netlink": 16, "packet": 17, "alg": 38, "vsock": 40}
-    calls = {f"socket:{name}": (family, 2, 0) for name, family in families.items()}
-    told = answers(tmp_path, level, calling(calls), view=VisiblePaths((), (), network))
-    done = {name.partition(":")[2] for name, came in told.items() if came != "EACCES"}
-    internet = {"inet", "inet6", "netlink"}
-    granted = internet if network else set()
-    assert done == (internet | {"unix"} if level == "bwrap" and not network else granted)
-
-
-@pytest.mark.parametrize("level", SANDBOXED)
-def test_terminals_and_unknown_calls_are_refused(tmp_path: Path, level: Level) -> None:
-    calls = {"ioctl:TIOCSTI": (0, 0x5412, 0), "ioctl:TIOCLINUX": (0, 0x541C, 0), "prctl:PR_SET_DUMPABLE": (4, 0)}
-    told = answers(tmp_path, level, calling(calls))
-    assert told == dict.fromkeys(calls, "EPERM")
-    unknown = f"{PRELUDE}print(json.dumps([call(452, -1), call(462), call(999), call(0x40000000 | 39)]))"
-    assert answers(tmp_path, level, unknown) == ["ENOSYS"] * 4
-
-
-@pytest.mark.parametrize("level", SANDBOXED)
-def test_threads_processes_and_pipes_work(tmp_path: Path, level: Level) -> None:
-    code = """
-import json, multiprocessing, subprocess, sys, threading
-fork = multiprocessing.get_context("fork")
-def child(end): end.send([1, 2])
-done = []
-threads = [threading.Thread(target=done.append, args=(n,)) for n in range(8)]
-for thread in threads: thread.start()
-for thread in threads: thread.join()
-ours, theirs = fork.Pipe()
-process = fork.Process(target=child, args=(theirs,))
-process.start()
-got = ours.recv()
-process.join()
-word = subprocess.run([sys.executable, "-I", "-c", "print('hello')"], capture_output=True, text=True).stdout
-print(json.dumps([sorted(done), got, process.exitcode, word]))
-"""
-    assert answers(tmp_path, level, code) == [list(range(8)), [1, 2], 0, "hello\n"]
-
-
-@pytest.mark.skipif("bwrap" not in SANDBOXED, reason="bubblewrap does not work here")
-def test_behind_namespaces_processes_share_memory(tmp_path: Path) -> None:
-    code = """
-import json, multiprocessing
-from multiprocessing import shared_memory
-fork = multiprocessing.get_context("fork")
-def child(queue, lock, name):
-    same = shared_memory.SharedMemory(name)
-    with lock: same.buf[0] = 7
-    same.close()
-    queue.put("done")
-queue, lock, memory = fork.Queue(), fork.Lock(), shared_memory.SharedMemory(create=True, size=64)
-process = fork.Process(target=child, args=(queue, lock, memory.name))
-process.start()
-came = queue.get(timeout=20)
-process.join()
-byte = memory.buf[0]
-memory.close()
-memory.unlink()
-print(json.dumps([came, byte]))
-"""
-    assert answers(tmp_path, "bwrap", code) == ["done", 7]
-
-
 ITSELF = """
-import fcntl, os, pathlib, resource, shutil, signal, stat
+import errno, fcntl, json, os, pathlib, resource, shutil, sys
+told = {}
 def attempt(name, function, *arguments):
     try: told[name] = function(*arguments) or "done"
     except OSError as refused: told[name] = errno.errorcode[refused.errno]
@@ -416,7 +291,7 @@ def test_under_every_version_of_landlock_a_program_has_itself_and_nobody_else(
     monkeypatch.setattr(confinement, "landlock_version", lambda: version)
     secret = tmp_path / "secret"
     secret.write_text("secret")
-    told = answers(tmp_path, "landlock", PRELUDE + f"SECRET = {str(secret)!r}\n" + ITSELF)
+    told = answers(tmp_path, "landlock", f"SECRET = {str(secret)!r}\n" + ITSELF)
     signals, truncates = version >= 6, version >= 3
     for deed in ("limit itself", "pin itself", "be nice", "chmod", "copy the times", "touch"):
         assert told.pop(deed) == "done", deed

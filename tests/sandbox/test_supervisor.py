@@ -15,19 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
-from environments.limits import Limits
 from tasks.sandbox import confinement, supervisor
 from tasks.sandbox.child_environment import child_environment
 from tasks.sandbox.confinement import Level, VisiblePaths
-from tasks.sandbox.isolation import findings
-from tasks.sandbox.program import CannotStart, Program, Stopped
+from tests.support.levels import WORKING
 from tests.support.processes import NAP, SLEEP, alive, wait_for
 
 KEEPER = [sys.executable, "-I", "-S", "-B", supervisor.__file__]
-WORKING: list[Level] = [finding.level for finding in findings() if finding.works]
 SHELL = shutil.which("sh") or "/bin/sh"
 
 CHAIN = f"""
@@ -93,11 +89,6 @@ def sh(script: str, **more: Any) -> dict[str, Any]:
     return plan(SHELL, "-c", script, **more)
 
 
-def pid_file(path: Path) -> int:
-    wait_for(lambda: path.is_file() and path.read_text().strip())
-    return int(path.read_text())
-
-
 @pytest.mark.parametrize(("script", "status"), [("exit 0", 0), ("exit 3", 3), ("kill -9 $$", -9), ("kill -15 $$", -15)])
 def test_it_tells_that_the_program_has_started_how_it_ended_and_that_nothing_is_left(script: str, status: int) -> None:
     with kept(sh(script)) as it:
@@ -113,28 +104,6 @@ def test_what_goes_on_after_the_program_is_named_and_killed() -> None:
     assert alive(SLEEP) == []
 
 
-def test_what_ends_within_a_moment_of_the_program_is_not_held_against_it() -> None:
-    with kept(sh("sleep 0.05 & exit 0")) as it:
-        it.says()
-        assert it.rest() == [{"status": 0}, {"left": []}]
-
-
-@pytest.mark.parametrize("what", ["missing", "file", "folder", "script"])
-def test_what_cannot_be_executed_is_told_as_such(tmp_path: Path, what: str) -> None:
-    (tmp_path / "file").write_text("#!/bin/sh\n")
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "script").write_text("#!/nonexistent/interpreter\n")
-    (tmp_path / "script").chmod(0o755)
-    with kept(plan(str(tmp_path / what))) as it:
-        told = it.says()
-        assert told.pop("why").startswith(
-            "No such file or directory" if what in ("missing", "script") else "Permission denied"
-        )
-        assert told == {"executing": True}
-        assert it.rest() == []
-        assert it.process.wait(60) == 127
-
-
 @pytest.mark.parametrize(
     ("impossible", "why"),
     [
@@ -148,32 +117,6 @@ def test_a_program_that_cannot_be_confined_is_not_run(tmp_path: Path, impossible
         assert it.rest() == []
         assert it.process.wait(60) == 127
     assert not (tmp_path / "ran").exists()
-
-
-def test_a_path_that_landlock_cannot_grant_keeps_the_program_from_running(tmp_path: Path) -> None:
-    if "landlock" not in WORKING:
-        pytest.skip("this kernel has no Landlock")
-    view = VisiblePaths((tmp_path / "missing",), ())
-    confined = confinement.plan("landlock", view, ["/bin/true"], cwd=tmp_path, scratch=tmp_path, scratch_bytes=0)
-    with kept(plan() | confined) as it:
-        assert it.says() == {"confining": True, "why": f"No such file or directory ({tmp_path / 'missing'})"}
-
-
-def test_the_programs_descriptors_are_its_standard_ones_and_nothing_of_the_keepers(tmp_path: Path) -> None:
-    with kept(sh("echo /proc/self/fd/* > fds"), cwd=tmp_path) as it:
-        it.says()
-        it.rest()
-    # 1 is the file, and the shell keeps its old one at 10 or so while it writes.
-    numbers = {int(word.rpartition("/")[2]) for word in (tmp_path / "fds").read_text().split()}
-    assert {0, 1, 2} <= numbers
-    assert not numbers & set(range(4, 10))
-
-
-def test_a_program_can_say_nothing_in_the_keepers_name(tmp_path: Path) -> None:
-    forge = "import os\nfor n in range(3, 256):\n try: os.write(n, b'{\"status\": 0}\\n')\n except OSError: pass\nraise SystemExit(5)"
-    with kept(plan(sys.executable, "-I", "-c", forge)) as it:
-        assert "started" in it.says()
-        assert it.rest() == [{"status": 5}, {"left": []}]
 
 
 def test_a_program_begins_with_the_signals_of_a_fresh_process(tmp_path: Path) -> None:
@@ -208,16 +151,6 @@ def test_sigterm_ends_a_program_that_forks_faster_than_one_can_look(what: str, p
         assert it.process.wait(60) == 0
 
 
-def test_sigterm_ends_what_has_stopped_itself_and_what_is_deaf() -> None:
-    deaf = f"trap '' TERM INT HUP; {SLEEP} & sh -c 'kill -STOP $$; {SLEEP}' & wait; wait"
-    with kept(sh(deaf)) as it:
-        it.says()
-        wait_for(lambda: len(alive(SLEEP)) >= 2)
-        it.process.terminate()
-        assert it.rest() == [{"left": []}]
-    assert alive(SLEEP) == []
-
-
 @pytest.mark.parametrize(("inner", "heard"), [(1, {"outer", "inner"}), (2, {"inner"})])
 def test_sigusr1_asks_the_program_to_end_and_not_what_was_wrapped_around_it(
     tmp_path: Path, inner: int, heard: set[str]
@@ -239,23 +172,6 @@ def test_a_keeper_whose_engine_has_died_already_starts_nothing(tmp_path: Path) -
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_keeper_whose_engine_dies_ends_everything_and_itself() -> None:
-    code = (
-        "import json, os, subprocess, sys, time\n"
-        "plan = json.loads(sys.argv[1]) | {'engine': os.getpid(), 'report': os.open('/dev/null', os.O_WRONLY)}\n"
-        "subprocess.Popen([*sys.argv[2:], json.dumps(plan)], pass_fds=(plan['report'],))\n"
-        "time.sleep(60)\n"
-    )
-    told = json.dumps(sh(f"{SLEEP} & exec setsid -f {SLEEP} & wait"))
-    with subprocess.Popen([sys.executable, "-I", "-c", code, told, *KEEPER]) as engine:
-        try:
-            wait_for(lambda: len(alive(SLEEP)) >= 2)
-            (child,) = psutil.Process(engine.pid).children()
-        finally:
-            engine.kill()
-    wait_for(lambda: not alive(SLEEP) and not child.is_running())
-
-
 @pytest.mark.parametrize("level", WORKING)
 def test_with_a_killed_keeper_the_kernel_kills_its_program(tmp_path: Path, level: Level) -> None:
     out, scratch = tmp_path / "out", tmp_path / "scratch"
@@ -267,33 +183,7 @@ def test_with_a_killed_keeper_the_kernel_kills_its_program(tmp_path: Path, level
     confined = confinement.plan(level, VisiblePaths((), (out,)), argv, cwd=out, scratch=scratch, scratch_bytes=2**20)
     with kept(plan(env=child_environment("/tmp", "test/kept", Path(sys.executable))) | confined, cwd=out) as it:
         it.says()
-        pid_file(out / "pid")
+        wait_for((out / "pid").exists)
         assert alive(NAP)
         it.process.kill()
         wait_for(lambda: not alive(NAP))
-
-
-@pytest.mark.parametrize("level", WORKING)
-def test_a_killed_keeper_is_noticed_and_nothing_that_carries_the_marker_is_left(tmp_path: Path, level: Level) -> None:
-    code = f"import subprocess, time\nsubprocess.Popen({SLEEP.split()}, start_new_session=True)\n{NAP}"
-    with Program(
-        ["python", "-c", code], cwd=tmp_path, log=tmp_path / "log", marker="test/kept", level=level,
-        view=VisiblePaths((tmp_path,), ()), limits=Limits(),
-    ) as program:  # fmt: skip
-        wait_for(lambda: alive(SLEEP))
-        os.kill(program.process.pid, signal.SIGKILL)
-        with pytest.raises(Stopped, match="killed"):
-            wait_for(lambda: program.poll(0.05) is not None)
-        assert alive(SLEEP) == [] == alive(NAP)
-
-
-def test_a_program_that_cannot_be_confined_is_a_fault_of_the_machine_and_leaves_nothing(tmp_path: Path) -> None:
-    if "landlock" not in WORKING:
-        pytest.skip("this kernel has no Landlock")
-    view = VisiblePaths((tmp_path / "missing",), ())
-    with pytest.raises(CannotStart, match=r"No such file .*missing"):
-        Program(
-            ["python", "-V"], cwd=tmp_path, log=tmp_path / "log", marker="test/kept", level="landlock",
-            view=view, limits=Limits(),
-        )  # fmt: skip
-    assert [path.name for path in tmp_path.iterdir()] == ["log"]

@@ -14,7 +14,6 @@ import sys
 import threading
 import tomllib
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from environments.plugins import Refused
 from flows.server import server_process
 from flows.server.api import Api
 from flows.server.server_process import FIRST_PORT, prefect_server, stated_server
-from tasks.system.daemon import Daemon, Note, free_port, identity
+from tasks.system.daemon import Daemon, free_port
 from tasks.system.login import login_file, make_login
 from tests.support.levels import SANDBOXED
 from tests.support.prefect_api import ask
@@ -76,22 +75,6 @@ def test_a_stated_server_that_answers_is_used(server: str, home: Path) -> None:
     assert stated_server(server + "/", home) == server
 
 
-def test_the_environment_variable_states_a_server_too(server: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PREFECT_API_URL", server)
-    assert stated_server(None, home) == server
-
-
-def test_nothing_stated_is_no_server(home: Path) -> None:
-    assert stated_server(None, home) is None
-
-
-def test_what_is_stated_on_the_command_line_counts_before_the_variable(
-    server: str, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PREFECT_API_URL", NOWHERE)
-    assert stated_server(server, home) == server
-
-
 @pytest.mark.parametrize("url", [NOWHERE, "http://no-such-host.invalid/api", "nonsense", "127.0.0.1:4200"])
 def test_a_stated_server_that_is_nowhere_is_refused(url: str, home: Path) -> None:
     why = f"--server = {url}: no Prefect server answers there. Start it, or leave it out to use our own"
@@ -103,20 +86,6 @@ def test_an_export_of_our_own_server_holds_while_that_is_down(home: Path, monkey
     monkeypatch.setenv("PREFECT_API_URL", NOWHERE)
     Daemon(home / ".prefect", "server").remember(9)
     assert stated_server(None, home) is None, "it is started where it was"
-
-
-def test_a_variable_that_points_nowhere_is_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PREFECT_API_URL", NOWHERE)
-    with pytest.raises(Refused, match=f"PREFECT_API_URL = {NOWHERE}: "):
-        stated_server(None, home)
-
-
-def test_the_first_port_that_nobody_listens_on_is_free() -> None:
-    with listening(FIRST_PORT):
-        first = free_port(FIRST_PORT)
-        assert first > FIRST_PORT
-        with listening(first):
-            assert free_port(FIRST_PORT) > first
 
 
 def test_an_active_schedule_makes_runs(server: str) -> None:
@@ -168,15 +137,6 @@ def test_a_stated_server_that_asks_who_we_are_is_told_or_refused(
     assert stated_server(gate, home) == gate
 
 
-def test_who_names_our_own_server_need_not_say_who_he_is(
-    gate: str, settled: Path, foreign: subprocess.Popen[bytes]
-) -> None:
-    note = Note(gate, foreign.pid, 1.0, identity(foreign.pid), auth=True)
-    Daemon(settled / ".prefect", "server").write(note)
-    login_file(settled).write_text("me:secret\n")
-    assert stated_server(gate, settled) == gate
-
-
 def test_the_password_is_private_and_drawn_once(settled: Path) -> None:
     drawn = make_login(settled)
     assert re.fullmatch(r"nightshift:[\w-]{20,}", drawn)
@@ -184,20 +144,6 @@ def test_the_password_is_private_and_drawn_once(settled: Path) -> None:
     login_file(settled).write_text("")  # as a full disk may leave it: an empty one would let everybody in
     assert len(make_login(settled)) > 20
     assert login_file(settled).stat().st_mode & 0o777 == 0o600
-
-
-def test_who_asks_at_once_gets_one_login(settled: Path) -> None:
-    together = threading.Barrier(8)
-
-    def make(_: int) -> str:
-        together.wait()
-        return make_login(settled)
-
-    for _ in range(20):
-        login_file(settled).unlink(missing_ok=True)
-        with ThreadPoolExecutor(8) as pool:
-            assert set(pool.map(make, range(8))) == {make_login(settled)}
-    assert {path.name for path in (settled / ".prefect").glob("auth*")} == {"auth", "auth.lock"}
 
 
 @pytest.mark.parametrize("stays", [True, False])
@@ -239,13 +185,6 @@ def test_a_server_that_stays_keeps_its_port_and_says_who_has_taken_it(settled: P
         assert server.port(FIRST_PORT, stays=False) > first, "a campaign's own server goes elsewhere"
     assert server.port(FIRST_PORT, stays=True) == first
     assert server.is_own(f"http://localhost:{first}/api") and not server.is_own("http://localhost:1/api")
-
-
-def test_a_stated_server_is_not_stopped_by_whoever_used_it(server: str, settled: Path) -> None:
-    with prefect_server(server, settled) as url:
-        assert url == server
-    assert ask("GET", f"{server}/health")
-    assert not (settled / ".prefect/server.json").exists()
 
 
 def processes(home: Path) -> list[psutil.Process]:
@@ -348,57 +287,11 @@ def test_another_user_and_a_trial_with_a_network_get_nothing_of_our_own_server(s
             place.mkdir()
             got.append(of_a_trial(note, settled, paths, place, level))
         assert [each for each in got if not is_nothing(each, paths)] == []
-        # A client of ours that has the address alone finds the login.
-        code = (
-            "import pathlib, sys; from tasks.tracking.connection import locate; locate(None, pathlib.Path(sys.argv[1]))"
-        )
-        found = subprocess.run(
-            [sys.executable, "-c", code, str(settled)], env={**os.environ, "PREFECT_API_URL": note.url}, check=False
-        )
-        assert found.returncode == 0
         password = make_login(settled).encode()
         assert password not in Path(f"/proc/{note.pid}/cmdline").read_bytes()
         files = [path for path in settled.rglob("*") if path.is_file() and password in path.read_bytes()]
         assert {path.name for path in files} == {"auth", "profiles.toml"}
         assert all(path.stat().st_mode & 0o077 == 0 for path in files)
-
-
-@pytest.mark.slow
-def test_whoever_starts_our_own_server_stops_it_where_nobody_else_uses_it(settled: Path) -> None:
-    """It starts although server.json names a process that is gone."""
-    with subprocess.Popen(["true"]) as gone:
-        gone.wait()
-    dead = {"url": OURS, "pid": gone.pid, "started": 1.0}
-    (settled / ".prefect/server.json").write_text(json.dumps(dead))
-    with prefect_server(None, settled) as url:
-        family = processes(settled)
-        assert noted(settled)["url"] == url
-        assert noted(settled)["auth"]
-    assert is_gone(url, family, settled)
-
-
-@pytest.mark.slow
-def test_two_homes_that_start_at_once_get_a_server_each(tmp_path: Path) -> None:
-    root = Path(__file__).parents[2]
-    owners = [
-        subprocess.Popen(
-            [sys.executable, "-c", OWNER],
-            cwd=root,
-            env={**os.environ, "NIGHTSHIFT_HOME": str(tmp_path / name)},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for name in ("one", "other")
-    ]
-    try:
-        urls = [owner.stdout.readline().strip() for owner in owners if owner.stdout]
-        assert urls == [noted(tmp_path / name)["url"] for name in ("one", "other")]
-        assert len(set(urls)) == 2 and "" not in urls
-    finally:
-        for owner in owners:
-            owner.send_signal(signal.SIGINT)
-        for owner in owners:
-            owner.communicate(timeout=60)
 
 
 def test_prefects_home_is_ours_and_no_profile_of_the_users_is_read(tmp_path: Path) -> None:
@@ -412,10 +305,3 @@ def test_prefects_home_is_ours_and_no_profile_of_the_users_is_read(tmp_path: Pat
     done = subprocess.run([sys.executable, "-c", code], cwd=root, env=environment, capture_output=True, text=True)
     assert done.stdout.split() == [str(tmp_path / ".prefect"), "ephemeral"], done.stderr
     assert (tmp_path / ".prefect").stat().st_mode & 0o777 == 0o700
-
-
-def test_who_settles_in_too_late_is_told_so(home: Path) -> None:
-    import prefect  # noqa: F401
-
-    with pytest.raises(RuntimeError, match=r"settle_in\(\) before its first import"):
-        server_process.settle_in(home)

@@ -141,7 +141,7 @@ def test_a_limit_that_cannot_be_checked_is_not_exceeded(tmp_path: Path, home: Pa
     assert free.shortage(history(3.0)) == "", "the fallback goes on"
 
 
-def test_the_status_has_the_spending_and_the_next_trial(tmp_path: Path, home: Path) -> None:
+def test_the_status_has_the_spending(tmp_path: Path, home: Path) -> None:
     wanted = spec(tmp_path, "n", "certify", max_usd=90.0, max_gpu_hours=2.0)
     money = budget(wanted)
     wanted.store(money.ledger)
@@ -149,7 +149,6 @@ def test_the_status_has_the_spending_and_the_next_trial(tmp_path: Path, home: Pa
     found = document(money.ledger)
     costs = found["spent"]
     assert (costs["usd"], costs["machines_usd"], costs["models_usd"]) == (6.0, 6.0, None)
-    assert costs["next"]["trial"]["usd"] > 7 and costs["next"]["certificate"]["usd"] > 7
     assert parts(found) == ["6.00 of 90 USD", "0 of 2 GPU hours"]
 
 

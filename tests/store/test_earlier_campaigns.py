@@ -12,7 +12,7 @@ import pytest
 import environments
 from environments import Environment
 from environments.plugins import Refused
-from tasks.store import earlier_campaigns, workspace
+from tasks.store import workspace
 from tasks.store.earlier_campaigns import LEARNED, learned_from, lessons, lessons_json
 from tasks.store.ledger import Ledger, Settings
 from tasks.system.files import write_atomic
@@ -63,22 +63,6 @@ def test_only_what_can_be_learned_is_kept(tmp_path: Path) -> None:
     assert lesson.runs[0].seed == trial.runs[0].seed
 
 
-def test_of_too_many_the_newest_are_kept_and_the_baseline_that_they_compare_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    environment = quad(tmp_path)
-    for name, trials in (("older", 6), ("newest", 4)):
-        campaign(name, environment, search(trials))
-    monkeypatch.setattr(earlier_campaigns, "MOST", 3)
-    assert [trial.number for trial in learned_from(["newest", "older"], environment)] == [0, 4, 5, 6, 0, 2, 3, 4]
-
-
-def test_a_baseline_that_was_run_again_begins_its_campaign_all_the_same(tmp_path: Path) -> None:
-    environment, history = quad(tmp_path), search(3)
-    campaign("old", environment, (*history[1:], replace(history[0], order=len(history))))
-    assert [trial.number for trial in learned_from(["old"], environment)] == [0, 1, 2, 3]
-
-
 def test_what_was_learned_stays_when_the_old_campaign_is_gone(tmp_path: Path, home: Path) -> None:
     environment = quad(tmp_path)
     campaign("old", environment, search(5))
@@ -87,12 +71,6 @@ def test_what_was_learned_stays_when_the_old_campaign_is_gone(tmp_path: Path, ho
     shutil.rmtree(home / "old")
     assert lessons(tmp_path) == found
     assert len(found) == 6 and isinstance(json.loads((tmp_path / "learned.json").read_text()), list)
-
-
-def test_a_campaign_that_learns_from_none_has_no_lessons(tmp_path: Path) -> None:
-    environment = quad(tmp_path)
-    assert learned_from([], environment) == ()
-    assert lessons(tmp_path) == ()
 
 
 MAXIMIZE = QUADRATIC.replace('direction = "minimize"', 'direction = "maximize"')
@@ -113,12 +91,3 @@ def test_a_campaign_that_says_nothing_of_this_environment_is_refused(
     campaign("old", quad(tmp_path / "before", name, toml), search(2))
     with pytest.raises(Refused, match=why):
         learned_from(["old"], quad(tmp_path))
-
-
-def test_a_campaign_that_is_not_there_or_has_decided_nothing_is_refused(tmp_path: Path) -> None:
-    environment = quad(tmp_path)
-    campaign("empty", environment, ())
-    with pytest.raises(Refused, match=r"'empty' .*trial"):
-        learned_from(["empty"], environment)
-    with pytest.raises(Refused, match=r"'emty'.*'empty'"):
-        learned_from(["emty"], environment)

@@ -19,8 +19,7 @@ from flows.export.folder import export
 from flows.report.write import REPORT, write_report
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.store.earlier_campaigns import lessons
-from tasks.store.judge_code import judge_digest
-from tasks.store.ledger import Ledger
+from tasks.store.ledger import Ledger, judge_digest
 from tests.support.ledgers import created
 from tests.support.toy import nightshift, status, told
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -22,8 +21,8 @@ from tasks.store.ledger import FORMAT, FREEZE_LIMIT, Ledger, campaigns, check_na
 from tasks.store.workspace import TrialDir
 from tasks.system.files import write_atomic
 from tasks.system.home import home
-from tasks.trial import History, Proposal, Trial
-from tests.support.histories import decided, tried
+from tasks.trial import History, Trial
+from tests.support.histories import tried
 from tests.support.ledgers import created
 from tests.support.toy import FIT, JUDGE, quadratic
 
@@ -36,31 +35,12 @@ def write(place: TrialDir, trial: Trial) -> None:
 # Names
 
 
-@pytest.mark.parametrize("name", ["a", "0", "cartpole-1", "a.b_c-d", "a" * 64, "night..2"])
-def test_a_plain_name_is_taken_as_it_is(name: str) -> None:
-    assert check_name(name) == name
-
-
 @pytest.mark.parametrize(
     "name", ["", " ", "a/b", ".", "..", "../x", ".hidden", "-rf", "_x", "Night", "é", "a\n", "a\0", "²", "a" * 65, "a*"]
 )
 def test_a_name_with_odd_characters_is_refused(name: str) -> None:
     with pytest.raises(Refused, match=re.escape(f"campaign name {name!r}: 1 to 64 of a-z 0-9 . _ -")):
         check_name(name)
-
-
-@pytest.mark.parametrize("name", ["artifacts", "mlflow.db", "mlflow.db-wal"])
-def test_a_name_under_which_mlflow_keeps_its_data_is_refused(name: str) -> None:
-    with pytest.raises(Refused, match=f"{name!r}.*MLflow"):
-        check_name(name)
-
-
-@pytest.mark.parametrize("name", ["../outside", "a/../../b"])
-def test_no_odd_name_reaches_the_file_system(name: str, tmp_path: Path, home: Path) -> None:
-    for reach in (Ledger.exists, Ledger.open, lambda odd: created(tmp_path, odd)):
-        with pytest.raises(Refused, match="campaign name"):
-            reach(name)
-    assert sorted(path.name for path in tmp_path.iterdir() if path != home) in ([], ["quad"])
 
 
 @pytest.mark.parametrize(
@@ -72,14 +52,6 @@ def test_no_odd_name_reaches_the_file_system(name: str, tmp_path: Path, home: Pa
 )  # fmt: skip
 def test_a_free_name_is_made_of_the_environments(environment: str, name: str) -> None:
     assert free_name(environment) == name == check_name(name)
-
-
-def test_the_next_free_name_has_the_next_number(home: Path) -> None:
-    assert [free_name("quad") for _ in range(3)] == ["quad-1", "quad-2", "quad-3"]
-    for taken in ("quad-9", "quad-old", "quad-²", "quad-big-17"):
-        (home / taken).mkdir()
-    (home / "quad-2").rmdir()
-    assert free_name("quad") == "quad-10"
 
 
 def test_two_processes_that_ask_at_once_get_different_names(home: Path) -> None:
@@ -98,12 +70,6 @@ def test_the_home_and_a_campaign_are_private(request: pytest.FixtureRequest, tmp
     assert home() == expected and expected.stat().st_mode & 0o777 == 0o700
     assert created(tmp_path).path.stat().st_mode & 0o777 == 0o700
     assert (home() / free_name("quad")).stat().st_mode & 0o777 == 0o700
-
-
-def test_the_home_is_where_it_is_said_to_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("NIGHTSHIFT_HOME", "elsewhere/runs")
-    assert home() == tmp_path / "elsewhere/runs"
 
 
 def test_a_copied_home_holds_everything(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,19 +100,12 @@ def test_a_new_campaign_has_the_environment_and_the_program_frozen_and_no_histor
     assert ledger.history() == () and list(ledger.events()) == []
 
 
-def test_a_campaign_of_a_bundled_environment_freezes_its_trainer() -> None:
-    ledger = CampaignSpec.of(environment="cartpole", name="n").open()
-    trainers = Path(__file__).parents[2] / "tasks/trainers"
-    for source, name in (("ppo.py", "train.py"), ("_program.py", "_program.py")):
-        assert (ledger.program / name).read_bytes() == (trainers / source).read_bytes()
-
-
-@pytest.mark.parametrize("left", [[], ["environment/fit.py", "program/old.py", "spec.toml"], [".campaign.json.123"]])
-def test_a_half_made_campaign_is_completed_at_the_next_creation(tmp_path: Path, home: Path, left: list[str]) -> None:
-    for name in left:
-        (home / "n" / name).parent.mkdir(parents=True, exist_ok=True)
-        (home / "n" / name).write_text("half")
-    assert not Ledger.exists("n")
+def test_a_half_made_campaign_is_none_and_the_next_creation_replaces_it(tmp_path: Path, home: Path) -> None:
+    for name in ("environment/fit.py", "program/old.py", "campaign.json"):
+        (home / ".n.new" / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / ".n.new" / name).write_text("half")
+    (home / "n").mkdir()  # its reserved name
+    assert not Ledger.exists("n") and campaigns() == ()
     ledger = created(tmp_path)
     assert sorted(path.name for path in ledger.path.iterdir()) == [
         "campaign.json", "environment", "program", "spec.toml", "trials",
@@ -160,10 +119,9 @@ def test_what_is_no_campaign_is_left_as_it_is(tmp_path: Path, home: Path) -> Non
     thesis.parent.mkdir(parents=True)
     thesis.write_text("years of work")
     (home / "m").write_text("notes")
-    with pytest.raises(Refused, match=r"runs/n .*'thesis'"):
-        created(tmp_path)
-    with pytest.raises(Refused, match="runs/m is a file"):
-        created(tmp_path, "m")
+    for name in ("n", "m"):
+        with pytest.raises(Refused, match=f"runs/{name} exists"):
+            created(tmp_path, name)
     assert thesis.read_text() == "years of work" and (home / "m").read_text() == "notes"
 
 
@@ -204,23 +162,6 @@ def test_a_campaign_file_of_a_newer_format_or_that_somebody_broke_is_refused(
         Ledger.open("n")
 
 
-def test_an_unknown_campaign_is_refused_with_the_near_miss(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match=r"'n'.*none"):
-        Ledger.open("n")
-    created(tmp_path, "night-1")
-    with pytest.raises(Refused, match=r"'nigth-1'.*'night-1'\?"):
-        Ledger.open("nigth-1")
-
-
-def test_campaigns_are_listed_the_newest_last_and_nothing_else_is(tmp_path: Path, home: Path) -> None:
-    for age, name in enumerate(("b", "a", "c")):
-        ledger = created(tmp_path, name)
-        os.utime(ledger.path / "campaign.json", (age, age))
-    free_name("quad")
-    (home / ".prefect").mkdir()
-    assert campaigns() == ("b", "a", "c")
-
-
 @pytest.mark.parametrize("file", ["environment/judge.py", "program/fit.py", "environment/environment.toml"])
 def test_a_frozen_file_that_was_changed_is_refused(tmp_path: Path, file: str) -> None:
     ledger = created(tmp_path)
@@ -228,15 +169,6 @@ def test_a_frozen_file_that_was_changed_is_refused(tmp_path: Path, file: str) ->
         opened.write("# changed\n")
     with pytest.raises(Refused, match="frozen files"):
         Ledger.open("n").verify()
-
-
-def test_a_trial_is_read_back_as_it_was_decided(tmp_path: Path) -> None:
-    ledger = created(tmp_path)
-    trial = decided((), 0.1 + 0.2, {"x": 1e-5, "n": 3, "act": "relu", "anneal": True, "whole": 2.0})
-    write(ledger.place(0), trial)
-    (again,) = ledger.history()
-    assert again == trial
-    assert [type(value) for value in again.proposal.params.values()] == [float, int, str, bool, float]
 
 
 def test_an_event_that_was_cut_short_is_left_out_and_takes_no_other_with_it(tmp_path: Path) -> None:
@@ -247,15 +179,6 @@ def test_an_event_that_was_cut_short_is_left_out_and_takes_no_other_with_it(tmp_
     assert [(event["event"], event["text"]) for event in ledger.events()] == [("life", 'of "two"\nlines é')]
     ledger.event("life", pid=2)
     assert [event["pid"] for event in ledger.events()] == [1, 2]
-
-
-def test_proposals_of_trials_that_are_known_are_not_read_again(tmp_path: Path) -> None:
-    ledger, trial = created(tmp_path), decided((), 1.0, {"x": 1.0}, higher_is_better=False)
-    write_atomic(ledger.place(0).proposal, "damaged")
-    waits = Proposal({"x": 2.0}, rationale="waits")
-    write_atomic(ledger.place(1).proposal, workspace.PROPOSAL.dump_json(waits))
-    write_atomic(ledger.place(2).config, "of a trial that has no proposal yet")
-    assert ledger.proposals((trial,)) == (trial.proposal, waits)
 
 
 # Attempts

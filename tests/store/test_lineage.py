@@ -63,28 +63,12 @@ def test_the_same_trial_makes_the_same_commit_again(tmp_path: Path, repository: 
     assert lineage.commits(repository) == dict(enumerate(commits))
 
 
-def test_the_same_trial_makes_the_same_commit_in_another_repository(tmp_path: Path, repository: Path) -> None:
-    first, _ = two_trials()
-    place = place_of(tmp_path, 0)
-    other = tmp_path / "runs/night/other.git"
-    assert lineage.commit(repository, place, first, PROGRAM) == lineage.commit(other, place, first, PROGRAM)
-
-
 def test_a_commit_stands_on_its_parent_and_says_its_verdict(tmp_path: Path, repository: Path) -> None:
     first, second = two_trials()
     commits = [lineage.commit(repository, place_of(tmp_path, t.number), t, PROGRAM) for t in (first, second)]
     assert git(repository, "rev-parse", f"{commits[1]}^").strip() == commits[0]
     assert git(repository, "log", "-1", "--format=%s", commits[1]).strip() == "trial 1: keep"
     assert second.verdict.reason in git(repository, "log", "-1", "--format=%b", commits[1])
-
-
-def test_a_commit_is_nobodys_but_nightshifts(tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GIT_AUTHOR_NAME", "Somebody Else")
-    monkeypatch.setenv("GIT_COMMITTER_DATE", "2001-01-01T00:00:00Z")
-    first, _ = two_trials()
-    commit = lineage.commit(repository, place_of(tmp_path, 0), first, PROGRAM)
-    who = git(repository, "log", "-1", "--format=%an %cn %ct", commit).strip()
-    assert who == f"Nightshift Nightshift {int(first.runs[0].started)}"
 
 
 def test_a_crashed_trial_without_a_program_is_committed_too(tmp_path: Path, repository: Path) -> None:
@@ -105,16 +89,6 @@ def test_the_champions_branch_is_where_it_was_put_last(tmp_path: Path, repositor
     assert git(repository, "rev-parse", "HEAD").strip() == commits[0], "HEAD is the champion"
 
 
-def test_the_patch_of_a_trial_is_what_differs_from_the_baseline(tmp_path: Path, repository: Path) -> None:
-    for trial in two_trials():
-        lineage.commit(repository, place_of(tmp_path, trial.number), trial, PROGRAM)
-    patch = lineage.patch(repository, 1)
-    assert "--- a/train.py\n+++ b/train.py\n" in patch
-    assert "-version 0\n+version 1\n" in patch and '-  "x": 1.0\n+  "x": 2.0\n' in patch
-    assert "net.py" not in patch
-    assert lineage.patch(repository, 0) == ""
-
-
 def test_the_patch_of_a_trial_is_an_edit_of_the_program_without_its_parameters(
     tmp_path: Path, repository: Path
 ) -> None:
@@ -130,22 +104,6 @@ def test_the_patch_of_a_trial_is_an_edit_of_the_program_without_its_parameters(
     assert "params.json" in placed(parameters, "--diff", own, ["params.json"]), "a program that has such a file"
 
 
-def test_without_a_repository_there_are_no_commits(repository: Path) -> None:
-    assert lineage.commits(repository) == {}
-
-
-ODD = ("a b.py", 'say "x".py', "été/naïve.py", "back\\slash.py", "new\nline.py", "-rf", "tab\t.py", "100%.py")
-
-
-@pytest.mark.parametrize("name", ODD)
-def test_a_file_may_have_any_name(tmp_path: Path, repository: Path, name: str) -> None:
-    first, _ = two_trials()
-    place = place_of(tmp_path, 0, **{name: "odd\n"})
-    commit = lineage.commit(repository, place, first, (*PROGRAM, name))
-    assert name in git(repository, "ls-tree", "-r", "-z", "--name-only", commit).split("\0")
-    assert git(repository, "show", f"{commit}:{name}") == "odd\n"
-
-
 def test_a_file_name_need_not_even_be_text(tmp_path: Path, repository: Path) -> None:
     first, _ = two_trials()
     name = os.fsdecode(b"latin-\xe9.py")
@@ -156,70 +114,12 @@ def test_a_file_name_need_not_even_be_text(tmp_path: Path, repository: Path) -> 
     assert b"latin-\xe9.py\0" in listed.stdout
 
 
-def test_a_reason_with_any_text_in_it_is_kept(tmp_path: Path, repository: Path) -> None:
-    first, _ = two_trials()
-    reason = 'exited with status 3\nfrom refs/heads/x\ndata 5\n"é" \0 end'
-    trial = dataclasses.replace(first, verdict=dataclasses.replace(first.verdict, reason=reason))
-    commit = lineage.commit(repository, place_of(tmp_path, 0), trial, PROGRAM)
-    assert (
-        reason.encode()
-        in subprocess.run(["git", "-C", repository, "cat-file", "commit", commit], capture_output=True).stdout
-    )
-
-
 def commits_of_a_night(tmp_path: Path, repository: Path) -> tuple[list[str], str]:
     """The commits of two trials and the patch of the second."""
     history: History = two_trials()
     commits = [lineage.commit(repository, place_of(tmp_path, t.number), t, PROGRAM) for t in history]
     lineage.crown(repository, 1)
     return commits, lineage.patch(repository, 1)
-
-
-HOOK = "#!/bin/sh\ntouch {0}\nexit 1\n"
-CONFIG = """\
-[commit]
-    gpgsign = true
-[tag]
-    gpgsign = true
-[gpg]
-    program = false
-[init]
-    templateDir = {0}/template
-    defaultBranch = trunk
-    defaultObjectFormat = sha256
-[core]
-    hooksPath = {0}/template/hooks
-    quotePath = false
-    bare = false
-[diff]
-    noprefix = true
-    external = false
-    algorithm = patience
-[color]
-    ui = always
-[safe]
-    bareRepository = explicit
-[transfer]
-    fsckObjects = true
-[log]
-    showSignature = true
-"""
-
-
-def test_the_users_configuration_of_git_changes_nothing(
-    tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected = commits_of_a_night(tmp_path, repository)
-    hooks = tmp_path / "user/template/hooks"
-    hooks.mkdir(parents=True)
-    for name in ("pre-commit", "reference-transaction", "post-update", "update", "commit-msg"):
-        (hooks / name).write_text(HOOK.format(tmp_path / "hook-ran"))
-        (hooks / name).chmod(0o755)
-    (tmp_path / "user/.gitconfig").write_text(CONFIG.format(tmp_path / "user"))
-    monkeypatch.setenv("HOME", str(tmp_path / "user"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "user"))
-    assert commits_of_a_night(tmp_path, tmp_path / "runs/night/again.git") == expected
-    assert not (tmp_path / "hook-ran").exists()
 
 
 @pytest.mark.parametrize(
@@ -248,13 +148,6 @@ def test_a_repository_that_a_hook_above_us_speaks_of_is_not_touched(
     assert sorted(str(path) for path in (mine / ".git").rglob("*")) == before
 
 
-def test_a_repository_around_the_campaign_is_not_touched(tmp_path: Path, repository: Path) -> None:
-    subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
-    commits_of_a_night(tmp_path, repository)
-    assert git(tmp_path, "for-each-ref") == ""
-    assert git(tmp_path, "status", "--porcelain", "--untracked-files=no") == ""
-
-
 def test_a_repository_whose_making_was_killed_is_completed_and_not_mistaken_for_one_around_it(
     tmp_path: Path, repository: Path
 ) -> None:
@@ -274,8 +167,3 @@ def test_a_lock_that_a_killed_git_left_is_removed_by_the_next_life(tmp_path: Pat
         lineage.crown(repository, 0)
     lineage.unlock(repository)
     lineage.crown(repository, 0)
-
-
-def test_where_there_is_no_repository_there_is_nothing_to_unlock(repository: Path) -> None:
-    lineage.unlock(repository)
-    assert not repository.exists()

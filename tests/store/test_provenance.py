@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from tasks.store.approval import Parked
 from tasks.store.provenance import TURNED_DOWN, Incident, incidents, sources
 from tasks.trial import Usage
@@ -36,10 +34,3 @@ def test_costs_count_for_who_was_asked_and_trials_for_who_made_them() -> None:
         "tpe: 1 trial, 1 kept",
         "llm: 0 trials, 0 kept, 1 call, 15 tokens, 0.50 USD",
     ]
-
-
-@pytest.mark.parametrize(("rationale", "words"), [("clip it", "idea 0001: clip it"), ("", "idea 0001")])
-def test_an_idea_of_a_person_is_told_with_its_reason_if_it_has_one(tmp_path: Path, rationale: str, words: str) -> None:
-    trial = tried((), 2.25, higher_is_better=False)
-    asked = replace(trial, proposal=replace(trial.proposal, inbox="0001", rationale=rationale))
-    assert incidents(created(tmp_path), (asked,)) == (Incident(0, "inbox", words),)

@@ -19,7 +19,6 @@ from tasks.store.safe_read import open_below, pack_folder
 from tasks.store.workspace import TrialDir
 from tasks.tracking.connection import Store
 from tasks.tracking.sync import sync
-from tasks.tracking.trial_run import trial_note
 from tasks.trial import Verdict
 from tests.support.ledgers import created
 from tests.support.mlflow_records import artifacts_of, client_of, make_trial, put, runs_of, store_in
@@ -96,27 +95,6 @@ def test_no_secret_gets_into_the_store_whichever_way_it_tries(store: Store, ledg
     assert not (place.path / ".outgoing").exists()
 
 
-def test_a_note_fetches_nothing_from_elsewhere() -> None:
-    trial = make_trial()
-    reason = "line 2 is not a report: '![x](http://evil.example/1.png)'\n<img src=2>\x1b[2J"
-    proposal = replace(trial.proposal, rationale="<img src='http://evil.example'> if lr < 0.1 ![y][1]")
-    note = trial_note(replace(trial, proposal=proposal, verdict=Verdict("crash", reason)))
-    assert note.splitlines() == [
-        r"**crash**: line 2 is not a report: '\![x](http://evil.example/1.png)'",
-        "",
-        r"\<img src='http://evil.example'> if lr < 0.1 \![y][1]",
-        "",
-        "    <img src=2>",
-    ]
-
-
-def test_what_mlflow_answers_is_noted_without_passwords(ledger: Ledger, place: TrialDir) -> None:
-    away = Store("http://me:a-password@127.0.0.1:9", ledger.path.parent)
-    problem = sync(ledger, away, "finished").problem
-    assert "127.0.0.1:9" in problem and "a-password" not in problem
-    assert "a-password" not in (ledger.path / "mlflow.json").read_text()
-
-
 def test_what_leads_out_of_a_trial_is_not_sent(store: Store, ledger: Ledger, place: TrialDir, tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home/id_rsa").write_text("the user's own")
@@ -148,17 +126,6 @@ def test_an_out_that_is_no_folder_is_left(
     assert artifacts_of(store, run.info.run_id) == {"log.txt", "diff.patch"}
     assert run.data.tags["checkpoint"] == "not uploaded: out/ is no folder"
     assert not [key for key in run.data.metrics if key.startswith("train/")]
-
-
-def test_files_whose_names_cannot_be_shown_are_not_sent(tmp_path: Path) -> None:
-    out, to = tmp_path / "out", tmp_path / "to"
-    out.mkdir()
-    for name in (f"{KEY}.pt", "a\x1b[2Jb", "policy\u202etp.exe", "fine.pt", "line\nbreak"):
-        (out / name).touch()
-    told = pack_folder(out, to)
-    assert told.startswith("out/ without ") and told.endswith("; 3 more")
-    assert told.isprintable() and KEY not in told
-    assert [path.name for path in (to / "out").iterdir()] == ["fine.pt"]
 
 
 def test_a_tree_too_deep_to_name_is_left_with_a_reason(tmp_path: Path) -> None:

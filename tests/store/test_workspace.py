@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from pathlib import Path
 
 import pytest
@@ -49,19 +48,6 @@ def test_a_prepared_workspace_holds_the_program_and_its_configuration(tmp_path: 
         "problem": {},
         "data": None,
     }
-
-
-def test_a_trainer_s_parts_are_laid_beside_its_program_unless_the_environment_brings_its_own(tmp_path: Path) -> None:
-    environment = environments.load(quadratic(tmp_path / "quad"))
-
-    def named(**changes: object) -> list[str]:
-        return [name for _, name in workspace.baseline_files(environment.model_copy(update=changes))]
-
-    beside = named(program=("prime.md",), trainer="prime_rl", train_cmd="python train.py")
-    assert beside[:2] == ["prime.md", "train.py"]
-    assert set(beside[2:]) > {"prime_rl_parts/__init__.py", "prime_rl_parts/keys.py"}
-    assert all(name.startswith("prime_rl_parts/") and name.endswith(".py") for name in beside[2:])
-    assert named(program=("train.py",), trainer="prime_rl", train_cmd="python train.py") == ["train.py"]
 
 
 def test_a_prepared_workspace_has_the_edit_applied_and_the_frozen_program_has_not(tmp_path: Path) -> None:
@@ -114,51 +100,6 @@ def test_a_link_that_a_program_put_in_the_place_of_its_own_is_wiped_and_not_foll
     prepared(tmp_path)
     assert not (place.path / name).is_symlink()
     assert contents(mine) == {"thesis.tex": "years of work"}
-
-
-def test_a_directory_that_a_program_locked_is_wiped(tmp_path: Path) -> None:
-    place = prepared(tmp_path)
-    locked = place.out / "a/b"
-    locked.mkdir(parents=True)
-    (locked / "weights").touch()
-    for directory in (locked, locked.parent, place.out):
-        directory.chmod(0o000)
-    prepared(tmp_path)
-    assert list(place.out.iterdir()) == []
-
-
-def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
-    path = tmp_path / "deep/er/file.json"
-    write_atomic(path, "first")
-    inode = path.stat().st_ino
-    write_atomic(path, "second é\n")
-    assert path.read_bytes() == "second é\n".encode()
-    assert path.stat().st_ino != inode, "replaced, never written in place"
-    assert [child.name for child in path.parent.iterdir()] == ["file.json"], "nothing is left beside it"
-
-
-def test_a_write_that_fails_leaves_the_old_text(tmp_path: Path) -> None:
-    path = tmp_path / "file.json"
-    write_atomic(path, "first")
-    with pytest.raises(UnicodeEncodeError):
-        write_atomic(path, "second \udce9")
-    assert path.read_text() == "first"
-
-
-def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
-    """Somebody writes two long texts in turn; every read finds one of them whole."""
-    path, texts = tmp_path / "file", ("a" * 300_000, "b" * 300_000)
-    write_atomic(path, texts[0])
-
-    def write_in_turn() -> None:
-        for number in range(100):
-            write_atomic(path, texts[number % 2])
-
-    writer = threading.Thread(target=write_in_turn)
-    writer.start()
-    while writer.is_alive():
-        assert path.read_text() in texts
-    writer.join()
 
 
 def test_an_edit_applies_to_a_frozen_program_whose_files_nobody_may_write(tmp_path: Path) -> None:

@@ -34,6 +34,8 @@ for line in sys.stdin: print(held.value.decode(), flush=True)
 """
 """Holds the secret in its memory, and says it when it is asked."""
 
+VARIABLE = "RED_TEAM_API_KEY"
+"""Holds the secret too, in what surrounds the program."""
 libc = ctypes.CDLL(None, use_errno=True)
 libc.shmat.restype = ctypes.c_void_p
 
@@ -48,6 +50,8 @@ class Neighbours:
 
     ground: Ground
     victim: subprocess.Popen[str]
+    file: int
+    """The victim's descriptor of a file with the secret."""
     address: int
     before: dict[str, object]
     shm: int
@@ -60,7 +64,7 @@ class Neighbours:
         found = cgroup.find()
         groups = [str(folder / "cgroup.procs") for folder in (found.memory, found.pids)] if found else []
         return {
-            "victim": self.victim.pid, "engine": os.getpid(), "address": self.address, "pty": self.pty, "shm": key(),
+            "victim": self.victim.pid, "victim fd": self.file, "engine": os.getpid(), "address": self.address, "pty": self.pty, "shm": key(),
             "shm id": self.shm, "queue id": self.queue, "groups": groups,
         }  # fmt: skip
 
@@ -102,7 +106,11 @@ def key() -> int:
 @contextmanager
 def neighbours(ground: Ground) -> Iterator[Neighbours]:
     command = [sys.executable, "-c", VICTIM, ground.secret]
-    victim = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+    with (ground.user / ".netrc").open() as netrc:
+        victim = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, cwd=ground.user,
+            env={VARIABLE: ground.secret}, pass_fds=(file := netrc.fileno(),),
+        )  # fmt: skip
     assert victim.stdout is not None
     address = int(victim.stdout.readline())
     shm, queue = libc.shmget(key(), 4096, 0o1666), libc.msgget(0, 0o1666)
@@ -113,7 +121,7 @@ def neighbours(ground: Ground) -> Iterator[Neighbours]:
     master, slave = os.openpty()
     signals: list[int] = []
     asleep = signal.signal(signal.SIGURG, lambda number, _: signals.append(number))
-    around = Neighbours(ground, victim, address, {}, shm, queue, master, os.ttyname(slave), signals)
+    around = Neighbours(ground, victim, file, address, {}, shm, queue, master, os.ttyname(slave), signals)
     around.before.update(around.states())
     try:
         yield around

@@ -11,19 +11,6 @@ import pytest
 from tasks.system import file_trees
 
 
-def test_a_link_is_removed_and_not_what_it_leads_to(tmp_path: Path) -> None:
-    kept = tmp_path / "kept"
-    kept.mkdir()
-    (kept / "file").write_text("mine")
-    kept.chmod(0o500)
-    link = tmp_path / "link"
-    link.symlink_to(kept)
-    file_trees.remove(link)
-    assert not link.is_symlink()
-    assert (kept / "file").read_text() == "mine"
-    assert stat.S_IMODE(kept.stat().st_mode) == 0o500
-
-
 def test_links_inside_a_tree_are_removed_and_not_what_they_lead_to(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     kept.mkdir(mode=0o500)
@@ -75,14 +62,6 @@ def test_an_odd_name_is_only_a_name(tmp_path: Path, name: str) -> None:
     (odd / name / "file").write_text("x")
     file_trees.remove(odd)
     assert [path.name for path in tmp_path.iterdir()] == ["beside"]
-
-
-def test_a_relative_path_that_looks_like_an_option_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("-rf").mkdir()
-    Path("-rf/file").write_text("x")
-    file_trees.remove(Path("-rf"))
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("make", [Path.touch, os.mkfifo, lambda path: path.symlink_to("nowhere"), lambda path: None])

@@ -12,13 +12,12 @@ from pathlib import Path
 
 import psutil
 
-from tasks.system import log_rotation
 from tests.support.processes import wait_for
 
 
 @contextmanager
 def kept(log: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
-    keeper = [sys.executable, "-m", "tasks.system.keeper", str(log), *command]
+    keeper = [sys.executable, "-m", "tasks.system.keeper", *command]
     with log.open("ab") as output, subprocess.Popen(keeper, stdout=output, stderr=output) as process:
         yield process
         process.kill()
@@ -53,11 +52,3 @@ def test_a_killed_keeper_takes_its_program_along(tmp_path: Path) -> None:
         wait_for(lambda: lives(log))
         process.kill()
         wait_for(lambda: not psutil.pid_exists(lives(log)[0]))
-
-
-def test_a_long_log_is_cut_under_the_program(tmp_path: Path) -> None:
-    log = tmp_path / "worker.log"
-    log.write_bytes(b"x" * (log_rotation.LOG_BYTES + 1))
-    with kept(log, "sleep", "60"):
-        wait_for(lambda: log.stat().st_size == 0, seconds=60)
-    assert (tmp_path / "worker.log.1").stat().st_size > log_rotation.LOG_BYTES

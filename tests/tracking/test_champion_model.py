@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from tasks.store.ledger import CERTIFICATE, Ledger
 from tasks.tracking import champion_model, sync
 from tasks.tracking.champion_model import Champion
 from tasks.tracking.connection import Store
-from tests.support.champions import TILT, cart, filed, talker
+from tests.support.champions import cart, filed, talker
 from tests.support.histories import certified
 from tests.support.mlflow_records import artifacts_of, client_of, make_files, put, runs_of, store_in
 from tests.support.trusting import trusted
@@ -54,11 +53,9 @@ def proof(champion: Champion, *fresh: float, passed: bool = True) -> Certificate
 def register(store: Store, champion: Champion, name: str = "night.1", certificate: Certificate | None = None) -> str:
     ledger = night(champion, name)
     assert sync.sync(ledger, store, "finished").problem == ""
-    (run,), (parent,) = runs_of(store, ledger), runs_of(store, ledger, "campaign")
+    (run,) = runs_of(store, ledger)
     with store.client() as client:
-        return champion_model.register(
-            client, ledger, certificate or proof(champion), champion, run, parent.info.run_id
-        )
+        return champion_model.register(client, ledger, certificate or proof(champion), champion, run)
 
 
 def load(store: Store) -> Any:
@@ -83,17 +80,8 @@ def test_a_loaded_champion_answers_rows_of_observations(store: Store, tmp_path: 
     for given in (ROWS, ROWS.astype(np.float32), ROWS.tolist(), pd.DataFrame(ROWS)):
         answers = model.predict(given)
         assert (answers.tolist(), answers.dtype) == ([1, 0, 1], np.int64)
-    assert model.predict(model.input_example).tolist() == [0]
     many = np.tile(ROWS, (700, 1))  # more than one frame holds
     assert np.array_equal(model.predict(many), np.tile([1, 0, 1], 700))
-
-
-def test_rows_that_are_no_observations_are_refused_before_anything_starts(store: Store, tmp_path: Path) -> None:
-    register(store, cart(tmp_path))
-    model = load(store)
-    for given, why in ((np.full((1, 4), np.nan), "NaN"), (np.zeros((0, 4)), "no rows"), (np.zeros((2, 3)), "4 ")):
-        with pytest.raises(Exception, match=why):
-            model.predict(given)
 
 
 def test_red_team_without_a_sandbox_no_model_is_loaded_whatever_it_says_of_itself(
@@ -110,9 +98,7 @@ def certify(ledger: Ledger, certificate: Certificate) -> None:
     (ledger.path / "certificates/1.json").write_bytes(CERTIFICATE.dump_json(certificate))
 
 
-def test_a_certified_champion_is_registered_once_and_shown_by_its_run_and_its_campaigns(
-    store: Store, tmp_path: Path
-) -> None:
+def test_a_certified_champion_is_registered_once_and_its_folder_is_its_runs(store: Store, tmp_path: Path) -> None:
     champion = cart(tmp_path)
     ledger = night(champion)
     assert sync.sync(ledger, store, "finished").problem == ""
@@ -122,25 +108,10 @@ def test_a_certified_champion_is_registered_once_and_shown_by_its_run_and_its_ca
     for state in ("running", "finished"):
         assert sync.sync(ledger, store, state).problem == ""
     (run,), (parent,) = runs_of(store, ledger), runs_of(store, ledger, "campaign")
-    (model,) = client.search_logged_models([run.info.experiment_id], f"source_run_id = '{run.info.run_id}'")
-    assert model.name == "0007-night-1" and parent.data.tags["model"] == f"{MODEL} version 1, @champion"
-    for shows in (run, parent):
-        assert [one.model_id for one in shows.outputs.model_outputs] == [model.model_id]
+    assert parent.data.tags["model"] == f"{MODEL} version 1, @champion"
+    assert "MLmodel" in str(artifacts_of(store, run.info.run_id, "model"))
     (version,) = client.search_model_versions(f"name = '{MODEL}'")
     assert (version.run_id, version.tags["fresh_mean"]) == (run.info.run_id, repr(9.15))
-
-
-@pytest.mark.slow
-def test_an_upload_that_was_cut_short_is_completed(store: Store, tmp_path: Path) -> None:
-    champion = cart(tmp_path)
-    ledger = night(champion)
-    sync.sync(ledger, store, "finished")
-    (run,) = runs_of(store, ledger)
-    half = client_of(store).create_logged_model(run.info.experiment_id, "half", run.info.run_id)
-    certify(ledger, proof(champion))
-    assert sync.sync(ledger, store, "finished").problem == ""
-    assert client_of(store).get_logged_model(half.model_id).status == "READY"
-    assert load(store).predict(ROWS).tolist() == [1, 0, 1]
 
 
 def test_the_alias_never_moves_to_a_worse_model(store: Store, tmp_path: Path) -> None:
@@ -153,8 +124,7 @@ def test_the_alias_never_moves_to_a_worse_model(store: Store, tmp_path: Path) ->
     client.set_registered_model_alias(MODEL, "champion", "1")  # by a person
     (run,) = runs_of(store, Ledger.open("better"))
     with store.client() as own:
-        parent = runs_of(store, Ledger.open("better"), "campaign")[0].info.run_id
-        champion_model.register(own, Ledger.open("better"), proof(champion, 6.0), champion, run, parent)
+        champion_model.register(own, Ledger.open("better"), proof(champion, 6.0), champion, run)
     assert client.get_model_version_by_alias(MODEL, "champion").version == 1
 
 
@@ -166,14 +136,6 @@ def test_a_champion_of_another_version_of_the_environment_does_not_take_the_alia
     )
     said = register(store, other, "second", proof(other, 99.0, 99.1, 99.2, 99.3))
     assert "stays at version 1, of another version of the environment" in said
-
-
-def test_a_champion_whose_checkpoint_was_not_uploaded_is_not_registered(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tasks.store.safe_read.CHECKPOINT_BYTES", 3)
-    assert register(store, cart(tmp_path)).startswith("not registered: its checkpoint is not uploaded")
-    assert client_of(store).search_registered_models() == []
 
 
 def test_a_champion_that_is_judged_by_a_command_is_files_only(store: Store, tmp_path: Path) -> None:
@@ -278,22 +240,3 @@ def test_red_team_files_that_were_changed_in_the_store_are_not_run(store: Store,
     (place / "workspace" / "train.py").write_text("print('mine')")
     with pytest.raises(CannotPredict, match="has changed"):
         load(store)
-
-
-@pytest.mark.slow
-def test_a_program_that_answers_no_action_or_ends_is_told_with_its_words(store: Store, tmp_path: Path) -> None:
-    register(store, cart(tmp_path, TILT.replace("(sign *", "7 + (sign *"), edit="a diff"))
-    with pytest.raises(CannotPredict, match="no action"):
-        load(store).predict(ROWS)
-
-
-def test_champion_json_says_how_it_is_run_and_holds_no_question(store: Store, tmp_path: Path) -> None:
-    register(store, cart(tmp_path))
-    place = client_of(store).get_model_version_download_uri(MODEL, "1")
-    files = Path(place.removeprefix("file://"))
-    assert {path.name for path in files.iterdir()} == {
-        "MLmodel", "champion.json", "input_example.json", "out", "workspace",
-    }  # fmt: skip
-    told = json.loads((files / "champion.json").read_text())
-    assert (told["judge"], told["settings"]["id"]) == ("control", "CartPole-v1")
-    assert [leaf["dtype"] for leaf in (*told["observation"], *told["action"])] == ["<f4", "<i8"]

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pydantic import SecretStr
 
 from environments.plugins import Refused
-from tasks.system.daemon import Daemon, Note, identity
-from tasks.tracking.connection import Store, api_with_blocks, locate
+from tasks.tracking.connection import Store, locate
 
 
 def test_what_is_stated_goes_before_the_environment_and_that_before_the_home(
@@ -33,8 +28,9 @@ def test_the_users_variables_are_there_again_after_each_use(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://team.example.org")
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "mine")
     monkeypatch.delenv("MLFLOW_TRACKING_PASSWORD", raising=False)
-    with Store(f"sqlite:///{empty_mlflow}", tmp_path, {"MLFLOW_TRACKING_PASSWORD": "of the block"}).client():
-        assert os.environ["MLFLOW_TRACKING_PASSWORD"] == "of the block"
+    monkeypatch.setattr("tasks.tracking.connection.own_login", lambda *_: {"MLFLOW_TRACKING_PASSWORD": "ours"})
+    with Store(f"sqlite:///{empty_mlflow}", tmp_path).client():
+        assert os.environ["MLFLOW_TRACKING_PASSWORD"] == "ours"
         assert "MLFLOW_TRACKING_TOKEN" not in os.environ, "the login of another server"
     kept = ("MLFLOW_TRACKING_URI", "MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_PASSWORD")
     assert [os.environ.get(name) for name in kept] == ["https://team.example.org", "mine", None]
@@ -55,44 +51,3 @@ def test_a_store_is_shown_without_its_password_and_the_homes_own_by_its_name(
 ) -> None:
     store = locate(address or f"sqlite:///{tmp_path}/mlflow.db", tmp_path)
     assert str(store) == shown and "a@b" not in str(store)
-
-
-def test_the_block_may_be_in_the_homes_own_server_while_it_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("PREFECT_API_URL", raising=False)
-    assert api_with_blocks(tmp_path) is None
-    (tmp_path / ".prefect").mkdir()
-    own = Note("http://127.0.0.1:4200/api", os.getpid(), 0.0, identity(os.getpid()))
-    Daemon(tmp_path / ".prefect", "server").write(own)
-    assert api_with_blocks(tmp_path) == own.url
-
-
-def test_locating_needs_neither_mlflow_nor_prefect(tmp_path: Path) -> None:
-    code = (
-        "import sys; from pathlib import Path; from tasks.tracking.connection import locate; locate(None, Path('home'));"
-        "assert not {'mlflow', 'prefect'} & set(sys.modules)"
-    )
-    own = {name: value for name, value in os.environ.items() if name != "PREFECT_API_URL"}
-    subprocess.run([sys.executable, "-c", code], env={**own, "PYTHONPATH": str(Path.cwd())}, cwd=tmp_path, check=True)
-
-
-def test_a_dead_prefect_server_is_not_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
-    with pytest.raises(ConnectionError, match="no Prefect server answers"):
-        locate(None, tmp_path)
-
-
-def test_the_block_describes_every_field_and_hides_its_secrets() -> None:
-    from blocks.tracking import Tracking
-
-    assert all(field.description for field in Tracking.model_fields.values())
-    assert "hidden" not in repr(Tracking(uri="http://host", username="me", password=SecretStr("hidden")))
-
-
-@pytest.mark.parametrize("identity", [{"username": "me"}, {"username": "me", "password": "a", "token": "b"}])
-def test_a_block_with_half_or_two_identities_is_refused(identity: dict[str, Any]) -> None:
-    from blocks.tracking import Tracking
-
-    with pytest.raises(ValueError, match="username"):
-        Tracking(uri="http://host", **identity)

@@ -13,7 +13,6 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from environments.plugins import Refused
 from environments.score import Score
 from tasks.recipes.output import PREPARED, Content, Prepared
 from tasks.store.ledger import CERTIFICATE, Ledger
@@ -165,12 +164,6 @@ def test_a_trials_run_that_somebody_deleted_stays_deleted_and_the_campaigns_come
     assert runs_of(store, ledger, "campaign")[0].info.status == "FINISHED"
 
 
-def test_a_campaign_of_an_earlier_version_is_refused(ledger: Ledger, store: Store) -> None:
-    old = Ledger(ledger.path, ledger.campaign.model_copy(update={"format": 1}))
-    with pytest.raises(Refused, match="Nightshift"):
-        sync.sync(old, store, ENDED)
-
-
 # What MLflow does not take
 
 
@@ -195,34 +188,6 @@ def test_files_that_cannot_be_uploaded_hold_back_no_figures(ledger: Ledger, stor
     (home / "artifacts").unlink()
     recorded(ledger, store, ENDED)
     assert "config.json" in artifacts_of(store, runs_of(store, ledger)[0].info.run_id)
-
-
-def test_a_deleted_experiment_is_not_brought_back(ledger: Ledger, store: Store) -> None:
-    night(ledger, 3.0)
-    recorded(ledger, store)
-    client = client_of(store)
-    client.delete_experiment(runs_of(store, ledger)[0].info.experiment_id)
-    assert "mlflow experiments restore" in sync.sync(ledger, store, ENDED).problem
-
-
-def test_where_the_home_was_moved_nothing_is_written_at_the_old_place(
-    ledger: Ledger, store: Store, tmp_path: Path
-) -> None:
-    night(ledger, 3.0)
-    recorded(ledger, store)
-    moved = ledger.path.parent.rename(tmp_path / "moved")
-    elsewhere = Store(f"sqlite:///{moved}/mlflow.db", moved)
-    assert "ln -s" in sync.sync(Ledger.at(moved / "n"), elsewhere, ENDED).problem
-    ledger.path.parent.symlink_to(moved)
-    assert sync.sync(Ledger.at(moved / "n"), elsewhere, ENDED).problem == ""
-
-
-@pytest.mark.parametrize("content", [b"no database at all, but a text that somebody has put there", b""])
-def test_a_file_that_mlflow_cannot_open_is_reported_in_its_words(ledger: Ledger, home: Path, content: bytes) -> None:
-    night(ledger, 3.0)
-    (home / "mlflow.db").write_bytes(content)
-    done = sync.sync(ledger, Store(f"sqlite:///{home}/mlflow.db", home), ENDED)
-    assert bool(done.problem) == bool(content)
 
 
 def test_a_database_of_another_version_gives_mlflows_own_message(ledger: Ledger, store: Store, home: Path) -> None:
@@ -273,37 +238,6 @@ def test_the_status_tells_the_verdict_and_a_crash_has_no_score(
     assert "out" not in artifacts_of(store, run.info.run_id), "only a kept checkpoint is uploaded"
 
 
-def test_of_several_runs_each_score_is_a_point(ledger: Ledger, store: Store) -> None:
-    put(ledger, tried((), 3.0, 5.0, higher_is_better=False, reruns=((0, 4.0),)))
-    recorded(ledger, store)
-    (run,) = runs_of(store, ledger)
-    found = points_of(store, run)
-    assert run.data.metrics["loss"] == 4.0
-    assert [(step, value) for step, _, value in found["score/run"]] == [(1, 3.0), (2, 5.0)]
-    assert [(step, value) for step, _, value in found["score/rerun"]] == [(1, 4.0)]
-
-
-def test_a_trial_without_files_and_one_with_a_large_checkpoint_are_recorded(
-    ledger: Ledger, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tasks.store.safe_read.CHECKPOINT_BYTES", 3)
-    put(ledger, make_trial(0), files=False)
-    put(ledger, make_trial(1))
-    recorded(ledger, store)
-    bare, large = runs_of(store, ledger)
-    assert "not uploaded" in large.data.tags["checkpoint"]
-    assert bare.data.metrics["trial"] == 0.0
-
-
-def test_a_link_in_out_is_not_followed(ledger: Ledger, store: Store, tmp_path: Path) -> None:
-    (tmp_path / "secret").write_text("of the user")
-    trial = put(ledger, make_trial())
-    (ledger.place_of(trial).out / "link").symlink_to(tmp_path / "secret")
-    recorded(ledger, store)
-    (run,) = runs_of(store, ledger)
-    assert artifacts_of(store, run.info.run_id, "out") == {"out/policy.pt", "out/progress.jsonl"}
-
-
 def test_runs_show_the_question_sets_by_digest_and_count(ledger: Ledger, store: Store) -> None:
     uses = {"train": 400, "search": 30, "confirm": 20, "report": 60}
     names = {"train": "data/train.jsonl"} | {use: f"judge/{use}.jsonl" for use in ("search", "confirm", "report")}
@@ -340,16 +274,6 @@ def test_the_best_score_so_far_is_a_curve_over_trials(ledger: Ledger, store: Sto
     )
 
 
-def test_the_files_of_the_campaign_follow_at_its_end(ledger: Ledger, store: Store) -> None:
-    night(ledger, 3.0)
-    recorded(ledger, store)
-    (parent,) = runs_of(store, ledger, "campaign")
-    assert artifacts_of(store, parent.info.run_id) == set()
-    (ledger.path / "results.tsv").write_text("trial\n")
-    recorded(ledger, store, ENDED)
-    assert artifacts_of(store, parent.info.run_id) >= {"results.tsv", "spec.toml"}
-
-
 def prove(ledger: Ledger, name: str, mine: tuple[float | None, ...], **more: object) -> None:
     folder = ledger.path / "certificates"
     folder.mkdir(exist_ok=True)
@@ -375,15 +299,6 @@ def test_certificates_are_figures_words_and_every_fresh_run(ledger: Ledger, stor
     assert round(parent.data.metrics["transfer/lander/gain"], 6) == 1.0
     assert "trial 1 certified" in parent.data.tags["mlflow.note.content"]
     assert runs_of(store, ledger)[1].data.tags["level"] == "certified"
-
-
-def test_a_setting_that_changed_on_resume_is_a_tag(ledger: Ledger, store: Store) -> None:
-    night(ledger, 3.0)
-    recorded(ledger, store)
-    changed = Ledger(ledger.path, ledger.campaign.model_copy(update={"isolation": "elsewhere"}))
-    recorded(changed, store, ENDED)
-    (parent,) = runs_of(store, ledger, "campaign")
-    assert parent.data.tags["spec.isolation"] == "elsewhere"
 
 
 # Links

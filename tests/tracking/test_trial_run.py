@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tasks.tracking import trial_run
-from tasks.tracking.trial_run import curves, log_tail
+from tasks.tracking.trial_run import curves
 from tasks.tracking.values import MetricPoint, metric_key
 
 
@@ -48,22 +48,11 @@ def test_lines_that_are_no_reports_are_passed_over(tmp_path: Path) -> None:
     assert curves(path, 1000) == [MetricPoint("train/a", 3.0, 3000, 7)]
 
 
-def test_a_report_without_a_step_stands_at_its_seconds_and_one_without_seconds_at_the_start(tmp_path: Path) -> None:
-    path = written(tmp_path, report(None, 2.5, a=1.0), report(9, None, a=2.0))
-    assert curves(path, 1000) == [MetricPoint("train/a", 1.0, 3500, 2), MetricPoint("train/a", 2.0, 1000, 9)]
-
-
 def test_a_long_curve_is_thinned_and_keeps_its_ends(tmp_path: Path) -> None:
     path = written(tmp_path, *(report(step, a=float(step)) for step in range(1001)))
     steps = [point.step for point in curves(path, 0)]
     assert len(steps) == trial_run.CURVE_POINTS and (steps[0], steps[-1]) == (0, 1000)
     assert {after - before for before, after in pairwise(steps)} <= {5, 6}
-
-
-def test_many_curves_share_the_points(tmp_path: Path) -> None:
-    path = written(tmp_path, *(report(step, **{f"m{n}": 1.0 for n in range(150)}) for step in range(40)))
-    points = curves(path, 0)
-    assert len(keys(points)) == trial_run.CURVES and len(points) <= trial_run.POINTS
 
 
 def test_a_report_file_that_is_a_link_is_not_read(tmp_path: Path) -> None:
@@ -78,10 +67,3 @@ def test_a_report_file_that_is_a_link_is_not_read(tmp_path: Path) -> None:
 )
 def test_names_become_names_that_mlflow_takes(name: str, key: str) -> None:
     assert metric_key(name) == key
-
-
-def test_of_a_long_log_only_the_end_is_shown(tmp_path: Path) -> None:
-    path = tmp_path / "log.txt"
-    path.write_text("".join(f"line {number}\n" for number in range(20_000)))
-    shown = log_tail(path).splitlines()
-    assert shown[-1] == "line 19999" and shown[0].startswith("line ") and len(shown) < 20_000

@@ -4,15 +4,18 @@
 
 A parser may need exponential time, all memory, or the whole stack for a text of a few kilobytes, and no Python code can
 end it. So nothing in the engine parses what others wrote: a plain function of ours does, in a process with limits on
-processor time and memory (tasks/sandbox/reading/reader_process.py). Its values are JSON in both directions.
+processor time and memory. Its values are JSON in both directions. That process runs `python -I -S`: this module and the
+function's import nothing but the standard library there.
 
 A verdict must not depend on how busy the machine is. The wall limit is a last resort, and a fault of the machine.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -21,14 +24,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
-from tasks.sandbox.program import CannotStart
-from tasks.sandbox.reading.reader_process import CPU_SECONDS, MEMORY, OUT_OF_MEMORY
+from tasks.sandbox import supervisor
 
-QUESTION_LIMIT = 16 * 2**20
-"""Most bytes of the values of one call."""
+CPU_SECONDS = 3
+"""Of processor time for one reading, and for each git that it starts."""
+MEMORY = 512 * 2**20
+"""Bytes of address space, of the reader and of git."""
+QUESTION_LIMIT, ANSWER_LIMIT = 16 * 2**20, 32 * 2**20
+"""Most bytes of the values of one call; of its result, and of any file that is written."""
 WALL_SECONDS = 60.0
+OUT_OF_MEMORY = 101
+"""Exit status of a reader that cannot say so itself."""
 ROOT = Path(__file__).parents[3]
-BEGIN = "import sys; sys.path.append(sys.argv[1]); from tasks.sandbox.reading.reader_process import main; main()"
+BEGIN = "import sys; sys.path.append(sys.argv[1]); from tasks.sandbox.reading.reader import main; main()"
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -59,6 +67,8 @@ def read(function: Callable[P, T], *values: P.args, **none: P.kwargs) -> T:
         Unreadable: the function refuses the text, or needs more time, memory or depth than it may.
         CannotStart: the machine could not run it, or not in time.
     """
+    from tasks.sandbox.program import CannotStart  # with packages that the reader's process does not have
+
     assert not none, "values are given by position"
     question = json.dumps([f"{function.__module__}:{function.__name__}", values]).encode()
     if len(question) > QUESTION_LIMIT:
@@ -78,21 +88,46 @@ def read(function: Callable[P, T], *values: P.args, **none: P.kwargs) -> T:
         raise CannotStart("foreign text had too little of the processor to be read in time") from late
     except OSError as fault:
         raise CannotStart(f"cannot read foreign text: {fault}") from fault
-    _check(done.returncode)
+    if done.returncode == -signal.SIGKILL:
+        raise CannotStart("foreign text was being read when the reader was killed: is the machine out of memory?")
+    if done.returncode:
+        raise Unreadable(_limit_met(done.returncode), stated=False)
     answer: dict[str, Any] = json.loads(done.stdout)
     if "made" in answer:
         return cast(T, answer["made"])
     raise Unreadable(answer.get("refused") or answer["limit"], stated="refused" in answer)
 
 
-def _check(status: int) -> None:
-    """Raise what the end of a reader means, unless it has answered."""
-    if status == -signal.SIGKILL:
-        raise CannotStart("foreign text was being read when the reader was killed: is the machine out of memory?")
+def _limit_met(status: int) -> str:
+    """What the end of a reader that has not answered means."""
     if status == OUT_OF_MEMORY:
-        raise Unreadable(f"takes more than {MEMORY // 2**20} MiB of memory to be read", stated=False)
+        return f"takes more than {MEMORY // 2**20} MiB of memory to be read"
     if status == -signal.SIGXCPU:
-        raise Unreadable(f"takes more than {CPU_SECONDS} s of processor time to be read", stated=False)
-    if status:
-        name = signal.Signals(-status).name if -status in set(signal.Signals) else f"status {status}"
-        raise Unreadable(f"crashes its parser ({name}): it may be nested too deeply", stated=False)
+        return f"takes more than {CPU_SECONDS} s of processor time to be read"
+    name = signal.Signals(-status).name if -status in set(signal.Signals) else f"status {status}"
+    return f"crashes its parser ({name}): it may be nested too deeply"
+
+
+def main() -> None:
+    """In the reader's process: run the function that standard input names, and print its answer."""
+    answers = os.dup(1)
+    os.dup2(2, 1)  # what anything prints is no answer
+    name, values = json.load(sys.stdin.buffer)
+    module, _, function = name.partition(":")
+    called = getattr(importlib.import_module(module), function)
+    supervisor.limit({"RLIMIT_AS": MEMORY, "RLIMIT_FSIZE": ANSWER_LIMIT, "RLIMIT_CORE": 0})
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 1))  # SIGXCPU, and then SIGKILL
+    try:
+        said = json.dumps({"made": called(*values)}).encode()
+        if len(said) > ANSWER_LIMIT:
+            said = json.dumps({"limit": f"makes a result of more than {ANSWER_LIMIT // 2**20} MiB"}).encode()
+    except MemoryError:
+        os._exit(OUT_OF_MEMORY)
+    except RecursionError:
+        said = b'{"limit": "is nested too deeply to be read"}'
+    except Exception as wrong:  # noqa: BLE001 - whatever a text provokes is about that text
+        ours = type(wrong).__module__.startswith("tasks.")
+        reason = str(wrong) if ours else f"cannot be read ({type(wrong).__name__}: {str(wrong)[:200]})"
+        said = json.dumps({"refused" if ours else "limit": reason}).encode()
+    with os.fdopen(answers, "wb") as answer:
+        answer.write(said)
