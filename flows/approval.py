@@ -18,8 +18,7 @@ from prefect.states import Completed, Paused, Running
 from pydantic import Field
 
 from flows.server.api import impatient_client
-from flows.views.markdown import code
-from flows.views.terminal import changes
+from flows.views.terminal import changes, code
 from tasks.store import approval
 from tasks.store.approval import Parked
 from tasks.store.ledger import Ledger

@@ -199,18 +199,19 @@ def stored_spec(ledger: Ledger) -> dict[str, Any]:
 
 
 def summary(ledger: Ledger) -> dict[str, Any]:
-    """A campaign in a line."""
-    history = ledger.history()
+    """A campaign in a line, of the list and of the page of all campaigns."""
+    history, (own, _), name = ledger.history(), certificates(ledger), ledger.campaign.name
+    passed, so_far = shipped(own), spent(ledger, history)
+    test = passed.comparison if passed and passed.passed else None
     return {
-        "campaign": ledger.campaign.name,
-        "environment": ledger.campaign.environment,
-        "state": state(ledger),
+        "campaign": name, "environment": ledger.campaign.environment, "metric": ledger.environment.metric,
+        "state": state(ledger), "headline": headline(history, name, own).removeprefix(f"{name}: "),
         "trials": len([trial for trial in history if trial.number > 0]),
-        "baseline": _scored(history, baseline(history)),
-        "champion": of_champion(history, best(history), certificates(ledger)[0]),
-        "created": ledger.campaign.created,
-        "usd": so_far.usd if (so_far := spent(ledger, history)).anything else None,
-    }
+        "baseline": _scored(history, baseline(history)), "champion": of_champion(history, best(history), own),
+        "gain": f"{difference(passed, test.gain)} ({bound(passed) or 'no spread'})" if passed and test else None,
+        "created": ledger.campaign.created, "seconds": round(campaign_lock.spent(ledger), 1),
+        "usd": so_far.usd if so_far.anything else None,
+    }  # fmt: skip
 
 
 def _scored(history: History, trial: Trial | None) -> dict[str, Any] | None:
@@ -491,16 +492,3 @@ def _proposals(ledger: Ledger, history: History) -> dict[str, Any]:
         ],
         "inbox": [path.stem for path in inbox.waiting(ledger.path, ledger.proposals(history))],
     }  # fmt: skip
-
-
-def result_row(ledger: Ledger) -> dict[str, Any]:
-    """A campaign in a line of the page of all campaigns: its summary, and the result in words."""
-    history, (own, _) = ledger.history(), certificates(ledger)
-    name, passed = ledger.campaign.name, shipped(own)
-    proven = passed.comparison if passed and passed.passed else None
-    return summary(ledger) | {
-        "metric": ledger.environment.metric,
-        "headline": headline(history, name, own).removeprefix(f"{name}: "),
-        "gain": f"{difference(passed, proven.gain)} ({bound(passed) or 'no spread'})" if passed and proven else None,
-        "seconds": round(campaign_lock.spent(ledger), 1),
-    }

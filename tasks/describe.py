@@ -157,13 +157,6 @@ def ships(certificates: Sequence[Certificate]) -> str:
     return f"trial {passed.champion} ships" if passed else "the baseline ships"
 
 
-def unproven(champion: Trial, certificates: Sequence[Certificate]) -> str:
-    """That a champion has no certificate, and what ships if an earlier one has."""
-    if shipped(certificates) is None:
-        return UNPROVEN
-    return f"trial {champion.number} is not certified yet, and {ships(certificates)}"
-
-
 def headline(history: History, campaign: str, certificates: Sequence[Certificate] = ()) -> str:
     """The campaign's result so far, in a sentence: means of fresh runs with a certificate, before that the estimate.
 
@@ -181,7 +174,10 @@ def headline(history: History, campaign: str, certificates: Sequence[Certificate
         return f"{campaign}: baseline {before} stands {after}" if tried else f"{campaign}: baseline {before}"
     level = level_of(history)
     estimated = mean_of(history, champion.number) if level is None else level
-    return f"{campaign}: about {number(estimated)} {after}, baseline {before}; {unproven(champion, certificates)}"
+    proof = UNPROVEN
+    if shipped(certificates):
+        proof = f"trial {champion.number} is not certified yet, and {ships(certificates)}"
+    return f"{campaign}: about {number(estimated)} {after}, baseline {before}; {proof}"
 
 
 def _result(newest: Certificate, certificates: Sequence[Certificate]) -> str:
@@ -209,37 +205,18 @@ def level_of(history: History) -> float | None:
     return estimate.level if champion.score.higher_is_better else -estimate.level
 
 
-def changes(trial: Trial, previous: Trial | None, most: int = 2, name_width: int | None = None) -> list[str]:
-    """A new champion's largest changes against the one before it, a short line for each.
-
-    Args:
-        name_width: Characters of a parameter's name, where there is little room; None: all of it.
-    """
-    if previous is None:
-        return ["the first with a score"]
-    old, new = previous.proposal.params, trial.proposal.params
-    changed = sorted((n for n in new if old.get(n) != new[n]), key=lambda n: -_step(old.get(n), new[n]))
-    shown = changed if len(changed) <= most + 1 else changed[:most]
+def changes(trial: Trial, previous: Trial | None, most: int = 20) -> list[str]:
+    """What a trial changes of another one: an edit of the program, and each parameter that differs."""
+    old, new = previous.proposal.params if previous else {}, trial.proposal.params
+    changed = [name for name in new if old.get(name) != new[name]]
     lines = ["edited program"] if trial.proposal.edit else []
-    names = {name: _short(name, name_width) if name_width else name for name in shown}
-    lines += [f"{names[name]} {short_value(old.get(name))} → {short_value(new[name])}" for name in shown]
-    return lines + ([f"and {len(changed) - len(shown)} more"] if len(changed) > len(shown) else [])
+    lines += [f"{name} {short_value(old.get(name))} → {short_value(new[name])}" for name in changed[:most]]
+    return lines + ([f"and {len(changed) - most} more"] if len(changed) > most else [])
 
 
 def short_value(value: Value | None) -> str:
     """A parameter's value in at most 14 characters; a dash when it has none."""
     if value is None:
         return "-"
-    return f"{value:.3g}" if isinstance(value, float) else _short(str(value), 14)
-
-
-def _step(old: Value | None, new: Value) -> float:
-    """How large a change is: of numbers the logarithm of their ratio, of anything else 1."""
-    if isinstance(old, bool | str | None) or isinstance(new, bool | str) or old * new <= 0:
-        return 1.0
-    return abs(math.log(abs(new)) - math.log(abs(old)))
-
-
-def _short(text: str, most: int) -> str:
-    """A text with its middle left out where it is longer than `most` characters."""
-    return text if len(text) <= most else f"{text[: most // 2]}…{text[len(text) - (most - most // 2 - 1) :]}"
+    text = f"{value:.3g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= 14 else f"{text[:7]}…{text[-6:]}"

@@ -10,21 +10,23 @@ import importlib.metadata
 import os
 import signal
 import sys
+from collections.abc import Callable
 
 from cyclopts import App, CycloptsError, Group
 
 from environments.plugins import Refused
+from flows.cli import deciding, doctor, machine, problems, running, seeing, services, taking
 
 FINISHED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
-VERBS = {
-    "Running": {"running": "run resume stop rerun try"},
-    "Seeing": {"seeing": "list status report logs"},
-    "Deciding": {"deciding": "certify compare propose approve reject"},
-    "Taking": {"taking": "export upload"},
-    "Problems": {"problems": "env"},
-    "Machine": {"machine": "up down prune sync", "doctor": "doctor"},
+VERBS: dict[str, tuple[Callable[..., int] | App, ...]] = {
+    "Running": (running.run, running.resume, running.stop, running.rerun, running.try_),
+    "Seeing": (seeing.list_, seeing.status, seeing.report, seeing.logs),
+    "Deciding": (deciding.certify, deciding.compare, deciding.propose, deciding.approve, deciding.reject),
+    "Taking": (taking.export, taking.upload),
+    "Problems": (problems.env,),
+    "Machine": (services.up, services.down, machine.prune, machine.sync, doctor.doctor),
 }
-"""The verbs by the heading above them, and by their module in flows.cli."""
+"""The verbs by the heading above them. A name that Python has itself ends with _ there."""
 
 app = App(
     name="nightshift",
@@ -36,21 +38,19 @@ app = App(
 )
 
 
-def _register() -> None:
-    for order, (heading, modules) in enumerate(VERBS.items()):
-        group = Group(heading, sort_key=order)
-        verbs = [(name, verb) for name, those in modules.items() for verb in those.split()]
-        for place, (name, verb) in enumerate(verbs):
-            module = importlib.import_module(f"flows.cli.{name}")
-            function = getattr(module, verb, None) or getattr(module, f"{verb}_")  # Python has a `try` of its own
-            if isinstance(function, App):
-                function.group, function.sort_key = group, place
-                app.command(function)
-            else:
-                app.command(function, name=verb, group=group, sort_key=place)
+def name_of(verb: Callable[..., int] | App) -> str:
+    """A verb as it is typed."""
+    return verb.name[0] if isinstance(verb, App) else verb.__name__.rstrip("_")
 
 
-_register()
+for order, (heading, verbs) in enumerate(VERBS.items()):
+    group = Group(heading, sort_key=order)
+    for place, verb in enumerate(verbs):
+        if isinstance(verb, App):
+            verb.group, verb.sort_key = group, place
+            app.command(verb)
+        else:
+            app.command(verb, name=name_of(verb), group=group, sort_key=place)
 
 
 def _interrupt(number: int, _: object) -> None:

@@ -7,7 +7,17 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from environments.plugins import Refused
+from flows.cli.arguments import parse_params, placed, read_diff
 from flows.cli.options import Comment, Isolation, Json, Seed, Server, Settings, Trust, Unsandboxed, of_certify
+from flows.cli.seeing import newest
+from flows.server import server_process
+from flows.views.terminal import print_json
+from tasks.editing.edits import patched
+from tasks.store import approval, inbox
+from tasks.store.ledger import Ledger
+from tasks.system.home import home
+from tasks.trial import best
 
 
 def certify(
@@ -25,11 +35,7 @@ def certify(
 
     Example: nightshift certify night --on ./harder --runs 10
     """
-    from flows.cli.seeing import newest
-    from flows.server.server_process import settle_in
-    from tasks.system.home import home
-
-    settle_in(home())
+    server_process.settle_in(home())
     from flows.cli import foreground
 
     return foreground.certify(campaign or newest(), on, runs, budget, trust, server, json)
@@ -79,13 +85,6 @@ def propose(
 
     Example: nightshift propose night --params '{"learning_rate": 0.001}' --rationale "half the step"
     """
-    from environments.plugins import Refused
-    from flows.cli.arguments import parse_params
-    from flows.views.terminal import print_json
-    from tasks.store import inbox
-    from tasks.store.ledger import Ledger
-    from tasks.trial import best
-
     ledger = Ledger.open(campaign)
     champion, values = best(ledger.history()), parse_params(params, "--params")
     if not values and diff is None:
@@ -98,7 +97,7 @@ def propose(
     if diff:
         # Stored with it, since the champion may be another one when the proposal is tried.
         base = base if base is not None else champion.number if champion else 0
-        files = _edited_files(campaign, diff, base)
+        files = _edited_files(ledger, diff, base)
     name = inbox.add(ledger.path, inbox.InboxProposal(values, files, rationale, base))
     ledger.event("idea", inbox=name, rationale=rationale)
     if json:
@@ -108,18 +107,13 @@ def propose(
     return 0
 
 
-def _edited_files(campaign: str, diff: Path, base: int) -> dict[str, str]:
+def _edited_files(ledger: Ledger, diff: Path, base: int) -> dict[str, str]:
     """The editable files of a trial after the diff. Refused if there is no such trial, or the diff does not apply."""
-    from environments.plugins import Refused
-    from flows.cli.arguments import placed, read_diff
-    from tasks.editing.edits import patched
-    from tasks.proposing.validation import originals
-    from tasks.store.ledger import Ledger
+    from tasks.proposing.validation import originals  # imports Prefect
 
-    ledger = Ledger.open(campaign)
     start = {trial.number: trial for trial in ledger.history()}.get(base)
     if start is None and base:
-        raise Refused(f"--base {base}: campaign {campaign!r} has no such trial")
+        raise Refused(f"--base {base}: campaign {ledger.campaign.name!r} has no such trial")
     program = originals(ledger.environment, ledger.program)
     if start and start.proposal.edit:
         program = patched(program, start.proposal.edit)
@@ -145,11 +139,6 @@ def reject(campaign: str, trial: int | None = None, /, *, comment: Comment = "",
 
 def _answer(campaign: str, number: int | None, approved: bool, comment: str, as_json: bool) -> int:
     """Answer a pending proposal. Refused if the trial is not pending, or none is named and several are."""
-    from environments.plugins import Refused
-    from flows.views.terminal import print_json
-    from tasks.store import approval
-    from tasks.store.ledger import Ledger
-
     ledger = Ledger.open(campaign)
     pending = [one.number for one in approval.parked(ledger) if one.state == "waiting"]
     number = pending[0] if number is None and len(pending) == 1 else number

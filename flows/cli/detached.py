@@ -58,8 +58,7 @@ def start(spec: CampaignSpec, api: str | None, as_json: bool) -> int:
         return 0
     command_name = f"{terminal.binaries()}nightshift"
     print(f"{spec.name} runs in the background (process {process.pid})")
-    print(f"  watch    {command_name} watch {spec.name}")
-    print(f"  status   {command_name} status {spec.name}")
+    print(f"  watch    {command_name} status {spec.name} --watch")
     print(f"  output   {terminal.short(home() / spec.name / 'console.log')}")
     print(f"  stop     {command_name} stop {spec.name}")
     return 0

@@ -1,8 +1,6 @@
 """`nightshift doctor --for`: what a campaign of one environment would be refused for, or fail of, on this machine.
 
-The cheap checks train nothing; those of prime-rl ask the files and commands that a trial asks, in the trainer's own
-words. With --train two real runs follow, the way of `nightshift try`, on GPUs for minutes: sandbox, slot, recipe and
-judge are a campaign's, and what they leave is below `runs/.tries/<environment>`.
+Nothing is trained; those of prime-rl ask the files and commands that a trial asks, in the trainer's own words.
 """
 
 from __future__ import annotations
@@ -10,51 +8,34 @@ from __future__ import annotations
 import functools
 import json
 import os
-import secrets
-import shutil
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from environments import Environment
-from environments.judges.text import BASE, Text
 from environments.plugins import Refused
-from environments.recipe import DATA
-from flows.cli import single_runs
-from flows.cli.doctor_checks import Check, at_once, bad, note, ok
+from flows.cli.doctor_checks import Check, at_once
+from flows.cli.validation import lacking
 from flows.spec.environment import typed
 from tasks import evaluate, train
-from tasks.imports import missing
 from tasks.machine.slots import slots_of
-from tasks.numbers import number
 from tasks.recipes import output, preparing
-from tasks.sandbox import outputs
-from tasks.sandbox.confinement import outside
-from tasks.sandbox.isolation import check_given, choose
+from tasks.sandbox.isolation import choose
 from tasks.store import workspace
-from tasks.store.workspace import TrialDir
 from tasks.system.commands import Unanswered, ask
 from tasks.system.slot import VISIBLE
 from tasks.system.variables import variables
-from tasks.trial import Run
 
 SECONDS = 60.0
 """For all cheap checks: a judge may import what takes long."""
 PRIME_RL_SECONDS = 50.0
 """For torch to be imported, or for `rl --dry-run`."""
-STEPS, LONGEST_SECONDS = 2, 300.0
-"""Of prime-rl's short training; the seconds count from its first sign of work."""
-SHORT_SECONDS = 10.0
-"""Training time of other programs."""
-QUESTIONS = 2
 BIN = ".venv/bin"
 """Of prime-rl's checkout."""
 PAGE = "docs/gpus.md"
 REMEDIES = {
     "environment": "correct environment.toml, and ask `nightshift env validate`",
-    "sandbox": "put on this machine what trials read, or correct readable in environment.toml",
+    "sandbox": "put on this machine what programs read and import, or correct readable and program in environment.toml",
     "room": "a machine where `nvidia-smi` lists as many GPUs as its trainer needs, of prime-rl two: docs/gpus.md",
     "data": "set NIGHTSHIFT_HOME to a folder on a larger disk",
     "prime_rl": f"`uv sync`, or set fixed.prime_rl: {PAGE}",
@@ -77,79 +58,49 @@ print(torch.__version__, "with CUDA", torch.version.cuda)
 """Of prime-rl's Python: torch itself says where the driver is too old, or has no kernels for a GPU."""
 
 
-def check_environment(environment: Environment, runs: Path, with_runs: bool) -> dict[str, Check]:
-    """The checks by name, in the order of the report.
-
-    Args:
-        with_runs: Whether to train and judge too. Such a run is left out where a check before it is bad.
-    """
-    checks = at_once(cheap_checks(environment, runs), REMEDIES, SECONDS)
-    for name, run in {"answer": answer, "short_training": short_training}.items() if with_runs else ():
-        if broken := [other for other, check in checks.items() if check.state == "bad"]:
-            checks[name] = note(f"not run: {', '.join(broken)} must be in order first", "correct that, and try again")
-            continue
-        try:
-            checks[name] = run(environment, runs)
-        except Refused as fault:
-            checks[name] = bad(str(fault), "correct that, and try again")
-    return checks
-
-
-def cheap_checks(environment: Environment, runs: Path) -> dict[str, Callable[[], Check]]:
-    """The checks that train nothing, by name."""
-    checks: dict[str, Callable[[Environment, Path], Check]]
-    checks = {"environment": files, "sandbox": sandbox, "room": room, "data": data}
-    if environment.trainer == "prime_rl":
-        checks |= {"prime_rl": checkout, "cuda": cuda, "dry_run": dry_run}
-    return {name: functools.partial(check, environment, runs) for name, check in checks.items()}
-
-
 def files(environment: Environment, runs: Path) -> Check:
     """What `env validate` refuses: files, command lines, the judge's packages and settings."""
     environment.check()
     train.check(environment)
     evaluate.check(environment)
-    return ok(f"{environment.folder}: files, command lines and judge are in order")
+    return Check("ok", f"{environment.folder}: files, command lines and judge are in order")
 
 
 def sandbox(environment: Environment, runs: Path) -> Check:
     """Whether its trials have the sandbox that they need, may read what it lists, and find what they import."""
     level = choose("auto")
-    check_given(level, runs, outside(environment))
     if environment.trainer == "prime_rl" and (level != "bwrap" or environment.network):
         fact = f"prime-rl needs sockets and shared memory: level bwrap without network, and this is {level}"
         fact += " with network = true" * environment.network
-        remedy = "let bubblewrap make namespaces (docs/gpus.md), and leave network = false"
-        return bad(fact, remedy, level=level)
-    if lacking := missing(environment, level):
-        remedy = "install it for the Python of its programs, or list the file in `program`"
-        return bad("; ".join(lacking.values()), remedy, level=level, missing=sorted(lacking))
-    return ok(f"its trials run at level {level}, and find what they read and import", level=level)
+        return Check("bad", fact, "let bubblewrap make namespaces (docs/gpus.md), and leave network = false")
+    if facts := lacking(environment):
+        return Check("bad", "; ".join(facts), REMEDIES["sandbox"])
+    return Check("ok", f"its trials run at level {level}, and find what they read and import")
 
 
 def room(environment: Environment, runs: Path) -> Check:
     """The slots for its runs: the GPUs that it needs, or cores."""
     if environment.trainer == "prime_rl" and environment.gpus < 2:
         fact = f"gpus = {environment.gpus}, and a run of prime-rl needs two: one for vLLM, one that trains"
-        return bad(fact, "state gpus = 2 in environment.toml")
+        return Check("bad", fact, "state gpus = 2 in environment.toml")
     preparing.check_gpus(environment, runs)
     slots = slots_of(environment, runs)
     names = [part.name for part in slots.parts]
     where = "GPUs" if slots.have_gpus else "cores"
-    return ok(f"{len(names)} run{'s' * (len(names) != 1)} at a time on {where}: {', '.join(names)}", slots=names)
+    return Check("ok", f"{len(names)} run{'s' * (len(names) != 1)} at a time on {where}: {', '.join(names)}")
 
 
 def data(environment: Environment, runs: Path) -> Check:
     """Whether what its recipe makes, such as questions and a base model, is there or can be made."""
     folder = preparing.place(environment, runs)
     if folder is None:
-        return ok("it needs no prepared data", folder=None)
+        return Check("ok", "it needs no prepared data")
     made = output.read(folder)
     if made:
-        return ok(f"prepared in {folder}, content {made.content}", folder=str(folder))
+        return Check("ok", f"prepared in {folder}, content {made.content}")
     preparing.check_disk(environment, runs)
     remedy = f"`nightshift env prepare {typed(environment)}`, which may need the network and minutes"
-    return note("its data is not prepared yet", remedy, folder=str(folder))
+    return Check("note", "its data is not prepared yet", remedy)
 
 
 def checkout(environment: Environment, runs: Path) -> Check:
@@ -162,12 +113,12 @@ def checkout(environment: Environment, runs: Path) -> Check:
         commit = ask(["git", "-c", "safe.directory=*", "-C", str(folder), "rev-parse", "HEAD"]).strip()
         if not commit.startswith(wanted):
             remedy = f"`git -C {folder} checkout --detach {wanted}` and `uv sync`, or --set fixed.prime_rl_commit=''"
-            return bad(f"{folder} is at commit {commit[:12]}, and prime_rl_commit is {wanted}", remedy)
+            return Check("bad", f"{folder} is at commit {commit[:12]}, and prime_rl_commit is {wanted}", remedy)
     python = (folder / BIN / "python").resolve()
     if not any(python.is_relative_to(Path(above).resolve()) for above in ("/usr", *environment.readable)):
         remedy = f"list {python.parents[1]} in readable: {PAGE}"
-        return bad(f"prime-rl's Python is {python}, which a trial cannot see", remedy)
-    return ok(f"prime-rl at {folder}{f', commit {wanted}' if wanted else ''}", path=str(folder))
+        return Check("bad", f"prime-rl's Python is {python}, which a trial cannot see", remedy)
+    return Check("ok", f"prime-rl at {folder}{f', commit {wanted}' if wanted else ''}")
 
 
 def cuda(environment: Environment, runs: Path) -> Check:
@@ -175,13 +126,13 @@ def cuda(environment: Environment, runs: Path) -> Check:
     two = {VISIBLE: os.environ.get(VISIBLE, "0,1")}
     python = str(_prime_rl(environment) / BIN / "python")
     version = ask([python, "-c", PROBE], PRIME_RL_SECONDS, {**variables(), **two}).strip()
-    return ok(f"prime-rl's torch computes on both GPUs: {version}")
+    return Check("ok", f"prime-rl's torch computes on both GPUs: {version}")
 
 
 def dry_run(environment: Environment, runs: Path) -> Check:
     """Whether prime-rl takes the baseline's files, as an edit of them is checked."""
     if not (rl := _prime_rl(environment) / BIN / "rl").is_file():
-        return note(f"there is no {rl} to ask", "correct prime_rl first")
+        return Check("note", f"there is no {rl} to ask", "correct prime_rl first")
     with tempfile.TemporaryDirectory(prefix="nightshift-doctor-") as folder:
         out = Path(folder)
         for source, name in workspace.baseline_files(environment):
@@ -198,7 +149,7 @@ def dry_run(environment: Environment, runs: Path) -> Check:
             progress = out / "progress.jsonl"
             lines = progress.read_text().splitlines() if progress.exists() else []
             raise Refused(json.loads(lines[-1])["failed"] if lines else str(unanswered)) from unanswered
-    return ok("prime-rl's `rl --dry-run` takes train.toml and the baseline's parameters")
+    return Check("ok", "prime-rl's `rl --dry-run` takes train.toml and the baseline's parameters")
 
 
 def _prime_rl(environment: Environment) -> Path:
@@ -206,66 +157,12 @@ def _prime_rl(environment: Environment) -> Path:
     return Path(str(environment.defaults.get("prime_rl", "")))
 
 
-def answer(environment: Environment, runs: Path) -> Check:
-    """Start the judge's language model from the base model, and have it answer one question with one token."""
-    judge = environment.judge
-    if not isinstance(judge, Text) or judge.backend == "openai":
-        return ok("its judge starts no language model")
-    least = judge.model_copy(update={"questions": max(len(judge.sources), 1), "samples": 1, "max_tokens": 1})
-    stage, arm = _stage(environment.model_copy(update={"judge": least}), runs)
-    trial_dir = TrialDir(stage.folder / "trial")
-    base = stage.environment.prepared / DATA / BASE if stage.environment.prepared else None
-    if base is None or not base.is_dir():
-        return ok("its recipe makes no model that could answer before a training")
-    program = workspace.prepare(trial_dir, arm.program, stage.environment, arm.proposal, 1)
-    shutil.copytree(base, trial_dir.out / "model", copy_function=shutil.copyfile)
-    checkpoint = outputs.checkpoint(trial_dir.out)
-    run = Run("trial", 1, 0.0, "finished", isolation=stage.isolation.level, program=program, checkpoint=checkpoint)
-    with stage.slots.hold() as slot:
-        began = time.monotonic()
-        units = secrets.randbelow(2**31)
-        score = evaluate.judge_run(stage.marker, stage.environment, stage.isolation, trial_dir, run, units, slot)
-        seconds = round(time.monotonic() - began, 1)
-    shutil.rmtree(trial_dir.out / "model")
-    details = {"seconds": seconds, "log": str(trial_dir.judge_log)}
-    if score.error:
-        return bad(single_runs.first_line(score), _see(trial_dir.judge_log), **details)
-    return ok(f"{judge.backend} started and answered with one token, in {seconds} s", **details)
+OF_ANY = {"environment": files, "sandbox": sandbox, "room": room, "data": data}
+OF_PRIME_RL = {"prime_rl": checkout, "cuda": cuda, "dry_run": dry_run}
 
 
-def short_training(environment: Environment, runs: Path) -> Check:
-    """Train the baseline for two steps of prime-rl or some seconds of another program, and judge what it left."""
-    stage, arm = _stage(shortened(environment), runs)
-    (fresh,) = stage.runs([(arm, secrets.randbelow(2**31))])
-    run, score, trial_dir = fresh.run, fresh.score, TrialDir(stage.folder.parent / fresh.run.dir)
-    details = {"seconds": run.seconds, "startup_seconds": run.startup, "directory": str(trial_dir.path)}
-    if score.error:
-        return bad(single_runs.first_line(score), _see(trial_dir.path), **details)
-    steps = f"{run.steps} steps in " if run.steps is not None else ""
-    start = f" after a start of {run.startup:.1f} s" if run.startup is not None else ""
-    judged = f"{environment.metric} {number(score.value)}, of no meaning yet"
-    return ok(f"{steps}{run.seconds:.1f} s{start}, and judged: {judged}", **details)
-
-
-def shortened(environment: Environment) -> Environment:
-    """The same environment with a small budget, and a judge that asks little."""
-    if environment.trainer == "prime_rl":
-        seconds = min(environment.budget_seconds, LONGEST_SECONDS)
-        small = environment.model_copy(update={"budget_steps": STEPS, "budget_seconds": seconds})
-    else:
-        small = environment.at(min(1.0, SHORT_SECONDS / environment.budget_seconds))
-    limits, judge = small.limits.model_copy(update={"least_seconds": 0.0}), small.judge
-    if isinstance(judge, Text):
-        judge = judge.model_copy(update={"questions": max(len(judge.sources), QUESTIONS), "samples": 1})
-    return small.model_copy(update={"limits": limits, "judge": judge})
-
-
-def _stage(environment: Environment, runs: Path) -> tuple[single_runs.Stage, single_runs.Arm]:
-    """A stage for runs of the environment, with its baseline. Raises Refused."""
-    baseline = single_runs.Side("run")
-    with single_runs.set_up(environment, None, [baseline], runs / ".tries" / environment.name) as (stage, (arm,)):
-        return stage, arm
-
-
-def _see(place: Path) -> str:
-    return f"see {place}; docs/gpus.md says what can go wrong"
+def check_environment(environment: Environment, runs: Path) -> dict[str, Check]:
+    """The checks by name, in the order of the report."""
+    checks = OF_ANY | (OF_PRIME_RL if environment.trainer == "prime_rl" else {})
+    asked = {name: functools.partial(check, environment, runs) for name, check in checks.items()}
+    return at_once(asked, REMEDIES, SECONDS)

@@ -13,7 +13,7 @@ from typing import Any
 import environments
 from environments import plugins
 from environments.plugins import Refused
-from flows.cli import consent
+from flows.cli import consent, detached
 from flows.cli.seeing import print_status
 from flows.server import server_process
 from flows.spec.spec import laid_over
@@ -67,8 +67,6 @@ def run(stated: dict[str, Any], server: str | None, as_json: bool, detach: bool 
     if not name:
         spec = spec.model_copy(update={"name": free_name(Path(spec.environment).name)})
     if detach:
-        from flows.cli import detached
-
         return detached.start(spec, api, as_json)
     console = terminal.console(as_json)
     limits = f"{spec.trials} trial{'s' * (spec.trials > 1)}, {spec.hours:g} h at most, isolation {spec.isolation.level}"

@@ -1,41 +1,28 @@
-"""The verbs about this machine and its servers: up, down, prune, sync."""
+"""The verbs about what campaigns leave: prune, sync."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from dataclasses import asdict
+from typing import Annotated, Any, Literal, TypeVar
 
 from cyclopts import Parameter
+from rich.filesize import decimal
 
-from flows.cli.options import Json, Server, switch
-
-if TYPE_CHECKING:
-    from tasks.store.ledger import Ledger
+from environments.plugins import Refused
+from flows.cli.options import Json, switch
+from flows.cli.prune import free
+from flows.status import state, stored_spec
+from flows.views import terminal
+from tasks.remote import jobs
+from tasks.store import campaign_lock
+from tasks.store.ledger import FORMAT, Ledger, readable
+from tasks.system.home import home
+from tasks.tracking import sync as tracking
+from tasks.tracking.connection import locate
 
 T = TypeVar("T")
-
-
-def up(*, server: Server = None) -> int:
-    """Start a Prefect server, a worker and the MLflow UI on this machine. They keep running.
-
-    With --server nothing is started: automations, block types and the work pool are put on that server.
-
-    Example: nightshift up
-    """
-    from flows.cli import services
-
-    return services.set_up_at(server) if server else services.start()
-
-
-def down(*, now: Annotated[bool, switch("--now", "Interrupt campaigns that run on it.")] = False) -> int:
-    """Stop what up started. Refused while a campaign runs on it.
-
-    Example: nightshift down --now
-    """
-    from flows.cli import services
-
-    return services.end(now)
 
 
 def prune(
@@ -55,15 +42,6 @@ def prune(
 
     Example: nightshift prune --dry-run
     """
-    from dataclasses import asdict
-
-    from rich.filesize import decimal
-
-    from flows.cli.prune import free
-    from flows.views import terminal
-    from tasks.remote import jobs
-    from tasks.store.ledger import Ledger
-
     wanted = jobs.is_of(Ledger.open(campaign).campaign.campaign_id) if campaign else lambda job: True
     if dry_run:
         lines = [f"would remove {job.key} at {job.trainer}" for job in jobs.unfollowed() if wanted(job)]
@@ -87,9 +65,6 @@ def sync(campaign: str | None = None, /, *, json: Json = False) -> int:
 
     Example: nightshift sync
     """
-    from flows.views import terminal
-    from tasks.store.ledger import Ledger
-
     if campaign:
         Ledger.open(campaign).check_version()
     results, failed = _each(campaign, _send)
@@ -111,13 +86,6 @@ def _send(ledger: Ledger) -> dict[str, Any] | None:
     Raises:
         Refused: it would be recorded elsewhere than before.
     """
-    from environments.plugins import Refused
-    from flows.status import state, stored_spec
-    from tasks.store.ledger import FORMAT
-    from tasks.system.home import home
-    from tasks.tracking import sync as tracking
-    from tasks.tracking.connection import locate
-
     if ledger.campaign.format != FORMAT:
         return None
     stated, before = stored_spec(ledger).get("tracking"), tracking.last(ledger).store
@@ -141,10 +109,6 @@ def _each(campaign: str | None, act: Callable[[Ledger], T]) -> tuple[list[T], bo
     Raises:
         Refused: the named one is running, or cannot be read.
     """
-    from environments.plugins import Refused
-    from tasks.store import campaign_lock
-    from tasks.store.ledger import Ledger, readable
-
     if campaign:
         ledger = Ledger.open(campaign)
         campaign_lock.check_idle(ledger)

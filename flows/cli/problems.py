@@ -7,7 +7,17 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
+import environments
+from environments.plugins import Refused
+from flows.cli import consent, validation
+from flows.cli.arguments import writing
+from flows.cli.env_import import import_environment, shown
+from flows.cli.env_template import write_environment
 from flows.cli.options import Json, Settings, Trust
+from flows.cli.set_option import overrides_only
+from flows.server import server_process
+from flows.views import terminal
+from tasks.system.home import home
 
 env = App(name="env", help="List, create, import, check and prepare environments.", group_commands="Commands")
 
@@ -18,9 +28,6 @@ def env_list(*, json: Json = False) -> int:
 
     Example: nightshift env list
     """
-    import environments
-    from flows.views import terminal
-
     bundled = [environments.named(name) for name in environments.bundled()]
     if json:
         keys = ("name", "title", "metric", "trainer", "cores")
@@ -43,9 +50,6 @@ def env_new(folder: Path, /) -> int:
 
     Example: nightshift env new ./my-problem
     """
-    from flows.cli.arguments import writing
-    from flows.cli.env_template import write_environment
-
     with writing(folder, "FOLDER"):
         print(write_environment(folder))
     return 0
@@ -67,11 +71,6 @@ def env_import(
 
     Example: nightshift env import cleanrl/ppo.py --to ./ppo
     """
-    from environments.plugins import Refused
-    from flows.cli import validation
-    from flows.cli.env_import import import_environment, shown
-    from flows.views import terminal
-
     account = import_environment(place, to, source)
     folder = account["folder"]
     if not json:
@@ -98,10 +97,6 @@ def env_validate(environment: str, /, *, set_: Settings = None, trust: Trust = F
 
     Example: nightshift env validate ./my-problem
     """
-    from flows.cli import validation
-    from flows.cli.set_option import overrides_only
-    from flows.views import terminal
-
     facts = validation.validate(environment, overrides_only(set_ or []), trust)
     if json:
         terminal.print_json(facts)
@@ -116,12 +111,7 @@ def env_prepare(environment: str, /, *, set_: Settings = None, trust: Trust = Fa
 
     Example: nightshift env prepare arithmetic
     """
-    from flows.cli import consent
-    from flows.cli.set_option import overrides_only
-    from flows.server.server_process import settle_in
-    from tasks.system.home import home
-
-    settle_in(home())
+    server_process.settle_in(home())  # before Prefect, which the next line imports
     from flows.engine import preparation
 
     overrides = overrides_only(set_ or [])

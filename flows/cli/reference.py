@@ -9,7 +9,7 @@ from typing import Literal, get_args, get_origin
 from cyclopts import App
 from pydantic.fields import FieldInfo
 
-from flows.cli.app import VERBS, app
+from flows.cli.app import VERBS, app, name_of
 from flows.cli.options import FLAGS, Detach, Json, Server, Settings, Trust
 from flows.cli.set_option import OF_PLUGINS
 from flows.spec.spec import GROUPS, OPTIONS, TABLES, declared, flag
@@ -37,9 +37,9 @@ def page() -> str:
         rows = [_row(name, field) for name, field in OPTIONS.items() if declared(field).get("group", "") == heading]
         parts += [f"\n## {heading or 'A campaign'}\n", _table("option", "default", "fixed", "meaning", rows=rows)]
     parts += ["\n## Flags of several verbs\n", _table("flag", "meaning", rows=[(f"`{f}`", SHARED[f]) for f in SHARED])]
-    for heading, modules in VERBS.items():
+    for heading, verbs in VERBS.items():
         parts.append(f"\n## Verbs: {heading.lower()}\n")
-        parts += [_verb(verb, app[verb]) for verb in " ".join(modules.values()).split()]
+        parts += [_verb(name, app[name]) for name in map(name_of, verbs)]
     return "".join(parts)
 
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import signal
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
+from environments.plugins import Refused
+from flows.cli import foreground
 from flows.cli.options import (
     Detach,
     Isolation,
@@ -20,6 +26,13 @@ from flows.cli.options import (
     campaign_options,
     switch,
 )
+from flows.cli.stated import stated
+from flows.server import server_process
+from flows.status import state
+from tasks.store import campaign_lock
+from tasks.store.ledger import Ledger
+from tasks.system.commands import identity
+from tasks.system.home import home
 
 END_SECONDS = 60.0
 """How long `stop --now` waits for the campaign's process to end."""
@@ -41,9 +54,6 @@ def run(
 
     Example: nightshift run cartpole --trials 20 --hours 8
     """
-    from flows.cli import foreground
-    from flows.cli.stated import stated
-
     return foreground.run(stated(environment, settings=set_ or [], trust=trust, **options), server, json, detach, trust)
 
 
@@ -62,9 +72,6 @@ def resume(
 
     Example: nightshift resume night --trials 40
     """
-    from flows.cli import foreground
-    from flows.cli.stated import stated
-
     name = campaign or foreground.newest_unfinished()
     return foreground.run(stated(None, settings=set_ or [], name=name, **options), server, json, detach)
 
@@ -74,16 +81,6 @@ def stop(campaign: str, /, *, now: Annotated[bool, switch("--now", "Interrupt th
 
     Example: nightshift stop night --now
     """
-    import os
-    import platform
-    import signal
-    import time
-
-    from environments.plugins import Refused
-    from flows.status import state
-    from tasks.store import campaign_lock
-    from tasks.store.ledger import Ledger
-
     ledger = Ledger.open(campaign)
     if not campaign_lock.is_running(ledger):
         raise Refused(f"campaign {campaign!r} is not running (it is {state(ledger)})")
@@ -113,8 +110,6 @@ def stop(campaign: str, /, *, now: Annotated[bool, switch("--now", "Interrupt th
 
 def _is_alive(pid: int, known: str | None) -> bool:
     """Whether a process is still the one that was noted, whose pid may have been given to another."""
-    from tasks.system.commands import identity
-
     try:
         return identity(pid) == known
     except OSError:
@@ -126,12 +121,7 @@ def rerun(campaign: str, trial: int, /, *, server: Server = None, json: Json = F
 
     Example: nightshift rerun night 7
     """
-    from flows.server.server_process import settle_in
-    from tasks.system.home import home
-
-    settle_in(home())
-    from flows.cli import foreground
-
+    server_process.settle_in(home())
     return foreground.rerun(campaign, trial, server, json)
 
 

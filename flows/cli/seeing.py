@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
+from environments.plugins import Refused
 from flows.cli.options import Json, switch
-
-if TYPE_CHECKING:
-    from tasks.store.ledger import Ledger
+from flows.status import document, state, summary
+from flows.views import overview, terminal
+from flows.watch import CampaignWatch, live_view
+from tasks.store import campaign_lock
+from tasks.store.ledger import Ledger, campaigns
+from tasks.store.workspace import TrialDir
+from tasks.system.home import home
+from tasks.system.redact import clean
 
 
 def list_(*, json: Json = False) -> int:
@@ -21,12 +28,6 @@ def list_(*, json: Json = False) -> int:
 
     Example: nightshift list
     """
-    from environments.plugins import Refused
-    from flows.status import summary
-    from flows.views import overview, terminal
-    from tasks.store.ledger import Ledger, campaigns
-    from tasks.system.home import home
-
     summaries, damaged = [], False
     for name in campaigns():
         try:
@@ -52,26 +53,16 @@ def status(
     ] = None,
     watch: Annotated[bool, switch("--watch", "Follow it while it runs; Ctrl-C leaves it running.")] = False,
     json: Json = False,
-    csv: Annotated[bool, switch("--csv", "Print the trials as CSV.")] = False,
 ) -> int:
     """Show CAMPAIGN (default: the newest): its state, its champion against the baseline, its trials.
 
     Example: nightshift status cartpole-1 --watch
     """
-    from environments.plugins import Refused
-    from tasks.store.ledger import Ledger
-
-    if watch + json + csv > 1:
-        raise Refused("--watch, --json and --csv exclude each other: name one")
+    if watch and json:
+        raise Refused("--watch and --json exclude each other: name one")
     ledger = Ledger.open(campaign or newest())
-    if csv:
-        from flows.views.dataframe import load_history
-
-        trials = load_history(ledger.campaign.name)
-        print((trials.tail(last) if last else trials).to_csv(index=False), end="")
-        return 0
     if watch:
-        return _watch(ledger.campaign.name)
+        return _watch(ledger)
     print_status(ledger, json, last)
     return 0
 
@@ -79,37 +70,24 @@ def status(
 def report(
     *campaigns: str,
     all: Annotated[bool, switch("--all", "Write index.html, the page of all campaigns, instead.")] = False,
-    serve: Annotated[bool, switch("--serve", "Then serve all reports on this machine, behind a login.")] = False,
 ) -> int:
-    """Write report.html of CAMPAIGN (default: the newest); of several, a page that compares them too.
+    """Write report.html of each CAMPAIGN (default: the newest), and the page of all campaigns.
 
     Example: nightshift report cartpole-1
     """
-    from environments.plugins import Refused
     from flows.report.seeing import record
-    from flows.report.write import REPORT, write_comparison, write_index, write_report
-    from flows.views.terminal import short
-    from tasks.store.campaign_lock import is_running
-    from tasks.store.ledger import Ledger
-    from tasks.system.home import home
+    from flows.report.write import REPORT, write_index, write_report
 
     if all and campaigns:
         raise Refused(f"report --all is the page of all campaigns: leave out {' '.join(campaigns)}, or --all")
-    names = () if all or (serve and not campaigns) else dict.fromkeys(campaigns or (newest(),))
-    ledgers = [Ledger.open(name) for name in names]
+    ledgers = [] if all else [Ledger.open(name) for name in dict.fromkeys(campaigns or (newest(),))]
     for ledger in ledgers:
-        if not is_running(ledger):
+        if not campaign_lock.is_running(ledger):
             record(ledger, ledger.campaign.isolation)
-    if len(ledgers) == 1:
-        write_report(ledgers[0])
-        written = ledgers[0].path / REPORT
-    else:
-        written = write_comparison(ledgers) if ledgers else write_index()
-    if serve:
-        from flows.report.served import serve as serve_reports
-
-        return serve_reports(f"/{written.relative_to(home()).as_posix()}")
-    print(short(written))
+        write_report(ledger)
+        print(terminal.short(ledger.path / REPORT))
+    if all:
+        print(terminal.short(write_index()))
     return 0
 
 
@@ -125,11 +103,6 @@ def logs(
 
     Example: nightshift logs cartpole-1 3 --follow
     """
-    from environments.plugins import Refused
-    from flows.views.terminal import short
-    from tasks.store import campaign_lock
-    from tasks.store.ledger import Ledger
-
     ledger = Ledger.open(campaign)
     numbers = sorted(int(path.name) for path in ledger.trials.iterdir() if path.name.isdigit())
     if not numbers:
@@ -139,13 +112,18 @@ def logs(
         raise Refused(f"campaign {campaign!r} has no trial {number}: it has 0 to {numbers[-1]}")
     if attempt is not None and not 1 <= attempt <= ledger.attempt(number):
         raise Refused(f"trial {number} of {campaign!r} has no attempt {attempt}: it has {ledger.attempt(number)}")
-    folder, offsets, last, is_over = ledger.place(number, attempt=attempt), dict[Path, int](), None, False
+    folder, offsets, shown, is_over = ledger.place(number, attempt=attempt), dict[Path, int](), "", False
     while not is_over:
         is_over = not follow or folder.trial.is_file() or not campaign_lock.is_running(ledger)
-        last = _print_new(folder.path, number, offsets, last, whole=is_over)
+        for heading, path in _logs(folder.path, number):
+            lines = _new_lines(path, offsets, whole=is_over)
+            if lines and heading != shown:
+                print(heading)
+                shown = heading
+            print("".join(f"{line}\n" for line in lines), end="", flush=True)
         time.sleep(0.0 if is_over else 0.2)
-    if last is None:
-        print(f"trial {number} has printed nothing: {short(folder.log)}")
+    if not shown:
+        print(f"trial {number} has printed nothing: {terminal.short(folder.log)}")
     return 0
 
 
@@ -155,10 +133,6 @@ def newest() -> str:
     Raises:
         Refused: there is none.
     """
-    from environments.plugins import Refused
-    from tasks.store.ledger import campaigns
-    from tasks.system.home import home
-
     if not campaigns():
         raise Refused(f"there is no campaign in {home()} yet: begin one with `nightshift run cartpole`")
     return campaigns()[-1]
@@ -170,10 +144,6 @@ def print_status(ledger: Ledger, as_json: bool, last: int | None = None) -> int:
     Args:
         last: How many trials are shown; None: all of them.
     """
-    from flows.status import document
-    from flows.views import overview, terminal
-    from flows.watch import live_view
-
     found = document(ledger)
     if as_json:
         terminal.print_json(found | {"trials": found["trials"][-last:]} if last else found)
@@ -185,17 +155,11 @@ def print_status(ledger: Ledger, as_json: bool, last: int | None = None) -> int:
     return 1 if found["state"] == "failed" else 0
 
 
-def _watch(name: str) -> int:
+def _watch(ledger: Ledger) -> int:
     """Show a campaign while it runs, and its status; its exit code, 130 if it was interrupted."""
-    from flows.status import state
-    from flows.views.terminal import console
-    from flows.watch import CampaignWatch
-    from tasks.store import campaign_lock
-    from tasks.store.ledger import Ledger
-
-    ledger = Ledger.open(name)
+    name = ledger.campaign.name
     try:
-        with CampaignWatch(name, console()):
+        with CampaignWatch(name, terminal.console()):
             while campaign_lock.is_running(ledger):
                 time.sleep(0.2)
     except KeyboardInterrupt:
@@ -206,33 +170,25 @@ def _watch(name: str) -> int:
     return 130 if state(ledger) == "interrupted" else code
 
 
-def _print_new(folder: Path, number: int, offsets: dict[Path, int], last: Path | None, whole: bool) -> Path | None:
-    """Print what is new in the logs of a trial's runs, without control characters; the log that was printed last.
-
-    Args:
-        offsets: How much of each log was printed, which is brought up to date.
-        last: The log that was printed last before: only another one gets a heading.
-        whole: Whether to print an unfinished last line too.
-    """
-    from flows.views.terminal import short
-    from tasks.store.workspace import TrialDir
-    from tasks.system.redact import clean
-
+def _logs(folder: Path, number: int) -> Iterator[tuple[str, Path]]:
+    """The logs of a trial's runs, each with its heading."""
     others = sorted(folder.parent.glob(f"{folder.name}-*"), key=lambda path: (len(path.name), path.name))
     for run in (folder, *others):
         part = run.name.removeprefix(folder.name).replace("-", " ").strip()
         for what, path in (("training", TrialDir(run).log), ("under judgement", TrialDir(run).judge_log)):
-            if not path.is_file():
-                continue
-            with path.open("rb") as file:
-                file.seek(offsets.get(path, 0))
-                new = file.read()
-            new = new if whole else new[: new.rfind(b"\n") + 1]
-            if new and path != last:
-                print(f"== trial {number}{f' ({part})' if part else ''}, {what}: {short(path)}")
-            for line in clean(new.decode(errors="replace")):
-                print(line)
-            offsets[path] = offsets.get(path, 0) + len(new)
-            last = path if new else last
-    sys.stdout.flush()
-    return last
+            if path.is_file():
+                yield f"== trial {number}{f' ({part})' if part else ''}, {what}: {terminal.short(path)}", path
+
+
+def _new_lines(path: Path, offsets: dict[Path, int], whole: bool) -> list[str]:
+    """What a log has beyond its offset, which is brought up to date, without control characters.
+
+    Args:
+        whole: Whether an unfinished last line counts too.
+    """
+    with path.open("rb") as file:
+        file.seek(offsets.get(path, 0))
+        new = file.read()
+    new = new if whole else new[: new.rfind(b"\n") + 1]
+    offsets[path] = offsets.get(path, 0) + len(new)
+    return clean(new.decode(errors="replace")) if new else []

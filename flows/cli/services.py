@@ -1,8 +1,8 @@
-"""`nightshift up` and `nightshift down`: the Prefect server, a worker and the MLflow server on this machine.
+"""The verbs up and down: the Prefect server, a worker and the MLflow server on this machine.
 
 They use the data of the home, listen on 127.0.0.1 and outlive the terminal. Each is a plain command of Prefect's or
-MLflow's, and is started again where it dies. `up` starts what is not running; a call that fails or is interrupted ends
-what it has started. Where PREFECT_API_URL or MLFLOW_TRACKING_URI name a server of somebody else's, that one is used.
+MLflow's, and is started again where it dies. `up` starts what is not running, `down` also ends what a failed `up` has
+started. Where PREFECT_API_URL or MLFLOW_TRACKING_URI name a server of somebody else's, that one is used.
 Each is noted in runs/.prefect/<name>.json and logs to runs/.prefect/<name>.log.
 """
 
@@ -16,10 +16,12 @@ import shlex
 import sys
 import time
 from pathlib import Path
+from typing import Annotated
 
 import httpx
 
 from environments.plugins import Refused
+from flows.cli.options import Server, switch
 from flows.cli.running import stop
 from flows.server import mlflow_process, resuming, server_process
 from flows.server.api import Api
@@ -39,28 +41,24 @@ CATALOGUE, ENTRYPOINT = Path(server_process.__file__).with_name("prefect.yaml"),
 """The catalogue of deployments, a link in a checkout; what a catalogue of ours names."""
 CLEAR_SECONDS = 60.0
 """How long an interrupted command may take to leave the server."""
-NAMES = ("server", "mlflow", "worker")
 POLL_SECONDS = "5"
 """How often the worker asks for runs."""
 
 
-def start() -> int:
-    """Start what is not running, wait until each answers, and print the addresses.
+def up(*, server: Server = None) -> int:
+    """Start a Prefect server, a worker and the MLflow UI on this machine. They keep running.
 
-    Raises:
-        Refused: something did not start, or its port is taken.
-        KeyboardInterrupt: this process was asked to end.
+    With --server nothing is started: automations, block types and the work pool are put on that server.
+
+    Example: nightshift up
     """
     server_process.settle_in(home())
+    if server:
+        return _set_up_at(server)
     directory = home() / ".prefect"
     with server_process.exclusively(directory / "up.lock"), interrupt.deferred():
-        before = {name: Daemon(directory, name).living() for name in NAMES}
-        try:
-            _start_all(directory)
-            interrupt.check()
-        except BaseException:
-            _take_back(directory, before)
-            raise
+        _start_all(directory)
+        interrupt.check()
     here = terminal.binaries()
     steps = {
         **login_steps(own_servers(home())),
@@ -73,26 +71,10 @@ def start() -> int:
     return 0
 
 
-def set_up_at(stated: str) -> int:
-    """Put the automations, the block types and the pool of the catalogue on a server that runs. It may be repeated.
+def down(*, now: Annotated[bool, switch("--now", "Interrupt campaigns that run on it.")] = False) -> int:
+    """Stop what up started. Refused while a campaign runs on it.
 
-    Raises:
-        Refused: no Prefect server answers there, or it does not take them.
-    """
-    server_process.settle_in(home())
-    url = server_process.stated_server(stated, home())
-    if url is None:
-        raise Refused(f"--server = {stated} is the server of this home, which does not run: `nightshift up` starts it")
-    for what, which in _set_up(url).items():
-        print(f"{what}: {which}")
-    return 0
-
-
-def end(now: bool) -> int:
-    """End what `up` started; with `now` first interrupt the campaigns that run on it. They can be resumed.
-
-    Raises:
-        Refused: a campaign is running on it.
+    Example: nightshift down --now
     """
     directory = home() / ".prefect"
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -102,13 +84,29 @@ def end(now: bool) -> int:
         if in_use := server if server and server.stays else Daemon(directory, "worker").living():
             _clear(directory, in_use.url, now)
         ended = [name for name in ("worker", "mlflow") if Daemon(directory, name).end()]
-        # A command that has come meanwhile keeps the server, and ends it when it leaves.
-        ended += ["server"] * _let_server_go(directory)
+        with server_process.exclusively(directory / "start.lock"):
+            # A command that has come meanwhile keeps the server, and ends it when it leaves.
+            server_process.daemon(directory).keep(False)
+            ended += ["server"] * server_process.stop_unused(directory)
     for line in jobs.sweep(lambda job: True):
         print(line)
     print(f"ended: {', '.join(ended)}" if ended else "nothing of `nightshift up` is running")
     if "worker" in ended:
         print("scheduled campaigns do not start until `nightshift up` runs again")
+    return 0
+
+
+def _set_up_at(stated: str) -> int:
+    """Put the automations, the block types and the pool of the catalogue on a server that runs. It may be repeated.
+
+    Raises:
+        Refused: no Prefect server answers there, or it does not take them.
+    """
+    url = server_process.stated_server(stated, home())
+    if url is None:
+        raise Refused(f"--server = {stated} is the server of this home, which does not run: `nightshift up` starts it")
+    for what, which in _set_up(url).items():
+        print(f"{what}: {which}")
     return 0
 
 
@@ -132,23 +130,6 @@ def _start_all(directory: Path) -> None:
     if process is not None:
         mlflow = mlflow_process.wait(home(), process)
     _print_program("MLflow", experiments_page(mlflow.url) if mlflow else f"{theirs}, of MLFLOW_TRACKING_URI")
-
-
-def _take_back(directory: Path, before: dict[str, Note | None]) -> None:
-    """End what has been started since. A server that a campaign uses ends with that."""
-    for name in ("worker", "mlflow"):
-        note, earlier = Daemon(directory, name).living(), before[name]
-        if note and (earlier is None or earlier.pid != note.pid):
-            Daemon(directory, name).end()
-    if (earlier := before["server"]) is None or not earlier.stays:
-        _let_server_go(directory)
-
-
-def _let_server_go(directory: Path) -> bool:
-    """Let our server stay no longer than its last user; whether it was ended, since there is none."""
-    with server_process.exclusively(directory / "start.lock"):
-        server_process.daemon(directory).keep(False)
-        return server_process.stop_unused(directory)
 
 
 def _clear(directory: Path, url: str, now: bool) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
 
+from environments.plugins import Refused
+from flows.cli.arguments import writing
 from flows.cli.options import Json, switch
-
-if TYPE_CHECKING:
-    from tasks.store.ledger import Ledger
+from flows.cli.seeing import newest
+from flows.views.terminal import clean, print_json, short
+from tasks.store.ledger import Ledger
 
 
 def export(
@@ -28,16 +31,10 @@ def export(
 
     Example: nightshift export night --to ./champion
     """
-    from environments.plugins import Refused
-    from flows.cli.seeing import newest
-    from tasks.store.ledger import Ledger
-
     if to is None and git is None:
         raise Refused("say what to write: --to FOLDER, --git BRANCH, or both")
     ledger = Ledger.open(campaign or newest())
-    from flows.cli.arguments import writing
     from flows.export import branch, folder
-    from flows.views.terminal import short
 
     if to is not None:
         with writing(to, "--to"):
@@ -65,12 +62,7 @@ def upload(
 
     Example: nightshift upload night --repo me/lander --dry-run
     """
-    import sys
-
-    from flows.cli.seeing import newest
     from flows.export import upload as hub
-    from flows.views.terminal import print_json
-    from tasks.store.ledger import Ledger
 
     def say(words: str) -> None:
         print(words, file=sys.stderr, flush=True)
@@ -93,7 +85,6 @@ def upload(
 def _print_plan(ledger: Ledger, repo: str, public: bool, uncertified: bool, as_json: bool) -> None:
     """Print what would be uploaded, without a request."""
     from flows.export.upload import BRANCH, CARD, endpoint, free_name, packed
-    from flows.views.terminal import clean, print_json
 
     address, visibility = f"{endpoint()}/{repo}", "public" if public else "private"
     with packed(ledger, uncertified) as package:

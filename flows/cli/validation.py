@@ -15,7 +15,10 @@ from environments.plugins import Refused
 from environments.space import Value
 from flows.cli import consent
 from flows.server.server_process import settle_in
+from tasks.imports import missing
 from tasks.proposing.axes import point_of, varied
+from tasks.sandbox.confinement import outside
+from tasks.sandbox.isolation import check_given, choose
 from tasks.store import workspace
 from tasks.system.home import home
 
@@ -58,7 +61,7 @@ def _validated(environment: str, overrides: dict[str, Value], trust: bool) -> di
         "prepared": folder and {"folder": str(folder), "content": made.content if made else None},
         "earlier_trials": _earlier(checked),
         "asks_for": list(trusted.needed(checked)),
-        "warnings": [*warnings(checked), *_of_machine(checked)],
+        "warnings": [*warnings(checked), *lacking(checked)],
     }  # fmt: skip
 
 
@@ -96,18 +99,14 @@ def warnings(environment: Environment) -> list[str]:
     return [*_of_judge(environment), *_of_space(environment), *_of_program(environment)]
 
 
-def _of_machine(environment: Environment) -> list[str]:
+def lacking(environment: Environment) -> list[str]:
     """What its programs read and import, and this machine lacks; they may be meant for another one."""
-    from tasks.imports import missing
-    from tasks.sandbox.confinement import outside
-    from tasks.sandbox.isolation import check_given, choose
-
     level = choose("auto")
     try:
         check_given(level, home(), outside(environment))
-        return [*missing(environment, level).values()]
-    except Refused as lacking:
-        return [str(lacking)]
+    except Refused as refused:
+        return [str(refused)]
+    return [*missing(environment, level).values()]
 
 
 def _of_judge(environment: Environment) -> Iterator[str]:

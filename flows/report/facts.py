@@ -3,33 +3,19 @@
 from __future__ import annotations
 
 import re
-import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 from flows import status
-from flows.report import ideas, mattered, timeline
+from flows.report import ideas, mattered
 from flows.report.shareable import typed, without_secrets
 from flows.spending.summary import parts
 from flows.views.terminal import duration
 from tasks.certifying.certificate import Certificate, shipped
-from tasks.describe import (
-    SPREAD_ONLY,
-    UNPROVEN,
-    caution,
-    changes,
-    cores_per_run,
-    counts,
-    headline,
-    mean_of,
-    outcome,
-    short_value,
-)  # fmt: skip
-from tasks.numbers import number
+from tasks.describe import SPREAD_ONLY, UNPROVEN, caution, changes, cores_per_run, outcome, short_value  # fmt: skip
 from tasks.store.ledger import Ledger
 from tasks.system.redact import capped, clean
 from tasks.task_messages import in_short
@@ -65,26 +51,22 @@ class Facts:
         return self.ledger.campaign.name
 
     @property
-    def written(self) -> str:
-        """Now, on this machine's clock: a page of a campaign that was killed since still says that it runs."""
-        return time.strftime("%Y-%m-%d %H:%M")
-
-    @property
     def is_running(self) -> bool:
         return bool(self.document["state"] == "running")
 
     @cached_property
     def verdict(self) -> str:
         """The result in a sentence, without the campaign's name."""
-        words = headline(self.history, self.name, self.own).removeprefix(f"{self.name}: ")
+        words = str(self.document["headline"]).removeprefix(f"{self.name}: ")
         words = words.replace(UNPROVEN, "it ships without a certificate") if self._needs_none else words
         return words[0].upper() + words[1:]
 
     @cached_property
     def proof(self) -> str:
         """How far the verdict can be believed, with its interval."""
-        if self.certificate:
-            return outcome(self.certificate)
+        if one := self.certificate:
+            spread = f"; {SPREAD_ONLY}: {one.not_reused}" if one.not_reused and not one.passed else ""
+            return f"{outcome(one)}{spread}{'; ' * bool(caution(one))}{caution(one)}"
         if self._needs_none:
             return f"it ships without a certificate: rule {self.ledger.campaign.rule} makes none"
         if self.document["uncertified"]:
@@ -119,22 +101,18 @@ class Facts:
         return next((trial for trial in self.history if trial.number == number), None) or best(self.history)
 
     @cached_property
+    def trials(self) -> tuple[tuple[Trial, Mapping[str, Any]], ...]:
+        """Each trial with its row of the document, the newest first."""
+        rows = self.document["trials"]  # which were read first: a trial may have been decided since
+        return tuple(zip(self.history, rows, strict=False))[::-1]
+
+    @cached_property
     def answers(self) -> dict[str, str]:
-        """The five questions of a morning."""
+        """What a morning asks besides the verdict, in short."""
         return {
-            "Is it real?": self._real(), "What changed?": self._changed(), "What did it cost?": ", ".join(self.costs),
+            "What changed?": self._changed(), "What did it cost?": ", ".join(self.costs),
             "What failed?": self._failed(), "What next?": self._next(),
         }  # fmt: skip
-
-    def _real(self) -> str:
-        one = self.certificate
-        if one is None:
-            return f"Not known{' yet' * (not self._needs_none)}: {self.proof}."
-        if not one.passed:
-            return f"Not shown: {one.reason}{f'; {SPREAD_ONLY}: {one.not_reused}' if one.not_reused else ''}."
-        but_for = f", but for {len(one.reused)} of the baseline" if one.reused else ""
-        seen = f"{counts(one)} of champion and baseline, which the search has not seen{but_for}"
-        return f"Yes, by {seen}. {caution(one).capitalize()}."
 
     def _changed(self) -> str:
         champion, first = self.champion, baseline(self.history)
@@ -142,7 +120,7 @@ class Facts:
             return f"Nothing: {self.proof}."
         if champion is first:
             return "Nothing: the baseline stands."
-        return ", ".join(changes(champion, first, most=20)) or "Nothing: program and parameters are the baseline's."
+        return ", ".join(changes(champion, first)) or "Nothing: program and parameters are the baseline's."
 
     @cached_property
     def costs(self) -> tuple[str, ...]:
@@ -193,18 +171,6 @@ class Facts:
         return tuple(sorted(rows, key=lambda row: not row[-1]))
 
     @cached_property
-    def keeps(self) -> tuple[tuple[Trial, float | None, str, str, str | None], ...]:
-        """(trial, mean score, gain over the champion before it, changes, its new diff) of the champions on the way."""
-        kept = [trial for trial in self.history if trial.verdict.kind == "keep" and trial.number > 0]
-        found = []
-        for before, trial in pairwise(filter(None, (baseline(self.history), *kept))):
-            new, old = (mean_of(self.history, one.number) for one in (trial, before))
-            gain = "-" if new is None or old is None else number(new - old, sign=True)
-            edit = trial.proposal.edit if trial.proposal.edit != before.proposal.edit else None
-            found.append((trial, new, gain, ", ".join(changes(trial, before, 6)), edit))
-        return tuple(found[::-1])
-
-    @cached_property
     def failures(self) -> tuple[tuple[str, str, tuple[Trial, ...]], ...]:
         """(how, the last one's reason, trials): crashed and stopped trials by reason, the most frequent first.
 
@@ -242,10 +208,6 @@ class Facts:
         if self.is_running:
             return "Computed at the end of the campaign."
         return mattered.importances(self.ledger.environment, self.history)
-
-    @cached_property
-    def timeline(self) -> timeline.Tracks:
-        return timeline.tracks(self.history, (*self.own, *self.elsewhere), self.ledger.events())
 
     @property
     def run_again(self) -> str:

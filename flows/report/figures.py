@@ -1,4 +1,4 @@
-"""The figures of a report besides the progress: learning curves, importances, slices, and what ran when."""
+"""The figures of a report besides the progress: learning curves, importances, and slices."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ import numpy as np
 from environments import Environment
 from environments.space import Choice
 from flows.report.mattered import Importance, scored_points
-from flows.report.timeline import Tracks
 from tasks.describe import short_value
-from tasks.plots.canvas import AMBER, GREY, INK, LARGEST, blank, plain, styled, svg, window
+from tasks.plots.canvas import GREY, INK, LARGEST, blank, plain, styled, svg, window
 from tasks.trial import TWENTIETHS, History, Run, Trial, baseline
-from tasks.verdict_styles import BLUE, FAINT, PURPLE, VERDICTS, VERMILLION
+from tasks.verdict_styles import BLUE, FAINT, VERDICTS
 
 SLICES, COLUMNS = 6, 3
 """Parameters whose slices are shown, the most important ones, and how many side by side."""
@@ -22,10 +21,6 @@ CURVES = 150
 """Curves of other trials, evenly spread over the campaign."""
 DOTS = 400
 """Trials in a slice; of more, the newest."""
-SPANS = 900
-"""Spans of a track that are drawn; timeline.json has all."""
-KINDS = {"start": AMBER, "train": BLUE, "judge": PURPLE, "propose": VERMILLION, "wait": FAINT}
-"""Colours of the spans of a timeline."""
 WIDE = 9.6
 """Inches of a figure's width."""
 
@@ -97,13 +92,8 @@ def slices(environment: Environment, history: History, champion: Trial | None, o
             at = [point[places[axis.name]] for _, point in scored]
             for kind, style in VERDICTS.items():
                 chosen = [place for place, (trial, _) in enumerate(scored) if trial.verdict.kind == kind]
-                spots = {
-                    "marker": style.plot["marker"],
-                    "color": style.plot["color"],
-                    "alpha": 0.7,
-                    "linestyle": "none",
-                }
-                axes.plot(np.array(at)[chosen], np.array(values)[chosen], markersize=5, **spots)
+                spots = {name: style.plot[name] for name in ("marker", "color")}
+                axes.plot(np.array(at)[chosen], np.array(values)[chosen], markersize=5, alpha=0.7, ls="none", **spots)
             for trial, face in ((baseline(history), "white"), (champion, BLUE)):
                 if found := [place for place, (one, _) in enumerate(scored) if trial and one.number == trial.number]:
                     ring = {"markeredgecolor": INK, "markerfacecolor": face, "markersize": 8, "zorder": 6}
@@ -121,29 +111,3 @@ def slices(environment: Environment, history: History, champion: Trial | None, o
         for axes in grid.flat[len(shown) :]:
             axes.set_visible(False)
     return svg(figure, f"{environment.metric} along each parameter")
-
-
-def timeline(tracks: Tracks) -> str:
-    """What ran when; empty while nothing has. Of a long night its end, as long as no track has too many spans."""
-    cut = max((spans[-SPANS].begin for spans in tracks.values() if len(spans) > SPANS), default=0.0)
-    shown = {name: [span for span in spans if span.begin >= cut] for name, spans in tracks.items()}
-    every = [span for spans in shown.values() for span in spans]
-    if not every:
-        return ""
-    start, end = min(span.begin for span in every), max(span.end for span in every)
-    unit, size = next(((name, size) for name, size in (("h", 3600), ("min", 60)) if end - start > 3 * size), ("s", 1))
-    with styled():
-        figure = blank(WIDE, 1 + 0.3 * len(shown))
-        axes = figure.subplots()
-        for place, spans in enumerate(reversed(shown.values())):
-            for kind, colour in KINDS.items():
-                bars = [((one.begin - start) / size, one.seconds / size) for one in spans if one.kind == kind]
-                axes.broken_barh(bars, (place - 0.35, 0.7), color=colour, linewidth=0)
-        kinds = [kind for kind in KINDS if any(span.kind == kind for span in every)]
-        for kind in kinds:
-            axes.barh(0, 0, color=KINDS[kind], label=kind)
-        axes.set_yticks(range(len(shown)), list(reversed(shown)))
-        axes.set_xlabel(unit)
-        axes.grid(visible=False)
-        figure.legend(loc="outside upper left", ncols=len(kinds))
-    return svg(figure, "what ran when")

@@ -1,31 +1,23 @@
 """What to try next: a longer budget where the champion was still rising, a longer search where it still found better,
-and untested points that a model of the scores likes best. Guesses, not measurements."""
+and the points that TPE would try. Guesses, not measurements."""
 
 from __future__ import annotations
 
 import json
 import math
 import shlex
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from environments import Environment
-from flows.report.mattered import scored_points, thinned, utilities
 from tasks.describe import short_value
-from tasks.numbers import number
-from tasks.proposing.axes import params_of
+from tasks.proposers.tpe import Tpe
+from tasks.proposing.brief import Brief
 from tasks.trial import History, best, budgets_used, trials_before
 
-FEWEST, POINTS, CANDIDATES = 6, 3, 3072
-"""Scored trials that a model of them needs, points that are told, and points that are compared."""
-APART = 0.08
-"""The least distance of an idea from what was tried and from the others, on axes of length 1."""
-MOST = 150
-"""Trials that the model is fitted to: its time grows with the cube."""
+FEWEST, POINTS = 6, 3
+"""Scored trials that TPE needs, and points that are told."""
 RISING = 0.1
 """A champion is still rising if the last fifth of its budget brought this share of its whole rise."""
 
@@ -89,41 +81,14 @@ def _longer_search(history: History, document: Mapping[str, Any], run: str) -> I
 
 
 def _points(environment: Environment, history: History, attempt: str) -> Iterator[Idea]:
-    """The best untested points by the posterior mean of a Gaussian process."""
-    seen, scored = scored_points(environment, history)
-    scored = thinned(scored, MOST)
-    if len(scored) < FEWEST or np.ptp(values := utilities(scored)) == 0:
-        return
-    from scipy.stats import qmc  # type: ignore[import-untyped]
-    from sklearn.exceptions import ConvergenceWarning  # type: ignore[import-untyped]
-    from sklearn.gaussian_process import GaussianProcessRegressor  # type: ignore[import-untyped]
-    from sklearn.gaussian_process.kernels import Matern, WhiteKernel  # type: ignore[import-untyped]
-
-    known, tried = (
-        np.array([[axis.fraction(n) for axis, n in zip(seen.axes, point, strict=True)] for _, point in some])
-        for some in (scored, seen.decided)
-    )
-    kernel = Matern(np.full(known.shape[1], 0.5), (0.1, 10), nu=2.5) + WhiteKernel(0.2, (1e-3, 1))
-    model = GaussianProcessRegressor(kernel, normalize_y=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # a length at its bound: that axis does not matter
-        model.fit(known, values)
-    drawn = qmc.Sobol(known.shape[1], rng=0).random(2 * CANDIDATES // 3)
-    around = known[values.argmax()] + np.random.default_rng(0).normal(0, 0.1, (CANDIDATES // 3, known.shape[1]))
-    places = np.vstack([drawn, np.clip(around, 0, 1 - 1e-9)])
-    means, errors = model.predict(places, return_std=True)
-    sign, told = 1 if all(trial.score.higher_is_better for trial, _ in scored) else -1, 0
-    for index in np.argsort(-means).tolist():
-        if np.linalg.norm(places[index] - tried, axis=1).min() < APART:
-            continue
-        if told == POINTS:
+    """What TPE would try next."""
+    scored = [trial for trial in history if trial.score.value is not None]
+    brief = Brief(environment.space, history)
+    for number in range(len(history), len(history) + POINTS if len(scored) >= FEWEST else 0):
+        suggestion = Tpe().propose(brief)
+        if suggestion is None:
             return
-        told, tried = told + 1, np.vstack([tried, places[index]])
-        point = tuple(axis.rounded(axis.at(float(f))) for axis, f in zip(seen.axes, places[index], strict=True))
-        params = params_of(seen.axes, point)
-        yield Idea(
-            ", ".join(f"{name} = {short_value(value)}" for name, value in params.items()),
-            f"Not tried yet. A Gaussian process of {len(scored)} scores expects "
-            f"{number(sign * float(means[index]))} ± {number(float(errors[index]))} there.",
-            f"{attempt} --params {shlex.quote(json.dumps(params))}",
-        )
+        values = ", ".join(f"{name} = {short_value(value)}" for name, value in suggestion.params.items())
+        command = f"{attempt} --params {shlex.quote(json.dumps(suggestion.params))}"
+        yield Idea(values, f"Not tried yet: {suggestion.rationale}.", command)
+        brief = brief.beside(number, suggestion)

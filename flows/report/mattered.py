@@ -39,19 +39,6 @@ def scored_points(environment: Environment, history: History) -> tuple[Observati
     return seen, [(trial, point) for trial, point in seen.decided if trial.score.value is not None]
 
 
-def thinned(scored: Sequence[tuple[Trial, Point]], most: int) -> list[tuple[Trial, Point]]:
-    """At most so many, evenly spread: the best alone are the lucky."""
-    return [scored[place] for place in np.unique(np.linspace(0, len(scored) - 1, most).astype(int))] if scored else []
-
-
-def utilities(scored: Sequence[tuple[Trial, Point]]) -> NDArray[np.float64]:
-    """Scores of which the greater is better, none far below the others: one that diverged would explain everything."""
-    values = np.array([trial.score.utility for trial, _ in scored])
-    quarter, three = np.quantile(values, [0.25, 0.75])
-    fenced: NDArray[np.float64] = np.maximum(values, quarter - 3 * (three - quarter))
-    return fenced
-
-
 def importances(environment: Environment, history: History) -> tuple[Importance, ...] | str:
     """The importance of each varied parameter, the greatest first; or why there is none."""
     seen, scored = scored_points(environment, history)
@@ -59,8 +46,11 @@ def importances(environment: Environment, history: History) -> tuple[Importance,
         return "Fewer than two parameters were varied."
     if len(scored) < FEWEST:
         return f"Too few trials have a score to tell parameters apart: {len(scored)}, needed are {FEWEST}."
-    chosen = thinned(scored, MOST_TRIALS)
-    values = utilities(chosen)
+    # Evenly spread: the best alone are the lucky.
+    chosen = [scored[place] for place in np.unique(np.linspace(0, len(scored) - 1, MOST_TRIALS).astype(int))]
+    values = np.array([trial.score.utility for trial, _ in chosen])
+    low, high = np.quantile(values, [0.25, 0.75])
+    values = np.maximum(values, low - 3 * (high - low))  # one that diverged would explain everything
     if np.ptp(values) == 0:
         return "All scores are equal."
     rng, whole, draws = np.random.default_rng(0), _shares(seen, chosen, values, 0), []
@@ -68,10 +58,10 @@ def importances(environment: Environment, history: History) -> tuple[Importance,
         picked = rng.integers(len(chosen), size=len(chosen))
         if np.ptp(values[picked]) > 0:
             draws.append(_shares(seen, [chosen[place] for place in picked], values[picked], seed))
-    low, high = np.quantile([*draws, whole], [(1 - INNER) / 2, (1 + INNER) / 2], axis=0)
+    lows, highs = np.quantile([*draws, whole], [(1 - INNER) / 2, (1 + INNER) / 2], axis=0)
     found = [
         Importance(axis.name, min(float(a), share), share, max(float(b), share))
-        for axis, a, share, b in zip(seen.axes, low, map(float, whole), high, strict=True)
+        for axis, a, share, b in zip(seen.axes, lows, map(float, whole), highs, strict=True)
     ]
     return tuple(sorted(found, key=lambda one: -one.share))
 

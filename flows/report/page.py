@@ -1,4 +1,4 @@
-"""A report as HTML and as Markdown, and a page for several campaigns.
+"""A report as HTML and as Markdown, and the page of all campaigns.
 
 The HTML is one file: figures and style are inside, there is no script, and nothing is loaded. Every text of a program
 or a model is escaped by the template engine, and secrets are redacted in the whole of it.
@@ -12,17 +12,18 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import jinja2
+
 from flows.report import figures, seeing
 from flows.report.facts import Facts, diff_lines, in_a_line, visible
 from flows.report.shareable import shareable
-from flows.views.markdown import code
-from flows.views.terminal import duration
+from flows.views.terminal import code, duration
 from tasks.numbers import number
 from tasks.plots import canvas, forest, progress
 from tasks.trial import Trial
 
 if TYPE_CHECKING:
-    import jinja2
+    from matplotlib.figure import Figure
 
 TEMPLATES = Path(__file__).parent / "templates"
 FILES = {
@@ -34,9 +35,8 @@ FILES = {
 
 def html(facts: Facts) -> str:
     """The page of one campaign."""
-    files = {name: path for name, path in FILES.items() if (facts.ledger.path / path).exists()}
     figures, episode, answers = _figures(facts), seeing.episode_of(facts), seeing.answers_of(facts)
-    return _render("report.html", facts=facts, figures=figures, files=files, episode=episode, answers=answers)
+    return _render("report.html", facts=facts, figures=figures, files=FILES, episode=episode, answers=answers)
 
 
 def markdown(facts: Facts) -> str:
@@ -44,27 +44,30 @@ def markdown(facts: Facts) -> str:
     return _render("report.md", facts=facts)
 
 
-def campaigns(rows: Sequence[Mapping[str, Any]], every: Sequence[Facts] = ()) -> str:
-    """A page with a line for each campaign, and a section for some of them. (rows: of `status.result_row`)"""
-    curves = [figures.curves(facts.ledger.environment, facts.history, facts.champion) for facts in every]
-    return _render("campaigns.html", rows=rows, every=list(zip(every, curves, strict=True)))
+def campaigns(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A page with a line for each campaign. (rows: of `status.summary`)"""
+    return _render("campaigns.html", rows=rows)
+
+
+def picture(facts: Facts, titled: bool = False) -> Figure:
+    """The campaign in one figure. (titled: with the result above, to be seen alone)"""
+    of = facts.ledger.environment
+    return progress.draw(
+        facts.history, facts.name, metric=of.metric, higher_is_better=of.higher_is_better, certificates=facts.own,
+        titled=titled,
+    )  # fmt: skip
 
 
 def _figures(facts: Facts) -> dict[str, str]:
     environment, history, champion = facts.ledger.environment, facts.history, facts.champion
-    picture = progress.draw(
-        history, facts.name, metric=environment.metric, higher_is_better=environment.higher_is_better,
-        certificates=facts.own, titled=False,
-    )  # fmt: skip
     elsewhere, shares = forest.forest((*facts.own, *facts.elsewhere)), facts.importances
     found = () if isinstance(shares, str) else shares
     return {
-        "progress": canvas.svg(picture, facts.verdict) if any(one.score.value is not None for one in history) else "",
+        "progress": canvas.svg(picture(facts), facts.verdict) if champion else "",
         "elsewhere": canvas.svg(forest.draw(elsewhere), "champion minus baseline elsewhere") if elsewhere else "",
         "importance": figures.importance(found[: figures.SLICES]) if found else "",
         "slices": figures.slices(environment, history, champion, [one.name for one in found]),
         "curves": figures.curves(environment, history, champion),
-        "timeline": figures.timeline(facts.timeline),
     }
 
 
@@ -74,8 +77,6 @@ def _render(template: str, **values: Any) -> str:
 
 @cache
 def _templates() -> jinja2.Environment:
-    import jinja2
-
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=lambda name: bool(name and name.endswith(".html")),
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,

@@ -81,6 +81,12 @@ def clean(text: str) -> str:
     return capped(line, LONGEST)
 
 
+def code(value: object) -> str:
+    """Any value as code in Markdown; a bar would end a table cell, and a backtick the code, so both are replaced."""
+    line = " ".join(str(value).split()).replace("`", "'").replace("|", "/")
+    return f"`{line}`"
+
+
 def cleaned(value: Any) -> Any:
     """A JSON value with every text in it cleaned, names too."""
     if isinstance(value, Mapping):

@@ -7,7 +7,6 @@ by one thread at a time, so any thread may draw.
 from __future__ import annotations
 
 import io
-import re
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
@@ -17,17 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tasks.verdict_styles import BLUE, FAINT, PURPLE, VERMILLION
+from tasks.verdict_styles import FAINT
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-INK, GREY, RULE, AMBER, GREEN = "#1f2328", "#59636e", "#e4e7eb", "#8a5a00", "#137333"
-VARIABLES = {
-    INK: "ink", "#000000": "ink", GREY: "soft", FAINT: "faint", RULE: "line", "#ffffff": "paper", BLUE: "blue",
-    VERMILLION: "red", PURPLE: "purple", AMBER: "amber", GREEN: "green",
-}  # fmt: skip
-"""Variables of the page's style sheet, by the colours of a figure: so a figure follows the page's light or dark."""
+INK, GREY, RULE, GREEN = "#1f2328", "#59636e", "#e4e7eb", "#137333"
 STYLE: Any = {
     "svg.fonttype": "none", "svg.hashsalt": "nightshift", "font.family": "DejaVu Sans", "font.size": 10,
     "text.parse_math": False, "axes.spines.top": False, "axes.spines.right": False, "axes.spines.left": False,
@@ -83,23 +77,12 @@ def png(figure: Figure) -> bytes:
 
 
 def svg(figure: Figure, label: str) -> str:
-    """The figure as an element of a page: text stays text, in the page's font, and colours are the page's."""
+    """The figure as an element of a page: text stays text. (label: what a screen reader says of it)"""
     file = io.StringIO()
     with styled():
         figure.savefig(file, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator", "Format")))
-    text = file.getvalue()
-    text = text[text.index("<g ") : text.rindex("</svg>")]
-    text = re.sub(r' id="[A-Za-z]\w*[._]\w*"', "", text)  # of groups, the same in every figure; definitions keep theirs
-    text = re.sub(r"(<text style=\")font-size: ([\d.]+)px; font-family: [^;\"]*", r"\1font-size: \2px", text)
-    text = re.sub(r"#[0-9a-f]{6}\b", _variable, text)
-    width, height = (float(side) * 72 for side in figure.get_size_inches())
-    head = f'<svg class="chart" viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(plain(label))}">'
-    return head + re.sub(r"\s*\n\s*", " ", text) + "</svg>"
-
-
-def _variable(colour: re.Match[str]) -> str:
-    name = VARIABLES.get(colour[0])
-    return f"var(--{name})" if name else colour[0]
+    element = file.getvalue().partition("<svg ")[2]
+    return f'<svg class="chart" role="img" aria-label="{escape(plain(label))}" {element}'
 
 
 def window(heights: Sequence[float], higher_is_better: bool, always: Sequence[float] = ()) -> tuple[float, float]:

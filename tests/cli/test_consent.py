@@ -13,7 +13,6 @@ import pytest
 from environments.plugins import Refused
 from flows.cli import consent
 from flows.cli.stated import STDIN, stated
-from flows.spec import trust
 from tests.support.toy import QUADRATIC, command, nightshift, quadratic
 
 ONLINE = "network = true\n" + QUADRATIC
@@ -55,18 +54,6 @@ def test_on_a_terminal_a_person_is_asked_once(tmp_path: Path, capsys: pytest.Cap
     assert "(granted)" in capsys.readouterr().err
 
 
-def test_the_command_line_says_yes_and_what_is_asked_for_is_shown_all_the_same(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = quadratic(tmp_path / "quad", toml=ONLINE)
-    with pytest.raises(Refused, match="--trust"):
-        consent.ask_about(str(folder), {}, yes=False)
-    for _ in range(2):
-        consent.ask_about(str(folder), {}, yes=True)
-        assert f"- {WISH}" in capsys.readouterr().err
-    assert trust.is_granted(folder, (WISH,))
-
-
 def test_an_ordinary_problem_and_a_bundled_one_are_not_mentioned(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -87,11 +74,6 @@ def test_a_spec_beside_an_environment_cannot_leave_the_sandbox_without_a_yes(tmp
     spec.write_text('environment = "."\ntracking = "http://far.example"\n[advanced]\nisolation = "none"\n')
     with pytest.raises(Refused, match=r"far\.example"):
         stated(str(spec), settings=[])
-
-
-def test_the_spec_of_a_campaign_is_not_asked_about_again(home: Path) -> None:
-    (home / "night").mkdir(parents=True)
-    consent.ask_about_spec({"environment": "cartpole", "proposer": "agent"}, home / "night/spec.toml", yes=False)
 
 
 def test_a_piped_spec_is_asked_about_each_time(tmp_path: Path) -> None:

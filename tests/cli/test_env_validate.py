@@ -80,11 +80,6 @@ def test_what_could_never_work_is_refused_before_anything_runs(tmp_path: Path, o
         checked_environment(str(quadratic(tmp_path / "quad", toml=toml)), {})
 
 
-def test_a_parameter_may_have_a_name_of_the_engines_where_the_program_reads_its_configuration(tmp_path: Path) -> None:
-    folder = quadratic(tmp_path / "quad", toml=f"{QUADRATIC}\n[fixed]\nseed = 3\n")
-    assert checked_environment(str(folder), {}).defaults["seed"] == 3
-
-
 def test_a_program_that_reads_its_configuration_needs_no_argument(tmp_path: Path) -> None:
     fit = "import json\nconfig = json.load(open('config.json'))\nx, out = config['params']['x'], config['out']\n"
     toml = QUADRATIC.replace(" --x {x} --out {out}", "")

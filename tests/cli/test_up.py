@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -19,7 +17,6 @@ import psutil
 import pytest
 
 from environments.plugins import Refused
-from flows.cli import services
 from flows.status import urls
 from tasks.system.daemon import Daemon, Note, PortTaken, address, free_port, identity, page_of, serves
 from tasks.tracking.sync import FILE
@@ -61,30 +58,6 @@ def test_a_program_is_noted_alive_until_it_is_ended_with_all_of_its_processes(di
     assert not psutil.pid_exists(below.pid) or below.status() == psutil.STATUS_ZOMBIE
     assert daemon.living() is None and not daemon.end()
     assert daemon.log.read_text() == "hello\n"
-
-
-def test_what_was_killed_is_not_alive_even_before_anybody_has_asked_for_its_status(directory: Path) -> None:
-    daemon = Daemon(directory, "worker")
-    process = daemon.launch(["sleep", "60"], os.environ, FOREIGN)
-    os.kill(process.pid, signal.SIGKILL)
-    wait_until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE)
-    assert daemon.living() is None
-    process.wait()
-
-
-def test_what_ignores_the_request_to_end_is_killed(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks.system.daemon.END_SECONDS", 0.3)
-    daemon = Daemon(directory, "worker")
-    process = daemon.launch(["sh", "-c", "trap '' TERM; echo deaf; sleep 60"], os.environ, FOREIGN)
-    wait_until(lambda: daemon.log.exists() and daemon.log.read_text() == "deaf\n")
-    assert daemon.end()
-    assert process.wait(timeout=5) == -signal.SIGKILL
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 1}'])
-def test_a_note_that_cannot_be_read_is_none(directory: Path, text: str) -> None:
-    (directory / "server.json").write_text(text)
-    assert Daemon(directory, "server").living() is None
 
 
 def test_after_a_reboot_the_same_number_is_somebody_elses_and_left_alone(
@@ -160,35 +133,6 @@ def test_a_process_that_dies_while_it_starts_is_told_at_once_with_its_last_lines
     with pytest.raises(PortTaken):
         launched(daemon, lambda _: ["sh", "-c", "echo 'Errno 98: Address already in use'; exit 3"])
     assert daemon.living() is None
-
-
-def test_a_call_that_fails_ends_what_it_has_started_and_nothing_else(
-    directory: Path, foreign: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Daemon(directory, "worker").write(Note(FOREIGN, foreign.pid, time.time(), identity(foreign.pid)))
-
-    def start(_: Path) -> None:
-        for name in ("server", "mlflow"):
-            Daemon(directory, name).launch(["sleep", "60"], os.environ, FOREIGN).returncode = 0
-        raise Refused("mlflow ended with status 1")
-
-    monkeypatch.setattr(services, "_start_all", start)
-    monkeypatch.setattr("flows.server.server_process.settle_in", lambda _: None)
-    with pytest.raises(Refused, match="mlflow ended with status 1"):
-        services.start()
-    assert [name for name, note in notes(directory).items() if note] == ["worker"] and foreign.poll() is None
-
-
-def test_a_server_that_a_campaign_had_started_is_its_own_again_after_a_failed_start(
-    directory: Path, foreign: subprocess.Popen[bytes]
-) -> None:
-    server = Daemon(directory, "server")
-    server.write(earlier := Note(FOREIGN, foreign.pid, time.time(), identity(foreign.pid)))
-    server.keep()
-    with (directory / "users.lock").open("a") as users:
-        fcntl.flock(users, fcntl.LOCK_SH)
-        services._take_back(directory, {"server": earlier, "mlflow": None, "worker": None})
-    assert server.living() == earlier and foreign.poll() is None
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from pathlib import Path
 import environments
 from flows.report import page
 from flows.report.facts import Facts
-from flows.report.seeing import SHOWN, answers_of
 from flows.spec.campaign_spec import CampaignSpec
 from flows.status import CampaignEnd
 from tasks.recording import answers
@@ -108,16 +107,6 @@ def test_hostile_answers_are_shown_and_do_nothing(tmp_path: Path, home: Path) ->
     for char in "\x1b\x07\u202e\u2066\ufeff":
         assert f"U+{ord(char):04X}" in shown
     assert len(shown) < 200_000, "a long answer is cut"
-
-
-def test_only_the_first_of_many_are_shown(tmp_path: Path, home: Path) -> None:
-    ledger = night(tmp_path, dict.fromkeys(range(100), "x"), {n: str(n + 1) for n in range(100)})
-
-    view = answers_of(Facts.of(ledger, CampaignEnd("finished", "done")))
-
-    assert view is not None
-    (_, won, count), (_, lost, _) = view.tables
-    assert len(won) == SHOWN and count == 100 and not lost
 
 
 def test_broken_or_missing_files_of_answers_are_a_reason(tmp_path: Path, home: Path) -> None:

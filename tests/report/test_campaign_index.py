@@ -12,7 +12,6 @@ from flows.cli.seeing import report
 from flows.engine.certifying import store
 from flows.report.write import rows, write_index, write_report
 from tasks.store import campaign_lock
-from tasks.store.ledger import check_name
 from tests.report.test_report import FINISHED, Page, stored
 from tests.support.histories import certified, search
 from tests.support.ledgers import created
@@ -55,10 +54,6 @@ def test_the_command_writes_it_and_refuses_it_for_some(
         report("n", all=True)
 
 
-def test_an_empty_home_has_an_index_too(home: Path) -> None:
-    assert "No campaign yet" in write_index().read_text()
-
-
 def test_a_campaign_that_was_killed_since_is_told_by_its_directory(tmp_path: Path, home: Path) -> None:
     history = search(4, cancels=False)
     ledger = stored(created(tmp_path), history[:3])
@@ -84,16 +79,6 @@ def test_a_campaign_that_cannot_be_read_says_so_and_hides_no_other(tmp_path: Pat
     assert "cannot be read" in write_index().read_text()
 
 
-@pytest.mark.parametrize("broken", ["", "[1]\n", "trials = "])
-def test_a_damaged_specification_hides_no_other_campaign(tmp_path: Path, home: Path, broken: str) -> None:
-    write_report(stored(created(tmp_path, "good"), search(3, cancels=False)), FINISHED)
-    bad = stored(created(tmp_path, "bad"), search(3, seed=2, cancels=False))
-    (bad.path / "spec.toml").write_text(broken)
-    (bad.path / "events.jsonl").write_text('{}\n3\n{"event": "life"')
-
-    assert {row["campaign"] for row in rows()} == {"good", "bad"}
-
-
 def test_a_folder_whose_name_is_none_of_a_campaign_is_shown_and_not_linked(tmp_path: Path, home: Path) -> None:
     write_report(stored(created(tmp_path, "good"), search(3, cancels=False)), FINISHED)
     names = {"javascript:alert(1)", "<img src=x onerror=alert(1)>", "Two Words", "-rf"}
@@ -105,9 +90,3 @@ def test_a_folder_whose_name_is_none_of_a_campaign_is_shown_and_not_linked(tmp_p
     assert {row["campaign"] for row in rows()} == {"good", *names}
     assert links(shown) == {"good/report.html"} and all(name in shown.text for name in names)
     assert "img" not in {tag for tag, _ in shown.tags}
-
-
-def test_the_names_of_pages_are_no_names_of_campaigns(home: Path) -> None:
-    for name in ("index.html", "comparison.html"):
-        with pytest.raises(Refused, match=name):
-            check_name(name)

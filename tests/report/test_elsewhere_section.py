@@ -8,9 +8,7 @@ from pathlib import Path
 from flows.engine.certifying import store
 from flows.report import page
 from flows.report.facts import Facts
-from flows.status import CampaignEnd, document
-from flows.views.artifacts import certificate_page
-from flows.views.terminal import cleaned
+from flows.status import CampaignEnd
 from tasks.certifying.transfer import Conditions
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TRIAL
@@ -50,19 +48,3 @@ def test_the_report_has_a_row_for_each_environment_and_budget_after_what_changed
     assert not {"\x1b", "\u202e"} & {*html}
     shown = page.markdown(facts)
     assert "### Elsewhere" in shown and "too narrow" in shown and "<script>" not in shown
-
-
-def test_what_was_certified_at_home_alone_has_no_such_section(tmp_path: Path) -> None:
-    ledger, first = created(tmp_path), tried((), 1.0, 2.0, 3.0)
-    place = ledger.place_of(first)
-    place.path.mkdir(parents=True)
-    place.trial.write_bytes(TRIAL.dump_json(first))
-    html = page.html(Facts.of(ledger, END))
-    assert "other budgets" not in html
-
-
-def test_the_certificates_artifact_has_those_elsewhere_and_the_aggregate(tmp_path: Path) -> None:
-    shown = cleaned(document(campaign_with_certificates(tmp_path), END))
-    text = certificate_page(shown)
-    assert "## In `lander`" in text and "interquartile mean" in text
-    assert not {"\x1b", "\u202e"} & {*text} and "<script>" not in text.replace("\\<", "")

@@ -16,11 +16,10 @@ from flows.cli.set_option import parse_settings
 from flows.engine.certifying import store
 from flows.engine.stopping import NOTHING_LEFT
 from flows.report import page
-from flows.report.facts import Facts, diff_lines
+from flows.report.facts import Facts
 from flows.report.mattered import FEWEST, importances
-from flows.report.write import write_comparison, write_report
+from flows.report.write import write_report
 from flows.status import CampaignEnd
-from tasks.certifying.reuse import searched
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TRIAL
 from tasks.trial import TWENTIETHS, History, Verdict, best
@@ -69,7 +68,7 @@ def points(count: int) -> History:
     return history
 
 
-def test_a_report_answers_the_five_questions_of_a_morning(tmp_path: Path, home: Path) -> None:
+def test_a_report_answers_the_questions_of_a_morning(tmp_path: Path, home: Path) -> None:
     ledger = stored(created(tmp_path), search(12, cancels=False))
     champion = max(ledger.history(), key=lambda trial: (trial.verdict.kind == "keep", trial.order))
     store(ledger, certified(champion.number, [210, 215, 212, 214], [80, 82, 79, 84]))
@@ -77,12 +76,10 @@ def test_a_report_answers_the_five_questions_of_a_morning(tmp_path: Path, home: 
     facts = Facts.of(ledger, FINISHED)
     answers = facts.answers
 
-    assert list(answers) == ["Is it real?", "What changed?", "What did it cost?", "What failed?", "What next?"]
-    assert answers["Is it real?"].startswith("Yes")
     assert "lr" in answers["What changed?"] and "12 trials" in answers["What did it cost?"]
     assert "certified" in facts.verdict and "at least +1" in facts.proof
     shown = page_of(ledger).text
-    assert all(answer in shown for answer in answers.values())
+    assert all(answer in shown for answer in (facts.verdict, facts.proof, *answers.values()))
 
 
 def test_of_a_campaign_whose_baseline_crashed_nothing_is_said_that_only_scores_could_tell(
@@ -93,7 +90,6 @@ def test_of_a_campaign_whose_baseline_crashed_nothing_is_said_that_only_scores_c
 
     answers, shown = Facts.of(ledger, ending).answers, page_of(ledger, ending).text
 
-    assert answers["Is it real?"] == "Not known yet: no trial has a score."
     assert answers["What changed?"] == "Nothing: no trial has a score."
     assert answers["What next?"] == "The baseline crashed: `nightshift rerun n 0`."
     assert "baseline stands" not in shown and "too few" not in shown and "overestimate" not in shown
@@ -120,43 +116,6 @@ def test_a_campaign_that_can_go_on_is_not_to_be_run_again(tmp_path: Path, home: 
     answers = Facts.of(ledger, CampaignEnd(state, "asked to stop")).answers
     assert answers["What next?"] == "nightshift resume n goes on."
     assert "90.0 min in, its process was killed or interrupted" in page_of(ledger).text
-
-
-def test_what_failed_names_the_error_that_a_traceback_ends_with(tmp_path: Path, home: Path) -> None:
-    first, second, third = (*points(1), tried(points(1), None))
-    reason = "exited with status 1\n| Traceback (most recent call last):\n|   raise\n| OSError: disk 7 is full"
-    ledger = stored(created(tmp_path), (first, second, replace(third, verdict=replace(third.verdict, reason=reason))))
-
-    answers = Facts.of(ledger, FINISHED).answers
-
-    assert "1 crashed (exited with status 1: OSError: disk 7 is full)" in answers["What failed?"]
-
-
-def test_runs_of_the_search_that_a_certificate_counts_are_not_called_unseen(tmp_path: Path, home: Path) -> None:
-    ledger = stored(created(tmp_path), search(6, cancels=False))
-    proof = certified(1, [210, 215, 212, 214], [80, 82, 79, 84])
-    store(ledger, replace(proof, reused=searched((tried((), 82.0, 85.0, 84.0),))))
-
-    assert "but for 3 of the baseline" in Facts.of(ledger, FINISHED).answers["Is it real?"]
-
-
-def test_a_certificate_that_failed_is_not_called_real(tmp_path: Path, home: Path) -> None:
-    ledger = stored(created(tmp_path), search(6, cancels=False))
-    champion = best(ledger.history()).number
-    store(ledger, certified(champion, [80, 120, 40], [81, 79, 83]))
-
-    facts = Facts.of(ledger, FINISHED)
-
-    assert facts.answers["Is it real?"].startswith("Not shown")
-
-
-def test_a_view_that_failed_is_an_incident_also_where_an_earlier_version_called_it_a_showcase(
-    tmp_path: Path, home: Path
-) -> None:
-    ledger = created(tmp_path)
-    for kind in ("showcase", "view"):
-        ledger.event(kind, failed="page", error="timeout")
-    assert Facts.of(ledger).incidents == (("view", "failed: page, error: timeout"),) * 2
 
 
 @pytest.mark.parametrize("values", [(), (None,), (1.0,), (1.0, None, None), (1.0, 1.0)], ids=str)
@@ -195,28 +154,6 @@ def test_texts_of_programs_and_models_are_shown_and_not_run(tmp_path: Path, home
         assert tag != "img" or str(attributes["src"]).startswith("data:")
         assert not re.match(r"\s*(javascript|data|http)", attributes.get("href") or "", re.IGNORECASE)
     assert "<" not in page.markdown(Facts.of(ledger, FINISHED)).replace("&lt;", "")
-
-
-def test_secrets_are_not_in_a_report(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SOME_API_KEY", "sk-planted-0123456789")
-    history = (tried((), 1.0), tried((tried((), 1.0),), None))
-    crash = replace(history[1], verdict=Verdict("crash", "refused: key sk-planted-0123456789"))
-    ledger = stored(created(tmp_path), (history[0], crash))
-
-    written = write_report(ledger, FINISHED) + (ledger.path / "report.html").read_text()
-
-    assert "sk-planted" not in written and "[secret SOME_API_KEY]" in written
-
-
-def test_every_trial_links_to_its_files(tmp_path: Path, home: Path) -> None:
-    ledger = stored(created(tmp_path), search(12))
-    write_report(ledger)
-
-    links = {attributes["href"] for tag, attributes in page_of(ledger).tags if tag == "a"}
-
-    files = {str(link) for link in links if str(link).startswith("trials/0")}
-    assert len(files) == 13
-    assert all((ledger.path / file).is_dir() for file in files)
 
 
 def test_the_parameter_that_decides_the_score_matters_most() -> None:
@@ -261,27 +198,6 @@ def test_ideas_for_the_next_night_lie_near_the_optimum_and_can_be_run(tmp_path: 
     assert found and abs(float(found[1])) < 1.5
 
 
-def test_several_campaigns_are_compared_in_one_page(tmp_path: Path, home: Path) -> None:
-    one = stored(created(tmp_path, "one"), search(6, cancels=False))
-    two = stored(created(tmp_path, "two"), search(6, seed=2, cancels=False))
-    store(two, certified(1, [210, 215, 212, 214], [80, 82, 79, 84]))
-
-    shown = Page(write_comparison([one, two]).read_text())
-
-    links = [str(attributes.get("href")) for tag, attributes in shown.tags if tag == "a"]
-    assert {"one/report.html", "two/report.html"} <= set(links)
-    assert all((home / link).is_file() for link in links)
-    assert "2 campaigns" in (home / "index.html").read_text() and (two.path / "timeline.json").is_file()
-    assert "not certified" in shown.text or "nothing is certified" in shown.text
-
-
-def test_a_long_diff_is_cut_and_says_so() -> None:
-    lines = diff_lines("--- a/x\n+++ b/x\n@@ -1 +1 @@\n-old\n" + "+new\n" * 1000)
-
-    assert [kind for _, kind in lines[:5]] == ["file", "file", "hunk", "removed", "added"]
-    assert "more lines" in lines[-1][0]
-
-
 @pytest.mark.slow
 def test_a_thousand_trials_make_a_page_that_loads_quickly(tmp_path: Path, home: Path) -> None:
     ledger = stored(created(tmp_path), points(1000))
@@ -299,17 +215,6 @@ def test_a_running_campaign_spends_no_time_on_models_of_its_scores_and_its_page_
     assert facts.ideas == () and isinstance(facts.importances, str)
     assert ("meta", {"http-equiv": "refresh", "content": "30"}) in shown.tags
     assert "refresh" not in [values.get("http-equiv") for _, values in page_of(ledger).tags]
-
-
-def test_the_runs_of_all_certificates_are_told_and_each_run_once(tmp_path: Path, home: Path) -> None:
-    ledger = stored(created(tmp_path), search(6, cancels=False))
-    first = certified(1, [80, 120, 40], [81, 79, 83])
-    store(ledger, first)
-    more = certified(1, [80, 120, 40, 90, 95], [81, 79, 83, 80])
-    store(ledger, replace(more, look=2, carried=len(first.runs)))
-    store(ledger, certified(1, [80, 120], [81, 79], on="elsewhere"))
-
-    assert "13 runs for certificates" in Facts.of(ledger, FINISHED).answers["What did it cost?"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.report.timeline import chrome, tracks
+from flows.report.timeline import tracks
 from flows.report.write import TIMELINE, write_report
 from tasks.trial import History
 from tests.report.test_report import stored
@@ -49,32 +49,6 @@ def test_no_two_slices_of_a_track_overlap(starts: list[float], waits: list[float
         assert all(a.end <= b.begin + 1e-6 for a, b in pairwise(spans))
 
 
-def test_trials_that_ran_side_by_side_are_on_as_many_tracks() -> None:
-    one_after_another = tracks(side_by_side(4, [0, 100, 200, 300, 400]), (), [])
-    in_pairs = tracks(side_by_side(4, [0, 1, 200, 201, 400]), (), [])
-
-    assert [name for name in one_after_another if "slot" in name] == ["slot 1"]
-    assert [name for name in in_pairs if "slot" in name] == ["slot 1", "slot 2"]
-
-
-def test_runs_of_one_trial_that_ran_side_by_side_are_whole() -> None:
-    (first,) = search(0, 1)
-    starts = (0.0, 0.2, 21.0)
-    runs = tuple(
-        replace(first.runs[0], started=1e9 + at, seconds=19.0, wall_seconds=20.0, startup=1.0) for at in starts
-    )
-    trial = replace(first, runs=runs, wall_seconds=45.0)
-
-    judgements = ((20.4, 0.4), (20.6, 0.3), (43.0, 2.0))
-    freed = [{"event": "slot free", "number": 0, "time": 1e9 + time, "judge": judge} for time, judge in judgements]
-    found = tracks((trial,), (), freed)
-
-    trained = sorted(round(span.seconds, 3) for spans in found.values() for span in spans if span.kind == "train")
-    assert trained == [19.0, 19.0, 19.0] and set(found) == {"slot 1", "slot 2"}
-    judged = sorted(span.end for spans in found.values() for span in spans if span.kind == "judge")
-    assert [round(end - 1e9, 1) for end in judged] == [20.4, 20.6, 43.0]
-
-
 def test_waiting_for_a_slot_ends_when_its_own_trial_has_one() -> None:
     events = [
         {"event": event, "number": number, "time": 1e9 + at, "who": "cpu-0"}
@@ -101,7 +75,3 @@ def test_the_file_is_written_with_the_report_and_holds_what_was_done(tmp_path: P
     assert all(event["ts"] >= 0 and event["dur"] > 0 for event in slices)
     named = {event["tid"]: event["args"]["name"] for event in read["traceEvents"] if event["ph"] == "M"}
     assert {event["tid"] for event in slices} == set(named)
-
-
-def test_a_campaign_without_a_trial_has_an_empty_timeline() -> None:
-    assert chrome(tracks((), (), []), {})["traceEvents"] == []

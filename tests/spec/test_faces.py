@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from cyclopts import CycloptsError
 
 from flows.campaign import campaign
 from flows.certify import certify
 from flows.cli import reference
 from flows.cli.app import app
 from flows.cli.options import FLAGS
-from flows.rerun import rerun
 from flows.spec import form
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.spec import CERTIFY, GROUPS, OPTIONS, TABLES, declared, flag
@@ -63,26 +61,11 @@ def test_nothing_in_the_form_is_none_and_bounds_are_checked_in_it() -> None:
             validation.validate({"environment": "cartpole", **wrong}, FORM, raise_on_error=True)
 
 
-def test_the_flow_takes_every_option_by_itself_and_the_whole_of_an_earlier_form() -> None:
+def test_the_flow_takes_every_option_by_itself_and_what_the_form_leaves_empty() -> None:
     assert set(inspect.signature(campaign.fn).parameters) == {*OPTIONS, "advanced"}
-    earlier = {
-        "environment": "cartpole", "name": "", "proposer": "tpe", "rule": "certify", "cancel": "curve",
-        "replicates": 1, "trials": 20, "hours": 8.0, "until": "", "parallel": 1, "launch": "here", "seed": None,
-        "tracking": None, "advanced": {
-            "patience": None, "crash_share": 0.8, "isolation": "auto", "allow_unsandboxed": False, "looks": "one",
-            "ablation": False, "fallback": "tpe", "approval": "none", "approval_minutes": 60.0, "max_usd": None,
-            "max_tokens": None, "learn_from": [], "traces": False, "rule_options": {}, "cancel_options": {},
-            "options": {}, "overrides": {},
-        },
-    }  # fmt: skip
-    assert CampaignSpec.of(**{**earlier, "name": "n"}) == CampaignSpec.of(environment="cartpole", name="n")
-    validation.validate(earlier, FORM, raise_on_error=True)
-
-
-@pytest.mark.parametrize("flow", [certify, rerun], ids=["certify", "rerun"])
-def test_every_field_of_the_other_forms_has_a_title_and_says_what_it_takes(flow: Any) -> None:
-    for name, shown in flow.parameters.model_dump()["properties"].items():
-        assert shown["title"][0].isupper() and shown["description"].endswith("."), name
+    left = {"environment": "cartpole", "until": "", "seed": None, "advanced": {"patience": None, "options": {}}}
+    assert CampaignSpec.of(**left, name="n") == CampaignSpec.of(environment="cartpole", name="n")
+    validation.validate({**left, "name": ""}, FORM, raise_on_error=True)
 
 
 def test_an_option_of_certify_is_in_its_form_as_it_is_declared() -> None:
@@ -99,18 +82,6 @@ def test_every_option_is_a_flag_of_run_and_resume_or_given_by_set() -> None:
     for verb in ("run", "resume"):
         taken = {name for argument in app[verb].assemble_argument_collection() for name in argument.names}
         assert {flag(name) for name in FLAGS} - {"--name"} <= taken
-
-
-def test_a_verb_receives_the_options_that_were_stated_and_no_others() -> None:
-    given = parsed("run", "cartpole", "--trials", "3", "--learn-from", "a,b", "--no-traces", "--hours", "0.5")
-    assert given == {"environment": "cartpole", "trials": 3, "learn_from": ["a", "b"], "traces": False, "hours": 0.5}
-    assert parsed("resume", "--rule", "greedy", "--learn-from", "") == {"rule": "greedy", "learn_from": []}
-
-
-def test_a_choice_that_does_not_exist_is_refused_with_those_that_do() -> None:
-    with pytest.raises(CycloptsError) as refused:
-        parsed("run", "cartpole", "--rule", "greddy")
-    assert all(name in str(refused.value) for name in ("--rule", "certify", "greedy"))
 
 
 def test_the_page_of_options_is_up_to_date() -> None:

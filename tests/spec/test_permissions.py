@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tomllib
 from pathlib import Path
 
@@ -171,12 +170,6 @@ def test_keys_and_passwords_are_given_to_nobody_with_or_without_a_yes(
         isolation.check_given("landlock", tmp_path / "runs", (Path(path),))
 
 
-def test_a_hidden_folder_of_the_home_is_shown_with_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    (wish,) = wanted(tmp_path / "quad", top(f'readable = ["{tmp_path}/.cache/huggingface/hub"]'))
-    assert "hidden folder of your home" in wish
-
-
 def test_a_yes_holds_for_fewer_wishes_and_not_for_more_or_others(tmp_path: Path) -> None:
     both = top('network = true\nreadable = ["/srv/data"]')
     folder = trusted(quadratic(tmp_path / "quad", toml=both))
@@ -225,14 +218,6 @@ def test_a_campaign_is_refused_before_it_exists_and_resumes_by_the_yes_of_its_st
     spec.check()
 
 
-def test_keys_that_are_laid_over_are_asked_about(tmp_path: Path) -> None:
-    folder, asked = quadratic(tmp_path / "quad"), {"network": True}
-    with pytest.raises(Refused, match="--trust"):
-        checked_environment(str(folder), asked)
-    trusted(folder, asked)
-    checked_environment(str(folder), asked)
-
-
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
@@ -253,24 +238,6 @@ def test_a_spec_that_comes_with_an_environment_is_asked_about(spec: str, words: 
     asked = permissions.of_spec(tomllib.loads(spec))
     assert (words is None) == (asked == ())
     assert words is None or any(words in wish for wish in asked)
-
-
-def test_a_bundled_environment_is_known_by_its_path_as_well() -> None:
-    asked = {"environment": str(environments.find("cartpole")), "advanced": {"overrides": {"network": True}}}
-    assert permissions.of_spec(asked) == ("training uses the network",)
-
-
-def test_no_spec_says_yes_by_itself() -> None:
-    for more in ({"trust": True}, {"advanced": {"trust": True}}):
-        with pytest.raises(Refused, match="trust: unknown key"):
-            CampaignSpec.of(name="n", environment="cartpole", **more)
-
-
-def test_a_user_without_a_name_has_a_home_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 4_000_000_000)
-    monkeypatch.setenv("HOME", str(tmp_path / "me"))
-    with pytest.raises(Refused, match="keys"):
-        wanted(tmp_path / "quad", top(f'readable = ["{tmp_path}/me"]'))
 
 
 def test_a_folder_of_the_environment_may_be_readable_in_a_campaign_and_when_it_resumes(tmp_path: Path) -> None:

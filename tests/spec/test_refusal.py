@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import logging
-import sys
-
 import pytest
 from prefect.client.orchestration import get_client
-from prefect.exceptions import FailedRun
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from environments.plugins import Refused
 from flows.campaign import campaign
 from flows.certify import certify
 from flows.rerun import rerun
-from flows.spec.refusal import without_failed_runs
 
 
 def test_a_refused_run_ends_as_failed_with_the_sentence(server: str) -> None:
@@ -41,18 +36,3 @@ def test_a_name_that_no_campaign_may_have_is_refused_by_the_flow_and_not_by_its_
 
     assert "'../odd'" in str(state.message)
     assert run.tags == ["../odd"]
-
-
-def logged(message: str, fault: Exception) -> logging.LogRecord:
-    try:
-        raise fault
-    except type(fault):
-        return logging.LogRecord("prefect.flow_runs", logging.ERROR, "", 0, message, (), sys.exc_info())
-
-
-def test_only_the_repetition_of_a_failure_is_left_out_of_the_log() -> None:
-    again = "Engine execution exited with unexpected exception"
-    for fault in (Refused("why"), FailedRun("why")):
-        assert not without_failed_runs(logged(again, fault))
-        assert without_failed_runs(logged("Encountered exception during execution", fault))
-    assert without_failed_runs(logged(again, ValueError("a mistake of ours")))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from environments.plugins import Refused
-from flows.cli.seeing import status
 from flows.engine.certifying import store
 from flows.views.dataframe import load_history, load_runs
 from tasks.certifying.transfer import Conditions
@@ -44,15 +42,7 @@ def test_a_campaign_is_a_table_with_a_row_per_trial_and_a_column_per_parameter(t
     assert list(table["params.x"]) == [2.5, 1.5, 0.5]
     assert (table["trial"].dtype, table["score"].dtype) == ("int64", "float64")
     assert table["seconds"].mean() == 5.0
-
-
-def test_a_score_that_is_missing_is_not_a_number(tmp_path: Path) -> None:
-    campaign(tmp_path)
-    table = load_history("n")
-
     assert math.isnan(table["score"][1]) and table["n"][1] == 0
-    assert table["score"].min() == 1.0
-    assert list(table["level"]) == ["provisional", "", "provisional"]
 
 
 def test_a_campaign_without_trials_has_no_rows_and_one_that_has_not_started_is_refused(tmp_path: Path) -> None:
@@ -69,18 +59,6 @@ def test_a_description_may_hold_anything(tmp_path: Path) -> None:
     write_atomic(path, path.read_text().replace("as a test says", 'a "quoted, NA'))
 
     assert set(load_history("n")["description"]) == {'a "quoted, NA'}
-
-
-@pytest.mark.parametrize(("last", "trials"), [(None, [0, 1, 2]), (1, [2])])
-def test_status_prints_it_as_csv(
-    tmp_path: Path, last: int | None, trials: list[int], capsys: pytest.CaptureFixture[str]
-) -> None:
-    import pandas  # type: ignore[import-untyped]
-
-    campaign(tmp_path)
-
-    assert status("n", last=last, csv=True) == 0
-    assert list(pandas.read_csv(io.StringIO(capsys.readouterr().out))["trial"]) == trials
 
 
 def test_runs_of_certificates_are_told_apart_by_environment_and_budget(tmp_path: Path) -> None:

@@ -20,11 +20,9 @@ from tasks.store.ledger import Ledger
 from tasks.store.workspace import TRIAL
 from tasks.system.files import write_atomic
 from tasks.trial import Params, Trial
-from tasks.verdict_styles import VERDICTS
 from tests.support.histories import tried
 from tests.support.ledgers import created
 from tests.support.terminals import printed
-from tests.support.terminals import terminal as terminal_of
 
 WIDTHS = (60, 80, 120)
 EVIL = "red [bold red]alert[/] \x1b[2J\x1b]0;title\x07 \u202egnp.exe\r\nsecond line \x9b31m"
@@ -87,23 +85,6 @@ def test_each_trial_has_a_line_within_the_width(tmp_path: Path, width: int) -> N
     assert numbers(lines) == list(range(9))
 
 
-def test_in_a_file_nothing_is_cut(tmp_path: Path) -> None:
-    found = document(campaign(tmp_path, *night(3, {"learning_rate": "x" * 300, "num_envs": 9, "act": "relu"})))
-    shown = "".join(map(printed, overview.trial_lines(found)))
-    assert f"learning_rate 2e-05 → {'x' * 300}, num_envs 8 → 9, act tanh → relu" in shown
-
-
-def test_the_latest_trials_are_shown_alone_on_request(tmp_path: Path) -> None:
-    assert numbers(overview.trial_lines(document(campaign(tmp_path, *night(5))), last=2)) == [3, 4]
-
-
-def test_before_the_first_verdict_and_without_a_score_it_says_why(tmp_path: Path) -> None:
-    young, failed = campaign(tmp_path, end=None), campaign(tmp_path, tried((), None), name="m", end="failed")
-    assert "No trial is decided yet" in printed(partial(overview.show, document(young), young.path))
-    shown = printed(partial(overview.show, document(failed), failed.path))
-    assert "No trial has a score yet" in shown and "trial 0 crashed: exited with status 3" in shown
-
-
 def test_the_line_of_a_trial_has_its_gain_and_what_was_changed_of_the_champion() -> None:
     first = tried((), 5.0, params=PARAMS, higher_is_better=False)
     better = tried((first,), 3.0, params=OTHERS, higher_is_better=False)
@@ -131,13 +112,6 @@ def test_a_gain_is_over_the_mean_of_the_champion_at_that_time() -> None:
     assert [row["gain"] for row in rows((first, second, third))] == [None, 3.0, 3.0]
 
 
-def test_a_decided_trial_is_one_line_on_a_screen_and_whole_in_a_file() -> None:
-    *_, row = rows(night(3))
-    line = overview.trial_line(row)
-    (cut,) = printed(line, 60, screen=True).splitlines()
-    assert cell_len(cut) <= 60 and printed(line).rstrip("\n") == line.plain
-
-
 def test_what_to_open_is_listed_whole_once_it_is_there(tmp_path: Path) -> None:
     ledger = campaign(tmp_path, *night(3), end="stopped")
     found = document(ledger)
@@ -152,17 +126,6 @@ def test_what_to_open_is_listed_whole_once_it_is_there(tmp_path: Path) -> None:
     assert all(step in after for step in ("progress.png", "report.html", "http://p/1")) and "resume" not in after
 
 
-def test_variables_are_told_only_for_servers_that_have_the_campaign(tmp_path: Path) -> None:
-    servers = [
-        {"name": name, "url": url, "login": str(tmp_path / "auth")}
-        for name, url in (("prefect", "http://h:42/api"), ("mlflow", "http://h:50"))
-    ]
-    urls = {"prefect": "http://h:42/flow-runs/1", "mlflow_url": "http://h:5000/1"}
-    found = document(campaign(tmp_path)) | {"urls": urls, "servers": servers}
-    text = printed(partial(overview.what_next, found, tmp_path))
-    assert "PREFECT_API_URL=http://h:42/api" in text and "MLFLOW_TRACKING_URI" not in text
-
-
 @pytest.mark.parametrize("width", WIDTHS[1:])
 def test_the_list_of_campaigns_fits_and_cuts_no_name(tmp_path: Path, width: int) -> None:
     name = "a-campaign-whose-name-is-long"
@@ -175,15 +138,6 @@ def test_the_list_of_campaigns_fits_and_cuts_no_name(tmp_path: Path, width: int)
     assert "nightshift run" in empty.plain
 
 
-def test_states_are_coloured_on_a_terminal(tmp_path: Path) -> None:
-    listed = [summary(campaign(tmp_path)) | {"state": state} for state in ("running", "interrupted")]
-    with terminal_of(80) as (console, written):
-        for line in overview.campaign_lines(listed):
-            terminal.put(console, line)
-    text = b"".join(written)
-    assert b"32mrunning" in text and b"33minterrupted" in text
-
-
 def test_an_encoding_without_our_signs_is_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger, written = campaign(tmp_path, *night(3)), io.BytesIO()
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, "ascii", write_through=True))
@@ -191,7 +145,3 @@ def test_an_encoding_without_our_signs_is_no_fault(tmp_path: Path, monkeypatch: 
     overview.show(found, tmp_path / "日本", terminal.console())
     terminal.put(terminal.console(), live_view(terminal.cleaned(found)))
     assert "learning_rate 2e-05 ? 0.0016" in written.getvalue().decode("ascii")
-
-
-def test_verdicts_are_told_apart_without_colour() -> None:
-    assert len({shown.mark for shown in VERDICTS.values()}) == len(VERDICTS)

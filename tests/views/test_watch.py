@@ -20,7 +20,7 @@ from flows.status import document, under_way
 from flows.views.terminal import WHOLE, cleaned
 from flows.watch import CampaignWatch, live_view
 from tasks.record import reconcile, record
-from tasks.store import approval, workspace
+from tasks.store import workspace
 from tasks.store.campaign_lock import CampaignLock
 from tasks.store.ledger import Ledger
 from tasks.system.files import write_atomic
@@ -79,15 +79,12 @@ def test_a_trial_is_followed_from_its_proposal_to_its_verdict(tmp_path: Path) ->
     assert trials(ledger) == []
 
 
-def test_a_program_without_reports_is_training_when_its_time_to_start_is_over(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_what_is_not_a_file_is_not_waited_for(tmp_path: Path, kind: str) -> None:
     ledger = campaign(tmp_path)
-    place = propose(ledger, 0)
-    write_atomic(place.config, "{}")
-    assert trials(ledger)[0]["phase"] == "starting"
-    ago = time.time() - ledger.environment.startup_seconds - 1
-    os.utime(place.config, (ago, ago))
-    (trial,) = trials(ledger)
-    assert trial["phase"] == "training" and 1 <= trial["seconds"] < 5
+    path = propose(ledger, 0).progress
+    {"pipe": os.mkfifo, "link": lambda path: path.symlink_to("/dev/zero")}[kind](path)
+    assert trials(ledger)[0]["value"] is None
 
 
 def test_what_is_no_report_is_passed_over(tmp_path: Path) -> None:
@@ -110,14 +107,6 @@ def test_what_is_no_report_is_passed_over(tmp_path: Path) -> None:
     assert trials(ledger)[0]["value"] == 1.0
 
 
-@pytest.mark.parametrize("kind", ["pipe", "folder", "link"])
-def test_what_is_not_a_file_is_not_waited_for(tmp_path: Path, kind: str) -> None:
-    ledger = campaign(tmp_path)
-    path = propose(ledger, 0).progress
-    {"pipe": os.mkfifo, "folder": Path.mkdir, "link": lambda path: path.symlink_to("/dev/zero")}[kind](path)
-    assert trials(ledger)[0]["value"] is None
-
-
 def test_a_trial_is_compared_with_what_the_champion_had_reported_by_then(tmp_path: Path) -> None:
     ledger = campaign(tmp_path)
     propose(ledger, 0)
@@ -129,23 +118,6 @@ def test_a_trial_is_compared_with_what_the_champion_had_reported_by_then(tmp_pat
     report(propose(ledger, 1), 2.5, loss=4.0)
     (trial,) = trials(ledger)
     assert trial["champion_value"] == 11.0, "in the middle of its budget"
-
-
-def test_trials_that_run_at_once_are_all_seen(tmp_path: Path) -> None:
-    ledger = campaign(tmp_path)
-    propose(ledger, 0)
-    decide(ledger, 3.0)
-    for number in (1, 2):
-        report(propose(ledger, number), 1.0, loss=float(number))
-    assert [(trial["trial"], trial["value"]) for trial in trials(ledger)] == [(1, 1.0), (2, 2.0)]
-
-
-def test_which_run_of_a_trial_is_under_way_is_seen(tmp_path: Path) -> None:
-    ledger = campaign(tmp_path)
-    propose(ledger, 0).judge_log.touch()
-    for part in ("run-2", "run-10", "again-1-of-0"):
-        ledger.place(0, part).out.mkdir(parents=True)
-        assert [(trial["run"], trial["phase"]) for trial in trials(ledger)] == [(part, "starting")]
 
 
 def test_a_trial_waits_for_a_slot_until_it_has_one(tmp_path: Path) -> None:
@@ -160,15 +132,6 @@ def test_a_trial_waits_for_a_slot_until_it_has_one(tmp_path: Path) -> None:
     ledger.event("waiting", number=0, who="cpu-1 is held by process 8")
     ledger.event("life", pid=1)
     assert trials(ledger)[0]["phase"] == "starting", "what an earlier life waited for is no matter"
-
-
-def test_a_proposal_that_waits_for_approval_is_not_under_way(tmp_path: Path) -> None:
-    ledger = campaign(tmp_path)
-    propose(ledger, 0)
-    decide(ledger, 3.0)
-    propose(ledger, 1)
-    approval.park(ledger, approval.Parked(1, Proposal({"x": 1.0}), until=2e9))
-    assert trials(ledger) == [] and [one["trial"] for one in document(ledger)["waiting"]] == [1]
 
 
 def test_a_certificate_is_followed_from_its_first_run_to_its_last(tmp_path: Path) -> None:
@@ -244,25 +207,6 @@ def test_into_a_file_go_plain_lines_of_what_begins_and_what_was_decided(tmp_path
     ]  # fmt: skip
     assert r"the first of [bold]all[/] \x1b[31m" in output.getvalue() and "\x1b" not in output.getvalue()
     assert "at most 8 runs" in lines[-1]
-
-
-def test_what_was_decided_before_is_summed_up_in_a_line(tmp_path: Path) -> None:
-    ledger, output = campaign(tmp_path), io.StringIO()
-    for number, score in enumerate((3.0, 2.0)):
-        propose(ledger, number)
-        decide(ledger, score)
-    with CampaignWatch("n", Console(file=output, width=WHOLE)):
-        pass
-    (line,) = output.getvalue().splitlines()
-    assert "2 trials before" in line and document(ledger)["headline"] in line
-
-
-def test_a_quiet_console_stays_quiet(tmp_path: Path) -> None:
-    ledger, output = campaign(tmp_path), io.StringIO()
-    with CampaignWatch("n", Console(file=output, quiet=True)):
-        propose(ledger, 0)
-        decide(ledger, 3.0)
-    assert output.getvalue() == ""
 
 
 def test_a_directory_that_goes_away_does_not_end_the_watch(tmp_path: Path) -> None:
