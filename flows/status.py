@@ -309,12 +309,8 @@ def _imported(ledger: Ledger) -> dict[str, Any] | None:
 
 
 def _cancelled(history: History) -> dict[str, Any]:
-    """How many runs were stopped early, and what that may have cost: some that were due ran on, as a check."""
-    due = [(trial, run.due) for trial in history for run in trial.runs if run.due]
-    spared = [trial for trial, end in due if end.spared]
-    kept = len([trial for trial in spared if trial.verdict.kind == "keep"])
-    share = kept / len(spared) if spared else None
-    return {"due": len(due), "spared": len(spared), "spared_kept": kept, "share_lost": share}
+    """How many runs were stopped early."""
+    return {"due": sum(run.due is not None for trial in history for run in trial.runs)}
 
 
 def rows(history: History, own: Sequence[Certificate] = ()) -> Iterator[dict[str, Any]]:
@@ -332,7 +328,7 @@ def rows(history: History, own: Sequence[Certificate] = ()) -> Iterator[dict[str
             "reruns": [
                 {"of": rerun.of, "score": rerun.score.value} for rerun in trial.reruns
             ],
-            "due": due and {"fraction": due.fraction, "reason": due.reason, "spared": due.spared},
+            "due": due and {"fraction": due.fraction, "reason": due.reason},
             "seconds": sum(run.seconds for run in trial.runs),
             "machine": trial.runs[-1].machine if trial.runs else "",
             "params": proposal.params,

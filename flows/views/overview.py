@@ -166,13 +166,12 @@ def _notes(document: Document) -> Iterator[str]:
     stops, sources, incidents = document["cancelled"], document["sources"], document["incidents"]
     yield document["step_budget"]
     if stops["due"]:
-        checked = f"; of {stops['spared']} more that were due and ran on as a check {stops['spared_kept']} kept"
-        yield f"{stops['due'] - stops['spared']} cancelled early{checked if stops['spared'] else ''}"
+        yield f"{stops['due']} cancelled early"
     if len(sources) > 1 or any(source["calls"] for source in sources):
         yield from (f"proposed by {source['words']}" for source in sources)
     yield from (one["words"] for one in (document["imported"], document["predictions"]) if one)
     if (hidden := len(incidents) - INCIDENTS) > 0:
-        yield f"{hidden} earlier incidents: status --json, or the artifact `proposals` in Prefect"
+        yield f"{hidden} earlier incidents: status --json"
     yield from (f"  trial {one['trial']}, {one['kind']}: {one['words']}" for one in incidents[-INCIDENTS:])
     if slots := document["spent"]["slots"]:
         yield f"time of the slots: {', '.join(f'{share:.0%} {name}' for name, share in slots.items())}"

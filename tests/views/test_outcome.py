@@ -177,21 +177,12 @@ def test_a_certificate_in_a_status_is_whole_and_its_gain_is_positive_where_it_is
     assert [(one["environment"], one["passed"]) for one in found["transfers"]] == [("other", True)]
 
 
-def test_what_was_cancelled_is_counted_with_what_it_may_have_cost(tmp_path: Path) -> None:
+def test_what_was_cancelled_is_counted(tmp_path: Path) -> None:
     history = up()
-    ends = EarlyStop(0.4, "too slow"), EarlyStop(0.4, "too slow", spared=True)
-    history += (tried(history, None, kind="cancelled", due=ends[0], reported=30.0),)
-    history += (tried(history, 60.0, kind="discard", due=ends[1]),)
-    history += (tried(history, 260.0, kind="keep", due=ends[1]),)
+    history += (tried(history, None, kind="cancelled", due=EarlyStop(0.4, "too slow"), reported=30.0),)
     found = document(ended(tmp_path, history))
-
-    assert found["cancelled"] == {"due": 3, "spared": 2, "spared_kept": 1, "share_lost": 0.5}
-    assert [row["due"] for row in found["trials"]][2:5] == [
-        None,
-        {"fraction": 0.4, "reason": "too slow", "spared": False},
-        {"fraction": 0.4, "reason": "too slow", "spared": True},
-    ]
-    assert document(ended(tmp_path, up(), name="m"))["cancelled"]["share_lost"] is None
+    assert found["cancelled"] == {"due": 1}
+    assert found["trials"][-1]["due"] == {"fraction": 0.4, "reason": "too slow"}
 
 
 @pytest.mark.parametrize("history", [(), (tried((), None),), up(), search(12), search(12, sign=-1)])
