@@ -6,7 +6,7 @@
     python -m benchmarks.decisions --table FILE.csv.gz --baseline 0.8 --proposer random_search --runs 31 --json
 
 Everything that decides is the code that campaigns run (tasks/decide.py, tasks/rules, tasks/cancellers,
-tasks/certifying/certificate.py); only training and judging are simulated
+tasks/stats/certificate.py); only training and judging are simulated
 (benchmarks/simulated.py), or replayed from a table of real runs (benchmarks/replay.py), without Prefect. On points and
 on a table a real proposer chooses what is tried. All runs are charged: the baseline's, reruns, certificates, cancelled
 ones by the share that was run; --runs is the most that a night may use. Without --landscape or --table those of
@@ -38,12 +38,11 @@ from environments.judges.command import Command
 from environments.plugins import Refused
 from environments.score import Score
 from tasks.cancellers import Canceller
-from tasks.certifying.certificate import REUSED, Certificate, Fresh, conclude, counted, searched, unpromising
-from tasks.certifying.group_design import Arm, Design, alpha_of, design_of
 from tasks.decide import weigh
-from tasks.deciding.values import BASELINE_RUNS, JudgedTrial, NeedsRerun
 from tasks.propose import load
-from tasks.rules import Rule
+from tasks.rules import BASELINE_RUNS, JudgedTrial, NeedsRerun, Rule
+from tasks.stats.certificate import REUSED, Certificate, Fresh, conclude, counted, searched, unpromising
+from tasks.stats.design import Arm, Design, alpha_of, design_of
 from tasks.trial import TWENTIETHS, EarlyStop, History, Rerun, Run, Trial, Verdict, best
 
 RUNS_OF = {"ideas": (18, 34, 60), "points": (17, 31, 60), "table": (17, 31, 60)}

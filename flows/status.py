@@ -23,11 +23,6 @@ from flows.spec.clock_time import runs_in_time
 from flows.spending.summary import money
 from flows.views.own_servers import own_servers
 from flows.views.terminal import changes
-from tasks.certifying.aggregate import aggregates
-from tasks.certifying.certificate import Certificate, level, shipped
-from tasks.certifying.group_design import Arm, design_of
-from tasks.deciding.champion_estimate import champion_estimate, run_sd
-from tasks.deciding.predictions import record
 from tasks.describe import ARMS, bound, caution, difference, headline, outcome, over_environments, step_budget, where
 from tasks.machine.slot_use import slot_use
 from tasks.numbers import number
@@ -35,6 +30,11 @@ from tasks.plots.forest import forest
 from tasks.rules import Rule
 from tasks.sandbox.progress import parse_report, value_of
 from tasks.spending.spent import spent
+from tasks.stats.aggregate import aggregates
+from tasks.stats.certificate import Certificate, level, shipped
+from tasks.stats.champion import champion_estimate, run_sd
+from tasks.stats.design import Arm, design_of
+from tasks.stats.predictions import record
 from tasks.store import approval, attempts, campaign_lock, inbox, workspace
 from tasks.store.ledger import Ledger, ended_search
 from tasks.store.provenance import incidents, sources

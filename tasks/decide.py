@@ -11,10 +11,9 @@ from prefect import State, task
 from environments import Environment
 from tasks import task_messages
 from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, machine_failed, run_name
-from tasks.deciding.champion_estimate import GUARD_FELL, NOT_LEARNED, reference
-from tasks.deciding.guards import fallen
-from tasks.deciding.values import JudgedTrial, NeedsRerun
-from tasks.rules import Rule
+from tasks.rules import JudgedTrial, NeedsRerun, Rule
+from tasks.stats.champion import GUARD_FELL, NOT_LEARNED, reference
+from tasks.stats.guards import fallen
 from tasks.task_key import TaskKey, history_digest
 from tasks.trial import NO_CONTROL, History, Verdict, best
 
@@ -66,7 +65,7 @@ def _compare(history: History, tried: JudgedTrial, environment: Environment, rul
     }
     if tried.number == 0:  # run again: what everything is measured against is weighed against nothing
         return Verdict("discard", f"the baseline; trial {champion.number} stays the champion", None, seen)
-    if fall := fallen(environment.guards, history, tried):
+    if fall := fallen(environment.guards, history, tried.score):
         return Verdict("discard", fall, None, seen | {GUARD_FELL: 1})
     weighed = rule.weigh(history, tried)
     if isinstance(weighed, NeedsRerun):

@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 
 from environments import Environment
-from tasks.certifying.aggregate import FEW, Aggregate, Unit
-from tasks.certifying.certificate import Certificate, shipped
-from tasks.certifying.group_design import Arm
-from tasks.deciding.champion_estimate import champion_estimate
 from tasks.numbers import number
+from tasks.stats.aggregate import FEW, Aggregate, Unit
+from tasks.stats.certificate import Certificate, shipped
+from tasks.stats.champion import champion_estimate
+from tasks.stats.design import Arm
 from tasks.trial import History, Trial, Value, baseline, best, measured
 
 UNPROVEN = "nothing is certified yet"

@@ -11,7 +11,7 @@ import math
 
 import environments
 from environments import Environment, judge_name
-from tasks.certifying.certificate import level
+from tasks.stats.certificate import level
 from tasks.store import lineage, workspace
 from tasks.store.ledger import Ledger
 from tasks.system.files import write_atomic

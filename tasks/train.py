@@ -22,12 +22,12 @@ from tasks import remote_session, task_messages
 from tasks.bench import Bench, RunPlan
 from tasks.cancellers._early_stop import EarlyStopCheck, ReasonToStop
 from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, is_last_attempt, machine_failed, run_name
-from tasks.deciding.run_checks import plausible
 from tasks.editing.edits import EditFailed
 from tasks.editing.required_calls import missing_calls
 from tasks.machine.gpus import GpuMemory
 from tasks.remote import places
 from tasks.remote_session import RemoteSession
+from tasks.run_checks import plausible
 from tasks.sandbox import confinement, outputs
 from tasks.sandbox.advice import advice, saves_elsewhere
 from tasks.sandbox.child_environment import NotAProgram

@@ -1,6 +1,6 @@
 """`nightshift compare A B`: fresh runs of one program and its parameters against fresh runs of another.
 
-As in a certificate (tasks/certifying/certificate.py), but two-sided, in blocks of one run each in random order. Every
+As in a certificate (tasks/stats/certificate.py), but two-sided, in blocks of one run each in random order. Every
 run is judged on units of its own: two programs that are good at different questions would else be told apart by
 questions that they share. Those of a finite pool are for `confirm`, so that no report question is used up. Everything
 is in runs/.comparisons/<environment>/0001/: the frozen environment, trials/a-1 and so on, and comparison.json, which is
@@ -26,11 +26,11 @@ from flows.cli.arguments import parse_params, read_diff, read_text
 from flows.cli.set_option import overrides_only
 from flows.cli.single_runs import Arm, FreshRun, Side, Stage
 from flows.views import terminal
-from tasks.certifying.certificate import FEWEST
-from tasks.certifying.group_design import order
-from tasks.deciding.statistics import CONFIDENCE, Comparison, compare
 from tasks.numbers import number, probability
 from tasks.recipes import output
+from tasks.stats.certificate import FEWEST
+from tasks.stats.design import order
+from tasks.stats.permutation import CONFIDENCE, Comparison, compare
 from tasks.store.ledger import Ledger, campaigns, measure
 from tasks.store.seeds import derive
 from tasks.system.files import write_atomic

@@ -105,8 +105,8 @@ class Stage:
         self, arm: Arm, seed: int, place: TrialDir, siblings: Sequence[Run], use: Use, block: ComparisonBlock | None
     ) -> tuple[Run, Score]:
         """One run as soon as a slot is free; an implausible one is a crash."""
-        from tasks.deciding.run_checks import plausible, plausible_beside
         from tasks.evaluate import judge_run
+        from tasks.run_checks import plausible, plausible_beside
         from tasks.sandbox.program import CannotStart
         from tasks.train import run_program
 

@@ -17,10 +17,10 @@ from flows.cli.arguments import parse_params, read_diff
 from flows.cli.set_option import overrides_only
 from flows.cli.single_runs import Arm, FreshRun, Side, Stage
 from flows.views import terminal
-from tasks.certifying.group_design import design_of
-from tasks.deciding.run_checks import learned_nothing
-from tasks.deciding.statistics import CONFIDENCE, pooled
 from tasks.numbers import number
+from tasks.run_checks import learned_nothing
+from tasks.stats.design import design_of
+from tasks.stats.permutation import CONFIDENCE, pooled
 from tasks.store.ledger import Ledger
 from tasks.system.home import home
 from tasks.trial import best

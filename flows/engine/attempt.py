@@ -19,9 +19,8 @@ from tasks.bench import Bench, RunPlan, Units, folder_of
 from tasks.checkpoint import result_of
 from tasks.control import control
 from tasks.decide import NeedsControl, weigh
-from tasks.deciding.run_checks import plausible_beside, same_play
-from tasks.deciding.values import BASELINE_SCORES, JudgedTrial, NeedsRerun
-from tasks.rules import Rule
+from tasks.rules import BASELINE_SCORES, JudgedTrial, NeedsRerun, Rule
+from tasks.run_checks import plausible_beside, same_play
 from tasks.spending.spent import slots_usd
 from tasks.system.clock import clock, covered
 from tasks.task_key import TaskKey

@@ -1,4 +1,4 @@
-"""Making a certificate: champion and baseline, retrained and compared (tasks/certifying/certificate.py).
+"""Making a certificate: champion and baseline, retrained and compared (tasks/stats/certificate.py).
 
 Its runs are trained and judged by the campaign's own `measure`, each with a plan of its own.
 """
@@ -24,16 +24,16 @@ from flows.engine.preparation import report_pool
 from flows.engine.stopping import ASKED, Stop
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.bench import Bench, RunPlan, Units, folder_of
-from tasks.certifying import holdout_uses
-from tasks.certifying.ablation import Ablation, Removed, ablation_runs, parts
-from tasks.certifying.certificate import Certificate, Fresh, Searched, conclude, counted, drift, searched, unpromising
-from tasks.certifying.group_design import ALPHA, Arm, Design, alpha_of, design_of, equal_arms, least_p, of_groups
-from tasks.certifying.transfer import Arms, Conditions
-from tasks.deciding.champion_estimate import run_sd
-from tasks.deciding.run_checks import same_play
 from tasks.describe import setting
 from tasks.recipes import output
 from tasks.record import reconcile
+from tasks.run_checks import same_play
+from tasks.stats import holdout_uses
+from tasks.stats.ablation import Ablation, Removed, ablation_runs, parts
+from tasks.stats.certificate import Certificate, Fresh, Searched, conclude, counted, drift, searched, unpromising
+from tasks.stats.champion import run_sd
+from tasks.stats.design import ALPHA, Arm, Design, alpha_of, design_of, equal_arms, least_p, of_groups
+from tasks.stats.transfer import Arms, Conditions
 from tasks.store.ledger import ABLATION, CERTIFICATE, Ledger
 from tasks.store.workspace import TrialDir
 from tasks.system import interrupt

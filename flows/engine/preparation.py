@@ -12,8 +12,8 @@ from environments.plugins import Refused
 from environments.space import Value
 from flows.spec.environment import checked_environment
 from flows.views import terminal
-from tasks.certifying import holdout_uses
 from tasks.recipes import output, preparing
+from tasks.stats import holdout_uses
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt
 from tasks.system.home import home

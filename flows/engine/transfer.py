@@ -19,13 +19,13 @@ from flows.spec.campaign_spec import CampaignSpec, besides_training
 from flows.spec.environment import checked_environment
 from flows.spec.spec import MULTIPLE
 from flows.status import stored_spec
-from tasks.certifying.ablation import ablation_runs, parts
-from tasks.certifying.group_design import ALPHA
-from tasks.certifying.transfer import arms_there
 from tasks.describe import setting
 from tasks.editing.edits import EditFailed, apply_edit
 from tasks.recipes import preparing
 from tasks.sandbox import outputs
+from tasks.stats.ablation import ablation_runs, parts
+from tasks.stats.design import ALPHA
+from tasks.stats.transfer import arms_there
 from tasks.store.ledger import Ledger, freeze, frozen_elsewhere
 from tasks.trial import baseline, best
 

@@ -27,13 +27,13 @@ import environments
 from environments.plugins import Refused
 from flows import status
 from flows.report.shareable import shareable
-from tasks.certifying.certificate import Certificate, shipped
-from tasks.deciding.statistics import quantile
 from tasks.describe import UNPROVEN, caution, changes, cores_per_run, headline, outcome
 from tasks.numbers import number
 from tasks.recording import episode
 from tasks.recording.episode import GIF
 from tasks.sandbox import outputs
+from tasks.stats.certificate import Certificate, shipped
+from tasks.stats.permutation import quantile
 from tasks.store.ledger import Ledger
 from tasks.store.safe_read import copy_tree
 from tasks.system import file_trees

@@ -23,8 +23,8 @@ from environments import Environment, judge_name
 from environments.plugins import Refused
 from flows.export.folder import certificate_of, champion, export
 from flows.views.terminal import clean
-from tasks.certifying.certificate import Certificate
 from tasks.describe import bound, difference
+from tasks.stats.certificate import Certificate
 from tasks.store.ledger import Ledger
 from tasks.system import file_trees
 from tasks.system.redact import Scrubber, known_secrets, remember, scrub_text

@@ -14,8 +14,8 @@ from flows.report import ideas, mattered
 from flows.report.shareable import typed, without_secrets
 from flows.spending.summary import parts
 from flows.views.terminal import duration
-from tasks.certifying.certificate import Certificate, shipped
 from tasks.describe import SPREAD_ONLY, UNPROVEN, caution, changes, cores_per_run, outcome, short_value  # fmt: skip
+from tasks.stats.certificate import Certificate, shipped
 from tasks.store.ledger import Ledger
 from tasks.system.redact import capped, clean
 from tasks.task_messages import in_short

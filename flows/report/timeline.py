@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from tasks.certifying.certificate import Certificate
+from tasks.stats.certificate import Certificate
 from tasks.trial import History, Run
 
 SHORTEST, CLOSE = 1e-3, 0.5

@@ -25,9 +25,6 @@ from flows.spec.environment import CANCELLERS, check_editable, checked_environme
 from flows.spec.spec import FIXED, Spec, lasting
 from tasks import propose
 from tasks.cancellers import Canceller
-from tasks.certifying.ablation import ablation_runs
-from tasks.certifying.certificate import REUSED
-from tasks.certifying.group_design import Design, design_of
 from tasks.llm import prompts
 from tasks.machine.slots import Slots, slots_of
 from tasks.proposers import Proposer
@@ -37,6 +34,9 @@ from tasks.remote import places
 from tasks.rules import Rule
 from tasks.sandbox.confinement import outside
 from tasks.sandbox.isolation import Isolation, check_given, choose
+from tasks.stats.ablation import ablation_runs
+from tasks.stats.certificate import REUSED
+from tasks.stats.design import Design, design_of
 from tasks.store.earlier_campaigns import LEARNED, learned_from, lessons_json
 from tasks.store.ledger import Ledger, Settings, check_name
 from tasks.system.clock import merged

@@ -19,7 +19,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tasks.deciding.predictions import predictions
 from tasks.editing.patches import EditFailed, git_environment, is_place, text_of
 from tasks.llm import reading
 from tasks.llm.prompt_parts import start
@@ -27,6 +26,7 @@ from tasks.proposing.brief import Brief
 from tasks.proposing.curves import SHARES
 from tasks.proposing.duplicates import categories
 from tasks.sandbox.reading.reader import Unreadable, read
+from tasks.stats.predictions import predictions
 from tasks.system.redact import Scrubber, capped, clean
 from tasks.trial import Params, Proposal, Trial, Value, best
 

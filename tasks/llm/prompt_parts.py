@@ -12,8 +12,6 @@ import re
 from types import SimpleNamespace
 
 from environments.space import Choice, Int, Parameter, Space
-from tasks.deciding.champion_estimate import champion_estimate
-from tasks.deciding.predictions import predictions, record
 from tasks.llm.quotes import WIDTH, listed, one_line
 from tasks.llm.trials import (
     baseline_proposal,
@@ -28,6 +26,8 @@ from tasks.llm.trials import (
 from tasks.numbers import number
 from tasks.proposing.brief import Brief, RemainingBudget
 from tasks.proposing.duplicates import categories
+from tasks.stats.champion import champion_estimate
+from tasks.stats.predictions import predictions, record
 from tasks.system.redact import scrub_text
 from tasks.trial import History, Params, Proposal, baseline, best
 

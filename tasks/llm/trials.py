@@ -13,11 +13,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from environments.space import Space
-from tasks.deciding.predictions import effect
 from tasks.describe import mean_of
 from tasks.llm.quotes import WIDTH, data, one_line
 from tasks.numbers import number
 from tasks.proposing.curves import SHARES, Table
+from tasks.stats.predictions import effect
 from tasks.system.redact import capped, quote
 from tasks.trial import History, Params, Proposal, Trial, Value, baseline, best, measured
 

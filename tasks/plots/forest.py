@@ -1,7 +1,7 @@
 """Champion minus baseline in each environment and for each budget, with intervals, on one axis.
 
 Scores of two environments share no scale, so every difference is drawn in the unit of the aggregate
-(tasks/certifying/aggregate.py); beside it stands the difference of scores as it is.
+(tasks/stats/aggregate.py); beside it stands the difference of scores as it is.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from tasks.certifying.aggregate import Aggregate, Unit, aggregates, newest, scale, unit_of
-from tasks.certifying.certificate import Certificate
 from tasks.describe import UNITS, difference, interval, setting, where
 from tasks.numbers import number
 from tasks.plots import canvas
 from tasks.plots.canvas import GREEN, GREY, plain
+from tasks.stats.aggregate import Aggregate, Unit, aggregates, newest, scale, unit_of
+from tasks.stats.certificate import Certificate
 from tasks.verdict_styles import BLUE, FAINT
 
 if TYPE_CHECKING:

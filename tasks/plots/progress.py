@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.certifying.certificate import Certificate
-from tasks.deciding.champion_estimate import champion_estimate
 from tasks.describe import headline, interval, outcome
 from tasks.numbers import number
 from tasks.plots.canvas import GREY, INK, blank, plain, png, styled, window
+from tasks.stats.certificate import Certificate
+from tasks.stats.champion import champion_estimate
 from tasks.trial import History, Trial, best, measured_each
 from tasks.verdict_styles import BLUE, VERDICTS
 
@@ -68,7 +68,7 @@ def plotted(history: History) -> tuple[PlottedTrial, ...]:
 
 
 def estimates(history: History) -> NDArray[np.float64]:
-    """The champion estimate over time (tasks/deciding/champion_estimate.py), in the metric's own sign.
+    """The champion estimate over time (tasks/stats/champion.py), in the metric's own sign.
 
     Shape (points, 3): place of the trial after which it was made, estimate, standard deviation between training runs.
     """

@@ -22,11 +22,11 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from tasks.deciding.champion_estimate import champion_estimate, is_barred, utility
 from tasks.proposers._numeric import Numeric
 from tasks.proposing.axes import Axis, Point, params_of, point_of, varied
 from tasks.proposing.brief import Brief, Suggestion
 from tasks.proposing.observations import ASKS, Observations
+from tasks.stats.champion import champion_estimate, is_barred, utility
 from tasks.trial import History, Trial, best
 
 RECENT = 3  # trials that the state holds

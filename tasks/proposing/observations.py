@@ -9,10 +9,10 @@ from functools import cached_property
 from environments.earlier_trials import EarlierTrial
 from environments.score import Score
 from environments.space import Space
-from tasks.deciding.champion_estimate import is_barred
 from tasks.proposing.axes import Axis, Point, point_of, varied
 from tasks.proposing.brief import Pending
 from tasks.proposing.imported import is_imported, observed
+from tasks.stats.champion import is_barred
 from tasks.trial import History, Trial, best
 
 ASKS = 8

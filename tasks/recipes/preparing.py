@@ -8,7 +8,7 @@ runs/.prepared/arithmetic-0123456789abcdef/     named by the hash of the recipe
 runs/.prepared/arithmetic-0123456789abcdef.log, .lock, .making/
                      its output; held while it runs; its working folder
 runs/.prepared/report-0123456789abcdef.looks.jsonl
-                     the uses of report questions, by what they are (tasks/certifying/holdout_uses.py)
+                     the uses of report questions, by what they are (tasks/stats/holdout_uses.py)
 
 Only complete and checked output gets the final name, and is read-only. A campaign stores a copy of prepared.json and
 refuses to go on with other data: with another version of a library the same recipe may make another model.

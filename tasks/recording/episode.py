@@ -29,11 +29,11 @@ from environments.judges._playing import EnvSource
 from environments.judges._process import ForeignProcess
 from environments.judges.control import Control
 from environments.plugins import Refused
-from tasks.certifying.group_design import Arm
 from tasks.evaluate import PipedCandidate, changed_since, view
 from tasks.sandbox.child_environment import NotAProgram
 from tasks.sandbox.isolation import Isolation, choose
 from tasks.sandbox.program import CannotStart, Program
+from tasks.stats.design import Arm
 from tasks.store import workspace
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TrialDir

@@ -2,7 +2,7 @@
 
 A rule keeps no state: its answer follows from the history and the trial. It either decides, or asks for one more run
 of the trial or of the champion, unless there is no time left (`tried.is_last`). The certificate on fresh runs has the
-last word (tasks/certifying/certificate.py), unless the rule does without. Its fields are its options. To add one, put a
+last word (tasks/stats/certificate.py), unless the rule does without. Its fields are its options. To add one, put a
 file like this into the folder; its name is the name used in a campaign:
 
     class Threshold(Rule):
@@ -19,12 +19,54 @@ file like this into the folder; its name is the name used in a campaign:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
-from tasks.deciding.values import BASELINE_RUNS, JudgedTrial, NeedsRerun, RuleAnswer
-from tasks.trial import History
+from environments.score import Score
+from tasks.trial import History, Level, Proposal, Rerun, Run, UntrainedControl
+
+BASELINE_RUNS = 3
+"""Runs of the baseline, so that the noise is known before the first comparison."""
+BASELINE_SCORES = 2
+"""Of them that must have a score: a program that crashes now and then can still be compared with."""
+
+
+@dataclass(frozen=True)
+class JudgedTrial:
+    """A trial that is trained and judged, but not decided."""
+
+    number: int
+    proposal: Proposal
+    runs: tuple[Run, ...]
+    score: Score
+    reruns: tuple[Rerun, ...] = ()
+    control: UntrainedControl | None = None
+    """Score without training; None if it was not needed."""
+    is_last: bool = False
+    """Whether no time is left for another run of it: then a rule has to decide."""
+
+    def again(self, number: int) -> tuple[Rerun, ...]:
+        """Its reruns of one trial that have a score."""
+        return tuple(rerun for rerun in self.reruns if rerun.of == number and rerun.score.value is not None)
+
+
+@dataclass(frozen=True)
+class NeedsRerun:
+    """A rule needs one more run of this trial."""
+
+    of: int
+
+
+@dataclass(frozen=True)
+class RuleAnswer:
+    """A rule's answer: whether a trial replaces the champion, and why."""
+
+    better: bool
+    words: str
+    level: Level = "provisional"
+    evidence: dict[str, float | int | None] = field(default_factory=dict)
 
 
 class Rule(BaseModel, ABC):

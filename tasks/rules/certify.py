@@ -11,9 +11,8 @@ import statistics
 
 from pydantic import Field
 
-from tasks.deciding.champion_estimate import run_sd, utility
-from tasks.deciding.values import JudgedTrial, NeedsRerun, RuleAnswer
-from tasks.rules import Rule
+from tasks.rules import JudgedTrial, NeedsRerun, Rule, RuleAnswer
+from tasks.stats.champion import run_sd, utility
 from tasks.trial import History, best
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from tasks.deciding.values import JudgedTrial, NeedsRerun, RuleAnswer
-from tasks.rules import Rule
+from tasks.rules import JudgedTrial, NeedsRerun, Rule, RuleAnswer
 from tasks.trial import History, best
 
 

@@ -43,11 +43,11 @@ from environments import Environment, plugins
 from environments.judges import Judge
 from environments.plugins import Refused, T
 from environments.score import Score
-from tasks.certifying.ablation import Ablation
-from tasks.certifying.certificate import Certificate
-from tasks.certifying.group_design import Looks
 from tasks.recipes import preparing
 from tasks.sandbox import outputs
+from tasks.stats.ablation import Ablation
+from tasks.stats.certificate import Certificate
+from tasks.stats.design import Looks
 from tasks.store import attempts, lineage, workspace
 from tasks.store.seeds import JUDGED, Purpose, derive
 from tasks.store.workspace import TrialDir

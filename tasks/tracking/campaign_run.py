@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from tasks.certifying.aggregate import aggregates
-from tasks.certifying.certificate import Certificate, shipped
 from tasks.describe import ARMS, SELF_REPORTED, caution, headline, mean_of, outcome, over_environments, ships, where
+from tasks.stats.aggregate import aggregates
+from tasks.stats.certificate import Certificate, shipped
 from tasks.store.ledger import Ledger, machine
 from tasks.tracking.trial_run import origin
 from tasks.tracking.values import NOTE, NOTE_CHARACTERS, MetricPoint, inert, milliseconds, parameters, plain, points

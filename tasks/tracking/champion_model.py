@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from environments import Environment
-from tasks.certifying.certificate import Certificate
 from tasks.describe import caution
 from tasks.serving import rows
 from tasks.serving.description import COMPLETION, PROMPT, Description
 from tasks.serving.packing import NotPredictable, pack
+from tasks.stats.certificate import Certificate
 from tasks.store import safe_read
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TrialDir

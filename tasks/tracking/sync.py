@@ -24,7 +24,7 @@ from filelock import FileLock
 from pydantic import ValidationError
 
 from environments.plugins import Refused
-from tasks.certifying.certificate import level
+from tasks.stats.certificate import level
 from tasks.store import campaign_lock, lineage, safe_read
 from tasks.store.ledger import CERTIFICATE, Ledger, decided_trial
 from tasks.store.workspace import TRIAL

@@ -54,14 +54,7 @@ def train(
     environment = environments.load(folder, {"budget_seconds": 30, **settings})
     place, proposal = TrialDir(tmp_path / "trials/0001"), Proposal({"x": 1.0})
     return run_program(
-        "test/cancel",
-        environment,
-        isolation,
-        folder,
-        place,
-        proposal,
-        seed=7,
-        reason_to_stop=reason_to_stop,
+        "test/cancel", environment, isolation, folder, place, proposal, seed=7, reason_to_stop=reason_to_stop
     )
 
 

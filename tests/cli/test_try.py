@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tasks.stats.power import POWER, power
+from tasks.store.calibration import Calibration, Measured, reruns, sd_interval
 
 from environments.plugins import Refused
 from environments.score import Score
@@ -20,9 +22,7 @@ from flows.cli.app import app
 from flows.cli.single_runs import Side
 from flows.cli.trying import Try
 from flows.spec.environment import checked_environment
-from tasks.certifying.power import POWER, power
 from tasks.store import calibration
-from tasks.store.calibration import Calibration, Measured, reruns, sd_interval
 from tasks.store.ledger import machine
 from tasks.trial import TWENTIETHS, Run
 from tests.support.noisy import BETTER, DRAW, TOML, campaign, noisy, settled

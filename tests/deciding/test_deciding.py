@@ -12,11 +12,10 @@ from environments import Environment, plugins
 from environments.metric_guards import Guard
 from environments.score import Score
 from tasks.decide import Decision, NeedsControl, weigh
-from tasks.deciding.champion_estimate import champion_estimate
-from tasks.deciding.values import JudgedTrial, NeedsRerun
-from tasks.rules import Rule
+from tasks.rules import JudgedTrial, NeedsRerun, Rule
 from tasks.rules.certify import Certify
 from tasks.rules.greedy import Greedy
+from tasks.stats.champion import champion_estimate
 from tasks.trial import EarlyStop, History, Proposal, Rerun, Run, Trial, UntrainedControl, Verdict, VerdictKind
 from tests.support.histories import scored, tried, undemanding
 

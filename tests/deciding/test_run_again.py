@@ -14,16 +14,15 @@ from flows.status import document, rows
 from flows.views.overview import trial_line, trial_lines
 from tasks import propose
 from tasks.decide import weigh
-from tasks.deciding.champion_estimate import champion_estimate, reference
-from tasks.deciding.predictions import predictions
-from tasks.deciding.values import JudgedTrial
 from tasks.llm.trials import in_words
 from tasks.plots.progress import draw, estimates, png
 from tasks.proposing.brief import Brief
 from tasks.proposing.curves import worth_reading
-from tasks.rules import Rule
+from tasks.rules import JudgedTrial, Rule
 from tasks.rules.certify import Certify
 from tasks.rules.greedy import Greedy
+from tasks.stats.champion import champion_estimate, reference
+from tasks.stats.predictions import predictions
 from tasks.store import workspace
 from tasks.trial import History, Trial, Verdict, baseline, best, trials_before
 from tests.support.histories import search, tried, undemanding

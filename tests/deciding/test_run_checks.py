@@ -17,8 +17,8 @@ import environments
 from environments import Environment
 from environments.limits import Limits
 from environments.score import Score
-from tasks.deciding import run_checks
-from tasks.deciding.run_checks import Earlier, OutputTimes, same_play
+from tasks import run_checks
+from tasks.run_checks import Earlier, OutputTimes, same_play
 from tasks.sandbox import outputs
 from tasks.trial import History, Params, Proposal, Run, Trial, Verdict
 from tests.support.toy import quadratic

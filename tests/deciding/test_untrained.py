@@ -11,8 +11,8 @@ import environments
 from environments import Environment
 from environments.score import Score
 from tasks.decide import Decision, NeedsControl, weigh
-from tasks.deciding.values import JudgedTrial
 from tasks.evaluate import judge_run
+from tasks.rules import JudgedTrial
 from tasks.rules.greedy import Greedy
 from tasks.store.workspace import TrialDir
 from tasks.train import run_program

@@ -9,7 +9,7 @@ import pytest
 from flows.campaign import search
 from flows.engine.stopping import Stop
 from flows.spec.campaign_spec import CampaignSpec
-from tasks.deciding.champion_estimate import champion_estimate
+from tasks.stats.champion import champion_estimate
 from tasks.store.campaign_lock import STOP
 from tasks.store.ledger import Ledger
 from tasks.store.seeds import derive

@@ -37,10 +37,10 @@ from flows.engine.stopping import ASKED, NOTHING_LEFT, Stop
 from flows.spec.campaign_spec import CampaignSpec
 from flows.status import document
 from tasks.bench import Bench, RunPlan
-from tasks.certifying import holdout_uses
-from tasks.certifying.ablation import parts
-from tasks.certifying.certificate import Certificate
-from tasks.certifying.group_design import ALPHA, design_of, equal_arms, of_groups
+from tasks.stats import holdout_uses
+from tasks.stats.ablation import parts
+from tasks.stats.certificate import Certificate
+from tasks.stats.design import ALPHA, design_of, equal_arms, of_groups
 from tasks.store.ledger import Ledger
 from tasks.system.files import write_atomic
 from tasks.trial import History, Proposal

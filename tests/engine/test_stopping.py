@@ -17,7 +17,7 @@ from flows.engine import stopping
 from flows.engine.stopping import Stop, rerun_fits, stop
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.spec import Advanced
-from tasks.certifying.certificate import REUSED
+from tasks.stats.certificate import REUSED
 from tasks.trial import History
 from tests.support.histories import decided
 from tests.support.toy import quadratic

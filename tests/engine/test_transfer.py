@@ -21,11 +21,11 @@ from flows.engine.certifying import next_look, nothing_to_certify, path_of, stor
 from flows.engine.transfer import cost, longest, multiple, questions
 from flows.spec.campaign_spec import CampaignSpec
 from flows.status import document
-from tasks.certifying import holdout_uses
-from tasks.certifying.ablation import ablation_runs
-from tasks.certifying.certificate import Certificate
-from tasks.certifying.group_design import ALPHA
-from tasks.certifying.transfer import Conditions
+from tasks.stats import holdout_uses
+from tasks.stats.ablation import ablation_runs
+from tasks.stats.certificate import Certificate
+from tasks.stats.design import ALPHA
+from tasks.stats.transfer import Conditions
 from tasks.store.ledger import Ledger, frozen_elsewhere
 from tasks.system.files import write_atomic
 from tests.support.histories import certified

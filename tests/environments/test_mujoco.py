@@ -13,8 +13,8 @@ import environments
 from environments.plugins import Refused
 from flows.engine.transfer import check_fits
 from flows.spec.environment import checked_environment
-from tasks.certifying.transfer import arms_there
 from tasks.recording.camera import Camera, CannotRecord
+from tasks.stats.transfer import arms_there
 from tests.support.histories import tried
 from tests.support.toy import QUADRATIC, nightshift, quadratic, told
 

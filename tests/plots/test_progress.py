@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tasks.certifying.certificate import Certificate
 from tasks.describe import headline, level_of
 from tasks.plots.canvas import svg, window
 from tasks.plots.progress import draw, plotted, png
+from tasks.stats.certificate import Certificate
 from tasks.trial import History, best
 from tasks.verdict_styles import VERDICTS
 from tests.support.histories import certified, search, tried

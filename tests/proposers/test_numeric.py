@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from environments.score import Score
 from environments.space import Choice, Space
-from tasks.deciding.champion_estimate import GUARD_FELL
 from tasks.proposers._numeric import Numeric
 from tasks.proposers.cmaes import Cmaes
 from tasks.proposers.random_search import RandomSearch
 from tasks.proposers.tpe import Tpe
 from tasks.proposing.brief import Brief, Refusal
+from tasks.stats.champion import GUARD_FELL
 from tasks.store.seeds import derive
 from tasks.trial import History, Params, Verdict
 from tests.support.histories import decided

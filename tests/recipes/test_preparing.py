@@ -21,11 +21,11 @@ from flows import trial
 from flows.engine import launching, preparation
 from flows.engine.preparation import ensure_prepared
 from flows.spec.campaign_spec import CampaignSpec
-from tasks.certifying import holdout_uses
 from tasks.describe import outcome
 from tasks.evaluate import judge_run
 from tasks.recipes import output, preparing
 from tasks.recipes.output import Unfit
+from tasks.stats import holdout_uses
 from tasks.store import calibration
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TrialDir
@@ -547,7 +547,7 @@ def test_uses_that_an_earlier_version_counted_are_counted(tmp_path: Path) -> Non
 
 CHARGES = """
 import pathlib, sys
-from tasks.certifying import holdout_uses
+from tasks.stats import holdout_uses
 for look in range(1, 9):
     holdout_uses.charge(pathlib.Path(sys.argv[1]), sys.argv[2], look)
 """

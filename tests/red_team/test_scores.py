@@ -16,9 +16,9 @@ import pytest
 
 from environments.score import Score
 from tasks.decide import weigh
-from tasks.deciding.run_checks import plausible, plausible_beside
-from tasks.deciding.values import JudgedTrial
+from tasks.rules import JudgedTrial
 from tasks.rules.greedy import Greedy
+from tasks.run_checks import plausible, plausible_beside
 from tasks.sandbox.confinement import Level
 from tasks.store.workspace import TrialDir
 from tasks.system import orphans

@@ -10,8 +10,8 @@ import pytest
 
 import environments
 from tasks.decide import NeedsControl, weigh
-from tasks.deciding.values import JudgedTrial
 from tasks.evaluate import judge_run
+from tasks.rules import JudgedTrial
 from tasks.rules.greedy import Greedy
 from tasks.store.ledger import freeze
 from tasks.store.workspace import TrialDir

@@ -9,7 +9,7 @@ from flows.engine.certifying import store
 from flows.report import page
 from flows.report.facts import Facts
 from flows.status import CampaignEnd
-from tasks.certifying.transfer import Conditions
+from tasks.stats.transfer import Conditions
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TRIAL
 from tests.support.histories import certified, tried

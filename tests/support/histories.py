@@ -12,12 +12,12 @@ from environments import Environment
 from environments.metric_guards import Guard
 from environments.score import Score
 from tasks import propose
-from tasks.certifying.certificate import Certificate, Fresh, conclude
-from tasks.certifying.group_design import of_groups
 from tasks.decide import weigh
-from tasks.deciding.values import JudgedTrial, RuleAnswer
 from tasks.proposing.brief import Brief
+from tasks.rules import JudgedTrial, RuleAnswer
 from tasks.rules.greedy import Greedy
+from tasks.stats.certificate import Certificate, Fresh, conclude
+from tasks.stats.design import of_groups
 from tasks.store.seeds import derive
 from tasks.trial import EarlyStop, History, Level, Params, Proposal, Rerun, Run, Trial, Verdict, VerdictKind, best
 

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from flows.spec.campaign_spec import CampaignSpec
-from tasks.certifying.certificate import Certificate
 from tasks.serving.loaded import CannotPredict
+from tasks.stats.certificate import Certificate
 from tasks.store.ledger import CERTIFICATE, Ledger
 from tasks.tracking import champion_model, sync
 from tasks.tracking.champion_model import Champion

@@ -11,8 +11,8 @@ import pytest
 from environments.plugins import Refused
 from flows.engine.certifying import store
 from flows.views.dataframe import load_history, load_runs
-from tasks.certifying.transfer import Conditions
 from tasks.record import COLUMNS, reconcile
+from tasks.stats.transfer import Conditions
 from tasks.store import workspace
 from tasks.store.ledger import Ledger
 from tasks.system.files import write_atomic

@@ -13,9 +13,9 @@ from flows.engine import certifying
 from flows.status import document, summary
 from flows.views import overview
 from flows.views.terminal import cleaned
-from tasks.certifying.certificate import Certificate
 from tasks.describe import UNPROVEN, headline, interval, outcome
 from tasks.numbers import number
+from tasks.stats.certificate import Certificate
 from tasks.store import workspace
 from tasks.store.ledger import Ledger
 from tasks.system.files import write_atomic

@@ -11,9 +11,9 @@ import pytest
 
 from environments.metric_guards import Guard
 from environments.score import Score
-from tasks.certifying.certificate import Certificate, Fresh, Searched, conclude, drift, level, shipped
-from tasks.certifying.group_design import ALPHA, Arm, of_groups
-from tasks.deciding.statistics import compare
+from tasks.stats.certificate import Certificate, Fresh, Searched, conclude, drift, level, shipped
+from tasks.stats.design import ALPHA, Arm, of_groups
+from tasks.stats.permutation import compare
 from tasks.trial import Run
 from tests.support.histories import certified, scored, tried
 

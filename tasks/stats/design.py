@@ -1,6 +1,6 @@
 """Designs of certificates: how many runs each arm has after each group, and the error that may be spent by then.
 
-Runs are made in groups. After each, all runs so far are tested (tasks/deciding/statistics.py). The error spent grows
+Runs are made in groups. After each, all runs so far are tested (tasks/stats/permutation.py). The error spent grows
 with the square of the share of the runs: an early success has to be clear, and little is taken from the last look.
 
 A campaign has ALPHA for all its certificates in an environment. The first takes nearly all of it, or half, as was

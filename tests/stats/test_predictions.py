@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from environments.space import Float, Space
-from tasks.deciding.predictions import predictions, record
 from tasks.llm.trials import in_words
 from tasks.rules.certify import Certify
 from tasks.rules.greedy import Greedy
+from tasks.stats.predictions import predictions, record
 from tasks.trial import History, Trial
 from tests.support.histories import search, tried
 

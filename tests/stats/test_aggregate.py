@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.certifying.aggregate import FEW, aggregates, estimates, interquartile_mean
-from tasks.certifying.certificate import Certificate
-from tasks.certifying.transfer import Conditions
 from tasks.describe import over_environments
 from tasks.plots import canvas
 from tasks.plots.forest import draw, forest
+from tasks.stats.aggregate import FEW, aggregates, estimates, interquartile_mean
+from tasks.stats.certificate import Certificate
+from tasks.stats.transfer import Conditions
 from tests.support.histories import certified
 
 SCORES = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from environments import Environment
 from environments.plugins import Refused
-from tasks.certifying.group_design import Arm
+from tasks.stats.design import Arm
 from tasks.trial import Params, Proposal, Trial
 
 

@@ -1,10 +1,10 @@
 """The certificate: fresh runs of the champion against fresh runs of the baseline, and what they prove.
 
 The search may profit from luck; the result may not. So the last runs of a campaign retrain both programs under fresh
-seeds, in groups, each in random order (tasks/certifying/group_design.py). The search's runs of the baseline, which
+seeds, in groups, each in random order (tasks/stats/design.py). The search's runs of the baseline, which
 nobody selected, count too, unless the machine has become faster since: that would favour whatever runs now. Run n of
 either arm is judged on the same fresh units, and every n on its own, so that their luck is not the same in all
-runs of an arm. After each group all runs so far are tested (tasks/deciding/statistics.py). The certificate ends when
+runs of an arm. After each group all runs so far are tested (tasks/stats/permutation.py). The certificate ends when
 the test passes, when that has become hopeless, or with its last group; another goes on from there with what is left of
 the error. All runs have to come from one kind of machine, since under a time budget a faster one trains further. A
 champion that loses more than the margin in a guarded metric is not certified, nor one that ignores its seed: of such a
@@ -22,10 +22,10 @@ from pydantic import ConfigDict
 
 from environments.metric_guards import Guard
 from environments.score import Score
-from tasks.certifying.group_design import HOPELESS, Arm, Design, Groups
-from tasks.certifying.transfer import CAMPAIGNS, Conditions
-from tasks.deciding.champion_estimate import reference
-from tasks.deciding.statistics import CONFIDENCE, Comparison, Group, compare, corrected, pooled
+from tasks.stats.champion import reference
+from tasks.stats.design import HOPELESS, Arm, Design, Groups
+from tasks.stats.permutation import CONFIDENCE, Comparison, Group, compare, corrected, pooled
+from tasks.stats.transfer import CAMPAIGNS, Conditions
 from tasks.trial import History, Level, Run, Trial, baseline, machines_of, measured
 
 FEWEST = 2

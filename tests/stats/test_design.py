@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tasks.certifying.group_design import ALPHA, Looks, alpha_of, design_of, equal_arms, least_p, of_groups, order
+from tasks.stats.design import ALPHA, Looks, alpha_of, design_of, equal_arms, least_p, of_groups, order
 
 
 @pytest.mark.parametrize("runs", [2, 3, 5])

@@ -6,7 +6,7 @@ import math
 import statistics
 from dataclasses import dataclass
 
-from tasks.deciding.statistics import pooled
+from tasks.stats.permutation import pooled
 from tasks.trial import History, Trial, baseline, best, measured, measured_each
 
 NOT_LEARNED = "untrained"

@@ -7,9 +7,9 @@ import statistics
 from collections.abc import Mapping
 
 from environments.metric_guards import Guard
-from tasks.deciding.champion_estimate import reference
-from tasks.deciding.statistics import Noise, pooled, quantile
-from tasks.deciding.values import JudgedTrial
+from environments.score import Score
+from tasks.stats.champion import reference
+from tasks.stats.permutation import Noise, pooled, quantile
 from tasks.trial import History, measured, measured_each
 
 SURE = 0.975
@@ -27,7 +27,7 @@ def guard_noise(guards: Mapping[str, Guard], history: History) -> dict[str, Nois
     return {name: found for name, found in seen.items() if found}
 
 
-def fallen(guards: Mapping[str, Guard], history: History, tried: JudgedTrial) -> str | None:
+def fallen(guards: Mapping[str, Guard], history: History, score: Score) -> str | None:
     """Which guarded metric fell by more than noise and its margin; None if none did."""
     if not guards:
         return None
@@ -35,10 +35,10 @@ def fallen(guards: Mapping[str, Guard], history: History, tried: JudgedTrial) ->
     assert first is not None, "there is a champion"
     for name, guard in guards.items():
         had = [score.also[name] for score in measured(history, first.number) if name in score.also]
-        now = tried.score.also.get(name)
+        now = score.also.get(name)
         if now is None or not had:
             continue
-        before, runs = statistics.fmean(had), len(tried.score.values)
+        before, runs = statistics.fmean(had), len(score.values)
         allowed = max(_chance(noise.get(name), runs, len(had)), guard.margin)
         if guard.loss(now, before) > allowed:
             why = "its margin" if guard.margin >= allowed else "what its noise explains"

@@ -10,8 +10,8 @@ import pytest
 
 from environments.metric_guards import Guard
 from environments.score import Score
-from tasks.deciding.guards import fallen, guard_noise
-from tasks.deciding.values import JudgedTrial
+from tasks.rules import JudgedTrial
+from tasks.stats.guards import fallen, guard_noise
 from tasks.trial import History, Proposal, Rerun, Run, Trial, measured, measured_each
 from tests.support.histories import scored, tried
 

@@ -21,9 +21,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.certifying.certificate import Certificate
-from tasks.certifying.group_design import Arm
-from tasks.deciding.statistics import CONFIDENCE, pooled
+from tasks.stats.certificate import Certificate
+from tasks.stats.design import Arm
+from tasks.stats.permutation import CONFIDENCE, pooled
 
 RESAMPLES = 10_000
 FEW = 8

@@ -7,7 +7,7 @@ import pytest
 from environments import Environment
 from environments.plugins import Refused
 from environments.space import Choice, Float
-from tasks.certifying.transfer import arms_there
+from tasks.stats.transfer import arms_there
 from tests.support.histories import tried, undemanding
 
 FIRST = tried((), 1.0, params={"lr": 0.1, "size": 8, "only_here": 1.0, "same": 3})

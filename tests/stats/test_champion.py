@@ -6,7 +6,7 @@ import statistics
 
 import pytest
 
-from tasks.deciding.champion_estimate import champion_estimate, run_sd, utility
+from tasks.stats.champion import champion_estimate, run_sd, utility
 from tasks.trial import History
 from tests.support.histories import tried
 

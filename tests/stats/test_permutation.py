@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tasks.deciding.statistics import EXACT, Group, compare, corrected, pooled
+from tasks.stats.permutation import EXACT, Group, compare, corrected, pooled
 
 LEVEL = 0.05
 

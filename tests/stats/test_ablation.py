@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tasks.certifying.ablation import LEVEL, Ablation, Removed, ablation_runs
-from tasks.deciding.statistics import largest_t
+from tasks.stats.ablation import LEVEL, Ablation, Removed, ablation_runs
+from tasks.stats.permutation import largest_t
 from tasks.store.ledger import ABLATION
 from tasks.trial import Run
 from tests.support.histories import scored

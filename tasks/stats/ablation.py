@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from pydantic import ConfigDict
 
 from environments.score import Score
-from tasks.deciding.statistics import largest_t, pooled, quantile
 from tasks.numbers import number, probability
+from tasks.stats.permutation import largest_t, pooled, quantile
 from tasks.trial import Proposal, Run, Trial
 
 LEVEL = 0.05

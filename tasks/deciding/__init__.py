@@ -1,1 +1,0 @@
-"""Statistics behind the verdicts: the champion estimate, the certificate, checks of runs."""
