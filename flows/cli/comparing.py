@@ -29,7 +29,7 @@ from flows.views import terminal
 from tasks.numbers import number, probability
 from tasks.recipes import output
 from tasks.stats.certificate import FEWEST
-from tasks.stats.design import order
+from tasks.stats.design import least_p, order
 from tasks.stats.permutation import CONFIDENCE, Comparison, compare
 from tasks.store.ledger import Ledger, campaigns, measure
 from tasks.store.seeds import derive
@@ -88,7 +88,7 @@ class Match:
         """The runs so far. There is no comparison until the last one is over."""
         a, b = ([one.score for one in done if one.arm == name] for name in NAMES.values())
         is_over, problem = len(done) == 2 * self.runs, self.stage.environment
-        comparison = difference(a, b) if is_over else None
+        comparison = difference(a, b, problem.deterministic) if is_over else None
         sides = [
             {
                 "named": side.text, "params": arm.proposal.params, "edited": arm.proposal.edit is not None,
@@ -114,8 +114,6 @@ def run(
     isolation: str, allow_unsandboxed: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Run both sides and say which is better; 0 when they could be compared, else 1."""
-    if runs is not None and runs < FEWEST:
-        raise Refused(f"--runs {runs}: give at least {FEWEST} runs of each side, since one does not show its noise")
     sides = [parse("a", a), parse("b", b)]
     from flows.server.server_process import settle_in
 
@@ -123,6 +121,8 @@ def run(
     if on:
         consent.ask_about(on, overrides_only(settings), trust)
     match = prepare(sides, on, runs, settings, seed, isolation, allow_unsandboxed)
+    if not match.stage.environment.deterministic and least_p((match.runs, match.runs)) > LEVEL / 2:
+        raise Refused(f"--runs {match.runs}: so few runs cannot show a difference; give at least 4 of each side")
     if not as_json:
         for side, arm in zip(match.sides, match.arms, strict=True):
             edited = " (edited program)" * (arm.proposal.edit is not None)
@@ -233,12 +233,18 @@ def _check_pool(environment: Environment, runs: int) -> None:
         raise Refused(f"--runs {runs}: the pool for confirm has {has} questions, and each of {2 * runs} runs needs one")
 
 
-def difference(a: Sequence[Score], b: Sequence[Score]) -> Comparison | None:
-    """A against B with a two-sided interval and p, crashed runs left out; None where an arm has too few scores."""
+def difference(a: Sequence[Score], b: Sequence[Score], deterministic: bool = False) -> Comparison | None:
+    """A against B with a two-sided interval and p, crashed runs left out; None where an arm has too few scores.
+
+    Args:
+        deterministic: Whether equal runs score the same, so that runs without any spread prove something.
+    """
     first, second = ([score.utility for score in arm if score.value is not None] for arm in (a, b))
     if min(len(first), len(second)) < FEWEST:
         return None
     one, other = compare([(first, second)], [LEVEL / 2]), compare([(second, first)], [LEVEL / 2])
+    if deterministic and len(set(first)) == len(set(second)) == 1:
+        return Comparison(one.gain, one.gain, one.gain, float(not one.gain))
     high = None if other.low is None else -other.low
     return Comparison(one.gain, one.low, high, min(2 * min(one.p, other.p), 1.0))
 

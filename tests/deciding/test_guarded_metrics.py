@@ -133,4 +133,4 @@ def test_a_result_with_every_guarded_metric_is_a_score(tmp_path: Path) -> None:
 
 
 def test_a_result_that_is_none_keeps_its_own_reason(tmp_path: Path) -> None:
-    assert "neither 'score' nor 'units'" in str(scored(tmp_path, {"also": {}}).error)
+    assert "must have" in str(scored(tmp_path, {"also": {}}).error)

@@ -10,9 +10,8 @@ import pytest
 
 from environments.metric_guards import Guard
 from environments.score import Score
-from tasks.rules import JudgedTrial
 from tasks.stats.guards import fallen, guard_noise
-from tasks.trial import History, Proposal, Rerun, Run, Trial, measured, measured_each
+from tasks.trial import History, Rerun, Run, Trial, measured, measured_each
 from tests.support.histories import scored, tried
 
 GUARDS = {"calm": Guard(margin=0.0)}
@@ -27,8 +26,7 @@ def trial(history: History, calm: Sequence[float]) -> Trial:
 
 
 def blocked(history: History, *calm: float) -> bool:
-    runs = tuple(Run(f"r{n}", n, 5.0, "finished") for n, _ in enumerate(calm))
-    return fallen(GUARDS, history, JudgedTrial(len(history), Proposal({}), runs, with_calm(calm))) is not None
+    return fallen(GUARDS, history, with_calm(calm)) is not None
 
 
 @pytest.mark.parametrize(("before", "now"), [(3, 1), (2, 1), (6, 1), (3, 3)])
