@@ -303,6 +303,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, help="processes at once; all cores when left out")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--picture", type=Path, help="an SVG file: what each rule claims and is worth, over all tables")
     asked = parser.parse_args()
     fewer = QUICK if asked.quick else 1
     campaigns, nulls = (max(many // fewer, 1) for many in (asked.campaigns, asked.nulls))
@@ -317,6 +318,8 @@ def main() -> None:
                 _print(rows[-1], greedy, head=len(rows) == 1)
     except Refused as refused:
         sys.exit(f"decisions: {refused}")
+    if asked.picture:
+        _draw(rows, asked.picture)
     if asked.json:
         clean = [{k: None if v != v else v for k, v in row.items()} for row in rows]
         print(json.dumps(clean[0] if len(clean) == 1 else clean, indent=2, allow_nan=False))
@@ -357,6 +360,34 @@ def _print(row: Row, greedy: float, head: bool) -> None:
     print(
         f"{row['landscape']:16}", *(f"{format(shown[name], how):>10}" for name, (_, how) in CELLS.items()), flush=True
     )
+
+
+def _draw(rows: Sequence[Row], path: Path) -> None:
+    """Claims and worth by rule and runs, means over the landscapes; beside each how often it ends worse."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    from matplotlib import pyplot
+
+    cells: dict[tuple[int, str], list[Row]] = {}
+    for row in rows:
+        cells.setdefault((int(row["runs"]), str(row["rule"])), []).append(row)
+    figure, axes = pyplot.subplots(figsize=(7, 3), layout="constrained")
+    for place, ((runs, rule), some) in enumerate(
+        sorted(cells.items(), key=lambda one: (one[0][0], one[0][1] != "greedy"))
+    ):
+        worth, over, worse = (
+            statistics.fmean(float(row[name]) / (float(row["unit"]) if name in IN_UNITS else 1.0) for row in some)
+            for name in ("true_gain", "claim_minus_true", "p_worse")
+        )
+        axes.bar(place - 0.2, worth + over, 0.38, color="#b9b9b9", label=None if place else "claims")
+        axes.bar(place + 0.2, worth, 0.38, color="#2b6cb0", label=None if place else "is worth")
+        axes.text(place, worth + max(over, 0) + 0.01, f"worse: {worse:.1%}", ha="center", fontsize=8)
+        axes.text(place, -0.03, f"{rule}\n{runs} runs", ha="center", va="top")
+    axes.set(xticks=[], ylabel="gain over the baseline\n(1: median to best configuration)")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    figure.savefig(path)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from flows.engine.launching import REQUEST, CannotLaunch, LaunchDied, LaunchRequ
 from flows.server.api import Api
 from flows.spec.campaign_spec import CampaignSpec
 from flows.trial import alone
-from tasks.bench import Bench, RunPlan
+from tasks.bench import Bench, RunPlan, Units
 from tasks.machine.slots import Slots
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt, orphans
@@ -159,7 +159,7 @@ def test_what_is_launched_is_out_of_reach_of_another_life_of_the_campaign() -> N
 
 def test_what_is_asked_survives_its_file_and_holds_neither_seeds_nor_keys(ledger: Ledger) -> None:
     at = ledger.key(3, "run-2")
-    what = replace(asked(at, units=ledger.key(0, "certificate-1"), use="report", stops_early=True), transfer="hills")
+    what = replace(asked(at, units=Units(ledger.key(0, "certificate-1")), use="report", stops_early=True), transfer="hills")
     what.write(ledger.path)
     text = (ledger.path / what.file).read_text()
     assert REQUEST.validate_json(text) == what
