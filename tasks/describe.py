@@ -14,7 +14,7 @@ from tasks.stats.design import Arm
 from tasks.trial import History, Trial, Value, baseline, best, measured
 
 UNPROVEN = "nothing is certified yet"
-SPREAD_ONLY = "of the baseline's runs of the search only the spread counts"
+NOT_COUNTED = "the baseline's runs of the search do not count"
 ARMS: tuple[Arm, Arm] = ("champion", "baseline")
 UNITS: dict[Unit, str] = {"run sd": "run sds", "range": "of the range of scores"}
 """Units of normalised scores, in words."""

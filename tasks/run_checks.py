@@ -162,7 +162,7 @@ def same_play(folder: Path, metric: str, one: tuple[Run, Score], first: tuple[Ru
     shared = here.keys() & there.keys()
     if shared and any(here[step] != there[step] for step in shared):
         return None
-    how = f"judged on the same {len(score.echo)} units it scored what another run of it did, on each"
+    how = f"on each of {len(score.echo)} units it scored what another run of it did"
     return _one_training(folder / run.dir, metric, how)
 
 
@@ -182,7 +182,7 @@ def _one_training(run_dir: Path, metric: str, how: str) -> str:
     if still := learned_nothing(run_dir, metric):
         return f"learned nothing: {how}; {still}"
     return (
-        f"ignores its seed: {how}, which ran under another: draw everything from the seed in config.json, "
+        f"ignores its seed: {how}, under another seed: draw everything from the seed in config.json, "
         "or set deterministic = true if training draws nothing at random"
     )
 

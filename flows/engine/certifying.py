@@ -338,10 +338,10 @@ def _missing(fresh: Sequence[Fresh], champions: int, baselines: int) -> list[tup
 
 def _same_play(question: Question, environment: Environment, runs: Sequence[Fresh]) -> str:
     """Why the champion's runs are no runs of their own; empty if they are."""
-    mine = [(fresh.run, fresh.score) for fresh in runs if fresh.arm == "champion"]
-    if environment.deterministic or len(mine) < 2:
-        return ""
-    return same_play(question.ledger.path, environment.metric, mine[1], mine[0]) or ""
+    mine = [(fresh.run, fresh.score) for fresh in runs if fresh.arm == "champion" and not environment.deterministic]
+    pairs = ((one, other) for one in mine if one[1].echo for other in mine if other is not one)
+    found = (same_play(question.ledger.path, environment.metric, one, other) for one, other in pairs)
+    return next((f"it {reason}" for reason in found if reason), "")
 
 
 def _side_by_side(

@@ -14,7 +14,7 @@ from flows.report import ideas, mattered
 from flows.report.shareable import typed, without_secrets
 from flows.spending.summary import parts
 from flows.views.terminal import duration
-from tasks.describe import SPREAD_ONLY, UNPROVEN, caution, changes, cores_per_run, outcome, short_value  # fmt: skip
+from tasks.describe import NOT_COUNTED, UNPROVEN, caution, changes, cores_per_run, outcome, short_value  # fmt: skip
 from tasks.stats.certificate import Certificate, shipped
 from tasks.store.ledger import Ledger
 from tasks.system.redact import capped, clean
@@ -65,7 +65,7 @@ class Facts:
     def proof(self) -> str:
         """How far the verdict can be believed, with its interval."""
         if one := self.certificate:
-            spread = f"; {SPREAD_ONLY}: {one.not_reused}" if one.not_reused and not one.passed else ""
+            spread = f"; {NOT_COUNTED}: {one.not_reused}" if one.not_reused and not one.passed else ""
             return f"{outcome(one)}{spread}{'; ' * bool(caution(one))}{caution(one)}"
         if self._needs_none:
             return f"it ships without a certificate: rule {self.ledger.campaign.rule} makes none"

@@ -19,7 +19,7 @@ from flows.spending.summary import parts
 from flows.status import SURE_SES
 from flows.views.own_servers import OwnServer, login_steps
 from flows.views.terminal import binaries, changes, cleaned, duration, put, say, short, whole
-from tasks.describe import SPREAD_ONLY
+from tasks.describe import NOT_COUNTED
 from tasks.numbers import number
 from tasks.verdict_styles import VERDICTS
 
@@ -128,7 +128,7 @@ def _certificate(document: Document, proof: Document) -> Iterator[Text]:
         words += f"; {'the baseline' if document['shipped'] == 'baseline' else name} ships"
     yield Text(words, "bold green" if proof["passed"] else "yellow")
     if proof["not_reused"] and not proof["passed"]:  # who compares both scores of the baseline would wonder
-        yield Text(f"  {SPREAD_ONLY}: {proof['not_reused']}", "dim")
+        yield Text(f"  {NOT_COUNTED}: {proof['not_reused']}", "dim")
     yield from _changes(proof["trial"], document)
     for line in [proof["caution"]] * proof["passed"] + document["ablation"]:
         yield Text(f"  {line}", "dim")

@@ -424,3 +424,19 @@ def test_a_campaign_ends_with_its_certificate_and_its_ablation_and_a_resumed_one
     assert resumed.returncode == 0, resumed.stderr
     assert json.loads(resumed.stdout)["ablation"] == found["ablation"] and ledger.certificates() == (made,)
     assert all(path.stat().st_mtime_ns == when for path, when in ran.items())
+
+
+def test_a_champion_that_ignores_its_seed_is_not_certified_however_its_files_differ(
+    tmp_path: Path, server: str
+) -> None:
+    """It is told by what it does: it reports nothing, and its file holds a date."""
+    report = DRAW[DRAW.index("with (out") : DRAW.index('(out / "model.json")')]
+    pinned = (
+        DRAW.replace('config["seed"]', 'config["seed"] if config["params"]["x"] < 30 else 7').replace(report, "")
+        .replace('{"reward": reward}', '{"reward": reward, "date": __import__("time").time()}')
+    )  # fmt: skip
+    ledger = night(noisy(tmp_path / "noisy", pinned))
+    for params in ({}, {"x": 40.0}):
+        settled(ledger, params)
+    made = certify(server, ledger)
+    assert made is not None and not made.passed and made.reason.startswith("it ignores its seed"), made

@@ -159,7 +159,9 @@ def test_what_is_launched_is_out_of_reach_of_another_life_of_the_campaign() -> N
 
 def test_what_is_asked_survives_its_file_and_holds_neither_seeds_nor_keys(ledger: Ledger) -> None:
     at = ledger.key(3, "run-2")
-    what = replace(asked(at, units=Units(ledger.key(0, "certificate-1")), use="report", stops_early=True), transfer="hills")
+    what = replace(
+        asked(at, units=Units(ledger.key(0, "certificate-1")), use="report", stops_early=True), transfer="hills"
+    )
     what.write(ledger.path)
     text = (ledger.path / what.file).read_text()
     assert REQUEST.validate_json(text) == what
