@@ -23,11 +23,12 @@ import json
 import math
 import statistics
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -221,9 +222,11 @@ class Night:
     cancel: str
     proposer: str
     runs: int
+    rule_options: Mapping[str, Any] = field(default_factory=dict)
+    cancel_options: Mapping[str, Any] = field(default_factory=dict)
 
     def campaign(self, index: int, seed: int, null: bool) -> Outcome:
-        rule = plugins.make("tasks.rules", self.rule, Rule, {})  # type: ignore[type-abstract]
+        rule = plugins.make("tasks.rules", self.rule, Rule, dict(self.rule_options))  # type: ignore[type-abstract]
         rng = np.random.default_rng([seed, index, null])
         world: World
         if isinstance(self.landscape, Table):
@@ -239,7 +242,7 @@ class Night:
         """Early stopping; on a landscape it looks when something is first shown."""
         if self.cancel == "none":
             return None
-        made = plugins.make("tasks.cancellers", self.cancel, Canceller, {})  # type: ignore[type-abstract]
+        made = plugins.make("tasks.cancellers", self.cancel, Canceller, dict(self.cancel_options))  # type: ignore[type-abstract]
         if isinstance(self.landscape, Table) or not hasattr(made, "fraction"):
             return made
         shares = self.landscape.part if isinstance(self.landscape, Points) else (LOOK,)
@@ -294,6 +297,8 @@ def main() -> None:
     parser.add_argument("--baseline", type=float, default=0.8, help="of a table: the share that is worse than it")
     parser.add_argument("--rule", action="append", choices=plugins.names("tasks.rules"), help="may be repeated")
     parser.add_argument("--cancel", default="curve", choices=[*plugins.names("tasks.cancellers"), "none"])
+    parser.add_argument("--rule-options", type=json.loads, default={}, help="JSON, of every rule but greedy")
+    parser.add_argument("--cancel-options", type=json.loads, default={}, help="JSON")
     parser.add_argument("--proposer", default="tpe", choices=PROPOSERS, help="who chooses among points")
     parser.add_argument("--runs", type=int, action="append", help="most training runs of a night; may be repeated")
     parser.add_argument("--all", action="store_true", help="every bundled landscape")
@@ -336,8 +341,9 @@ def _nights(asked: argparse.Namespace) -> Iterator[tuple[Path, Night]]:
                 raise Refused(f"--runs {runs} leaves none for a trial: give at least {least}")
             for rule in sorted(asked.rule or ["greedy", "certify"], key=lambda rule: rule != "greedy"):
                 # Greedy is as the seeds run it: every trial to its end.
-                cancel = "none" if rule == "greedy" else asked.cancel
-                yield path, Night(landscape, rule, cancel, asked.proposer, runs)
+                plain = rule == "greedy"
+                cancel, options = "none" if plain else asked.cancel, {} if plain else asked.rule_options
+                yield path, Night(landscape, rule, cancel, asked.proposer, runs, options, asked.cancel_options)
 
 
 CELLS = {

@@ -212,8 +212,8 @@ def _of_champion(question: Question, champion: int) -> list[Certificate]:
 
 def _error_left(question: Question) -> float:
     """The error of the next certificate."""
-    spent = {one.champion: one.tested_at for one in question.ledger.certificates() if is_of(question, one)}
-    return alpha_of(spent.values(), question.ledger.campaign.looks)
+    spent = (one.alpha for one in question.ledger.certificates() if is_of(question, one))
+    return alpha_of(spent, question.ledger.campaign.looks)
 
 
 def certify(night: Night, question: Question, measure: Measure, runs: int | None = None) -> Certificate | None:

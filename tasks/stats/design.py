@@ -103,7 +103,7 @@ def equal_arms(runs: int, reused: int = 0) -> Groups:
 
 
 def alpha_of(spent: Iterable[float], looks: Looks) -> float:
-    """The error of the next certificate, where so much was spent on each champion before."""
+    """The error of the next certificate, where so much was declared for each before."""
     used = sum(spent)
     return (ALPHA - used) / 2 if used else FIRST_SHARE[looks] * ALPHA
 

@@ -130,7 +130,7 @@ def test_a_second_certificate_has_half_of_the_error_that_is_left_and_another_env
     assert certifying._error_left(own) == pytest.approx(0.96 * ALPHA)
     store(ledger, luck())
     assert nothing_to_certify(own) is None and next_look(own) == 2
-    assert certifying._error_left(own) == pytest.approx((ALPHA - luck().tested_at) / 2)
+    assert certifying._error_left(own) == pytest.approx((ALPHA - luck().alpha) / 2)
 
 
 def test_what_is_not_even_better_in_the_search_is_not_certified_and_the_status_says_why(
