@@ -67,9 +67,10 @@ def setting(environment: str, budget: float) -> str:
 def counts(certificate: Certificate) -> str:
     """The runs that were compared, and how many there might have been."""
     made = len(certificate.scores("champion")), len(certificate.scores("baseline"))
+    counted = made[0], made[1] + len(certificate.reused)
     used = _counted(certificate, "champion"), _counted(certificate, "baseline")
     again = f" + {len(certificate.reused)}" if certificate.reused else ""
-    most = "" if made == certificate.planned else f" of at most {certificate.planned[0]} v {certificate.planned[1]}"
+    most = "" if counted == certificate.planned else f" of at most {certificate.planned[0]} v {certificate.planned[1]}"
     crashed = f", and {lost} that crashed" if (lost := sum(made) - sum(used)) else ""
     return f"{used[0]} v {used[1]}{again} {'' if again else 'fresh '}runs{most}{crashed}"
 
