@@ -151,13 +151,10 @@ class Certificate:
 
     @property
     def expected(self) -> float | None:
-        """Expected gain, corrected for having passed a test; None if it did not pass.
-
-        The level is that of the last look: whoever passes an earlier one would mostly have passed that too.
-        """
+        """Expected gain, corrected for having passed a test; None if it did not pass."""
         if not (self.passed and self.comparison):
             return None
-        return corrected(self.comparison, self.design.levels[-1] if self.design else self.tested_at)
+        return corrected(self.comparison, self.tested_at, self.design.levels[-1] if self.design else self.tested_at)
 
     def expected_score(self, baseline: Sequence[float]) -> float | None:
         """Expected score of what ships, in the metric's unit; None if no fresh run has a score.

@@ -153,24 +153,26 @@ def _labels(first_arm: Iterable[int], runs: int) -> Labels:
     return labels
 
 
-def corrected(comparison: Comparison, level: float) -> float:
+def corrected(comparison: Comparison, level: float, last: float) -> float:
     """A gain that passed a test at `level`, corrected for the selection; at least 0.
 
     It is the true gain for which the observed one is the median of those that pass, in the normal approximation.
+
+    Args:
+        last: Level of the last look: whoever passes an earlier one would mostly have passed that too.
     """
     from scipy import special  # type: ignore[import-untyped]
 
     if comparison.low is None or comparison.gain <= comparison.low:
         return comparison.gain
-    edge = -special.ndtri(level)
-    seen = comparison.gain / ((comparison.gain - comparison.low) / edge)
-    """The gain in standard errors."""
+    error = (comparison.gain - comparison.low) / -special.ndtri(level)
+    seen, edge = comparison.gain / error, -special.ndtri(last)
     low, high = 0.0, seen
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         shows_more = special.log_ndtr(middle - seen) - special.log_ndtr(middle - edge)
         low, high = (middle, high) if shows_more < math.log(0.5) else (low, middle)
-    return comparison.gain * high / seen if low else 0.0
+    return float(error * high) if low else 0.0
 
 
 def quantile(share: float, df: float) -> float:
