@@ -256,6 +256,9 @@ class Environment(BaseModel):
         if self.prepare:
             own += [("prepare", name) for name in (self.prepare.program, *self.prepare.files)]
             list(self.prepare.helper_files(self.folder))
+        for key, path in [*own, *(("readable", path) for path in (*self.readable, *self.judge.reads))]:
+            if "\0" in path:
+                raise Refused(f"{self.folder / FILE}: {key}: {path!r} holds a null character: no path does")
         for key, path in own:
             folder, place = self.folder.resolve(), (self.folder / path).resolve()
             if place == folder:

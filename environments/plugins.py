@@ -81,13 +81,20 @@ def _near(name: str, known: tuple[str, ...]) -> str:
     return "".join(f" Did you mean {near!r}?" for near in difflib.get_close_matches(name, known, n=1))
 
 
+MOST_FAULTS = 10
+"""Of an error, in words: a result may have a fault in every unit."""
+
+
 def explain(error: ValidationError, source: str, known: Iterable[str] = ()) -> Refused:
     """A pydantic error as a line for each fault: `source` (a file, or what was asked for), key, and pydantic's message.
 
     Args:
         known: The keys that there are at the top.
     """
-    return Refused("\n".join(f"{source}: {_in_words(fault, tuple(known))}" for fault in error.errors()))
+    faults = error.errors()
+    lines = [f"{source}: {_in_words(fault, tuple(known))}" for fault in faults[:MOST_FAULTS]]
+    more = [f"{source}: and {len(faults) - MOST_FAULTS} more"] if len(faults) > MOST_FAULTS else []
+    return Refused("\n".join([*lines, *more]))
 
 
 def _in_words(fault: ErrorDetails, known: tuple[str, ...]) -> str:

@@ -27,6 +27,7 @@ import random
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -248,9 +249,10 @@ class ChatServer:
 
         self._client = openai.OpenAI(
             base_url=base_url, api_key=how.key or "none", max_retries=how.retries, timeout=how.request_seconds,
-            http_client=openai.DefaultHttpxClient(trust_env=False),  # no proxy: a server of this machine is asked, too
+            # No proxy: a server of this machine is asked, too. Certificates are the system's.
+            http_client=openai.DefaultHttpxClient(trust_env=False, verify=ssl.create_default_context()),
         )  # fmt: skip
-        self._refused = (openai.OpenAIError, TypeError, LookupError, AttributeError, ValueError)
+        self._refused, self._garbled = openai.OpenAIError, (TypeError, LookupError, AttributeError, ValueError)
         self._model, self._how, self._more = model, how, more or {}
 
     def complete(self, request: Request) -> Iterator[Reply]:
@@ -265,6 +267,7 @@ class ChatServer:
 
     def _completed(self, request: Request, index: int) -> Reply:
         reply: Reply = {"index": index, "completions": [], "tokens": 0}
+        again = iter(range(1, self._how.retries + 1))  # of answers that are none; the client retries all others
         while (had := len(reply["completions"])) < request.samples:  # some servers ignore n
             seed = random.Random(f"{request.seed} {index} {had}").getrandbits(31)
             try:
@@ -277,7 +280,10 @@ class ChatServer:
                     for one in answer.choices
                 ]
                 reply["tokens"] += int(answer.usage.completion_tokens)
-            except self._refused as why:
+            except (self._refused, *self._garbled) as why:
+                if not isinstance(why, self._refused) and (attempt := next(again, 0)):
+                    time.sleep(min(2**attempt / 4, 30.0))
+                    continue
                 words = f"{type(why).__name__}: {why}: {why.__cause__ or ''}".rstrip(": ")
                 return {"index": index, "error": words.replace(self._how.key or "\0", "[key]")}
             if not 1 <= len(made) <= request.samples - had:

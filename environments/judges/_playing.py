@@ -159,6 +159,10 @@ def _examined(source: EnvSource) -> tuple[Space[Any], Space[Any]]:
             )
         try:
             alone = PlayedLanes([env])
+            for role, some in (("observation", alone.seen), ("action", alone.answered)):
+                paths = [leaf.path for leaf in some]
+                if twice := next((path for path in paths if paths.count(path) > 1), None):
+                    raise ValueError(f"{role} leaf {twice!r} exists twice: rename a key that spells this path")
             alone.reset({0: 0})
             env.action_space.seed(0)
             alone.step([env.action_space.sample()])

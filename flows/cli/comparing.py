@@ -29,7 +29,7 @@ from flows.views import terminal
 from tasks.numbers import number, probability
 from tasks.recipes import output
 from tasks.stats.certificate import FEWEST
-from tasks.stats.design import least_p, order
+from tasks.stats.design import order
 from tasks.stats.permutation import CONFIDENCE, Comparison, compare
 from tasks.store.ledger import Ledger, campaigns, measure
 from tasks.store.seeds import derive
@@ -38,6 +38,8 @@ from tasks.system.home import home
 from tasks.trial import Trial, best
 
 FOLDER = ".comparisons"
+FEWEST_RUNS = 4
+"""Of each arm, with which p can be small enough: one way of 70 is the best."""
 RUNS = 5
 """Of each arm by default; FEWEST in a deterministic environment."""
 LEVEL = 0.05
@@ -121,8 +123,6 @@ def run(
     if on:
         consent.ask_about(on, overrides_only(settings), trust)
     match = prepare(sides, on, runs, settings, seed, isolation, allow_unsandboxed)
-    if not match.stage.environment.deterministic and least_p((match.runs, match.runs)) > LEVEL / 2:
-        raise Refused(f"--runs {match.runs}: so few runs cannot show a difference; give at least 4 of each side")
     if not as_json:
         for side, arm in zip(match.sides, match.arms, strict=True):
             edited = " (edited program)" * (arm.proposal.edit is not None)
@@ -182,7 +182,10 @@ def prepare(
     environment, baseline = _environment([ledger for _, ledger in sides if ledger], on, settings)
     both, parent = [side for side, _ in sides], home() / FOLDER / environment.name
     with single_runs.set_up(environment, baseline, both, parent, isolation, allow_unsandboxed) as (stage, arms):
-        each = runs or (FEWEST if environment.deterministic else RUNS)
+        each = runs if runs is not None else FEWEST if environment.deterministic else RUNS
+        least = FEWEST if environment.deterministic else FEWEST_RUNS
+        if each < least:
+            raise Refused(f"--runs {each}: so few runs cannot show a difference; give at least {least} of each side")
         _check_pool(stage.environment, each)
     return Match(stage, both, arms, each, secrets.randbelow(2**31) if seed is None else seed)
 

@@ -17,6 +17,8 @@ LARGEST_TOTAL = 128 * 2**20
 UNUSED = frozenset({".gif", ".svg", ".pdf", ".ipynb", ".lock", ".log"})
 """Suffixes of files that no program reads."""
 PASSED_OVER = frozenset({*NOT_FROZEN, "wandb", "node_modules", "venv"})
+DEEPEST = 20
+"""Tables within tables of a configuration that are told one by one."""
 MOST_LISTED, UP = 3, 4
 """Names of a list that is shown, and folders above a configuration in which the files that it names are looked for."""
 T = TypeVar("T")
@@ -59,7 +61,7 @@ class Table:
             key = f"{above}{name}"
             if key in self._read:
                 continue
-            if isinstance(value, dict) and value:
+            if isinstance(value, dict) and value and key.count(".") < DEEPEST:  # a YAML table may hold itself
                 yield from self._unread(value, f"{key}.")
             else:
                 yield key

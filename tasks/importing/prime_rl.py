@@ -38,6 +38,8 @@ SETTINGS = {
     "orchestrator.eval.sampling.max_completion_tokens": "text.max_tokens",
 }
 """Keys that one of environment.toml takes the place of."""
+MOST_QUESTIONS = 500
+"""That a bundled judge has to search with."""
 _NOT_CARRIED = {
     "the trial's own folder": "output_dir run clean resume ckpt",
     "MLflow has every trial": "wandb monitors",
@@ -162,7 +164,7 @@ def _read(stated: Mapping[str, Any], where: str) -> _Config:
         setting, now = SETTINGS.get(key, ""), RENAMED.get(key, key)
         reasons = NOT_CARRIED | (KL_TAU if is_old else {})
         why = next((why for above, why in reasons.items() if f"{now}.".startswith(f"{above}.")), "")
-        if setting and isinstance(value, int | str):
+        if setting and _fits(setting, value):
             config.settings[setting] = value
             config.carried.append(Term(theirs, f"{setting} = {value!r}"))
         elif why:
@@ -224,8 +226,13 @@ def _files(config: _Config, title: str) -> dict[str, str | Path]:
     rest = {}
     for key, value in config.tuned.items():
         name = names.get(key, key)
-        if name in table["space"]:  # a parameter is written over train.toml: the baseline gets its value
-            _widen(document["space"][name], value)
+        if one := table["space"].get(name):  # a parameter is written over train.toml: the baseline gets its value
+            is_number = type(value) in (int, float) and not (one.get("log") and value <= 0)
+            if is_number or (one["type"] == "choice" and isinstance(value, bool | int | float | str)):
+                _widen(document["space"][name], value)
+            else:
+                fact = f"not in the range of {name}: the baseline keeps {one['default']!r}"
+                config.left.append(Term(f"{key} = {value!r}"[:60], fact))
         elif name in table["fixed"]:
             document["fixed"][name] = value
         else:
@@ -233,6 +240,13 @@ def _files(config: _Config, title: str) -> dict[str, str | Path]:
     below = tomllib.loads((folder / TRAIN).read_text("utf-8")) if config.is_old else {}
     train = tomlkit.dumps(keys.laid_over(below, keys.as_tables(rest)))
     return {FILE: tomlkit.dumps(document), TRAIN: train} | {name: folder / name for name in COPIED}
+
+
+def _fits(setting: str, value: Any) -> bool:
+    """Whether a value is one that our setting takes: -1 is all questions there, and a judge asks some."""
+    if setting == "prepare.settings.model":
+        return isinstance(value, str)
+    return type(value) is int and 0 < value <= (MOST_QUESTIONS if setting == "text.questions" else value)
 
 
 def _widen(parameter: Any, value: Any) -> None:

@@ -176,11 +176,14 @@ def _recorded(
     for side in sides:
         try:
             films[side.name] = film = _played(ledger, side, Isolation(choose(asked), allow_unsandboxed), folder)
-        except (Misbehaved, NotAProgram, CannotStart, Refused, ValueError, OSError) as wrong:
+        except (Misbehaved, NotAProgram, CannotStart, Refused, ValueError, OSError, ImportError) as wrong:
             return Recording(champion, runs, reason=f"the {side.name}, {side.run.dir}: {wrong}"[:REASON])
         facts = (film.totals[-1], film.steps, film.cut, side.score, side.is_fresh)
         played.append(PlayedEpisode(side.name, side.trial.number, side.run.dir, *facts))
-    _draw(films, folder)
+    try:
+        _draw(films, folder)
+    except (ValueError, OSError, ImportError) as wrong:
+        return Recording(champion, runs, reason=f"the pictures cannot be drawn: {wrong}"[:REASON])
     return Recording(champion, runs, tuple(played))
 
 

@@ -201,7 +201,7 @@ def test_a_champion_is_run_in_another_environment_which_says_what_carries_over_a
     found = json.loads(done.stdout)
     assert found["certificate"] is None and found["shipped"] is None
     (transferred,) = found["transfers"]
-    assert (transferred["environment"], transferred["trial"], transferred["runs"]) == ("there", 1, 2)
+    assert (transferred["environment"], transferred["trial"], transferred["runs"]) == ("there", 1, 4)
     assert all(value is not None for value in transferred["champion"]["values"] + transferred["baseline"]["values"])
     (one,) = ledger.certificates()
     assert one.elsewhere and path_of(ledger, one) == ledger.path / "certificates/1-on-there.json"
