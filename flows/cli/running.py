@@ -137,8 +137,7 @@ def try_(
         Parameter(
             "--runs",
             validator=Number(gte=1),
-            help="Runs, each under a seed of its own. Several tell the spread between them; those of an unchanged "
-            "baseline are stored, and later campaigns on this machine reuse them.",
+            help="Runs, each under a seed of its own. Several tell the spread between them.",
         ),
     ] = 1,
     set_: Settings = None,

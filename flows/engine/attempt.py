@@ -161,7 +161,7 @@ class Attempt:
             return [Train(self._plan(len(scores) + 1 + later, at_once)) for later in range(at_once)]
         _, seen, environment, rule, tried = self.evidence
         decision = weigh(seen, environment, rule, tried)
-        if isinstance(decision, NeedsRerun) and not self._rerun_fits():
+        if isinstance(decision, NeedsRerun) and (environment.deterministic or not self._rerun_fits()):
             self.is_last = True
             decision = weigh(seen, environment, rule, self.tried)
         if isinstance(decision, NeedsRerun):
@@ -170,7 +170,8 @@ class Attempt:
 
     def _rerun_fits(self) -> bool:
         night = self.night
-        return stopping.rerun_fits(night.spec, night.environment, night.history, night.lock.spent)
+        in_time = stopping.rerun_fits(night.spec, night.environment, night.history, night.lock.spent)
+        return in_time and not night.money.shortage(night.history, [self.number])
 
     @property
     def tried(self) -> JudgedTrial:

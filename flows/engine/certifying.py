@@ -20,19 +20,19 @@ from environments.score import Score
 from flows.engine import stopping
 from flows.engine.attempt import Measurement, Train
 from flows.engine.night import Night
-from flows.engine.preparation import report_pool
 from flows.engine.stopping import ASKED, Stop
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.bench import Bench, RunPlan, Units, folder_of
 from tasks.describe import setting
 from tasks.recipes import output
+from tasks.recipes.preparing import report_pool
 from tasks.record import reconcile
 from tasks.run_checks import same_play
 from tasks.stats import holdout_uses
 from tasks.stats.ablation import Ablation, Removed, ablation_runs, parts
 from tasks.stats.certificate import Certificate, Fresh, Searched, conclude, counted, drift, searched, unpromising
 from tasks.stats.champion import run_sd
-from tasks.stats.design import ALPHA, Arm, Design, alpha_of, design_of, equal_arms, least_p, of_groups
+from tasks.stats.design import Arm, Design, alpha_of, design_of, equal_arms, least_p, of_groups
 from tasks.stats.transfer import Arms, Conditions
 from tasks.store.ledger import ABLATION, CERTIFICATE, Ledger
 from tasks.store.workspace import TrialDir
@@ -135,9 +135,14 @@ def nothing_to_certify(question: Question, runs: int | None = None) -> str | Non
 def _too_few_runs(question: Question, runs: int | None) -> str | None:
     if runs is None or question.environment.deterministic:
         return None
-    design = planned(question, _error_left(question), runs)
+    design = planned(question, error_left(question), runs)
     (champions, baselines), level = design.groups[-1], design.levels[-1]
-    if (least := least_p((champions, baselines))) <= level:
+    least, before = least_p((champions, baselines)), (0, 0)
+    champion = best(question.history)
+    earlier = _carried(question, champion.number) if champion else None
+    for made in earlier.spent[0] if earlier else ():  # with these it goes on
+        least, before = least * least_p((made[0] - before[0], made[1] - before[1])), made
+    if least <= level:
         return None
     return (
         f"{champions} v {baselines} runs cannot show a difference: p would be {least:.2g} at best, and {level:.2g} is "
@@ -160,7 +165,10 @@ def _too_few_questions(question: Question, runs: int | None) -> str | None:
     if made is None:
         return None
     assert pool is not None, "its result is there"
-    design, fewest = planned(question, ALPHA, runs), question.environment.judge.most_blocks(pool, "report")
+    design, fewest = (
+        planned(question, error_left(question), runs),
+        question.environment.judge.most_blocks(pool, "report"),
+    )
     has = made.questions["report"] if fewest is None else fewest
     if has >= (blocks := max(design.champion, design.baseline)):
         return None
@@ -210,10 +218,16 @@ def _of_champion(question: Question, champion: int) -> list[Certificate]:
     return [one for one in question.ledger.certificates() if is_of(question, one) and one.champion == champion]
 
 
-def _error_left(question: Question) -> float:
+def error_left(question: Question) -> float:
     """The error of the next certificate."""
     spent = (one.alpha for one in question.ledger.certificates() if is_of(question, one))
-    return alpha_of(spent, question.ledger.campaign.looks)
+    alpha, pool = alpha_of(spent, question.ledger.campaign.looks), report_pool(question.environment)
+    return min(alpha, holdout_uses.level_of(pool, _user(question), next_look(question))) if pool else alpha
+
+
+def _user(question: Question) -> str:
+    """Who uses the report questions: another budget is another question."""
+    return f"{question.ledger.campaign.campaign_id}{question.conditions.name}"
 
 
 def certify(night: Night, question: Question, measure: Measure, runs: int | None = None) -> Certificate | None:
@@ -233,11 +247,9 @@ def certify(night: Night, question: Question, measure: Measure, runs: int | None
     assert leader is not None, "there is something to certify"
     champion, is_apart = leader.number, question.is_transfer
     folder = name_of(look, environment.name, is_apart, conditions)
-    # Another budget is another question, so another use of the same report questions.
-    before, alpha, user = None, _error_left(question), f"{ledger.campaign.campaign_id}{conditions.name}"
+    before, alpha = None, error_left(question)
     if pool:  # before the declaration, which it limits
-        before, level_of_use = holdout_uses.charge(pool, user, look)
-        alpha = min(alpha, level_of_use)
+        before, _ = holdout_uses.charge(pool, _user(question), look)
     declared = _declared(question, folder, champion, alpha, runs)
     if declared.champion != champion:
         why = f"it was begun for trial {declared.champion}, and not finished before another trial became champion"
@@ -259,7 +271,7 @@ def certify(night: Night, question: Question, measure: Measure, runs: int | None
         return None
     certificate = replace(certificate, looked_before=before, conditions=conditions)
     if pool:
-        holdout_uses.conclude(pool, user, look, certificate.passed)
+        holdout_uses.conclude(pool, _user(question), look, certificate.passed)
     store(ledger, certificate)
     return certificate
 
@@ -270,9 +282,7 @@ def _in_groups(
     """Make the runs of a certificate, group by group; None if it was stopped before its end."""
     ledger, environment, champion, own = question.ledger, question.environment, declared.champion, declared.design
     folder = name_of(look, environment.name, question.is_transfer, question.conditions)
-    # The shares of a pool in another certificate have other sizes, so its runs were judged on some of these questions.
-    shares = report_pool(environment) and environment.judge.block_units == "disjoint"
-    earlier = None if shares else _earlier(question, champion)
+    earlier = _carried(question, champion)
     fresh, design = ([*earlier.runs], own.after(*earlier.spent)) if earlier else (list[Fresh](), own)
     carried, blocks = len(fresh), max(design.champion, design.baseline)
     draw = random.Random(ledger.seed("order", ledger.key(champion, f"certificate-{folder}")))
@@ -391,6 +401,15 @@ def _earlier(question: Question, champion: int) -> Certificate | None:
     """The newest certificate of a champion in the question's environment that has runs, with the same arms."""
     made = (one for one in reversed(_of_champion(question, champion)) if one.runs)
     return next((one for one in made if one.conditions.changed == question.conditions.changed), None)
+
+
+def _carried(question: Question, champion: int) -> Certificate | None:
+    """The certificate whose runs the next one goes on with.
+
+    The shares of a pool in another certificate have other sizes, so its runs were judged on some of these questions.
+    """
+    shares = report_pool(question.environment) and question.environment.judge.block_units == "disjoint"
+    return None if shares else _earlier(question, champion)
 
 
 def _same_units(environment: Environment, runs: Sequence[Fresh]) -> int:

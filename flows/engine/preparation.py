@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import sys
 from functools import partial
-from pathlib import Path
 
 from environments import Environment
 from environments.plugins import Refused
@@ -32,12 +31,6 @@ def ensure_prepared(ledger: Ledger, launch: str, elsewhere: Environment | None =
         preparing.check_gpus(environment, home())
     preparing.prepare(environment, ledger.path.parent, lambda words: ledger.event("preparing", words=words))
     preparing.hold_to(environment)
-
-
-def report_pool(environment: Environment) -> Path | None:
-    """The prepared folder with its report questions, which wear out; None if they are drawn anew for each use."""
-    made = output.read(environment.prepared) if environment.prepared else None
-    return environment.prepared if made and made.questions.get("report") else None
 
 
 def prepare(reference: str, overrides: dict[str, Value], as_json: bool) -> int:

@@ -24,7 +24,6 @@ from tasks.editing.edits import EditFailed, apply_edit
 from tasks.recipes import preparing
 from tasks.sandbox import outputs
 from tasks.stats.ablation import ablation_runs, parts
-from tasks.stats.design import ALPHA
 from tasks.stats.transfer import arms_there
 from tasks.store.ledger import Ledger, freeze, frozen_elsewhere
 from tasks.trial import baseline, best
@@ -82,7 +81,7 @@ def cost(question: Question, runs: int | None = None) -> str:
     Args:
         runs: Fresh runs of each arm at most, where that was asked for.
     """
-    environment, design = question.environment, certifying.planned(question, ALPHA, runs)
+    environment, design = question.environment, certifying.planned(question, certifying.error_left(question), runs)
     return (
         f"{setting(environment.name, question.budget)}: at most {design.champion} v {design.baseline} runs of at most "
         f"{_time(environment.budget_seconds)} of training, so at most about "
@@ -93,7 +92,7 @@ def cost(question: Question, runs: int | None = None) -> str:
 def longest(question: Question, runs: int | None, parallel: int) -> float:
     """The most seconds that a certificate and its ablation may take on so many slots. (runs: as in `cost`)"""
     environment, known = question.environment, () if question.transfer else question.history
-    in_turn = certifying.planned(question, ALPHA, runs).in_turn(parallel)
+    in_turn = certifying.planned(question, certifying.error_left(question), runs).in_turn(parallel)
     champion, first = best(question.history), baseline(question.history)
     if champion and first and question.spec.advanced.ablation and not question.is_transfer:
         changes = len(parts(champion, first))

@@ -34,15 +34,16 @@ from tasks.remote import places
 from tasks.rules import Rule
 from tasks.sandbox.confinement import outside
 from tasks.sandbox.isolation import Isolation, check_given, choose
+from tasks.stats import holdout_uses
 from tasks.stats.ablation import ablation_runs
 from tasks.stats.certificate import REUSED
-from tasks.stats.design import Design, design_of
+from tasks.stats.design import Design, alpha_of, design_of
 from tasks.store.earlier_campaigns import LEARNED, learned_from, lessons_json
 from tasks.store.ledger import Ledger, Settings, check_name
 from tasks.system.clock import merged
 from tasks.system.files import write_atomic
 from tasks.system.home import home
-from tasks.trial import History
+from tasks.trial import History, baseline
 
 RULES = "tasks.rules"
 SPARE = 1.1
@@ -101,7 +102,10 @@ class CampaignSpec(Spec):
         """The certificate at the end, as it is planned now; None where the rule takes none."""
         if not self.loaded_rule.certifies or environment.scores_are_reported:
             return None
-        return design_of(self.trials, environment.deterministic, runs=self.runs_in_time(environment))
+        alpha = alpha_of((), self.advanced.looks)
+        if pool := preparing.report_pool(environment):
+            alpha = min(alpha, holdout_uses.pool_level(holdout_uses.uses(pool)))
+        return design_of(self.trials, environment.deterministic, alpha, self.runs_in_time(environment))
 
     def runs_in_time(self, environment: Environment) -> float:
         """Training runs that its time may hold."""
@@ -133,8 +137,7 @@ class CampaignSpec(Spec):
             parallel: Slots; None: the campaign's. On one: the time of all its slots together.
         """
         parallel, design = parallel or self.parallel, self.certificate_design(environment)
-        again = 0 if environment.prepared or not self.loaded_rule.replicates_baseline else REUSED
-        in_turn = design.in_turn(parallel, again) if design else 0
+        in_turn = design.in_turn(parallel, _reusable(environment, history)) if design else 0
         if in_turn and self.advanced.ablation:
             changes = len(environment.space) + 1  # every parameter may differ, and the program
             mine, each = ablation_runs(changes, environment.deterministic)
@@ -265,6 +268,18 @@ def differences(ledger: Ledger, spec: CampaignSpec) -> list[tuple[str, object, o
     asked = settings.model_dump() | {"environment": lasting(spec.environment)}
     has = campaign.model_dump() | {"environment": campaign.source}
     return [(name, has[name], asked[name]) for name in FIXED if has[name] != asked[name]]
+
+
+def _reusable(environment: Environment, history: History) -> int:
+    """The search's runs of the baseline that a certificate can count on; none where drift could not be told."""
+    first = baseline(history)
+    if first is None:
+        return 0 if environment.prepare else REUSED
+    scored = zip(first.runs, first.score.each, strict=False)
+    runs = [run for run, score in scored if score.value is not None]
+    if environment.prepare or not (environment.budget_steps or all(run.steps for run in runs)):
+        return 0
+    return min(REUSED, len(runs))
 
 
 def besides_training(environment: Environment, history: History) -> float:

@@ -228,3 +228,9 @@ def _versions() -> dict[str, str]:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
     return versions
+
+
+def report_pool(environment: Environment) -> Path | None:
+    """The prepared folder with its report questions, which wear out; None if they are drawn anew for each use."""
+    made = output.read(environment.prepared) if environment.prepared else None
+    return environment.prepared if made and made.questions.get("report") else None

@@ -82,6 +82,14 @@ def pool_level(earlier: tuple[HoldoutUse, ...]) -> float:
     return ALPHA / (number * (number + 1)) + (handed_on or 0.0)
 
 
+def level_of(prepared: Path, campaign: str, look: int) -> float:
+    """The level of a use: as recorded, or as it would be now."""
+    earlier = uses(prepared)
+    at = next((at for at, use in enumerate(earlier) if use.key == (campaign, look)), len(earlier))
+    recorded = earlier[at].level if at < len(earlier) else None
+    return pool_level(earlier[:at]) if recorded is None else recorded
+
+
 def charge(prepared: Path, campaign: str, look: int) -> tuple[int, float]:
     """Record a use, unless it is recorded; the number of earlier uses, and its level."""
     with _locked(prepared):

@@ -54,13 +54,12 @@ from tasks.store.workspace import TrialDir
 from tasks.system.files import GrowingFile, append_line, read_small, write_atomic
 from tasks.system.home import home
 from tasks.task_key import TaskKey, spec_digest
-from tasks.trial import History, Proposal, Rerun, Trial
+from tasks.trial import History, Proposal, Trial
 
 FORMAT = 2
 """Campaigns of format 1, of version 0.6 and before, can be read and not resumed."""
 CERTIFICATE = TypeAdapter(Certificate)
 ABLATION = TypeAdapter(Ablation)
-RERUNS = TypeAdapter(tuple[Rerun, ...], config=ConfigDict(defer_build=True))
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 TAKEN = re.compile(r"artifacts|mlflow\.db.*|(index|comparison)\.html")
 """Names in the same home of MLflow's data, and of pages about several campaigns."""

@@ -12,8 +12,7 @@ from typing import Literal
 
 Purpose = Literal["propose", "train", "search", "control", "confirm", "report", "order", "recording"]
 """A proposer sees scores of `search` units, pass or fail of `confirm` units, nothing of `report` units.
-`spare`: which early stops are not carried out; `order`: of a certificate's runs; `recording`: the
-episode that people see.
+`order`: of a certificate's runs; `recording`: the episode that people see.
 """
 
 JUDGED = ("search", "control", "confirm", "report", "recording")
