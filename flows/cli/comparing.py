@@ -33,6 +33,7 @@ from tasks.stats.design import order
 from tasks.stats.permutation import CONFIDENCE, Comparison, compare
 from tasks.store.ledger import Ledger, campaigns, measure
 from tasks.store.seeds import derive
+from tasks.system import file_trees
 from tasks.system.files import write_atomic
 from tasks.system.home import home
 from tasks.trial import Trial, best
@@ -123,6 +124,10 @@ def run(
     if on:
         consent.ask_about(on, overrides_only(settings), trust)
     match = prepare(sides, on, runs, settings, seed, isolation, allow_unsandboxed)
+    least = FEWEST if match.stage.environment.deterministic else FEWEST_RUNS
+    if match.runs < least:
+        file_trees.remove(match.stage.folder)
+        raise Refused(f"--runs {runs}: so few runs cannot show a difference; give at least {least} of each side")
     if not as_json:
         for side, arm in zip(match.sides, match.arms, strict=True):
             edited = " (edited program)" * (arm.proposal.edit is not None)
@@ -183,9 +188,6 @@ def prepare(
     both, parent = [side for side, _ in sides], home() / FOLDER / environment.name
     with single_runs.set_up(environment, baseline, both, parent, isolation, allow_unsandboxed) as (stage, arms):
         each = runs if runs is not None else FEWEST if environment.deterministic else RUNS
-        least = FEWEST if environment.deterministic else FEWEST_RUNS
-        if each < least:
-            raise Refused(f"--runs {each}: so few runs cannot show a difference; give at least {least} of each side")
         _check_pool(stage.environment, each)
     return Match(stage, both, arms, each, secrets.randbelow(2**31) if seed is None else seed)
 

@@ -120,7 +120,7 @@ def test_a_trial_that_goes_wrong_is_one_crash_and_the_campaign_goes_on(tmp_path:
         "loud": "printed more than 64 MiB",
         "garbled": "out/progress.jsonl line 1 is not a report",
         "empty": "left no checkpoint in out/",
-        "nan": "not a finite number",
+        "nan": "a finite number",
     }
     for mode, reason in expected.items():
         assert reasons[mode]["verdict"] == "crash", mode
@@ -216,7 +216,7 @@ def test_killed_while_its_baseline_is_run_again_and_in_its_certificate_a_campaig
     found = certificate(home, "killed")
     assert found == certificate(home, "calm")
     assert len(found["runs"]) == 6 and found["passed"], found["reason"]
-    assert len({fresh["run"]["seed"] for fresh in found["runs"]}) == 8, "every run has a seed of its own"
+    assert len({fresh["run"]["seed"] for fresh in found["runs"]}) == 6, "every run has a seed of its own"
     first = json.loads((home / "killed/trials/0000/trial.json").read_text())
     assert [run["dir"] for run in first["runs"]] == ["trials/0000", "trials/0000-run-2", "trials/0000-run-3"]
     document = status("killed")
@@ -260,7 +260,7 @@ def check_ctrl_c(process: subprocess.Popen[str], home: Path) -> None:
     assert process.returncode == 130
     assert status("halted")["state"] == "interrupted"
     report = (home / "halted/report.html").read_text()
-    assert "(lower is better) · interrupted" in report and "when this was written" not in report
+    assert '<span id="state">interrupted</span>' in report and "when this was written" not in report
 
 
 @pytest.mark.slow

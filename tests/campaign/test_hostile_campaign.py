@@ -103,7 +103,7 @@ REASONS = {
     "files": ("discard", "not better"),
     "fake": ("discard", "not better"),
     "written": ("discard", "not learned"),
-    "nan": ("crash", "not a finite number"),
+    "nan": ("crash", "a finite number"),
     "bomb": ("crash", "left more than 0.01 GiB"),
     "stale": ("crash", "older than"),
     "link": ("crash", "link"),

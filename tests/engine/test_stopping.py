@@ -173,15 +173,15 @@ def test_who_asks_comes_first_then_crashes_then_trials_then_patience_then_time(e
 
 
 def test_the_time_of_the_certificate_is_kept_free(environment: Environment) -> None:
-    """Four runs and two of the arms beside the search's three, of 5 s each, with 3 s besides, and a tenth over."""
-    drawing = environment.model_copy(update={"deterministic": False})
+    """Four runs and four of the arms beside the search's one, of 5 s each, with 3 s besides, and a tenth over."""
+    drawing = environment.model_copy(update={"deterministic": False, "budget_steps": 10**6})
     trials, asked = history(3, 2, wall=8.0), spec(hours=100 / HOUR, rule="certify", trials=8)
-    reserve = 1.1 * 6 * 8.0
+    reserve = 1.1 * 8 * 8.0
     assert stop(asked, drawing, trials, 91.9 - reserve, asked=False) is None
     found = stop(asked, drawing, trials, 92.1 - reserve, asked=False)
     assert found == Stop(
         "finished",
-        "no time for another trial: 39 s of 100 s used, one may take 61 s, of which 53 s are for the certificate",
+        "no time for another trial: 22 s of 100 s used, one may take 78 s, of which 70 s are for the certificate",
     )
 
 
@@ -189,10 +189,15 @@ def test_the_time_of_the_certificate_is_kept_free(environment: Environment) -> N
 def test_the_certificate_takes_the_runs_of_both_arms_and_a_tenth_over(
     environment: Environment, rule: str, trials: int, runs: int
 ) -> None:
-    drawing, asked = environment.model_copy(update={"deterministic": False}), spec(rule=rule, trials=trials)
+    drawing, asked = (
+        environment.model_copy(update={"deterministic": False, "budget_steps": 10**6}),
+        spec(rule=rule, trials=trials),
+    )
     assert asked.time_for_the_certificate(drawing, ()) == pytest.approx(1.1 * runs * (5.0 + 2.0))
     past = history(3, 2, wall=8.0)
-    assert asked.time_for_the_certificate(drawing, past) == pytest.approx(1.1 * runs * (5.0 + 3.0))
+    assert asked.time_for_the_certificate(drawing, past) == pytest.approx(
+        1.1 * (runs + 2 * bool(runs)) * (5.0 + 3.0)
+    ), "its baseline has one run"
 
 
 @pytest.mark.parametrize(("hours", "parallel", "runs"), [(52, 1, 15), (50, 1, 9), (26, 2, 15), (25, 2, 9)])
@@ -209,7 +214,7 @@ def test_a_search_that_its_time_ends_takes_the_certificate_of_the_trials_that_fi
 
 
 def test_a_record_runs_again_where_there_is_time_besides_the_certificate(environment: Environment) -> None:
-    drawing = environment.model_copy(update={"deterministic": False})
+    drawing = environment.model_copy(update={"deterministic": False, "budget_steps": 10**6})
     trials, asked = history(3, 2, wall=8.0), spec(hours=100 / HOUR, rule="certify", trials=8)
-    left = 100 - 8.0 - 1.1 * 6 * 8.0
+    left = 100 - 8.0 - 1.1 * 8 * 8.0
     assert rerun_fits(asked, drawing, trials, left - 0.1) and not rerun_fits(asked, drawing, trials, left + 0.1)
