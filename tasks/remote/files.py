@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,12 +19,15 @@ from tasks.sandbox import outputs
 from tasks.system.redact import capped
 
 PROGRESS = outputs.PROGRESS.decode()
+TRIES = 3
 
 
 def fetch(endpoint: RemoteEndpoint, key: str, out: Path, limits: Limits) -> None:
     """Bring every file of a trial into `out`. Raises TrialFault, EndpointFault; OSError: a full disk."""
     files = [file for file in endpoint.files(key) if file.path != PROGRESS]
     _check(files, limits)
+    if shutil.disk_usage(out).free - sum(file.bytes for file in files) < outputs.DISK_RESERVE:
+        raise OSError(errno.ENOSPC, "what a trial has left on another machine does not fit on this disk", str(out))
     for file in files:
         _fetch(endpoint, key, file, out)
     if reason := outputs.fault(out) or outputs.excess(out, limits):
@@ -54,10 +58,13 @@ def _fetch(endpoint: RemoteEndpoint, key: str, file: RemoteFile, out: Path) -> N
             raise
         raise TrialFault(f"left {_shown(file)} in out/, which cannot be written: {fault.strerror}") from fault
     with opened:
-        endpoint.download(key, file, opened)
-        opened.seek(0)
-        if hashlib.file_digest(opened, "sha256").hexdigest() != file.sha256:
-            raise EndpointFault(f"{endpoint.address.shown} sends {file.path!r} with another content than it has listed")
+        for _ in range(TRIES):  # a training that was paid for is not lost to a connection that ends early
+            opened.truncate(opened.seek(0))
+            endpoint.download(key, file, opened)
+            opened.seek(0)
+            if hashlib.file_digest(opened, "sha256").hexdigest() == file.sha256:
+                return
+    raise EndpointFault(f"{endpoint.address.shown} sends {file.path!r} with another content than it has listed")
 
 
 def _shown(file: RemoteFile) -> str:
