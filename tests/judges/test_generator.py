@@ -62,14 +62,16 @@ def test_a_server_that_takes_no_notice_of_n_is_asked_until_there_are_enough() ->
     assert [asked.body["n"] for asked in server.requests] == [3, 2, 1]
 
 
-def test_what_may_pass_is_asked_again_and_what_is_no_completion_is_an_error() -> None:
-    first = {"500": broken(500), "429": rate_limited(), "cut": Reply(cut=True), "hangs": hangs(),
-             "a page": Reply(body="<html>"), "a list": Reply(body="[]"), "no usage": Reply("1", usage=None)}  # fmt: skip
+@pytest.mark.parametrize(("retries", "failed"), [(4, set()), (0, {"a page", "a list", "no usage"})])
+def test_what_may_pass_is_asked_again_and_so_is_what_is_no_completion(retries: int, failed: set[str]) -> None:
+    first = {"a page": Reply(body="<html>"), "a list": Reply(body="[]"), "no usage": Reply("1", usage=None)}
+    if retries:
+        first |= {"500": broken(500), "429": rate_limited(), "cut": Reply(cut=True), "hangs": hangs()}
     waiting = dict(first)
     with FakeLLM(lambda asked: waiting.pop(asked.last, choices("1", "2"))) as server:
-        told = asked_of(server, request(*first), request_seconds=2.0, concurrency=len(first))
-    failed = {list(first)[reply["index"]] for reply in told if "error" in reply}
-    assert (len(told), failed) == (len(first), {"a page", "a list", "no usage"})
+        told = asked_of(server, request(*first), request_seconds=2.0, concurrency=len(first), retries=retries)
+    assert len(told) == len(first)
+    assert {list(first)[reply["index"]] for reply in told if "error" in reply} == failed
 
 
 def test_a_question_that_goes_on_failing_is_an_error_and_the_others_are_answered() -> None:
