@@ -225,7 +225,7 @@ def test_killed_while_its_baseline_is_run_again_and_in_its_certificate_a_campaig
     assert [row[4] for row in ledger(home, "killed") if int(row[0]) == found["champion"]] == ["certified"]
     assert {path.name for path in (home / "killed/certificates").iterdir() if path.is_dir()} == {
         f"1-{found['champion']:04d}-{arm}-{n}"
-        for arm, runs in (("champion", 5), ("baseline", 3))
+        for arm, runs in (("champion", 4), ("baseline", 2))
         for n in range(1, runs + 1)
     }
     assert orphans.marked(document["campaign_id"]) == []
