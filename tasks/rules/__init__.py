@@ -47,10 +47,6 @@ class JudgedTrial:
     is_last: bool = False
     """Whether no time is left for another run of it: then a rule has to decide."""
 
-    def again(self, number: int) -> tuple[Rerun, ...]:
-        """Its reruns of one trial that have a score."""
-        return tuple(rerun for rerun in self.reruns if rerun.of == number and rerun.score.value is not None)
-
 
 @dataclass(frozen=True)
 class NeedsRerun:

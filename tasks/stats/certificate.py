@@ -14,9 +14,10 @@ program all runs are one.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 
 from pydantic import ConfigDict
 
@@ -272,9 +273,9 @@ def conclude(
     if same_play:
         return made(False, same_play)
     levels = design.levels[: at + 1]
-    test = _tested(_in_groups(now, fresh, search, design.groups[: at + 1]), levels, deterministic)
-    share = level / design.levels[-1] if design.levels[-1] else 1.0
-    held = tuple(_guarded(*one, now, before, (1 - CONFIDENCE) * share) for one in (guards or {}).items())
+    grouped = partial(_in_groups, now, fresh, search, design.groups[: at + 1])
+    test = _tested(grouped(attrgetter("utility")), levels, deterministic)
+    held = tuple(_guarded(name, guard, grouped, levels) for name, guard in (guards or {}).items())
     if not deterministic and not _spread(now, before):
         return made(
             False, "neither arm's runs differ among themselves: without noise nothing can be tested "
@@ -296,31 +297,31 @@ def _scores(runs: Sequence[Fresh], arm: Arm) -> list[Score]:
     return [fresh.score for fresh in runs if fresh.arm == arm]
 
 
-def _in_groups(now: Sequence[Score], fresh: Sequence[Score], search: Sequence[Searched], sizes: Groups) -> list[Group]:
-    """The utilities of the runs that have a score, by the group that brought them."""
+def _in_groups(
+    now: Sequence[Score], fresh: Sequence[Score], search: Sequence[Searched], sizes: Groups,
+    value: Callable[[Score], float],
+) -> list[Group]:  # fmt: skip
+    """A value of each run that has a score, larger being better, by the group that brought them."""
+
+    def values(scores: Sequence[Score]) -> list[float]:
+        return [value(score) for score in scores if score.value is not None]
+
     groups, mine, theirs, old = list[Group](), 0, 0, 0
     for champion, baseline_runs in sizes:
         again = counted(search, baseline_runs)
         first = now[mine:champion]
         second = [*(one.score for one in search[old:again]), *fresh[theirs : baseline_runs - again]]
-        groups.append((_utilities(first), _utilities(second)))
+        groups.append((values(first), values(second)))
         mine, theirs, old = champion, baseline_runs - again, again
     return groups
 
 
-def _utilities(scores: Sequence[Score]) -> list[float]:
-    return [score.utility for score in scores if score.value is not None]
-
-
 def _tested(groups: Sequence[Group], levels: Sequence[float], deterministic: bool) -> Comparison:
     found = compare(groups, levels)
-    if not deterministic or any(len(set(values)) > 1 for arm in (0, 1) if (values := _of_arm(groups, arm))):
+    arms = ({value for group in groups for value in group[arm]} for arm in (0, 1))
+    if not deterministic or any(len(values) > 1 for values in arms):
         return found
     return Comparison(found.gain, found.gain, found.gain, float(found.gain <= 0))  # nothing is random
-
-
-def _of_arm(groups: Sequence[Group], arm: int) -> list[float]:
-    return [value for group in groups for value in group[arm]]
 
 
 def _spread(now: Sequence[Score], before: Sequence[Score]) -> bool:
@@ -346,10 +347,10 @@ def _fell(one: Guarded) -> str:
     )
 
 
-def _guarded(name: str, guard: Guard, now: Sequence[Score], before: Sequence[Score], doubt: float) -> Guarded:
-    """A one-sided bound of a guarded metric's loss against its margin."""
-    kept, had = ([-guard.loss(score.also[name], 0.0) for score in arm] for arm in (now, before))
-    found = compare([(kept, had)], [doubt])
-    if len({*kept}) == len({*had}) == 1:
-        return Guarded(name, guard.margin, -found.gain, -found.gain)  # nothing is random
+def _guarded(
+    name: str, guard: Guard, grouped: Callable[[Callable[[Score], float]], list[Group]], levels: Sequence[float]
+) -> Guarded:
+    """A one-sided bound of a guarded metric's loss against its margin, whose error is that of all looks together."""
+    groups = grouped(lambda score: -guard.loss(score.also[name], 0.0))
+    found = _tested(groups, levels, deterministic=True)  # two arms that both stand still have lost what they show
     return Guarded(name, guard.margin, -found.gain, None if found.low is None else -found.low)

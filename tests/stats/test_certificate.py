@@ -296,3 +296,15 @@ def test_runs_of_several_kinds_of_machine_prove_nothing(mine: str, theirs: str) 
     found = from_machines(mine, theirs)
     assert not found.passed and not found.another and found.comparison is None
     assert found.machines == ("a", "b") and "kinds of machine (a, b)" in found.reason
+
+
+def test_the_error_of_a_guard_is_that_of_all_looks_together() -> None:
+    """More runs go on with what was spent on the first: the bound is that of the same test, not of a new one."""
+    design = of_groups(((4, 2),), 0.001).after(((4, 5),), (0.048,))
+    mine, theirs = (5.0, 6.0, 4.0, 5.5, 5.2, 4.8, 6.1, 5.9), (5.1, 4.9, 5.6, 5.3, 4.7, 5.4, 5.8)
+    runs = fresh(scores([110.0] * 7 + [111.0], calm=mine), scores([80.0] * 6 + [81.0], calm=theirs))
+    (held,) = conclude(2, 0.001, 7, "quad", runs, design, guards={"calm": Guard(margin=1.0)}).guards
+    low = compare([(mine[:4], theirs[:5]), (mine[4:], theirs[5:])], design.levels).low
+    assert low is not None and held.bound == pytest.approx(-low)
+    alone = compare([(mine, theirs)], [ALPHA]).low
+    assert alone is not None and -low > -alone, "it is wider than that of a single look at all of them"
