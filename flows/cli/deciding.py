@@ -57,6 +57,9 @@ def compare(
         str | None,
         Parameter("--optuna", help="With --train: study.db, whose best trial is A, and B its median trial, or --b."),
     ] = None,
+    rl_zoo: Annotated[
+        str | None, Parameter("--rl-zoo", help="ppo.yml#CartPole-v1 or logs/ppo/CartPole-v1_1, against SB3's defaults.")
+    ] = None,
     minutes: Annotated[float, Parameter("--minutes", help="With --train: of one training at most.")] = 60.0,
     minimize: Annotated[bool, switch("--minimize", "With --train: a lower score is better.")] = False,
     runs: Annotated[
@@ -83,6 +86,10 @@ def compare(
     server_process.settle_in(home())
     from flows.cli import comparing  # imports Prefect
 
+    if rl_zoo:
+        if a or b or train or side_a or side_b or optuna or on or more:
+            raise Refused("--rl-zoo names both sides and how they are trained: leave the others out")
+        return comparing.of_rl_zoo(rl_zoo, minutes, runs, set_ or [], seed, isolation, json)
     script = comparing.own(train, eval_, minutes, minimize)
     if optuna and (not script or side_a):
         raise Refused("--optuna gives A to --train and --eval: give both commands, and no --a")

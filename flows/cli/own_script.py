@@ -27,7 +27,9 @@ from environments.space import Value
 from flows.cli.arguments import parse_params, read_text
 from flows.cli.single_runs import Side
 from tasks import evaluate, train
+from tasks.store.ledger import FREEZE_LIMIT
 from tasks.store.workspace import PLACEHOLDER
+from tasks.system.home import home
 
 PROGRAM = Path(__file__).parent / "programs/in_a_copy.py"
 LEFT_OUT = {"__pycache__", "node_modules", "wandb", "mlruns"}
@@ -96,14 +98,21 @@ class OwnScript:
             )
 
     def _copy(self, project: Path) -> Iterator[Path]:
-        """Copy what is small; the large ones."""
+        """Copy what is small; the large ones. Refused where all of it is too much."""
+        copied = 0
         for path in sorted(self.folder.iterdir()):
-            if path.name.startswith(".") or path.name in LEFT_OUT or (path / "pyvenv.cfg").is_file():
+            is_venv, is_home = (path / "pyvenv.cfg").is_file(), path.resolve() == home().resolve()
+            if path.name.startswith(".") or path.name in LEFT_OUT or is_venv or is_home:
                 continue
-            if _bytes(path) > LARGE_BYTES:
+            if (size := _bytes(path)) > LARGE_BYTES:
                 yield path.resolve()
-            elif path.is_dir():
-                shutil.copytree(path, project / path.name, ignore=shutil.ignore_patterns(".*", *LEFT_OUT))
+                continue
+            if (copied := copied + size) > FREEZE_LIMIT:
+                most = FREEZE_LIMIT // 2**20
+                raise Refused(f"{self.folder} holds more than {most} MiB: begin in the folder of your script alone")
+            if path.is_dir():
+                ignored = shutil.ignore_patterns(".*", *LEFT_OUT)
+                shutil.copytree(path, project / path.name, ignore=ignored, ignore_dangling_symlinks=True)
             elif path.is_file():
                 shutil.copy2(path, project / path.name)
 
@@ -191,9 +200,15 @@ def _is_python(word: str) -> bool:
 
 
 def _bytes(path: Path) -> int:
+    """The size of a file or folder; of a large one no more than that it is."""
     if path.is_file():
         return path.stat().st_size
-    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    size = 0
+    for file in path.rglob("*"):
+        size += file.stat().st_size if file.is_file() else 0
+        if size > LARGE_BYTES:
+            break
+    return size
 
 
 def _table(name: str, content: str) -> Mapping[str, Any]:
@@ -211,7 +226,7 @@ def _parameters(sides: Sequence[Mapping[str, Value]]) -> dict[str, Any]:
     """The search space: a choice of both sides' values; what both have alike is fixed."""
     space, fixed = dict[str, Any](), dict[str, Value]()
     for name in sides[0]:
-        values = list(dict.fromkeys(side[name] for side in sides))
+        values = list({(type(side[name]), side[name]): side[name] for side in sides}.values())
         if len(values) == 1:
             fixed[name] = values[0]
         else:

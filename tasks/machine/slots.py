@@ -118,7 +118,7 @@ class Slots:
                     slot = self._first_free(held) if is_first else "; ".join(map(_held_by, self.parts))
                     if isinstance(slot, Slot):
                         break
-                    if waiting:
+                    if waiting and (is_first or all(any(map(holder, part.locks)) for part in self.parts)):
                         waiting(slot)
                         waiting = None
                     interrupt.wait(POLL_SECONDS)

@@ -11,8 +11,9 @@ import pytest
 
 from environments.plugins import Refused
 from environments.score import Score
-from flows.cli.comparing import LEVEL, Declaration, Match, difference, opened, prepare, with_more
+from flows.cli.comparing import opened, prepare, with_more
 from flows.cli.comparison_words import sentence, verdict
+from flows.cli.match import LEVEL, Declaration, Match, difference
 from flows.cli.sides import certified_campaign, parse
 from tasks.system import file_trees
 from tests.support.noisy import BETTER, DRAW, TOML, campaign, noisy, settled

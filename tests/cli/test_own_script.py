@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from environments.plugins import Refused
-from flows.cli import own_script
+from flows.cli import own_script, rl_zoo
 from flows.cli.own_script import OwnScript, interpreter
 from flows.cli.programs.in_a_copy import result_of
 from tests.support.toy import command, environment
@@ -199,3 +199,31 @@ def test_parameters_of_both_sides_reach_a_command_that_names_them(project: Path,
 def test_python_on_its_own_is_the_one_that_a_shell_would_start(project: Path) -> None:
     assert interpreter("python train.py", project) in ("", subprocess.check_output(
         ["python", "-c", "import sys; print(sys.executable)"], text=True).strip())  # fmt: skip
+
+
+ENTRIES = """\
+CartPole-v1:
+  n_envs: 8
+  n_timesteps: !!float 1e5
+  policy: 'MlpPolicy'
+  learning_rate: lin_0.001
+"""
+
+
+def test_an_entry_of_rl_zoo_and_a_folder_of_its_logs_meet_the_defaults_of_the_same_task(tmp_path: Path) -> None:
+    (tmp_path / "ppo.yml").write_text(ENTRIES)
+    logs = tmp_path / "logs/ppo/CartPole-v1_1/CartPole-v1"
+    logs.mkdir(parents=True)
+    ordered = "!!python/object/apply:collections.OrderedDict\n- - - algo\n    - ppo\n  - - env\n    - CartPole-v1\n"
+    (logs / "args.yml").write_text(ordered)
+    tuned = ordered.replace("algo", "n_timesteps").replace("ppo", "100000").replace("env", "policy")
+    (logs / "config.yml").write_text(tuned.replace("CartPole-v1", "MlpPolicy"))
+    for place, differs in (("ppo.yml#CartPole-v1", True), ("logs/ppo/CartPole-v1_1", False)):
+        script, ((_, a), (_, b)) = rl_zoo.sides(str(tmp_path / place), tmp_path / place[:4], 10)
+        mine, theirs = (rl_zoo._read(Path(path))["CartPole-v1"] for path in (a, b))
+        assert theirs == {"n_timesteps": 1e5, "policy": "MlpPolicy"} and (mine != theirs) == differs
+        assert "--algo ppo --env CartPole-v1" in script.train and script.evaluate.split()[1:4] == [
+            "zoo_episodes.py", "ppo", "CartPole-v1"
+        ]  # fmt: skip
+    with pytest.raises(Refused, match="It has CartPole-v1"):
+        rl_zoo.sides(str(tmp_path / "ppo.yml#CartPole-v0"), tmp_path, 10)
