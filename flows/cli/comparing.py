@@ -107,7 +107,7 @@ def _show(match: Match, as_json: bool) -> int:
         if document["gain"] is not None and document["verdict"] == "not shown":
             print("more runs of both may show one: nightshift compare --more 4")
         elif CRASHED in document["words"] and match.stage.isolation.level != "none":
-            print("if it needs what the sandbox withholds, --isolation none runs it as you, without one")
+            print("what the sandbox withholds: --isolation none runs it as you, without one; more time: --minutes")
         print(f"see {picture or document['directory']}")
     return EXIT_CODES.get(document["verdict"], 1)
 
