@@ -283,7 +283,6 @@ class _Session:
         out, limits, missing = self.place.out, self.environment.limits, None
         reason = reason or outputs.fault(out) or outputs.excess(out, limits) or (missing := self._missing_checkpoint())
         if reason:
-            outputs.make_room(out, limits)
             remedy = advice(self.level, self.environment, tail)
             if missing and not remedy:
                 remedy = saves_elsewhere(self.level, self.environment.train_cmd, self.place.workspace)

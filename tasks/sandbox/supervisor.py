@@ -267,13 +267,11 @@ def _signal(pid: int, number: int) -> None:
 
 
 def _write(path: str, text: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
-        os.write(descriptor, text.encode())
+        with open(path, "w") as file:
+            file.write(text)
     except OSError as fault:
         raise OSError(fault.errno, fault.strerror, path) from fault
-    finally:
-        os.close(descriptor)
 
 
 def _prctl(option: int, value: int, third: Any = 0) -> None:

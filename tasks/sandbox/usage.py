@@ -13,7 +13,6 @@ import psutil
 from environments.limits import Limits
 from tasks.sandbox import confinement
 from tasks.sandbox.confinement import Level
-from tasks.system import orphans
 from tasks.trial import ResourceSample
 
 GIB = 2**30
@@ -71,7 +70,6 @@ def measure(supervisor: int, disk: int, exact: bool = False) -> ResourceUsage:
             processes += 1
             with contextlib.suppress(psutil.Error):
                 cpu += sum(process.cpu_times()[:4])  # its own, and of the children that it waited for
-            with contextlib.suppress(psutil.Error):
                 memory += process.memory_full_info().pss if exact else process.memory_info().rss
             held |= _without_name(process.pid)
     unlinked = sum(size for (device, _), size in held.items() if device == disk)
@@ -80,8 +78,14 @@ def measure(supervisor: int, disk: int, exact: bool = False) -> ResourceUsage:
 
 def _without_name(pid: int) -> dict[tuple[int, int], int]:
     """A process's open files without a name: (device, inode) -> bytes on disk or in memory."""
-    statuses = [status for status in orphans.open_files(pid) if stat.S_ISREG(status.st_mode) and not status.st_nlink]
-    return {(status.st_dev, status.st_ino): status.st_blocks * 512 for status in statuses}
+    held = {}
+    with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as descriptors:
+        for descriptor in descriptors:
+            with contextlib.suppress(OSError):  # closed meanwhile
+                status = descriptor.stat()
+                if stat.S_ISREG(status.st_mode) and not status.st_nlink:
+                    held[status.st_dev, status.st_ino] = status.st_blocks * 512
+    return held
 
 
 def allowed(limits: Limits) -> int:

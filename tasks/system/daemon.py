@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import signal
 import socket
@@ -24,7 +23,7 @@ import psutil
 
 from environments.plugins import Refused
 from tasks.system import interrupt
-from tasks.system.commands import command_of, identity
+from tasks.system.commands import identity
 from tasks.system.files import write_atomic
 
 HOST = "127.0.0.1"
@@ -132,10 +131,10 @@ class Daemon:
         note = self.living()
         if note:
             family: list[psutil.Process] = []
-            with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):  # it has just ended
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
                 family = [psutil.Process(note.pid)]
                 family += family[0].children(recursive=True)
-                os.kill(note.pid, signal.SIGTERM)
+                family[0].terminate()
             deadline = time.monotonic() + END_SECONDS
             while any(map(_runs, family)) and time.monotonic() < deadline:
                 time.sleep(0.05)
@@ -154,19 +153,15 @@ class Daemon:
             return None
 
     def port(self, first: int, stays: bool) -> int:
-        """The port to listen on: the one that it had before, else the first free one from `first` on.
-
-        A server that stays keeps its port for good, since bookmarks and shells name it.
-
-        Raises:
-            Refused: another program has the port of one that stays, or none is free.
+        """The port to listen on: the one that it had before, else the first free one from `first` on. One that stays
+        keeps its port for good, since bookmarks name it: Refused if another program has it, or none is free.
         """
         before = self._remembered().get(self.name)
         if before and _is_free(before):
             return before
         if before and stays:
             raise Refused(
-                f"port {before}, where {self.name} is to be found, is held by {listener(before)}: end that, or remove "
+                f"port {before}, where {self.name} is to be found, is held by another program: end that, or remove "
                 f"{self._ports} to have another port chosen"
             )
         return free_port(first)
@@ -220,7 +215,7 @@ def address(port: int, path: str = "") -> str:
 
 
 def is_encrypted(url: str) -> bool:
-    """Whether there are certificates to verify; to load the authorities that are trusted costs each client 25 ms."""
+    """Whether there are certificates to verify."""
     return not url.startswith("http://")
 
 
@@ -242,21 +237,8 @@ def free_port(first: int) -> int:
     raise Refused(f"no free port in {first}..{first + 99} on {HOST}: end the programs that listen there")
 
 
-def listener(port: int) -> str:
-    """The program that listens on a port of this machine, if this user may see it."""
-    with contextlib.suppress(psutil.Error):
-        for each in psutil.net_connections("tcp"):
-            if each.status == psutil.CONN_LISTEN and each.laddr and each.laddr.port == port and each.pid:
-                return f"{command_of(each.pid) or 'a program'} (pid {each.pid})"
-    return "a program that is not visible here"
-
-
 def serves(pid: int, port: int, url: str) -> bool:
     """Whether a process or one of its children listens on a port and is healthy there."""
-    # Cheapest first: whose port it is takes a look at every descriptor of the family.
-    with socket.socket() as probe:
-        if probe.connect_ex((HOST, port)) != 0:
-            return False
     with contextlib.suppress(psutil.Error):  # one of them ended just now
         family = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
         connections = [connection for process in family for connection in process.net_connections("tcp")]
