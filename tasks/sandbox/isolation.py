@@ -39,12 +39,11 @@ class Isolation:
 
 @dataclass(frozen=True)
 class Finding:
-    """Whether a level works on this machine."""
+    """Whether a level works on this machine, and why not."""
 
     level: Level
     works: bool
     why: str = ""
-    """Why not; empty when it works."""
 
 
 def choose(asked: str) -> Level:
@@ -142,6 +141,6 @@ def _try(level: Level) -> str:
                 tail = program.tail().splitlines()
         except (CannotStart, NotAProgram) as fault:
             return str(fault)
-        if status or not (out / "written").exists():
-            return tail[-1].removeprefix(SAID) if tail else f"a program run at it ended with status {status}"
-    return ""
+        if not status and (out / "written").exists():
+            return ""
+    return tail[-1].removeprefix(SAID) if tail else f"a program run at it ended with status {status}"

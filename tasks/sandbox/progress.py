@@ -118,9 +118,9 @@ def parse_report(line: bytes) -> dict[str, object] | None:
         return None
     if not isinstance(report, dict):
         return None
-    numeric = {type(report.get("elapsed")), type(report.get("step"))} & {int, float}
+    is_numeric = {type(report.get("elapsed")), type(report.get("step"))} & {int, float}
     speaks = any(isinstance(report.get(key), str) for key in ("failed", "note"))
-    return report if numeric or report.get("ready") is True or speaks else None
+    return report if is_numeric or speaks or report.get("ready") is True else None
 
 
 def value_of(report: dict[str, object], metric: str, otherwise: float | None) -> float | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,25 +24,18 @@ def ask(command: Sequence[str], seconds: float = ASK_SECONDS, environment: Mappi
         Unanswered: it failed or timed out.
         OSError: it cannot be started.
     """
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**(variables() if environment is None else environment), "LC_ALL": "C"},
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    ) as process:
-        try:
-            said, complaint = process.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired as late:
-            os.killpg(process.pid, signal.SIGKILL)
-            raise Unanswered(f"{command[0]} does not answer within {seconds:g} s") from late
-    if process.returncode:
-        words = " ".join((complaint or said).split())[:300] or "and says nothing"
-        raise Unanswered(f"{command[0]} ends with status {process.returncode}: {words}")
-    return said
+    own = variables() if environment is None else environment
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, env={**own, "LC_ALL": "C"}, text=True,
+            errors="replace", timeout=seconds,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as late:
+        raise Unanswered(f"{command[0]} does not answer within {seconds:g} s") from late
+    if done.returncode:
+        words = " ".join((done.stderr or done.stdout).split())[:300] or "and says nothing"
+        raise Unanswered(f"{command[0]} ends with status {done.returncode}: {words}")
+    return done.stdout
 
 
 def identity(pid: int) -> str:

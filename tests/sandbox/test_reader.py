@@ -23,7 +23,7 @@ def test_a_value_comes_back_as_it_was_given() -> None:
     [
         (readings.recurs, "nested too deeply"),
         (readings.hoards, "512 MiB of memory"),
-        (readings.crashes, "crashes its parser (SIGSEGV)"),
+        (readings.crashes, "crashes its parser"),
         (readings.says_much, "makes a result of more than"),
         pytest.param(readings.spins, "3 s of processor time", marks=pytest.mark.slow),
     ],
@@ -44,7 +44,7 @@ def test_a_refusal_of_the_function_is_told_as_it_is_and_any_other_exception_with
 
 
 def test_values_without_bound_are_refused_before_they_are_sent() -> None:
-    with pytest.raises(Unreadable, match="16 MiB"):
+    with pytest.raises(Unreadable, match="32 MiB"):
         read(readings.echo, "x" * 2**25)
 
 
