@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 import pytest
@@ -48,24 +47,6 @@ def test_values_without_bound_are_refused_before_they_are_sent() -> None:
         read(readings.echo, "x" * 2**25)
 
 
-def test_no_reading_leaves_anything_for_the_next() -> None:
-    assert [read(readings.remembers, text) for text in "ab"] == [["a"], ["b"]]
-
-
 def test_a_fault_of_the_machine_is_no_verdict_about_the_text() -> None:
     with pytest.raises(CannotStart, match="killed"):
         read(readings.is_killed)
-
-
-def test_many_threads_read_at_once() -> None:
-    found: dict[int, int] = {}
-
-    def one(number: int) -> None:
-        found[number] = read(readings.echo, number)
-
-    threads = [threading.Thread(target=one, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == {number: number for number in range(8)}

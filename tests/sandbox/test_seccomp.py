@@ -116,7 +116,7 @@ def test_what_undoes_a_sandbox_is_refused_everywhere(machine: str) -> None:
     refused = [name for name in re.findall(r"([a-z]\w+) \d+", seccomp._ALWAYS) if TABLE[name][column] is not None]
     assert len(refused) > 45
     for code in filters():
-        assert {answer(code, number(call)) for call in refused} == {refusal(errno.EPERM)}
+        assert {answer(code, number(call)) for call in refused} == {PERM}
 
 
 @pytest.mark.parametrize(
@@ -193,33 +193,24 @@ def test_every_filter_answers_alike(machine: str, call: str, expected: int, argu
         assert {answer(code, number(call), *each) for each in arguments} == {expected}
 
 
-@pytest.mark.parametrize("call", ["prlimit64", "sched_setscheduler", "sched_setparam", "sched_setattr"])
-def test_without_namespaces_calls_on_processes_are_for_the_caller_itself(machine: str, call: str) -> None:
+def test_without_namespaces_calls_on_processes_are_for_the_caller_itself(machine: str) -> None:
     code = seccomp.without_namespaces(False, 7)
-    assert answer(code, number(call), 0) == ALLOW
-    assert {answer(code, number(call), pid) for pid in (1, 4711, 2**32 - 1)} == {refusal(errno.EPERM)}
-    assert answer(seccomp.behind_namespaces(False), number(call), 4711) == ALLOW
-
-
-@pytest.mark.parametrize(("call", "process"), [("setpriority", 0), ("ioprio_set", 1)])
-def test_without_namespaces_nobody_changes_the_priority_of_a_group_or_a_user(
-    machine: str, call: str, process: int
-) -> None:
-    code = seccomp.without_namespaces(False, 7)
-    assert answer(code, number(call), process, 0, 19) == ALLOW
-    others = [(which, who) for which in range(4) for who in (0, 1, 4711) if (which, who) != (process, 0)]
-    assert {answer(code, number(call), *other, 19) for other in others} == {refusal(errno.EPERM)}
+    for call in ("prlimit64", "sched_setscheduler", "sched_setparam", "sched_setattr"):
+        assert answer(code, number(call), 0) == ALLOW
+        assert {answer(code, number(call), pid) for pid in (1, 4711, 2**32 - 1)} == {PERM}
+        assert answer(seccomp.behind_namespaces(False), number(call), 4711) == ALLOW
+    for call, process in (("setpriority", 0), ("ioprio_set", 1)):
+        assert answer(code, number(call), process, 0, 19) == ALLOW
+        others = [(which, who) for which in range(4) for who in (0, 1, 4711) if (which, who) != (process, 0)]
+        assert {answer(code, number(call), *other, 19) for other in others} == {PERM}
 
 
 @pytest.mark.parametrize("version", range(1, 8))
 def test_what_an_older_landlock_does_not_watch_over_the_filter_refuses(machine: str, version: int) -> None:
     code = seccomp.without_namespaces(False, version)
-    signals = [
-        answer(code, number(call)) for call in ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "pidfd_send_signal")
-    ]
-    assert set(signals) == {ALLOW if version >= 6 else refusal(errno.EPERM)}
-    assert answer(code, number("truncate")) == (ALLOW if version >= 3 else refusal(errno.EPERM))
-    assert answer(code, number("fcntl"), 3, 1) == ALLOW
+    signals = ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "pidfd_send_signal")
+    assert {answer(code, number(call)) for call in signals} == {ALLOW if version >= 6 else PERM}
+    assert answer(code, number("truncate")) == (ALLOW if version >= 3 else PERM)
 
 
 def test_marks_of_files_are_granted_without_effect_where_landlock_does_not_watch_over_them(machine: str) -> None:
@@ -227,56 +218,44 @@ def test_marks_of_files_are_granted_without_effect_where_landlock_does_not_watch
         assert answer(seccomp.without_namespaces(False, 7), number(call), 1, 2, 3) == refusal(0)
         assert answer(seccomp.behind_namespaces(False), number(call)) == ALLOW
     now = answer(seccomp.without_namespaces(False, 7), number("utimensat"), 1, 2, 0)
-    assert now == refusal(errno.EPERM)  # so that touching a file goes on to make it
+    assert now == PERM  # so that touching a file goes on to make it
 
 
-@pytest.mark.parametrize("name", ["x86_64", "aarch64"])
-def test_the_numbers_are_those_of_the_kernels_headers(name: str) -> None:
-    header = HEADERS[name]
+def test_the_numbers_are_those_of_the_kernels_headers(machine: str) -> None:
+    header = HEADERS[machine]
     if not header.is_file():
         pytest.skip(f"no {header}: the headers of Linux are not installed")
     stated = {call: int(at) for call, at in re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)\b", header.read_text())}
-    column, newest = seccomp.ARCHITECTURES[name][0], max(stated.values())
-    assert len(TABLE) > 80
     for call, numbers in TABLE.items():
-        if (here := numbers[column]) is None:
-            assert call not in stated or stated[call] > 1000, f"{call} has a number on {name}"  # 1024 on: never real
-        elif here <= newest:
+        here = numbers[seccomp.ARCHITECTURES[machine][0]]
+        if here is not None and here <= max(stated.values()):
             assert stated.get(call) == here, call
 
 
 ITSELF = """
-import errno, fcntl, json, os, pathlib, resource, shutil, sys
+import errno, json, os, pathlib, resource, shutil, sys
 told = {}
 def attempt(name, function, *arguments):
     try: told[name] = function(*arguments) or "done"
     except OSError as refused: told[name] = errno.errorcode[refused.errno]
-mine, keeper = os.getpid(), os.getppid()
-attempt("kill itself", os.kill, mine, 0)
+keeper, out = os.getppid(), sys.argv[1]
+attempt("kill itself", os.kill, os.getpid(), 0)
 attempt("kill its keeper", os.kill, keeper, 0)
 attempt("limit itself", resource.setrlimit, resource.RLIMIT_CORE, (0, 0))
 attempt("limit its keeper", lambda: resource.prlimit(keeper, resource.RLIMIT_CORE) and None)
 attempt("pin itself", os.sched_setaffinity, 0, os.sched_getaffinity(0))
 attempt("pin its keeper", os.sched_setaffinity, keeper, os.sched_getaffinity(0))
 attempt("be nice", lambda: os.nice(1) and None)
-attempt("make nobody nice", os.setpriority, os.PRIO_USER, 2**31 - 2, 0)
-out = sys.argv[1]
-open(out + "/file", "w").close()
-before = os.stat(out + "/file").st_mode
+attempt("touch", lambda: pathlib.Path(out, "file").touch())
 attempt("chmod", os.chmod, out + "/file", 0o777)
 attempt("copy the times", lambda: shutil.copystat(sys.executable, out + "/file"))
-attempt("touch", lambda: pathlib.Path(out, "touched").touch())
-told["touched"] = os.path.exists(out + "/touched")
-told["changed"] = os.stat(out + "/file").st_mode != before
-attempt("own a signal", fcntl.fcntl, 0, fcntl.F_SETOWN, mine)
+told["mode"] = os.stat(out + "/file").st_mode & 0o111
 attempt("cut its own", os.truncate, out + "/file", 0)
 attempt("cut another", os.truncate, SECRET, 0)
 attempt("read another", open, SECRET)
 attempt("write another", open, SECRET, "w")
 attempt("make another", open, SECRET + ".new", "w")
-attempt("make a folder", os.mkdir, SECRET + ".folder")
 attempt("move another", os.rename, SECRET, out + "/secret")
-attempt("link another", os.link, SECRET, out + "/secret")
 attempt("list others", os.listdir, os.path.dirname(SECRET))
 attempt("send a message", lambda: __import__("socket").socket() and None)
 print(json.dumps(told))
@@ -292,13 +271,10 @@ def test_under_every_version_of_landlock_a_program_has_itself_and_nobody_else(
     secret = tmp_path / "secret"
     secret.write_text("secret")
     told = answers(tmp_path, "landlock", f"SECRET = {str(secret)!r}\n" + ITSELF)
-    signals, truncates = version >= 6, version >= 3
-    for deed in ("limit itself", "pin itself", "be nice", "chmod", "copy the times", "touch"):
+    for deed in ("limit itself", "pin itself", "be nice", "touch", "chmod", "copy the times"):
         assert told.pop(deed) == "done", deed
-    assert told.pop("changed") is False and told.pop("touched") is True
-    assert told.pop("kill itself") == ("done" if signals else "EPERM")
-    assert told.pop("own a signal") == "EINVAL"
-    assert told.pop("cut its own") == ("done" if truncates else "EPERM")
+    assert told.pop("mode") == 0, "that was granted without effect"
+    assert told.pop("kill itself") == ("done" if version >= 6 else "EPERM")
+    assert told.pop("cut its own") == ("done" if version >= 3 else "EPERM")
     assert set(told.values()) <= {"EPERM", "EACCES", "EXDEV"}, told
-    assert secret.read_text() == "secret"
-    assert [path.name for path in tmp_path.glob("secret*")] == ["secret"]
+    assert secret.read_text() == "secret" and not (tmp_path / "secret.new").exists()
