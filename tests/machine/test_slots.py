@@ -30,6 +30,7 @@ from tasks.sandbox.capped_log import SAID
 from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.isolation import findings
 from tasks.sandbox.program import Program
+from tasks.system import orphans
 from tasks.system.slot import NOWHERE, VISIBLE, Slot
 from tests.support.nvml import nvml
 from tests.support.toy import FIT, GREEDY, QUADRATIC, nightshift, quadratic, start

@@ -112,8 +112,7 @@ def test_red_team_a_result_that_training_wrote_is_not_read(tmp_path: Path, level
 
 
 HOOKS = (
-    "sitecustomize.py", "usercustomize.py", "json.py", "pathlib.py", "os.py", "encodings.py", "numpy.py", "conftest.py",
-    "hook.pth", ".pythonrc.py", "python", "libc.so.6", "model.json.py", "__init__.py", "__main__.py",
+    "sitecustomize.py", "usercustomize.py", "json.py", "os.py", "encodings.py", "hook.pth", "python", "__init__.py",
 )  # fmt: skip
 PAYLOAD = """
 import sys
@@ -248,24 +247,10 @@ def test_red_team_a_program_that_fixes_its_seed_is_found_out(tmp_path: Path, pro
     refused(second, f"ignores its seed: {reason}", (earlier(first.run, HONEST, 3),))
 
 
-def test_red_team_a_program_that_trains_nothing_is_too_short(tmp_path: Path) -> None:
-    """It writes down a model that it knows, and is done at once."""
-    assault = attack(Ground.lay(tmp_path), MODEL, WORKING[0], settings={"limits.least_seconds": 5})
-    refused(assault, f"trained for {assault.run.seconds:g} s, too short to learn anything (at least 5 s)")
-
-
-@pytest.mark.parametrize("level", [level for level in WORKING if level != "landlock"])
-def test_red_team_a_checkpoint_older_than_the_run_is_not_of_it(tmp_path: Path, level: Level) -> None:
-    """It sets the times of its files back, as an unpacked archive would; under Landlock no time can be set."""
-    old = "\nfor path in OUT.iterdir(): os.utime(path, (1e9, 1e9))\n"
-    refused(attack(Ground.lay(tmp_path), MODEL + old, level), "left no checkpoint of its own: the newest file in out/")
-
-
 CLAIMS = [
     ({"step": 10**12}, "reported 1,000,000,000,000 steps in "),
     ({"step": 10**6, "elapsed": 1}, "reported 1,000,000 steps of a budget of 1,000"),
     ({"elapsed": 1e6}, "reported 1e+06 s elapsed in a run of "),
-    ({"elapsed": float("inf")}, "reported more than 1.8e+308 s elapsed in a run of "),
 ]
 
 
