@@ -274,7 +274,7 @@ class _Session:
                 reason = str(wrong)
             program.kill()
             self.peak_memory = program.peak_memory
-            self.resources = program.samples.kept
+            self.resources = program.resources
             self.gpu_memory = memory.peaks
             tail = program.tail()
         self.ran = clock() - began

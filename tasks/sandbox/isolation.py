@@ -27,11 +27,10 @@ PROBE_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Isolation:
-    """How the programs of one life of a campaign are confined."""
+    """How programs are confined, and whether edited ones may run without a sandbox."""
 
     level: Level
     allow_unsandboxed: bool = False
-    """Whether edited programs may run without a sandbox."""
 
     def may_run(self, edit: str | None) -> bool:
         return edit is None or self.level != "none" or self.allow_unsandboxed

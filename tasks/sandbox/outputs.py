@@ -96,10 +96,7 @@ def fault(out: Path) -> str | None:
 
 
 def checkpoint(out: Path) -> str | None:
-    """SHA-256 over the names and contents of all regular files but the reports; None when there are none.
-
-    A file is read up to its length when opened, so that a growing file has an end.
-    """
+    """The digest of all files but the reports; None when there are no regular ones."""
     return digest(out, without=PROGRESS) if newest(out) else None
 
 
@@ -162,9 +159,8 @@ def _forbidden(entry: _Entry, needed: int) -> str | None:
 
 
 def _astray(entry: _Entry) -> str | None:
-    """Why a link may lead out of out/. `..` is allowed only at the beginning of its target.
-
-    After a folder's name it would lead up from wherever that name leads, which may be a link itself.
+    """Why a link may lead out of out/. `..` is allowed only at the beginning of its target: a name before it may be a
+    link itself.
     """
     target = ""
     with safe_open.tolerating():  # by now it may be something else
@@ -189,7 +185,7 @@ def _content(entry: _Entry) -> str | None:
         return None
     content = hashlib.sha256()
     with file:
-        left = os.fstat(file.fileno()).st_size
+        left = os.fstat(file.fileno()).st_size  # a growing file has an end
         while chunk := file.read(min(left, CHUNK)):
             interrupt.check()
             content.update(chunk)
@@ -211,10 +207,8 @@ def _walk(out: Path) -> Generator[_Entry, None, None]:
 
 
 def _below(folder: int, within: bytes, level: int) -> Generator[_Entry, None, None]:
-    """The same of an open folder, which is closed at the end.
-
-    Each folder is entered from the descriptor of the one around it: a path of thousands of names is too long for any
-    system call, and `..` of a folder that was moved leads elsewhere.
+    """The same of an open folder, which is closed at the end. Each folder is entered from the one around it: a path of
+    thousands of names is too long for any system call, and `..` of a folder that was moved leads elsewhere.
     """
     try:
         for name in sorted(os.listdir(folder), key=os.fsencode):

@@ -37,10 +37,12 @@ from tasks.system import file_trees, interrupt
 from tasks.system.clock import clock
 from tasks.system.orphans import end
 from tasks.system.slot import NOWHERE, Slot
+from tasks.trial import ResourceSample
 
 LOOK_SECONDS = 0.5
 """Between two checks of its resources: one costs a few milliseconds of a core that may be training."""
 
+MOST_SAMPLES = 60
 GIB, MIB = 2**30, 2**20
 MEMORY_RESERVE = 256 * MIB
 """Bytes of the machine's memory that stay free where no control group bounds a program's."""
@@ -81,9 +83,7 @@ class Program:
         gpu_memory: Callable[[], tuple[int, ...]] = tuple,
     ) -> None:
         self.marker, self.slot, self.limits = marker, slot, limits
-        self.peak_memory: int | None = None
-        """Largest sampled resident memory of all its processes together, in bytes; None if it ended before a sample."""
-        self.samples = usage.Samples()
+        self._samples: list[ResourceSample] = []
         self._gpu_memory = gpu_memory
         self.started = self._looked = clock()
         self._scratch = log.with_name(log.name + ".tmp")
@@ -242,6 +242,17 @@ class Program:
         return self._log.has_traceback()
 
     @property
+    def resources(self) -> tuple[ResourceSample, ...]:
+        """The course of its resources, at equal distances; without the last look, when it may have been ending."""
+        taken = self._samples[:-1]
+        return tuple(taken[:: len(taken) // MOST_SAMPLES + 1])
+
+    @property
+    def peak_memory(self) -> int | None:
+        """Most resident memory of all its processes together, in bytes; None if it ended before a look."""
+        return max((sample.memory for sample in self._samples), default=None)
+
+    @property
     def printed(self) -> int:
         """Bytes of its output so far."""
         return self._log.written
@@ -275,8 +286,8 @@ class Program:
             return
         self._looked = clock()
         now, limits, allowed = usage.measure(self.process.pid, self._disk), self.limits, usage.allowed(self.limits)
-        self.peak_memory = max(self.peak_memory or 0, now.memory)
-        self.samples.add(clock() - self.started, now, self._gpu_memory())
+        elapsed = round(clock() - self.started, 2)
+        self._samples.append(ResourceSample(elapsed, round(now.cpu, 2), now.memory, self._gpu_memory()))
         # The quick measure counts shared pages once per process; the exact one decides.
         if not self._group and now.memory > allowed < usage.measure(self.process.pid, self._disk, exact=True).memory:
             raise Stopped(f"used more than {allowed / GIB:.3g} GiB of memory (limits.memory_gb)")

@@ -13,10 +13,8 @@ import psutil
 from environments.limits import Limits
 from tasks.sandbox import confinement
 from tasks.sandbox.confinement import Level
-from tasks.trial import ResourceSample
 
 GIB = 2**30
-MOST_SAMPLES = 60
 QUEUED_SIGNALS = 4096
 """Signals and timers that wait; the user's other processes may queue more."""
 
@@ -30,29 +28,6 @@ class ResourceUsage:
     """Files on the disk that have no name any more and are held open, in bytes."""
     cpu: float = 0.0
     """Processor time of every process so far, in seconds: of those that live, and of those that were waited for."""
-
-
-class Samples:
-    """The course of a program's resources at equal distances, which double whenever there are too many.
-
-    The last sample is left out, since the program may have been ending: of a short one there may be none.
-    """
-
-    def __init__(self) -> None:
-        self._apart, self._count = 1, 0
-        self._last: ResourceSample | None = None
-        self.kept: tuple[ResourceSample, ...] = ()
-
-    def add(self, elapsed: float, now: ResourceUsage, gpu_memory: tuple[int, ...]) -> None:
-        sample = ResourceSample(round(elapsed, 2), round(now.cpu, 2), now.memory, gpu_memory)
-        last, self._last = self._last, sample
-        if last is None:
-            return
-        if self._count % self._apart == 0:
-            self.kept += (last,)
-        self._count += 1
-        if len(self.kept) > MOST_SAMPLES:
-            self.kept, self._apart = self.kept[::2], 2 * self._apart
 
 
 def measure(supervisor: int, disk: int, exact: bool = False) -> ResourceUsage:

@@ -1,7 +1,7 @@
 """A program that outlives the command that started it, such as a server: recorded in a file, ended by its pid.
 
-The record holds the pid and the process's identity, since after a reboot another process may have the same pid. A
-recorded program that is not alive counts as absent. Each runs under a keeper (tasks/system/keeper.py).
+After a reboot another process may have that pid, so its identity is recorded too. One that is not alive counts as
+absent. Each runs under a keeper (tasks/system/keeper.py).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -98,11 +98,9 @@ class Daemon:
         return process
 
     def wait_until(self, is_up: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
-        """Return once it is up. One that does not come up is ended, as it is when this is interrupted.
+        """Return once it is up; one that does not come up is ended, as it is when this is interrupted.
 
-        Raises:
-            PortTaken: its log says so.
-            Refused: it ended, with the last lines of its log, or took too long.
+        Raises PortTaken if its log says so, and Refused if it ended, with the last lines of its log, or took too long.
         """
         deadline = time.monotonic() + START_SECONDS
         try:
@@ -146,11 +144,9 @@ class Daemon:
 
     def noted(self) -> Note | None:
         """The record, whether its process runs or not."""
-        try:
-            noted = json.loads(self._note.read_text())
-            return Note(**{field.name: noted[field.name] for field in fields(Note) if field.name in noted})
-        except (FileNotFoundError, ValueError, TypeError):
-            return None
+        with contextlib.suppress(FileNotFoundError, ValueError, TypeError):
+            return Note(**json.loads(self._note.read_text()))
+        return None
 
     def port(self, first: int, stays: bool) -> int:
         """The port to listen on: the one that it had before, else the first free one from `first` on. One that stays
@@ -176,10 +172,9 @@ class Daemon:
         write_atomic(self._ports, json.dumps({**self._remembered(), self.name: port}) + "\n")
 
     def _remembered(self) -> dict[str, int]:
-        try:
+        with contextlib.suppress(FileNotFoundError, ValueError, TypeError):
             return dict(json.loads(self._ports.read_text()))
-        except (FileNotFoundError, ValueError, TypeError):
-            return {}
+        return {}
 
     def _came_to_nothing(self, status: int | None) -> Refused:
         if status is None:

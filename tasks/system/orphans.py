@@ -63,9 +63,8 @@ def end(marker: str) -> list[str]:
 
 
 def end_left_by(engine: str) -> list[psutil.Process]:
-    """End what a dead engine has left; the processes that survive that for SUPERVISOR_SECONDS.
-
-    Its supervisors are about to do so, and find even what has lost the variables. So these are asked, not killed.
+    """End what a dead engine has left; the processes that survive that for SUPERVISOR_SECONDS. Its supervisors are
+    asked, not killed: they find even what has lost the variables.
     """
     deadline = clock() + SUPERVISOR_SECONDS
     while (left := _left_by(engine)) and clock() < deadline:

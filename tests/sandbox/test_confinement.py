@@ -176,14 +176,6 @@ def test_a_gpu_is_there_only_when_it_is_given_and_proc_is_open_only_to_a_driver_
     assert written == [asked, asked and driver, False, False, False, False]
 
 
-@pytest.mark.skipif("bwrap" not in SANDBOXED or os.geteuid() != 0, reason="only root changes its user, in bubblewrap")
-def test_a_device_in_a_folder_of_its_own_can_be_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(confinement, "GPU_DEVICES", ("net/*",))  # as dri/renderD128 and nvidia-caps/nvidia-cap1 are
-    code = "import json, os\nprint(json.dumps(os.path.exists('/dev/net/tun')))"
-    there = any(Path("/dev").glob("net/tun"))
-    assert answers(tmp_path, "bwrap", code, view=VisiblePaths((), (), gpu=True)) is there
-
-
 def test_with_bubblewrap_gone_nothing_is_run_in_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bwrap").write_text("#!/bin/sh\n/usr/bin/id > ran\n")
     (tmp_path / "bwrap").chmod(0o755)

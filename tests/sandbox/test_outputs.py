@@ -11,7 +11,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -47,22 +46,6 @@ def abyss() -> Iterator[Path]:
         os.close(here)
         yield top
         subprocess.run(["rm", "-rf", top], check=True)
-
-
-@contextmanager
-def as_nobody() -> Iterator[Path]:
-    """A folder of somebody whom permissions bind, if need be by becoming nobody for a while."""
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
-        folder.chmod(0o777)
-        user = os.geteuid()
-        try:
-            if user == 0:
-                os.seteuid(65534)
-            yield folder
-        finally:
-            subprocess.run(["chmod", "-R", "u+rwx", *folder.iterdir()], check=True)
-            os.seteuid(user)
 
 
 def everything(out: Path) -> None:
@@ -101,15 +84,11 @@ def test_the_digest_changes_with_the_checkpoint_and_with_nothing_else(
     assert (outputs.checkpoint(out) == before) is same
 
 
-@pytest.mark.parametrize("target", ["policy.pt", "../weights", "..", "nowhere", "loop"])
-def test_a_link_that_stays_inside_is_fine(target: str, out: Path) -> None:
-    (out / "weights/loop").symlink_to(target)
-
-    assert outputs.fault(out) is None
-
-
 @pytest.mark.parametrize("target", ["/etc/passwd", "../../secret", "../..", "policy.pt/..", "a/../../b"])
-def test_a_link_that_may_lead_out_is_a_fault(target: str, out: Path) -> None:
+def test_a_link_that_may_lead_out_is_a_fault_and_one_that_stays_inside_is_not(target: str, out: Path) -> None:
+    for number, inside in enumerate(("policy.pt", "../weights", "..", "nowhere")):
+        (out / f"weights/{number}").symlink_to(inside)
+    assert outputs.fault(out) is None
     (out / "weights/latest").symlink_to(target)
 
     words = rf"link in out/ that may lead out .*'weights/latest' -> '{re.escape(target)}'.* save a copy"
@@ -198,20 +177,6 @@ def test_a_file_with_nothing_in_it_costs_its_length(out: Path) -> None:
     with (out / "hole").open("wb") as file:
         file.truncate(2**40)
     assert outputs.survey(out).bytes >= 2**40 and "left more than 8 GiB" in str(outputs.excess(out, Limits()))
-
-
-def test_a_folder_that_cannot_be_read_hides_nothing_from_the_survey() -> None:
-    with as_nobody() as folder:
-        (folder / "out" / "shut").mkdir(parents=True)
-        (folder / "out" / "shut" / "large").write_text("x")
-        (folder / "out" / "shut").chmod(0)
-        with pytest.raises(PermissionError):
-            list((folder / "out" / "shut").iterdir())
-
-        words = "left 'shut' in out/ with permissions 000: let its owner read it"
-        assert outputs.excess(folder / "out", Limits()) == words
-        assert outputs.fault(folder / "out") == words
-        everything(folder / "out")
 
 
 @pytest.mark.parametrize("instead", ["nothing", "a file", "a link", "a pipe"])
