@@ -26,7 +26,7 @@ from tasks.train import run_program
 from tasks.trial import History, Proposal, Run, Trial, Verdict, best
 from tests.support.histories import undemanding
 from tests.support.levels import SANDBOXED, STRONGEST, STRONGEST_AND_NONE, WORKING
-from tests.support.red_team import JUDGE, Assault, Ground, attack
+from tests.support.red_team import Assault, Ground, attack
 
 HONEST = 1.0
 """The score of the model that `model(2.0)` leaves; the lowest, 0, is the best."""
@@ -159,25 +159,6 @@ def test_red_team_import_hooks_for_the_judge(tmp_path: Path, level: Level, place
     assert {attempt.refused for attempt in assault.attempts.values()} == {places == OUTSIDE}
     assert assault.judge().value == HONEST
     assert not ground.changed()
-
-
-def test_red_team_modules_that_an_engines_user_has_in_reach_do_not_reach_the_judge(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The engine itself is started with a path and a library of somebody else's: its programs see neither."""
-    evil = tmp_path / "evil"
-    evil.mkdir()
-    for name in HOOKS:
-        (evil / name).write_text(PAYLOAD)
-    for name in ("PYTHONPATH", "PYTHONSTARTUP", "PYTHONHOME", "PYTHONUSERBASE", "LD_PRELOAD", "LD_AUDIT", "BASH_ENV"):
-        monkeypatch.setenv(name, str(evil))
-    ground = Ground.lay(tmp_path / "ground")
-    ground.judge.write_text("import os\nprint(sorted(os.environ))\n" + JUDGE)
-    assault = attack(ground, MODEL + "os.environ['PYTHONPATH'] = str(OUT)\nos.environ['SCORE'] = '0'\n", WORKING[0])
-    assert assault.judge().value == HONEST
-    seen = assault.place.judge_log.read_text()
-    assert "'HOME'" in seen
-    assert not [name for name in ("PYTHONPATH", "PYTHONHOME", "LD_", "BASH_ENV", "SCORE") if name in seen]
 
 
 @pytest.mark.parametrize("level", STRONGEST_AND_NONE)
