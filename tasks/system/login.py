@@ -5,11 +5,10 @@ It is stored in a private file, which our own commands read. No campaign's file 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 from pathlib import Path
-
-from filelock import FileLock
 
 
 def login_file(home: Path) -> Path:
@@ -21,7 +20,9 @@ def make_login(home: Path) -> str:
     """The login, drawn at the first call; of several at once, one draws it."""
     path = login_file(home)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with FileLock(f"{path}.lock"):
+    # By the standard library alone, since the reader of foreign text imports this too.
+    with path.with_name(f"{path.name}.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         if not stored_login(home):
             write_private(path, f"nightshift:{secrets.token_urlsafe(18)}\n")
         return stored_login(home)
