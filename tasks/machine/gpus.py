@@ -75,21 +75,10 @@ def processes_on(uuid: str) -> list[int]:
     return [int(process.pid) for process in processes]
 
 
-class GpuMemory:
-    """The memory of a slot's GPUs, the driver's part included, and the most of it that was in use when asked for."""
-
-    def __init__(self, uuids: Sequence[str]) -> None:
-        self._uuids = tuple(uuids)
-        self.peaks: tuple[int, ...] | None = None
-        """Bytes per GPU, in the order of the UUIDs; None while nothing was measured."""
-
-    def now(self) -> tuple[int, ...]:
-        """Bytes in use on each GPU; empty where that cannot be measured."""
-        try:
-            handles = [pynvml.nvmlDeviceGetHandleByUUID(uuid) for uuid in self._uuids]
-            used = tuple(int(pynvml.nvmlDeviceGetMemoryInfo(handle).used) for handle in handles)
-        except GpuError:  # such as a GPU that fell off the bus: the peaks so far stay
-            return ()
-        if used:
-            self.peaks = tuple(map(max, used, self.peaks or used))
-        return used
+def memory_in_use(uuids: Sequence[str]) -> tuple[int, ...]:
+    """Bytes in use on each GPU, the driver's part included; empty where that cannot be measured."""
+    try:
+        handles = [pynvml.nvmlDeviceGetHandleByUUID(uuid) for uuid in uuids]
+        return tuple(int(pynvml.nvmlDeviceGetMemoryInfo(handle).used) for handle in handles)
+    except GpuError:  # such as a GPU that fell off the bus
+        return ()

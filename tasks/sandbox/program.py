@@ -18,7 +18,7 @@ import selectors
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +27,7 @@ import psutil
 
 from environments.judges import Misbehaved
 from environments.limits import Limits
+from tasks.machine.gpus import memory_in_use
 from tasks.sandbox import cgroup, confinement, outputs, usage
 from tasks.sandbox.capped_log import SAID, CappedLog
 from tasks.sandbox.child_environment import NotAProgram, child_environment, find_program
@@ -59,9 +60,8 @@ class CannotStart(Exception):
 class Program:
     """One program, from its start to the end of the last of its processes.
 
-    Its standard error goes to `log` (capped), and its standard output too unless `pipes` is set. `gpu_memory` tells how
-    many bytes of each of its GPUs are in use. Use it in the thread that creates it: to the kernel, the end of that
-    thread is the end of the engine.
+    Its standard error goes to `log` (capped), and its standard output too unless `pipes` is set. Use it in the thread
+    that creates it: to the kernel, the end of that thread is the end of the engine.
 
     Raises:
         NotAProgram: there is no such program, or it cannot be executed.
@@ -80,11 +80,9 @@ class Program:
         limits: Limits,
         pipes: bool = False,
         slot: Slot = NOWHERE,
-        gpu_memory: Callable[[], tuple[int, ...]] = tuple,
     ) -> None:
         self.marker, self.slot, self.limits = marker, slot, limits
         self._samples: list[ResourceSample] = []
-        self._gpu_memory = gpu_memory
         self.started = self._looked = clock()
         self._scratch = log.with_name(log.name + ".tmp")
         self._place = log.parent.parent  # not the trial's folder, which it may remove if it is not sandboxed
@@ -253,6 +251,12 @@ class Program:
         return max((sample.memory for sample in self._samples), default=None)
 
     @property
+    def gpu_memory(self) -> tuple[int, ...] | None:
+        """Most memory in use on each GPU of its slot, in bytes; None where nothing was measured."""
+        used = [sample.gpu_memory for sample in self._samples if sample.gpu_memory]
+        return tuple(map(max, zip(*used, strict=True))) or None
+
+    @property
     def printed(self) -> int:
         """Bytes of its output so far."""
         return self._log.written
@@ -287,7 +291,7 @@ class Program:
         self._looked = clock()
         now, limits, allowed = usage.measure(self.process.pid, self._disk), self.limits, usage.allowed(self.limits)
         elapsed = round(clock() - self.started, 2)
-        self._samples.append(ResourceSample(elapsed, round(now.cpu, 2), now.memory, self._gpu_memory()))
+        self._samples.append(ResourceSample(elapsed, round(now.cpu, 2), now.memory, memory_in_use(self.slot.gpus)))
         # The quick measure counts shared pages once per process; the exact one decides.
         if not self._group and now.memory > allowed < usage.measure(self.process.pid, self._disk, exact=True).memory:
             raise Stopped(f"used more than {allowed / GIB:.3g} GiB of memory (limits.memory_gb)")
