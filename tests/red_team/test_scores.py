@@ -228,16 +228,10 @@ def test_red_team_a_program_that_fixes_its_seed_is_found_out(tmp_path: Path, pro
     refused(second, f"ignores its seed: {reason}", (earlier(first.run, HONEST, 3),))
 
 
-CLAIMS = [
-    ({"step": 10**12}, "reported 1,000,000,000,000 steps in "),
-    ({"step": 10**6, "elapsed": 1}, "reported 1,000,000 steps of a budget of 1,000"),
-    ({"elapsed": 1e6}, "reported 1e+06 s elapsed in a run of "),
-]
-
-
-@pytest.mark.parametrize(("claim", "reason"), CLAIMS, ids=[reason for _, reason in CLAIMS])
+@pytest.mark.parametrize(
+    ("claim", "reason"), [({"step": 10**12}, "reported 1,000,"), ({"elapsed": 1e6}, "reported 1e+06 s")]
+)
 def test_red_team_more_than_can_have_been_is_not_believed(tmp_path: Path, claim: dict[str, float], reason: str) -> None:
-    """More steps than there is budget, or than anybody can take; more time than has passed."""
+    """More steps than anybody can take, and more time than has passed."""
     report = f"(OUT / 'progress.jsonl').write_text({json.dumps(claim)!r} + '\\n')\n"
-    budget = 1000 if "budget" in reason else 0
-    refused(attack(Ground.lay(tmp_path), MODEL + report, WORKING[0], settings={"budget_steps": budget}), reason)
+    refused(attack(Ground.lay(tmp_path), MODEL + report, WORKING[0]), reason)
