@@ -56,11 +56,10 @@ class Group:
 
     def ran_out_of_memory(self) -> bool:
         """Whether the kernel killed one of its processes for lack of memory."""
-        return any(_count(self.memory / file, "oom_kill") for file in ("memory.events", "memory.oom_control"))
-
-    def ran_out_of_processes(self) -> bool:
-        """Whether the kernel refused it a process or a thread; False too on a kernel that does not tell."""
-        return _count(self.pids / "pids.events", "max") > 0
+        for file in (self.memory / "memory.events", self.memory / "memory.oom_control"):  # of version 2, and of 1
+            if file.exists():
+                return int(dict(line.split() for line in file.read_text().splitlines()).get("oom_kill", 0)) > 0
+        return False
 
     def kill(self, patience: float = 10.0) -> None:
         """Kill its processes until none is left. Raises TimeoutError if some survive (they hang in the kernel)."""
@@ -119,9 +118,3 @@ def _works(candidate: Group) -> bool:
         return subprocess.run(enter, stderr=subprocess.DEVNULL).returncode == 0
     finally:
         group.remove()
-
-
-def _count(file: Path, event: str) -> int:
-    """How often something happened, by a file of lines with a name and a number; 0 without the file."""
-    lines = file.read_text().splitlines() if file.exists() else []
-    return int(dict(line.split() for line in lines).get(event, 0))

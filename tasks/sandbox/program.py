@@ -269,9 +269,6 @@ class Program:
         """An exit status in words."""
         if self.lacked_memory():
             return f"ran out of memory: it may use {usage.allowed(self.limits) / GIB:.3g} GiB (limits.memory_gb)"
-        if status > 0 and self._group and self._group.ran_out_of_processes():
-            most = f"{self.limits.processes} processes and threads (limits.processes)"
-            return f"exited with status {status}, refused more than {most}"
         return usage.ended(status)
 
     def _end(self) -> None:
