@@ -23,7 +23,9 @@ from flows.spec.clock_time import runs_in_time
 from flows.spending.summary import money
 from flows.views.own_servers import own_servers
 from flows.views.terminal import changes
-from tasks.describe import ARMS, bound, caution, difference, headline, outcome, over_environments, step_budget, where
+from tasks.describe import (
+    ARMS, NOT_COUNTED, UNPROVEN, bound, caution, difference, headline, outcome, over_environments, step_budget, where,
+)  # fmt: skip
 from tasks.machine.slot_use import slot_use
 from tasks.numbers import number
 from tasks.plots.forest import forest
@@ -70,6 +72,8 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
     how = ending.state if ending else state(ledger)
     spec, champion = stored_spec(ledger), best(history)
     is_tested = bool(own) and (champion is None or own[-1].champion == champion.number)
+    uncertified = None if how == "running" or is_tested else _uncertified(ledger)
+    ships = _shipped(ledger, history, own, how)
     now = under_way(ledger, history) if how == "running" else {"under_way": [], "certifying": None}
     return {
         "campaign": campaign.name, "campaign_id": campaign.campaign_id, "environment": campaign.environment,
@@ -77,18 +81,19 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
         "step_budget": step_budget(ledger.environment), "state": how,
         "reason": ending.reason if ending else ended_search(ledger).get("reason"),
         "headline": headline(history, campaign.name, own),
+        "result": result(ledger, history, own, uncertified, bool(ships["shipped_trial"]) and not own),
         "spec": spec, "seed": campaign.seed, "isolation": campaign.isolation,
         "machine": machine_of(history), "cores": ledger.environment.cores,
         "baseline": _scored(history, baseline(history)),
         "champion": of_champion(history, champion, own),
-        **_shipped(ledger, history, own, how),
+        **ships,
         "certificate": of_certificate(own[-1]) if own else None,
         "reserved": _reserved(ledger),
-        "uncertified": None if how == "running" or is_tested else _uncertified(ledger),
+        "uncertified": uncertified,
         "ablation": _ablation(ledger, own),
         "transfers": [of_certificate(one) for one in elsewhere],
         "elsewhere": _elsewhere((*own, *elsewhere)),
-        "cancelled": _cancelled(history),
+        "cancelled": {"due": sum(run.due is not None for trial in history for run in trial.runs)},
         "imported": _imported(ledger),
         "trials": list(rows(history, own)),
         **now,
@@ -112,22 +117,56 @@ def certificates(ledger: Ledger) -> tuple[tuple[Certificate, ...], tuple[Certifi
     return tuple(one for one in every if not one.elsewhere), tuple(one for one in every if one.elsewhere)
 
 
+def result(
+    ledger: Ledger, history: History, own: Sequence[Certificate], uncertified: str | None, ships_unproven: bool
+) -> dict[str, str]:
+    """What was found in a sentence, and how far that can be believed.
+
+    Args:
+        ships_unproven: Whether a trial ships under a rule that makes no certificates.
+    """
+    verdict = headline(history, ledger.campaign.name, own).removeprefix(f"{ledger.campaign.name}: ")
+    champion = best(history)
+    if one := decisive(history, own):
+        spread = f"; {NOT_COUNTED}: {one.not_reused}" if one.not_reused and not one.passed else ""
+        proof = f"{outcome(one)}{spread}{'; ' * bool(caution(one))}{caution(one)}"
+    elif ships_unproven:
+        verdict = verdict.replace(UNPROVEN, "it ships without a certificate")
+        proof = f"it ships without a certificate: rule {ledger.campaign.rule} makes none"
+    elif uncertified:
+        proof = f"not certified, because {uncertified}; the baseline ships"
+    elif champion is None:
+        proof = "no trial has a score" if history else "no trial is decided yet"
+    else:
+        proof = f"{UNPROVEN}; scores of a search overestimate its best"
+        if champion.number and (likely := estimate(history, champion)):
+            low, high = (likely["level"] + side * SURE_SES * likely["se"] for side in (-1, 1))
+            proof += f", whose true mean is likely between {number(low)} and {number(high)}"
+    return {"verdict": verdict[0].upper() + verdict[1:], "proof": proof}
+
+
+def decisive(history: History, own: Sequence[Certificate]) -> Certificate | None:
+    """The newest certificate, if it is of the present champion or passed; else that by which an earlier one ships."""
+    newest, champion = own[-1] if own else None, best(history)
+    is_its = newest is not None and champion is not None and newest.champion == champion.number
+    return newest if newest is not None and (newest.passed or is_its) else shipped(own)
+
+
 def _shipped(ledger: Ledger, history: History, own: Sequence[Certificate], how: str) -> dict[str, Any]:
     """What ships, once known: a certified trial, the baseline, or what a rule without certificates has kept.
 
     Under such a rule a champion whose certificate did not pass does not ship either.
     """
-    which, trial = None, None
-    champion, passed = best(history), shipped(own)
+    champion, passed, trial = best(history), shipped(own), None
     if how != "running" and champion:
+        is_tested = any(one.champion == champion.number for one in own)
         if passed:
-            which, trial = "champion", passed.champion
-        elif any(one.champion == champion.number for one in own):
-            which, trial = "baseline", 0
-        elif how == "finished" and not certifies(ledger.campaign.rule):
-            which, trial = "champion" if champion.number else "baseline", champion.number
+            trial = passed.champion
+        elif how == "finished" and not is_tested and not certifies(ledger.campaign.rule):
+            trial = champion.number
         elif own or how in ("finished", "failed"):
-            which, trial = "baseline", 0
+            trial = 0
+    which = None if trial is None else "champion" if trial else "baseline"
     return {"shipped": which, "shipped_trial": trial}
 
 
@@ -143,9 +182,9 @@ def _reserved(ledger: Ledger) -> dict[str, Any] | None:
 
 def _uncertified(ledger: Ledger) -> str | None:
     """Why the last life that searched made no certificate; None if it gave no reason."""
-    told = ("life", "uncertified")
-    events = [event for event in ledger.events() if event["event"] in told and "certify" not in event]
-    return str(events[-1]["reason"]) if events and events[-1]["event"] == "uncertified" else None
+    kinds = ("life", "uncertified")
+    *_, last = {}, *(event for event in ledger.events() if event["event"] in kinds and "certify" not in event)
+    return last.get("reason")
 
 
 def _ablation(ledger: Ledger, own: Sequence[Certificate]) -> list[str]:
@@ -193,8 +232,8 @@ def stored_spec(ledger: Ledger) -> dict[str, Any]:
         stored = tomllib.loads(path.read_text())
     except ValueError as broken:
         raise plugins.Refused(f"{path}: not TOML: {broken}") from broken
-    if lacking := sorted({"trials", "hours"} - stored.keys()):
-        raise plugins.Refused(f"{path} is damaged: it lacks {' and '.join(lacking)}")
+    if not {"trials", "hours"} <= stored.keys():
+        raise plugins.Refused(f"{path} is damaged: it lacks trials or hours")
     return stored
 
 
@@ -306,11 +345,6 @@ def _imported(ledger: Ledger) -> dict[str, Any] | None:
         "words": f"{len(every)} imported trials, {top}: measured by another tool; proposers know them, nothing "
         "compares with them",
     }
-
-
-def _cancelled(history: History) -> dict[str, Any]:
-    """How many runs were stopped early."""
-    return {"due": sum(run.due is not None for trial in history for run in trial.runs)}
 
 
 def rows(history: History, own: Sequence[Certificate] = ()) -> Iterator[dict[str, Any]]:

@@ -15,33 +15,37 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 
 from flows.report import figures, seeing
-from flows.report.facts import Facts, diff_lines, in_a_line, visible
+from flows.report.facts import Facts, in_a_line, visible
 from flows.report.shareable import shareable
 from flows.views.terminal import code, duration
+from tasks.describe import short_value
 from tasks.numbers import number
 from tasks.plots import canvas, forest, progress
-from tasks.trial import Trial
+from tasks.system.redact import clean
+from tasks.trial import Trial, baseline
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TEMPLATES = Path(__file__).parent / "templates"
-FILES = {
-    "every trial": "results.tsv", "timeline": "timeline.json", "events": "events.jsonl", "settings": "spec.toml",
-    "picture": "progress.png",
-}  # fmt: skip
-"""Files beside the report, to which it links."""
 
 
 def html(facts: Facts) -> str:
     """The page of one campaign."""
-    figures, episode, answers = _figures(facts), seeing.episode_of(facts), seeing.answers_of(facts)
-    return _render("report.html", facts=facts, figures=figures, files=FILES, episode=episode, answers=answers)
+    episode, answers = seeing.episode_of(facts), seeing.answers_of(facts)
+    shown = {"figures": _figures(facts), "episode": episode, "answers": answers, "baseline": baseline(facts.history)}
+    return _render("report.html", facts=facts, **shown)
 
 
 def markdown(facts: Facts) -> str:
     """The same in short, for the artifacts of Prefect and MLflow."""
     return _render("report.md", facts=facts)
+
+
+def pull_request(facts: Facts, trial: Trial, branch: str) -> str:
+    """The description of a pull request that brings a trial, whose certificates alone `facts` has, in Markdown."""
+    first = baseline(facts.history)
+    return _render("pull_request.md", facts=facts, trial=trial, first=first, branch=branch)
 
 
 def campaigns(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -51,10 +55,10 @@ def campaigns(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def picture(facts: Facts, titled: bool = False) -> Figure:
     """The campaign in one figure. (titled: with the result above, to be seen alone)"""
-    of = facts.ledger.environment
+    environment = facts.ledger.environment
     return progress.draw(
-        facts.history, facts.name, metric=of.metric, higher_is_better=of.higher_is_better, certificates=facts.own,
-        titled=titled,
+        facts.history, facts.name, metric=environment.metric, higher_is_better=environment.higher_is_better,
+        certificates=facts.own, titled=titled,
     )  # fmt: skip
 
 
@@ -72,23 +76,20 @@ def _figures(facts: Facts) -> dict[str, str]:
 
 
 def _render(template: str, **values: Any) -> str:
-    return shareable(_templates().get_template(template).render(**values, **_helpers()))
+    return shareable(_templates().get_template(template).render(**values, now=time.time()))
 
 
 @cache
 def _templates() -> jinja2.Environment:
-    return jinja2.Environment(
+    templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=lambda name: bool(name and name.endswith(".html")),
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-
-
-def _helpers() -> dict[str, Any]:
-    return {
-        "number": number, "duration": duration, "line": in_a_line, "visible": visible, "place": _place, "cell": _cell,
-        "code": code, "day": _day, "diff_lines": diff_lines, "style": (TEMPLATES / "style.css").read_text(),
-        "now": time.time(),
-    }  # fmt: skip
+    templates.globals.update(
+        number=number, duration=duration, line=in_a_line, visible=visible, clean=clean, folder=_folder, cell=_cell,
+        code=code, day=_day, short_value=short_value, told=seeing.told, style=(TEMPLATES / "style.css").read_text(),
+    )  # fmt: skip
+    return templates
 
 
 def _day(moment: float) -> str:
@@ -96,12 +97,12 @@ def _day(moment: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(moment))
 
 
-def _place(facts: Facts, trial: Trial) -> str:
+def _folder(facts: Facts, trial: Trial) -> str:
     """A trial's directory, relative to the report."""
     return str(facts.ledger.place_of(trial).path.relative_to(facts.ledger.path)) + "/"
 
 
 def _cell(text: object) -> str:
     """Any text in a cell of a Markdown table: no bar, no line end, no HTML."""
-    line = visible(str(text)).replace("|", "/").replace("`", "'")
+    line = visible(text).replace("|", "/").replace("`", "'")
     return line.replace("&", "&amp;").replace("<", "&lt;").replace("[", "\\[")

@@ -5,9 +5,8 @@
         artifacts.show(CampaignEnd("finished", "8 trials done"))
 
 One thread writes and sends what the campaign's folder has by then, so the campaign never waits for it; the end waits
-until the last state is sent. Faults never end a campaign: they become events in the ledger. The picture is a data URL
-inside the report, because an image artifact also prints that URL as text across the page. Each life makes its artifacts
-once and then updates them in place, so there is one version of each and not one for every trial.
+until the last state is sent. Faults never end a campaign: they become events in the ledger. Each life makes its
+artifacts once and then updates them in place, so there is one version of each and not one for every trial.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ Report = Callable[[Ledger, CampaignEnd | None], str]
 
 
 class Artifacts:
-    """Keep the picture and the artifacts of a campaign up to date, in a thread, while a `with` block runs."""
+    """Keep the report and the artifacts of a campaign up to date, in a thread, while a `with` block runs."""
 
     def __init__(self, ledger: Ledger, flow_run_id: str | None, report: Report) -> None:
         self.ledger, self._report = ledger, report
@@ -55,11 +54,11 @@ class Artifacts:
         self._sent: dict[str, UUID] = {}
         self._failing: set[str] = set()
         self._page = ""
-
-    def __enter__(self) -> Artifacts:
         # Prefect's settings, the server's address among them, are variables of the context.
         context = contextvars.copy_context()
         self._thread = threading.Thread(target=context.run, args=(self._keep_up,), name="views", daemon=True)
+
+    def __enter__(self) -> Artifacts:
         self._thread.start()
         return self
 
@@ -82,21 +81,20 @@ class Artifacts:
                 self._news.clear()
                 if self._is_due:
                     self._is_due, used = False, time.thread_time()
-                    self._publish(client)
+                    self._attempt("report", self._write)
+                    self._attempt("artifacts", lambda: self._send(client))
                     self._over.wait(max(REST * (time.thread_time() - used), REST_SECONDS))
 
-    def _publish(self, client: SyncPrefectClient) -> None:
-        """Write and send. A step that fails is noted once, until it works again."""
-        steps: dict[str, Callable[[], None]] = {"report": self._write, "artifacts": lambda: self._send(client)}
-        for what, step in steps.items():
-            try:
-                step()
-                self._failing.discard(what)
-            except Exception as fault:  # noqa: BLE001 (no fault here ends a campaign)
-                with contextlib.suppress(OSError):  # no room on the disk for that either
-                    if what not in self._failing:
-                        self.ledger.event("view", failed=what, error=f"{type(fault).__name__}: {fault}")
-                        self._failing.add(what)
+    def _attempt(self, what: str, step: Callable[[], None]) -> None:
+        """Take a step. One that fails is noted once, until it works again."""
+        try:
+            step()
+            self._failing.discard(what)
+        except Exception as fault:  # noqa: BLE001 (no fault here ends a campaign)
+            with contextlib.suppress(OSError):  # no room on the disk for that either
+                if what not in self._failing:
+                    self.ledger.event("view", failed=what, error=f"{type(fault).__name__}: {fault}")
+                    self._failing.add(what)
 
     def _write(self) -> None:
         self._page = self._report(self.ledger, self._ending)
@@ -107,17 +105,16 @@ class Artifacts:
 
         shown = cleaned(document(self.ledger, self._ending))
         for about, (kind, data) in artifacts(shown, self._page).items():
+            words = shown["headline"]
             # One that fails is made again at the next attempt: somebody may have deleted it in the page.
             if known := self._sent.pop(about, None):
                 # update_artifact() would also put the whole content into an event.
-                body = {"data": data, "description": shown["headline"]}
+                body = {"data": data, "description": words}
                 client.request("PATCH", "/artifacts/{id}", json=body, path_params={"id": str(known)})
                 self._sent[about] = known
             else:
-                made = ArtifactCreate(
-                    key=key(shown["campaign"], about), type=kind, data=data,
-                    description=shown["headline"], flow_run_id=self._flow_run_id,
-                )  # fmt: skip
+                name, run = key(shown["campaign"], about), self._flow_run_id
+                made = ArtifactCreate(key=name, type=kind, data=data, description=words, flow_run_id=run)
                 self._sent[about] = client.create_artifact(made).id
 
 
@@ -136,16 +133,10 @@ def table(document: Document) -> list[dict[str, str]]:
     """A row per trial, the newest first: Prefect's page shows a few at a time and cannot sort."""
     return [
         {
-            "trial": str(row["trial"]),
-            "verdict": row["verdict"],
-            "level": row["level"] or "",
-            "score": number(row["score"]),
-            "gain": number(row["gain"], sign=True),
-            "runs": str(row["runs"] + len(row["reruns"])),
-            "proposer": row["proposer"],
-            "seconds": f"{row['seconds']:.1f}",
-            "tried": code(row["tried"][:200]),
-            "reason": code(row["why"][:200]),
+            "trial": str(row["trial"]), "verdict": row["verdict"], "level": row["level"] or "",
+            "score": number(row["score"]), "gain": number(row["gain"], sign=True),
+            "runs": str(row["runs"] + len(row["reruns"])), "proposer": row["proposer"],
+            "seconds": f"{row['seconds']:.1f}", "tried": code(row["tried"][:200]), "reason": code(row["why"][:200]),
         }
         for row in reversed(document["trials"])
-    ]
+    ]  # fmt: skip
