@@ -23,9 +23,8 @@ from flows.spec.clock_time import runs_in_time
 from flows.spending.summary import money
 from flows.views.own_servers import own_servers
 from flows.views.terminal import changes
-from tasks.describe import (
-    ARMS, NOT_COUNTED, UNPROVEN, bound, caution, difference, headline, outcome, over_environments, step_budget, where,
-)  # fmt: skip
+from tasks import describe
+from tasks.describe import caution, headline, outcome, where
 from tasks.machine.slot_use import slot_use
 from tasks.numbers import number
 from tasks.plots.forest import forest
@@ -78,7 +77,7 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
     return {
         "campaign": campaign.name, "campaign_id": campaign.campaign_id, "environment": campaign.environment,
         "metric": ledger.environment.metric, "direction": ledger.environment.direction,
-        "step_budget": step_budget(ledger.environment), "state": how,
+        "step_budget": describe.step_budget(ledger.environment), "state": how,
         "reason": ending.reason if ending else ended_search(ledger).get("reason"),
         "headline": headline(history, campaign.name, own),
         "result": result(ledger, history, own, uncertified, bool(ships["shipped_trial"]) and not own),
@@ -128,17 +127,17 @@ def result(
     verdict = headline(history, ledger.campaign.name, own).removeprefix(f"{ledger.campaign.name}: ")
     champion = best(history)
     if one := decisive(history, own):
-        spread = f"; {NOT_COUNTED}: {one.not_reused}" if one.not_reused and not one.passed else ""
+        spread = f"; {describe.NOT_COUNTED}: {one.not_reused}" if one.not_reused and not one.passed else ""
         proof = f"{outcome(one)}{spread}{'; ' * bool(caution(one))}{caution(one)}"
     elif ships_unproven:
-        verdict = verdict.replace(UNPROVEN, "it ships without a certificate")
+        verdict = verdict.replace(describe.UNPROVEN, "it ships without a certificate")
         proof = f"it ships without a certificate: rule {ledger.campaign.rule} makes none"
     elif uncertified:
         proof = f"not certified, because {uncertified}; the baseline ships"
     elif champion is None:
         proof = "no trial has a score" if history else "no trial is decided yet"
     else:
-        proof = f"{UNPROVEN}; scores of a search overestimate its best"
+        proof = f"{describe.UNPROVEN}; scores of a search overestimate its best"
         if champion.number and (likely := estimate(history, champion)):
             low, high = (likely["level"] + side * SURE_SES * likely["se"] for side in (-1, 1))
             proof += f", whose true mean is likely between {number(low)} and {number(high)}"
@@ -182,9 +181,11 @@ def _reserved(ledger: Ledger) -> dict[str, Any] | None:
 
 def _uncertified(ledger: Ledger) -> str | None:
     """Why the last life that searched made no certificate; None if it gave no reason."""
-    kinds = ("life", "uncertified")
-    *_, last = {}, *(event for event in ledger.events() if event["event"] in kinds and "certify" not in event)
-    return last.get("reason")
+    reason = None
+    for event in ledger.events():
+        if event["event"] in ("life", "uncertified") and "certify" not in event:
+            reason = event.get("reason")
+    return reason
 
 
 def _ablation(ledger: Ledger, own: Sequence[Certificate]) -> list[str]:
@@ -209,10 +210,8 @@ def state(ledger: Ledger) -> str:
 
 def urls(ledger: Ledger) -> dict[str, str]:
     """The addresses of the campaign's trials in MLflow, and of its last life in Prefect."""
-    found: dict[str, str] = {}
-    for event in ledger.events():
-        if event["event"] == "life" and event.get("page"):
-            found["prefect"] = event["page"]
+    pages = [event["page"] for event in ledger.events() if event["event"] == "life" and event.get("page")]
+    found = {"prefect": pages[-1]} if pages else {}
     found |= {f"mlflow_{key}": value for key, value in sync.last(ledger).urls.items()}
     home = ledger.path.parent
     if str(home / "mlflow.db") not in found.get("mlflow_command", ""):
@@ -220,9 +219,9 @@ def urls(ledger: Ledger) -> dict[str, str]:
     page = page_of(home, "mlflow")  # the home's own database has addresses while `nightshift up` serves it
     if page is None:
         return found | {"mlflow_command": "nightshift up"}
-    paths = {key: value for key, value in found.items() if key.startswith("mlflow_") and key.endswith("path")}
-    served = {key.removesuffix("path") + "url": page + path for key, path in paths.items()}
-    return {key: value for key, value in found.items() if key not in {*paths, "mlflow_command"}} | served
+    del found["mlflow_command"]
+    paths = {key: found.pop(key) for key in list(found) if key.startswith("mlflow_") and key.endswith("path")}
+    return found | {key.removesuffix("path") + "url": page + path for key, path in paths.items()}
 
 
 def stored_spec(ledger: Ledger) -> dict[str, Any]:
@@ -240,15 +239,15 @@ def stored_spec(ledger: Ledger) -> dict[str, Any]:
 def summary(ledger: Ledger) -> dict[str, Any]:
     """A campaign in a line, of the list and of the page of all campaigns."""
     history, (own, _), name = ledger.history(), certificates(ledger), ledger.campaign.name
-    passed, so_far = shipped(own), spent(ledger, history)
-    test = passed.comparison if passed and passed.passed else None
+    passed, so_far, gain = shipped(own), spent(ledger, history), None
+    if passed and passed.comparison:
+        gain = f"{describe.difference(passed, passed.comparison.gain)} ({describe.bound(passed) or 'no spread'})"
     return {
         "campaign": name, "environment": ledger.campaign.environment, "metric": ledger.environment.metric,
         "state": state(ledger), "headline": headline(history, name, own).removeprefix(f"{name}: "),
         "trials": len([trial for trial in history if trial.number > 0]),
         "baseline": _scored(history, baseline(history)), "champion": of_champion(history, best(history), own),
-        "gain": f"{difference(passed, test.gain)} ({bound(passed) or 'no spread'})" if passed and test else None,
-        "created": ledger.campaign.created, "seconds": round(campaign_lock.spent(ledger), 1),
+        "gain": gain, "created": ledger.campaign.created, "seconds": round(campaign_lock.spent(ledger), 1),
         "usd": so_far.usd if so_far.anything else None,
     }  # fmt: skip
 
@@ -297,10 +296,10 @@ def of_certificate(one: Certificate) -> dict[str, Any]:
         "high": _finite(one.bounds[1]) if one.bounds else None,
         "gain": test and _finite(test.gain), "p": test and _finite(test.p), "expected": one.expected,
         "runs": len(one.scores("champion")),
-        "planned": dict(zip(ARMS, one.planned, strict=True)),
+        "planned": dict(zip(describe.ARMS, one.planned, strict=True)),
         "looks": [list(group) for group in one.design.groups] if one.design else [list(one.planned)],
         "reused": [run.score.value for run in one.reused], "not_reused": one.not_reused,
-        "collapsed": dict(zip(ARMS, one.collapsed, strict=True)),
+        "collapsed": dict(zip(describe.ARMS, one.collapsed, strict=True)),
         "same_units": one.same_units, "machines": list(one.machines),
         "champion": _arm(one, "champion"), "baseline": _arm(one, "baseline"),
         "guards": [
@@ -314,7 +313,7 @@ def of_certificate(one: Certificate) -> dict[str, Any]:
 def _elsewhere(every: Sequence[Certificate]) -> dict[str, Any] | None:
     """All environments and budgets side by side, and over several of them; None without a certificate elsewhere."""
     shown = forest(every)
-    over = [asdict(one) | {"words": over_environments(one)} for one in aggregates(every)]
+    over = [asdict(one) | {"words": describe.over_environments(one)} for one in aggregates(every)]
     return asdict(shown) | {"aggregates": over} if shown else None
 
 
@@ -334,17 +333,13 @@ def _imported(ledger: Ledger) -> dict[str, Any] | None:
     sign = 1 if ledger.environment.higher_is_better else -1
     scored = [(-sign * one.score, place, one) for place, one in enumerate(every, 1) if one.score is not None]
     best = [(place, one) for _, place, one in sorted(scored, key=lambda each: each[:2])[:IMPORTED_BEST]]
+    told = [
+        {"number": place, "score_there": one.score, "params": dict(one.params), "note": " ".join(clean(one.note))}
+        for place, one in best
+    ]
     top = f"the best {number(best[0][1].score)}" if best else "none with a score"
-    return {
-        "count": len(every),
-        "scored": len(scored),
-        "best": [
-            {"number": place, "score_there": one.score, "params": dict(one.params), "note": " ".join(clean(one.note))}
-            for place, one in best
-        ],
-        "words": f"{len(every)} imported trials, {top}: measured by another tool; proposers know them, nothing "
-        "compares with them",
-    }
+    words = f"{len(every)} imported trials, {top}: measured by another tool; proposers know them, nothing compares "
+    return {"count": len(every), "scored": len(scored), "best": told, "words": f"{words}with them"}
 
 
 def rows(history: History, own: Sequence[Certificate] = ()) -> Iterator[dict[str, Any]]:

@@ -40,7 +40,8 @@ def export(
         with writing(to, "--to"):
             folder.check_folder(to)
     if git is not None:  # git refuses before a folder is there; a branch without a folder is whole
-        print(branch.make_branch(ledger, Path.cwd(), git))
+        words, body = branch.make_branch(ledger, Path.cwd(), git)
+        print(f"{words}\npull request: {short(body)}")
     if to is not None:
         with writing(to, "--to"):
             print(short(folder.export(ledger, to)))

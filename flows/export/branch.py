@@ -1,4 +1,7 @@
-"""A champion as a branch of the user's repository. Its working tree and index are not touched."""
+"""A champion as a branch of the user's repository, and the description of a pull request for it.
+
+The working tree and the index are not touched.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,17 @@ from pathlib import Path
 
 from environments.plugins import Refused
 from flows.export.folder import champion
+from flows.report import page
+from flows.report.facts import Facts
 from tasks.editing.patches import git_environment
 from tasks.store.ledger import Ledger
+from tasks.system.files import write_atomic
+
+BODY = "pull-request.md"
 
 
-def make_branch(ledger: Ledger, here: Path, branch: str) -> str:
-    """Make or fast-forward a branch whose tip is the champion's commit; returns a sentence.
+def make_branch(ledger: Ledger, here: Path, branch: str) -> tuple[str, Path]:
+    """Make or fast-forward a branch whose tip is the champion's commit; a sentence, and the pull request's body.
 
     Raises:
         Refused: there is no champion, or git refuses in its own words: there is no repository around `here`, or it
@@ -25,4 +33,6 @@ def make_branch(ledger: Ledger, here: Path, branch: str) -> str:
     if done.returncode:
         why = next((line.strip() for line in done.stderr.splitlines() if not line.startswith("From ")), "git failed")
         raise Refused(f"--git {branch}: {why}")
-    return f"branch {branch}: trial {trial.number} of {ledger.campaign.name}; git log {branch}"
+    body = ledger.path / BODY
+    write_atomic(body, page.pull_request(Facts.of(ledger).of_trial(trial), trial))
+    return f"branch {branch}: trial {trial.number} of {ledger.campaign.name}; git log {branch}", body

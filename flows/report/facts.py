@@ -185,7 +185,7 @@ class Facts:
         return () if self.is_running else ideas.ideas(environment, self.history, self.document, self.run_again, attempt)
 
     @cached_property
-    def importances(self) -> tuple[mattered.Importance, ...] | str:
+    def importances(self) -> dict[str, float] | str:
         """Or why there are none."""
         if self.is_running:
             return "Computed at the end of the campaign."

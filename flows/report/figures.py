@@ -1,15 +1,15 @@
-"""The figures of a report besides the progress: learning curves, importances, and slices."""
+"""The figures of a report besides the progress: learning curves, and scores along each parameter."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from environments import Environment
 from environments.space import Choice
-from flows.report.mattered import Importance, scored_points
+from flows.report.mattered import scored_points
 from tasks.describe import short_value
 from tasks.plots.canvas import GREY, INK, LARGEST, blank, plain, styled, svg, window
 from tasks.trial import TWENTIETHS, History, Run, Trial, baseline
@@ -54,31 +54,13 @@ def _points(run: Run) -> list[tuple[float, float]]:
     return [(100 * (at + 1) / TWENTIETHS, min(max(value, -LARGEST), LARGEST)) for at, value in known]
 
 
-def importance(shares: Sequence[Importance]) -> str:
-    """A bar for each parameter, with its interval."""
-    shown = shares[::-1]
-    with styled():
-        figure = blank(WIDE, 0.8 + 0.32 * len(shown))
-        axes = figure.subplots()
-        axes.barh(range(len(shown)), [one.share for one in shown], color=BLUE, alpha=0.55, height=0.6)
-        axes.hlines(range(len(shown)), [one.low for one in shown], [one.high for one in shown], color=INK, linewidth=1.4)
-        for place, one in enumerate(shown):
-            words = f"  {one.share:.0%} ({one.low:.0%} to {one.high:.0%})"
-            axes.annotate(words, (one.high, place), va="center", color=GREY)
-        axes.set_yticks(range(len(shown)), [plain(one.name, 40) for one in shown])
-        axes.set_xlim(0, 1.25 * max(one.high for one in shown) or 1)
-        axes.set_xticks([])
-        axes.grid(visible=False)
-    return svg(figure, "importance of the parameters")
-
-
-def slices(environment: Environment, history: History, champion: Trial | None, order: Sequence[str]) -> str:
-    """The scores along each varied parameter, those named in `order` first; empty where none was varied."""
+def slices(environment: Environment, history: History, champion: Trial | None, importances: Mapping[str, float]) -> str:
+    """The scores along each varied parameter, the most important first; empty where none was varied."""
     seen, scored = scored_points(environment, history)
     scored = scored[-DOTS:]
     varied = [(axis, [point[place] for _, point in scored]) for place, axis in enumerate(seen.axes)]
     varied = [(axis, xs) for axis, xs in varied if len(set(xs)) > 1]
-    varied.sort(key=lambda one: order.index(one[0].name) if one[0].name in order else len(order))
+    varied.sort(key=lambda one: -importances.get(one[0].name, 0.0))
     if not varied:
         return ""
     trials, values = [trial for trial, _ in scored], [trial.score.value or 0.0 for trial, _ in scored]
@@ -96,7 +78,8 @@ def slices(environment: Environment, history: History, champion: Trial | None, o
                 if which in trials:
                     place = trials.index(which)
                     axes.plot(xs[place], values[place], "o", mec=INK, mfc=face, markersize=8, zorder=6)
-            axes.set_xlabel(plain(axis.name, 30))
+            share = f" ({importances[axis.name]:.0%})" if axis.name in importances else ""
+            axes.set_xlabel(f"{plain(axis.name, 30)}{share}")
             if axis.choices:
                 axes.set_xticks(range(len(axis.choices)), [plain(short_value(one), 12) for one in axis.choices])
                 axes.set_xlim(-0.5, len(axis.choices) - 0.5)

@@ -42,10 +42,9 @@ def markdown(facts: Facts) -> str:
     return _render("report.md", facts=facts)
 
 
-def pull_request(facts: Facts, trial: Trial, branch: str) -> str:
-    """The description of a pull request that brings a trial, whose certificates alone `facts` has, in Markdown."""
-    first = baseline(facts.history)
-    return _render("pull_request.md", facts=facts, trial=trial, first=first, branch=branch)
+def pull_request(facts: Facts, trial: Trial) -> str:
+    """The body of a pull request that brings a trial, in Markdown. (facts: of that trial)"""
+    return _render("pull_request.md", facts=facts, trial=trial, first=baseline(facts.history))
 
 
 def campaigns(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -65,12 +64,10 @@ def picture(facts: Facts, titled: bool = False) -> Figure:
 def _figures(facts: Facts) -> dict[str, str]:
     environment, history, champion = facts.ledger.environment, facts.history, facts.champion
     elsewhere, shares = forest.forest((*facts.own, *facts.elsewhere)), facts.importances
-    found = () if isinstance(shares, str) else shares
     return {
         "progress": canvas.svg(picture(facts), facts.verdict) if champion else "",
         "elsewhere": canvas.svg(forest.draw(elsewhere), "champion minus baseline elsewhere") if elsewhere else "",
-        "importance": figures.importance(found[: figures.SLICES]) if found else "",
-        "slices": figures.slices(environment, history, champion, [one.name for one in found]),
+        "slices": figures.slices(environment, history, champion, {} if isinstance(shares, str) else shares),
         "curves": figures.curves(environment, history, champion),
     }
 

@@ -29,9 +29,7 @@ class Span:
     facts: Mapping[str, Any]
 
 
-def trace(
-    history: History, certificates: Sequence[Certificate], events: Iterable[Mapping[str, Any]]
-) -> dict[str, Any]:
+def trace(history: History, certificates: Sequence[Certificate], events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """What ran when, in the trace event format; microseconds from the first span."""
     tracks = spans_by_track(history, certificates, events)
     start = min((span.begin for spans in tracks.values() for span in spans), default=0.0)
@@ -61,7 +59,9 @@ def spans_by_track(
         for span in sorted(spans, key=lambda span: span.begin):
             free = [lane for lane in lanes if lane[-1].end <= span.begin + CLOSE]
             lane = max(free, key=lambda lane: lane[-1].end, default=[])
-            begin = max(span.begin, lane[-1].end) if lane else span.begin  # clocks that are rounded may overlap a little
+            begin = (
+                max(span.begin, lane[-1].end) if lane else span.begin
+            )  # clocks that are rounded may overlap a little
             if span.end - begin > SHORTEST:
                 lanes += [] if lane else [lane]
                 lane.append(replace(span, begin=begin))

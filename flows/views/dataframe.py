@@ -58,9 +58,7 @@ def load_runs(campaign: str) -> pandas.DataFrame:
         phase = f"certificate {one.look}" + (f" in {where(one)}" if one.elsewhere else "")
         arms = {"champion": one.champion, "baseline": 0}
         judged += [(arms[fresh.arm], phase, fresh.run, fresh.score) for fresh in one.runs[one.carried :]]
-    rows = [
-        (number, phase, run.seed, run.status, run.seconds, score.value, score.se) for number, phase, run, score in judged
-    ]
+    rows = [(*which, run.seed, run.status, run.seconds, score.value, score.se) for *which, run, score in judged]
     table = pandas.DataFrame(rows, columns=["trial", "phase", "seed", "status", "seconds", "score", "se"])
     return table.astype({"score": "float64", "se": "float64"})  # NaN for None
 

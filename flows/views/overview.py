@@ -101,7 +101,10 @@ def outcome(document: Document) -> Iterator[Text]:
     if champion["trial"] or proof:
         yield Text(document["result"]["proof"], "bold green" if proof and proof["passed"] else "yellow")
         changed = next(row for row in document["trials"] if row["trial"] == (proof or champion)["trial"])["params"]
-        lines = [" · ".join(changes(changed, (document["baseline"] or {"params": {}})["params"])), *document["ablation"]]
+        lines = [
+            " · ".join(changes(changed, (document["baseline"] or {"params": {}})["params"])),
+            *document["ablation"],
+        ]
         yield from (Text(f"  {line}") for line in lines if line)
     for transfer in document["transfers"]:
         yield Text(f"in {transfer['where']}: {transfer['words']}")

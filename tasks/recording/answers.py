@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from environments import judge_name
 from environments.judges import _questions
@@ -25,8 +24,7 @@ CHARACTERS = 4000
 """Of a text that are kept."""
 
 
-@dataclass(frozen=True)
-class AnsweredQuestion:
+class AnsweredQuestion(NamedTuple):
     """A question with the answers of both."""
 
     question: str
@@ -35,8 +33,7 @@ class AnsweredQuestion:
     champion: str
 
 
-@dataclass(frozen=True)
-class AnswerComparison:
+class AnswerComparison(NamedTuple):
     """The questions that both answered."""
 
     asked: int
