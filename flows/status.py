@@ -27,11 +27,10 @@ from tasks import describe
 from tasks.describe import caution, headline, outcome, where
 from tasks.machine.slot_use import slot_use
 from tasks.numbers import number
-from tasks.plots.forest import forest
 from tasks.rules import Rule
 from tasks.sandbox.progress import parse_report, value_of
 from tasks.spending.spent import spent
-from tasks.stats.aggregate import aggregates
+from tasks.stats.aggregate import aggregates, newest
 from tasks.stats.certificate import Certificate, level, shipped
 from tasks.stats.champion import champion_estimate, run_sd
 from tasks.stats.design import Arm, design_of
@@ -312,9 +311,14 @@ def of_certificate(one: Certificate) -> dict[str, Any]:
 
 def _elsewhere(every: Sequence[Certificate]) -> dict[str, Any] | None:
     """All environments and budgets side by side, and over several of them; None without a certificate elsewhere."""
-    shown = forest(every)
+    apart = [one.champion for one in every if one.elsewhere]
+    if not apart:
+        return None
+    shown = [one for one in newest(every) if one.champion == max(apart)]
+    shown.sort(key=lambda one: (one.elsewhere, one.environment, one.budget))
+    rows = [{"name": where(one), "passed": one.passed, "words": outcome(one)} for one in shown]
     over = [asdict(one) | {"words": describe.over_environments(one)} for one in aggregates(every)]
-    return asdict(shown) | {"aggregates": over} if shown else None
+    return {"rows": rows, "aggregates": over}
 
 
 def _arm(one: Certificate, arm: Arm) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from flows.report.shareable import shareable
 from flows.views.terminal import code, duration
 from tasks.describe import short_value
 from tasks.numbers import number
-from tasks.plots import canvas, forest, progress
+from tasks.plots import canvas, progress
 from tasks.system.redact import clean
 from tasks.trial import Trial, baseline
 
@@ -63,10 +63,9 @@ def picture(facts: Facts, titled: bool = False) -> Figure:
 
 def _figures(facts: Facts) -> dict[str, str]:
     environment, history, champion = facts.ledger.environment, facts.history, facts.champion
-    elsewhere, shares = forest.forest((*facts.own, *facts.elsewhere)), facts.importances
+    shares = facts.importances
     return {
         "progress": canvas.svg(picture(facts), facts.verdict) if champion else "",
-        "elsewhere": canvas.svg(forest.draw(elsewhere), "champion minus baseline elsewhere") if elsewhere else "",
         "slices": figures.slices(environment, history, champion, {} if isinstance(shares, str) else shares),
         "curves": figures.curves(environment, history, champion),
     }

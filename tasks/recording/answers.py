@@ -18,6 +18,7 @@ from environments.judges._answers import FILE
 from tasks.store.ledger import Ledger
 from tasks.store.safe_read import open_below
 from tasks.store.workspace import TrialDir
+from tasks.system.redact import capped
 from tasks.trial import Trial
 
 CHARACTERS = 4000
@@ -54,10 +55,10 @@ def compared(ledger: Ledger, first: Trial, champion: Trial) -> AnswerComparison 
         return f"the answers of trial {champion.number if theirs else 0} are not there any more: were they pruned?"
     pool = {row.get("id"): row for row in _rows(_questions.pool_file(environment.prepared, "search"))}
     sign, both = 1 if environment.higher_is_better else -1, []
-    for name, (text, reward) in theirs.items():
-        if name in mine and name in pool:
-            asked = (_text(pool[name].get("question", "")), _text(pool[name].get("answer", "")))
-            both.append((sign * (mine[name][1] - reward), AnsweredQuestion(*asked, text, mine[name][0])))
+    for name in [name for name in theirs if name in mine and name in pool]:
+        (before, reward), (after, later) = theirs[name], mine[name]
+        asked = (_text(pool[name].get("question", "")), _text(pool[name].get("answer", "")))
+        both.append((sign * (later - reward), AnsweredQuestion(*asked, before, after)))
     if not both:
         return "none of the questions that both answered is among those of the search set that are prepared here"
     won, lost = (tuple(one for gain, one in both if side * gain > 0) for side in (1, -1))
@@ -76,9 +77,7 @@ def _answers(ledger: Ledger, trial: Trial) -> dict[str, tuple[str, float]]:
 
 
 def _text(value: object) -> str:
-    text = value if isinstance(value, str) else json.dumps(value)
-    more = len(text) - CHARACTERS
-    return text if more <= 0 else f"{text[:CHARACTERS]} [{more} more characters]"
+    return capped(value if isinstance(value, str) else json.dumps(value), CHARACTERS)
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
