@@ -37,38 +37,33 @@ PARTS = (
     "trials/*/workspace/config.json", "trials/*/out/progress.jsonl", "certificates/*.json",
     "certificates/*/workspace/config.json", "ablations/*.json",
 )  # fmt: skip
-"""What live view and report need."""
-EMPTY = ("judge.txt", "config.json")
-"""Files of which only the time counts."""
-PATH = re.compile(r"(?<![\w.~/-])/(?:[\w.@+-]+/)+")
-"""The folders above a file of this machine."""
+"""What live view and report need. Of logs and configurations only the time counts, so they are recorded empty."""
+FOLDERS = re.compile(r"(?<![\w.~/-])/(?:[\w.@+-]+/)+")
+"""Those above a file of this machine."""
 PRIVATE = {"judge_key": "", "host": "", "identity": "", "page": None, "flow_run_id": None}
-"""What stands in the place of facts that nobody else needs."""
+"""What stands in the place of facts that are nobody's business."""
 
 
 def record(ledger: Ledger, file: Path) -> None:
     """Write a campaign that does not run into a recording, without secrets and the folders of this machine."""
     check_idle(ledger)
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as recording:
+    with zipfile.ZipFile(file, "w") as recording:
         for path in sorted(path for part in PARTS for path in ledger.path.glob(part) if path.is_file()):
-            name = str(path.relative_to(ledger.path))
-            info = zipfile.ZipInfo(name, time.gmtime(path.stat().st_mtime)[:6])
-            info.compress_type = zipfile.ZIP_DEFLATED
-            recording.writestr(info, b"" if path.name in EMPTY else _shown(name, path.read_bytes()))
+            info = zipfile.ZipInfo(str(path.relative_to(ledger.path)), time.gmtime(path.stat().st_mtime)[:6])
+            recording.writestr(info, _shown(info.filename, path.read_bytes()), zipfile.ZIP_DEFLATED, 9)
 
 
 def _shown(name: str, content: bytes) -> bytes:
     """The content of a file as others may see it."""
-    if name in ("campaign.json", "events.jsonl"):
-        whole = [content] if name == "campaign.json" else content.splitlines()
-        facts = [json.loads(line) for line in whole]
-        content = b"".join(
-            json.dumps({key: PRIVATE.get(key, value) for key, value in each.items()}).encode() + b"\n" for each in facts
-        )
+    if name.endswith(("judge.txt", "config.json")):
+        return b""
     if name.endswith(".gif"):
         return content
     text = shareable(content.decode(errors="replace"))
-    return (text if name.startswith("environment/") else PATH.sub("…/", text)).encode()
+    if name in ("campaign.json", "events.jsonl"):
+        each = [json.loads(line) for line in ([text] if name == "campaign.json" else text.splitlines())]
+        text = "".join(json.dumps({key: PRIVATE.get(key, one[key]) for key in one}) + "\n" for one in each)
+    return (text if name.startswith("environment/") else FOLDERS.sub("…/", text)).encode()
 
 
 def play(file: Path, console: Console) -> Ledger:
@@ -77,27 +72,28 @@ def play(file: Path, console: Console) -> Ledger:
     Raises:
         Refused: the file is no recording.
     """
+    os.environ["NIGHTSHIFT_HOME"] = str(home() / ".replay")
     try:
         with zipfile.ZipFile(file) as archive:
-            night = _Night(archive)
+            night = _Replay(archive, console)
     except (zipfile.BadZipFile, LookupError, ValueError, TypeError, AttributeError) as fault:
         raise Refused(f"{file} is no recording of `nightshift replay --record`: {fault}") from fault
-    os.environ["NIGHTSHIFT_HOME"] = str(home() / ".replay")
-    folder = home() / night.name
-    file_trees.remove(folder)
-    night.fill(folder, night.begin)
-    with FileLock(folder / LOCK), _Replay(night, folder, console):  # a campaign runs while a process holds its lock
+    file_trees.remove(night.folder)
+    night.fill(night.begin)
+    with FileLock(night.folder / LOCK), night:  # a campaign runs while a process holds its lock
         time.sleep(SECONDS)
-    night.fill(folder, night.end)
-    ledger = Ledger.open(night.name)
+    night.fill(night.end)
+    ledger = Ledger.at(night.folder)
     write_report(ledger)
     return ledger
 
 
-class _Night:
-    """The files of a recording, and when each was written; of files that grow, each line."""
+class _Replay(CampaignWatch):
+    """The live view of a night that is played: its files, and when each was written; of files that grow, each line."""
 
-    def __init__(self, archive: zipfile.ZipFile) -> None:
+    look_seconds: ClassVar[float] = 0.1
+
+    def __init__(self, archive: zipfile.ZipFile, console: Console) -> None:
         self._files: dict[str, tuple[float, bytes]] = {}
         self._lines: dict[str, list[tuple[float, bytes]]] = {}
         for info in archive.infolist():
@@ -110,15 +106,15 @@ class _Night:
                 said = [float(facts.get("time", facts.get("elapsed", 0.0))) for facts in map(json.loads, lines)]
                 began = 0.0 if name == "events.jsonl" else written - max(said)
                 self._lines[name] = [(began + at, line) for at, line in zip(said, lines, strict=True)]
-        self.name = check_name(json.loads(self._files["campaign.json"][1])["name"])
-        events = self._lines["events.jsonl"]
-        self.begin, self.end = events[0][0], events[-1][0]
+        super().__init__(check_name(json.loads(self._files["campaign.json"][1])["name"]), console)
+        self.folder, self._start = home() / self._name, time.monotonic()
+        self.begin, self.end = (self._lines["events.jsonl"][place][0] for place in (0, -1))
 
-    def fill(self, folder: Path, moment: float) -> None:
-        """Bring a folder to what it was at a moment (Unix time)."""
-        (folder / "trials").mkdir(parents=True, exist_ok=True)
+    def fill(self, moment: float) -> None:
+        """Bring the folder to what it was at a moment (Unix time)."""
+        (self.folder / "trials").mkdir(parents=True, exist_ok=True)
         for name, (written, content) in self._files.items():
-            path, is_due = folder / name, written <= moment or moment >= self.end
+            path, is_due = self.folder / name, written <= moment or moment >= self.end
             if name in self._lines:
                 content = b"".join(line for told, line in self._lines[name] if told <= moment)
                 is_due = bool(content)
@@ -126,20 +122,10 @@ class _Night:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content)
 
-
-class _Replay(CampaignWatch):
-    """The live view of a night that is played."""
-
-    look_seconds: ClassVar[float] = 0.1
-
-    def __init__(self, night: _Night, folder: Path, console: Console) -> None:
-        super().__init__(night.name, console)
-        self._night, self._folder, self._start = night, folder, time.monotonic()
-
     def read(self) -> None:
-        night, passed = self._night, (time.monotonic() - self._start) / SECONDS
-        moment = night.begin + min(passed, 1.0) * (night.end - night.begin)
-        night.fill(self._folder, moment)
+        passed = min((time.monotonic() - self._start) / SECONDS, 1.0)
+        moment = self.begin + passed * (self.end - self.begin)
+        self.fill(moment)
         super().read()
-        self._document["spent"]["seconds"] = moment - night.begin
-        self._document["ends"] = time.time() + night.end - moment
+        self._document |= {"ends": time.time() + self.end - moment}
+        self._document["spent"]["seconds"] = moment - self.begin

@@ -87,7 +87,7 @@ def test_the_lineage_becomes_a_branch_and_the_working_tree_stays(ledger: Ledger,
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "--quiet", "-m", "mine")
 
-    words = make_branch(ledger, tmp_path, "nightshift/found")
+    words, body = make_branch(ledger, tmp_path, "nightshift/found")
 
     assert "nightshift/found" in words
     assert "params.json" in git(tmp_path, "ls-tree", "--name-only", "nightshift/found")

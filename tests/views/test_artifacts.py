@@ -7,7 +7,6 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -158,35 +157,3 @@ def test_a_server_that_is_down_is_noted_once_and_holds_nobody_up(
     assert faults(ledger) == ["artifacts"]
     assert (ledger.path / "progress.png").read_bytes() == picture_of(ledger) != early
     assert time.monotonic() - began < 3 * SEND_SECONDS
-
-
-def test_an_interrupt_still_shows_what_was_decided(tmp_path: Path) -> None:
-    ledger = created(tmp_path)
-    write(ledger, night([2.25], up=False))
-    with pytest.raises(KeyboardInterrupt):
-        show_and_be_interrupted(ledger)
-    assert (ledger.path / "progress.png").read_bytes() == picture_of(ledger)
-
-
-def show_and_be_interrupted(ledger: Ledger) -> None:
-    with prefect_at(NOBODY), Artifacts(ledger, None, write_report) as kept_up:
-        kept_up.show()
-        raise KeyboardInterrupt
-
-
-def test_the_table_has_the_newest_trial_first_and_ends_with_why(tmp_path: Path) -> None:
-    first, second, third = night([2.25, "crash", 1.0], up=False)
-    traceback = "exited with status 1\n| Traceback (most recent call last):\n|  x\n| OSError: full"
-    ledger = created(tmp_path)
-    write(ledger, (first, replace(second, verdict=replace(second.verdict, reason=traceback)), third))
-    rows = table(cleaned(document(ledger)))
-
-    assert [(row["trial"], row["score"]) for row in rows] == [("2", "1"), ("1", "-"), ("0", "2.25")]
-    assert rows[1]["reason"] == "`exited with status 1: OSError: full`"
-
-
-@pytest.mark.parametrize("name", ["a", "lunar_lander-3", "a.b_c-d", "night..2", "a-"])
-def test_every_name_of_a_campaign_makes_a_key_that_prefect_allows(name: str) -> None:
-    from prefect.client.schemas.actions import ArtifactCreate
-
-    assert ArtifactCreate(key=key(name, "progress")).key == key(name, "progress")
