@@ -23,13 +23,8 @@ from tasks.trial import History, Trial, baseline, best
 
 REASON, INCIDENTS = 160, 60
 """Characters of a reason in a table, and incidents that are shown."""
-TOLD = {
-    "orphans": "leftovers", "prefect": "Prefect server", "tracking": "MLflow", "machine": "machine",
-    "rerun": "rerun", "guards": "options changed", "launch": "launch", "view": "view", "showcase": "view",
-}  # fmt: skip
-"""Events that are told as they are, and what they concern. To version 0.6 a view that failed was called a showcase."""
-UNTOLD = ("time", "event", "pid", "page", "flow_run_id")
-"""Facts of an event that say nothing to a reader."""
+TOLD = ("orphans", "prefect", "tracking", "machine", "rerun", "guards", "launch", "view")
+"""Events that are told as they are."""
 NUMBER = re.compile(r"-?\d[\d.,e+-]*")
 
 
@@ -246,6 +241,6 @@ def _befallen(events: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
             ended = {}
         elif kind in ("end", "continued"):  # continued by the next flow run
             ended = event if kind == "end" else {"state": "finished"}
-        elif kind in TOLD and not (kind == "launch" and event.get("what") == "begun"):
-            facts = (f"{key.replace('_', ' ')}: {value}" for key, value in event.items() if key not in UNTOLD)
-            yield TOLD[kind], capped(visible(event.get("words", ", ".join(facts))), 2 * REASON)
+        elif kind in TOLD and event.get("what") != "begun":  # a launch
+            facts = (f"{key}: {value}" for key, value in event.items() if key not in ("time", "event", "pid"))
+            yield kind, capped(visible(event.get("words", ", ".join(facts))), 2 * REASON)

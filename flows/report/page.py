@@ -32,8 +32,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 def html(facts: Facts) -> str:
     """The page of one campaign."""
-    episode, answers = seeing.episode_of(facts), seeing.answers_of(facts)
-    shown = {"figures": _figures(facts), "episode": episode, "answers": answers, "baseline": baseline(facts.history)}
+    shown = {"figures": _figures(facts), "episode": seeing.episode_of(facts), "baseline": baseline(facts.history)}
     return _render("report.html", facts=facts, **shown)
 
 
@@ -83,7 +82,7 @@ def _templates() -> jinja2.Environment:
     )  # fmt: skip
     templates.globals.update(
         number=number, duration=duration, line=in_a_line, visible=visible, clean=clean, folder=_folder, cell=_cell,
-        code=code, day=_day, short_value=short_value, told=seeing.told, style=(TEMPLATES / "style.css").read_text(),
+        code=code, day=_day, short_value=short_value, style=(TEMPLATES / "style.css").read_text(),
     )  # fmt: skip
     return templates
 

@@ -1,4 +1,4 @@
-"""What the report shows of champion and baseline themselves: an episode of both, or their answers to questions."""
+"""What the report shows of champion and baseline themselves: an episode of both."""
 
 from __future__ import annotations
 
@@ -6,17 +6,12 @@ import base64
 from typing import NamedTuple
 
 from flows.report.facts import Facts, in_a_line
-from tasks.recording import answers, episode
-from tasks.recording.answers import AnswerComparison
+from tasks.recording import episode
 from tasks.recording.episode import GIF, PlayedEpisode
 from tasks.store.ledger import Ledger
-from tasks.system.redact import capped, clean
-from tasks.trial import baseline
 
 INLINE_BYTES = 1_500_000
 """Most of a picture inside the page; a larger one is linked."""
-CELL = 240
-"""Characters of a text that are shown before it is opened."""
 
 
 class EpisodeView(NamedTuple):
@@ -52,19 +47,3 @@ def episode_of(facts: Facts) -> EpisodeView | str | None:
     picture = gif.read_bytes()
     url = f"data:image/gif;base64,{base64.b64encode(picture).decode()}"
     return EpisodeView(recording.episodes, url if len(picture) <= INLINE_BYTES else "")
-
-
-def answers_of(facts: Facts) -> AnswerComparison | str | None:
-    """Questions that the champion wins and loses, or why they cannot be told; None where no questions are asked."""
-    first, champion = baseline(facts.history), facts.champion
-    if facts.is_running or first is None or champion is None or champion.number == 0:
-        return None
-    return answers.compared(facts.ledger, first, champion)
-
-
-def told(text: str) -> tuple[str, str]:
-    """A text that a model or a recipe wrote, safe to show: in short, and whole where that is more."""
-    printable = "".join(char if char.isprintable() or char == "\n" else f"<U+{ord(char):04X}>" for char in text)
-    whole = "\n".join(clean(printable))  # some that are printable are invisible
-    short = capped(" ".join(whole.split()), CELL)
-    return short, "" if whole == short else whole

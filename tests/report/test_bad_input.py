@@ -18,13 +18,10 @@ import pytest
 
 from flows.report.write import write_report
 from flows.status import CampaignEnd
-from flows.views.artifacts import Artifacts
-from tasks.store.ledger import Ledger
 from tasks.trial import History, Verdict
 from tests.report.test_report import FINISHED, stored
 from tests.support.histories import search, tried
 from tests.support.ledgers import created
-from tests.views.test_artifacts import NOBODY, prefect_at
 
 KEYS = {
     "ONE_API_KEY": "sk-one-0123456789-abcdefghij", "TWO_TOKEN": "two&<three>\"four'five|six`seven",
@@ -172,29 +169,3 @@ def test_a_report_that_does_not_fit_leaves_the_old_one_whole(tmp_path: Path, hom
 
     assert all(path.read_bytes() == content for path, content in before.items())
     assert not list(ledger.path.glob(".report*"))
-
-
-def test_a_campaign_goes_on_without_its_pages_and_says_so_once(tmp_path: Path, home: Path) -> None:
-    history = search(3, cancels=False)
-    ledger = stored(created(tmp_path), history)
-    with prefect_at(NOBODY), Artifacts(ledger, None, write_report) as artifacts:
-        with files_of_at_most(4096):
-            for _ in range(2):
-                artifacts.show()
-                until(lambda: "report" in {event["failed"] for event in faults(ledger)})
-        artifacts.show(FINISHED)
-
-    said = [event["error"] for event in faults(ledger) if event["failed"] == "report"]
-    assert len(said) == 1 and "report.html" in said[0]
-    assert (ledger.path / "report.html").is_file() and (ledger.path / "progress.png").is_file()
-
-
-def faults(ledger: Ledger) -> list[dict[str, str]]:
-    return [event for event in ledger.events() if event["event"] == "view"]
-
-
-def until(holds: object) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():  # type: ignore[operator]
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

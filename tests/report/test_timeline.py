@@ -49,21 +49,6 @@ def test_no_two_slices_of_a_track_overlap(starts: list[float], waits: list[float
         assert all(a.end <= b.begin + 1e-6 for a, b in pairwise(spans))
 
 
-def test_waiting_for_a_slot_ends_when_its_own_trial_has_one() -> None:
-    events = [
-        {"event": event, "number": number, "time": 1e9 + at, "who": "cpu-0"}
-        for at, event, number in (
-            (50.0, "waiting", 1), (60.0, "slot", 2), (100.0, "slot", 1), (350.0, "waiting", 4), (400.0, "slot", 4),
-            (9000.0, "waiting", 5),
-        )
-    ]  # fmt: skip
-
-    (first, second) = spans_by_track(side_by_side(4, [0, 100, 200, 300, 400]), (), events)["waiting 1"]
-
-    assert [round(span.begin - 1e9, 1) for span in (first, second)] == [50.0, 350.0]
-    assert [round(span.end - 1e9, 1) for span in (first, second)] == [100.0, 400.0], "what waits to the end is left out"
-
-
 def test_the_file_is_written_with_the_report_and_holds_what_was_done(tmp_path: Path, home: Path) -> None:
     ledger = stored(created(tmp_path), side_by_side(4, [0, 100, 200, 300, 400]))
     ledger.event("slot free", number=1, slot="cpu-0", train=18.0, judge=1.0)

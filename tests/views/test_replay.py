@@ -48,7 +48,9 @@ def test_the_night_that_comes_along_is_small_and_names_nothing_of_the_machine_th
     with zipfile.ZipFile(replay.NIGHT) as archive:
         texts = [archive.read(name).decode() for name in archive.namelist() if not name.endswith(".gif")]
         assert json.loads(archive.read("campaign.json"))["judge_key"] == ""
-    assert not [text for text in texts if any(word in text for word in ("/work", "/tmp", "/root", "http://", "wt/views"))]
+    assert not [
+        text for text in texts if any(word in text for word in ("/work", "/tmp", "/root", "http://", "wt/views"))
+    ]
 
 
 @pytest.mark.slow

@@ -109,7 +109,7 @@ def test_what_to_open_is_listed_whole_once_it_is_there(tmp_path: Path) -> None:
     assert all(step in after for step in ("progress.png", "report.html", "http://p/1")) and "resume" not in after
 
 
-@pytest.mark.parametrize("width", (80, 120))
+@pytest.mark.parametrize("width", [80, 120])
 def test_the_list_of_campaigns_fits_and_cuts_no_name(tmp_path: Path, width: int) -> None:
     name = "a-campaign-whose-name-is-long"
     listed = [summary(campaign(tmp_path, *night(2), name=name)) | {"environment": "/srv/" + "x" * 60}]

@@ -125,21 +125,6 @@ def test_a_trial_waits_for_a_slot_until_it_has_one(tmp_path: Path) -> None:
     assert trials(ledger)[0]["phase"] == "starting", "what an earlier life waited for is no matter"
 
 
-def test_a_certificate_is_followed_from_its_first_run_to_its_last(tmp_path: Path) -> None:
-    ledger = campaign(tmp_path)
-    assert under_way(ledger, ())["certifying"] is None
-    ledger.event("certify", look=1, champion=1, runs=3)
-    for part in ("0001-champion-1", "0001-baseline-1", "0001-baseline-2"):
-        (ledger.path / "certificates" / f"1-{part}").mkdir(parents=True)
-    made = under_way(ledger, ())["certifying"]
-    assert (made["trial"], made["run"], made["runs"]) == (1, 3, 6)
-    ledger.event("certified", look=1, trial=1, passed=True)
-    assert under_way(ledger, ())["certifying"] is None
-    ledger.event("certify", look=1, champion=1, runs=3)
-    ledger.event("life", page=None)
-    assert under_way(ledger, ())["certifying"] is None, "it was interrupted"
-
-
 def test_a_campaign_ends_with_what_binds(tmp_path: Path) -> None:
     ledger = campaign(tmp_path, rule="greedy", hours=1.0)
     for score in (3.0, 2.0):
