@@ -131,7 +131,7 @@ def test_where_the_repository_has_the_environment_only_what_the_champion_changes
     changed = git(tmp_path, "diff", "HEAD", "tuned")
     lines = {line for line in changed.splitlines() if line[:1] in "+-" and line[:3] not in ("+++", "---")}
     assert {"-default = 2.5", "+default = 2.0", "+print('better')"} <= lines and "# mine" not in str(lines)
-    assert "**Certified.** Certified: +8" in body.read_text() and "10, 10.5, 11" in body.read_text()
+    assert "**Certified: +8" in body.read_text() and "10, 10.5, 11" in body.read_text()
 
 
 @pytest.mark.slow
