@@ -21,7 +21,7 @@ def without_finished_tasks(record: logging.LogRecord) -> bool:
 def begin(ledger: Ledger, history: History) -> None:
     """The first line of a life."""
     logging.getLogger("prefect.task_runs").addFilter(without_finished_tasks)  # the same function is added once
-    known = f". Resumed with {len(history)} trials from its files" if history else ""
+    known = f". Resumed: {len(history)} trial{'s' * (len(history) > 1)} read from files" if history else ""
     get_run_logger().info(f"{ledger.campaign.name}: {ledger.environment.name}; files in {ledger.path}{known}")
     if words := another_machine(ledger, history):
         get_run_logger().warning(words)
