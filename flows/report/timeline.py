@@ -22,7 +22,7 @@ class Span:
     """One thing that was done, in seconds of Unix time."""
 
     kind: str
-    """start, train, judge, propose, or wait (for a slot)."""
+    """start, train, judge, or propose."""
     name: str
     begin: float
     end: float
@@ -51,7 +51,6 @@ def spans_by_track(
     groups = {
         "run": [*_runs(history, certificates), *_judgements(history, events)],
         "proposer": list(_proposing(history)),
-        "waiting": list(_waits(events)),
     }
     found: dict[str, list[Span]] = {}
     for track, spans in groups.items():
@@ -103,16 +102,3 @@ def _proposing(history: History) -> Iterator[Span]:
             made, begin = trial.proposal, trial.runs[0].started
             facts = {"proposer": made.proposer, "model calls": made.usage.calls, "tokens": made.usage.tokens}
             yield Span("propose", f"trial {trial.number}", begin - made.seconds, begin, facts)
-
-
-def _waits(events: Sequence[Mapping[str, Any]]) -> Iterator[Span]:
-    """From when a trial waits for a slot until it has one; what waits at the end is left out."""
-    waits: dict[int, Mapping[str, Any]] = {}  # by trial: it tells every new reason, of which the first counts
-    for event in events:
-        if event["event"] == "life":
-            waits = {}
-        elif event["event"] == "waiting":
-            waits.setdefault(event["number"], event)
-        elif event["event"] == "slot" and (began := waits.pop(event["number"], None)):
-            name, facts = f"trial {event['number']}, for a slot", {"held by": str(began.get("who", ""))}
-            yield Span("wait", name, began["time"], event["time"], facts)

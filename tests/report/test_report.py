@@ -14,7 +14,6 @@ import pytest
 
 from flows.cli.set_option import parse_settings
 from flows.engine.certifying import store
-from flows.engine.stopping import NOTHING_LEFT
 from flows.report import page
 from flows.report.facts import Facts
 from flows.report.mattered import FEWEST, importances
@@ -185,37 +184,6 @@ def test_what_befell_a_campaign_is_told_in_words(tmp_path: Path, home: Path) -> 
         ("resumed", "18.9 min in, its process was killed or interrupted"),
         ("resumed", "1.7 h in, it stopped: the disk has 299 MiB left"),
     )
-
-
-def test_ideas_for_the_next_night_lie_near_the_optimum_and_can_be_run(tmp_path: Path, home: Path) -> None:
-    ledger = stored(created(tmp_path), points(9))
-
-    ideas = [idea for idea in Facts.of(ledger, FINISHED).ideas if "--params" in idea.command]
-
-    assert ideas
-    found = re.search(r'"x": (-?[\d.e-]+)', ideas[0].command)
-    assert found and abs(float(found[1])) < 1.5
-
-
-@pytest.mark.parametrize(
-    ("reason", "words"),
-    [
-        ("no time for another trial: 1.5 h of 1.5 h used", ["More time: 3 hours instead of 1.5."]),
-        (NOTHING_LEFT.reason, []),
-    ],
-)
-def test_a_search_that_its_clock_ended_is_given_more_time(
-    tmp_path: Path, home: Path, reason: str, words: list[str]
-) -> None:
-    history: History = (tried((), 1.0, params={"x": 0.0}),)
-    for number in range(1, 6):
-        history += (tried(history, 1.0 + number, params={"x": number / 4}),)
-    ledger = stored(created(tmp_path, trials=40, hours=1.5), history)
-
-    ideas = Facts.of(ledger, CampaignEnd("finished", reason)).ideas
-
-    assert [idea.words for idea in ideas if "More" in idea.words] == words
-    assert all(" --name n-again" in idea.command for idea in ideas if "More" in idea.words)
 
 
 def test_a_champion_that_was_still_rising_is_given_a_longer_budget(tmp_path: Path, home: Path) -> None:

@@ -35,12 +35,10 @@ def side_by_side(count: int, starts: list[float], seed: int = 1) -> History:
     )
 
 
-@given(st.lists(st.floats(0, 100), min_size=8, max_size=8), st.lists(st.floats(0, 100), max_size=5))
+@given(st.lists(st.floats(0, 100), min_size=8, max_size=8))
 @settings(max_examples=40, deadline=None)
-def test_no_two_slices_of_a_track_overlap(starts: list[float], waits: list[float]) -> None:
-    events = [{"event": "waiting", "number": 3, "time": 1e9 + at, "who": "cpu-0"} for at in waits]
-    events += [{"event": "slot", "number": 3, "time": 1e9 + 100.0}] * len(waits)
-    events += [{"event": "slot free", "number": 3, "time": 1e9 + 20.0 + at, "judge": 0.3} for at in starts]
+def test_no_two_slices_of_a_track_overlap(starts: list[float]) -> None:
+    events = [{"event": "slot free", "number": 3, "time": 1e9 + 20.0 + at, "judge": 0.3} for at in starts]
 
     found = spans_by_track(side_by_side(7, starts), (certified(1, [1, 2], [1, 2]),), events)
 

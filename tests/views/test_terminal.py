@@ -95,20 +95,6 @@ def test_the_line_of_a_trial_has_its_gain_and_what_was_changed_of_the_champion()
     assert lines[2].index("exited with status 3") < lines[2].index("learning_rate"), "why it crashed comes first"
 
 
-def test_what_to_open_is_listed_whole_once_it_is_there(tmp_path: Path) -> None:
-    ledger = campaign(tmp_path, *night(3), end="stopped")
-    found = document(ledger)
-    address = "http://127.0.0.1:5000/#/a?k=" + "f" * 64
-    found |= {"urls": {"prefect": "http://p/1", "mlflow_url": address}}
-    before = printed(partial(overview.what_next, found, ledger.path), 60, screen=True)
-    assert address in before and "resume n" in before
-    assert all(name not in before for name in ("progress.png", "report.html", "http://p/1")), "not there (any more)"
-    for name in ("progress.png", "report.html"):
-        (ledger.path / name).touch()
-    after = printed(partial(overview.what_next, found | {"state": "running"}, ledger.path), 60, screen=True)
-    assert all(step in after for step in ("progress.png", "report.html", "http://p/1")) and "resume" not in after
-
-
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_list_of_campaigns_fits_and_cuts_no_name(tmp_path: Path, width: int) -> None:
     name = "a-campaign-whose-name-is-long"
