@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import PrivateAttr, TypeAdapter, ValidationError
 
@@ -84,8 +84,6 @@ class Recording:
 
     champion: int
     """The trial."""
-    runs: tuple[str, ...]
-    """The directories of the baseline's and the champion's run."""
     episodes: tuple[PlayedEpisode, ...] = ()
     reason: str = ""
     """Why there is none; else empty."""
@@ -94,8 +92,7 @@ class Recording:
 RECORDING = TypeAdapter(Recording)
 
 
-@dataclass(frozen=True)
-class Side:
+class Side(NamedTuple):
     """A policy that plays: a run of the certificate or of the search."""
 
     name: Arm
@@ -126,25 +123,24 @@ def record(ledger: Ledger, champion: Trial | None, asked: str, allow_unsandboxed
     if judge_name(ledger.environment.judge) != "control" or champion is None or first is None or champion.number == 0:
         return
     sides, before, gif = sides_of(ledger, champion.number), load(ledger.path), ledger.path / GIF
-    runs = tuple(side.run.dir for side in sides)
-    has_one = bool(before and before.champion == champion.number and not before.reason and gif.is_file())
-    if has_one and before and before.runs == runs:
+    has_one = bool(before and before.champion == champion.number and before.episodes and gif.is_file())
+    if has_one and before and [one.run for one in before.episodes] == [side.run.dir for side in sides]:
         return
     for old in ledger.path.glob(".recording-*"):  # left by one that was killed
         file_trees.remove(old)
     with tempfile.TemporaryDirectory(prefix=".recording-", dir=ledger.path, ignore_cleanup_errors=True) as name:
         folder = Path(name)
         try:
-            films = {side.name: _played(ledger, side, asked, allow_unsandboxed, folder) for side in sides}
-            _draw(films, folder / GIF)
-            made = Recording(champion.number, runs, tuple(_told(side, films[side.name]) for side in sides))
+            played = [_played(ledger, side, asked, allow_unsandboxed, folder) for side in sides]
+            _draw({one.name: film for one, film in played}, folder / GIF)
+            made = Recording(champion.number, tuple(one for one, _ in played))
         except FAULTS as wrong:
-            made = Recording(champion.number, runs, reason=str(wrong)[:REASON])
-        if made.reason and has_one:
-            return
+            if has_one:
+                return
+            made = Recording(champion.number, reason=str(wrong)[:REASON])
         (ledger.path / FILE).unlink(missing_ok=True)  # it speaks of the picture, so it goes first and comes last
         gif.unlink(missing_ok=True)
-        if not made.reason:
+        if made.episodes:
             (folder / GIF).rename(gif)
     (ledger.path / FILE).write_bytes(RECORDING.dump_json(made, indent=2) + b"\n")
 
@@ -174,17 +170,16 @@ def why_gone(ledger: Ledger, run: Run) -> str | None:
     return changed_since(place, run)
 
 
-def _told(side: Side, film: Film) -> PlayedEpisode:
-    facts = (film.totals[-1], film.steps, film.cut, side.score, side.is_fresh)
-    return PlayedEpisode(side.name, side.trial.number, side.run.dir, *facts)
-
-
-def _played(ledger: Ledger, side: Side, asked: str, allow_unsandboxed: bool, folder: Path) -> Film:
-    """The film of one episode of one side; raises Misbehaved, which names the side."""
+def _played(
+    ledger: Ledger, side: Side, asked: str, allow_unsandboxed: bool, folder: Path
+) -> tuple[PlayedEpisode, Film]:
+    """One side's episode; raises Misbehaved, which names the side."""
     try:
-        return _filmed(ledger, side, Isolation(choose(asked), allow_unsandboxed), folder)
+        film = _filmed(ledger, side, Isolation(choose(asked), allow_unsandboxed), folder)
     except FAULTS as wrong:
         raise Misbehaved(f"the {side.name}, {side.run.dir}: {wrong}") from wrong
+    facts = (film.totals[-1], film.steps, film.cut, side.score, side.is_fresh)
+    return PlayedEpisode(side.name, side.trial.number, side.run.dir, *facts), film
 
 
 def _filmed(ledger: Ledger, side: Side, isolation: Isolation, folder: Path) -> Film:
