@@ -68,7 +68,7 @@ def upload(
     def say(words: str) -> None:
         print(words, file=sys.stderr, flush=True)
 
-    hub.checked(repo)
+    hub.library()  # refuses where it is not installed
     ledger = Ledger.open(campaign or newest())
     if dry_run:
         _print_plan(ledger, repo, public, uncertified, json)

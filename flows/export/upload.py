@@ -191,7 +191,9 @@ def upload(ledger: Ledger, repo: str, *, public: bool, uncertified: bool, say: C
 
 def _connected(repo: str) -> HfApi:
     """The hub, which knows the token of HF_TOKEN or of the stored login; it is never shown."""
-    hub, address = checked(repo), endpoint()
+    hub, address = library(), endpoint()
+    if "/" not in repo:
+        raise Refused(f"--repo {repo}: say whose it is too, as in your-name/{repo}")
     token = hub.get_token()
     if not token:
         raise Refused(
@@ -242,20 +244,6 @@ def library() -> Any:
 def endpoint() -> str:
     """The address of the hub."""
     return os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
-
-
-def checked(repo: str) -> Any:
-    """The library. Raises Refused for a name that no repository can have, or without its owner."""
-    hub = library()
-    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # its types do not say so
-
-    try:
-        validate_repo_id(repo)
-    except ValueError as wrong:
-        raise Refused(f"--repo {repo!r}: {wrong}") from wrong
-    if "/" not in repo:
-        raise Refused(f"--repo {repo}: say whose it is too, as in your-name/{repo}")
-    return hub
 
 
 def free_name(campaign: str, taken: Collection[str]) -> str:
