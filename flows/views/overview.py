@@ -100,7 +100,8 @@ def outcome(document: Document) -> Iterator[Text]:
         return
     if champion["trial"] or proof:
         yield Text(document["result"]["proof"], "bold green" if proof and proof["passed"] else "yellow")
-        changed = next(row for row in document["trials"] if row["trial"] == (proof or champion)["trial"])["params"]
+        which = proof["trial"] if proof and proof["passed"] else champion["trial"]
+        changed = next(row for row in document["trials"] if row["trial"] == which)["params"]
         lines = [
             " · ".join(changes(changed, (document["baseline"] or {"params": {}})["params"])),
             *document["ablation"],
