@@ -1,8 +1,7 @@
 """Permissions: what an environment needs beyond its own folder, a sentence each, before any of its code runs.
 
-An environment from somebody else may read paths of this machine, use the network, or bring code that runs outside the
-sandbox. Whoever runs it grants these sentences once (flows/spec/trust.py). So paths in them are real, with links and
-`..` resolved, and every character is seen. An environment that reads only its own folder needs none.
+Whoever runs somebody else's environment grants these sentences once (flows/spec/trust.py). So paths in them are real,
+with links and `..` resolved, and every character is seen.
 """
 
 from __future__ import annotations
@@ -44,7 +43,8 @@ def of(environment: Environment) -> Permissions:
     Raises:
         Refused: it reads a place with keys or passwords.
     """
-    return _each_once(chain(_network(environment), _judged(environment), _limits(environment), _paths(environment)))
+    parts = (_network(environment), _judged(environment), _limits(environment), _paths(environment))
+    return tuple(dict.fromkeys(chain(*parts)))
 
 
 def of_spec(stated: Mapping[str, Any]) -> Permissions:
@@ -53,18 +53,13 @@ def of_spec(stated: Mapping[str, Any]) -> Permissions:
     Raises:
         Refused: as in `of`, or the environment cannot be read.
     """
-    advanced = stated.get("advanced", {})
-    advanced = advanced if isinstance(advanced, dict) else {}
-    return _each_once(chain(_settings(stated, advanced), _overridden(stated, advanced.get("overrides", {}))))
+    advanced = stated["advanced"]
+    return tuple(chain(_settings(stated, advanced), _overridden(stated, advanced.get("overrides", {}))))
 
 
 def printable(text: str) -> str:
     """A text in which every character is seen: all but printable ASCII, and the backslash, is escaped."""
     return text.encode("unicode_escape").decode()
-
-
-def _each_once(sentences: Iterator[str]) -> Permissions:
-    return tuple(dict.fromkeys(sentences))
 
 
 def _network(environment: Environment) -> Iterator[str]:
@@ -158,26 +153,20 @@ def _settings(stated: Mapping[str, Any], advanced: Mapping[str, Any]) -> Iterato
         yield "edited programs run even without a sandbox, as you"
     if stated.get("tracking", "off") != "off":
         yield f"records are written to {printable(str(stated['tracking']))}"
-    if _asks(proposer := str(stated.get("proposer", ""))):
+    proposer = stated.get("proposer")
+    # A proposer that there is not is refused later, with the near miss.
+    if proposer in plugins.names(PROPOSERS) and plugins.load(PROPOSERS, proposer, Proposer).asks:  # type: ignore[type-abstract]
         agent = "a coding agent runs outside the sandbox, as you"
         what = agent if proposer == "agent" else "a language model or an agent is asked"
         options = json.dumps(advanced.get("options", {}), ensure_ascii=False, default=str)
         yield f"{what}: proposer {proposer} with the options {printable(options)}"
 
 
-def _asks(proposer: str) -> bool:
-    """Whether a proposer asks a model or an agent, whose command, address and key its options may name."""
-    if proposer not in plugins.names(PROPOSERS):
-        return False  # refused later, with the near miss
-    return plugins.load(PROPOSERS, proposer, Proposer).asks  # type: ignore[type-abstract]
-
-
-def _overridden(stated: Mapping[str, Any], overrides: object) -> Iterator[str]:
+def _overridden(stated: Mapping[str, Any], overrides: Mapping[str, Any]) -> Iterator[str]:
     """What keys of a spec add to a bundled environment; another environment is asked about with them anyway."""
-    reference = str(stated.get("environment", ""))
-    if not overrides or not isinstance(overrides, dict) or not environments.is_bundled(environments.find(reference)):
-        return
-    changed = environments.named(reference, overrides)
-    changed.check_files()
-    usual = of(environments.named(reference))
-    yield from (sentence for sentence in of(changed) if sentence not in usual)
+    reference = str(stated["environment"])
+    if overrides and environments.is_bundled(environments.find(reference)):
+        changed = environments.named(reference, overrides)
+        changed.check_files()
+        usual = of(environments.named(reference))
+        yield from (sentence for sentence in of(changed) if sentence not in usual)
