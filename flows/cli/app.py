@@ -26,7 +26,7 @@ VERBS: dict[str, tuple[Callable[..., int] | App, ...]] = {
     "Problems": (problems.env,),
     "Machine": (services.up, services.down, machine.prune, machine.sync, doctor.doctor),
 }
-"""The verbs by the heading above them. A name that Python has itself ends with _ there."""
+"""The verbs by the heading above them. Cyclopts drops the _ at the end of a name."""
 
 app = App(
     name="nightshift",
@@ -38,11 +38,6 @@ app = App(
 )
 
 
-def name_of(verb: Callable[..., int] | App) -> str:
-    """A verb as it is typed."""
-    return verb.name[0] if isinstance(verb, App) else verb.__name__.rstrip("_")
-
-
 for order, (heading, verbs) in enumerate(VERBS.items()):
     group = Group(heading, sort_key=order)
     for place, verb in enumerate(verbs):
@@ -50,7 +45,7 @@ for order, (heading, verbs) in enumerate(VERBS.items()):
             verb.group, verb.sort_key = group, place
             app.command(verb)
         else:
-            app.command(verb, name=name_of(verb), group=group, sort_key=place)
+            app.command(verb, group=group, sort_key=place)
 
 
 def _interrupt(number: int, _: object) -> None:
@@ -72,7 +67,10 @@ def main() -> None:
     except BrokenPipeError:  # the reader, such as head, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = FINISHED
-    except OSError as fault:  # the machine: no space, no permission, a server that went away
+    except PermissionError as fault:
+        print(f"nightshift: {fault.filename}: {fault.strerror}: give yourself the rights (chmod)", file=sys.stderr)
+        code = REFUSED
+    except OSError as fault:  # the machine: no space, a server that went away
         print(f"nightshift: {fault}", file=sys.stderr)
         code = FAILED
     except (Refused, CycloptsError) as refused:

@@ -60,6 +60,11 @@ def placed(diff: str, what: str, program: Mapping[str, str], editable: Sequence[
         raise Refused(f"{what}: {str(wrong).replace(' of the answer', '')}") from wrong  # a diff is one whole answer
 
 
+def as_typed(folder: Path) -> str:
+    """A folder as the name of an environment: ./ in front, since a bundled one may be called so too."""
+    return str(folder) if folder.is_absolute() or str(folder).startswith(".") else f"./{folder}"
+
+
 @contextmanager
 def writing(place: Path, what: str) -> Iterator[None]:
     """Refuse a place that cannot be written; `what` names it in the refusal."""

@@ -9,7 +9,19 @@ from cyclopts import Parameter
 
 from environments.plugins import Refused
 from flows.cli.arguments import parse_params, placed, read_diff
-from flows.cli.options import Comment, Isolation, Json, Seed, Server, Settings, Trust, Unsandboxed, of_certify
+from flows.cli.options import (
+    Budget,
+    Comment,
+    Isolation,
+    Json,
+    On,
+    Runs,
+    Seed,
+    Server,
+    Settings,
+    Trust,
+    Unsandboxed,
+)  # fmt: skip
 from flows.cli.seeing import newest
 from flows.server import server_process
 from flows.views.terminal import print_json
@@ -24,9 +36,9 @@ def certify(
     campaign: str | None = None,
     /,
     *,
-    on: Annotated[str | None, of_certify("on")] = None,
-    runs: Annotated[int | None, of_certify("runs")] = None,
-    budget: Annotated[str, of_certify("budget")] = "",
+    on: On = None,
+    runs: Runs = None,
+    budget: Budget = "",
     trust: Trust = False,
     server: Server = None,
     json: Json = False,
@@ -38,7 +50,7 @@ def certify(
     server_process.settle_in(home())
     from flows.cli import foreground
 
-    return foreground.certify(campaign or newest(), on, runs, budget, trust, server, json)
+    return foreground.certify(campaign or newest(), on or [], runs, budget, trust, server, json)
 
 
 def compare(

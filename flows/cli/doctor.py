@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -12,7 +11,7 @@ from rich.text import Text
 import environments
 from environments.plugins import Refused
 from flows.cli import consent
-from flows.cli.doctor_checks import Check, check_machine
+from flows.cli.doctor_checks import check_machine
 from flows.cli.options import Json, Settings, Trust
 from flows.cli.set_option import overrides_only
 from flows.server import server_process
@@ -51,22 +50,12 @@ def doctor(
     if json:
         documents = [{"name": name, **check._asdict()} for name, check in checks.items()]
         terminal.print_json({"healthy": not bad, **about, "checks": documents})
-    else:
-        _print_table(checks)
-        print(f"{bad} thing{'s' * (bad > 1)} to fix" if bad else "healthy")
-    return 1 if bad else 0
-
-
-def _print_table(checks: Mapping[str, Check]) -> None:
-    """One table on a screen; in a file or a pipe a line for each check, which grep finds."""
-    console, width = terminal.console(), max(map(len, checks))
+        return 1 if bad else 0
     table = Table.grid(padding=(0, 2))
     for name, check in checks.items():
         mark, style = MARKS[check.state]
-        parts = [terminal.clean(check.fact), f"→ {terminal.clean(check.remedy)}" * bool(check.remedy)]
-        if terminal.is_screen(console):
-            table.add_row(Text(mark, style), name, Text("\n".join(filter(None, parts))))
-        else:
-            print(f" {mark:<4}  {name:<{width}}  {' '.join(parts)}".rstrip())
-    if table.rows:
-        console.print(table)
+        fact = f"{terminal.clean(check.fact)} {f'→ {terminal.clean(check.remedy)}' * bool(check.remedy)}".rstrip()
+        table.add_row(Text(mark, style), name, Text(fact))
+    terminal.put(terminal.console(), table)
+    print(f"{bad} thing{'s' * (bad > 1)} to fix" if bad else "healthy")
+    return 1 if bad else 0

@@ -1,7 +1,4 @@
-"""The checks of `nightshift doctor` on any machine, a function each. They change nothing.
-
-Only the names of keys are shown, of other people's processes only the program, and of an address no password.
-"""
+"""The checks of `nightshift doctor` on any machine, a function each. They change nothing and show no secret."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ import os
 import platform
 import shutil
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +20,7 @@ import psutil
 from environments.plugins import Refused
 from flows.server import server_process
 from flows.server.api import Api
-from tasks.machine.gpus import Gpu, GpuError, find, processes_on
+from tasks.machine.gpus import GpuError, find, processes_on
 from tasks.machine.slots import Slots, describe, holder
 from tasks.remote import jobs
 from tasks.sandbox import cgroup, isolation
@@ -32,7 +28,7 @@ from tasks.system.commands import Unanswered, ask
 from tasks.system.daemon import page_of
 from tasks.system.home import REMEDY, home, install_extra
 from tasks.system.redact import without_passwords
-from tasks.tracking.connection import Store, locate, without_credentials
+from tasks.tracking.connection import locate, without_credentials
 
 GIB = 2**30
 LITTLE_DISK, NO_DISK = 10 * GIB, GIB
@@ -44,16 +40,8 @@ KEYS = (
     "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY", "MISTRAL_API_KEY",
     "DEEPSEEK_API_KEY", "GROQ_API_KEY", "AZURE_API_KEY",
 )  # fmt: skip
-TRAINING = ("torch", "gymnasium")
-LANGUAGE = ("litellm", "transformers", "trl", "vllm", "verifiers", "prime-rl")
 SHARED_FILES = ("nfs", "cifs", "smb", "fuse.sshfs", "9p", "lustre", "ceph", "gpfs", "beegfs")
 """Beginnings of the types of file systems that several machines share."""
-REMEDIES = {
-    "git": "install it: `apt install git`",
-    "prefect": "start it, or unset PREFECT_API_URL: campaigns start their own; `nightshift up` restarts ours",
-    "mlflow": "start it, make it writable, or change MLFLOW_TRACKING_URI",
-}
-"""What to do where a check raises."""
 
 
 class Check(NamedTuple):
@@ -68,38 +56,28 @@ class Check(NamedTuple):
 
 def check_machine() -> dict[str, Check]:
     """Every check by its name, in the order of the report. Without a home, those that need one are left out."""
-    bundled, language = f"bundled trainers need them: `{install_extra('ppo')}`", "only proposers and trainers need them"
     checks: dict[str, Callable[[], Check]] = {
         "isolation": isolation_level, "limits": limits, "gpus": gpus, "machine": machine, "python": python, "git": git,
-        "training": partial(packages, TRAINING, bundled), "language": partial(packages, LANGUAGE, language),
-        "keys": keys,
+        "training": training, "language": language, "keys": keys,
     }  # fmt: skip
     try:
         runs = home()
     except Refused as fault:
-        return at_once(checks, REMEDIES) | {"home": Check("bad", str(fault).removesuffix(f": {REMEDY}"), REMEDY)}
+        return at_once(checks) | {"home": Check("bad", str(fault).removesuffix(f": {REMEDY}"), REMEDY)}
     of_home = {"home": home_folder, "disk": disk, "slots": slots, "prefect": prefect, "mlflow": mlflow}
     checks |= {name: partial(check, runs) for name, check in of_home.items()}
-    return at_once(checks | {"remote": remote}, REMEDIES)
+    return at_once(checks | {"remote": remote})
 
 
-def at_once(
-    checks: Mapping[str, Callable[[], Check]], remedies: Mapping[str, str], seconds: float = SECONDS
-) -> dict[str, Check]:
-    """The results in the given order, each check in a thread of its own: a dead driver or mount holds nothing up.
-
-    Args:
-        remedies: What to do where a check raises, by its name.
-    """
-    unanswered = Check("bad", f"no result within {seconds:g} s", "try again; if it remains, fix that")
-    results = dict.fromkeys(checks, unanswered)
+def at_once(checks: Mapping[str, Callable[[], Check]], seconds: float = SECONDS) -> dict[str, Check]:
+    """The results in the given order, each check in a thread of its own: a dead driver or mount holds nothing up."""
+    results = dict.fromkeys(checks, Check("bad", f"no result within {seconds:g} s", "try again, or fix that first"))
 
     def work(name: str, check: Callable[[], Check]) -> None:
         try:
             results[name] = check()
         except (OSError, ValueError, Refused, Unanswered, httpx.HTTPError) as fault:  # a bug prints its traceback
-            remedy = remedies.get(name, "correct that, and try again")
-            results[name] = Check("bad", without_passwords(str(fault)), remedy)
+            results[name] = Check("bad", without_passwords(str(fault)), "correct that, and try again")
 
     threads = [threading.Thread(target=work, args=each, daemon=True) for each in checks.items()]
     deadline = time.monotonic() + seconds
@@ -116,16 +94,14 @@ def isolation_level() -> Check:
     level = next((each.level for each in probed if each.works), "none")
     if best.works:
         return Check("ok", f"trials run at isolation {level}")
+    remedy = "allow bwrap to create user namespaces, which a container or AppArmor may forbid"
     if not shutil.which("bwrap"):
         remedy = "install bubblewrap: `apt install bubblewrap`"
     elif "failed to execute" in best.why:
         remedy = f"make the interpreter readable for every user: `chmod -R o+rX {sys.prefix} {sys.base_prefix}`"
-    else:
-        remedy = "allow bwrap to create user namespaces, which a container or AppArmor may forbid"
     why = "; ".join(f"{each.level} does not work: {each.why}" for each in probed if not each.works)
     if level == "none":
-        fact = f"trials run without a sandbox and could reach your files, so code edits are refused: {why}"
-        return Check("bad", fact, remedy)
+        return Check("bad", f"trials run without a sandbox, and code edits are refused: {why}", remedy)
     return Check("note", f"trials run at isolation {level}; {why}", remedy)
 
 
@@ -141,45 +117,54 @@ def limits() -> Check:
 
 def gpus() -> Check:
     """Each GPU with its memory and the processes that use it; another program would slow training down."""
-    found, faults = find()
-    if not found and not faults:
+    visible, faults = find()
+    if not visible and not faults:
         remedy = "if the machine has a GPU, install NVIDIA's driver"
         return Check("note", "no GPU with NVIDIA's driver: programs train on the CPU", remedy)
-    users: dict[str, list[int]] = {}
-    for gpu in found:
+    facts, remedy = [], ""
+    for gpu in visible:
+        size = gib(gpu.memory) if gpu.memory is not None else "memory unknown"
         try:
-            users[gpu.uuid] = processes_on(gpu.uuid)
+            users = ", ".join(map(describe, processes_on(gpu.uuid)))
         except GpuError as fault:
             faults.append(f"GPU {gpu.index}: {fault}")
-    fact = "; ".join([*(_describe_gpu(gpu, users.get(gpu.uuid, [])) for gpu in found), *faults])
+            continue
+        facts.append(f"{gpu.index}: {gpu.name}, {size}, {f'used by {users}' if users else 'free'}")
+        if users:
+            remedy = "wait for the programs, or choose a free GPU with CUDA_VISIBLE_DEVICES"
     if faults:
-        return Check("note" if found else "bad", fact, "run `nvidia-smi`")
-    if any(users.values()):
-        return Check("note", fact, "wait for the programs, or choose a free GPU with CUDA_VISIBLE_DEVICES")
-    return Check("ok", fact)
-
-
-def _describe_gpu(gpu: Gpu, users: Sequence[int]) -> str:
-    size = gib(gpu.memory) if gpu.memory is not None else "memory unknown"
-    used = f"used by {', '.join(map(describe, users))}" if users else "free"
-    return f"{gpu.index}: {gpu.name}, {size}, {used}"
+        return Check("note" if visible else "bad", "; ".join([*facts, *faults]), "run `nvidia-smi`")
+    return Check("note" if remedy else "ok", "; ".join(facts), remedy)
 
 
 def machine() -> Check:
     """Memory and cores."""
-    memory, cores = psutil.virtual_memory(), len(os.sched_getaffinity(0))
+    memory = psutil.virtual_memory()
     free = f"{gib(memory.total)} of memory, {gib(memory.available)} of it free"
-    return Check("ok", f"{free}; {cores} core{'s' * (cores > 1)}")
+    return Check("ok", f"{free}; cores: {len(os.sched_getaffinity(0))}")
 
 
 def python() -> Check:
-    """The interpreter, which every `python` of a train_cmd is too. pip refuses to install us under another version."""
+    """The interpreter, which every `python` of a train_cmd is too."""
     return Check("ok", f"Python {platform.python_version()} at {sys.executable}")
 
 
 def git() -> Check:
     """Git stores the lineage of a campaign, one commit per trial."""
-    return Check("ok", f"git {ask(['git', '--version']).removeprefix('git version ').strip()}")
+    if shutil.which("git") is None:
+        return Check("bad", "git is not installed", "install it: `apt install git`")
+    return Check("ok", ask(["git", "--version"]).strip())
+
+
+def training() -> Check:
+    """What the bundled trainers import."""
+    return packages(("torch", "gymnasium"), f"bundled trainers need them: `{install_extra('ppo')}`")
+
+
+def language() -> Check:
+    """What work with language models imports."""
+    names = ("litellm", "transformers", "trl", "vllm", "verifiers", "prime-rl")
+    return packages(names, "only proposers and trainers need them")
 
 
 def packages(names: Sequence[str], remedy: str) -> Check:
@@ -202,14 +187,8 @@ def keys() -> Check:
 def home_folder(runs: Path) -> Check:
     """Whether the home is writable, private, and on a disk of this machine."""
     mode, kind = runs.stat().st_mode & 0o777, _file_system(runs)
-    try:
-        with tempfile.TemporaryFile(dir=runs) as file:
-            file.write(bytes(2**16))
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as fault:
-        remedy = "make it writable, or set NIGHTSHIFT_HOME to another folder"
-        return Check("bad", f"{runs} is not writable: {fault.strerror}", remedy)
+    if not os.access(runs, os.W_OK):
+        return Check("bad", f"{runs} is not writable", "make it writable, or set NIGHTSHIFT_HOME to another folder")
     if mode & 0o066:  # others may pass through (x), as the user of a database below it must
         return Check("note", f"{runs} is readable by others (mode {mode:04o})", f"`chmod 700 {runs}`")
     if kind.startswith(SHARED_FILES):
@@ -257,25 +236,17 @@ def mlflow(runs: Path) -> Check:
     """Where a campaign that states no tracking is recorded in MLflow, and whether it can be."""
     if (store := locate(None, runs)) is None:
         return Check("ok", "trials are not recorded in MLflow")
-    where = without_credentials(store.uri).partition("?")[0]
-    if why := _unwritable(store):
-        return Check("bad", f"trials are recorded in {where}; {why}", REMEDIES["mlflow"])
-    return Check("ok", f"trials are recorded in {where}")
-
-
-def _unwritable(store: Store) -> str:
-    """Why nothing can be recorded there; empty when nothing is known against it."""
+    where = without_credentials(store.uri)
     if store.is_served:
-        try:
-            answer = httpx.get(f"{without_credentials(store.uri)}/health", timeout=ASK_SECONDS)
-        except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as silent:
-            return f"no MLflow server answers there: {silent}"
-        return f"it answers {answer.status_code}" if answer.status_code >= 500 else ""  # a proxy may want a login
-    if not store.uri.startswith("sqlite"):
-        return ""
-    path = Path(store.uri.removeprefix("sqlite:///"))
-    above = next(folder for folder in (path, *path.parents) if folder.exists())
-    return "" if os.access(above, os.W_OK) else f"{above} is not writable"
+        answer = httpx.get(f"{where}/health", timeout=ASK_SECONDS)
+        if answer.status_code >= 500:  # below, a proxy may want a login
+            return Check("bad", f"the MLflow server at {where} answers {answer.status_code}", "see its log")
+    elif store.uri.startswith("sqlite"):
+        path = Path(store.uri.removeprefix("sqlite:///"))
+        above = next(folder for folder in (path, *path.parents) if folder.exists())
+        if not os.access(above, os.W_OK):
+            return Check("bad", f"{above} is not writable", "make it so, or change MLFLOW_TRACKING_URI")
+    return Check("ok", f"trials are recorded in {where.partition('?')[0]}")
 
 
 def remote() -> Check:
@@ -283,7 +254,7 @@ def remote() -> Check:
     keys = [job.key for job in jobs.unfollowed()]
     if not keys:
         return Check("ok", "no trial on another machine is left alone")
-    fact = f"{len(keys)} trial{'s' * (len(keys) > 1)} on other machines that nobody follows: {', '.join(keys[:3])}"
+    fact = f"{len(keys)} on other machines that nobody follows: {', '.join(keys[:3])}"
     return Check("note", fact, "`nightshift resume` goes on with its campaign's, `nightshift prune` removes all")
 
 

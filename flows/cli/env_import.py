@@ -12,7 +12,7 @@ from typing import Any
 
 from environments import earlier_trials
 from environments.plugins import Refused
-from flows.cli.arguments import writing
+from flows.cli.arguments import as_typed, writing
 from flows.views import terminal
 from tasks.importing import HISTORY, Imported, imported
 
@@ -35,7 +35,7 @@ def import_environment(place: str, to: Path | None, importer: str) -> dict[str, 
             fact = f"{folder} would lie in {place}, and an original stays as it is"
             raise Refused(f"{fact}: name another place with --to")
         _write(folder.resolve(), made)
-    here = str(folder) if folder.is_absolute() or str(folder).startswith(".") else f"./{folder}"
+    here = as_typed(folder)
     return {
         "importer": name, "origin": made.origin, "folder": here, "files": sorted(made.files),
         "carried": [asdict(term) for term in made.carried], "left": [asdict(term) for term in made.left],
@@ -45,7 +45,7 @@ def import_environment(place: str, to: Path | None, importer: str) -> dict[str, 
 
 
 def _folder(place: str, name: str) -> Path:
-    """The default: a folder here by the original's name, and by another one where the original itself lies."""
+    """A folder here by the original's name, and by another one where the original itself lies."""
     plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.") or "imported"
     folder = Path(plain)
     return folder.with_name(f"{plain}-nightshift") if folder.resolve() == Path(place).resolve() else folder

@@ -9,6 +9,7 @@ import tomlkit
 
 from environments import FILE
 from environments.plugins import Refused
+from flows.cli.arguments import as_typed
 
 TEMPLATE = Path(__file__).with_name("template")
 
@@ -29,7 +30,6 @@ def write_environment(folder: Path) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in contents.items():
         (folder / name).write_text(text)
-    here = str(folder) if folder.is_absolute() or str(folder).startswith(".") else f"./{folder}"
-    typed = shlex.quote(here)
-    wrote = f"wrote {here}: {', '.join(contents)}"
+    typed = shlex.quote(as_typed(folder))
+    wrote = f"wrote {folder}: {', '.join(contents)}"
     return f"{wrote}\nnext: nightshift env validate {typed} && nightshift run {typed} --trials 5"

@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from cyclopts import Parameter
 from rich.filesize import decimal
 
 from environments.plugins import Refused
@@ -29,10 +28,6 @@ def prune(
     campaign: str | None = None,
     /,
     *,
-    keep: Annotated[
-        Literal["champions", "kept"],
-        Parameter("--keep", help="Trials whose files stay: champions only, or all that were kept."),
-    ] = "champions",
     dry_run: Annotated[bool, switch("--dry-run", "Only print what would be deleted.")] = False,
     json: Json = False,
 ) -> int:
@@ -49,7 +44,7 @@ def prune(
         lines = [*jobs.sweep(wanted)]
     for line in lines:
         print(line, file=sys.stderr if json else sys.stdout)
-    results, failed = _each(campaign, lambda ledger: free(ledger, keep == "kept", dry_run))
+    results, failed = _each(campaign, lambda ledger: free(ledger, dry_run))
     if json:
         terminal.print_json([asdict(pruned) for pruned in results])
         return int(failed)
@@ -69,14 +64,14 @@ def sync(campaign: str | None = None, /, *, json: Json = False) -> int:
         Ledger.open(campaign).check_version()
     results, failed = _each(campaign, _send)
     sent = [result for result in results if result]
-    lacking = [result for result in sent if result["sent"] or result["problem"]]
     if json:
         terminal.print_json(sent)
-    elif not lacking:
-        print("MLflow has everything")
-    for result in lacking if not json else ():
+        return int(failed or any(result["problem"] for result in sent))
+    for result in sent:
         why = f", {result['waiting']} still waiting: {result['problem']}" if result["problem"] else ""
         print(terminal.clean(f"{result['campaign']}: {result['sent']} sent{why}"))
+    if not any(result["problem"] for result in sent):
+        print("MLflow has everything")
     return int(failed or any(result["problem"] for result in sent))
 
 

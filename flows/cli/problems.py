@@ -35,10 +35,7 @@ def env_list(*, json: Json = False) -> int:
         return 0
     width = max(len(e.name) for e in bundled)
     for e in bundled:
-        steps = f"{e.budget_steps:,} steps, at most " if e.budget_steps else ""
-        cores = f" on {e.cores} cores" if e.cores > 1 else ""
-        budget = f"{steps}{e.budget_seconds:g} s per run with {e.trainer}{cores}"
-        print(f"{e.name:<{width}}  {e.title}: {e.direction} {e.metric}, {budget}")
+        print(f"{e.name:<{width}}  {e.title}: {e.direction} {e.metric}, {e.budget_seconds:g} s with {e.trainer}")
         if e.lacks:
             print(f"{'':<{width}}  not ready: {e.lacks}")
     return 0
@@ -91,7 +88,7 @@ def env_import(
 
 @env.command(name="validate")
 def env_validate(environment: str, /, *, set_: Settings = None, trust: Trust = False, json: Json = False) -> int:
-    """Check ENVIRONMENT without training: its file, space, judge, trainer and command lines.
+    """Check ENVIRONMENT without training: its file, space, judge, trainer, command lines and what they import.
 
     A Gymnasium environment is made and reset once, outside the sandbox.
 

@@ -1,8 +1,7 @@
 """`nightshift prune`: free the disk space that a campaign no longer needs.
 
-Of a decided trial, checkpoints, programs and scratch files are removed; its records, logs, diff and curve stay, and
-its program stays in lineage.git. Kept whole are the baseline, the champion, certified trials, and those that wait for
-MLflow. Undecided trials are not touched, so the campaign can be resumed.
+Of a decided trial its records, logs, diff and curve stay, and its program stays in lineage.git. Kept whole are the
+baseline, the champion, certified trials, and those that wait for MLflow.
 """
 
 from __future__ import annotations
@@ -51,22 +50,13 @@ class Pruned:
         return f"{self.campaign}: {decimal(self.bytes)} in {self.runs} runs; kept whole: trial {kept}{unsent}"
 
 
-def free(ledger: Ledger, every_kept: bool, dry: bool) -> Pruned:
-    """Remove what a campaign no longer needs; with `dry`, only count it.
-
-    Args:
-        every_kept: Whether all trials that were kept stay whole, and not only the champions.
-
-    Raises:
-        Refused: the campaign is running, or cannot be read.
-    """
+def free(ledger: Ledger, dry: bool) -> Pruned:
+    """Remove what a campaign no longer needs; with `dry`, only count it. Refused if it is running, or unreadable."""
     with left_alone(ledger):
         history, records = ledger.history(), sync.last(ledger)
         unsent = {trial.number for trial in history if records.store and sync.part(trial) not in records.runs}
         kept = unsent | {trial.number for trial in (baseline(history), best(history)) if trial}
         kept |= {each.champion for each in ledger.certificates() if each.passed and not each.elsewhere}
-        if every_kept:
-            kept |= {trial.number for trial in history if trial.verdict.kind == "keep"}
         whole = {name for trial in history if trial.number in kept for name in _folders(ledger, trial)}
         freed = [_empty(folder, dry) for folder in _finished_runs(ledger) if folder.name not in whole]
         artifacts = [_remove_artifact(ledger, trial, dry) for trial in history if trial.number not in kept]
@@ -76,11 +66,10 @@ def free(ledger: Ledger, every_kept: bool, dry: bool) -> Pruned:
     return Pruned(ledger.campaign.name, total, runs, tuple(sorted(kept)), tuple(sorted(unsent)))
 
 
-def _folders(ledger: Ledger, trial: Trial) -> Iterator[str]:
+def _folders(ledger: Ledger, trial: Trial) -> list[str]:
     """The names of the directories of a trial's runs, in its current attempt."""
     current = ledger.place_of(trial).path.name
-    yield current
-    yield from (f"{current}-run-{seed}" for seed in range(2, len(trial.runs) + 1))
+    return [current, *(f"{current}-run-{seed}" for seed in range(2, len(trial.runs) + 1))]
 
 
 def _finished_runs(ledger: Ledger) -> Iterator[Path]:

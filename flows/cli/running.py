@@ -26,7 +26,7 @@ from flows.cli.options import (
     campaign_options,
     switch,
 )
-from flows.cli.stated import stated
+from flows.cli.set_option import stated
 from flows.server import server_process
 from flows.status import state
 from tasks.store import campaign_lock
@@ -85,15 +85,10 @@ def stop(campaign: str, /, *, now: Annotated[bool, switch("--now", "Interrupt th
     if not campaign_lock.is_running(ledger):
         raise Refused(f"campaign {campaign!r} is not running (it is {state(ledger)})")
     holder = campaign_lock.holder(ledger)
-    if not holder:
-        raise Refused(f"campaign {campaign!r} is about to begin, or is looked at: try again in a moment")
-    if now and holder["host"] != platform.node():
-        raise Refused(
-            f"campaign {campaign!r} runs on {holder['host']}: run `nightshift stop {campaign} --now` there, or leave "
-            "out --now"
-        )
-    if now and not _is_alive(holder["pid"], holder["identity"]):
-        raise Refused(f"campaign {campaign!r} is looked at by another command, such as prune: try again in a moment")
+    if now and holder and holder["host"] != platform.node():
+        raise Refused(f"campaign {campaign!r} runs on {holder['host']}: stop it there, or leave out --now")
+    if not holder or (now and not _is_alive(holder["pid"], holder["identity"])):
+        raise Refused(f"campaign {campaign!r} is about to begin, or is looked at, as by prune: try again in a moment")
     (ledger.path / "stop").touch()
     if not now:
         print(f"{campaign} stops after the current trial")

@@ -8,9 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter
-from cyclopts.validators import Number
-
 from environments.plugins import Refused
 from flows.cli.options import Json, switch
 from flows.status import document, state, summary
@@ -34,7 +31,7 @@ def list_(*, json: Json = False) -> int:
             summaries.append(summary(Ledger.open(name)))
         except Refused as fault:  # of one, which must not hide the others
             damaged = True
-            remedy = f"restore it, or move {home() / name} out of the home"
+            remedy = f"restore it, or move {home() / name} away"
             print(f"nightshift: campaign {name!r} is left out: {fault}: {remedy}", file=sys.stderr)
     if json:
         terminal.print_json(summaries)
@@ -48,9 +45,6 @@ def status(
     campaign: str | None = None,
     /,
     *,
-    last: Annotated[
-        int | None, Parameter("--last", help="Show this many trials, the latest.", validator=Number(gte=1))
-    ] = None,
     watch: Annotated[bool, switch("--watch", "Follow it while it runs; Ctrl-C leaves it running.")] = False,
     json: Json = False,
 ) -> int:
@@ -63,7 +57,7 @@ def status(
     ledger = Ledger.open(campaign or newest())
     if watch:
         return _watch(ledger)
-    print_status(ledger, json, last)
+    print_status(ledger, json)
     return 0
 
 
@@ -96,7 +90,6 @@ def logs(
     trial: int | None = None,
     /,
     *,
-    attempt: Annotated[int | None, Parameter("--attempt", help="Number of the attempt. Default: current.")] = None,
     follow: Annotated[bool, switch(["--follow", "-f"], "Continue as more is printed.")] = False,
 ) -> int:
     """Print the training and evaluation output of TRIAL (default: the newest) of CAMPAIGN.
@@ -110,9 +103,7 @@ def logs(
     number = numbers[-1] if trial is None else trial
     if number not in numbers:
         raise Refused(f"campaign {campaign!r} has no trial {number}: it has 0 to {numbers[-1]}")
-    if attempt is not None and not 1 <= attempt <= ledger.attempt(number):
-        raise Refused(f"trial {number} of {campaign!r} has no attempt {attempt}: it has {ledger.attempt(number)}")
-    folder, offsets, shown, is_over = ledger.place(number, attempt=attempt), dict[Path, int](), "", False
+    folder, offsets, shown, is_over = ledger.place(number), dict[Path, int](), "", False
     while not is_over:
         is_over = not follow or folder.trial.is_file() or not campaign_lock.is_running(ledger)
         for heading, path in _logs(folder.path, number):
@@ -128,28 +119,20 @@ def logs(
 
 
 def newest() -> str:
-    """The name of the newest campaign.
-
-    Raises:
-        Refused: there is none.
-    """
-    if not campaigns():
-        raise Refused(f"there is no campaign in {home()} yet: begin one with `nightshift run cartpole`")
-    return campaigns()[-1]
+    """The name of the newest campaign. Refused if there is none."""
+    for name in campaigns()[-1:]:
+        return name
+    raise Refused(f"there is no campaign in {home()} yet: begin one with `nightshift run cartpole`")
 
 
-def print_status(ledger: Ledger, as_json: bool, last: int | None = None) -> int:
-    """Print a campaign's status; the exit code: 1 if the campaign failed, else 0.
-
-    Args:
-        last: How many trials are shown; None: all of them.
-    """
+def print_status(ledger: Ledger, as_json: bool) -> int:
+    """Print a campaign's status; the exit code: 1 if the campaign failed, else 0."""
     found = document(ledger)
     if as_json:
-        terminal.print_json(found | {"trials": found["trials"][-last:]} if last else found)
+        terminal.print_json(found)
     else:
         console = terminal.console()
-        overview.show(found, ledger.path, console, last)
+        overview.show(found, ledger.path, console)
         if found["state"] == "running" and terminal.is_screen(console):
             terminal.put(console, live_view(terminal.cleaned(found)))
     return 1 if found["state"] == "failed" else 0

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from environments.plugins import Refused
-from flows.cli.set_option import overrides_only, parse_settings
-from flows.cli.stated import stated
+from flows.cli.set_option import overrides_only, parse_settings, stated
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.clock_time import next_time
 from flows.spec.spec import FIXED, OPTIONS, Advanced, Spec
