@@ -16,7 +16,7 @@ from pathlib import Path
 import environments
 from environments import Environment
 from environments.plugins import Refused
-from flows.cli.doctor_checks import Check, at_once
+from flows.cli.doctor import Check, at_once
 from flows.cli.validation import lacking
 from tasks import evaluate, train
 from tasks.machine.slots import slots_of

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Annotated, Any, TypeVar
 
 from rich.filesize import decimal
@@ -46,12 +45,13 @@ def prune(
         print(line, file=sys.stderr if json else sys.stdout)
     results, failed = _each(campaign, lambda ledger: free(ledger, dry_run))
     if json:
-        terminal.print_json([asdict(pruned) for pruned in results])
+        terminal.print_json(results)
         return int(failed)
-    for pruned in results:
-        print(f"{'would free' if dry_run else 'freed'} {pruned}")
-    if len(results) != 1:
-        print(f"{decimal(sum(pruned.bytes for pruned in results))} in all")
+    for one in results:
+        size, kept = decimal(one["bytes"]), ", ".join(map(str, one["kept"])) or "none"
+        print(f"{'would free' if dry_run else 'freed'} {size} of {one['campaign']}; kept whole: trial {kept}")
+        if one["unsent"]:
+            print(f"  {len(one['unsent'])} wait for MLflow: nightshift sync {one['campaign']}")
     return int(failed)
 
 

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
+import tomlkit
 from cyclopts import App, Parameter
 
 import environments
+from environments import FILE
 from environments.plugins import Refused
 from flows.cli import consent, validation
-from flows.cli.arguments import writing
+from flows.cli.arguments import as_typed, writing
 from flows.cli.env_import import import_environment, shown
-from flows.cli.env_template import write_environment
 from flows.cli.options import Json, Settings, Trust
 from flows.cli.set_option import overrides_only
 from flows.server import server_process
 from flows.views import terminal
 from tasks.system.home import home
 
+TEMPLATE = Path(__file__).with_name("template")
 env = App(name="env", help="List, create, import, check and prepare environments.", group_commands="Commands")
 
 
@@ -52,6 +55,27 @@ def env_new(folder: Path, /) -> int:
     return 0
 
 
+def write_environment(folder: Path) -> str:
+    """Write the template into a folder, and return a message with the next command.
+
+    Raises:
+        Refused: one of the files exists already.
+    """
+    contents = {file.name: file.read_text() for file in sorted(TEMPLATE.iterdir()) if file.is_file()}
+    for name in contents:
+        if (folder / name).exists():
+            raise Refused(f"{folder / name} exists already: choose another folder, or write {FILE} yourself")
+    title = folder.resolve().name
+    contents[FILE] = f"title = {tomlkit.string(title).as_string()}\n{contents[FILE]}"
+    contents["program.md"] = f"# {title}\n\n{contents['program.md']}"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in contents.items():
+        (folder / name).write_text(text)
+    typed = shlex.quote(as_typed(folder))
+    wrote = f"wrote {folder}: {', '.join(contents)}"
+    return f"{wrote}\nnext: nightshift env validate {typed} && nightshift run {typed} --trials 5"
+
+
 @env.command(name="import")
 def env_import(
     place: str,
@@ -77,7 +101,7 @@ def env_import(
     except Refused as lacking:
         if json:
             terminal.print_json({**account, "validated": None, "refused": str(lacking)})
-        again = f"{folder} is written; when that is settled: {validation.command(folder)}"
+        again = f"{folder} is written; when that is settled: nightshift env validate {shlex.quote(folder)}"
         raise Refused(f"{lacking}\n{again}") from lacking
     if json:
         terminal.print_json({**account, "validated": facts, "refused": None})

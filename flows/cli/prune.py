@@ -10,10 +10,8 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-
-from rich.filesize import decimal
+from typing import Any
 
 from tasks.store.campaign_lock import left_alone
 from tasks.store.ledger import Ledger, decided_trial
@@ -26,32 +24,18 @@ from tasks.trial import Trial, baseline, best
 
 STAYS = {"out": "progress.jsonl", "workspace": "config.json", "judged": "result.json"}
 """The folders of a run that are emptied, with the one file in each that stays."""
-SCRATCH = ("log.txt.tmp", "judge.txt.tmp", ".outgoing")
-"""Files that a killed run may have left."""
 
 
-@dataclass(frozen=True)
-class Pruned:
-    """What was removed of a campaign, or would be."""
+def free(ledger: Ledger, dry: bool) -> dict[str, Any]:
+    """Remove what a campaign no longer needs; with `dry`, only count it.
 
-    campaign: str
-    bytes: int
-    """Disk usage."""
-    runs: int
-    """Run directories of which something was removed."""
-    kept: tuple[int, ...]
-    """Trials that stay whole."""
-    unsent: tuple[int, ...]
-    """Those that stay because they wait for MLflow."""
+    Returns:
+        The campaign, the bytes (disk usage) and the number of runs of which something was removed, the trials that stay
+        whole, and those of them that wait for MLflow.
 
-    def __str__(self) -> str:
-        kept = ", ".join(map(str, self.kept)) or "none"
-        unsent = f" ({len(self.unsent)} wait for MLflow: nightshift sync {self.campaign})" if self.unsent else ""
-        return f"{self.campaign}: {decimal(self.bytes)} in {self.runs} runs; kept whole: trial {kept}{unsent}"
-
-
-def free(ledger: Ledger, dry: bool) -> Pruned:
-    """Remove what a campaign no longer needs; with `dry`, only count it. Refused if it is running, or unreadable."""
+    Raises:
+        Refused: the campaign is running, or cannot be read.
+    """
     with left_alone(ledger):
         history, records = ledger.history(), sync.last(ledger)
         unsent = {trial.number for trial in history if records.store and sync.part(trial) not in records.runs}
@@ -63,7 +47,9 @@ def free(ledger: Ledger, dry: bool) -> Pruned:
         total, runs = sum(freed) + sum(artifacts), sum(map(bool, freed))
         if runs and not dry:
             ledger.event("pruned", runs=runs, bytes=total, kept=sorted(kept))
-    return Pruned(ledger.campaign.name, total, runs, tuple(sorted(kept)), tuple(sorted(unsent)))
+    return {
+        "campaign": ledger.campaign.name, "bytes": total, "runs": runs, "kept": sorted(kept), "unsent": sorted(unsent),
+    }  # fmt: skip
 
 
 def _folders(ledger: Ledger, trial: Trial) -> list[str]:
@@ -87,7 +73,7 @@ def _finished_runs(ledger: Ledger) -> Iterator[Path]:
 
 def _empty(folder: Path, dry: bool) -> int:
     """Remove the large files of a run; the bytes freed. No link is followed."""
-    doomed = [folder / name for name in SCRATCH]
+    doomed = [folder / name for name in ("log.txt.tmp", "judge.txt.tmp", ".outgoing")]  # of a killed run
     for name, stays in STAYS.items():
         inside = folder / name
         if inside.is_symlink() or not inside.is_dir():

@@ -62,11 +62,6 @@ def shown(facts: dict[str, Any], environment: str) -> str:
     )
 
 
-def command(folder: str) -> str:
-    """The command that checks a folder."""
-    return shlex.join(["nightshift", "env", "validate", folder])
-
-
 def warnings(environment: Environment) -> list[str]:
     """What is likely a mistake, a sentence or two each. Files are searched as text; no code runs and none is parsed."""
     return [*_of_judge(environment), *_of_space(environment), *_of_program(environment)]

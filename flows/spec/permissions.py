@@ -27,7 +27,6 @@ from tasks.sandbox.interpreter import interpreter_of
 from tasks.store import workspace
 from tasks.system.secret_places import is_hidden_at_home, secret_place
 
-LIMITS = ("processes", "file_gb", "out_gb", "out_files", "scratch_gb", "output_mb")
 PROPOSERS = "tasks.proposers"
 GYMNASIUM_PLUGINS = "gymnasium.envs"
 """Entry points by which an installed package registers its environments with gymnasium."""
@@ -109,7 +108,7 @@ def _limits(environment: Environment) -> Iterator[str]:
     usual = Limits()
     if usage.allowed(environment.limits) > usage.allowed(usual):
         yield f"the limit memory_gb is {environment.limits.memory_gb:g}, more than three quarters of the machine's"
-    for name in LIMITS:
+    for name in ("processes", "file_gb", "out_gb", "out_files", "scratch_gb", "output_mb"):
         limit, default = getattr(environment.limits, name), getattr(usual, name)
         if limit > default:
             yield f"the limit {name} is {limit:g}, where {default:g} is usual"

@@ -18,7 +18,7 @@ import pytest
 from environments.plugins import Refused
 from flows.cli import detached
 from flows.cli.app import VERBS, app, name_of
-from flows.cli.env_template import write_environment
+from flows.cli.problems import write_environment
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.environment import checked_environment
 from tasks.record import reconcile, record

@@ -17,9 +17,9 @@ from typing import Any
 import pynvml
 import pytest
 
-from flows.cli import doctor_checks as checks
+from flows.cli import doctor as checks
 from flows.cli.app import app
-from flows.cli.doctor_checks import Check, at_once
+from flows.cli.doctor import Check, at_once
 from tasks.sandbox.isolation import Finding
 from tasks.system.commands import command_of
 from tests.support.nvml import nvml

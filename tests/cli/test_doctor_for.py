@@ -14,7 +14,7 @@ from environments import Environment
 from environments.plugins import Refused
 from environments.space import Value
 from flows.cli import doctor_for
-from flows.cli.doctor_checks import Check, at_once
+from flows.cli.doctor import Check, at_once
 from tests.support.prime_rl_problem import laid
 from tests.support.toy import FIT, QUADRATIC, SANDBOX, nightshift, quadratic, told
 

@@ -11,7 +11,7 @@ import pytest
 import environments
 from environments import FILE
 from environments.plugins import Refused
-from flows.cli.env_template import write_environment
+from flows.cli.problems import write_environment
 from flows.cli.validation import validate, warnings
 from flows.spec.environment import checked_environment
 from tests.support.toy import QUADRATIC, nightshift, quadratic
