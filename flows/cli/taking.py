@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -14,6 +14,7 @@ from flows.cli.options import Json, switch
 from flows.cli.seeing import newest
 from flows.views.terminal import clean, print_json, short
 from tasks.store.ledger import Ledger
+from tasks.system.redact import clean as lines
 
 
 def export(
@@ -49,6 +50,7 @@ def export(
 
 def upload(
     campaign: str | None = None,
+    /,
     *,
     repo: Annotated[str, Parameter("--repo", help="Model repository, such as me/lander. Made if there is none.")],
     public: Annotated[
@@ -84,28 +86,22 @@ def upload(
 
 def _print_plan(ledger: Ledger, repo: str, public: bool, uncertified: bool, as_json: bool) -> None:
     """Print what would be uploaded, without a request."""
-    from flows.export.upload import BRANCH, CARD, endpoint, free_name, packed
+    from flows.export.upload import BRANCH, endpoint, free_name, packed
 
-    address, visibility = f"{endpoint()}/{repo}", "public" if public else "private"
     with packed(ledger, uncertified) as package:
-        version = free_name(package.campaign, ())
-        if as_json:
-            print_json(
-                {
-                    "repository": address, "visibility_if_new": visibility, "branch": BRANCH, "version": version,
-                    "message": package.title, "files": package.files, "left_out": package.left_out,
-                    "card": package.card,
-                }
-            )  # fmt: skip
-            return
-        print(f"would upload to {address}, branch {BRANCH}, tag {version} (or -v2 where that is taken)")
-        print(f"{visibility} if it is new; a repository that exists stays as it is")
-        print(f"commit: {package.title}")
-        width = max(map(len, package.files))
-        for name, size in package.files.items():
-            print(f"  {clean(name).ljust(width)}  {size:>13,} bytes")
-        for name in package.left_out:
-            print(f"left out: {clean(name)} (a link to a folder: the hub has no links)")
-        print(f"{len(package.files)} files, {sum(package.files.values()):,} bytes; {CARD} begins:\n")
-        for line in package.card.partition("\n## ")[0].splitlines():
-            print(f"  {' ' * (len(line) - len(line.lstrip()))}{clean(line)}".rstrip())
+        plan: dict[str, Any] = {
+            "repository": f"{endpoint()}/{repo}", "visibility_if_new": "public" if public else "private",
+            "branch": BRANCH, "version": free_name(package.campaign, ()), "message": package.title,
+            "files": package.files, "left_out": package.left_out, "card": package.card,
+        }  # fmt: skip
+        head = package.card.partition("\n## ")[0]
+    if as_json:
+        print_json(plan)
+        return
+    print(f"would upload to {plan['repository']} ({plan['visibility_if_new']} if it is new), branch {BRANCH}")
+    print(f"tag {plan['version']} (or -v2 where that is taken): {plan['message']}")
+    for name, size in plan["files"].items():
+        print(f"  {clean(name)}  {size:,} bytes")
+    for name in plan["left_out"]:
+        print(f"left out: {clean(name)} (a link to a folder: the hub has no links)")
+    print("\n".join(["the card begins:\n", *lines(head)]))

@@ -34,7 +34,7 @@ def exported(folder: Path, to: Path) -> object:
 
 
 @pytest.mark.parametrize("command", [new, imported, exported])
-@pytest.mark.parametrize("place", ["/proc/x", "file/below", "file/below/deep", "x" * 300])
+@pytest.mark.parametrize("place", ["/proc/x", "file/below"])
 def test_a_place_that_cannot_be_written_is_refused_before_anything_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command, place: str
 ) -> None:
