@@ -6,6 +6,7 @@ A verb is a function, and its docstring is its help. Exit codes: 0 finished; 1 f
 
 from __future__ import annotations
 
+import errno
 import importlib.metadata
 import os
 import signal
@@ -67,12 +68,11 @@ def main() -> None:
     except BrokenPipeError:  # the reader, such as head, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = FINISHED
-    except PermissionError as fault:
-        print(f"nightshift: {fault.filename}: {fault.strerror}: give yourself the rights (chmod)", file=sys.stderr)
-        code = REFUSED
-    except OSError as fault:  # the machine: no space, a server that went away
-        print(f"nightshift: {fault}", file=sys.stderr)
-        code = FAILED
+    except OSError as fault:
+        # A file that is not there, or may not be read or written; else the machine: no space, no server.
+        is_refused = bool(fault.filename) and fault.errno not in (errno.ENOSPC, errno.EDQUOT)
+        print(f"nightshift: {f'{fault.filename}: {fault.strerror}' if is_refused else fault}", file=sys.stderr)
+        code = REFUSED if is_refused else FAILED
     except (Refused, CycloptsError) as refused:
         print(f"nightshift: {refused}", file=sys.stderr)
         code = REFUSED

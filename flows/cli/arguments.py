@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from environments.plugins import Refused
@@ -27,8 +26,6 @@ def read_text(path: Path, what: str) -> str:
     """The text of a file; `what` names it in a refusal."""
     try:
         return path.read_text()
-    except OSError as wrong:
-        raise Refused(f"{what} {path}: {wrong.strerror}") from wrong
     except UnicodeDecodeError as wrong:
         raise Refused(f"{what} {path} is not text: {wrong}") from wrong
 
@@ -63,15 +60,3 @@ def placed(diff: str, what: str, program: Mapping[str, str], editable: Sequence[
 def as_typed(folder: Path) -> str:
     """A folder as the name of an environment: ./ in front, since a bundled one may be called so too."""
     return str(folder) if folder.is_absolute() or str(folder).startswith(".") else f"./{folder}"
-
-
-@contextmanager
-def writing(place: Path, what: str) -> Iterator[None]:
-    """Refuse a place that cannot be written; `what` names it in the refusal."""
-    try:
-        yield
-    except OSError as fault:
-        why = fault.strerror or fault
-        raise Refused(
-            f"{what} {place}: it cannot be written ({why}): name a new place in a folder that you may write"
-        ) from fault

@@ -12,7 +12,7 @@ from typing import Any
 
 from environments import earlier_trials
 from environments.plugins import Refused
-from flows.cli.arguments import as_typed, writing
+from flows.cli.arguments import as_typed
 from flows.views import terminal
 from tasks.importing import HISTORY, Imported, imported
 
@@ -28,13 +28,11 @@ def import_environment(place: str, to: Path | None, importer: str) -> dict[str, 
     """
     name, made = imported(place, importer)
     folder = to or _folder(place, made.name)
-    with writing(folder, "--to"):
-        if folder.exists() or folder.is_symlink():
-            raise Refused(f"{folder} exists already: name a new folder with --to")
-        if Path(place).is_dir() and folder.resolve().is_relative_to(Path(place).resolve()):
-            fact = f"{folder} would lie in {place}, and an original stays as it is"
-            raise Refused(f"{fact}: name another place with --to")
-        _write(folder.resolve(), made)
+    if folder.exists() or folder.is_symlink():
+        raise Refused(f"{folder} exists already: name a new folder with --to")
+    if Path(place).is_dir() and folder.resolve().is_relative_to(Path(place).resolve()):
+        raise Refused(f"{folder} would lie in {place}, and an original stays as it is: name another place with --to")
+    _write(folder.resolve(), made)
     here = as_typed(folder)
     return {
         "importer": name, "origin": made.origin, "folder": here, "files": sorted(made.files),

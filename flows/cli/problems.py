@@ -13,7 +13,7 @@ import environments
 from environments import FILE
 from environments.plugins import Refused
 from flows.cli import consent, validation
-from flows.cli.arguments import as_typed, writing
+from flows.cli.arguments import as_typed
 from flows.cli.env_import import import_environment, shown
 from flows.cli.options import Json, Settings, Trust
 from flows.cli.set_option import overrides_only
@@ -50,8 +50,7 @@ def env_new(folder: Path, /) -> int:
 
     Example: nightshift env new ./my-problem
     """
-    with writing(folder, "FOLDER"):
-        print(write_environment(folder))
+    print(write_environment(folder))
     return 0
 
 

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from environments.plugins import Refused
-from flows.cli.arguments import writing
 from flows.cli.options import Json, switch
 from flows.cli.seeing import newest
 from flows.views.terminal import clean, print_json, short
@@ -38,13 +37,11 @@ def export(
     from flows.export import branch, folder
 
     if to is not None:
-        with writing(to, "--to"):
-            folder.check_folder(to)
+        folder.check_folder(to)
     if git is not None:  # git refuses before a folder is there; a branch without a folder is whole
         print(branch.make_branch(ledger, Path.cwd(), git))
     if to is not None:
-        with writing(to, "--to"):
-            print(short(folder.export(ledger, to)))
+        print(short(folder.export(ledger, to)))
     return 0
 
 
