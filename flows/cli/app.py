@@ -13,6 +13,7 @@ import signal
 import sys
 from collections.abc import Callable
 
+import httpx
 from cyclopts import App, CycloptsError, Group
 
 from environments.plugins import Refused
@@ -68,6 +69,9 @@ def main() -> None:
     except BrokenPipeError:  # the reader, such as head, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = FINISHED
+    except httpx.HTTPError as fault:
+        print(f"nightshift: {fault}", file=sys.stderr)
+        code = FAILED
     except OSError as fault:
         # A file that is not there, or may not be read or written; else the machine: no space, no server.
         is_refused = bool(fault.filename) and fault.errno not in (errno.ENOSPC, errno.EDQUOT)

@@ -26,6 +26,8 @@ def read_text(path: Path, what: str) -> str:
     """The text of a file; `what` names it in a refusal."""
     try:
         return path.read_text()
+    except OSError as wrong:
+        raise Refused(f"{what} {path}: {wrong.strerror}") from wrong
     except UnicodeDecodeError as wrong:
         raise Refused(f"{what} {path} is not text: {wrong}") from wrong
 

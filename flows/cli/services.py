@@ -158,11 +158,8 @@ def _server(directory: Path) -> Note:
 
 def _set_up(url: str) -> dict[str, str]:
     """Put what campaigns need on the server, and say what was written."""
-    try:
-        with server_process.used(url, home()):
-            return set_up(url, server_process.credentials(url, home()))
-    except httpx.HTTPError as fault:
-        raise Refused(f"the Prefect server at {_page(url)} does not take automations.yaml: {fault}") from fault
+    with server_process.used(url, home()):
+        return set_up(url, server_process.credentials(url, home()))
 
 
 def _start_worker(directory: Path, url: str) -> None:
