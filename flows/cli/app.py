@@ -1,7 +1,7 @@
 """The `nightshift` command: its verbs by heading, and the exit code.
 
-A verb is a function, and its docstring is its help. Exit codes: 0 finished; 1 failed; 2 refused before anything ran;
-130 interrupted.
+A verb is a function; its docstring is its help, and that of its options.
+Exit codes: 0 finished; 1 failed; 2 refused before anything ran; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 
 import httpx
-from cyclopts import App, CycloptsError, Group
+from cyclopts import App, CycloptsError, Group, Parameter
 
 from environments.plugins import Refused
 from flows.cli import deciding, doctor, machine, problems, running, seeing, services, taking
@@ -34,6 +34,7 @@ app = App(
     name="nightshift",
     help="RL research while you sleep.",
     help_format="plaintext",
+    default_parameter=Parameter(negative="", show_default=False),
     group_commands=Group("Help", sort_key=len(VERBS)),
     version_flags=["--version"],
     version=lambda: importlib.metadata.version("nightshift-rl"),

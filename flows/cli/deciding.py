@@ -9,19 +9,7 @@ from cyclopts import Parameter
 
 from environments.plugins import Refused
 from flows.cli.arguments import parse_params, placed, read_diff
-from flows.cli.options import (
-    Budget,
-    Comment,
-    Isolation,
-    Json,
-    On,
-    Runs,
-    Seed,
-    Server,
-    Settings,
-    Trust,
-    Unsandboxed,
-)  # fmt: skip
+from flows.cli.options import Budget, Isolation, Json, On, Runs, Seed, Server, Settings, Trust, Unsandboxed  # fmt: skip
 from flows.cli.seeing import newest
 from flows.server import server_process
 from flows.views.terminal import print_json
@@ -83,19 +71,21 @@ def propose(
     campaign: str,
     /,
     *,
-    params: Annotated[str, Parameter("--params", help="JSON: values that replace the champion's.")] = "{}",
-    diff: Annotated[
-        Path | None, Parameter("--diff", help="Unified diff of the editable files, against --base.")
-    ] = None,
-    base: Annotated[
-        int | None, Parameter("--base", help="Trial that the diff applies to. Default: the champion.")
-    ] = None,
-    rationale: Annotated[str, Parameter("--rationale", help="Reason for the proposal.")] = "",
+    params: str = "{}",
+    diff: Path | None = None,
+    base: int | None = None,
+    rationale: str = "",
     json: Json = False,
 ) -> int:
     """Put a proposal into CAMPAIGN's inbox. It is tried next.
 
     Example: nightshift propose night --params '{"learning_rate": 0.001}' --rationale "half the step"
+
+    Args:
+        params: JSON: values that replace the champion's.
+        diff: Unified diff of the editable files, against --base.
+        base: Trial that the diff applies to. Default: the champion.
+        rationale: Reason for the proposal.
     """
     ledger = Ledger.open(campaign)
     champion, values = best(ledger.history()), parse_params(params, "--params")
@@ -133,18 +123,24 @@ def _edited_files(ledger: Ledger, diff: Path, base: int) -> dict[str, str]:
     return patched(program, placed(read_diff(diff, "--diff"), what, program, ledger.environment.editable))
 
 
-def approve(campaign: str, trial: int | None = None, /, *, comment: Comment = "", json: Json = False) -> int:
+def approve(campaign: str, trial: int | None = None, /, *, comment: str = "", json: Json = False) -> int:
     """Approve a pending TRIAL of CAMPAIGN (default: the only one).
 
     Example: nightshift approve night 7 --comment "try it"
+
+    Args:
+        comment: Reason; the proposer reads it.
     """
     return _answer(campaign, trial, True, comment, json)
 
 
-def reject(campaign: str, trial: int | None = None, /, *, comment: Comment = "", json: Json = False) -> int:
+def reject(campaign: str, trial: int | None = None, /, *, comment: str = "", json: Json = False) -> int:
     """Reject a pending TRIAL of CAMPAIGN (default: the only one).
 
     Example: nightshift reject night 7 --comment "it drops the value loss"
+
+    Args:
+        comment: Reason; the proposer reads it.
     """
     return _answer(campaign, trial, False, comment, json)
 

@@ -15,11 +15,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import httpx
 import psutil
-from cyclopts import Parameter
 from rich.table import Table
 from rich.text import Text
 
@@ -66,18 +65,13 @@ class Check(NamedTuple):
     """What to do; empty where the state is ok."""
 
 
-def doctor(
-    *,
-    for_: Annotated[
-        str | None, Parameter("--for", help="Also check whether a campaign of this environment can run here.")
-    ] = None,
-    set_: Settings = None,
-    trust: Trust = False,
-    json: Json = False,
-) -> int:
+def doctor(*, for_: str | None = None, set_: Settings = None, trust: Trust = False, json: Json = False) -> int:
     """Check whether this machine is ready, for one environment too. Changes nothing.
 
     Example: nightshift doctor --for gsm8k
+
+    Args:
+        for_: Also check whether a campaign of this environment can run here.
     """
     if for_ is None and (set_ or trust):
         raise Refused("--set and --trust are about an environment: name it with --for ENVIRONMENT")

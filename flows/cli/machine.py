@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 from rich.filesize import decimal
 
 from environments.plugins import Refused
-from flows.cli.options import Json, switch
+from flows.cli.options import Json
 from flows.cli.prune import free
 from flows.status import state, stored_spec
 from flows.views import terminal
@@ -23,18 +23,15 @@ from tasks.tracking.connection import locate
 T = TypeVar("T")
 
 
-def prune(
-    campaign: str | None = None,
-    /,
-    *,
-    dry_run: Annotated[bool, switch("--dry-run", "Only print what would be deleted.")] = False,
-    json: Json = False,
-) -> int:
+def prune(campaign: str | None = None, /, *, dry_run: bool = False, json: Json = False) -> int:
     """Delete the large files of trials of CAMPAIGN (default: every campaign that is not running).
 
     Trials on other machines that nobody follows are removed there, too.
 
     Example: nightshift prune --dry-run
+
+    Args:
+        dry_run: Only print what would be deleted.
     """
     wanted = jobs.is_of(Ledger.open(campaign).campaign.campaign_id) if campaign else lambda job: True
     if dry_run:

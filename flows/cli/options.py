@@ -18,15 +18,10 @@ FLAGS = {name: field for name, field in OPTIONS.items() if name not in ("environ
 HEADINGS = {title: Group(title, sort_key=order) for order, (title, _) in enumerate(GROUPS.values())}
 
 
-def switch(flag: str | list[str], help: str) -> Parameter:
-    """A flag without a value."""
-    return Parameter(flag, help=help, negative="", show_default=False)
-
-
 def of_field(name: str, field: FieldInfo, **more: Any) -> Parameter:
     """A declared option as a flag, a list by commas."""
     if get_origin(field.annotation) is list:
-        more |= {"converter": _by_commas, "n_tokens": 1, "negative": ""}
+        more |= {"converter": _by_commas, "n_tokens": 1}
         return Parameter(flag(name), help=f"{field.description} Separated by commas.", **more)
     return Parameter(flag(name), help=field.description, **more)
 
@@ -35,23 +30,21 @@ def _by_commas(_: Any, tokens: Any) -> list[str]:
     return [name for name in tokens[0].value.split(",") if name]
 
 
-Json = Annotated[bool, switch("--json", "Print one JSON document on stdout and nothing else.")]
-Server = Annotated[str | None, Parameter("--server", help="Prefect API, such as http://127.0.0.1:4200/api.")]
 SET = (
     "key=value of environment.toml; of a campaign also an option of the proposer, rule or canceller such as "
     "proposer.points=5. Repeatable."
 )
-Settings = Annotated[list[str] | None, Parameter("--set", negative="", help=SET)]
-Detach = Annotated[bool, switch("--detach", "Return once the campaign has started; it continues in the background.")]
 TRUST = "Agree to what the environment or the spec.toml asks for beyond its own folder. Remembered in the home."
-Trust = Annotated[bool, switch("--trust", TRUST)]
-Comment = Annotated[str, Parameter("--comment", help="Reason; the proposer reads it.")]
+Json = Annotated[bool, Parameter("--json", help="Print one JSON document on stdout and nothing else.")]
+Server = Annotated[str | None, Parameter("--server", help="Prefect API, such as http://127.0.0.1:4200/api.")]
+Settings = Annotated[list[str] | None, Parameter("--set", help=SET)]
+Trust = Annotated[bool, Parameter("--trust", help=TRUST)]
 Seed = Annotated[int | None, of_field("seed", OPTIONS["seed"], validator=Number(gte=0, lt=2**31))]
 Isolation = Annotated[Literal["auto", "bwrap", "landlock", "none"], of_field("isolation", OPTIONS["isolation"])]
-Unsandboxed = Annotated[bool, of_field("allow_unsandboxed", OPTIONS["allow_unsandboxed"], negative="")]
+Unsandboxed = Annotated[bool, of_field("allow_unsandboxed", OPTIONS["allow_unsandboxed"])]
 On = Annotated[list[str] | None, of_field("on", CERTIFY["on"])]
 Runs = Annotated[int | None, of_field("runs", CERTIFY["runs"], validator=Number(gte=2, lte=100))]
-Budget = Annotated[str, of_field("budget", CERTIFY["budget"], show_default=False)]
+Budget = Annotated[str, of_field("budget", CERTIFY["budget"])]
 
 
 def campaign_options(*, resuming: bool) -> Callable[[F], F]:
@@ -83,6 +76,7 @@ def _annotation(name: str, resuming: bool) -> Any:
         field,
         group=HEADINGS.get(said.get("group", ""), "Parameters"),
         show=not (resuming and said.get("fixed")),
+        negative=f"--no-{flag(name)[2:]}" if field.annotation is bool else "",
         show_default=False if resuming or field.default in (None, False, []) else str(field.default),
     )
     kind: Any = Literal[tuple(said["enum"])] if "enum" in said else field.annotation

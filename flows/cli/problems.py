@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated
 
 import tomlkit
-from cyclopts import App, Parameter
+from cyclopts import App
 
 import environments
 from environments import FILE
@@ -77,19 +76,17 @@ def write_environment(folder: Path) -> str:
 
 @env.command(name="import")
 def env_import(
-    place: str,
-    /,
-    *,
-    to: Annotated[Path | None, Parameter("--to", help="The new folder. Default: here, by the original's name.")] = None,
-    source: Annotated[str, Parameter("--source", help="What PLACE is, where several are recognised.")] = "",
-    trust: Trust = False,
-    json: Json = False,
+    place: str, /, *, to: Path | None = None, source: str = "", trust: Trust = False, json: Json = False
 ) -> int:
     """Make an environment of PLACE, a problem of another tool: a folder, a file or a storage URL.
 
     The original is read and stays as it is; nothing of it runs. The new folder is then checked as by env validate.
 
     Example: nightshift env import cleanrl/ppo.py --to ./ppo
+
+    Args:
+        to: The new folder. Default: here, by the original's name.
+        source: What PLACE is, where several are recognised.
     """
     account = import_environment(place, to, source)
     folder = account["folder"]

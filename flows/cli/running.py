@@ -14,18 +14,7 @@ from cyclopts.validators import Number
 
 from environments.plugins import Refused
 from flows.cli import foreground
-from flows.cli.options import (
-    Detach,
-    Isolation,
-    Json,
-    Seed,
-    Server,
-    Settings,
-    Trust,
-    Unsandboxed,
-    campaign_options,
-    switch,
-)
+from flows.cli.options import Isolation, Json, Seed, Server, Settings, Trust, Unsandboxed, campaign_options
 from flows.cli.set_option import stated
 from flows.server import server_process
 from flows.status import state
@@ -46,13 +35,16 @@ def run(
     set_: Settings = None,
     trust: Trust = False,
     server: Server = None,
-    detach: Detach = False,
+    detach: bool = False,
     json: Json = False,
     **options: Any,
 ) -> int:
     """Run a campaign in ENVIRONMENT (a name, a folder or a spec.toml), or resume the one of that --name.
 
     Example: nightshift run cartpole --trials 20 --hours 8
+
+    Args:
+        detach: Return once the campaign has started; it continues in the background.
     """
     return foreground.run(stated(environment, settings=set_ or [], trust=trust, **options), server, json, detach, trust)
 
@@ -64,22 +56,28 @@ def resume(
     *,
     set_: Settings = None,
     server: Server = None,
-    detach: Detach = False,
+    detach: bool = False,
     json: Json = False,
     **options: Any,
 ) -> int:
     """Resume CAMPAIGN (default: the newest unfinished one). Options that change a score are fixed.
 
     Example: nightshift resume night --trials 40
+
+    Args:
+        detach: Return once the campaign has started; it continues in the background.
     """
     name = campaign or foreground.newest_unfinished()
     return foreground.run(stated(None, settings=set_ or [], name=name, **options), server, json, detach)
 
 
-def stop(campaign: str, /, *, now: Annotated[bool, switch("--now", "Interrupt the current trial.")] = False) -> int:
+def stop(campaign: str, /, *, now: bool = False) -> int:
     """Stop CAMPAIGN after the current trial. It can be resumed.
 
     Example: nightshift stop night --now
+
+    Args:
+        now: Interrupt the current trial.
     """
     ledger = Ledger.open(campaign)
     if not campaign_lock.is_running(ledger):
@@ -124,17 +122,10 @@ def try_(
     environment: str | None = None,
     /,
     *,
-    params: Annotated[str, Parameter("--params", help="JSON: values that replace the baseline's.")] = "{}",
-    diff: Annotated[Path | None, Parameter("--diff", help="Unified diff of the baseline's editable files.")] = None,
-    in_: Annotated[str | None, Parameter("--in", help="Use this campaign's frozen environment.")] = None,
-    runs: Annotated[
-        int,
-        Parameter(
-            "--runs",
-            validator=Number(gte=1),
-            help="Runs, each under a seed of its own. Several tell the spread between them.",
-        ),
-    ] = 1,
+    params: str = "{}",
+    diff: Path | None = None,
+    in_: str | None = None,
+    runs: Annotated[int, Parameter(validator=Number(gte=1))] = 1,
     set_: Settings = None,
     trust: Trust = False,
     seed: Seed = None,
@@ -145,6 +136,12 @@ def try_(
     """Train and evaluate outside of any campaign: once, or --runs times.
 
     Example: nightshift try cartpole --params '{"learning_rate": 0.001}' --runs 5
+
+    Args:
+        params: JSON: values that replace the baseline's.
+        diff: Unified diff of the baseline's editable files.
+        in_: Use this campaign's frozen environment.
+        runs: Runs, each under a seed of its own. Several tell the spread between them.
     """
     from flows.cli import trying
 

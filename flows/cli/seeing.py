@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
+from cyclopts import Parameter
+
 from environments.plugins import Refused
-from flows.cli.options import Json, switch
+from flows.cli.options import Json
 from flows.status import document, state, summary
 from flows.views import overview, terminal
 from flows.watch import CampaignWatch, live_view
@@ -41,16 +43,13 @@ def list_(*, json: Json = False) -> int:
     return int(damaged)
 
 
-def status(
-    campaign: str | None = None,
-    /,
-    *,
-    watch: Annotated[bool, switch("--watch", "Follow it while it runs; Ctrl-C leaves it running.")] = False,
-    json: Json = False,
-) -> int:
+def status(campaign: str | None = None, /, *, watch: bool = False, json: Json = False) -> int:
     """Show CAMPAIGN (default: the newest): its state, its champion against the baseline, its trials.
 
     Example: nightshift status cartpole-1 --watch
+
+    Args:
+        watch: Follow it while it runs; Ctrl-C leaves it running.
     """
     if watch and json:
         raise Refused("--watch and --json exclude each other: name one")
@@ -61,13 +60,13 @@ def status(
     return 0
 
 
-def report(
-    *campaigns: str,
-    all: Annotated[bool, switch("--all", "Write index.html, the page of all campaigns, instead.")] = False,
-) -> int:
+def report(*campaigns: str, all: bool = False) -> int:
     """Write report.html of each CAMPAIGN (default: the newest), and the page of all campaigns.
 
     Example: nightshift report cartpole-1
+
+    Args:
+        all: Write index.html, the page of all campaigns, instead.
     """
     from flows.report.seeing import record
     from flows.report.write import REPORT, write_index, write_report
@@ -85,16 +84,13 @@ def report(
     return 0
 
 
-def logs(
-    campaign: str,
-    trial: int | None = None,
-    /,
-    *,
-    follow: Annotated[bool, switch(["--follow", "-f"], "Continue as more is printed.")] = False,
-) -> int:
+def logs(campaign: str, trial: int | None = None, /, *, follow: Annotated[bool, Parameter(alias="-f")] = False) -> int:
     """Print the training and evaluation output of TRIAL (default: the newest) of CAMPAIGN.
 
     Example: nightshift logs cartpole-1 3 --follow
+
+    Args:
+        follow: Continue as more is printed.
     """
     ledger = Ledger.open(campaign)
     numbers = sorted(int(path.name) for path in ledger.trials.iterdir() if path.name.isdigit())

@@ -15,12 +15,11 @@ import shlex
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
 
 import httpx
 
 from environments.plugins import Refused
-from flows.cli.options import Server, switch
+from flows.cli.options import Server
 from flows.cli.running import stop
 from flows.server import mlflow_process, resuming, server_process
 from flows.server.api import Api
@@ -75,10 +74,13 @@ def up(*, server: Server = None) -> int:
     return 0
 
 
-def down(*, now: Annotated[bool, switch("--now", "Interrupt campaigns that run on it.")] = False) -> int:
+def down(*, now: bool = False) -> int:
     """Stop what up started. Refused while a campaign runs on it.
 
     Example: nightshift down --now
+
+    Args:
+        now: Interrupt campaigns that run on it.
     """
     directory = home() / ".prefect"
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -4,32 +4,24 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
-
-from cyclopts import Parameter
+from typing import Any
 
 from environments.plugins import Refused
-from flows.cli.options import Json, switch
+from flows.cli.options import Json
 from flows.cli.seeing import newest
 from flows.views.terminal import clean, print_json, short
 from tasks.store.ledger import Ledger
 from tasks.system.redact import clean as lines
 
 
-def export(
-    campaign: str | None = None,
-    /,
-    *,
-    to: Annotated[
-        Path | None, Parameter("--to", help="Write its program, checkpoint and model card to this folder.")
-    ] = None,
-    git: Annotated[
-        str | None, Parameter("--git", help="Make this branch, of the repository here, at the champion's commit.")
-    ] = None,
-) -> int:
+def export(campaign: str | None = None, /, *, to: Path | None = None, git: str | None = None) -> int:
     """Write the champion of CAMPAIGN (default: the newest) to a folder, or to a branch of your repository.
 
     Example: nightshift export night --to ./champion
+
+    Args:
+        to: Write its program, checkpoint and model card to this folder.
+        git: Make this branch, of the repository here, at the champion's commit.
     """
     if to is None and git is None:
         raise Refused("say what to write: --to FOLDER, --git BRANCH, or both")
@@ -49,17 +41,21 @@ def upload(
     campaign: str | None = None,
     /,
     *,
-    repo: Annotated[str, Parameter("--repo", help="Model repository, such as me/lander. Made if there is none.")],
-    public: Annotated[
-        bool, switch("--public", "Make a new repository public; without it, private. One that exists stays as it is.")
-    ] = False,
-    uncertified: Annotated[bool, switch("--uncertified", "Upload a champion that is not certified.")] = False,
-    dry_run: Annotated[bool, switch("--dry-run", "Print what would be uploaded where, without any request.")] = False,
+    repo: str,
+    public: bool = False,
+    uncertified: bool = False,
+    dry_run: bool = False,
     json: Json = False,
 ) -> int:
     """Upload the champion of CAMPAIGN (default: the newest) to a repository of the Hugging Face hub.
 
     Example: nightshift upload night --repo me/lander --dry-run
+
+    Args:
+        repo: Model repository, such as me/lander. Made if there is none.
+        public: Make a new repository public; without it, private. One that exists stays as it is.
+        uncertified: Upload a champion that is not certified.
+        dry_run: Print what would be uploaded where, without any request.
     """
     from flows.export import upload as hub
 
