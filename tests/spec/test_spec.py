@@ -16,7 +16,7 @@ from environments.plugins import Refused
 from flows.cli.set_option import overrides_only, parse_settings, stated
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.clock_time import next_time
-from flows.spec.spec import FIXED, OPTIONS, Advanced, Spec
+from flows.spec.spec import FIXED, Advanced
 from tasks.store.ledger import Settings
 from tests.support.toy import quadratic
 
@@ -148,7 +148,6 @@ def test_a_file_that_is_no_specification_is_refused_with_its_name(tmp_path: Path
     [
         ("control.episodes=20", {"overrides": {"control.episodes": 20}}),
         ("proposer.points=5", {"options": {"points": 5}}),
-        ("cancel.fraction=0.5", {"cancel_options": {"fraction": 0.5}}),
         ("proposer=5", {"overrides": {"proposer": 5}}),
         ("editable=['a.py']", {"overrides": {"editable": ["a.py"]}}),
         ("title=a = b", {"overrides": {"title": "a = b"}}),
@@ -159,17 +158,11 @@ def test_a_setting_is_told_apart_and_read_as_toml_where_it_is(setting: str, tabl
 
 
 def test_settings_that_say_nothing_sensible_are_refused() -> None:
-    for setting in ("budget_seconds", "=3", ""):
-        with pytest.raises(Refused, match=re.escape(f"--set {setting!r}: ") + ".*key=value"):
-            parse_settings([setting])
+    with pytest.raises(Refused, match=r"--set '=3': .*key=value"):
+        parse_settings(["=3"])
     assert overrides_only(["device=cpu", "device=cuda"]) == {"device": "cuda"}
     with pytest.raises(Refused, match="--set: rule_options"):
         overrides_only(["device=cpu", "rule.most=2"])
-
-
-def test_a_full_date_and_time_stands_for_itself() -> None:
-    assert spec(until="2031-05-06T07:30:00Z").deadline == 1935819000.0
-    assert spec().deadline is None
 
 
 @pytest.fixture
@@ -186,8 +179,4 @@ def berlin() -> Iterator[None]:
 def test_a_time_of_day_is_what_the_clock_will_show_though_clocks_may_change() -> None:
     now = datetime.datetime.fromisoformat("2031-10-25T22:00:00+02:00")
     assert next_time("07:30", now).isoformat() == "2031-10-26T07:30:00+01:00"
-
-
-def test_an_option_is_declared_once_and_has_a_help() -> None:
-    assert len(OPTIONS) == len(Spec.model_fields) - 1 + len(Advanced.model_fields)
-    assert all(str(field.description).endswith((".", "?")) for field in OPTIONS.values())
+    assert next_time("2031-05-06T07:30:00Z", now).timestamp() == 1935819000.0
