@@ -1,7 +1,4 @@
-"""`nightshift doctor`: whether this machine is ready for campaigns, and what to fix.
-
-A function for each check. They change nothing and show no secret.
-"""
+"""The checks of `nightshift doctor` on any machine, a function each. They change nothing and show no secret."""
 
 from __future__ import annotations
 
@@ -19,17 +16,10 @@ from typing import Literal, NamedTuple
 
 import httpx
 import psutil
-from rich.table import Table
-from rich.text import Text
 
-import environments
 from environments.plugins import Refused
-from flows.cli import consent
-from flows.cli.options import Json, Settings, Trust
-from flows.cli.set_option import overrides_only
 from flows.server import server_process
 from flows.server.api import Api
-from flows.views import terminal
 from tasks.machine.gpus import GpuError, find, processes_on
 from tasks.machine.slots import Slots, describe, holder
 from tasks.remote import jobs
@@ -40,7 +30,6 @@ from tasks.system.home import REMEDY, home, install_extra
 from tasks.system.redact import without_passwords
 from tasks.tracking.connection import locate, without_credentials
 
-MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "bad": ("BAD", "bold red")}
 GIB = 2**30
 LITTLE_DISK, NO_DISK = 10 * GIB, GIB
 """Free bytes below which a campaign may fill the disk, and below which it will."""
@@ -63,41 +52,6 @@ class Check(NamedTuple):
     fact: str
     remedy: str = ""
     """What to do; empty where the state is ok."""
-
-
-def doctor(*, for_: str | None = None, set_: Settings = None, trust: Trust = False, json: Json = False) -> int:
-    """Check whether this machine is ready, for one environment too. Changes nothing.
-
-    Example: nightshift doctor --for gsm8k
-
-    Args:
-        for_: Also check whether a campaign of this environment can run here.
-    """
-    if for_ is None and (set_ or trust):
-        raise Refused("--set and --trust are about an environment: name it with --for ENVIRONMENT")
-    checks, about = check_machine(), {}
-    if for_ is not None and checks["home"].state != "bad":  # else nothing can run, and the report says why
-        server_process.settle_in(home())  # before Prefect, which the next line imports
-        from flows.cli.doctor_for import check_environment
-
-        overrides = overrides_only(set_ or [])
-        consent.ask_about(for_, overrides, trust)
-        environment = environments.named(for_, overrides)
-        checks |= check_environment(environment, home())
-        about = {"environment": environment.name}
-    bad = sum(check.state == "bad" for check in checks.values())
-    if json:
-        documents = [{"name": name, **check._asdict()} for name, check in checks.items()]
-        terminal.print_json({"healthy": not bad, **about, "checks": documents})
-        return 1 if bad else 0
-    table = Table.grid(padding=(0, 2))
-    for name, check in checks.items():
-        mark, style = MARKS[check.state]
-        fact = f"{terminal.clean(check.fact)} {f'→ {terminal.clean(check.remedy)}' * bool(check.remedy)}".rstrip()
-        table.add_row(Text(mark, style), name, Text(fact))
-    terminal.put(terminal.console(), table)
-    print(f"{bad} thing{'s' * (bad > 1)} to fix" if bad else "healthy")
-    return 1 if bad else 0
 
 
 def check_machine() -> dict[str, Check]:
