@@ -33,7 +33,8 @@ def named(environment: str, name: str | None, options: Mapping[str, Any]) -> dic
     short, until, start = PurePath(str(environment)).name, options.get("until"), runtime.flow_run.scheduled_start_time
     name = name or _deployed_name(short) or free_name(short)
     if isinstance(until, str) and start and re.fullmatch(TIME_OF_DAY, until):
-        until = next_time(until, start.astimezone()).isoformat()  # however late the run begins or resumes
+        with suppress(ValueError):  # the spec says what is wrong
+            until = next_time(until, start.astimezone()).isoformat()  # however late the run begins or resumes
     return {**options, "name": name, "until": until}
 
 

@@ -14,6 +14,7 @@ from flows.certify import certify
 def test_a_refused_run_ends_as_failed_with_the_sentence(server: str) -> None:
     refused = {
         "Did you mean 'cartpole'": (campaign, {"environment": "cartpol"}),
+        "until: must be a time of day": (campaign, {"environment": "cartpole", "until": "25:00"}),
         "unknown campaign 'none-1'": (certify, {"name": "none-1"}),
     }
     with temporary_settings({PREFECT_API_URL: server}):
