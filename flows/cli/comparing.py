@@ -86,7 +86,7 @@ def _certify(campaign: str, counts: Counts | None, more: str, trust: bool, as_js
 
     single_runs.print_aside(f"{campaign}'s champion against its baseline: these runs count with those of `certify`")
     each = max(parse_runs(more) if more else counts or (0,)) or None
-    return foreground.certify(campaign, None, each, "", trust, None, as_json)
+    return foreground.certify(campaign, [], each, "", trust, None, as_json)
 
 
 def _show(match: Match, as_json: bool) -> int:
