@@ -76,7 +76,7 @@ def run(recipe: Recipe, limits: Limits, texts: Path, made: Path, runs: Path, log
     except (CannotStart, NotAProgram) as fault:
         raise OSError(f"{recipe.program} cannot be started: {fault}") from fault
     if reason:
-        raise Unfit(f"{recipe.program}: {reason} {SEES}\n{program.tail()}".rstrip())
+        raise Unfit(f"{recipe.program}: {reason}\n{program.tail()}".rstrip())
     return clock() - program.started
 
 
@@ -99,7 +99,7 @@ def _fault(program: Program, recipe: Recipe, made: Path, say: Say) -> str | None
                 last = program.tail().rpartition("\n")[2].removeprefix(SAID)
                 say(f"{recipe.program}, {now - program.started:.0f} s: {last or 'no output yet'}")
         if status:
-            return program.describe(status)
+            return f"{program.describe(status)} {SEES}"
         program.left_over()  # whatever it leaves is ended, at every level
     except Stopped as stopped:
         return str(stopped)

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from filelock import FileLock
+
 from environments.plugins import Refused
 from tasks.system.daemon import running_at
 from tasks.system.login import split_login, stored_login
@@ -108,10 +110,6 @@ def make_database(path: Path) -> None:
 
     They are made under another name, since a kill in the middle would leave a file that MLflow cannot open any more.
     """
-    from filelock import FileLock
-
-    if path.exists():
-        return
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with FileLock(f"{path}.lock"):
         if not path.exists():
@@ -130,15 +128,15 @@ def own_login(uri: str, home: Path) -> dict[str, str]:
     return dict(zip(CREDENTIALS, login, strict=False)) if login else {}
 
 
+def without_credentials(uri: str) -> str:
+    """The address without user and password."""
+    parts = urlsplit(uri)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl() if "@" in parts.netloc else uri
+
+
 def _set(variables: Mapping[str, str | None]) -> None:
     for name, value in variables.items():
         if value is None:
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
-
-
-def without_credentials(uri: str) -> str:
-    """The address without user and password."""
-    parts = urlsplit(uri)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl() if "@" in parts.netloc else uri
