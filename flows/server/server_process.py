@@ -129,8 +129,8 @@ def drain(url: str) -> None:
     from prefect.logging.handlers import APILogWorker
 
     if not answers(url, PATIENCE_SECONDS):
-        instances: list[Any] = [*EventsWorker._instances.values(), *APILogWorker._instances.values()]
-        for instance in instances:
+        services: tuple[Any, ...] = (EventsWorker, APILogWorker)
+        for instance in [one for service in services for one in service._instances.values()]:
             with instance._queue.mutex:
                 instance._queue.queue.clear()
     EventsWorker.drain_all(timeout=30)
@@ -234,14 +234,9 @@ def start(directory: Path, *, stays: bool = False) -> Note:
 
 def environment(directory: Path) -> dict[str, str]:
     """The variables of a program that uses our own server by the profile: without those about another one."""
-    theirs = (
-        "PREFECT_API_",
-        "PREFECT_SERVER_API_",
-        "PREFECT_SERVER_CORS_",
-        "PREFECT_SERVER_UI_API_",
-        "PREFECT_PROFILE",
-    )
-    kept = {name: value for name, value in os.environ.items() if not name.startswith((*theirs, *DATABASE))}
+    servers = ("PREFECT_API_", "PREFECT_SERVER_API_", "PREFECT_SERVER_CORS_", "PREFECT_SERVER_UI_API_")
+    dropped = (*servers, *DATABASE, "PREFECT_PROFILE")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
     return {**kept, "PREFECT_HOME": str(directory), "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "INFO"}
 
 
