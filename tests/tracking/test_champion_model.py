@@ -162,23 +162,6 @@ def test_a_language_model_answers_prompts(store: Store, tmp_path: Path) -> None:
     assert answers.equals(again)
 
 
-# The documentation
-
-
-@pytest.mark.slow
-def test_the_code_of_the_page_loads_the_champion(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    register(store, cart(tmp_path))
-    page = (Path(__file__).parents[2] / "docs" / "prefect-and-mlflow.md").read_text()
-    (code,) = [part.partition("```")[0] for part in page.split("```python")[1:] if "load_model" in part]
-    monkeypatch.setenv("NIGHTSHIFT_HOME", str(Path(store.uri.removeprefix("sqlite:///")).parent))
-    program = (
-        code.replace("sqlite:///runs/mlflow.db", store.uri).replace("nightshift.cartpole", MODEL)
-        + "\nprint(actions.tolist())\n"
-    )
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True)
-    assert done.stdout.splitlines()[-1:] == ["[1, 0]"], done.stderr
-
-
 # What a trial leaves is never run outside of the sandbox
 
 BOMB = """

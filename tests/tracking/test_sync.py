@@ -14,7 +14,7 @@ from urllib.parse import parse_qs
 import pytest
 
 from environments.score import Score
-from tasks.recipes.output import PREPARED, Content, Prepared
+from tasks.recipes.output import PREPARED, Prepared
 from tasks.store.ledger import CERTIFICATE, Ledger
 from tasks.tracking import datasets, sync
 from tasks.tracking.connection import Store
@@ -238,20 +238,17 @@ def test_the_status_tells_the_verdict_and_a_crash_has_no_score(
     assert "out" not in artifacts_of(store, run.info.run_id), "only a kept checkpoint is uploaded"
 
 
-def test_runs_show_the_question_sets_by_digest_and_count(ledger: Ledger, store: Store) -> None:
+def test_runs_show_the_prepared_questions_by_digest_and_count(ledger: Ledger, store: Store) -> None:
     uses = {"train": 400, "search": 30, "confirm": 20, "report": 60}
-    names = {"train": "data/train.jsonl"} | {use: f"judge/{use}.jsonl" for use in ("search", "confirm", "report")}
-    files = {name: Content(100, f"{number}" * 64) for number, name in enumerate(names.values())}
-    made = Prepared("a-recipe", "0" * 16, files, uses, 1.0, {}, 1.7e9)
+    made = Prepared("a-recipe", "0" * 16, {}, uses, 1.0, {}, 1.7e9)
     (ledger.path / "prepared.json").write_bytes(PREPARED.dump_json(made))
     put(ledger, make_trial())
     recorded(ledger, store, ENDED)
     (run,), (parent,) = runs_of(store, ledger), runs_of(store, ledger, "campaign")
-    shown = [{one.tags[0].value for one in each.inputs.dataset_inputs} for each in (run, parent)]
-    assert shown == [{"environment", "train", "search"}, {"environment", *uses}]
-    given = {one.tags[0].value: one.dataset for one in parent.inputs.dataset_inputs}
-    assert (given["report"].name, given["report"].digest) == ("quad/report", "3" * 16)
-    assert json.loads(given["report"].profile) == {"num_rows": 60}
+    for each in (run, parent):
+        given = {one.tags[0].value: one.dataset for one in each.inputs.dataset_inputs}
+        assert given.keys() == {"environment", "questions"} and given["questions"].digest == "0" * 16
+        assert json.loads(given["questions"].profile) == uses
 
 
 # What the campaign's run holds

@@ -7,11 +7,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tasks.tracking import trial_run
 from tasks.tracking.trial_run import curves
-from tasks.tracking.values import MetricPoint, metric_key
+from tasks.tracking.values import MetricPoint
 
 
 def written(folder: Path, *lines: object) -> Path:
@@ -59,11 +57,3 @@ def test_a_report_file_that_is_a_link_is_not_read(tmp_path: Path) -> None:
     path = written(tmp_path, report(a=1.0))
     (tmp_path / "link.jsonl").symlink_to(path)
     assert curves(tmp_path / "link.jsonl", 0) == []
-
-
-@pytest.mark.parametrize(
-    ("name", "key"),
-    [("pass@1", "pass_1"), ("a//b/../c", "a/b/c"), ("/", "_"), ("reward mean: a-b.c", "reward mean: a-b.c")],
-)
-def test_names_become_names_that_mlflow_takes(name: str, key: str) -> None:
-    assert metric_key(name) == key
