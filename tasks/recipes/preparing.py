@@ -27,6 +27,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from filelock import FileLock, Timeout
+
 from environments import FILE, Environment
 from environments.plugins import Refused
 from environments.recipe import DATA, JUDGE, SETTINGS, Recipe
@@ -67,8 +69,6 @@ def prepare(environment: Environment, runs: Path, say: Say) -> Path:
         Refused: the recipe failed, with the last lines of its log, or its output has been changed.
         OSError: the machine could not start it.
     """
-    from filelock import FileLock, Timeout
-
     final, recipe = place(environment, runs), environment.prepare
     assert final is not None and recipe is not None, f"{environment.name} has no recipe"
     if output.read(final):
@@ -94,16 +94,13 @@ def prepare(environment: Environment, runs: Path, say: Say) -> Path:
 
 def check_disk(environment: Environment, runs: Path) -> None:
     """Check that the disk has room for the recipe's output, or that existing output is unchanged. Raises Refused."""
-    from tasks.recipes import execution
-
     final, recipe = place(environment, runs), environment.prepare
     if final is None or recipe is None or output.read(final):
         return
-    for folder in (runs, *(execution.shared(os.environ).values() if recipe.network else ())):
-        there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-        if (free := shutil.disk_usage(there).free) < recipe.disk_gb * execution.GIB:
-            needs = f"{environment.name} needs {recipe.disk_gb:g} GiB to be prepared ([prepare] disk_gb)"
-            raise Refused(f"{needs}, and the disk of {folder} has {free / execution.GIB:.1f} GiB free: make room there")
+    there = next(path for path in final.parents if path.exists())
+    if (free := shutil.disk_usage(there).free / 2**30) < recipe.disk_gb:
+        needs = f"{environment.name} needs {recipe.disk_gb:g} GiB to be prepared ([prepare] disk_gb)"
+        raise Refused(f"{needs}, and the disk of {there} has {free:.1f} GiB free: make room there")
 
 
 def check_gpus(environment: Environment, home: Path) -> None:
@@ -173,9 +170,13 @@ def _make(environment: Environment, recipe: Recipe, final: Path, say: Say) -> No
         file_trees.remove(staging)
         first, _, rest = str(wrong).partition("\n")
         raise Refused(f"{environment.folder / FILE}: [prepare] {first}. Its log is {log}\n{rest}".rstrip()) from wrong
+    versions = {"python": platform.python_version()}
+    for name in VERSIONS:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
     record = Prepared(
         recipe=digest, content=output.digest(files), files=files, questions=questions,
-        seconds=round(seconds, 3), versions=_versions(), created=time.time(),
+        seconds=round(seconds, 3), versions=versions, created=time.time(),
     )  # fmt: skip
     (made / output.FILE).write_bytes(PREPARED.dump_json(record, indent=2) + b"\n")
     for path in (made, *made.rglob("*")):  # the engine's, and read-only; the top folder once it is moved
@@ -210,14 +211,6 @@ def _checked(made: Path, settings: str) -> tuple[dict[str, Content], dict[str, i
     files, questions = output.contents(made), output.check_questions(made)
     output.check_base(made)
     return files, questions
-
-
-def _versions() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
-    for name in VERSIONS:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            versions[name] = importlib.metadata.version(name)
-    return versions
 
 
 def report_pool(environment: Environment) -> Path | None:
