@@ -199,7 +199,12 @@ class _Campaign:
     def _record_trial(self, trial: Trial, digest: str) -> str:
         """Complete the run of a trial, created if missing; returns its id."""
         key = trial_key(self.ledger, trial)
-        run = self.runs.get(key) or self._create(key, trial)
+        if key not in self.runs:
+            tags = {KEY: key, "kind": "trial", "mlflow.parentRunId": self.parent.info.run_id}
+            start, _ = trial_run.trial_times(self.ledger, trial)
+            name = trial_run.trial_name(self.ledger, trial)
+            self.runs[key] = self.client.create_run(self.experiment, start, tags, name)
+        run = self.runs[key]
         run_id: str = run.info.run_id
         # One that a person deleted stays so.
         if run.info.lifecycle_stage != "deleted" and run.data.tags.get(DIGEST) != digest:
@@ -207,13 +212,6 @@ class _Campaign:
             self.client.set_tag(run_id, DIGEST, digest)
             self.now.sent += 1
         return run_id
-
-    def _create(self, key: str, trial: Trial) -> Run:
-        tags = {KEY: key, "kind": "trial", "mlflow.parentRunId": self.parent.info.run_id}
-        start, _ = trial_run.trial_times(self.ledger, trial)
-        run = self.client.create_run(self.experiment, start, tags, trial_run.trial_name(self.ledger, trial))
-        self.runs[key] = run
-        return run
 
     def _complete(self, trial: Trial, run: Run) -> None:
         """Log everything about a trial in its run, and the best score then in the campaign's."""

@@ -70,12 +70,7 @@ def foreign() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-def test_a_stated_server_that_answers_is_used(server: str, home: Path) -> None:
-    assert stated_server(server, home) == server
-    assert stated_server(server + "/", home) == server
-
-
-@pytest.mark.parametrize("url", [NOWHERE, "http://no-such-host.invalid/api", "nonsense", "127.0.0.1:4200"])
+@pytest.mark.parametrize("url", [NOWHERE, "nonsense"])
 def test_a_stated_server_that_is_nowhere_is_refused(url: str, home: Path) -> None:
     why = f"--server = {url}: no Prefect server answers there. Start it, or leave it out to use our own"
     with pytest.raises(Refused, match=re.escape(why)):
@@ -134,7 +129,7 @@ def test_a_stated_server_that_asks_who_we_are_is_told_or_refused(
         with pytest.raises(Refused, match="asks for a login: set PREFECT_API_AUTH_STRING"):
             stated_server(gate, home)
     monkeypatch.setenv("PREFECT_API_AUTH_STRING", "me:secret")
-    assert stated_server(gate, home) == gate
+    assert stated_server(f"{gate}/", home) == gate
 
 
 def test_the_password_is_private_and_drawn_once(settled: Path) -> None:
