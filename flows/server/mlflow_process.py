@@ -41,6 +41,7 @@ def launch(home: Path) -> tuple[Note | None, subprocess.Popen[bytes] | None]:
     if note and note.auth and answers(note.url, PATIENCE_SECONDS):
         return note, None
     mlflow.end()
+    os.environ.update({name: os.environ.get(name, value) for name, value in SETTINGS.items()})
     make_database(home / "mlflow.db")
     port = mlflow.port(FIRST_PORT, stays=True)
     names = [f"{host}:{port}" for host in (HOST, "localhost")]

@@ -119,16 +119,12 @@ def figures(certificate: Certificate) -> dict[str, float | None]:
 
 
 def certificate_points(ledger: Ledger, certificates: Sequence[Certificate]) -> list[MetricPoint]:
-    """Metrics of every certificate, those of other environments included, and of every fresh run, from step 1."""
+    """Metrics of every certificate, those of other environments included."""
     found: list[MetricPoint] = []
-    number = dict.fromkeys(ARMS, 0)
     for one in certificates:
         group = f"transfer{one.conditions.name}/{one.environment}" if one.elsewhere else "certificate"
-        moment = ended(ledger, one)
-        found += points({f"{group}/{name}": value for name, value in figures(one).items()}, moment, one.look - 1)
-        for run in () if one.elsewhere else one.runs[one.carried :]:  # one that counts again is not repeated
-            number[run.arm] += 1
-            found += points({f"certificate/{run.arm}/run": run.score.value}, moment, number[run.arm])
+        values = {f"{group}/{name}": value for name, value in figures(one).items()}
+        found += points(values, ended(ledger, one), one.look - 1)
     return found
 
 

@@ -263,7 +263,7 @@ def prove(ledger: Ledger, name: str, mine: tuple[float | None, ...], **more: obj
     (folder / f"{name}.json").write_bytes(CERTIFICATE.dump_json(one))
 
 
-def test_certificates_are_figures_words_and_every_fresh_run(ledger: Ledger, store: Store) -> None:
+def test_certificates_are_figures_and_words(ledger: Ledger, store: Store) -> None:
     night(ledger, 3.0, 2.0)
     prove(ledger, "1", (3.0, 2.9, 3.1, 3.0))
     recorded(ledger, store)
@@ -277,7 +277,6 @@ def test_certificates_are_figures_words_and_every_fresh_run(ledger: Ledger, stor
     assert (parent.data.tags["certified"], parent.data.tags["shipped"]) == ("yes", "champion")
     assert [(step, round(value, 6)) for step, _, value in found["certificate/gain"]] == [(0, 0.0), (1, 1.0)]
     assert parent.data.metrics["certificate/low"] > 0
-    assert [step for step, *_ in found["certificate/champion/run"]] == list(range(1, 9))
     assert round(parent.data.metrics["transfer/lander/gain"], 6) == 1.0
     assert "trial 1 certified" in parent.data.tags["mlflow.note.content"]
     assert runs_of(store, ledger)[1].data.tags["level"] == "certified"
