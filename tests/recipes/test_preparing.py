@@ -16,7 +16,6 @@ import pytest
 import environments
 from environments import Environment, plugins
 from environments.plugins import Refused
-from environments.space import Value
 from flows import trial
 from flows.cli import comparing
 from flows.engine import launching, preparation
@@ -193,20 +192,6 @@ def test_a_recipe_that_fails_is_refused_with_its_last_words_and_leaves_nothing(
     assert [path.suffix for path in (home / preparing.FOLDER).glob("*.log")] == [".log"]
 
 
-def test_what_the_disk_has_no_room_for_is_refused_before_it_is_begun(tmp_path: Path, home: Path) -> None:
-    pool(tmp_path / "pool")
-    environment = environments.load(tmp_path / "pool", {"prepare.disk_gb": 1e6})
-    with pytest.raises(Refused, match=r"1e\+06 GiB"):
-        make(environment, home)
-    assert not (home / preparing.FOLDER).exists()
-    overrides: dict[str, Value] = {"prepare.disk_gb": 1e6}
-    folder = trusted(tmp_path / "pool", overrides)
-    spec = CampaignSpec.of(environment=str(folder), name="n", advanced={"overrides": overrides})
-    with pytest.raises(Refused, match="GiB"):
-        spec.check()
-    assert not Ledger.exists("n")
-
-
 def helpers_in(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have bundled helpers looked for in another folder."""
     ours = plugins.folder
@@ -232,29 +217,6 @@ def test_a_campaign_keeps_the_helpers_that_it_began_with(
     assert Ledger.open("n").environment.prepared == place
     ledger.verify()
     assert preparing.place(environments.load(tmp_path / "pool"), home) != place
-
-
-def test_a_helper_that_is_unknown_or_hides_a_file_of_the_environment_is_refused(tmp_path: Path) -> None:
-    spec = pool(tmp_path / "pool", more='helpers = ["makin"]\n')
-    with pytest.raises(Refused, match=r"helpers: .*'makin'.*'making'\?"):
-        spec.check()
-    with pytest.raises(Refused, match=r"helpers"):
-        pool(tmp_path / "pool", more='helpers = ["../making"]\n')
-    (tmp_path / "pool/making.py").write_text("")
-    spec = pool(tmp_path / "pool", more='files = ["making.py"]\nhelpers = ["making"]\n')
-    with pytest.raises(Refused, match=r"making\.py: rename"):
-        spec.check()
-
-
-@pytest.mark.skipif(Path("/dev/kfd").exists() or Path("/dev/dxg").exists(), reason="a GPU of another make")
-def test_an_environment_that_trains_on_gpus_is_refused_where_there_is_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pool(tmp_path / "pool")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    preparing.check_gpus(environments.load(tmp_path / "pool"), tmp_path)
-    with pytest.raises(Refused, match="device = 'cuda'"):
-        preparing.check_gpus(environments.load(tmp_path / "pool", {"device": "cuda"}), tmp_path)
 
 
 # What is fit for use

@@ -27,7 +27,7 @@ from flows.server import server_process
 from flows.server.api import Api
 from flows.server.server_process import FIRST_PORT, prefect_server, stated_server
 from tasks.system.daemon import Daemon, free_port
-from tasks.system.login import login_file, make_login
+from tasks.system.login import make_login
 from tests.support.levels import SANDBOXED
 from tests.support.prefect_api import ask
 from tests.support.strangers import is_nothing, of_a_trial, of_another_user
@@ -130,15 +130,6 @@ def test_a_stated_server_that_asks_who_we_are_is_told_or_refused(
             stated_server(gate, home)
     monkeypatch.setenv("PREFECT_API_AUTH_STRING", "me:secret")
     assert stated_server(f"{gate}/", home) == gate
-
-
-def test_the_password_is_private_and_drawn_once(settled: Path) -> None:
-    drawn = make_login(settled)
-    assert re.fullmatch(r"nightshift:[\w-]{20,}", drawn)
-    assert make_login(settled) == drawn
-    login_file(settled).write_text("")  # as a full disk may leave it: an empty one would let everybody in
-    assert len(make_login(settled)) > 20
-    assert login_file(settled).stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("stays", [True, False])

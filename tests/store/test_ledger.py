@@ -167,19 +167,3 @@ def test_history_has_each_trial_once_in_its_last_decided_attempt_in_the_order_of
     assert attempts.pending(ledger.trials) == {}
     assert [(trial.number, trial.attempt) for trial in ledger.history()] == [(2, 1), (1, 1), (0, 2)]
     assert workspace.TRIAL.validate_json(ledger.place(0, attempt=1).trial.read_bytes()) == history[0], "it stays"
-
-
-def test_another_attempt_has_keys_seeds_and_directories_of_its_own_and_no_certificate_has(tmp_path: Path) -> None:
-    ledger = created(tmp_path)
-    first, before = ledger.key(7), ledger.place(7, "run-2")
-    write_atomic(ledger.place(7).proposal, "{}")
-    proofs = [ledger.key(7, part) for part in ("certificate-1-champion-1", "ablation-2")]
-    attempts.begin(ledger.trials, 7)
-    assert (ledger.attempt(7), ledger.attempt(6)) == (2, 1)
-    assert str(ledger.key(7)) == f"{str(first).removesuffix('/1')}/2"
-    assert (before.path.name, ledger.place(7, "run-2").path.name) == ("0007-run-2", "0007.2-run-2")
-    assert ledger.place(7, "run-2", attempt=1) == before and ledger.key(7, attempt=1) == first
-    for purpose in ("train", "search", "spare"):
-        assert ledger.seed(purpose, ledger.key(7)) != ledger.seed(purpose, first)  # type: ignore[arg-type]
-    assert [ledger.key(7, part) for part in ("certificate-1-champion-1", "ablation-2")] == proofs
-    assert ledger.key(7, "again-1-of-0003").attempt == ledger.key(7, "run-2").attempt == 2

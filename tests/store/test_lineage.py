@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 
@@ -82,16 +81,6 @@ def test_the_patch_of_a_trial_is_an_edit_of_the_program_without_its_parameters(
         placed(parameters, "--diff", program, ["train.py"])
     own = program | {"params.json": '{\n  "a": "\\u00e9",\n  "x": 1.0\n}\n'}
     assert "params.json" in placed(parameters, "--diff", own, ["params.json"]), "a program that has such a file"
-
-
-def test_a_file_name_need_not_even_be_text(tmp_path: Path, repository: Path) -> None:
-    first, _ = two_trials()
-    name = os.fsdecode(b"latin-\xe9.py")
-    commit = lineage.commit(repository, place_of(tmp_path, 0, **{name: "odd\n"}), first, (name,))
-    listed = subprocess.run(
-        ["git", "-C", repository, "ls-tree", "-r", "-z", "--name-only", commit], capture_output=True
-    )
-    assert b"latin-\xe9.py\0" in listed.stdout
 
 
 def commits_of_a_night(tmp_path: Path, repository: Path) -> tuple[list[str], str]:
