@@ -284,7 +284,6 @@ def test_links_pipes_and_files_with_two_names_are_refused(tmp_path: Path) -> Non
     ("files", "why"),
     [
         ({"config.json": "{}", "model.safetensors": ""}, None),
-        ({"config.json": "{}", "model.safetensors": "", "modeling_x.py": ""}, "modeling_x.py is code"),
         ({"config.json": "{}", "model.safetensors": "", "training_args.bin": ""}, "is code or may run some"),
         ({"config.json": "{}"}, "must be a Hugging Face model"),
     ],
@@ -485,8 +484,6 @@ def test_env_prepare_makes_it_and_says_the_second_time_that_it_is_there(
     assert told.err == "" and not facts["made_now"]
     assert facts["questions"]["report"] == 3 and facts["looks"][0]["campaign_id"] == "abc"
     assert facts["looks"][0]["level"] == 0.05 / 2 and facts["next_level"] == 0.05 / 6
-    assert preparation.prepare(folder, {}, as_json=False) == 0
-    assert "was prepared already" in capsys.readouterr().out
     quad = str(quadratic(tmp_path / "quad"))
     with pytest.raises(Refused, match="recipe"):
         preparation.prepare(quad, {}, as_json=False)

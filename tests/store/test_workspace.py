@@ -67,21 +67,6 @@ def test_the_paths_of_a_configuration_follow_a_home_that_was_moved(tmp_path: Pat
         assert moved.config.read_text() == broken, "a program that breaks it fails for that"
 
 
-def test_what_an_interrupted_life_left_is_wiped(tmp_path: Path) -> None:
-    place = prepared(tmp_path)
-    (place.workspace / "fit.py").write_text("half written")
-    (place.workspace / "cache").mkdir()
-    (place.workspace / "cache/x").touch()
-    (place.out / "model.json").write_text("old")
-    (place.out / "progress.jsonl").write_text('{"ready": true}\n')
-    place.judge_log.write_text("old")
-    place.judged.mkdir()
-    place.result.write_text('{"score": 0}')
-    prepared(tmp_path)
-    assert sorted(contents(place.path)) == ["workspace/config.json", "workspace/fit.py", "workspace/lib/net.py"]
-    assert (place.workspace / "fit.py").read_text() == FIT
-
-
 @pytest.mark.parametrize("name", ["out", "workspace", "judged"])
 def test_a_link_that_a_program_put_in_the_place_of_its_own_is_wiped_and_not_followed(tmp_path: Path, name: str) -> None:
     place = prepared(tmp_path)
