@@ -12,7 +12,6 @@ import socket
 import subprocess
 import sys
 import threading
-import tomllib
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -140,25 +139,6 @@ def test_a_server_that_stays_is_not_stopped_by_its_last_user(settled: Path, stay
     assert (server.living() is not None) == stays
     assert server.end() == stays
     process.wait(timeout=30)
-
-
-def test_a_profile_keeps_what_a_user_has_set_there_and_the_database_of_the_last_start(
-    settled: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, database = settled / ".prefect/profiles.toml", "postgresql+asyncpg://me:hunter2@127.0.0.1/prefect"
-    path.write_text(
-        'active = "mine"\n[profiles.mine]\nPREFECT_API_URL = "x"\n[profiles.nightshift]\nPREFECT_LOGGING_LEVEL = "DEBUG"\n'
-    )
-    monkeypatch.setenv("PREFECT_SERVER_DATABASE_CONNECTION_URL", database)
-    server_process._write_profile(path.parent, 4217)
-    monkeypatch.delenv("PREFECT_SERVER_DATABASE_CONNECTION_URL")
-    server_process._write_profile(path.parent, 4218)
-    known = tomllib.loads(path.read_text())
-    assert known["profiles"]["mine"] == {"PREFECT_API_URL": "x"} and known["active"] == "nightshift"
-    ours = known["profiles"]["nightshift"]
-    assert ours["PREFECT_SERVER_DATABASE_CONNECTION_URL"] == database and ours["PREFECT_LOGGING_LEVEL"] == "DEBUG"
-    assert ours["PREFECT_API_URL"] == "http://127.0.0.1:4218/api"
-    assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_server_that_stays_keeps_its_port_and_says_who_has_taken_it(settled: Path) -> None:
