@@ -5,10 +5,8 @@ runs/.prepared/arithmetic-0123456789abcdef/     named by the hash of the recipe
     judge/           for the judge alone: search.jsonl, confirm.jsonl, report.jsonl
     settings.json    the recipe's settings
     prepared.json    the recipe's hash, time, versions, and a hash of every file (tasks/recipes/output.py)
-runs/.prepared/arithmetic-0123456789abcdef.log, .lock, .making/
-                     its output; held while it runs; its working folder
-runs/.prepared/report-0123456789abcdef.looks.jsonl
-                     the uses of report questions, by what they are (tasks/stats/holdout_uses.py)
+runs/.prepared/arithmetic-0123456789abcdef.log, .lock, .making/     its output; held while it runs; its working folder
+runs/.prepared/report-0123456789abcdef.looks.jsonl                  the uses of report questions (tasks/stats)
 
 Only complete and checked output gets the final name, and is read-only. A campaign stores a copy of prepared.json and
 refuses to go on with other data: with another version of a library the same recipe may make another model.
