@@ -17,6 +17,7 @@ from io import BytesIO
 from pathlib import Path
 
 from tasks.sandbox.progress import PROGRESS_LIMIT, parse_report
+from tasks.store.campaign_lock import holder
 from tasks.store.ledger import Ledger
 from tasks.store.safe_read import open_below
 from tasks.system.redact import clean, scrub_text
@@ -69,7 +70,7 @@ def trial_tags(ledger: Ledger, trial: Trial, commit: str | None) -> dict[str, st
 def origin(ledger: Ledger) -> dict[str, str]:
     """Tags of every run; without those of MLflow's own a client's run shows a dash."""
     campaign = ledger.campaign
-    lives = [event.get("flow_run_id") for event in ledger.events() if event["event"] == "life"]
+    flow_run_id = holder(ledger).get("flow_run_id")
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container's user may have a number and no name
@@ -80,7 +81,7 @@ def origin(ledger: Ledger) -> dict[str, str]:
         "mlflow.source.name": "nightshift",
         "mlflow.source.type": "LOCAL",
         **({"mlflow.source.git.commit": campaign.commit} if campaign.commit else {}),
-        **({"prefect.flow_run_id": lives[-1]} if lives and lives[-1] else {}),
+        **({"prefect.flow_run_id": flow_run_id} if flow_run_id else {}),
     }
 
 
