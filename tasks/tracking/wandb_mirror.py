@@ -20,7 +20,7 @@ from typing import Any
 from filelock import FileLock
 
 from tasks.stats.certificate import Certificate, level
-from tasks.store.ledger import CERTIFICATE, Ledger
+from tasks.store.ledger import Ledger
 from tasks.store.workspace import TRIAL
 from tasks.system.files import write_atomic
 from tasks.system.redact import scrub_text, without_passwords
@@ -31,10 +31,8 @@ from tasks.trial import Trial
 
 TARGET = ("WANDB_PROJECT", "WANDB_ENTITY", "WANDB_BASE_URL", "WANDB_MODE")
 """Variables that say where to; elsewhere nothing was sent yet."""
-DONE = "wandb.json"
-"""What W&B has: a digest by the id of the run."""
-MOST_SECONDS = 60.0
-"""How long W&B may take for a run; half of that to begin it."""
+DONE = "wandb.json"  # what W&B has: a digest by the id of the run
+MOST_SECONDS = 60.0  # for a run; half of that to begin it
 
 
 def mirror(ledger: Ledger) -> str:
@@ -62,8 +60,7 @@ def _missing(ledger: Ledger) -> dict[str, tuple[str, Trial, Certificate | None]]
     target, missing = [os.environ.get(name) for name in TARGET], {}
     for trial in ledger.attempts_decided():
         proof = next((one for one in reversed(own) if one.champion == trial.number), None)
-        proven = CERTIFICATE.dump_json(proof).decode() if proof else None
-        digest = digest_of(*target, TRIAL.dump_json(trial).decode(), level(trial, own), proven)
+        digest = digest_of(*target, TRIAL.dump_json(trial).decode(), level(trial, own), str(proof))
         if done.get(run_id := trial_key(ledger, trial).replace("/", "-")) != digest:
             missing[run_id] = digest, trial, proof
     return missing
