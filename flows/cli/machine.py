@@ -116,7 +116,7 @@ def doctor(*, for_: str | None = None, set_: Settings = None, trust: Trust = Fal
 
 
 def _send(ledger: Ledger) -> dict[str, Any] | None:
-    """Record what MLflow lacks of a campaign; None if its tracking is off, or it is of an earlier version.
+    """Record what MLflow and W&B lack of a campaign; None if it is of an earlier version.
 
     Raises:
         Refused: it would be recorded elsewhere than before.
@@ -131,8 +131,6 @@ def _send(ledger: Ledger) -> dict[str, Any] | None:
             f"{store or 'nowhere'}: set MLFLOW_TRACKING_URI as where it ran, or "
             f"`nightshift resume {ledger.campaign.name} --tracking ADDRESS`"
         )
-    if store is None:
-        return None
     done = tracking.sync(ledger, store, state(ledger))
     waiting = tracking.waiting(ledger, ledger.history())
     return {"campaign": ledger.campaign.name, "sent": done.sent, "waiting": waiting, "problem": done.problem}

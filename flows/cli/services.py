@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 import httpx
+from filelock import FileLock
 
 from environments.plugins import Refused
 from flows.cli.options import Server
@@ -59,7 +60,7 @@ def up(*, server: Server = None) -> int:
             print(f"{what}: {which}")
         return 0
     directory = home() / ".prefect"
-    with server_process.exclusively(directory / "up.lock"), interrupt.deferred():
+    with FileLock(directory / "up.lock"), interrupt.deferred():
         _start_all(directory)
         interrupt.check()
     here = terminal.binaries()
@@ -84,13 +85,13 @@ def down(*, now: bool = False) -> int:
     """
     directory = home() / ".prefect"
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with server_process.exclusively(directory / "up.lock"):
+    with FileLock(directory / "up.lock"):
         server = server_process.daemon(directory).living()
         # A worker may still train for a server that has died.
         if in_use := server if server and server.stays else Daemon(directory, "worker").living():
             _clear(directory, in_use.url, now)
         ended = [name for name in ("worker", "mlflow") if Daemon(directory, name).end()]
-        with server_process.exclusively(directory / "start.lock"):
+        with FileLock(directory / "start.lock"):
             # A command that has come meanwhile keeps the server, and ends it when it leaves.
             server_process.daemon(directory).keep(False)
             ended += ["server"] * server_process.stop_unused(directory)
@@ -149,7 +150,7 @@ def _clear(directory: Path, url: str, now: bool) -> None:
 def _server(directory: Path) -> Note:
     """The server, which stays from now on: started, or taken over from the campaign that started it."""
     server = server_process.daemon(directory)
-    with server_process.exclusively(directory / "start.lock"):
+    with FileLock(directory / "start.lock"):
         if server.living():
             server_process.stop_unused(directory)
         if alive := server_process.healthy(directory):

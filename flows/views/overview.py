@@ -147,7 +147,6 @@ def what_next(document: Document, path: Path, console: Console) -> None:
         "its changes": f"git -C {shlex.quote(directory + '/lineage.git')} diff baseline champion" if champion else "",
         "prefect": urls.get("prefect", "") if is_running else "",
         "mlflow": urls.get("mlflow_url") or re.sub(r"\b(mlflow ui|nightshift up)\b", rf"{here}\1", mlflow),
-        "  campaigns": urls.get("mlflow_nights_url", ""),
         **login_steps([server for server in servers if any(map(server.serves, urls.values()))]),
         "go on": f"{here}nightshift resume {name}" if document["state"] in ("stopped", "interrupted") else "",
         "waiting": f"{records} of its records wait for MLflow: {here}nightshift sync {name}" if records else "",

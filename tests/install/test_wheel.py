@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import zipfile
@@ -52,16 +51,6 @@ def test_the_wheel_holds_every_file_of_the_four_packages_and_nothing_else(tree: 
     assert held == stated
     assert catalogues == {name: (CHECKOUT / "flows/server" / name).read_bytes() for name in catalogues}
     assert b"nightshift = flows.cli:main" in scripts
-
-
-def test_an_installed_nightshift_trains_in_an_empty_folder_and_keeps_it_in_the_users_data_folder(
-    installed: Installed,
-) -> None:
-    done = installed.nightshift("try", "showcase", "--json")
-    assert done.returncode == 0, done.stderr
-    home = installed.home / ".local/share/nightshift"
-    assert json.loads(done.stdout)["directory"].startswith(f"{home}/.tries/showcase/")
-    assert list(installed.cwd.iterdir()) == []
 
 
 def test_an_installed_nightshift_plays_the_night_that_comes_along(installed: Installed) -> None:
