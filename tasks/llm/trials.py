@@ -6,7 +6,6 @@ log of a crash. Of the others each has a line, the newest first. What has no roo
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 from collections import Counter
@@ -26,40 +25,34 @@ HISTORY = 18_000
 IN_FULL = 14_000
 """Of these, characters of trials that are told in full."""
 NEWEST, BEST = 8, 4
-"""Trials that are told in full, as far as there is room: the newest first, the best of all among them."""
-LOGS, LOG_LINES = 3, 15
-"""Crashes whose log is told, and lines of it."""
-DIFF_LINES = 30
+"""Trials that are told in full, as far as there is room: two of the newest first, then the best of all."""
+LOGS, LOG_LINES, DIFF_LINES = 3, 15, 30
+"""Crashes whose log is told, lines of it, and lines of an edit."""
 Curves = Mapping[int, Table]
 NO_CURVES: Curves = {}
 
 
 def in_words(space: Space, history: History, curves: Curves = NO_CURVES) -> str:
     """The trials in their order, as far as there is room."""
-    after = [(trial, history[:place]) for place, trial in enumerate(history) if trial.number > 0]
-    if not after:
+    trials = [trial for trial in history if trial.number > 0]
+    if not trials:
         return "Nothing yet but the baseline." if history else ""
-    crashes = [trial.number for trial, _ in after if trial.verdict.kind == "crash"][-LOGS:]
+    crashes = [trial.number for trial in trials if trial.verdict.kind == "crash"][-LOGS:]
+    scored = [trial for trial in trials if trial.score.value is not None]
+    top = sorted(scored, key=lambda trial: -trial.score.utility)[:BEST]
+    newest = trials[: -NEWEST - 1 : -1]
     said, first = dict[int, str](), baseline_proposal(history)
-    for trial, before in _worth_telling(after):
-        text = _in_full(space, history, before, trial, trial.number in crashes, curves)
-        if sum(map(len, said.values())) + len(text) <= IN_FULL:
+    for trial in (*newest[:2], *top, *newest[2:]):
+        text = _in_full(space, history, trial, trial.number in crashes, curves)
+        if trial.number not in said and sum(map(len, said.values())) + len(text) <= IN_FULL:
             said[trial.number] = text
-    for trial, _ in reversed(after):
+    for trial in reversed(trials):
         line = f"- {in_a_line(space, first, trial)}"
         if trial.number not in said and sum(map(len, said.values())) + len(line) <= HISTORY:
             said[trial.number] = line
-    left_out = [trial for trial, _ in after if trial.number not in said]
-    parts = [said[trial.number] for trial, _ in after if trial.number in said]
+    left_out = [trial for trial in trials if trial.number not in said]
+    parts = [said[trial.number] for trial in trials if trial.number in said]
     return "\n".join(([_counted(left_out)] if left_out else []) + parts)
-
-
-def _worth_telling(after: Sequence[tuple[Trial, History]]) -> list[tuple[Trial, History]]:
-    """The newest trials and the best ones, in turn."""
-    newest = list(reversed(after))[:NEWEST]
-    tops = sorted((one for one in after if one[0].score.value is not None), key=lambda one: -one[0].score.utility)
-    mixed = filter(None, itertools.chain.from_iterable(itertools.zip_longest(newest, tops[:BEST])))
-    return list({one[0].number: one for one in mixed}.values())
 
 
 def of_baseline(history: History, curves: Curves = NO_CURVES) -> str:
@@ -67,8 +60,7 @@ def of_baseline(history: History, curves: Curves = NO_CURVES) -> str:
     first = baseline(history)
     if first is None:
         return ""
-    lines = [f"- Score: {score_of(history, first)}"] if first.score.value is not None else ["- It has no score."]
-    lines += _beside(first) + _progress(first, curves)
+    lines = [f"- Score: {score_of(history, first)}", *_beside(first), *_progress(first, curves)]
     errors = [run.error for run in first.runs if run.error]
     if not errors and first.verdict.kind == "crash":
         errors = [first.verdict.reason]
@@ -82,9 +74,9 @@ def baseline_proposal(history: History) -> Proposal | None:
     return first.proposal if first else None
 
 
-def _in_full(space: Space, history: History, before: History, trial: Trial, with_log: bool, curves: Curves) -> str:
+def _in_full(space: Space, history: History, trial: Trial, with_log: bool, curves: Curves) -> str:
     """A trial: what it did otherwise than the champion of its time, and what came of it."""
-    proposal, then = trial.proposal, best(before)
+    proposal, then = trial.proposal, best(history[: history.index(trial)])
     against = f"trial {then.number}, the champion then" if then and then.number else "the baseline"
     old = then.proposal if then else baseline_proposal(history)
     lines = [
@@ -107,7 +99,8 @@ def _in_full(space: Space, history: History, before: History, trial: Trial, with
     if proposal.rationale:
         lines += ["- The idea was:", data(proposal.rationale, 4, 2 * WIDTH)]
     if proposal.edit and trial is not best(history):  # the champion's program is told whole
-        changed = _own_lines(proposal.edit, old.edit if old else None)
+        new, undone = _own_lines(proposal.edit, old.edit if old else None)
+        changed = [*new, *(f"[undone] {line}" for line in undone)]
         lines += ["- Lines of the program that it changed:", data("\n".join(changed), DIFF_LINES)]
     return "\n".join(lines) + "\n"
 
@@ -123,9 +116,7 @@ def _counted(trials: Sequence[Trial]) -> str:
     """Trials for which there is no room, in a sentence."""
     kinds = Counter(trial.verdict.kind for trial in trials)
     counts = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
-    top = max(trials, key=lambda trial: trial.score.utility)
-    score = f"; the best of them had {number(top.score.value)}" if top.score.value is not None else ""
-    return f"{len(trials)} older trials are left out ({counts}{score})."
+    return f"{len(trials)} older trials are left out ({counts})."
 
 
 def changes(space: Space, old: Proposal | None, new: Proposal, short: bool = False) -> str:
@@ -133,40 +124,30 @@ def changes(space: Space, old: Proposal | None, new: Proposal, short: bool = Fal
     parts = changes_of(space, old.params if old else {}, new.params, short)
     edit = old.edit if old else None
     if new.edit != edit:
-        parts.append(size_of(_own_lines(new.edit or "", edit)))
+        lines, undone = _own_lines(new.edit or "", edit)
+        signs = Counter(line[0] for line in lines)
+        also = f", {len(undone)} of the champion's undone" if undone else ""
+        parts.append(f"program edited (+{signs['+']} -{signs['-']} lines{also})")
     return ", ".join(parts) or "nothing"
 
 
 def changes_of(space: Space, old: Params, new: Params, short: bool = False) -> list[str]:
     """The parameters that differ, each with its old value unless `short`."""
-    return [
-        f"{name} {json.dumps(rounded(new[name]))}"
-        if short or name not in old
-        else f"{name} {json.dumps(rounded(old[name]))} -> {json.dumps(rounded(new[name]))}"
-        for name in space
-        if name in new and new[name] != old.get(name)
-    ]
+    differing = [name for name in space if name in new and new[name] != old.get(name)]
+    before = {name: f"{json.dumps(rounded(old[name]))} -> " for name in differing if name in old and not short}
+    return [f"{name} {before.get(name, '')}{json.dumps(rounded(new[name]))}" for name in differing]
 
 
 def rounded(value: Value, digits: int = 4) -> Value:
     return float(f"{value:.{digits}g}") if isinstance(value, float) else value
 
 
-def _own_lines(edit: str, parent: str | None) -> list[str]:
-    """The lines that an edit changes and its parent's does not, and the other way round as undone."""
-    new, old = Counter(changed_lines(edit)), Counter(changed_lines(parent or ""))
-    return [*(new - old).elements(), *(f"[undone] {line}" for line in (old - new).elements())]
-
-
-def changed_lines(edit: str) -> list[str]:
-    """The lines of a unified diff that come or go."""
-    return [line for line in edit.splitlines() if line[:1] in ("+", "-") and not line.startswith(("+++ ", "--- "))]
-
-
-def size_of(changed: Sequence[str]) -> str:
-    counts = Counter(line[0] for line in changed)
-    undone = f", {counts['[']} of the champion's undone" if counts["["] else ""
-    return f"program edited (+{counts['+']} -{counts['-']} lines{undone})"
+def _own_lines(edit: str, parent: str | None) -> tuple[list[str], list[str]]:
+    """The lines that an edit changes and its parent's does not, and the other way round."""
+    new, old = (
+        Counter(re.findall(r"^(?!\+\+\+ |--- )[+-].*", diff, re.MULTILINE)) for diff in (edit, parent or "")
+    )
+    return [*(new - old).elements()], [*(old - new).elements()]
 
 
 def _effect(history: History, trial: Trial, then: Trial | None) -> str:
@@ -179,10 +160,8 @@ def _effect(history: History, trial: Trial, then: Trial | None) -> str:
 
 def _beside(trial: Trial) -> list[str]:
     """What the judge measured besides the objective."""
-    if not trial.score.also:
-        return []
-    values = (f"{name} {number(value)}" for name, value in trial.score.also.items())
-    return [f"- Measured besides: {one_line(', '.join(values), 2 * WIDTH)}"]
+    values = ", ".join(f"{name} {number(value)}" for name, value in trial.score.also.items())
+    return [f"- Measured besides: {one_line(values, 2 * WIDTH)}"] if values else []
 
 
 def _progress(trial: Trial, curves: Curves) -> list[str]:

@@ -58,21 +58,6 @@ class Proposer(BaseModel, ABC):
             Unavailable: there is no answer from outside.
         """
 
-    def several(self, brief: Brief, count: int) -> tuple[Suggestion, ...]:
-        """`count` suggestions to be tried side by side, fewer when fewer are left.
-
-        One after the other unless a proposer knows better, each with those before it under way.
-        """
-        suggestions: tuple[Suggestion, ...] = ()
-        taken = max([trial.number for trial in brief.history] + list(brief.pending), default=0)
-        for number in range(taken + 1, taken + 1 + count):
-            suggestion = self.propose(brief)
-            if suggestion is None:
-                break
-            suggestions += (suggestion,)
-            brief = brief.beside(number, suggestion)
-        return suggestions
-
     def preflight(self, left: RemainingBudget = RemainingBudget()) -> None:
         """Check, before the first trial, that everything it needs outside of this process is there.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -140,11 +140,6 @@ class Brief:
         proposals = [trial.proposal for trial in self.history] + [one.proposal for one in self.rejected]
         bought = [proposal.usage for proposal in (*proposals, *self.pending.values())]
         return sum((refusal.usage for refusal in self.refusals), sum(bought, self.lost))
-
-    def beside(self, number: int, suggestion: Suggestion) -> Brief:
-        """The same brief when a suggestion is under way as trial `number`."""
-        proposal = Proposal(suggestion.params, rationale=suggestion.rationale, category=suggestion.category)
-        return replace(self, pending={**self.pending, number: proposal}, seed=self.seed + 1)
 
 
 class Unusable(Exception):

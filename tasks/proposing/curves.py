@@ -25,11 +25,9 @@ Table = Mapping[str, tuple[float | None, ...]]
 
 def tables(campaign: Path, trials: Iterable[Trial], metric: str) -> dict[int, Table]:
     """The curves of these trials by number; those whose reports are gone, or none, are left out."""
-    found: dict[int, Table] = {}
-    for trial in trials:
-        if trial.runs and trial.runs[0].dir and (table := of(campaign / trial.runs[0].dir, metric)):
-            found[trial.number] = table
-    return found
+    first = {trial.number: trial.runs[0].dir for trial in trials if trial.runs and trial.runs[0].dir}
+    every = {number: of(campaign / place, metric) for number, place in first.items()}
+    return {number: table for number, table in every.items() if table}
 
 
 def of(place: Path, metric: str) -> Table:
@@ -39,28 +37,20 @@ def of(place: Path, metric: str) -> Table:
             lines = file.read(PROGRESS_LIMIT).split(b"\n")
     except OSError:  # it was pruned, or never wrote any
         return {}
-    rows: list[tuple[float, dict[str, float]]] = []
+    values: dict[str, list[tuple[float, float]]] = {}
+    whole = 0.0
     for report in filter(None, map(parse_report, lines)):
-        done = _number(report.get("step"), report.get("elapsed"))
-        if done is not None and (metrics := _metrics(report)):
-            rows.append((done, metrics))
-    whole = max((done for done, _ in rows), default=0.0)
-    names = sorted({name for _, values in rows for name in values}, key=lambda name: (name != metric, name))
-    table: dict[str, tuple[float | None, ...]] = {}
-    for name in names[:MOST]:
-        known = [(done, values[name]) for done, values in rows if name in values]
-        table[name] = tuple(
-            next((value for done, value in reversed(known) if done <= share * whole), None) for share in SHARES
-        )
-    return table
-
-
-def _metrics(report: dict[str, object]) -> dict[str, float]:
-    given = report.get("metrics")
+        done, metrics = _number(report.get("step"), report.get("elapsed")), report.get("metrics")
+        for name, stated in metrics.items() if done is not None and isinstance(metrics, dict) else ():
+            value = _number(stated)
+            if done is not None and value is not None and len(name) <= 60 and re.match(METRIC, name):
+                values.setdefault(name, []).append((done, value))
+                whole = max(whole, done)
     return {
-        name: number
-        for name, value in (given.items() if isinstance(given, dict) else ())
-        if (number := _number(value)) is not None and len(name) <= 60 and re.match(METRIC, name)
+        name: tuple(
+            next((value for done, value in reversed(values[name]) if done <= share * whole), None) for share in SHARES
+        )
+        for name in sorted(values, key=lambda name: (name != metric, name))[:MOST]
     }
 
 

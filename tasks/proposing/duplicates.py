@@ -6,7 +6,6 @@ syntax tree but for docstrings. Names of variables and the order of definitions 
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -21,8 +20,6 @@ from tasks.trial import History, Params, Value
 
 TOLERANCE = 1e-3
 """Floats this close, as a share of their scale, are the same."""
-REMEMBERED = 4096
-"""Programs whose digest is cached: with 20 KiB each, some 80 MiB."""
 
 
 @dataclass(frozen=True)
@@ -65,13 +62,12 @@ def duplicate(space: Space, params: Params, files: Mapping[str, str], tried: Ite
     return None
 
 
-def meaning(files: Mapping[str, str]) -> str:
-    """A digest of files without comments, docstrings and formatting of Python.
+def meaning(files: Mapping[str, str]) -> dict[str, str]:
+    """Files by name without comments, docstrings and formatting of Python.
 
     A file that is no Python, or does not parse, counts with its whole text.
     """
-    parts = [f"{name}\0{_meaning_of(name.endswith('.py'), text)}" for name, text in sorted(files.items())]
-    return hashlib.sha256("\n".join(parts).encode(errors="surrogatepass")).hexdigest()
+    return {name: _meaning_of(text) if name.endswith(".py") else text for name, text in files.items()}
 
 
 def categories(history: History) -> tuple[Category, ...]:
@@ -104,9 +100,8 @@ def _is_same(parameter: Parameter, one: Value, other: Value) -> bool:
     return apart <= (TOLERANCE if isinstance(parameter, Float) else 0.0)
 
 
-@lru_cache(REMEMBERED)
-def _meaning_of(is_python: bool, text: str) -> str:
-    if is_python:
-        with suppress(Unreadable):  # no Python, or no parser gets through it
-            return read(meaning_of, text)
-    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+@lru_cache(maxsize=4096)
+def _meaning_of(text: str) -> str:
+    with suppress(Unreadable):  # no Python, or no parser gets through it
+        return read(meaning_of, text)
+    return text
