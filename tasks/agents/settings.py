@@ -60,10 +60,10 @@ def hear_codex(printed: str) -> AgentReport:
     for line in printed.splitlines():
         try:
             event = json.loads(line)
-            kind, item = event["type"], event.get("item") or {}
+            kind, item = event["type"], event.get("item")
         except (ValueError, RecursionError, TypeError, KeyError):
             continue
-        if kind == "item.completed" and item.get("type") == "agent_message":
+        if kind == "item.completed" and isinstance(item, dict) and item.get("type") == "agent_message":
             message = str(item.get("text", "")).strip()
         elif kind == "turn.completed":
             done, inputs = True, inputs + _count(event.get("usage"), "input_tokens")

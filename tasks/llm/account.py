@@ -191,9 +191,7 @@ def _key(stated: ModelOptions, block: LLM | None) -> SecretStr | None:
     # A line break, which a file often ends with, cannot be sent, and the complaint would show the key.
     value = (value or os.environ.get(name, "")).strip()
     if not value:
-        raise Refused(
-            f"key_variable = {name}, but {name} is empty or not set here: export {name}=..., or name another"
-        )
+        raise Refused(f"key_variable = {name}, but {name} is empty or not set here: export {name}=..., or name another")
     redact.remember(name, value)
     return SecretStr(value)
 

@@ -25,7 +25,6 @@ from tasks.llm.trials import (
 )  # fmt: skip
 from tasks.numbers import number
 from tasks.proposing.brief import Brief, RemainingBudget
-from tasks.proposing.duplicates import categories
 from tasks.stats.champion import champion_estimate
 from tasks.stats.predictions import predictions, record
 from tasks.system.redact import capped, scrub_text
@@ -34,8 +33,7 @@ from tasks.trial import History, Params, Proposal, baseline, best
 PROGRAM_MD = 20_000
 """Characters of program.md."""
 PREDICTIONS, REFUSED, REJECTED, EARLIER, IMPORTED = 8, 8, 10, 30, 30
-"""Lines on predictions, on refused suggestions, on proposals that were not approved, on trials of earlier campaigns, and
-on imported trials."""
+"""Lines on predictions, refused suggestions, proposals that were not approved, earlier campaigns, imported trials."""
 IMPORTED_BEST = 10
 """How many of the imported ones are the best."""
 
@@ -44,6 +42,7 @@ def told(brief: Brief) -> SimpleNamespace:
     """A brief as the parts of a prompt, by name; a part without content is an empty text."""
     problem, history = brief.problem, brief.history
     champion = best(history)
+    now = champion.proposal if champion else None
     reasons = [f"trial {trial.number}: {why}" for trial in history for why in trial.proposal.turned_down]
     return SimpleNamespace(
         program_md=capped(scrub_text(problem.program_md).strip(), PROGRAM_MD),
@@ -53,18 +52,16 @@ def told(brief: Brief) -> SimpleNamespace:
         champion=_champion(history),
         noise=_noise(history),
         keep_rule=brief.keep_rule,
-        baseline=of_baseline(history, brief.curves),
-        history=in_words(brief.space, history, brief.curves),
+        baseline=of_baseline(history),
+        history=in_words(brief.space, history),
         predictions=_predictions(history),
-        categories=listed(f"{one.name}: {one.keeps} of {one.tries} kept" for one in categories(history)),
         refused=listed(reasons[-REFUSED:]),
         rejected=_rejected(brief),
         earlier=_earlier(brief),
         imported=_imported(brief),
         hint=_hint(brief),
         pending=listed(
-            f"trial {taken}: {changes(brief.space, champion and champion.proposal, one)}: "
-            f"{one_line(one.rationale, WIDTH)}"
+            f"trial {taken}: {changes(brief.space, now, one)}: {one_line(one.rationale, WIDTH)}"
             for taken, one in sorted(brief.pending.items())
         ),
         left=_left(brief.left, len(brief.pending)),

@@ -7,7 +7,7 @@ prompts include each other, that may be one part alone. Their values:
     told      the campaign in words (tasks.llm.prompt_parts.told)
     count     how many proposals are asked for
     form      how an edit is to be written
-    reason    why the last answer cannot be tried, quoted
+    reason    why the last answer cannot be tried, quoted; before: what an agent had changed, quoted
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import jinja2
 
 OURS = Path(__file__).parent / "prompts"
-DEFAULTS: dict[str, object] = {"count": 1, "form": "search_replace", "reason": ""}
+DEFAULTS: dict[str, object] = {"count": 1, "form": "search_replace", "reason": "", "before": ""}
 """Values that only some prompts are given, as the others have them: a part may be in any prompt."""
 
 

@@ -89,8 +89,8 @@ def header(text: str, editable: Sequence[str]) -> tuple[dict[str, str], Any, str
     Raises:
         Misread: PARAMS is no JSON object, or stands after the edit.
     """
-    stated, place, after, last, headers = dict[str, str](), 0, 0, "", 0
-    is_fenced = False
+    stated, is_fenced = dict[str, str](), False
+    place, after, last, headers = 0, 0, "", 0
     while place < len(text) and headers < HEADERS:
         end = text.find("\n", place) + 1 or len(text)
         line = text[place:end]
@@ -113,7 +113,13 @@ def header(text: str, editable: Sequence[str]) -> tuple[dict[str, str], Any, str
     edit = "\n" * text.count("\n", 0, after) + text[after:]  # so that the line numbers in a reason are right
     if is_fenced and edit.count("```") % 2 and (ends := list(CLOSING.finditer(edit))):
         edit = edit[: ends[-1].start()] + edit[ends[-1].end() :]
-    params = stated.get("PARAMS", "").strip()
+    if "PARAMS" not in stated and LATE.search(edit):
+        raise Misread("PARAMS stands after the edit: write it before the edit, and nothing after it")
+    return stated, _object(stated.get("PARAMS", "").strip()), edit
+
+
+def _object(params: str) -> Any:
+    """The JSON object of the header PARAMS."""
     given: Any = {}
     if params.lower() not in NOTHING:
         try:
@@ -122,9 +128,7 @@ def header(text: str, editable: Sequence[str]) -> tuple[dict[str, str], Any, str
             given = None
     if not isinstance(given, dict):
         raise Misread('PARAMS must be one JSON object, such as PARAMS: {"learning_rate": 0.001}')
-    if "PARAMS" not in stated and LATE.search(edit):
-        raise Misread("PARAMS stands after the edit: write it before the edit, and nothing after it")
-    return stated, given, edit
+    return given
 
 
 def _braces(text: str, place: int, line_end: int) -> tuple[str, int]:

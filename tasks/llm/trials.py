@@ -9,15 +9,14 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from environments.space import Space
 from tasks.describe import mean_of
 from tasks.llm.quotes import WIDTH, data, one_line
 from tasks.numbers import number
-from tasks.proposing.curves import SHARES, Table
 from tasks.stats.predictions import effect
-from tasks.system.redact import capped, quote
+from tasks.system.redact import capped
 from tasks.trial import History, Params, Proposal, Trial, Value, baseline, best, measured
 
 HISTORY = 18_000
@@ -28,11 +27,9 @@ NEWEST, BEST = 8, 4
 """Trials that are told in full, as far as there is room: two of the newest first, then the best of all."""
 LOGS, LOG_LINES, DIFF_LINES = 3, 15, 30
 """Crashes whose log is told, lines of it, and lines of an edit."""
-Curves = Mapping[int, Table]
-NO_CURVES: Curves = {}
 
 
-def in_words(space: Space, history: History, curves: Curves = NO_CURVES) -> str:
+def in_words(space: Space, history: History) -> str:
     """The trials in their order, as far as there is room."""
     trials = [trial for trial in history if trial.number > 0]
     if not trials:
@@ -43,7 +40,7 @@ def in_words(space: Space, history: History, curves: Curves = NO_CURVES) -> str:
     newest = trials[: -NEWEST - 1 : -1]
     said, first = dict[int, str](), baseline_proposal(history)
     for trial in (*newest[:2], *top, *newest[2:]):
-        text = _in_full(space, history, trial, trial.number in crashes, curves)
+        text = _in_full(space, history, trial, trial.number in crashes)
         if trial.number not in said and sum(map(len, said.values())) + len(text) <= IN_FULL:
             said[trial.number] = text
     for trial in reversed(trials):
@@ -55,12 +52,12 @@ def in_words(space: Space, history: History, curves: Curves = NO_CURVES) -> str:
     return "\n".join(([_counted(left_out)] if left_out else []) + parts)
 
 
-def of_baseline(history: History, curves: Curves = NO_CURVES) -> str:
+def of_baseline(history: History) -> str:
     """The baseline: its scores, what was measured besides, its progress, and why runs of it failed."""
     first = baseline(history)
     if first is None:
         return ""
-    lines = [f"- Score: {score_of(history, first)}", *_beside(first), *_progress(first, curves)]
+    lines = [f"- Score: {score_of(history, first)}", *_beside(first), *_progress(first)]
     errors = [run.error for run in first.runs if run.error]
     if not errors and first.verdict.kind == "crash":
         errors = [first.verdict.reason]
@@ -74,7 +71,7 @@ def baseline_proposal(history: History) -> Proposal | None:
     return first.proposal if first else None
 
 
-def _in_full(space: Space, history: History, trial: Trial, with_log: bool, curves: Curves) -> str:
+def _in_full(space: Space, history: History, trial: Trial, with_log: bool) -> str:
     """A trial: what it did otherwise than the champion of its time, and what came of it."""
     proposal, then = trial.proposal, best(history[: history.index(trial)])
     against = f"trial {then.number}, the champion then" if then and then.number else "the baseline"
@@ -90,7 +87,7 @@ def _in_full(space: Space, history: History, trial: Trial, with_log: bool, curve
         lines.append(f"- Score: {score_of(history, trial)}{_effect(history, trial, then)}")
     if proposal.expected is not None:
         lines.append(f"- Its proposer expected {number(proposal.expected, sign=True)} against the champion it knew")
-    lines += _beside(trial) + _progress(trial, curves)
+    lines += _beside(trial) + _progress(trial)
     if trial.verdict.kind == "crash":  # its reason is not in our own words alone
         errors = [run.error for run in trial.runs if run.error]
         lines += ["- Why:", data([*errors, trial.verdict.reason][0], LOG_LINES if with_log else 1)]
@@ -144,9 +141,7 @@ def rounded(value: Value, digits: int = 4) -> Value:
 
 def _own_lines(edit: str, parent: str | None) -> tuple[list[str], list[str]]:
     """The lines that an edit changes and its parent's does not, and the other way round."""
-    new, old = (
-        Counter(re.findall(r"^(?!\+\+\+ |--- )[+-].*", diff, re.MULTILINE)) for diff in (edit, parent or "")
-    )
+    new, old = (Counter(re.findall(r"^(?!\+\+\+ |--- )[+-].*", diff, re.MULTILINE)) for diff in (edit, parent or ""))
     return [*(new - old).elements()], [*(old - new).elements()]
 
 
@@ -164,17 +159,10 @@ def _beside(trial: Trial) -> list[str]:
     return [f"- Measured besides: {one_line(values, 2 * WIDTH)}"] if values else []
 
 
-def _progress(trial: Trial, curves: Curves) -> list[str]:
-    """The curves of its first run, as the program reported them."""
-    table = curves.get(trial.number)
-    if not table:
-        return []
-    shares = ", ".join(f"{share:.0%}" for share in SHARES)
-    rows = (
-        f"{name}: {', '.join('-' if value is None else f'{value:.3g}' for value in values)}"
-        for name, values in table.items()
-    )
-    return [f"- Reported by its program at {shares} of its work:", quote("\n".join(rows), WIDTH, len(table))]
+def _progress(trial: Trial) -> list[str]:
+    """What the program of its first run reported of the objective, at each fifth of the budget."""
+    curve = trial.runs[0].curve[3::4] if trial.runs else ()
+    return [f"- Reported at each fifth of its budget: {', '.join(map(number, curve))}"] if any(curve) else []
 
 
 def score_of(history: History, trial: Trial) -> str:

@@ -138,8 +138,11 @@ class Agent(Proposer):
     def _ask_in(self, room: Path, brief: Brief, program: str, place: Path | None) -> _Outcome:
         work, log = room / "work", room / "log.txt"
         work.mkdir()
-        reason = data(brief.refusals[-1].reason, QUOTED_LINES) if brief.refusals else ""
-        task = render("agent", brief.problem.prompts, problem=brief.problem, told=told(brief), reason=reason)
+        parts = {"problem": brief.problem, "told": told(brief)}
+        if brief.refusals:
+            last = brief.refusals[-1]
+            parts |= {"reason": data(last.reason, QUOTED_LINES), "before": data(last.text, QUOTED_LINES)}
+        task = render("agent", brief.problem.prompts, **parts)
         try:
             handed = folders.lay_out(work, brief, task)
         except EditFailed as clash:

@@ -58,9 +58,9 @@ class Hybrid(Researcher):
     """Edits without a keep until it goes back to numbers."""
     failures: int = Field(default=3, ge=1)
     """Edits in a row that could not be tried, until it goes back to numbers."""
-    numeric_options: dict[str, Any] = {}
-    adviser_options: dict[str, Any] = {}
-    writer_options: dict[str, Any] = {}
+    numeric_options: dict[str, Any] = Field(default={})
+    adviser_options: dict[str, Any] = Field(default={})
+    writer_options: dict[str, Any] = Field(default={})
 
     def propose(self, brief: Brief) -> Suggestion | None:
         mode = self.mode(brief.history, brief.rejected)

@@ -54,14 +54,14 @@ class Learned(Numeric):
     """Trials between two updates."""
 
     def propose(self, brief: Brief) -> Suggestion | None:
-        seen, refused = Observations.of(brief.space, brief.history, brief.pending), len(brief.refusals)
-        for champion in filter(None, map(best, reversed(campaigns(brief.earlier)))):
-            point = point_of(seen.axes, champion.proposal.params)
-            if seen.made < self.startup and point and point not in seen.tried:
-                if refused == 0:
-                    why = f"the champion of an earlier campaign, trial {champion.number} there"
-                    return Suggestion(params_of(seen.axes, point), why)
-                refused -= 1
+        seen = Observations.of(brief.space, brief.history, brief.pending)
+        champions = filter(None, map(best, reversed(campaigns(brief.earlier))))
+        points = ((champion, point_of(seen.axes, champion.proposal.params)) for champion in champions)
+        new = [(champion, point) for champion, point in points if point and point not in seen.tried]
+        if seen.made < self.startup and len(brief.refusals) < len(new):
+            champion, point = new[len(brief.refusals)]
+            why = f"the champion of an earlier campaign, trial {champion.number} there"
+            return Suggestion(params_of(seen.axes, point), why)
         return super().propose(brief)
 
     def is_warm(self, brief: Brief) -> bool:
@@ -76,11 +76,9 @@ class Learned(Numeric):
     def trained(self, brief: Brief) -> tuple[Policy, SearchState]:
         """The policy after all trials of the brief, and the state of its campaign."""
         torch.set_num_threads(1)  # how many there are must not decide what is proposed
-        encoding = Encoding(varied(brief.space))
-        seed = brief.campaign_seed
-        policy = Policy(encoding, self.hidden, self.learning_rate, torch.Generator().manual_seed(seed))
-        steps: list[Step] = []
-        left = brief.left.trials
+        encoding, left = Encoding(varied(brief.space)), brief.left.trials
+        rng = torch.Generator().manual_seed(brief.campaign_seed)
+        policy, steps = Policy(encoding, self.hidden, self.learning_rate, rng), list[Step]()
         parts = [(part, float(len(part))) for part in campaigns(brief.earlier)]
         for part, planned in (*parts, (brief.history, None if left is None else len(brief.history) + left)):
             state = SearchState(encoding, planned)

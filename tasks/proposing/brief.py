@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from environments.earlier_trials import EarlierTrial
 from environments.space import Space
-from tasks.proposing.curves import Table
 from tasks.trial import NOTHING_BOUGHT, History, Params, Proposal, Usage, baseline
 
 Pending = Mapping[int, Proposal]
@@ -123,8 +122,6 @@ class Brief:
     """Use of models by turns of this campaign that ended without a proposal."""
     keep_rule: str = ""
     """When a trial is kept, in words, with the threshold as of now."""
-    curves: Mapping[int, Table] = field(default_factory=dict)
-    """What some trials reported on the way, by number (tasks/proposing/curves.py)."""
     traces: Path | None = None
     """The folder for traces of requests and answers; None: nothing is kept."""
 
@@ -140,6 +137,11 @@ class Brief:
         proposals = [trial.proposal for trial in self.history] + [one.proposal for one in self.rejected]
         bought = [proposal.usage for proposal in (*proposals, *self.pending.values())]
         return sum((refusal.usage for refusal in self.refusals), sum(bought, self.lost))
+
+    def beside(self, number: int, suggestion: Suggestion) -> Brief:
+        """The same brief when a suggestion is under way as trial `number`."""
+        proposal = Proposal(suggestion.params, rationale=suggestion.rationale, category=suggestion.category)
+        return replace(self, pending={**self.pending, number: proposal}, seed=self.seed + 1)
 
 
 class Unusable(Exception):

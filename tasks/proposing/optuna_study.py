@@ -10,6 +10,7 @@ import optuna
 from optuna import Study
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.samplers import BaseSampler
+from optuna.study import StudyDirection
 from optuna.trial import TrialState, create_trial
 
 from environments.space import Float, Int
@@ -34,7 +35,7 @@ def study(
     with warnings.catch_warnings():  # Optuna calls options experimental, or says which version drops them
         for warning in (optuna.exceptions.ExperimentalWarning, FutureWarning):
             warnings.simplefilter("ignore", warning)
-        direction = "maximize" if higher_is_better else "minimize"
+        direction = StudyDirection.MAXIMIZE if higher_is_better else StudyDirection.MINIMIZE
         made = optuna.create_study(sampler=sampler(**options), direction=direction)
     distributions = {axis.name: distribution(axis) for axis in seen.axes}
     ended = [(point, outcome) for (_, point), outcome in zip(seen.decided, outcomes, strict=True)]

@@ -64,8 +64,8 @@ def night(*fates: str) -> History:
     ],
 )  # fmt: skip
 def test_the_way_follows_from_the_history(fates: list[str], way: str, why: str) -> None:
-    stand = Hybrid(**WAYS).stand(night(*fates))
-    assert (stand.way, stand.why) == (way, why)
+    mode = Hybrid(**WAYS).mode(night(*fates))
+    assert (mode.what, mode.why) == (way, why)
 
 
 def hybrid(server: FakeLLM, **options: object) -> Hybrid:
@@ -93,12 +93,12 @@ def test_numbers_come_from_the_optimiser_and_ask_nobody(tmp_path: Path) -> None:
 
 def test_where_no_numbers_are_left_to_try_code_is_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     proposer = Hybrid(**WAYS, fraction=0.0, numeric="grid", numeric_options={"points": 1})
-    monkeypatch.setattr(Hybrid, "loaded_writer", load("random_search", {}))  # without a model
+    monkeypatch.setattr(Hybrid, "_writer", lambda _: load("random_search", {}))  # without a model
     first, second, *more = night(*STALLED, "edit keep")
-    point = proposer.loaded_numeric.propose(brief_of(quad(tmp_path), (first,)))
+    point = proposer._numeric().propose(brief_of(quad(tmp_path), (first,)))
     assert point is not None
     history = (first, replace(second, proposal=replace(second.proposal, params=dict(point.params))), *more)
-    assert proposer.stand(history).why.startswith("back to numbers")
+    assert proposer.mode(history).why.startswith("back to numbers")
     found = proposer.propose(brief_of(quad(tmp_path), history))
     assert found is not None and (found.proposer, found.switch) == ("llm_diff", ""), "it did not go back to numbers"
 
