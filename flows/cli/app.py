@@ -15,7 +15,7 @@ from collections.abc import Callable
 from cyclopts import App, CycloptsError, Group
 
 from environments.plugins import Refused
-from flows.cli import deciding, doctor, machine, problems, running, seeing, services, taking
+from flows.cli import deciding, doctor, machine, problems, running, seeing, services, skills, taking
 
 FINISHED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 VERBS: dict[str, tuple[Callable[..., int] | App, ...]] = {
@@ -23,7 +23,7 @@ VERBS: dict[str, tuple[Callable[..., int] | App, ...]] = {
     "Seeing": (seeing.list_, seeing.status, seeing.report, seeing.logs),
     "Deciding": (deciding.certify, deciding.compare, deciding.propose, deciding.approve, deciding.reject),
     "Taking": (taking.export, taking.upload),
-    "Problems": (problems.env,),
+    "Problems": (problems.env, skills.skill),
     "Machine": (services.up, services.down, machine.prune, machine.sync, doctor.doctor),
 }
 """The verbs by the heading above them. A name that Python has itself ends with _ there."""

@@ -9,6 +9,7 @@ import tomlkit
 
 from environments import FILE
 from environments.plugins import Refused
+from flows.cli.skills import leave_word
 
 TEMPLATE = Path(__file__).with_name("template")
 
@@ -29,6 +30,7 @@ def write_environment(folder: Path) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in contents.items():
         (folder / name).write_text(text)
+    leave_word(folder)
     here = str(folder) if folder.is_absolute() or str(folder).startswith(".") else f"./{folder}"
     typed = shlex.quote(here)
     wrote = f"wrote {here}: {', '.join(contents)}"

@@ -58,7 +58,7 @@ class Turn:
             ledger.event(TURNED_DOWN, trial=self.key.number, reasons=answer.turned_down)
         note_bought(ledger, answer.usage)
         self.night.nothing_for = self.known
-        if self.under_way or _waiting(self.parked):
+        if self.under_way or _waiting(self.parked) or self.proposer.waits:
             return None
         asks_again = f"nothing to try without {answer.because}; `nightshift resume` asks again"
         return Stop("stopped", asks_again) if answer.because else NOTHING_LEFT

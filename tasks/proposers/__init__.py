@@ -43,6 +43,8 @@ class Proposer(BaseModel, ABC):
     """Whether it may change the program."""
     asks: ClassVar[bool] = False
     """Whether it asks somebody outside of this process, which may fail."""
+    waits: ClassVar[bool] = False
+    """Whether the campaign waits for the inbox where it has nothing left to try."""
 
     @property
     def turns(self) -> int:

@@ -86,15 +86,6 @@ def asked(
     return found
 
 
-def test_a_good_answer_is_taken_as_it_is_and_says_what_it_cost(tmp_path: Path) -> None:
-    proposal = asked(tmp_path, says(1.25))
-    assert proposal is not None
-    assert proposal.params["x"] == 1.25
-    assert (proposal.proposer, proposal.model, proposal.category) == ("test_propose", "m-1", "clipping")
-    assert proposal.usage == BOUGHT and proposal.cost == 0.25
-    assert (proposal.edit, proposal.turned_down, proposal.instead_of) == (None, (), "")
-
-
 def test_what_cannot_be_used_is_asked_for_again_with_the_reason(tmp_path: Path) -> None:
     told: list[Brief] = []
 
@@ -294,9 +285,3 @@ def test_what_a_person_rejected_is_not_suggested_again(tmp_path: Path) -> None:
     second = propose.next_proposal(desk_of(environment), Tpe(), Tpe(), told)
     assert isinstance(second, Proposal) and second.params != first.params
     assert "the same as trial 1 (rejected by a person: no)" in second.turned_down[0]
-
-
-def test_an_edit_too_long_to_be_one_goes_back_to_its_author(tmp_path: Path) -> None:
-    long = FIT + "".join(f"x_{number} = {number}\n" for number in range(30_000))
-    proposal = asked(tmp_path, says(2.0, long), unavailable)
-    assert "at most 262144" in proposal.turned_down[0]

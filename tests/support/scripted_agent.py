@@ -105,8 +105,8 @@ def params(here: pathlib.Path, train: pathlib.Path, folder: str) -> None:
 
 
 def forbidden(here: pathlib.Path, train: pathlib.Path, folder: str) -> None:
-    (here / "program.md").chmod(0o644)
-    (here / "program.md").write_text("the score is 1000")
+    (here / "TASK.md").chmod(0o644)
+    (here / "TASK.md").write_text("the score is 1000")
 
 
 def leave(act: str, seconds: str, train: pathlib.Path) -> None:
