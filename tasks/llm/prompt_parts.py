@@ -13,16 +13,7 @@ from types import SimpleNamespace
 
 from environments.space import Choice, Int, Parameter
 from tasks.llm.quotes import WIDTH, listed, one_line
-from tasks.llm.trials import (
-    baseline_proposal,
-    changes,
-    changes_of,
-    in_a_line,
-    in_words,
-    of_baseline,
-    rounded,
-    score_of,
-)  # fmt: skip
+from tasks.llm.trials import baseline_proposal, changes, in_a_line, in_words, rounded, score_of  # fmt: skip
 from tasks.numbers import number
 from tasks.proposing.brief import Brief, RemainingBudget
 from tasks.stats.champion import champion_estimate
@@ -52,14 +43,12 @@ def told(brief: Brief) -> SimpleNamespace:
         champion=_champion(history),
         noise=_noise(history),
         keep_rule=brief.keep_rule,
-        baseline=of_baseline(history),
         history=in_words(brief.space, history),
         predictions=_predictions(history),
         refused=listed(reasons[-REFUSED:]),
         rejected=_rejected(brief),
         earlier=_earlier(brief),
         imported=_imported(brief),
-        hint=_hint(brief),
         pending=listed(
             f"trial {taken}: {changes(brief.space, now, one)}: {one_line(one.rationale, WIDTH)}"
             for taken, one in sorted(brief.pending.items())
@@ -121,14 +110,6 @@ def _rejected(brief: Brief) -> str:
         f"{changes(brief.space, first, proposal, short=True)} ({one_line(proposal.rationale, WIDTH)}): {said}"
         for _, proposal, said in brief.rejected[-REJECTED:]
     )
-
-
-def _hint(brief: Brief) -> str:
-    """The numeric optimiser's suggestion, as changes of the champion."""
-    if brief.hint is None:
-        return ""
-    stated = changes_of(brief.space, start(brief), brief.hint.params)
-    return listed([f"{', '.join(stated) or 'nothing else than now'}: {brief.hint.rationale}"])
 
 
 def _earlier(brief: Brief) -> str:

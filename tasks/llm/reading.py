@@ -21,8 +21,6 @@ JSON_START = re.compile(r"[{\[]")
 HEADER = re.compile(r"[\s*#_>-]*(RATIONALE|CATEGORY|EXPECTED|PARAMS)[\s*_]*:[*_]*[ \t]*", re.IGNORECASE)
 LATE = re.compile(r"^[ \t*#_>-]*PARAMS[ \t*_]*:[*_]*\s*\{", re.MULTILINE)
 CLOSING = re.compile(r"^[ \t]*```[ \t]*$", re.MULTILINE)
-IN_FENCE = re.compile(r"\s*(?:```(?:json)?\s*)?(?=\{)")
-FENCE_END = re.compile(r"\s*```[ \t]*(?:\n|\Z)")
 NOTHING = frozenset({"", "none", "n/a", "-", "no change", "unchanged", "null"})
 
 
@@ -95,12 +93,8 @@ def header(text: str, editable: Sequence[str]) -> tuple[dict[str, str], Any, str
         end = text.find("\n", place) + 1 or len(text)
         line = text[place:end]
         if header := HEADER.match(line):
-            last, headers = header[1].upper(), headers + 1
-            if last == "PARAMS":
-                stated[last], end = _braces(text, place + header.end(), end)
-            else:
-                stated[last] = line[header.end() :]
-            after = end
+            last, headers, after = header[1].upper(), headers + 1, end
+            stated[last] = line[header.end() :]
         elif line.lstrip().startswith("```") and not last and HEADER.match(text, end):
             is_fenced = True
         elif is_fenced and CLOSING.match(line):
@@ -127,20 +121,8 @@ def _object(params: str) -> Any:
         except Misread:
             given = None
     if not isinstance(given, dict):
-        raise Misread('PARAMS must be one JSON object, such as PARAMS: {"learning_rate": 0.001}')
+        raise Misread('PARAMS must be one JSON object on its line, such as PARAMS: {"learning_rate": 0.001}')
     return given
-
-
-def _braces(text: str, place: int, line_end: int) -> tuple[str, int]:
-    """The JSON object that begins at `place`, fenced or not, or else the rest of the line; and where it ends."""
-    if opening := IN_FENCE.match(text, place):
-        try:
-            _, end = json.JSONDecoder().raw_decode(text, opening.end())
-        except (ValueError, RecursionError):
-            return text[place:line_end], line_end
-        closing = FENCE_END.match(text, end) if "`" in opening[0] else None
-        return text[opening.end() : end], closing.end() if closing else end
-    return text[place:line_end], line_end
 
 
 def _begins_edit(line: str, editable: Sequence[str]) -> bool:

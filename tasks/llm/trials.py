@@ -32,38 +32,23 @@ LOGS, LOG_LINES, DIFF_LINES = 3, 15, 30
 def in_words(space: Space, history: History) -> str:
     """The trials in their order, as far as there is room."""
     trials = [trial for trial in history if trial.number > 0]
-    if not trials:
-        return "Nothing yet but the baseline." if history else ""
-    crashes = [trial.number for trial in trials if trial.verdict.kind == "crash"][-LOGS:]
+    crashes = [trial.number for trial in history if any(run.error for run in trial.runs)][-LOGS:]
     scored = [trial for trial in trials if trial.score.value is not None]
     top = sorted(scored, key=lambda trial: -trial.score.utility)[:BEST]
     newest = trials[: -NEWEST - 1 : -1]
-    said, first = dict[int, str](), baseline_proposal(history)
-    for trial in (*newest[:2], *top, *newest[2:]):
+    said, first = dict[int, str](), baseline(history)
+    old = first.proposal if first else None
+    for trial in (*([first] if first else []), *newest[:2], *top, *newest[2:]):
         text = _in_full(space, history, trial, trial.number in crashes)
         if trial.number not in said and sum(map(len, said.values())) + len(text) <= IN_FULL:
             said[trial.number] = text
     for trial in reversed(trials):
-        line = f"- {in_a_line(space, first, trial)}"
+        line = f"- {in_a_line(space, old, trial)}"
         if trial.number not in said and sum(map(len, said.values())) + len(line) <= HISTORY:
             said[trial.number] = line
     left_out = [trial for trial in trials if trial.number not in said]
-    parts = [said[trial.number] for trial in trials if trial.number in said]
+    parts = [said[trial.number] for trial in history if trial.number in said]
     return "\n".join(([_counted(left_out)] if left_out else []) + parts)
-
-
-def of_baseline(history: History) -> str:
-    """The baseline: its scores, what was measured besides, its progress, and why runs of it failed."""
-    first = baseline(history)
-    if first is None:
-        return ""
-    lines = [f"- Score: {score_of(history, first)}", *_beside(first), *_progress(first)]
-    errors = [run.error for run in first.runs if run.error]
-    if not errors and first.verdict.kind == "crash":
-        errors = [first.verdict.reason]
-    if errors:
-        lines += [f"- {len(errors)} of its {len(first.runs)} runs failed:", data(errors[0], LOG_LINES)]
-    return "\n".join(lines)
 
 
 def baseline_proposal(history: History) -> Proposal | None:
@@ -76,10 +61,9 @@ def _in_full(space: Space, history: History, trial: Trial, with_log: bool) -> st
     proposal, then = trial.proposal, best(history[: history.index(trial)])
     against = f"trial {then.number}, the champion then" if then and then.number else "the baseline"
     old = then.proposal if then else baseline_proposal(history)
-    lines = [
-        f"### Trial {trial.number}: {trial.verdict.kind}",
-        f"- Changed against {against}: {changes(space, old, proposal)}",
-    ]
+    lines = [f"### Trial {trial.number}{'' if trial.number else ', the baseline'}: {trial.verdict.kind}"]
+    if trial.number:
+        lines.append(f"- Changed against {against}: {changes(space, old, proposal)}")
     if proposal.category:  # letters and digits only, since a model said it
         kind = " ".join(re.findall(r"\w+", one_line(proposal.category, 40))[:6])
         lines.append(f"- Kind of idea: {kind}")
@@ -88,8 +72,8 @@ def _in_full(space: Space, history: History, trial: Trial, with_log: bool) -> st
     if proposal.expected is not None:
         lines.append(f"- Its proposer expected {number(proposal.expected, sign=True)} against the champion it knew")
     lines += _beside(trial) + _progress(trial)
-    if trial.verdict.kind == "crash":  # its reason is not in our own words alone
-        errors = [run.error for run in trial.runs if run.error]
+    errors = [run.error for run in trial.runs if run.error]
+    if trial.verdict.kind == "crash" or errors:  # the reason is not in our own words alone
         lines += ["- Why:", data([*errors, trial.verdict.reason][0], LOG_LINES if with_log else 1)]
     else:
         lines.append(f"- Why: {one_line(trial.verdict.reason, WIDTH)}")

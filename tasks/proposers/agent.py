@@ -121,7 +121,7 @@ class Agent(Proposer):
         """The key under which this request's outcome is stored; the remaining time is no part of it."""
         trials = [trial.number for trial in brief.history], sorted(brief.pending), sorted(brief.files.items())
         reasons = [refusal.reason for refusal in brief.refusals]
-        asked = repr((self, brief.seed, trials, brief.rejected, brief.hint, reasons)).encode(errors="replace")
+        asked = repr((self, brief.seed, trials, brief.rejected, reasons)).encode(errors="replace")
         return f"{len(reasons) + 1:02d}-{hashlib.sha256(asked).hexdigest()[:8]}"
 
     def _ask(self, brief: Brief, place: Path | None) -> _Outcome:

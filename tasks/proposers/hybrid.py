@@ -1,7 +1,6 @@
 """Hybrid: numeric search first, code edits when it plateaus, numeric search again for the new program.
 
-    numbers   a numeric optimiser proposes; for a fraction of the trials a language model does, which sees the
-              optimiser's suggestion
+    numbers   a numeric optimiser proposes
     code      a language model edits the program
 
 It begins with numbers, and switches to code after `stall` trials in a row without a keep. It switches back after a kept
@@ -12,7 +11,6 @@ and each switch is stored with its reason.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
@@ -40,18 +38,14 @@ class Mode:
 
 
 class Hybrid(Researcher):
-    """A numeric optimiser, a language model that advises it, and one that edits code."""
+    """A numeric optimiser, and a language model that edits code."""
 
     edits: ClassVar[bool] = True
 
     numeric: str = "tpe"
     """The proposer for numbers."""
-    adviser: str = "llm"
-    """The proposer for a fraction of the trials of numbers."""
     writer: str = "llm_diff"
     """The proposer of code edits."""
-    fraction: float = Field(default=0.2, ge=0, le=1)
-    """Of the numbers that the adviser proposes."""
     stall: int = Field(default=5, ge=1)
     """Trials of numbers without a keep until code is edited."""
     spell: int = Field(default=5, ge=1)
@@ -59,22 +53,14 @@ class Hybrid(Researcher):
     failures: int = Field(default=3, ge=1)
     """Edits in a row that could not be tried, until it goes back to numbers."""
     numeric_options: dict[str, Any] = Field(default={})
-    adviser_options: dict[str, Any] = Field(default={})
     writer_options: dict[str, Any] = Field(default={})
 
     def propose(self, brief: Brief) -> Suggestion | None:
         mode = self.mode(brief.history, brief.rejected)
-        # Drawn from the trial's number: its seed changes with every turn, and the turns belong to one proposer.
-        draw = random.Random(f"{brief.campaign_seed}/{len(brief.history)}/{len(brief.pending)}")
-        if mode.what == "code":
+        made = _ask(self.numeric, self._numeric(), brief) if mode.what == "numbers" else None
+        if made is None:  # or a grid has been tried out, which is no end of the night
             made = _ask(self.writer, self._writer(), brief)
-        elif draw.random() < self.fraction:
-            hint = self._numeric().propose(replace(brief, refusals=()))
-            made = _ask(self.adviser, self._adviser(), replace(brief, hint=hint))
-        else:
-            made = _ask(self.numeric, self._numeric(), brief)
-            if made is None:  # a grid that has been tried out is no end of the night
-                made, mode = _ask(self.writer, self._writer(), brief), Mode()
+            mode = mode if mode.what == "code" else Mode()
         return made and replace(made, switch=mode.why)
 
     def mode(self, history: Sequence[Trial], rejected: Sequence[RejectedProposal] = ()) -> Mode:
@@ -120,16 +106,11 @@ class Hybrid(Researcher):
     def _numeric(self) -> Proposer:
         return _load(self.numeric, self.numeric_options)
 
-    def _adviser(self) -> Proposer:
-        return _load(self.adviser, self.adviser_options, self)
-
     def _writer(self) -> Proposer:
         return _load(self.writer, self.writer_options, self)
 
     def preflight(self, left: RemainingBudget = RemainingBudget()) -> None:
         self._numeric().preflight(left)
-        if self.fraction:
-            self._adviser().preflight(left)
         self._writer().preflight(left)
 
 

@@ -1,6 +1,6 @@
 """Inbox: nobody proposes but you, with `nightshift propose`. In between the campaign waits.
 
-For a coding agent or a person that drives a campaign from outside. Its limits of trials and hours, or `nightshift stop`,
+For a coding agent or a person that drives a campaign from outside. Limits of trials and hours, or `nightshift stop`,
 end it.
 """
 

@@ -115,8 +115,6 @@ class Brief:
     """Trials of earlier campaigns in the same environment (`--learn-from`), in their order."""
     imported: tuple[EarlierTrial, ...] = ()
     """Trials of another tool (environments/earlier_trials.py), in their order; measured there, never here."""
-    hint: Suggestion | None = None
-    """A numeric optimiser's suggestion for the same trial; None where none was asked."""
     left: RemainingBudget = RemainingBudget()
     lost: Usage = NOTHING_BOUGHT
     """Use of models by turns of this campaign that ended without a proposal."""

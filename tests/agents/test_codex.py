@@ -29,12 +29,12 @@ def read(output: str) -> dict[str, Any]:
     return document
 
 
-def decided(nightshift: str, count: int) -> Steps:
-    """Wait as the skill says, until the baseline and so many proposals were tried or refused."""
+def decided(nightshift: str) -> Steps:
+    """Wait as the skill says, until nothing is to be tried."""
     while True:
         output = yield f"sleep 3; {nightshift} status night --json"
-        known = read(output) if '"trials"' in output else {"state": "running", "trials": [], "inbox": []}  # not begun
-        if len(known["trials"]) + len(known["inbox"]) > count or known["state"] != "running":
+        known = read(output) if '"trials"' in output else {"trials": []}  # it has not begun
+        if known["trials"] and not known["inbox"] and not known["under_way"]:
             return json.dumps(known)
 
 
@@ -48,13 +48,13 @@ def researcher() -> Steps:
     valid = yield f"{nightshift} env validate ./problem"
     assert "valid" in valid, valid
     yield f"{nightshift} run ./problem --name night --proposer inbox --trials 4 --hours 1 --detach"
-    known = json.loads((yield from decided(nightshift, 0)))
+    known = json.loads((yield from decided(nightshift)))
     yield f"git clone -q {known['folder']}/lineage.git work"
-    for number, edit in enumerate(EDITS, 1):
+    for edit in EDITS:
         yield f'git -C work pull -q; sed -i \'s/"x": [^}}]*}}/"x": {edit}}}/\' work/fit.py'
         propose = f"{nightshift} propose night --diff change.diff --rationale 'x as {edit}' --json"
         yield f"git -C work diff > change.diff && {propose}; git -C work checkout -q ."
-        known = json.loads((yield from decided(nightshift, number)))
+        known = json.loads((yield from decided(nightshift)))
     while known["state"] == "running":
         known = read((yield f"sleep 3; {nightshift} status night --json"))
     yield f"{nightshift} report night"
@@ -80,7 +80,8 @@ def test_an_agent_that_reads_the_skill_drives_a_campaign_of_five_edits(tmp_path:
     known = status("night")
     assert known["state"] == "finished", (known["reason"], done.stdout)
     assert len(known["trials"]) == 5 and {one["proposer"] for one in known["trials"][1:]} == {"inbox"}
-    assert len(known["inbox"]) == 1, "the edit that cannot run was refused"
+    refused = [one["words"] for one in known["incidents"] if "was refused" in one["words"]]
+    assert len(refused) == 1 and "no attribute 'y'" in refused[0], "the edit that cannot run"
     assert known["headline"] in done.stdout and known["champion"]["trial"] > 0
     assert (home / "night/report.html").is_file()
 

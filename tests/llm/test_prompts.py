@@ -11,10 +11,10 @@ import pytest
 from environments.plugins import Refused
 from environments.space import Choice, Float, Int, Space
 from tasks.llm import prompts, quotes, trials
-from tasks.llm.prompt_parts import start, told
+from tasks.llm.prompt_parts import told
 from tasks.llm.prompts import render
 from tasks.proposing.brief import Brief, Problem, RejectedProposal
-from tasks.trial import History, Proposal, Trial, Verdict, best
+from tasks.trial import History, Proposal, Trial, Verdict
 from tests.support.histories import search, tried
 
 SPACE: Space = {
@@ -167,13 +167,6 @@ def test_a_long_history_is_told_within_its_cap_the_newest_and_the_best_in_full()
     assert [int(n) for n in re.findall("Trial (\\d+)[,:]", said)] == sorted(
         int(n) for n in re.findall("Trial (\\d+)[,:]", said)
     )
-
-
-def test_a_proposal_starts_from_the_champion_or_from_the_defaults() -> None:
-    better = tried(a_night(), 150.0, params=DEFAULTS | {"lr": 0.01, "fixed": 3})
-    assert best(a_night(better)) is not None
-    assert start(Brief(SPACE, a_night(better))) == DEFAULTS | {"lr": 0.01}
-    assert start(Brief(SPACE, ())) == DEFAULTS
 
 
 def own(folder: Path, **files: str) -> Path:
