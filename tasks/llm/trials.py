@@ -61,7 +61,7 @@ def _in_full(space: Space, history: History, trial: Trial, with_log: bool) -> st
     proposal, then = trial.proposal, best(history[: history.index(trial)])
     against = f"trial {then.number}, the champion then" if then and then.number else "the baseline"
     old = then.proposal if then else baseline_proposal(history)
-    lines = [f"### Trial {trial.number}{'' if trial.number else ', the baseline'}: {trial.verdict.kind}"]
+    lines = [f"### {f'Trial {trial.number}' if trial.number else 'The baseline'}: {trial.verdict.kind}"]
     if trial.number:
         lines.append(f"- Changed against {against}: {changes(space, old, proposal)}")
     if proposal.category:  # letters and digits only, since a model said it
