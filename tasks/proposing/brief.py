@@ -99,8 +99,7 @@ class Brief:
 
     space: Space
     history: History
-    """The decided trials, the baseline among them. Empty where a proposal is made beside it: then it is pending, as
-    number 0."""
+    """The decided trials, the baseline among them."""
     pending: Pending = field(default_factory=dict)
     seed: int = 0
     """The trial's own."""

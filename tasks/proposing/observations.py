@@ -47,7 +47,7 @@ class Observations:
             axes,
             (*observed(axes, imported, history), *((trial, point) for trial, point in points if point is not None)),
             tuple(point for point in under_way if point is not None),
-            len(pending.keys() - {0}) + sum(trial.number > 0 for trial in history),
+            len(pending) + sum(trial.number > 0 for trial in history),
             champion.proposal.edit if champion else None,
         )
 
