@@ -51,9 +51,9 @@ def researcher() -> Steps:
     known = json.loads((yield from decided(nightshift)))
     yield f"git clone -q {known['folder']}/lineage.git work"
     for edit in EDITS:
-        yield f'git -C work pull -q; sed -i \'s/"x": [^}}]*}}/"x": {edit}}}/\' work/fit.py'
+        yield f'git -C work fetch -q && git -C work reset -q --hard origin/champion; sed -i \'s/"x": [^}}]*}}/"x": {edit}}}/\' work/fit.py'
         propose = f"{nightshift} propose night --diff change.diff --rationale 'x as {edit}' --json"
-        yield f"git -C work diff > change.diff && {propose}; git -C work checkout -q ."
+        yield f"git -C work diff > change.diff && {propose}"
         known = json.loads((yield from decided(nightshift)))
     while known["state"] == "running":
         known = read((yield f"sleep 3; {nightshift} status night --json"))
