@@ -17,7 +17,7 @@ from tasks.llm.quotes import WIDTH, data, one_line
 from tasks.numbers import number
 from tasks.stats.predictions import effect
 from tasks.system.redact import capped
-from tasks.trial import History, Params, Proposal, Trial, Value, baseline, best, measured
+from tasks.trial import History, Proposal, Trial, Value, baseline, best, measured
 
 HISTORY = 18_000
 """Characters of the trials that are told one by one."""
@@ -102,7 +102,10 @@ def _counted(trials: Sequence[Trial]) -> str:
 
 def changes(space: Space, old: Proposal | None, new: Proposal, short: bool = False) -> str:
     """The differences between two proposals; `short`: without the old values."""
-    parts = changes_of(space, old.params if old else {}, new.params, short)
+    before, parts = (old.params if old else {}), list[str]()
+    for name in (name for name in space if name in new.params and new.params[name] != before.get(name)):
+        was = f"{json.dumps(rounded(before[name]))} -> " if name in before and not short else ""
+        parts.append(f"{name} {was}{json.dumps(rounded(new.params[name]))}")
     edit = old.edit if old else None
     if new.edit != edit:
         lines, undone = _own_lines(new.edit or "", edit)
@@ -110,13 +113,6 @@ def changes(space: Space, old: Proposal | None, new: Proposal, short: bool = Fal
         also = f", {len(undone)} of the champion's undone" if undone else ""
         parts.append(f"program edited (+{signs['+']} -{signs['-']} lines{also})")
     return ", ".join(parts) or "nothing"
-
-
-def changes_of(space: Space, old: Params, new: Params, short: bool = False) -> list[str]:
-    """The parameters that differ, each with its old value unless `short`."""
-    differing = [name for name in space if name in new and new[name] != old.get(name)]
-    before = {name: f"{json.dumps(rounded(old[name]))} -> " for name in differing if name in old and not short}
-    return [f"{name} {before.get(name, '')}{json.dumps(rounded(new[name]))}" for name in differing]
 
 
 def rounded(value: Value, digits: int = 4) -> Value:
