@@ -75,6 +75,7 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
     now = under_way(ledger, history) if how == "running" else {"under_way": [], "certifying": None}
     return {
         "campaign": campaign.name, "campaign_id": campaign.campaign_id, "environment": campaign.environment,
+        "folder": str(ledger.path.absolute()),
         "metric": ledger.environment.metric, "direction": ledger.environment.direction,
         "step_budget": describe.step_budget(ledger.environment), "state": how,
         "reason": ending.reason if ending else ended_search(ledger).get("reason"),

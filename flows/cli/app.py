@@ -17,7 +17,7 @@ import httpx
 from cyclopts import App, CycloptsError, Group, Parameter
 
 from environments.plugins import Refused
-from flows.cli import deciding, machine, problems, running, seeing, services, taking
+from flows.cli import deciding, machine, problems, running, seeing, services, skills, taking
 
 FINISHED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 VERBS: dict[str, tuple[Callable[..., int] | App, ...]] = {
@@ -25,7 +25,7 @@ VERBS: dict[str, tuple[Callable[..., int] | App, ...]] = {
     "Seeing": (seeing.list_, seeing.status, seeing.report, seeing.logs, seeing.replay),
     "Deciding": (deciding.certify, deciding.compare, deciding.propose, deciding.approve, deciding.reject),
     "Taking": (taking.export, taking.upload),
-    "Problems": (problems.env,),
+    "Problems": (problems.env, skills.skill),
     "Machine": (services.up, services.down, machine.prune, machine.sync, machine.doctor),
 }
 """The verbs by the heading above them. Cyclopts drops the _ at the end of a name."""

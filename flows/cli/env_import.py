@@ -13,6 +13,7 @@ from typing import Any
 from environments import earlier_trials
 from environments.plugins import Refused
 from flows.cli.arguments import as_typed
+from flows.cli.skills import leave_word
 from flows.views import terminal
 from tasks.importing import HISTORY, Imported, imported
 
@@ -65,6 +66,7 @@ def _write(target: Path, made: Imported) -> None:
                 path.write_text(content, "utf-8")
             else:
                 shutil.copy(content, path)
+        leave_word(root)
         root.rename(target)
 
 

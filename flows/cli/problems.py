@@ -16,6 +16,7 @@ from flows.cli.arguments import as_typed
 from flows.cli.env_import import import_environment, shown
 from flows.cli.options import Json, Settings, Trust
 from flows.cli.set_option import overrides_only
+from flows.cli.skills import leave_word
 from flows.server import server_process
 from flows.views import terminal
 from tasks.system.home import home
@@ -69,6 +70,7 @@ def write_environment(folder: Path) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in contents.items():
         (folder / name).write_text(text)
+    leave_word(folder)
     typed = shlex.quote(as_typed(folder))
     wrote = f"wrote {folder}: {', '.join(contents)}"
     return f"{wrote}\nnext: nightshift env validate {typed} && nightshift run {typed} --trials 5"

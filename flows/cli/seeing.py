@@ -85,12 +85,7 @@ def report(*campaigns: str, all: bool = False) -> int:
     return 0
 
 
-def replay(
-    file: Path | None = None,
-    /,
-    *,
-    record: str | None = None,
-) -> int:
+def replay(file: Path | None = None, /, *, record: str | None = None) -> int:
     """Play a recorded night in ten seconds, and open its report. Without FILE it is one that comes with Nightshift.
 
     Example: nightshift replay

@@ -60,6 +60,13 @@ def test_an_installed_nightshift_plays_the_night_that_comes_along(installed: Ins
     assert (installed.home / ".local/share/nightshift/.replay/lander/report.html").is_file()
 
 
+def test_an_installed_nightshift_has_its_skill_for_agents(installed: Installed, tmp_path: Path) -> None:
+    done = installed.nightshift("skill", "install", "--to", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    ours = (CHECKOUT / "skills/nightshift/SKILL.md").read_text()
+    assert (tmp_path / "nightshift/SKILL.md").read_text().startswith(ours)
+
+
 @pytest.mark.parametrize("theirs", ["tasks.py", "blocks/__init__.py"])
 def test_beside_a_users_own_module_of_such_a_name_it_runs_and_a_mixture_is_refused(
     installed: Installed, tmp_path: Path, theirs: str
