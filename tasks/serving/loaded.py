@@ -28,9 +28,7 @@ from pydantic import ValidationError
 from environments.judges import Misbehaved
 from environments.judges._conversation import Conversation
 from environments.judges._leaves import columns, frame_bytes
-from environments.judges._talk import Talk
 from environments.judges.control import PROTOCOL, Control
-from environments.judges.text import Text
 from environments.plugins import Refused
 from tasks.evaluate import PipedCandidate
 from tasks.sandbox import confinement, isolation, outputs
@@ -38,7 +36,7 @@ from tasks.sandbox.confinement import VisiblePaths
 from tasks.sandbox.interpreter import interpreter_of
 from tasks.sandbox.program import Program
 from tasks.serving import rows
-from tasks.serving.description import COMPLETION, FILE, PROMPT, TOKENIZER, Description
+from tasks.serving.description import FILE, Description
 from tasks.serving.rows import Rows
 from tasks.store import workspace
 from tasks.store.safe_read import open_below
@@ -58,7 +56,7 @@ class CannotPredict(Exception):
     """The model cannot be loaded, or its program gave no valid answer; the message says why."""
 
 
-def _load_pyfunc(path: str) -> ControlPolicy | LanguageModel:
+def _load_pyfunc(path: str) -> ControlPolicy:
     """The model in a folder; MLflow calls this.
 
     Raises:
@@ -71,8 +69,7 @@ def _load_pyfunc(path: str) -> ControlPolicy | LanguageModel:
         reason = str(broken).partition("\n")[0]
         remedy = "load it with the Nightshift that wrote it"
         raise CannotPredict(f"{files / FILE} cannot be read ({reason}): {remedy}") from broken
-    copy = Copy(files, described)
-    return ControlPolicy(copy) if described.judge == "control" else LanguageModel(copy)
+    return ControlPolicy(Copy(files, described))
 
 
 class Copy:
@@ -83,7 +80,7 @@ class Copy:
         folder = Path(tempfile.mkdtemp(prefix="nightshift-model-")).resolve()
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self.place = TrialDir(folder / "trial")
-        for name in (self.place.workspace.name, self.place.out.name, TOKENIZER):
+        for name in (self.place.workspace.name, self.place.out.name):
             if (files / name).is_dir():
                 shutil.copytree(files / name, self.place.path / name, symlinks=True)
         changed = workspace.program_digest(self.place) != described.program
@@ -115,7 +112,7 @@ class Copy:
         return workspace.fill(command, {"out": str(self.place.out), "device": self.described.device})
 
     @contextmanager
-    def started(self, command: list[str], more: tuple[Path, ...] = ()) -> Iterator[PipedCandidate]:
+    def started(self, command: list[str]) -> Iterator[PipedCandidate]:
         """Its program, started for one prediction.
 
         Raises:
@@ -123,7 +120,7 @@ class Copy:
         """
         place, described = self.place, self.described
         own = interpreter_of(described.python)
-        readable = (place.workspace, place.out, *self._readable, *confinement.visible(own), *more)
+        readable = (place.workspace, place.out, *self._readable, *confinement.visible(own))
         view = VisiblePaths(readable, (), network=False, gpu=described.device != "cpu", python=own.executable)
         with Program(
             command, cwd=place.workspace, log=place.judge_log,
@@ -189,49 +186,3 @@ def _frame(part: list[Any], lanes: int) -> bytes:
     missing = lanes - len(part[0])
     padded = (np.pad(column, [(0, missing), *[(0, 0)] * (column.ndim - 1)]) for column in part)
     return active.tobytes() + active.tobytes() + b"".join(column.tobytes() for column in padded)
-
-
-class LanguageModel:
-    """A language model: a prompt in, its completion out."""
-
-    def __init__(self, copy: Copy) -> None:
-        self._copy = copy
-        judge = Text.model_validate(copy.described.settings)
-        self._judge = judge.model_copy(update={"backend": "transformers"})
-
-    def get_raw_model(self) -> Copy:
-        return self._copy
-
-    def predict(self, model_input: pd.DataFrame, params: Settings | None = None) -> pd.DataFrame:
-        """The completion of each prompt, said as one message of a user, in a column `completion`.
-
-        `params`: `temperature` and `max_tokens` (the judge's unless stated), and `seed`.
-        """
-        import pandas as pd
-
-        judge, words = self._judge, self._copy.place.path / TOKENIZER
-        asked = {"temperature": judge.temperature, "max_tokens": judge.max_tokens, "seed": 0} | (params or {})
-        prompts = [[{"role": "user", "content": str(prompt)}] for prompt in model_input[PROMPT]]
-        reads = (words,) if words.is_dir() else ()
-        given = tuple(Path(path) for path in judge.reads if Path(path).is_absolute())
-        with self._copy.started(self._copy.filled(judge.command()), (*reads, *given)) as candidate:
-            talk = Talk(candidate, judge.answer_seconds, time.monotonic() + judge.total_seconds)
-            talk.start(self._how(words))
-            talk.wait_until_ready(judge.start_seconds)
-            seed = int(asked["seed"]) % 2**31
-            made = talk.ask(prompts, 1, float(asked["temperature"]), int(asked["max_tokens"]), seed)
-            talk.end()
-        for number, one in enumerate(made):
-            if one.error:
-                raise CannotPredict(f"prompt {number} was not completed: {one.error}")
-        return pd.DataFrame({COMPLETION: [one.texts[0] for one in made]})
-
-    def _how(self, words: Path) -> Settings:
-        """The generator's settings (environments/judges/_generate.py); those of endpoints are not used."""
-        asked = self._judge.endpoint
-        return {
-            "batch": self._judge.batch, "base_url": "", "key": "", "concurrency": asked.concurrency,
-            "retries": asked.retries, "request_seconds": asked.request_seconds,
-            "start_seconds": self._judge.start_seconds, "vllm": "", "vllm_args": (),
-            "tokenizer": str(words) if words.is_dir() else "",
-        }  # fmt: skip

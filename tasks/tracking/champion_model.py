@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from environments import Environment
 from tasks.describe import caution
 from tasks.serving import rows
-from tasks.serving.description import COMPLETION, PROMPT, Description
+from tasks.serving.description import Description
 from tasks.serving.packing import NotPredictable, pack
 from tasks.stats.certificate import Certificate
 from tasks.store import safe_read
@@ -147,15 +147,6 @@ def _signature(packed: Description) -> ModelSignature:
     def settings(**values: tuple[DataType, Any]) -> ParamSchema:
         return ParamSchema([ParamSpec(name, *value) for name, value in values.items()])
 
-    if packed.judge == "text":
-        asked = packed.settings
-        params = settings(
-            temperature=(DataType.double, float(asked["temperature"])),
-            max_tokens=(DataType.long, int(asked["max_tokens"])),
-            seed=(DataType.long, 0),
-        )
-        prompt, completion = (Schema([ColSpec("string", name)]) for name in (PROMPT, COMPLETION))
-        return ModelSignature(prompt, completion, params)
     seen, taken = ([leaf.leaf for leaf in leaves] for leaves in (packed.observation, packed.action))
     wide = rows.width(seen)
     # Of unnamed numbers MLflow takes arrays, lists and frames of any numeric type; of a tensor its own type alone.
