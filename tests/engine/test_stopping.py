@@ -149,7 +149,7 @@ def test_a_crashed_baseline_ends_a_campaign_at_once_with_its_log_and_the_remedy(
     assert found.reason.startswith(
         "the baseline crashed, so there is nothing to compare with: run 1 of 2: exited with "
     )
-    assert "its log ends: Traceback: / File / ValueError: no GPU here" in found.reason
+    assert "ValueError: no GPU here" in found.reason
     assert "`nightshift rerun n 0`" in found.reason and "\n" not in found.reason
     assert stop(spec(), environment, trials, 0.0, asked=True) == stopping.ASKED
 
