@@ -56,24 +56,6 @@ def stores(home: Path, empty_mlflow: Path) -> Path:
     return store_in(home, empty_mlflow).home
 
 
-def test_sync_records_what_is_missing_and_the_end_of_the_campaign(
-    ledger: Ledger, stores: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    decided(ledger, 3)
-    ledger.event("end", state="finished", reason="all 2 trials done")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", NOBODY)
-    assert sync("n", json=False) == 1
-    assert "4 still waiting: " in capsys.readouterr().out
-    monkeypatch.delenv("MLFLOW_TRACKING_URI")
-    (ledger.path / "mlflow.json").unlink()
-    assert sync(None, json=True) == 0
-    assert json.loads(capsys.readouterr().out) == [{"campaign": "n", "sent": 4, "waiting": 0, "problem": ""}]
-    assert {key: run.info.status for key, run in mlflow_runs(stores, "n").items()} == dict.fromkeys(
-        ("campaign", "0", "1", "2"), "FINISHED"
-    )
-    assert sync("n", json=False) == 0 and "has everything" in capsys.readouterr().out
-
-
 def test_the_run_of_a_campaign_that_was_cut_off_is_ended(ledger: Ledger, stores: Path) -> None:
     decided(ledger, 2)
     with CampaignLock(ledger):
@@ -112,18 +94,6 @@ def test_a_campaign_does_not_wait_for_a_server_and_says_once_that_it_is_away(led
             silent.close()
             recording.close("stopped")
     assert len(said) == 1 and len([event for event in ledger.events() if event["event"] == "tracking"]) == 1
-
-
-def test_what_was_asked_in_the_background_is_there_at_the_end(ledger: Ledger, stores: Path) -> None:
-    with Background(ledger, Store(f"sqlite:///{stores}/mlflow.db", stores), pytest.fail) as recording:
-        for count in (1, 2, 3):
-            decided(ledger, count)
-            recording.ask()
-        recording.close("finished")
-    runs = mlflow_runs(stores, "n")
-    assert set(runs) == {"campaign", "0", "1", "2"} and runs["campaign"].info.status == "FINISHED"
-    with Background(ledger, None, pytest.fail) as nothing:
-        nothing.close("finished")
 
 
 class Service:

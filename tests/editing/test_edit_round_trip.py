@@ -137,12 +137,3 @@ def test_a_diff_that_is_half_wrong_changes_nothing(pair: tuple[str, str], data: 
 def test_a_text_that_is_called_like_a_place_elsewhere_is_never_written(name: str) -> None:
     with pytest.raises(EditFailed, match="place"):
         diff_of({}, {name: "text\n"})
-
-
-def test_a_diff_is_written_as_git_writes_it_without_what_varies() -> None:
-    shown = diff_of({"my net.py": "a\nb"}, {"my net.py": "a\nc\n", "new.py": "x\n"})
-    assert shown == (
-        "diff --git a/my net.py b/my net.py\n--- a/my net.py\t\n+++ b/my net.py\t\n@@ -1,2 +1,2 @@\n a\n-b\n"
-        "\\ No newline at end of file\n+c\n"
-        "diff --git b/new.py b/new.py\nnew file mode 100644\n--- /dev/null\n+++ b/new.py\n@@ -0,0 +1 @@\n+x\n"
-    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextvars
 import json
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,7 +21,6 @@ from flows.engine import launching
 from flows.engine.launching import REQUEST, CannotLaunch, LaunchDied, LaunchRequest
 from flows.server.api import Api
 from flows.spec.campaign_spec import CampaignSpec
-from flows.trial import alone
 from tasks.bench import Bench, RunPlan, Units
 from tasks.machine.slots import Slots
 from tasks.store.ledger import Ledger
@@ -167,24 +165,6 @@ def test_what_is_asked_survives_its_file_and_holds_neither_seeds_nor_keys(ledger
     assert REQUEST.validate_json(text) == what
     assert ledger.campaign.judge_key not in text
     assert str(ledger.seed("train", at)) not in text and str(ledger.seed("report", at)) not in text
-
-
-def test_two_launches_of_a_run_never_do_it_at_once(tmp_path: Path) -> None:
-    inside, order = threading.Event(), []
-
-    def first() -> None:
-        with alone(tmp_path):
-            inside.set()
-            time.sleep(0.3)
-            order.append("first")
-
-    thread = threading.Thread(target=first)
-    thread.start()
-    assert inside.wait(10)
-    with alone(tmp_path):
-        order.append("second")
-    thread.join()
-    assert order == ["first", "second"]
 
 
 def test_an_unknown_deployment_is_refused_with_the_near_miss(api: Api) -> None:

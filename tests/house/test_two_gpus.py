@@ -32,11 +32,6 @@ def commands() -> list[list[str]]:
     return found
 
 
-def ours() -> list[list[str]]:
-    """The words after `nightshift` of each such command, those in a container too."""
-    return [words[words.index("nightshift") + 1 :] for words in commands() if "nightshift" in words]
-
-
 def of_prefect() -> list[list[str]]:
     return [words[1:] for words in commands() if words[0] == "prefect"]
 
@@ -48,15 +43,6 @@ def catalogue(name: str) -> list[dict[str, Any]]:
 
 def after(words: list[str], option: str) -> str | None:
     return words[words.index(option) + 1] if option in words else None
-
-
-def test_every_command_of_ours_on_the_page_is_one_with_options_that_it_has() -> None:
-    from flows.cli.app import app
-
-    found = ours()
-    assert {"doctor", "env", "try", "run", "status"} <= {words[0] for words in found}
-    for words in found:
-        app.parse_args(words, exit_on_error=False, print_error=False)
 
 
 def test_every_command_of_prefect_on_the_page_names_a_deployment_and_a_pool_that_there_are() -> None:
@@ -124,13 +110,6 @@ def test_an_image_copies_files_that_there_are_and_every_package_of_ours(path: Pa
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
     packages = [name.rstrip("*") for name in project["tool"]["setuptools"]["packages"]["find"]["include"]]
     assert {*packages, "pyproject.toml", project["project"]["readme"]} <= set(copied)
-
-
-def test_an_image_fetches_nothing_that_is_not_pinned_once_it_is_built() -> None:
-    image = (CHECKOUT / "docker/prime-rl.Dockerfile").read_text()
-    instructions = re.sub(r"\\\n", " ", re.sub(r"^#.*\n", "", image, flags=re.MULTILINE))
-    assert not re.search(r"^(CMD|ENTRYPOINT)", instructions, re.MULTILINE)
-    assert "HF_HUB_OFFLINE=1" in instructions and "uv sync --frozen" in instructions
 
 
 def test_the_catalogue_of_campaigns_is_for_machines_without_a_gpu_too_and_wakes_nobody() -> None:
