@@ -1,10 +1,9 @@
 """Launching: one run of a trial on another machine, as a run of a deployment of the flow `trial`.
 
 The child is a subflow of the campaign, under an idempotency key: *campaign id / trial-attempt-part / launch n*. A
-killed campaign finds it again by that key. A child whose machine died is launched again as n + 1, by Prefect's retries:
-Prefect says that it is Crashed, told by its worker or for want of heartbeats (flows/server/automations.yaml). The
-request and the results are files in the campaign's directory, on storage that both machines share; seeds and keys are
-read from the ledger there.
+killed campaign finds it again by that key. One whose machine died is launched again as n + 1, by Prefect's retries:
+its worker, or the want of heartbeats, makes it Crashed. Request and results are files in the campaign's directory, on
+storage that both machines share; seeds and keys are read from the ledger there.
 """
 
 from __future__ import annotations
@@ -176,8 +175,8 @@ def launch(key: TaskKey, bench: Bench, request: LaunchRequest, deployment: str) 
 
 def _follow(client: SyncPrefectClient, deployment: str, ledger: Ledger, request: LaunchRequest) -> None:
     """Begin the next launch of a run, or go on with the one under way, until the results are there."""
-    known = [event for event in ledger.events() if event["event"] == "launch" and event["run"] == request.name]
-    number = 1 + sum(event["what"] in ("died", "called back") for event in known)
+    launches = [event for event in ledger.events() if event["event"] == "launch" and event["run"] == request.name]
+    number = 1 + sum(event["what"] in ("died", "called back") for event in launches)
     name = f"{deployment} at trial {request.plan.key.number}"
 
     def note(what: str, **facts: object) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import os
 import subprocess
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import environments
 from environments import Environment
 from tasks import trainers
 from tasks.editing.edits import EditFailed, apply_edit
-from tasks.editing.patches import EDIT_LIMIT, FILE_LIMIT, git_environment
+from tasks.editing.patches import EDIT_LIMIT, FILE_LIMIT
 from tests.support.toy import quadratic
 
 PROGRAM = "".join(f"line = {number}\n" for number in range(1, 13))
@@ -123,13 +122,6 @@ def test_an_edit_of_several_files_is_applied_with_and_without_the_heads_of_git(
     assert [(place / name).read_text() for name, _, _ in parts] == [new for _, _, new in parts]
 
 
-def test_an_edit_may_be_to_a_file_without_a_newline_at_its_end(place: Path, problem: Environment) -> None:
-    (place / "train.py").write_text("one\ntwo")
-    tail = "@@ -1,2 +1,2 @@\n one\n-two\n\\ No newline at end of file\n+three\n"
-    edit(place, problem, "--- a/train.py\n+++ b/train.py\n" + tail)
-    assert (place / "train.py").read_text() == "one\nthree\n"
-
-
 @pytest.mark.parametrize("head", ["", "diff --git a/lib/net.py b/lib/net.py\nnew file mode 100644\n"])
 def test_an_edit_may_add_a_file_that_is_editable_and_leaves_modes_alone(
     place: Path, problem: Environment, head: str
@@ -199,11 +191,6 @@ def test_an_edit_does_not_follow_a_link(place: Path, problem: Environment, tmp_p
         assert f"{name!r}, which a link leads to" in refusal(place, problem, diff, editable=(name,))
 
 
-def test_an_edit_does_not_write_over_a_folder(place: Path, problem: Environment) -> None:
-    (place / "net.py").mkdir()
-    assert "'net.py', which is not a file" in refusal(place, problem, new_file("net.py"))
-
-
 def test_an_edit_may_not_leave_a_file_that_is_too_long_or_not_a_text(place: Path, problem: Environment) -> None:
     diff = "--- a/notes.txt\n+++ b/notes.txt\n@@ -1,1 +1,2 @@\n+newer\n notes\n"
     for content, why in (
@@ -266,11 +253,3 @@ def test_no_repository_around_the_campaign_or_above_us_is_what_is_patched(
     edit(place, problem, GOOD)
     assert "LINE = 3" in (place / "train.py").read_text()
     assert [(folder / "train.py").read_text() for folder in (tmp_path, tmp_path / "other")] == [PROGRAM] * 2
-
-
-def test_the_environment_of_git_has_nothing_of_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GIT_DIR", "/somewhere/.git")
-    monkeypatch.setenv("GIT_EXTERNAL_DIFF", "meld")
-    seen = git_environment()
-    assert "GIT_DIR" not in seen and "GIT_EXTERNAL_DIFF" not in seen
-    assert seen["PATH"] == os.environ["PATH"]

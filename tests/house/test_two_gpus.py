@@ -64,16 +64,6 @@ def test_every_command_of_prefect_on_the_page_names_a_deployment_and_a_pool_that
     assert created <= pools and deployed == created == {"gpu-pair", "gpu-pair-docker"}
 
 
-def test_what_the_page_installs_and_builds_is_there() -> None:
-    extras = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    texts = [PAGE, *(path.read_text() for path in DOCKERFILES)]
-    asked = {extra for text in texts for listed in re.findall(r"\.\[([\w,]+)\]", text) for extra in listed.split(",")}
-    assert asked and asked <= set(extras)
-    for words in commands():
-        if file := after(words, "-f"):
-            assert (CHECKOUT / file).is_file()
-
-
 def test_prime_rl_is_the_same_commit_wherever_it_is_named() -> None:
     image = (CHECKOUT / "docker/prime-rl.Dockerfile").read_text()
     (pinned,) = {commit for words in commands() if words[:2] == ["git", "checkout"] for commit in words[-1:]}
@@ -94,12 +84,6 @@ def environments_of(trainer: str) -> list[Path]:
 
 def settings_of(path: Path) -> dict[str, Any]:
     return tomllib.loads(path.read_text())
-
-
-def test_the_page_downloads_what_the_recipe_of_gsm8k_asks_for() -> None:
-    settings = settings_of(CHECKOUT / "environments/gsm8k/environment.toml")["prepare"]["settings"]
-    stated = {words[2]: after(words, "--revision") for words in commands() if words[:2] == ["hf", "download"]}
-    assert stated == {settings[kind]: settings[f"{kind}_revision"] for kind in ("model", "dataset")}
 
 
 @pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
