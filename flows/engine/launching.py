@@ -12,14 +12,13 @@ import platform
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import httpx
 from prefect import Task, get_run_logger, task
 from prefect.cache_policies import NO_CACHE
-from prefect.client.schemas.filters import FlowFilter, FlowFilterName
+from prefect.client.schemas.filters import FlowFilter, FlowFilterName, FlowRunFilter, FlowRunFilterIdempotencyKey
 from prefect.deployments import run_deployment
 from prefect.states import Cancelling
 from prefect.utilities.annotations import quote
@@ -166,83 +165,93 @@ def launch(key: TaskKey, bench: Bench, request: LaunchRequest, deployment: str) 
         LaunchDied: its machine died.
         CannotLaunch: it failed there, or that machine does not see the campaign's directory.
     """
-    ledger = bench.ledger
+    results = bench.ledger.results
     with bench.under_way(key):
-        if not request.is_done(ledger.results):
+        if not request.is_done(results):
             with impatient_client(ANSWER_SECONDS) as client:
-                _follow(client, f"{FLOW}/{deployment}", ledger, request)
+                Launch(client, f"{FLOW}/{deployment}", bench.ledger, request).follow()
 
 
-def _follow(client: SyncPrefectClient, deployment: str, ledger: Ledger, request: LaunchRequest) -> None:
-    """Begin the next launch of a run, or go on with the one under way, until the results are there."""
-    launches = [event for event in ledger.events() if event["event"] == "launch" and event["run"] == request.name]
-    number = 1 + sum(event["what"] in ("died", "called back") for event in launches)
-    name = f"{deployment} at trial {request.plan.key.number}"
+class Launch:
+    """One launch of a run: the one that is under way, or the next."""
 
-    def note(what: str, **facts: object) -> None:
-        run = {"trial": request.plan.key.number, "run": request.name, "launch": number}
-        ledger.event("launch", what=what, **run, **facts)
+    def __init__(self, client: SyncPrefectClient, deployment: str, ledger: Ledger, request: LaunchRequest) -> None:
+        self.client, self.deployment, self.ledger, self.request = client, deployment, ledger, request
+        launches = [event for event in ledger.events() if event["event"] == "launch" and event["run"] == request.name]
+        self.number = 1 + sum(event["what"] in ("died", "called back") for event in launches)
+        self.name = f"{deployment} at trial {request.plan.key.number}"
 
-    def is_done() -> bool:
-        return request.is_done(ledger.results)
+    @property
+    def is_done(self) -> bool:
+        return self.request.is_done(self.ledger.results)
 
-    def read(child: FlowRun) -> FlowRun:
-        return child if is_done() else client.read_flow_run(child.id)  # results can be seen without the server
-
-    request.write(ledger.path)
-    child = _child(client, deployment, ledger, request, number)
-    note("asked", deployment=deployment, flow_run_id=str(child.id))
-    get_run_logger().info(f"{name}: launched as the run {child.name!r}")
-    _warn_of_no_worker(client, child, name)
-    try:
-        while not is_done() and not _is_over(child.state):
-            interrupt.wait(POLL_SECONDS)
-            child = _answer(partial(read, child))
-    except KeyboardInterrupt:
+    def follow(self) -> None:
+        """Return when the results are there. Raises LaunchDied or CannotLaunch."""
+        child = self._child()
         try:
-            client.set_flow_run_state(child.id, Cancelling(message="the campaign called it back"))
-            note("called back")
-        except httpx.HTTPError as fault:  # it trains on, and the campaign goes on with it when it is resumed
-            get_run_logger().warning(f"the Prefect server could not be told to end {child.name!r}: {fault}")
-        raise
-    state = child.state
-    if is_done() or state is None or (state.is_completed() and once_visible(is_done)):
-        return
-    message = capped(" ".join(clean(state.message or "")), 2000) or "it does not say why"
-    note("died", reason=f"launch {number} {state.name}: {capped(message, 200)}")
-    if state.is_completed():
-        raise CannotLaunch(
-            f"{name}: done, and its results are not in {ledger.results} on {platform.node()}: both machines need the "
-            "same storage, mounted there under the same path or at the deployment's parameter `runs` "
-            "(docs/other-machines.md)"
+            while not self.is_done and not _is_over(child.state):
+                interrupt.wait(POLL_SECONDS)
+                child = self._read(child)
+        except KeyboardInterrupt:
+            self._call_back(child)
+            raise
+        state = child.state
+        if self.is_done or state is None or (state.is_completed() and once_visible(lambda: self.is_done)):
+            return
+        message = capped(" ".join(clean(state.message or "")), 2000) or "it does not say why"
+        self._note("died", reason=f"launch {self.number} {state.name}: {capped(message, 200)}")
+        if state.is_completed():
+            raise CannotLaunch(
+                f"{self.name}: done, and its results are not in {self.ledger.results} on {platform.node()}: both "
+                "machines need the same storage, mounted there under the same path or at the deployment's parameter "
+                "`runs` (docs/other-machines.md)"
+            )
+        if state.is_failed():
+            raise CannotLaunch(f"{self.name}: it failed: {message}")
+        raise LaunchDied(
+            f"{self.name}: its machine died, launch {self.number} is {state.name}: {message}. See to the machines, "
+            f"then `nightshift resume {self.ledger.campaign.name}`"
         )
-    if state.is_failed():
-        raise CannotLaunch(f"{name}: it failed: {message}")
-    raise LaunchDied(
-        f"{name}: its machine died, launch {number} is {state.name}: {message}. See to the machines, "
-        f"then `nightshift resume {ledger.campaign.name}`"
-    )
 
+    def _child(self) -> FlowRun:
+        """The flow run of this launch, which is a subflow of this one; one that an earlier process began is adopted."""
+        key = f"{self.request.plan.key.campaign_id}/{self.request.name}/launch {self.number}"
+        same_key = FlowRunFilter(idempotency_key=FlowRunFilterIdempotencyKey(any_=[key]))
+        if existing := _answer(lambda: self.client.read_flow_runs(flow_run_filter=same_key)):
+            self._note("adopted", flow_run_id=str(existing[0].id))
+            return existing[0]
+        campaign = self.ledger.campaign
+        self.request.write(self.ledger.path)
+        parameters = {
+            "folder": str(self.ledger.path), "request": self.request.file, "campaign_id": campaign.campaign_id,
+        }  # fmt: skip
+        child = cast("FlowRun", _answer(lambda: run_deployment(
+            self.deployment, parameters=parameters, flow_run_name=f"{campaign.name} {self.request.name}", timeout=0,
+            idempotency_key=key, tags=[campaign.environment, campaign.name], as_subflow=True,
+        )))  # fmt: skip
+        self._note("asked", deployment=self.deployment, flow_run_id=str(child.id))
+        get_run_logger().info(f"{self.name}: launched as the run {child.name!r}")
+        with suppress(httpx.HTTPError):
+            pool = self.client.read_work_pool(child.work_pool_name or "")
+            if pool.status is not None and pool.status.value != "READY":
+                reason = f"work pool {pool.name!r} {'is paused' if pool.is_paused else 'has no worker'}"
+                get_run_logger().warning(f"{self.name}: {reason}; waiting for it")
+        return child
 
-def _child(
-    client: SyncPrefectClient, deployment: str, ledger: Ledger, request: LaunchRequest, number: int
-) -> FlowRun:  # fmt: skip
-    """The flow run of a launch, which is a subflow of this one. Prefect finds one that an earlier process began."""
-    campaign = ledger.campaign
-    parameters = {"folder": str(ledger.path), "request": request.file, "campaign_id": campaign.campaign_id}
-    return cast("FlowRun", _answer(lambda: run_deployment(
-        deployment, parameters=parameters, flow_run_name=f"{campaign.name} {request.name}", timeout=0,
-        idempotency_key=f"{campaign.campaign_id}/{request.name}/launch {number}",
-        tags=[campaign.environment, campaign.name], as_subflow=True,
-    )))  # fmt: skip
+    def _read(self, child: FlowRun) -> FlowRun:
+        """The child as it is now; once the results are there, which can be seen without the server, as it was."""
+        return _answer(lambda: child if self.is_done else self.client.read_flow_run(child.id))
 
+    def _call_back(self, child: FlowRun) -> None:
+        try:
+            self.client.set_flow_run_state(child.id, Cancelling(message="the campaign called it back"))
+            self._note("called back")
+        except httpx.HTTPError as fault:  # it trains on, and is adopted when the campaign is resumed
+            get_run_logger().warning(f"the Prefect server could not be told to end {child.name!r}: {fault}")
 
-def _warn_of_no_worker(client: SyncPrefectClient, child: FlowRun, name: str) -> None:
-    with suppress(httpx.HTTPError):
-        pool = client.read_work_pool(child.work_pool_name or "")
-        if pool.status is not None and pool.status.value != "READY":
-            reason = f"work pool {pool.name!r} {'is paused' if pool.is_paused else 'has no worker'}"
-            get_run_logger().warning(f"{name}: {reason}; waiting for it")
+    def _note(self, what: str, **facts: object) -> None:
+        where = {"trial": self.request.plan.key.number, "run": self.request.name, "launch": self.number}
+        self.ledger.event("launch", what=what, **where, **facts)
 
 
 def _answer(question: Callable[[], T]) -> T:

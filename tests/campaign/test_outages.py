@@ -19,17 +19,14 @@ import pytest
 from environments.plugins import Refused
 from flows.cli.machine import sync
 from flows.server.mlflow_process import QUIET
-from flows.status import document
 from tasks.record import reconcile, record
-from tasks.store.campaign_lock import CampaignLock
 from tasks.store.ledger import Ledger
 from tasks.tracking.background import Background
 from tasks.tracking.connection import Store
-from tasks.tracking.sync import sync as record_now
 from tasks.trial import History
 from tests.support.histories import tried
 from tests.support.ledgers import created
-from tests.support.mlflow_records import mlflow_runs, store_in
+from tests.support.mlflow_records import store_in
 from tests.support.prefect_api import ask
 from tests.support.toy import GREEDY, nightshift, quadratic, slow, start, status
 
@@ -54,19 +51,6 @@ def decided(ledger: Ledger, count: int) -> History:
 def stores(home: Path, empty_mlflow: Path) -> Path:
     """The home, with an empty database."""
     return store_in(home, empty_mlflow).home
-
-
-def test_the_run_of_a_campaign_that_was_cut_off_is_ended(ledger: Ledger, stores: Path) -> None:
-    decided(ledger, 2)
-    with CampaignLock(ledger):
-        assert record_now(ledger, Store(f"sqlite:///{stores}/mlflow.db", stores), "running").problem == ""
-        with pytest.raises(Refused, match="already running"):
-            sync("n", json=False)
-        assert mlflow_runs(stores, "n")["campaign"].info.status == "RUNNING"
-    assert document(ledger)["waiting_to_record"] == 1
-    assert sync("n", json=False) == 0
-    assert mlflow_runs(stores, "n")["campaign"].info.status == "KILLED"
-    assert document(ledger)["waiting_to_record"] == 0
 
 
 def test_a_campaign_is_not_recorded_in_two_places(

@@ -194,7 +194,7 @@ def test_a_child_that_is_under_way_is_adopted(api: Api, ledger: Ledger, launched
     (run,) = until(lambda: runs(api, what), first)
     set_state(api, run, type="RUNNING")
     second = launched(ledger, what)
-    until(lambda: events(ledger, "asked")[1:], second)
+    until(lambda: events(ledger, "adopted"), second)
     finish(ledger, what.plan.key)
     set_state(api, run, type="COMPLETED")
     assert first.result(180) is None and second.result(180) is None
