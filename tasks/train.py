@@ -23,7 +23,6 @@ from tasks.bench import Bench, RunPlan
 from tasks.cancellers._early_stop import EarlyStopCheck, ReasonToStop
 from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, is_last_attempt, machine_failed, run_name
 from tasks.editing.edits import EditFailed
-from tasks.editing.required_calls import missing_calls
 from tasks.machine.gpus import GpuMemory
 from tasks.remote import places
 from tasks.remote_session import RemoteSession
@@ -35,7 +34,6 @@ from tasks.sandbox.confinement import Level
 from tasks.sandbox.isolation import Isolation
 from tasks.sandbox.program import CannotStart, Program, Stopped
 from tasks.sandbox.progress import BadProgress, Failure, Progress
-from tasks.sandbox.reading.reader import Unreadable, read
 from tasks.store import workspace
 from tasks.store.ledger import machine
 from tasks.store.workspace import TRAINERS, TrialDir
@@ -106,24 +104,6 @@ def check(environment: Environment) -> None:
             workspace.fill(getattr(environment, key) or environment.train_cmd, values)
         except Refused as wrong:
             raise Refused(f"{source}: {key}: {wrong}") from wrong
-    _check_calls(environment)
-
-
-def _check_calls(environment: Environment) -> None:
-    """Refuse required calls that the environment's own program does not make: every edit would lack them."""
-    if not environment.required_calls:
-        return
-    files = workspace.baseline_files(environment)
-    python = {name: path.read_text("utf-8", "replace") for path, name in files if name.endswith(".py")}
-    try:
-        missing = read(missing_calls, python, [*environment.required_calls])
-    except Unreadable as wrong:
-        raise Refused(f"{environment.folder / FILE}: program: {wrong.about('its source')}") from wrong
-    for call in missing:
-        raise Refused(
-            f"{environment.folder / FILE}: required_calls: {call!r} is not called by the program itself "
-            f"({', '.join(python) or 'no Python file'}): correct the name or remove it"
-        )
 
 
 def placeholders(environment: Environment, params: Params, out: Path, seed: int) -> dict[str, object]:
