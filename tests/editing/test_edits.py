@@ -134,7 +134,6 @@ def test_an_edit_may_add_a_file_that_is_editable_and_leaves_modes_alone(
 
 
 GONE = "--- a/train.py\n+++ /dev/null\n@@ -1,12 +0,0 @@\n" + PROGRAM.replace("line", "-line")
-DELETION = git_diff("train.py", "train.py", "deleted file mode 100644", body=GONE)
 BINARY = "GIT binary patch\nliteral 3\nKcmZQzU|?hb0RR91\n\n"
 QUOTED = GOOD.replace("a/train.py", '"a/\\056\\056/train.py"').replace("b/train.py", '"b/\\056\\056/train.py"')
 
