@@ -36,27 +36,6 @@ high = 1.0
 default = 0.5
 """
 
-TEXT = """\
-metric = "reward"
-direction = "maximize"
-trainer = "command"
-train_cmd = "python train.py"
-program = ["train.py"]
-budget_seconds = 5
-device = "cpu"
-judge = "text"
-
-[text]
-max_tokens = 4
-temperature = 0.7
-
-[space.x]
-type = "float"
-low = 0.0
-high = 1.0
-default = 0.5
-"""
-
 TILT = """
 config = json.load(open("config.json"))
 with open(os.path.join(config["out"], "policy.json")) as file:
