@@ -20,7 +20,7 @@ from flows.cli import deciding, doctor, machine, problems, running, seeing, serv
 FINISHED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 VERBS: dict[str, tuple[Callable[..., int] | App, ...]] = {
     "Running": (running.run, running.resume, running.stop, running.rerun, running.try_),
-    "Seeing": (seeing.list_, seeing.status, seeing.report, seeing.logs),
+    "Seeing": (seeing.list_, seeing.status, seeing.report, seeing.logs, seeing.replay),
     "Deciding": (deciding.certify, deciding.compare, deciding.propose, deciding.approve, deciding.reject),
     "Taking": (taking.export, taking.upload),
     "Problems": (problems.env,),

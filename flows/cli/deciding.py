@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from environments.plugins import Refused
 from flows.cli.arguments import parse_params, placed, read_diff
-from flows.cli.options import Comment, Isolation, Json, Seed, Server, Settings, Trust, Unsandboxed, of_certify
+from flows.cli.options import Comment, Isolation, Json, Seed, Server, Settings, Trust, Unsandboxed, of_certify, switch
 from flows.cli.seeing import newest
 from flows.server import server_process
 from flows.views.terminal import print_json
@@ -42,15 +42,30 @@ def certify(
 
 
 def compare(
-    a: str,
-    b: str,
+    a: str | None = None,
+    b: str | None = None,
     /,
     *,
     on: Annotated[str | None, Parameter("--on", help="The environment. Default: that of the named campaign.")] = None,
-    runs: Annotated[
-        int | None,
-        Parameter("--runs", help="Fresh runs of each side. Default: 5, or 2 in a deterministic environment."),
+    train: Annotated[str, Parameter("--train", help="Command that trains your own script: see the example.")] = "",
+    eval_: Annotated[str, Parameter("--eval", help="Command that prints its score, as its last number.")] = "",
+    side_a: Annotated[str | None, Parameter("--a", help="With --train: configuration file, or JSON.")] = None,
+    side_b: Annotated[
+        str | None, Parameter("--b", help="The same of the other side; `default` with --optuna: no parameter.")
     ] = None,
+    optuna: Annotated[
+        str | None,
+        Parameter("--optuna", help="With --train: study.db, whose best trial is A, and B its median trial, or --b."),
+    ] = None,
+    rl_zoo: Annotated[
+        str | None, Parameter("--rl-zoo", help="ppo.yml#CartPole-v1 or logs/ppo/CartPole-v1_1, against SB3's defaults.")
+    ] = None,
+    minutes: Annotated[float, Parameter("--minutes", help="With --train: of one training at most.")] = 60.0,
+    minimize: Annotated[bool, switch("--minimize", "With --train: a lower score is better.")] = False,
+    runs: Annotated[
+        str, Parameter("--runs", help="Fresh runs of each side, 5 or 5v3. Default: 5, or 2 if deterministic.")
+    ] = "",
+    more: Annotated[str, Parameter("--more", help="So many runs more of the named or the last comparison.")] = "",
     set_: Settings = None,
     trust: Trust = False,
     seed: Seed = None,
@@ -58,13 +73,32 @@ def compare(
     allow_unsandboxed: Unsandboxed = False,
     json: Json = False,
 ) -> int:
-    """Compare fresh runs of A and B: baseline, JSON, a .json or .diff file, CAMPAIGN, CAMPAIGN/baseline, CAMPAIGN/7.
+    """Is A better than B? Fresh runs of both; exits with 0: A is, 3: B is, 1: neither was shown.
+
+    Each is one of: baseline, JSON, a .json or .diff file, CAMPAIGN, CAMPAIGN/baseline, CAMPAIGN/7; or with --train,
+    which needs no environment, a configuration of your own. Without either: the last comparison.
 
     Example: nightshift compare night '{"learning_rate": 0.001}' --runs 10
-    """
-    from flows.cli import comparing
 
-    return comparing.run(a, b, on, runs, set_ or [], trust, seed, isolation, allow_unsandboxed, json)
+    Example: nightshift compare --train "python train.py --config {config} --seed {seed} --out {out}"
+    --eval "python eval.py {out}" --a tuned.yml --b default.yml --runs 5v3
+    """
+    server_process.settle_in(home())
+    from flows.cli import comparing  # imports Prefect
+
+    if rl_zoo:
+        if a or b or train or side_a or side_b or optuna or on or more:
+            raise Refused("--rl-zoo names both sides and how they are trained: leave the others out")
+        return comparing.of_rl_zoo(rl_zoo, minutes, runs, set_ or [], seed, isolation, json)
+    script = comparing.own(train, eval_, minutes, minimize)
+    if optuna and (not script or side_a):
+        raise Refused("--optuna gives A to --train and --eval: give both commands, and no --a")
+    if (a or b) and (script or side_a or side_b):
+        raise Refused("--a and --b are the sides of --train: give these, or two names")
+    return comparing.run(
+        a or side_a, b or side_b, script, optuna, on, runs, more, set_ or [], trust, seed, isolation,
+        allow_unsandboxed, json,
+    )  # fmt: skip
 
 
 def propose(

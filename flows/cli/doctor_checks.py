@@ -131,8 +131,8 @@ def isolation_level() -> Check:
 
 def limits() -> Check:
     """How the memory and the number of processes of a trial are limited."""
-    if group := cgroup.find():
-        return Check("ok", f"a cgroup (version {group.version}) limits the memory and the processes of a whole trial")
+    if cgroup.find():
+        return Check("ok", "a cgroup limits the memory and the processes of a whole trial")
     remedy = "run nightshift as root, or in a systemd scope: `systemd-run --user --scope nightshift ...`"
     if os.geteuid() == 0:
         remedy = "root may lack them in a container: limit the whole container, such as by `docker run --memory`"

@@ -1,7 +1,8 @@
-"""The verbs that show campaigns: list, status, report, logs."""
+"""The verbs that show campaigns: list, status, report, replay, logs."""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -88,6 +89,37 @@ def report(
         print(terminal.short(ledger.path / REPORT))
     if all:
         print(terminal.short(write_index()))
+    return 0
+
+
+def replay(
+    file: Path | None = None,
+    /,
+    *,
+    record: Annotated[str | None, Parameter("--record", help="Write this campaign into FILE instead.")] = None,
+) -> int:
+    """Play a recorded night in ten seconds, and open its report. Without FILE it is one that comes with Nightshift.
+
+    Example: nightshift replay
+    """
+    import webbrowser
+
+    from flows import replay as recording
+
+    if record is not None:
+        if file is None:
+            raise Refused("--record needs the file to write: nightshift replay --record CAMPAIGN FILE")
+        recording.record(Ledger.open(record), file)
+        return 0
+    console = terminal.console()
+    ledger = recording.play(file or recording.NIGHT, console)
+    console.print()
+    for line in overview.outcome(terminal.cleaned(document(ledger))):
+        terminal.say(console, line)
+    page = ledger.path / "report.html"
+    terminal.whole(console, f"\nreport: {terminal.short(page)}")
+    if terminal.is_screen(console) and {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
+        webbrowser.open(page.as_uri())
     return 0
 
 

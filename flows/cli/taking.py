@@ -40,7 +40,8 @@ def export(
         with writing(to, "--to"):
             folder.check_folder(to)
     if git is not None:  # git refuses before a folder is there; a branch without a folder is whole
-        print(branch.make_branch(ledger, Path.cwd(), git))
+        words, body = branch.make_branch(ledger, Path.cwd(), git)
+        print(f"{words}\npull request: {short(body)}")
     if to is not None:
         with writing(to, "--to"):
             print(short(folder.export(ledger, to)))
@@ -67,7 +68,7 @@ def upload(
     def say(words: str) -> None:
         print(words, file=sys.stderr, flush=True)
 
-    hub.checked(repo)
+    hub.library()  # refuses where it is not installed
     ledger = Ledger.open(campaign or newest())
     if dry_run:
         _print_plan(ledger, repo, public, uncertified, json)

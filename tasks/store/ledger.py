@@ -51,7 +51,7 @@ from tasks.stats.design import Looks
 from tasks.store import attempts, lineage, workspace
 from tasks.store.seeds import JUDGED, Purpose, derive
 from tasks.store.workspace import TrialDir
-from tasks.system.files import GrowingFile, append_line, read_small, write_atomic
+from tasks.system.files import GrowingFile, append_line, write_atomic
 from tasks.system.home import home
 from tasks.task_key import TaskKey, spec_digest
 from tasks.trial import History, Proposal, Trial
@@ -318,7 +318,7 @@ def decided_trial(folder: Path) -> Trial | None:
 def _read(kind: TypeAdapter[T], path: str) -> T:
     """What a file holds; Refused if it is damaged."""
     try:
-        return kind.validate_json(read_small(path))
+        return kind.validate_json(Path(path).read_bytes())
     except ValidationError as error:
         raise plugins.explain(error, path) from error
 

@@ -6,8 +6,6 @@ import json
 import os
 import re
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -21,7 +19,6 @@ from flows.cli import doctor_checks as checks
 from flows.cli.app import app
 from flows.cli.doctor_checks import Check, at_once
 from tasks.sandbox.isolation import Finding
-from tasks.system.commands import command_of
 from tests.support.nvml import nvml
 from tests.support.toy import nightshift
 
@@ -129,18 +126,6 @@ def test_a_check_that_hangs_or_fails_is_bad_and_the_others_are_told() -> None:
     assert found["hangs"].state == "bad" and "0.3 s" in found["hangs"].fact
     assert found["fails"].state == "bad" and "/somewhere" in found["fails"].fact
     assert found["fails"].remedy == "try chmod"
-
-
-def test_of_a_process_only_the_program_is_told(tmp_path: Path) -> None:
-    script = tmp_path / "serve.py"
-    script.write_text("print(flush=True); input()")
-    words = ["-u", "-X", "dev", str(script), f"--key={SECRET}"]
-    with subprocess.Popen([sys.executable, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        said = command_of(process.pid)
-        process.kill()
-    assert said == f"{Path(sys.executable).name} {script}"
 
 
 # The machine

@@ -64,6 +64,13 @@ def test_an_installed_nightshift_trains_in_an_empty_folder_and_keeps_it_in_the_u
     assert list(installed.cwd.iterdir()) == []
 
 
+def test_an_installed_nightshift_plays_the_night_that_comes_along(installed: Installed) -> None:
+    done = installed.nightshift("replay")
+    assert done.returncode == 0, done.stderr
+    assert "certified" in done.stdout and list(installed.cwd.iterdir()) == []
+    assert (installed.home / ".local/share/nightshift/.replay/lander/report.html").is_file()
+
+
 @pytest.mark.parametrize("theirs", ["tasks.py", "blocks/__init__.py"])
 def test_beside_a_users_own_module_of_such_a_name_it_runs_and_a_mixture_is_refused(
     installed: Installed, tmp_path: Path, theirs: str
