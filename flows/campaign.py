@@ -55,7 +55,7 @@ def search(night: Night, only: int | None = None) -> Stop:
             return stop
         for attempt in night.ended(under_way):
             steps = attempt.next_steps()  # its training seeds, then the rerun or the control that a verdict needs
-            attempt.add((step, measure(night, step, after=attempt.proposed)) for step in steps)
+            attempt.steps += [(step, measure(night, step, after=attempt.proposed)) for step in steps]
             if not steps:
                 settle(night, attempt)
                 under_way.remove(attempt)

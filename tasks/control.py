@@ -5,10 +5,9 @@ training before the budget begins, or at every start under judgement. Its trial 
 the environment allows it.
 
 The program is stopped after a hundredth of its training time. Where the environment's own program leaves a checkpoint
-when stopped so early, an edited program must too. One that then beats the baseline is run so with another training seed
-too, and the worse score counts: an untrained network may play well by luck, and what was not learned does not depend on
-the seed. Where the baseline trains for less than SHORTEST_SECONDS nothing can be stopped so early: there is no control
-then, and the verdict says so. What an edited program does has no part in that.
+when stopped so early, an edited one must too. An untrained network may play well by luck, so one that then beats the
+baseline is run so under another seed too, and the worse score counts. A baseline that trains for less than
+SHORTEST_SECONDS cannot be stopped so early: there is no control then, and the verdict says so.
 
 A program that detects the control and then plays badly is *not* caught.
 """
@@ -21,7 +20,6 @@ from functools import partial
 
 from prefect import State, task
 
-from environments import Environment
 from environments.score import Score, Wait
 from tasks import task_messages
 from tasks.bench import Bench, RunPlan
@@ -39,7 +37,7 @@ SHARE = 0.01
 SHORTEST_SECONDS = 0.5
 """A baseline's training in which a program can be stopped early."""
 STARTUP_SHARE = 0.1
-"""Of the time of a program that never reports `ready`, whose preparations count as training."""
+"""Of the time of a program that never reports `ready`."""
 
 
 @task(
@@ -87,7 +85,10 @@ def control_of(
 ) -> UntrainedControl:
     environment, isolation, program, place = bench.environment, bench.isolation, bench.program, bench.dir(plan)
     marker, proposal, seed = bench.own(plan.key).marker, plan.proposal, bench.seed("control", plan.key)
-    cut = _cut(environment, trained)
+    startup = environment.startup_seconds  # nothing before `ready` counts as training
+    if trained.startup is None:
+        startup = min(startup, trained.seconds * STARTUP_SHARE)
+    cut = Cut(startup, trained.seconds * SHARE)
 
     def scored(name: str, proposal: Proposal, training_seed: int = trained.seed) -> Score:
         aside = TrialDir(place.path / name)
@@ -106,14 +107,6 @@ def control_of(
     hidden = proposal.edit and score.value is None and score.error != NO_CONTROL
     unedited = scored("untrained-unedited", replace(proposal, edit=None)) if hidden else None
     return UntrainedControl(score, unedited)
-
-
-def _cut(environment: Environment, trained: Run) -> Cut:
-    """When a program is stopped that is not to train. Nothing before `ready` counts as training."""
-    startup = environment.startup_seconds
-    if trained.startup is None:
-        startup = min(startup, trained.seconds * STARTUP_SHARE)
-    return Cut(startup, trained.seconds * SHARE)
 
 
 def _without_luck(score: Score, baseline_score: Score, another_seed: Callable[[], Score]) -> Score:

@@ -42,7 +42,8 @@ def outcome(certificate: Certificate) -> str:
     gain = difference(certificate, test.gain)
     if ends is None or test.low == test.gain:
         return f"certified: {gain} ({counts(certificate)}, without any spread){also}"
-    least = f"{bound(certificate)} with {confidence(certificate)} confidence"
+    confidence = math.floor(100 * (1 - certificate.tested_at) + 1e-9)  # over all looks
+    least = f"{bound(certificate)} with {confidence} % confidence"
     return f"certified: {gain} ({least}; {counts(certificate)}, one-sided p = {test.p:.2g}){also}"
 
 
@@ -55,7 +56,7 @@ def bound(certificate: Certificate) -> str:
 
 
 def where(certificate: Certificate) -> str:
-    """The environment of a certificate's runs, and their training budget where it is another."""
+    """The setting of a certificate's runs."""
     return setting(certificate.environment, certificate.budget)
 
 
@@ -87,11 +88,6 @@ def interval(certificate: Certificate) -> tuple[float, float] | None:
         return None
     low, high = sorted(sign_of(certificate) * end for end in bounds)
     return low, high
-
-
-def confidence(certificate: Certificate) -> str:
-    """With which confidence the lower end of the gain's interval holds, over all looks."""
-    return f"{math.floor(100 * (1 - certificate.tested_at) + 1e-9)} %"
 
 
 def over_environments(one: Aggregate) -> str:

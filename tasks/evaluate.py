@@ -24,7 +24,7 @@ from tasks import task_messages
 from tasks.bench import Bench, RunPlan, Units
 from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, machine_failed, run_name
 from tasks.sandbox import confinement, outputs
-from tasks.sandbox.advice import advice, saves_elsewhere
+from tasks.sandbox.advice import advice
 from tasks.sandbox.child_environment import NotAProgram
 from tasks.sandbox.confinement import VisiblePaths
 from tasks.sandbox.isolation import Isolation
@@ -51,19 +51,8 @@ def evaluate(key: TaskKey, bench: Bench, plan: RunPlan, run: Run, need: Wait | N
     with bench.slot(key) if run.status == "finished" else nullcontext(NOWHERE) as slot:
 
         def judged(units: Units) -> Score:
-            marker, seed = bench.own(key).marker, bench.seed(plan.use, units.of)
-            return judge_run(
-                marker,
-                bench.environment,
-                bench.isolation,
-                bench.dir(plan),
-                run,
-                seed,
-                slot,
-                plan.use,
-                need,
-                units.block,
-            )
+            where = bench.own(key).marker, bench.environment, bench.isolation, bench.dir(plan)
+            return judge_run(*where, run, bench.seed(plan.use, units.of), slot, plan.use, need, units.block)
 
         echo = judged(plan.echo).units if plan.echo else ()
         score = replace(judged(plan.units or Units(key)), echo=echo)
@@ -112,8 +101,6 @@ def judge_run(
                 program.kill()
                 tail = program.tail()
                 remedy = advice(isolation.level, environment, tail)
-                if not remedy and judge.runs_in == "environment" and not place.result.exists():
-                    remedy = saves_elsewhere(isolation.level, judge.command(), environment.folder)
                 score = Score.missing(f"{wrong}\n{tail}".rstrip() + remedy, environment.higher_is_better)
     except NotAProgram as wrong:
         score = Score.missing(str(wrong), environment.higher_is_better)
@@ -126,16 +113,15 @@ def judge_run(
 
 
 def _invalid(score: Score, environment: Environment) -> str | None:
-    """Why a score is no score: a unit lies outside of the metric's range, or a guarded metric is missing."""
+    """Why a score is no score: a unit outside of the metric's range, or no guarded metric."""
     low, high = environment.range or (-math.inf, math.inf)
     for index, unit in enumerate(score.units):
         if not low <= unit <= high:
             return f"unit {index} scored {unit:g}, outside of the metric's range {[low, high]}"
     for name in environment.guards if score.value is not None else ():
         if name not in score.also:
-            measured = environment.judge.measures() is not None
-            remedy = "its own episodes failed" if measured else 'write it under "also"'
-            return f"the result lacks guard metric {name!r}: {remedy}"
+            is_measured = environment.judge.measures() is not None
+            return f"the result lacks guard metric {name!r}" + ("" if is_measured else ': write it under "also"')
     return None
 
 
@@ -169,28 +155,22 @@ def judge_placeholders(
 
 def check(environment: Environment) -> None:
     """Refuse a judge whose command line cannot be filled in, and reported scores that do not say that they are."""
-    if environment.scores_are_reported:
-        _check_reported(environment)
-    values = judge_placeholders(environment, TrialDir(Path("trial")), seed=0)
-    try:
-        workspace.fill(environment.judge.command(), values)
-    except Refused as wrong:
-        source = environment.folder / FILE
-        raise Refused(f"{source}: [{judge_name(environment.judge)}] {wrong}") from wrong
-
-
-def _check_reported(environment: Environment) -> None:
-    source = environment.folder / FILE
-    if not environment.remote:
+    source, metric = environment.folder / FILE, environment.metric
+    if environment.scores_are_reported and not environment.remote:
         raise Refused(
             f"{source}: judge = 'reported' takes the score from another machine, and trainer {environment.trainer!r} "
             "trains here, where a program would score itself: use another judge"
         )
-    if not environment.metric.startswith(REPORTED):
+    if environment.scores_are_reported and not metric.startswith(REPORTED):
         raise Refused(
-            f"{source}: metric = {environment.metric!r}, and judge = 'reported' measures nothing: call it "
-            f"'{REPORTED}{environment.metric.rpartition('/')[2]}', which is shown wherever the score is"
+            f"{source}: metric = {metric!r}, and judge = 'reported' measures nothing: call it "
+            f"'{REPORTED}{metric.rpartition('/')[2]}', which is shown wherever the score is"
         )
+    values = judge_placeholders(environment, TrialDir(Path("trial")), seed=0)
+    try:
+        workspace.fill(environment.judge.command(), values)
+    except Refused as wrong:
+        raise Refused(f"{source}: [{judge_name(environment.judge)}] {wrong}") from wrong
 
 
 REPORTED = "reported/"
@@ -216,19 +196,17 @@ class PipedCandidate:
         self._readable.register(self._stdout, selectors.EVENT_READ)
 
     def send(self, data: bytes, seconds: float) -> None:
-        deadline = clock() + seconds
-        view = memoryview(data)
-        while view:
+        deadline, left = clock() + seconds, memoryview(data)
+        while left:
             try:
-                view = view[os.write(self._stdin, view) :]
+                left = left[os.write(self._stdin, left) :]
             except BlockingIOError:
                 self._wait(self._writable, deadline, f"did not read what it was sent within {seconds:g} s")
             except BrokenPipeError:
                 raise Misbehaved(self._ended()) from None
 
     def receive(self, size: int, seconds: float) -> bytes:
-        late = f"did not answer within {seconds:g} s"
-        return self._take_until(lambda held: size if len(held) >= size else None, size, seconds, late)
+        return self._take_until(lambda held: size if len(held) >= size else None, size, seconds)
 
     def receive_line(self, limit: int, seconds: float) -> bytes:
         def line_end(held: bytearray) -> int | None:
@@ -237,7 +215,7 @@ class PipedCandidate:
                 raise Misbehaved(f"answered with more than {limit} bytes where one line was due")
             return end + 1 if end >= 0 else None
 
-        return self._take_until(line_end, limit, seconds, f"did not answer within {seconds:g} s").rstrip(b"\r\n")
+        return self._take_until(line_end, limit, seconds).rstrip(b"\r\n")
 
     def wait(self, seconds: float) -> int:
         deadline = clock() + seconds
@@ -255,11 +233,11 @@ class PipedCandidate:
         self._program.note(bytes(self._pending))
         return status
 
-    def _take_until(self, complete: Callable[[bytearray], int | None], want: int, seconds: float, late: str) -> bytes:
+    def _take_until(self, complete: Callable[[bytearray], int | None], size: int, seconds: float) -> bytes:
         interrupt.check()
-        deadline = clock() + seconds
+        deadline, late = clock() + seconds, f"did not answer within {seconds:g} s"
         while (length := complete(self._pending)) is None:
-            got = self._read(max(want - len(self._pending), 1))
+            got = self._read(max(size - len(self._pending), 1))
             if got is None:
                 self._wait(self._readable, deadline, late)
             elif not got:
@@ -271,6 +249,7 @@ class PipedCandidate:
         return answer
 
     def _read(self, size: int) -> bool | None:
+        """Take in what there is to read: whether there was any before its end; None where there is nothing yet."""
         try:
             chunk = os.read(self._stdout, size)
         except BlockingIOError:

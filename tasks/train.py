@@ -23,23 +23,20 @@ from tasks.bench import Bench, RunPlan
 from tasks.cancellers._early_stop import EarlyStopCheck, ReasonToStop
 from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, is_last_attempt, machine_failed, run_name
 from tasks.editing.edits import EditFailed
-from tasks.editing.required_calls import missing_calls
 from tasks.remote import places
 from tasks.remote_session import RemoteSession
 from tasks.run_checks import plausible
 from tasks.sandbox import confinement, outputs
 from tasks.sandbox.advice import advice, saves_elsewhere
 from tasks.sandbox.child_environment import NotAProgram
-from tasks.sandbox.confinement import Level, VisiblePaths
+from tasks.sandbox.confinement import Level
 from tasks.sandbox.isolation import Isolation
 from tasks.sandbox.program import CannotStart, Program, Stopped
 from tasks.sandbox.progress import BadProgress, Failure, Progress
-from tasks.sandbox.reading.reader import Unreadable, read
 from tasks.store import workspace
 from tasks.store.ledger import machine
 from tasks.store.workspace import TRAINERS, TrialDir
 from tasks.system.clock import clock
-from tasks.system.redact import clean
 from tasks.system.slot import NOWHERE, Slot
 from tasks.task_key import TaskKey
 from tasks.trial import TWENTIETHS, Params, Proposal, ResourceSample, Run
@@ -48,7 +45,6 @@ UNSANDBOXED = (
     "the edit is refused: isolation is none, so it would run without a sandbox; `nightshift doctor` shows what this "
     "machine offers, --allow-unsandboxed runs it anyway"
 )
-NAMED = 3  # left-over processes that the log names; the rest are counted
 POLL_SECONDS, FINEST_POLL_SECONDS = 0.05, 0.005
 RAISED = "raised an exception"
 NO_CHECKPOINT = ("left no checkpoint in out/", "was stopped at the end of its")
@@ -107,24 +103,6 @@ def check(environment: Environment) -> None:
             workspace.fill(getattr(environment, key) or environment.train_cmd, values)
         except Refused as wrong:
             raise Refused(f"{source}: {key}: {wrong}") from wrong
-    _check_calls(environment)
-
-
-def _check_calls(environment: Environment) -> None:
-    """Refuse required calls that the environment's own program does not make: every edit would lack them."""
-    if not environment.required_calls:
-        return
-    files = workspace.baseline_files(environment)
-    python = {name: path.read_text("utf-8", "replace") for path, name in files if name.endswith(".py")}
-    try:
-        missing = read(missing_calls, python, [*environment.required_calls])
-    except Unreadable as wrong:
-        raise Refused(f"{environment.folder / FILE}: program: {wrong.about('its source')}") from wrong
-    for call in missing:
-        raise Refused(
-            f"{environment.folder / FILE}: required_calls: {call!r} is not called by the program itself "
-            f"({', '.join(python) or 'no Python file'}): correct the name or remove it"
-        )
 
 
 def placeholders(environment: Environment, params: Params, out: Path, seed: int) -> dict[str, object]:
@@ -213,11 +191,6 @@ def run_program(
     )
 
 
-def view_of(environment: Environment, place: TrialDir) -> VisiblePaths:
-    """What a training may read and write."""
-    return confinement.of(environment, readable=(place.workspace,), writable=(place.out,))
-
-
 @dataclass
 class _Session:
     environment: Environment
@@ -255,7 +228,7 @@ class _Session:
         return "crash" if self.error else "finished"
 
     def run(self, command: list[str], marker: str) -> None:
-        view = view_of(self.environment, self.place)
+        view = confinement.of(self.environment, readable=(self.place.workspace,), writable=(self.place.out,))
         began = clock()
         with Program(
             command, cwd=self.place.workspace, log=self.place.log, marker=marker, level=self.level, view=view,
@@ -264,7 +237,7 @@ class _Session:
             try:
                 reason = self._watch(program)
                 if not reason:
-                    self._note_leftovers(program)
+                    program.left_over()  # such as what still writes: it has a second, and is ended
                 # One whose process was killed at its own limit may take that for a fault of the machine.
                 self.failure = None if reason and program.lacked_memory() else self.progress.failure
                 reason = f"said: {self.failure.reason}" if self.failure else reason
@@ -334,51 +307,28 @@ class _Session:
         grace = self.environment.grace_seconds
         with suppress(Stopped):  # it exceeded a limit, and has been ended
             deadline = clock() + grace
-            while clock() < deadline:
-                if program.poll(POLL_SECONDS) is not None:
-                    return
+            while program.poll(POLL_SECONDS) is None and clock() < deadline:
+                pass
             program.terminate(grace)
 
     def _stop(self, program: Program) -> str | None:
         grace, self.is_over = self.environment.grace_seconds, True
-        raised = self.cut.smoke and program.has_raised()
-        goes_on = raised and self._lives_on(program, grace)
-        if raised and not goes_on and (status := program.poll(0)) is not None:
-            return f"{RAISED}: {program.describe(status)}" if status else None
+        if self.cut.smoke and program.has_raised():  # SIGTERM would hide the exception that is ending it
+            deadline, signs = clock() + grace, (self.progress.count, program.printed)
+            while (status := program.poll(POLL_SECONDS)) is None and clock() < deadline:
+                pass
+            self.progress.read()
+            if status is not None:
+                return f"{RAISED}: {program.describe(status)}" if status else None
+            if signs == (self.progress.count, program.printed):
+                return RAISED
         if not program.terminate(grace):
             return f"did not stop within {grace:g} s of SIGTERM at the end of its budget, and was killed"
         self.progress.read()
         status = program.poll(0)
-        if status in (-signal.SIGTERM, 143) and self.cut.smoke and not goes_on and program.has_raised():
-            return RAISED  # at that moment: SIGTERM ended what the exception was about to end
         if status in (0, -signal.SIGTERM, 143):  # 143 is a shell's status when SIGTERM ended its child
             return None
         return f"failed while stopping: {program.describe(status or 0)}"
-
-    def _lives_on(self, program: Program, seconds: float) -> bool:
-        """Whether a program that has printed a traceback goes on: it reports or prints more, and does not end.
-
-        An interpreter may take long to end after an exception, for its threads and its libraries. SIGTERM would hide
-        the exception, so it has to wait.
-        """
-        deadline, reports, printed = clock() + seconds, self.progress.count, program.printed
-        while clock() < deadline:
-            if program.poll(POLL_SECONDS) is not None:
-                return False
-            self.progress.read()
-            if self.progress.count > reports:
-                return True
-        return program.printed > printed
-
-    def _note_leftovers(self, program: Program) -> None:
-        """Have all of its processes end, and note in its log those that outlived it: they cost no score.
-
-        At level bwrap they end with their namespace, before anybody sees them.
-        """
-        if left := program.left_over():
-            names = [" ".join(clean(name))[:80] for name in left[:NAMED]]
-            named = "; ".join(names + ([f"and {len(left) - NAMED} more"] if len(left) > NAMED else []))
-            program.note(f"nightshift: ended {len(left)} process(es) that outlived the program ({named})\n".encode())
 
     def _missing_checkpoint(self) -> str | None:
         with os.scandir(self.place.out) as entries:

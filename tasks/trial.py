@@ -24,7 +24,7 @@ TIMES = ("seconds", "usage")
 """How long a proposal took, which is not part of its identity."""
 
 VerdictKind = Literal["keep", "discard", "cancelled", "crash"]
-Level = Literal["provisional", "confirmed", "certified"]
+Level = Literal["provisional", "confirmed", "certified"]  # `confirmed`: in campaigns of version 0.6
 
 
 @dataclass(frozen=True)

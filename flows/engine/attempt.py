@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from tasks.run_checks import plausible_beside, same_play
 from tasks.spending.spent import slots_usd
 from tasks.system.clock import clock, covered
 from tasks.task_key import TaskKey
-from tasks.trial import History, Proposal, Rerun, Run, Trial, UntrainedControl, Verdict
+from tasks.trial import History, Proposal, Rerun, Run, Trial, Verdict
 
 if TYPE_CHECKING:
     from flows.engine.night import Night, Terms
@@ -108,9 +108,8 @@ class Attempt:
     """The task that proposed it; none for one that is run again."""
     began: float = field(default_factory=clock)
     begun: float = field(default_factory=time.time)
-    runs: list[Measurement] = field(default_factory=list)
-    reruns: list[tuple[int, Measurement]] = field(default_factory=list)
-    control: Measurement | None = None
+    steps: list[tuple[Step, Measurement]] = field(default_factory=list)
+    """What was begun for it, in order."""
     is_last: bool = False
     """Whether there was no time for another run of it."""
 
@@ -120,7 +119,7 @@ class Attempt:
 
     @property
     def pending(self) -> list[concurrent.futures.Future[Any]]:
-        return [one.waited_for for one in self._measurements if not one.waited_for.done()]
+        return [one.waited_for for _, one in self.steps if not one.waited_for.done()]
 
     @property
     def is_idle(self) -> bool:
@@ -129,7 +128,7 @@ class Attempt:
     @property
     def last_tasks(self) -> list[allow_failure]:
         """The tasks on which the verdict rests, whether their programs crashed or not."""
-        return [allow_failure(one.last_task) for one in self._measurements]
+        return [allow_failure(one.last_task) for _, one in self.steps]
 
     @property
     def seen(self) -> History:
@@ -140,16 +139,6 @@ class Attempt:
     def evidence(self) -> tuple[TaskKey, History, Environment, Rule, JudgedTrial]:
         """The arguments of its verdict."""
         return self.key, self.seen, self.night.environment, self.night.rule, self.tried
-
-    def add(self, begun: Iterable[tuple[Step, Measurement]]) -> None:
-        """Take up runs that were begun for it."""
-        for step, measurement in begun:
-            if isinstance(step, Control):
-                self.control = measurement
-            elif step.of is not None:
-                self.reruns.append((step.of, measurement))
-            else:
-                self.runs.append(measurement)
 
     def next_steps(self) -> list[Step]:
         """What is to be run before it can be decided: its training seeds, `parallel` at a time while enough of them can
@@ -166,7 +155,7 @@ class Attempt:
             decision = weigh(seen, environment, rule, self.tried)
         if isinstance(decision, NeedsRerun):
             return [Train(self._rerun(decision.of, len(tried.reruns) + 1), decision.of)]
-        return [Control(self.runs[0].plan, tried.runs[0])] if isinstance(decision, NeedsControl) else []
+        return [Control(self.steps[0][1].plan, tried.runs[0])] if isinstance(decision, NeedsControl) else []
 
     def _rerun_fits(self) -> bool:
         night = self.night
@@ -176,10 +165,14 @@ class Attempt:
     @property
     def tried(self) -> JudgedTrial:
         """What its runs have shown."""
-        night = self.night
         runs, scores = zip(*self._own, strict=True)
-        reruns = (Rerun(of, *again.result(night, runs if of == self.number else ())) for of, again in self.reruns)
-        control: UntrainedControl | None = result_of(self.control.first) if self.control else None
+        reruns, control = list[Rerun](), None
+        for step, made in self.steps:
+            if isinstance(step, Control):
+                control = result_of(made.first)
+            elif step.of is not None:
+                siblings = runs if step.of == self.number else ()
+                reruns.append(Rerun(step.of, *made.result(self.night, siblings)))
         score = Score.over(scores, self._seeds[1])
         return JudgedTrial(self.number, self.proposal, runs, score, tuple(reruns), control, self.is_last)
 
@@ -192,10 +185,6 @@ class Attempt:
             self.number, self.key.attempt, night.next_order, self.proposal, tried.runs, tried.score, verdict, seconds,
             tried.reruns, slots_usd=slots_usd(night.ledger, self.number),
         )  # fmt: skip
-
-    @property
-    def _measurements(self) -> list[Measurement]:
-        return [*self.runs, *(again for _, again in self.reruns), *([self.control] if self.control else [])]
 
     @property
     def _seeds(self) -> tuple[int, int]:
@@ -211,7 +200,9 @@ class Attempt:
         """Its runs that have ended, without reruns."""
         made: list[tuple[Run, Score]] = []
         environment, folder = self.night.environment, self.night.ledger.path
-        for one in self.runs:
+        for step, one in self.steps:
+            if isinstance(step, Control) or step.of is not None:
+                continue
             run, score = one.result(self.night, tuple(run for run, _ in made))
             if made and (reason := same_play(folder, environment.metric, (run, score), made[0])):
                 run = replace(run, status="crash", error=reason)

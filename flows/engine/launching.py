@@ -1,10 +1,9 @@
 """Launching: one run of a trial on another machine, as a run of a deployment of the flow `trial`.
 
 The child is a subflow of the campaign, under an idempotency key: *campaign id / trial-attempt-part / launch n*. A
-killed campaign finds it again by that key. A child whose machine died is launched again as n + 1, by Prefect's retries:
-Prefect says that it is Crashed, told by its worker or for want of heartbeats (flows/server/automations.yaml). The
-request and the results are files in the campaign's directory, on storage that both machines share; seeds and keys are
-read from the ledger there.
+killed campaign finds it again by that key. One whose machine died is launched again as n + 1, by Prefect's retries:
+its worker, or the want of heartbeats, makes it Crashed. Request and results are files in the campaign's directory, on
+storage that both machines share; seeds and keys are read from the ledger there.
 """
 
 from __future__ import annotations
@@ -236,7 +235,6 @@ class Launch:
             pool = self.client.read_work_pool(child.work_pool_name or "")
             if pool.status is not None and pool.status.value != "READY":
                 reason = f"work pool {pool.name!r} {'is paused' if pool.is_paused else 'has no worker'}"
-                self._note("waits", reason=reason)
                 get_run_logger().warning(f"{self.name}: {reason}; waiting for it")
         return child
 

@@ -16,7 +16,7 @@ from environments.score import Wait
 from flows.engine import launching
 from flows.engine.attempt import Attempt
 from flows.engine.preparation import ensure_prepared
-from flows.engine.recovery import cancellable, crash_earlier_runs, heed_the_server, reported
+from flows.engine.recovery import cancellable, crash_earlier_runs, heed_the_server
 from flows.engine.stopping import ASKED, Stop
 from flows.report.seeing import record_at_the_end
 from flows.report.write import write_report
@@ -181,7 +181,7 @@ def opened(spec: CampaignSpec, **facts: object) -> Iterator[Night]:
         launching.check(spec.launch)
     ledger = spec.open()
     with (
-        cancellable() as server, reported(ledger), CampaignLock(ledger, run.id, page=run.ui_url, **facts) as lock,
+        cancellable() as server, CampaignLock(ledger, run.id, page=run.ui_url, **facts) as lock,
         results_in(ledger.results),
     ):  # fmt: skip
         spec.store(ledger)

@@ -1,8 +1,7 @@
 """Whose turn it is to propose: the brief of the next trial, and what follows from the answer.
 
-A proposal that needs approval keeps its number and waits. Meanwhile the campaign goes on with later numbers, proposed
-by the fallback proposer, and comes back to it once it is approved. Where every trial needs approval, the campaign
-waits.
+A proposal that needs approval keeps its number and waits. Meanwhile the campaign goes on with later numbers, by the
+fallback proposer. Where every trial needs approval, it waits.
 """
 
 from __future__ import annotations
@@ -16,16 +15,14 @@ from flows import approval as forms
 from flows.engine.attempt import Attempt
 from flows.engine.night import Night
 from flows.engine.stopping import NOTHING_LEFT, Stop
-from flows.spec.campaign_spec import CampaignSpec
 from tasks.propose import Nothing
 from tasks.proposers import Proposer
-from tasks.proposing.brief import Brief, RejectedProposal, RemainingBudget
+from tasks.proposing.brief import Brief, RejectedProposal
 from tasks.proposing.validation import ProposalChecks, champions_files, problem_of
 from tasks.spending.spent import note_bought
 from tasks.store import inbox
 from tasks.store.approval import Parked
 from tasks.store.earlier_campaigns import lessons
-from tasks.store.ledger import Ledger
 from tasks.store.provenance import TURNED_DOWN
 from tasks.task_key import TaskKey
 from tasks.trial import History, Proposal, budgets_used
@@ -111,8 +108,12 @@ def _brief(
 ) -> Brief:  # fmt: skip
     spec, ledger, history = night.spec, night.ledger, night.history
     pending = {one.number: one.proposal for one in under_way}
-    money = night.money.left_for_models(history, pending)
-    place = ledger.place(key.number, attempt=1)
+    reserve = spec.time_for_the_certificate(ledger.environment, history)
+    left = replace(
+        night.money.left_for_models(history, pending),
+        trials=max(spec.trials - budgets_used(history), 0.0),
+        seconds=max(spec.hours * 3600 - night.lock.spent - reserve, 0.0),
+    )
     return Brief(
         ledger.environment.space,
         history,
@@ -122,27 +123,14 @@ def _brief(
         files=champions_files(ledger.environment, ledger.program, history),
         earlier=lessons(ledger.path),
         imported=earlier_trials.read(ledger.environment.folder),
-        left=budget_left(spec, ledger, history, night.lock.spent, money),
+        left=left,
         lost=night.money.spent(history).lost,
         rejected=tuple(
             RejectedProposal(one.number, one.proposal, one.words) for one in parked if one.state == "rejected"
         ),
         keep_rule=night.rule.in_words(history) if proposer.asks else "",
-        traces=place.path,
+        traces=ledger.place(key.number, attempt=1).path,
     )
-
-
-def budget_left(
-    spec: CampaignSpec, ledger: Ledger, history: History, spent: float, money: RemainingBudget = RemainingBudget()
-) -> RemainingBudget:
-    """The budget left before the next trial.
-
-    Args:
-        money: What models may take.
-    """
-    reserve = spec.time_for_the_certificate(ledger.environment, history)
-    seconds, trials = max(spec.hours * 3600 - spent - reserve, 0.0), max(spec.trials - budgets_used(history), 0.0)
-    return replace(money, trials=trials, seconds=seconds)
 
 
 def _waiting(parked: Sequence[Parked]) -> tuple[Parked, ...]:

@@ -26,8 +26,6 @@ from prefect.exceptions import Abort, ObjectNotFound, Pause, PrefectHTTPStatusEr
 from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from prefect.states import Cancelled, Crashed
 
-from flows.report.write import write_report
-from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger
 from tasks.system.interrupt import StoppedForGood
 
@@ -78,24 +76,6 @@ def heed_the_server(client: SyncPrefectClient) -> None:
             raise Pause(state=state)
         if state is not None and (state.is_paused() or state.is_cancelling() or state.is_cancelled()):
             raise KeyboardInterrupt
-
-
-@contextmanager
-def reported(ledger: Ledger) -> Iterator[None]:
-    """Write the report once more if the block is cut off: the last one was written while the campaign ran.
-
-    Where another process runs the campaign, that one writes it.
-    """
-    try:
-        yield
-    except BaseException:
-        try:
-            if ledger.history() and not campaign_lock.is_running(ledger):
-                write_report(ledger)
-        except Exception as fault:  # noqa: BLE001 (no fault of the report changes how the run ended)
-            with suppress(OSError):  # a full disk has no room for that either
-                ledger.event("view", failed="report", error=f"{type(fault).__name__}: {fault}")
-        raise
 
 
 def crash_earlier_runs(ledger: Ledger, own: str | None) -> None:

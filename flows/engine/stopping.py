@@ -20,6 +20,7 @@ from tasks.sandbox.outputs import DISK_RESERVE
 from tasks.sandbox.program import MIB
 from tasks.store import attempts
 from tasks.store.ledger import ended_search
+from tasks.task_messages import in_short
 from tasks.trial import History, Trial, baseline, best, budgets_used
 
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ WHOLE = 1 - WHOLE_ERROR
 ROOM = 2 * DISK_RESERVE
 """Free bytes needed to start a trial: the reserve, and as much again for the trial."""
 CRASH_WINDOW = 10
-LOG_LINES = 3
-"""Of a crashed baseline's log, shown in the reason."""
 CRASH_MINIMUM = 5
 """Trials before the share of crashes is meaningful."""
 
@@ -95,6 +94,7 @@ def stop(
         asked: Whether somebody asked it to stop.
         under_way: Trials that are started and not decided, in whole budgets; the baseline is none of them.
     """
+    patience = spec.advanced.patience
     if asked:
         return ASKED
     if first := crashed_baseline(history):
@@ -102,10 +102,9 @@ def stop(
     if crashes := _too_many_crashes(spec, history):
         return crashes
     if spec.trials - budgets_used(history) - under_way < WHOLE:
-        return Stop("finished", _done(spec, history))
-    if spec.advanced.patience and _without_improvement(history) > spec.advanced.patience - WHOLE_ERROR:
-        last = f"{spec.advanced.patience} trials" if spec.advanced.patience > 1 else "trial"
-        return Stop("finished", f"nothing better in the last {last}")
+        return Stop("finished", _done(history))
+    if patience and _without_improvement(history) > patience - WHOLE_ERROR:
+        return Stop("finished", f"nothing better in the last {f'{patience} trials' if patience > 1 else 'trial'}")
     reserve = spec.time_for_the_certificate(environment, history)
     need = spec.time_for_a_trial(environment, history) + reserve
     kept = f", of which {_hours(reserve)} are for the certificate" if reserve else ""
@@ -113,8 +112,7 @@ def stop(
         used = f"{_hours(spent)} of {_hours(spec.hours * 3600)} used"
         return Stop("finished", f"no time for another trial: {used}, one may take {_hours(need)}{kept}")
     if spec.deadline and time.time() + need > spec.deadline:
-        until = f"no time for another trial before {spec.until}"
-        return Stop("finished", f"{until}: one may take {_hours(need)}{kept}")
+        return Stop("finished", f"no time for another trial before {spec.until}: one may take {_hours(need)}{kept}")
     return None
 
 
@@ -144,23 +142,20 @@ def full(path: Path) -> Stop | None:
     return Stop("stopped", f"{words}: free some (`nightshift prune`), then `nightshift resume`") if words else None
 
 
-def _done(spec: CampaignSpec, history: History) -> str:
+def _done(history: History) -> str:
     """That the budget of trials is used up, in words."""
     many = len([trial for trial in history if trial.number > 0])
-    if not any(trial.verdict.kind == "cancelled" for trial in history):
-        return f"all {many} trials done" if many > 1 else "1 trial done"
-    worth = number(budgets_used(history))
-    return f"{many} trials done, worth {worth} of {spec.trials} whole ones: cancelled ones count in part"
+    if any(trial.verdict.kind == "cancelled" for trial in history):
+        return f"{many} trials done, worth {number(budgets_used(history))} whole ones"
+    return f"all {many} trials done" if many > 1 else "1 trial done"
 
 
 def _crashed(spec: CampaignSpec, first: Trial) -> str:
     """That there is nothing to compare with, why, and what to do."""
-    why, *log = [line.strip() for line in (first.score.error or "no score").splitlines() if line.strip()]
-    ends = f"; its log ends: {' / '.join(log[-LOG_LINES:])}" if log else ""
-    once = f"nightshift try {shlex.quote(spec.environment)}"
+    why, once = in_short(first.score.error or "no score"), f"nightshift try {shlex.quote(spec.environment)}"
     return (
-        f"the baseline crashed, so there is nothing to compare with: {why}{ends}. If its program is at fault, correct "
-        f"it (`{once}` runs it once) and begin a new campaign; if this machine was: "
+        f"the baseline crashed, so there is nothing to compare with: {why}. If its program is at fault, correct it "
+        f"(`{once}` runs it once) and begin a new campaign; if this machine was: "
         f"`nightshift rerun {spec.name} 0`, then `nightshift resume {spec.name}`"
     )
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import tomllib
 from collections.abc import Mapping, Sequence
 
 from tasks.editing import fixed_seeds, patches
@@ -28,16 +26,12 @@ def edited_program(
         environment: Its name, for a reason.
 
     Raises:
-        EditFailed: it does not apply or is not allowed; a file is no Python, TOML or JSON although its name says so; a
-            call that the environment requires is left out; a seed is fixed.
+        EditFailed: it does not apply or is not allowed; a file is no Python although its name says so; a call that the
+            environment requires is left out; a seed is fixed.
     """
     made = patches.patched(files, diff, editable)
     after = {name: text for name, text in made.items() if files.get(name) != text}
     before = {name: _plain(files[name]) for name in after if name in files}
-    for name, text in after.items():
-        was_free = name in before and _settings_fault(name, before[name])  # such as JSON with comments
-        if not was_free and (fault := _settings_fault(name, text)):
-            raise EditFailed(f"the edited {name} {fault}")
     python = {name: text for name, text in after.items() if name.endswith(".py")}
     try:
         for name, source in python.items():
@@ -59,17 +53,3 @@ def edited_program(
 def _plain(text: str) -> str:
     """A text without the surrogates of bytes that are not UTF-8."""
     return text.encode(errors="surrogateescape").decode(errors="replace")
-
-
-def _settings_fault(name: str, text: str) -> str | None:
-    """Why no program could read a settings file, such as TOML with a key twice; None if it could."""
-    try:
-        if name.endswith(".toml"):
-            tomllib.loads(text)
-        elif name.endswith(".json"):
-            json.loads(text)
-    except RecursionError:
-        return "is nested too deeply to be read"
-    except ValueError as wrong:
-        return f"is not {name.rpartition('.')[2].upper()}: {str(wrong)[:200]}"
-    return None

@@ -1,7 +1,6 @@
 """champion.json: how a champion's program is run, for a reader without its campaign.
 
-It stands in the folder of a model, beside `workspace/` (the program and its config.json), `out/` (the checkpoint) and,
-for a language model, `tokenizer/` (that of its base model, as the judge used it).
+It stands in the folder of a model, beside `workspace/` (the program and its config.json) and `out/` (the checkpoint).
 """
 
 from __future__ import annotations
@@ -15,15 +14,12 @@ from environments.judges._leaves import Leaf
 from environments.limits import Limits
 
 FILE = "champion.json"
-TOKENIZER = "tokenizer"
-PROMPT, COMPLETION = "prompt", "completion"
-"""Columns of a language model's input and output."""
 
 
 class LeafDescription(BaseModel):
     """One leaf of an observation or action space; its fields are those of `Leaf`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     path: str
     dtype: str
@@ -33,8 +29,6 @@ class LeafDescription(BaseModel):
     """Bounds, nested as the shape; a number where all are equal."""
     high: float | list[Any]
     choice: bool
-    scalar: bool = False
-    """Of models of 0.6; not read."""
 
     @classmethod
     def of(cls, leaf: Leaf) -> LeafDescription:
@@ -59,7 +53,7 @@ class Description(BaseModel):
     format: Literal[1] = 1
     environment: str
     metric: str
-    judge: Literal["control", "text"]
+    judge: Literal["control"] = "control"
     settings: dict[str, Any]
     """The fields of the judge."""
     limits: Limits

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
 from environments import Environment
 from environments.judges import Misbehaved
 from environments.judges.control import Control
-from environments.judges.text import BASE, MODEL, Text
-from environments.recipe import DATA
-from tasks.recipes import output
+from environments.judges.text import Text
 from tasks.sandbox import outputs
-from tasks.serving.description import FILE, TOKENIZER, Description, LeafDescription
+from tasks.serving.description import FILE, Description, LeafDescription
 from tasks.store import safe_read, workspace
 from tasks.store.workspace import TrialDir
 from tasks.system.files import write_atomic
@@ -36,8 +33,6 @@ def pack(environment: Environment, place: TrialDir, trial: Trial, to: Path) -> D
     packed = TrialDir(to)
     if workspace.program_digest(packed) != described.program or outputs.checkpoint(packed.out) != described.checkpoint:
         raise NotPredictable("its files could not all be sent, or are not those that were judged")
-    if described.judge == "text":
-        _pack_tokenizer(environment, to / TOKENIZER)
     write_atomic(to / FILE, described.model_dump_json(indent=2) + "\n")
     return described
 
@@ -57,13 +52,12 @@ def _describe(environment: Environment, trial: Trial) -> Description:
         "program": run.program,
         "checkpoint": run.checkpoint,
     }
-    judge = environment.judge
-    if isinstance(judge, Control):
-        return Description(judge="control", **facts, **_spaces(judge, environment.folder))
-    if isinstance(judge, Text) and (judge.backend != "openai" or judge.endpoint.model == MODEL):
-        return Description(judge="text", **facts)
-    asked = "an endpoint of others" if isinstance(judge, Text) else "a command"
-    raise NotPredictable(f"it is judged by {asked}, and answers no rows")
+    if isinstance(environment.judge, Control):
+        return Description(**facts, **_spaces(environment.judge, environment.folder))
+    is_text = isinstance(environment.judge, Text)
+    raise NotPredictable(
+        f"it is {'a language model, which its own libraries load' if is_text else 'judged by a command'}"
+    )
 
 
 def _spaces(judge: Control, folder: Path) -> dict[str, Any]:
@@ -73,14 +67,3 @@ def _spaces(judge: Control, folder: Path) -> dict[str, Any]:
         return dict(zip(("observation", "action"), described, strict=True))
     except (ValueError, Misbehaved) as wrong:
         raise NotPredictable(f"its environment cannot be made here: {wrong}") from wrong
-
-
-def _pack_tokenizer(environment: Environment, to: Path) -> None:
-    """Copy the base model's tokenizer, without weights and code, if the judge used it."""
-    base = environment.prepared / DATA / BASE if environment.prepared else None
-    if base is None or not base.is_dir():
-        return
-    for path in sorted(base.iterdir()):
-        if path.is_file() and path.suffix not in (*output.CODE, output.WEIGHTS):
-            to.mkdir(exist_ok=True)
-            shutil.copyfile(path, to / path.name)

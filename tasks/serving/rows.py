@@ -40,21 +40,12 @@ def observed(leaves: Sequence[Leaf], rows: Rows) -> list[Column]:
     starts = np.cumsum([0, *(int(np.prod(leaf.shape)) for leaf in leaves)])
     found = []
     for leaf, (first, after) in zip(leaves, pairwise(starts), strict=True):
-        part = rows[:, first:after].reshape(len(rows), *leaf.shape)
         with np.errstate(all="ignore"):
-            column = part.astype(leaf.dtype)
-        _check(leaf, part, column)
+            column = rows[:, first:after].reshape(len(rows), *leaf.shape).astype(leaf.dtype)
+        if wrong := fault(leaf, column, np.ones(len(column), np.bool_)):
+            raise ValueError(f"the observation {leaf.path!r} of row {wrong[0]} holds {wrong[1].strip(',')}")
         found.append(column)
     return found
-
-
-def _check(leaf: Leaf, part: Column, column: Column) -> None:
-    name = f"observation {leaf.path!r}" if leaf.path else "the observation"
-    lossless = leaf.dtype.kind == "f" or np.array_equal(part, column)
-    if not lossless:
-        raise ValueError(f"{name} holds a number that is no {leaf.dtype.name}: give whole numbers in its range")
-    if wrong := fault(leaf, column, np.ones(len(column), np.bool_)):
-        raise ValueError(f"{name} of row {wrong[0]} holds {wrong[1].strip(',')}")
 
 
 def acted(leaves: Sequence[Leaf], columns: Sequence[Column]) -> Rows:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from environments import Environment
 from tasks.describe import caution
 from tasks.serving import rows
-from tasks.serving.description import COMPLETION, PROMPT, Description
+from tasks.serving.description import Description
 from tasks.serving.packing import NotPredictable, pack
 from tasks.stats.certificate import Certificate
 from tasks.store import safe_read
@@ -140,11 +140,6 @@ def _signature(packed: Description) -> ModelSignature:
     from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema, TensorSpec
 
     asked, seed = packed.settings, ParamSpec("seed", DataType.long, 0)
-    if packed.judge == "text":
-        temperature = ParamSpec("temperature", DataType.double, float(asked["temperature"]))
-        most = ParamSpec("max_tokens", DataType.long, int(asked["max_tokens"]))
-        prompt, completion = (Schema([ColSpec("string", name)]) for name in (PROMPT, COMPLETION))
-        return ModelSignature(prompt, completion, ParamSchema([temperature, most, seed]))
     seen, taken = ([leaf.leaf for leaf in leaves] for leaves in (packed.observation, packed.action))
     wide = rows.width(seen)
     # Of unnamed numbers MLflow takes arrays, lists and frames of any numeric type; of a tensor its own type alone.

@@ -5,42 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from flows.views import run_log
 from tasks.store.ledger import Ledger, machine
-from tasks.trial import History, Trial
-from tests.support.histories import tried
-from tests.support.ledgers import created
 from tests.support.toy import nightshift, quadratic, status
 
 BEFORE = "linux-x86_64-8cpu"
 
 
-def of(machine: str, trial: Trial) -> Trial:
-    return replace(trial, runs=tuple(replace(run, machine=machine) for run in trial.runs))
-
-
-def night(machine: str) -> History:
-    """A baseline, and a trial without a score."""
-    first = of(machine, tried((), 99.0, 100.0, 101.0, kind="keep"))
-    return first, of("yet-another", tried((first,), None))
-
-
 def told(ledger: Ledger) -> list[tuple[str, str]]:
     return [(event["before"], event["now"]) for event in ledger.events() if event["event"] == "machine"]
-
-
-def test_a_search_that_has_moved_to_another_machine_is_told_of_it(tmp_path: Path) -> None:
-    ledger = created(tmp_path)
-    for known in ((), night(""), night(machine())):
-        assert run_log.another_machine(ledger, known) == "" and told(ledger) == []
-    words = run_log.another_machine(ledger, night(BEFORE))
-    assert BEFORE in words and machine() in words
-    assert told(ledger) == [(BEFORE, machine())]
 
 
 ELSEWHERE = """

@@ -13,7 +13,6 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from flows import approval as forms
 from flows.status import document
 from tasks.store import approval
-from tasks.store.approval import Parked
 from tasks.store.ledger import Ledger
 from tasks.trial import Proposal
 from tests.support.ledgers import created
@@ -22,21 +21,6 @@ from tests.support.toy import GREEDY, nightshift, quadratic, start, status
 
 NOBODY = "http://127.0.0.1:9/api"
 """Where no server answers."""
-
-
-def wait(ledger: Ledger, number: int) -> None:
-    approval.park(ledger, Parked(number, Proposal({"x": 1.0}), time.time() + 600))
-
-
-def test_a_proposal_waits_until_it_is_answered_and_the_first_answer_stands(tmp_path: Path) -> None:
-    ledger = created(tmp_path)
-    wait(ledger, 3)
-    wait(ledger, 4)
-    assert [one["trial"] for one in document(ledger)["waiting"]] == [3, 4]
-    approval.answer(ledger, 3, False, "too bold", by="terminal")
-    approval.answer(ledger, 3, True, "", by="prefect")
-    assert [one.words for one in approval.parked(ledger)] == ["rejected: too bold", "waiting"]
-    assert [one["trial"] for one in document(ledger)["waiting"]] == [4]
 
 
 def test_without_a_server_a_proposal_waits_for_the_terminal_until_its_time_is_over(tmp_path: Path) -> None:

@@ -5,15 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.chaos import is_equal_but
-from tasks.trial import History, Trial
-from tests.support.histories import tried
 from tests.support.toy import environment
 
 CHECKOUT = Path(__file__).parents[2]
@@ -50,24 +46,3 @@ def test_killed_at_four_moments_a_campaign_is_what_it_would_have_been(tmp_path: 
 def test_killed_ten_times_with_its_trials_too_nothing_is_lost(tmp_path: Path, server: str, parallel: int) -> None:
     found = chaos(server, tmp_path / "chaos", 10, "--parallel", str(parallel), "--seed", "1")
     assert found == survived(10)
-
-
-def night(*scores: float | None) -> History:
-    history: History = ()
-    for score in scores:
-        history += (tried(history, score, higher_is_better=False),)
-    return history
-
-
-def test_a_crash_counts_as_equal_only_where_the_trial_was_struck() -> None:
-    calm, struck = night(3.0, 2.0, 4.0, 2.5), night(3.0, None, 4.0, 2.5)
-    assert [trial.verdict.kind for trial in struck] == ["keep", "crash", "discard", "keep"]
-    assert is_equal_but(struck, calm, {1})
-    assert not is_equal_but(struck, calm, set())
-    assert not is_equal_but(night(3.0, None, 4.5, 2.5), calm, {1}), "another score"
-    assert not is_equal_but(struck[:3], calm, {1}), "one is missing"
-    assert not is_equal_but((*struck[:3], discarded(struck[3])), calm, {1}), "another verdict than the rule's"
-
-
-def discarded(trial: Trial) -> Trial:
-    return replace(trial, verdict=replace(trial.verdict, kind="discard"))

@@ -19,17 +19,14 @@ import pytest
 from environments.plugins import Refused
 from flows.cli.machine import sync
 from flows.server.mlflow_process import QUIET
-from flows.status import document
 from tasks.record import reconcile, record
-from tasks.store.campaign_lock import CampaignLock
 from tasks.store.ledger import Ledger
 from tasks.tracking.background import Background
 from tasks.tracking.connection import Store
-from tasks.tracking.sync import sync as record_now
 from tasks.trial import History
 from tests.support.histories import tried
 from tests.support.ledgers import created
-from tests.support.mlflow_records import mlflow_runs, store_in
+from tests.support.mlflow_records import store_in
 from tests.support.prefect_api import ask
 from tests.support.toy import GREEDY, nightshift, quadratic, slow, start, status
 
@@ -54,37 +51,6 @@ def decided(ledger: Ledger, count: int) -> History:
 def stores(home: Path, empty_mlflow: Path) -> Path:
     """The home, with an empty database."""
     return store_in(home, empty_mlflow).home
-
-
-def test_sync_records_what_is_missing_and_the_end_of_the_campaign(
-    ledger: Ledger, stores: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    decided(ledger, 3)
-    ledger.event("end", state="finished", reason="all 2 trials done")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", NOBODY)
-    assert sync("n", json=False) == 1
-    assert "4 still waiting: " in capsys.readouterr().out
-    monkeypatch.delenv("MLFLOW_TRACKING_URI")
-    (ledger.path / "mlflow.json").unlink()
-    assert sync(None, json=True) == 0
-    assert json.loads(capsys.readouterr().out) == [{"campaign": "n", "sent": 4, "waiting": 0, "problem": ""}]
-    assert {key: run.info.status for key, run in mlflow_runs(stores, "n").items()} == dict.fromkeys(
-        ("campaign", "0", "1", "2"), "FINISHED"
-    )
-    assert sync("n", json=False) == 0 and "has everything" in capsys.readouterr().out
-
-
-def test_the_run_of_a_campaign_that_was_cut_off_is_ended(ledger: Ledger, stores: Path) -> None:
-    decided(ledger, 2)
-    with CampaignLock(ledger):
-        assert record_now(ledger, Store(f"sqlite:///{stores}/mlflow.db", stores), "running").problem == ""
-        with pytest.raises(Refused, match="already running"):
-            sync("n", json=False)
-        assert mlflow_runs(stores, "n")["campaign"].info.status == "RUNNING"
-    assert document(ledger)["waiting_to_record"] == 1
-    assert sync("n", json=False) == 0
-    assert mlflow_runs(stores, "n")["campaign"].info.status == "KILLED"
-    assert document(ledger)["waiting_to_record"] == 0
 
 
 def test_a_campaign_is_not_recorded_in_two_places(
@@ -112,18 +78,6 @@ def test_a_campaign_does_not_wait_for_a_server_and_says_once_that_it_is_away(led
             silent.close()
             recording.close("stopped")
     assert len(said) == 1 and len([event for event in ledger.events() if event["event"] == "tracking"]) == 1
-
-
-def test_what_was_asked_in_the_background_is_there_at_the_end(ledger: Ledger, stores: Path) -> None:
-    with Background(ledger, Store(f"sqlite:///{stores}/mlflow.db", stores), pytest.fail) as recording:
-        for count in (1, 2, 3):
-            decided(ledger, count)
-            recording.ask()
-        recording.close("finished")
-    runs = mlflow_runs(stores, "n")
-    assert set(runs) == {"campaign", "0", "1", "2"} and runs["campaign"].info.status == "FINISHED"
-    with Background(ledger, None, pytest.fail) as nothing:
-        nothing.close("finished")
 
 
 class Service:

@@ -101,22 +101,6 @@ def test_a_training_by_the_stand_in_is_a_model_that_is_judged(tmp_path: Path) ->
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("level", WORKING)
-@pytest.mark.parametrize(("mode", "reason"), [("deaf", "stalled: "), ("orphan", None)])
-def test_at_every_level_what_does_not_end_is_gone(tmp_path: Path, level: Level, mode: str, reason: str | None) -> None:
-    folder, _ = laid(tmp_path, Faults(mode), stall=3)
-    run = train(tmp_path, prepared(tmp_path, folder), level, learning_rate=3e-5)
-    if level == "landlock":  # which keeps from prime-rl what it talks through
-        reason = "refused: prime-rl needs sockets and shared memory"
-    if reason:
-        assert run.status == "crash" and run.error and run.error.startswith(f"said: {reason}"), run.error
-    else:
-        assert (run.status, run.error) == ("finished", None)
-    assert left(tmp_path) == []
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("mode", "reason"), [("memory taken", "GPU memory is taken: "), ("port taken", "port in use: ")]
 )

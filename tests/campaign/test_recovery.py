@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,7 @@ import httpx
 import psutil
 import pytest
 
-from flows.cli import foreground
-from flows.server import automations, resuming, server_process
+from flows.server import automations, resuming
 from flows.server.api import Api
 from tasks.store.campaign_lock import holder
 from tasks.store.ledger import Ledger
@@ -27,27 +25,6 @@ from tests.support.ledgers import created
 from tests.support.toy import nightshift, quadratic, slow, status
 
 CHECKOUT = Path(__file__).parents[2]
-
-
-def test_prefect_takes_every_automation_of_the_file_and_each_has_a_period() -> None:
-    from prefect.events.schemas.automations import AutomationCore
-
-    wanted = [
-        {
-            **one,
-            "actions": [
-                {k: v for k, v in action.items() if k != "block"}
-                | ({"block_document_id": str(uuid.uuid4())} if "block" in action else {})
-                for action in one["actions"]
-            ],
-        }
-        for one in automations.wanted()
-    ]
-    found = {one["name"]: AutomationCore.model_validate(one) for one in wanted}
-    silent = found[automations.SILENT].trigger.model_dump(mode="json")
-    assert set(silent["after"]) == {"prefect.flow-run.Running", "prefect.flow-run.heartbeat"}
-    beat = float(server_process.QUIET["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"])
-    assert silent["within"] >= 3 * beat, "one heartbeat may be lost"
 
 
 def test_automations_are_made_once_and_what_a_person_switches_off_stays_off(server: str) -> None:
@@ -110,14 +87,6 @@ def test_what_was_cut_off_is_resumed_and_nothing_else(server: str, tmp_path: Pat
     assert resuming.resume_cut_off(server, None) == []
     for name in ("left", "crashed", "stranger"):
         set_state(server, runs[name], "CANCELLED")
-
-
-def test_what_interrupted_a_campaign_that_had_not_begun_says_so(home: Path, tmp_path: Path) -> None:
-    again = "nightshift resume night"
-    assert foreground._how_to_go_on("night", again) == "nothing had begun yet"
-    created(tmp_path)
-    (name,) = (path.name for path in home.iterdir() if (path / "campaign.json").exists())
-    assert again in foreground._how_to_go_on(name, again)
 
 
 @pytest.mark.slow

@@ -157,30 +157,6 @@ def test_a_process_that_dies_with_its_worker_is_resumed_by_another_after_two_min
     assert run.states.count("AwaitingRetry") == 1 and len(run.lives) == 2
 
 
-def test_a_trial_that_crashes_is_over_and_its_task_says_so_while_the_run_goes_on(
-    site: Site, home: Path, tmp_path: Path
-) -> None:
-    started = site.start(home, tmp_path / "quad", fit=CRASHES, trials=3)
-    started.becomes("Completed")
-    trials = {row["trial"]: row["verdict"] for row in status("night")["trials"]}
-    crashed = [number for number, verdict in trials.items() if verdict == "crash"]
-    assert list(trials) == [0, 1, 2, 3] and crashed == [1] and len(started.lives) == 1
-    assert status("night")["trials"][1]["attempt"] == 1, "it is not repeated"
-    of_run = {"flow_runs": {"id": {"any_": [started.id]}}}
-    tasks = {task["name"]: task["state_name"] for task in site.ask("POST", "/task_runs/filter", **of_run)}
-    assert {name: state for name, state in tasks.items() if name.startswith("train ")} == {
-        "train quad 0": "Completed", "train quad 1": "Crash", "train quad 2": "Completed", "train quad 3": "Completed",
-    }  # fmt: skip
-    assert not {"Crashed", "AwaitingRetry"} & set(started.states)
-    given = [event["slot"] for event in started.events if event["event"] == "slot"]
-    assert len(given) >= 4, "the next trial gets the slot"
-
-    again = site.rerun(started, trial=1)
-    again.becomes("Completed")
-    rows = {row["trial"]: (row["attempt"], row["verdict"]) for row in status("night")["trials"]}
-    assert list(rows) == [0, 2, 3, 1] and rows[1][0] == 2 and rows[1][1] != "crash"
-
-
 def test_stop_now_is_not_resumed_by_the_automation(run: Started) -> None:
     assert nightshift("stop", "night", "--now", server=run.site.url).returncode == 0
     run.becomes("Cancelled")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import TypeAdapter
 
-from environments.score import SPARE_SECONDS, TIMES, Score, Wait
+from environments.score import Score, Wait
 from tasks.control import baseline_need
 from tasks.trial import Proposal, Rerun, Run, Trial, Verdict
 
@@ -31,13 +31,6 @@ def test_the_largest_need_of_the_baseline_counts_also_of_its_reruns_on_any_machi
     later = Trial(1, 1, 1, OTHER, (), Score.missing("a crash", True), Verdict("crash", "a crash"), reruns=(fresh,))
     assert baseline_need((first,), OTHER) == Wait(2.0, 1.0, 10)
     assert baseline_need((first, later), OTHER) == Wait(5.0, 1.0, 10)
-
-
-def test_who_plays_longer_than_the_baseline_has_as_much_for_each_answer_and_who_plays_less_no_less() -> None:
-    known = Wait(2.0, 1.0, 10)
-    assert known.most(0) == known.most(10) == SPARE_SECONDS + TIMES * 3.0
-    assert known.most(500) == SPARE_SECONDS + TIMES * (2.0 + 50.0)
-    assert Wait(2.0, 0.0, 0).most(500) == SPARE_SECONDS + TIMES * 2.0
 
 
 def test_a_wait_is_stored_with_its_score_and_scores_of_before_have_none() -> None:

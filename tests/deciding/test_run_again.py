@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from environments.space import Float, Space
 from flows.engine.stopping import crashed_baseline
-from flows.report.facts import Facts
-from flows.status import document, rows
-from flows.views.overview import trial_line, trial_lines
 from tasks import propose
 from tasks.decide import weigh
-from tasks.llm.trials import in_words
-from tasks.plots.progress import draw, estimates, png
 from tasks.proposing.brief import Brief
 from tasks.rules import JudgedTrial, Rule
 from tasks.rules.certify import Certify
 from tasks.rules.greedy import Greedy
 from tasks.stats.champion import champion_estimate, reference
 from tasks.stats.predictions import predictions
-from tasks.store import workspace
 from tasks.trial import History, Trial, Verdict, baseline, best, trials_before
 from tests.support.histories import search, tried, undemanding
-from tests.support.ledgers import created
 
 CERTIFY = Certify()
 RULES = [CERTIFY, Greedy()]
@@ -94,34 +86,8 @@ def test_predictions_are_compared_with_the_champion_that_was_known_before_the_re
         assert (found.trial, found.measured) == (2, score - 130.0)
 
 
-def test_pictures_prompts_and_lines_take_a_baseline_at_the_end() -> None:
-    history = again(search(9), 0, 78.0, 80.0, 82.0)
-    assert [place for place, *_ in estimates(history).tolist()] == list(range(len(history)))
-    assert png(draw(history, "n", metric="return", higher_is_better=True))
-    assert "Trial 1" in in_words(SPACE, history) and all(trial_line(row).plain for row in rows(history))
-
-
 @pytest.mark.parametrize("name", ["tpe", "cmaes", "gp", "grid", "random_search", "learned"])
 def test_numeric_proposers_take_a_baseline_at_the_end(name: str) -> None:
     history = again(search(9, cancels=False), 0, 78.0, 80.0, 82.0)
     suggestion = propose.load(name, {}).propose(Brief(SPACE, history, seed=5))
     assert suggestion is not None and suggestion.params
-
-
-def test_the_status_shows_the_newest_attempts(tmp_path: Path) -> None:
-    ledger = created(tmp_path)
-    for trial in (*night(), again(night(), 0, 99.0, 100.0, 101.0)[-1]):
-        place = ledger.place(trial.number, attempt=trial.attempt)
-        place.path.mkdir(parents=True)
-        place.trial.write_bytes(workspace.TRIAL.dump_json(trial))
-    assert [trial.number for trial in ledger.history()] == [1, 2, 0]
-    found = document(ledger)
-    assert [row["attempt"] for row in found["trials"]] == [1, 1, 2]
-    assert [line.plain.split()[1] for line in trial_lines(found)][1:] == ["1", "2", "0"]
-    assert [one.number for one, row in Facts.of(ledger).trials if one.number and row["verdict"] == "keep"] == [1]
-
-
-def test_a_trial_of_an_earlier_version_that_tells_its_former_verdicts_is_read() -> None:
-    text = workspace.TRIAL.dump_json(night()[2]).decode()
-    older = text.removesuffix("}") + ',"was":[{"kind":"keep","reason":"better","rerun":1,"attempt":2}]}'
-    assert workspace.TRIAL.validate_json(older) == night()[2]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import os
 import subprocess
 from pathlib import Path
 
@@ -12,9 +11,9 @@ import pytest
 import environments
 from environments import Environment
 from tasks import trainers
-from tasks.editing.edits import EditFailed, apply_edit, patched
-from tasks.editing.patches import EDIT_LIMIT, FILE_LIMIT, git_environment
-from tests.support.toy import QUADRATIC, quadratic
+from tasks.editing.edits import EditFailed, apply_edit
+from tasks.editing.patches import EDIT_LIMIT, FILE_LIMIT
+from tests.support.toy import quadratic
 
 PROGRAM = "".join(f"line = {number}\n" for number in range(1, 13))
 GOOD = """\
@@ -105,9 +104,7 @@ def test_a_good_edit_is_applied_and_changes_nothing_else(place: Path, problem: E
         ("no newline at its end", GOOD.rstrip("\n")),
         ("wrong counts in the hunk's head", GOOD.replace("@@ -2,3 +2,3 @@", "@@ -2,2 +2,9 @@")),
         ("lines that have moved", GOOD.replace("@@ -2,3 +2,3 @@", "@@ -7,3 +7,3 @@")),
-        ("the head of a git diff", "diff --git a/train.py b/train.py\nindex 123..456 100644\n" + GOOD),
         ("a sentence before it", "Here is the change:\n\n" + GOOD),
-        ("a line that Python warns of", GOOD.replace("LINE = 3\n", "LINE = 3\n+odd = '\\d' is 1\n")),
         ("a second part for the same file", git_diff("train.py", "train.py", body=GOOD) + git_diff("train.py", "train.py", body=change(PROGRAM, PROGRAM.replace("= 9\n", "= 99\n")))),
     ],
 )  # fmt: skip
@@ -125,13 +122,6 @@ def test_an_edit_of_several_files_is_applied_with_and_without_the_heads_of_git(
     assert [(place / name).read_text() for name, _, _ in parts] == [new for _, _, new in parts]
 
 
-def test_an_edit_may_be_to_a_file_without_a_newline_at_its_end(place: Path, problem: Environment) -> None:
-    (place / "train.py").write_text("one\ntwo")
-    tail = "@@ -1,2 +1,2 @@\n one\n-two\n\\ No newline at end of file\n+three\n"
-    edit(place, problem, "--- a/train.py\n+++ b/train.py\n" + tail)
-    assert (place / "train.py").read_text() == "one\nthree\n"
-
-
 @pytest.mark.parametrize("head", ["", "diff --git a/lib/net.py b/lib/net.py\nnew file mode 100644\n"])
 def test_an_edit_may_add_a_file_that_is_editable_and_leaves_modes_alone(
     place: Path, problem: Environment, head: str
@@ -144,10 +134,7 @@ def test_an_edit_may_add_a_file_that_is_editable_and_leaves_modes_alone(
 
 
 GONE = "--- a/train.py\n+++ /dev/null\n@@ -1,12 +0,0 @@\n" + PROGRAM.replace("line", "-line")
-DELETION = git_diff("train.py", "train.py", "deleted file mode 100644", body=GONE)
-PASSWD = GOOD.replace("a/train.py", "/etc/passwd").replace("b/train.py", "/etc/passwd")
 BINARY = "GIT binary patch\nliteral 3\nKcmZQzU|?hb0RR91\n\n"
-FROM_DATA = "--- a/data.py\n+++ b/train.py\n@@ -1,1 +1,1 @@\n-data\n+mine\n"
 QUOTED = GOOD.replace("a/train.py", '"a/\\056\\056/train.py"').replace("b/train.py", '"b/\\056\\056/train.py"')
 
 
@@ -155,33 +142,20 @@ QUOTED = GOOD.replace("a/train.py", '"a/\\056\\056/train.py"').replace("b/train.
     ("what", "diff", "why"),
     [
         ("another file", GOOD.replace("train.py", "data.py"), "touches 'data.py'; editable: train.py, net.py, lib/net.py, notes.txt"),
-        ("two files", GOOD + new_file("config.json"), "the edit touches 'config.json'; editable: "),
         ("the one above", new_file("../../trial.json"), "the edit touches '../../trial.json'"),
         ("one through itself", new_file("lib/../data.py"), "the edit touches 'lib/../data.py'"),
-        ("an absolute path", PASSWD, "the edit "),
-        ("another case", GOOD.replace("train.py", "Train.py"), "the edit touches 'Train.py'"),
         ("a quoted way out", QUOTED, "the edit touches '../train.py'"),
         ("git's own", new_file(".git/hooks/post-checkout"), "the edit touches '.git/hooks/post-checkout'"),
         ("a link", new_file("net.py", "120000", "/etc/passwd"), "the edit has 'create mode 120000 net.py'"),
-        ("a link in its place", DELETION + new_file("train.py", "120000", "/etc/passwd"), "the edit "),
-        ("a module", new_file("net.py", "160000", "Subproject commit " + "0" * 40), "the edit "),
-        ("a program", new_file("net.py", "100755"), "the edit has 'create mode 100755 net.py'"),
         ("a rename to it", moved("rename", "data.py", "net.py"), "the edit does not apply: data.py: No such file"),
-        ("a rename between the two", moved("rename", "train.py", "net.py"), "the edit does not apply: train.py: No such file"),
-        ("a copy of another", moved("copy", "data.py", "net.py"), "the edit does not apply: data.py: No such file"),
-        ("another's text under its name", git_diff("data.py", "train.py", body=FROM_DATA), "the edit does not apply"),
-        ("two heads", git_diff("data.py", "data.py", body=git_diff("train.py", "train.py", body=GOOD)), "the edit "),
         ("its removal", GONE, "the edit has 'delete mode 100644 train.py'"),
-        ("its mode", git_diff("train.py", "train.py", "old mode 100644", "new mode 100755"), "the edit "),
         ("its mode and its text", git_diff("train.py", "train.py", "old mode 100644", "new mode 100755", body=GOOD), "the edit has 'mode change 100644 => 100755 train.py'"),
         ("bytes", git_diff("train.py", "train.py", "index 123..456 100644", body=BINARY), "the edit "),
-        ("bytes that are not shown", git_diff("train.py", "train.py", body="Binary files a/train.py and b/train.py differ\n"), "the edit "),
         ("a NUL", GOOD.replace("LINE", "\0"), "the edit leaves a NUL in 'train.py'"),
         ("half a character", GOOD.replace("LINE", "\udce9"), "the edit is not UTF-8"),
         ("other lines", GOOD.replace("= 3", "= 33"), "the edit does not apply: the old lines of a hunk are not in train.py"),
         ("a file that is missing", GOOD.replace("train.py", "net.py"), "net.py: No such file or directory"),
         ("one that is there already", new_file("train.py"), "the edit does not apply: train.py: already exists"),
-        ("nothing", "\n", "the edit does not apply: No valid patches in input"),
         ("too much", GOOD + "# " + "x" * EDIT_LIMIT, f"bytes; at most {EDIT_LIMIT}"),
     ],
 )  # fmt: skip
@@ -189,16 +163,6 @@ def test_an_edit_of_anything_else_fails_and_changes_nothing(
     place: Path, problem: Environment, what: str, diff: str, why: str
 ) -> None:
     assert why in refusal(place, problem, diff), what
-
-
-def test_a_stored_diff_with_wrong_numbers_is_applied_where_its_lines_are(place: Path, problem: Environment) -> None:
-    """Version 0.2 stored such diffs: its campaigns are shown and resumed."""
-    miscounted = GOOD.replace("-2,3 +2,3", "-2,9 +2,9")
-    after = PROGRAM.replace("line = 3\n", "LINE = 3\n")
-    assert patched({"train.py": PROGRAM}, miscounted) == {"train.py": after}
-    assert patched({"train.py": after}, miscounted, reverse=True) == {"train.py": PROGRAM}
-    edit(place, problem, miscounted)
-    assert (place / "train.py").read_text() == after
 
 
 def test_a_hunk_that_is_longer_than_it_says_is_applied_as_a_whole(place: Path, problem: Environment) -> None:
@@ -224,11 +188,6 @@ def test_an_edit_does_not_follow_a_link(place: Path, problem: Environment, tmp_p
     for name in ("lib/net.py", "net.py"):
         diff = GOOD.replace("train.py", name)
         assert f"{name!r}, which a link leads to" in refusal(place, problem, diff, editable=(name,))
-
-
-def test_an_edit_does_not_write_over_a_folder(place: Path, problem: Environment) -> None:
-    (place / "net.py").mkdir()
-    assert "'net.py', which is not a file" in refusal(place, problem, new_file("net.py"))
 
 
 def test_an_edit_may_not_leave_a_file_that_is_too_long_or_not_a_text(place: Path, problem: Environment) -> None:
@@ -264,30 +223,12 @@ def test_an_edit_after_which_python_would_not_take_the_file_fails_with_its_line(
     assert f"the edited program is not Python: {why}" in refusal(place, problem, GOOD.replace("LINE = 3", line))
 
 
-def test_an_edit_of_what_is_no_python_may_be_anything_that_is_text(place: Path, problem: Environment) -> None:
-    edit(place, problem, change("notes\n", "lower the (rate é\n", "notes.txt"))
-    assert (place / "notes.txt").read_text() == "lower the (rate é\n"
-
-
-HONEST = [
-    ("learning_rate: float = 1e-3", "learning_rate: float = 2e-3"),
-    ("nn.Tanh(), layers[2]", "nn.SiLU(), layers[2]"),
-    ('torch.manual_seed(config["seed"])', 'torch.manual_seed(config["seed"] + 1)'),
-]
 DISHONEST = [
     ("        optimizer.step()\n", "        pass\n", "never calls optimizer.step(), which quad requires"),
     ('torch.manual_seed(config["seed"])', "torch.manual_seed(7)", "the edit fixes a seed, train.py:475: torch.manual_seed(7); use the one in config.json"),
     ("    params = parse(", '    config["seed"] = 7\n    params = parse(', "the edit fixes a seed, train.py:"),
 ]  # fmt: skip
 LEARNS = ("backward", "optimizer.step")
-
-
-@pytest.mark.parametrize(("old", "new"), HONEST)
-def test_an_honest_edit_of_a_bundled_trainer_passes(place: Path, problem: Environment, old: str, new: str) -> None:
-    (place / "train.py").write_text(PPO)
-    edited = PPO.replace(old, new, 1)
-    edit(place, problem, change(PPO, edited), required_calls=LEARNS)
-    assert (place / "train.py").read_text() == edited != PPO
 
 
 @pytest.mark.parametrize(("old", "new", "why"), DISHONEST)
@@ -298,15 +239,6 @@ def test_an_edit_that_does_not_learn_or_that_fixes_a_seed_fails(
     line = PPO[: PPO.index('torch.manual_seed(config["seed"])')].count("\n") + 1
     said = refusal(place, problem, change(PPO, PPO.replace(old, new, 1)), required_calls=LEARNS)
     assert why.replace(":475:", f":{line}:") in said
-
-
-def test_a_required_call_may_move_to_another_file_of_the_program(place: Path, problem: Environment) -> None:
-    (place / "train.py").write_text("optimizer.step()\n")
-    away = git_diff("train.py", "train.py", body=change("optimizer.step()\n", "import net\nnet.learn()\n"))
-    assert "never calls optimizer.step()" in refusal(place, problem, away, required_calls=LEARNS[1:])
-    net = new_file("net.py", content="def learn(): optimizer.step()")
-    edit(place, problem, away + net, required_calls=LEARNS[1:])
-    assert (place / "net.py").read_text() == "def learn(): optimizer.step()\n"
 
 
 def test_no_repository_around_the_campaign_or_above_us_is_what_is_patched(
@@ -320,35 +252,3 @@ def test_no_repository_around_the_campaign_or_above_us_is_what_is_patched(
     edit(place, problem, GOOD)
     assert "LINE = 3" in (place / "train.py").read_text()
     assert [(folder / "train.py").read_text() for folder in (tmp_path, tmp_path / "other")] == [PROGRAM] * 2
-
-
-def test_the_users_configuration_of_git_does_not_decide_whether_an_edit_applies(
-    place: Path, problem: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "gitconfig").write_text("[apply]\n\twhitespace = error\n")
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
-    edit(place, problem, GOOD.replace("+LINE = 3", "+LINE = 3 "))
-    assert "LINE = 3 \n" in (place / "train.py").read_text()
-
-
-def test_a_file_with_an_odd_name_can_be_edited(place: Path, problem: Environment) -> None:
-    name = 'my "net" é.py'
-    (place / name).write_text(PROGRAM)
-    quoted = '"a/my \\"net\\" \\303\\251.py"'
-    diff = GOOD.replace("a/train.py", quoted).replace("b/train.py", quoted.replace('"a/', '"b/'))
-    edit(place, problem, diff, editable=(name,))
-    assert "LINE = 3" in (place / name).read_text()
-
-
-def test_the_environment_of_git_has_nothing_of_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GIT_DIR", "/somewhere/.git")
-    monkeypatch.setenv("GIT_EXTERNAL_DIFF", "meld")
-    seen = git_environment()
-    assert "GIT_DIR" not in seen and "GIT_EXTERNAL_DIFF" not in seen
-    assert seen["PATH"] == os.environ["PATH"]
-
-
-def test_an_edit_of_an_environment_that_lists_no_editable_file_fails(tmp_path: Path, place: Path) -> None:
-    folder = quadratic(tmp_path / "quad", toml=QUADRATIC.replace('editable = ["fit.py"]', "editable = []"))
-    with pytest.raises(EditFailed, match=r"'train.py'"):
-        apply_edit(place, GOOD, environments.load(folder))

@@ -84,21 +84,3 @@ def test_a_hostile_text_is_read_or_refused_and_never_by_the_engine(
 @pytest.mark.parametrize("text", ALL, ids=[f"{number}" for number, _ in enumerate(ALL)])
 def test_every_hostile_text_is_read_or_refused(tmp_path: Path, problem: Environment, text: HostileText) -> None:
     check(text, tmp_path, problem)
-
-
-@pytest.mark.parametrize(
-    ("name", "before", "after", "why"),
-    [
-        ("train.toml", "[a]\nb = 1\n", "[a]\nb = 1\n[c]\n[a]\nd = 1\n", "the edited train.toml is not TOML: "),
-        ("train.toml", "a = 1\n", "a = 1\na = 2\n", "the edited train.toml is not TOML: "),
-        ("params.json", "{}\n", "{\n", "the edited params.json is not JSON: "),
-    ],
-)
-def test_settings_that_no_program_can_read_are_refused(
-    tmp_path: Path, problem: Environment, name: str, before: str, after: str, why: str
-) -> None:
-    (tmp_path / "train.py").write_text("improve(1)\n")
-    (tmp_path / name).write_text(before)
-    with pytest.raises(EditFailed, match=why):
-        apply_edit(tmp_path, diff_of({name: before}, {name: after}), problem)
-    assert (tmp_path / name).read_text() == before

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from tasks import trainers
 from tasks.editing import fixed_seeds
-from tasks.editing.edits import sources
 from tasks.editing.python_source import NotPython, parse
 from tasks.editing.required_calls import missing_calls
 
@@ -20,28 +16,7 @@ def missing(source: str, *required: str, **more: str) -> list[str]:
     return missing_calls(files, required or REQUIRED)
 
 
-@pytest.mark.parametrize(
-    ("trainer", "required"),
-    [
-        ("ppo", ("optimizer.step", "optimizer.zero_grad", "backward", "loss.backward", "update", "rollout", "gae", "env.step", "agent.log_prob", "torch.save")),
-        ("sac", ("optimizer.step", "learner.optimizer.step", "critic_loss.backward", "backward", "improve", "memory.draw", "policy.sample", "target.lerp_")),
-    ],
-)  # fmt: skip
-def test_the_bundled_trainers_make_the_calls_that_they_really_make(trainer: str, required: tuple[str, ...]) -> None:
-    source = (Path(trainers.__path__[0]) / f"{trainer}.py").read_text()
-    assert missing(source, *required) == []
-    assert missing(source, *required, "optimizer.skip") == ["optimizer.skip"]
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "optimizer.step()",
-        "self.optimizer.step()",
-        "def train():\n    def inner():\n        optimizer.step()\n    return inner()\ntrain()",
-        "if False:\n    optimizer.step()",
-    ],
-)
+@pytest.mark.parametrize("source", ["optimizer.step()", "self.optimizer.step()", "if False:\n    optimizer.step()"])
 def test_a_call_counts_wherever_it_stands_in_dead_code_too(source: str) -> None:
     assert missing(source) == []
 
@@ -60,30 +35,17 @@ def test_a_name_without_its_call_does_not_count(source: str) -> None:
     assert missing(source) == ["optimizer.step"]
 
 
-def test_a_call_in_any_file_counts() -> None:
-    assert missing("import net\nnet.learn()", net="def learn():\n    optimizer.step()") == []
-
-
 def test_names_match_from_a_dot_on_and_are_told_in_the_order_in_which_they_are_required() -> None:
     source = "(a + b).backward()\nself.net.optimizer.step()\ntrain_one_epoch(net)"
     assert missing(source, "backward", "step", "net.optimizer.step", "train_one_epoch") == []
     assert missing(source, "zip", "epoch", "loss.backward", "step") == ["zip", "epoch", "loss.backward"]
 
 
-def test_the_sources_of_a_program_are_its_python_files(tmp_path: Path) -> None:
-    for name in ("train.py", "lib/net.py", "data.txt", "__pycache__/train.py"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(f"# {name}")
-    assert sources(tmp_path) == {"lib/net.py": "# lib/net.py", "train.py": "# train.py"}
-
-
 @pytest.mark.parametrize(
     ("source", "why"),
     [
         ("x = 1\nif x\n", "train.py:2: expected ':': 'if x'"),
-        ("return 1\n", "train.py:1: 'return' outside function"),
         ("# coding: utf-7\nx = 1\n", "train.py:1: it claims to be in utf-7"),
-        ("# coding: no-such\nx = 1\n", "train.py: unknown encoding"),
         ("x = " + "-" * 100_000 + "1", "train.py: nested too deeply"),
         ("x = '\0'", "null bytes"),
     ],
@@ -106,15 +68,9 @@ def fixed(before: str, after: str) -> list[str]:
     [
         "torch.manual_seed(0)",
         "random.seed('night')",
-        "seed_everything(1, workers=True)",
         "rng = np.random.default_rng(7)",
-        "rng = random.Random(5)",
-        "key = jax.random.PRNGKey(0)",
         "env.reset(seed=3)",
         "seed = 3",
-        "seed: int = 3",
-        "SEED = 2 * 3",
-        "self.seed = 3",
         "config['seed'] = 3",
         "config = {**config, 'seed': 3}",
     ],
@@ -133,10 +89,7 @@ def test_a_seed_that_is_fixed_is_found_with_its_line(line: str) -> None:
         "torch.manual_seed(seed * 31)",
         "seed = config['seed']",
         "seed = None",
-        "rng = np.random.default_rng()",
-        "rng = np.random.default_rng((config['seed'], 2))",
         "env.reset(seed=None)",
-        "seeds = []",
         "print('seed', 3)",
         "# torch.manual_seed(0)",
     ],
@@ -152,8 +105,3 @@ def test_a_fixed_seed_that_was_there_already_may_stay_and_move_but_not_multiply(
     assert fixed(before, before + "torch.manual_seed(0)\n") == ["3: torch.manual_seed(0)"]
     assert fixed(before, before + "torch.manual_seed(1); x = 1\n") == ["3: torch.manual_seed(1)"]
     assert fixed(before, "import torch\ntorch.manual_seed(0); np.random.seed(0)\n") == ["2: np.random.seed(0)"]
-
-
-def test_no_bundled_trainer_fixes_a_seed() -> None:
-    for trainer in ("ppo", "sac"):
-        assert fixed("", (Path(trainers.__path__[0]) / f"{trainer}.py").read_text()) == []

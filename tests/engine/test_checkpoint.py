@@ -43,18 +43,6 @@ for _score in (3.0, None, 2.0):
 # Keys
 
 
-def key_of(task: Any, key: TaskKey = KEY, history: History = THREE) -> str:
-    """The key as Prefect asks for it."""
-    return str(task.cache_key_fn(None, {"key": key, "history": history}))
-
-
-def test_a_key_names_a_file_below_the_results_by_campaign_digest_trial_attempt_run_and_task() -> None:
-    assert key_of(train) == "abc123/0011223344556677/0007/1/train"
-    keys = {key_of(task, replace(KEY, part=part)) for task in TASKS for part in ("", "run-2", "again-1-of-0003")}
-    assert len(keys) == 15
-    assert all((Path("/results") / key).resolve().is_relative_to("/results/abc123") for key in keys)
-
-
 def test_the_digest_of_a_history_sees_scores_parameters_and_order_and_no_times() -> None:
     first, second, third = THREE
     (run,) = first.runs

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.engine.recovery import cancellable, crash_earlier_runs, heed_the_server, reported
+from flows.engine.recovery import cancellable, crash_earlier_runs, heed_the_server
 from flows.server.api import Api
 from tasks.store.campaign_lock import STOP, CampaignLock
 from tasks.store.ledger import Ledger
@@ -106,16 +106,3 @@ def test_runs_of_earlier_lives_that_were_killed_end_and_no_others(server: str, t
     assert ends == ["CRASHED", "CANCELLED", "COMPLETED", "RUNNING", "RUNNING"]
     for run in (own, stranger):
         set_state(server, run, "CRASHED")
-
-
-def test_no_fault_of_the_last_report_changes_how_a_run_ended(tmp_path: Path) -> None:
-    ledger = created(tmp_path)
-    ledger.place(0).path.mkdir()
-    ledger.place(0).trial.write_text("damaged")
-    with pytest.raises(KeyboardInterrupt), reported(ledger):
-        raise KeyboardInterrupt
-    assert [event["failed"] for event in ledger.events() if event["event"] == "view"] == ["report"]
-    (ledger.path / "events.jsonl").unlink()
-    (ledger.path / "events.jsonl").mkdir()  # as unwritable as on a full disk
-    with pytest.raises(KeyboardInterrupt), reported(ledger):
-        raise KeyboardInterrupt

@@ -19,13 +19,12 @@ from environments.plugins import Refused
 from flows import rerun
 from flows.campaign import search
 from flows.cli.foreground import rerun as rerun_command
-from flows.engine.stopping import as_before
 from flows.spec.campaign_spec import CampaignSpec
 from flows.status import document
 from tasks.evaluate import judge_run
 from tasks.record import reconcile, record
 from tasks.store import attempts, lineage, workspace
-from tasks.store.ledger import Ledger, ended_search
+from tasks.store.ledger import Ledger
 from tasks.system.files import write_atomic
 from tasks.train import run_program
 from tasks.trial import History, Params, Proposal, Trial, Verdict
@@ -119,26 +118,6 @@ def test_one_request_makes_one_attempt_however_often_it_is_retried(young: Ledger
     assert [(event["attempt"], event["flow_run_id"]) for event in told(young, "rerun")] == [(2, "a"), (3, "c")]
 
 
-@pytest.mark.parametrize(
-    ("events", "state", "reason"),
-    [
-        ([("end", {"state": "finished", "reason": "as it was"})], "finished", "as it was"),
-        ([("end", {"state": "stopped", "reason": "asked"})], "stopped", "asked"),
-        ([("end", {"state": "finished", "reason": "as it was"}), ("life", {"rerun": 1})], "finished", "as it was"),
-        ([("end", {"state": "finished", "reason": "as it was"}), ("life", {})], "stopped", "otherwise"),
-        ([("end", {"state": "failed", "reason": "no score"})], "stopped", "otherwise"),
-    ],
-)  # fmt: skip
-def test_a_campaign_stands_afterwards_as_it_stood_before(
-    young: Ledger, server: str, events: list[tuple[str, dict[str, Any]]], state: str, reason: str
-) -> None:
-    for kind, facts in [*events, ("life", {"rerun": 1})]:
-        young.event(kind, **facts)
-    before = ended_search(young)
-    end = on_night(server, young, lambda one: as_before(one, before, "otherwise"))
-    assert (end.state, end.reason) == (state, reason)
-
-
 # What follows
 
 
@@ -169,16 +148,6 @@ def test_it_is_decided_as_the_newest_trial_and_nothing_else_changes(tmp_path: Pa
     ).stdout  # fmt: skip
     names = dict(line.split() for line in refs.splitlines())
     assert commit[1] != names["refs/trials/0001"] == names["refs/heads/champion"]
-
-
-@pytest.mark.slow
-def test_the_baseline_itself_can_be_run_again(tmp_path: Path, server: str) -> None:
-    ledger = night(tmp_path / "noisy")
-    with prefect_at(server):
-        assert rerun.rerun("night", 0, return_state=True).is_completed()
-    assert [(trial.number, trial.attempt) for trial in ledger.history()] == [(1, 1), (2, 1), (3, 1), (0, 2)]
-    found = document(ledger)
-    assert found["baseline"]["trial"] == 0 and found["baseline"]["runs"] == 1 and found["champion"]["trial"] == 1
 
 
 @contextmanager

@@ -149,7 +149,7 @@ def test_a_crashed_baseline_ends_a_campaign_at_once_with_its_log_and_the_remedy(
     assert found.reason.startswith(
         "the baseline crashed, so there is nothing to compare with: run 1 of 2: exited with "
     )
-    assert "its log ends: Traceback: / File / ValueError: no GPU here" in found.reason
+    assert "ValueError: no GPU here" in found.reason
     assert "`nightshift rerun n 0`" in found.reason and "\n" not in found.reason
     assert stop(spec(), environment, trials, 0.0, asked=True) == stopping.ASKED
 
@@ -183,34 +183,6 @@ def test_the_time_of_the_certificate_is_kept_free(environment: Environment) -> N
         "finished",
         "no time for another trial: 22 s of 100 s used, one may take 78 s, of which 70 s are for the certificate",
     )
-
-
-@pytest.mark.parametrize(("rule", "trials", "runs"), [("greedy", 50, 0), ("certify", 8, 6), ("certify", 50, 12)])
-def test_the_certificate_takes_the_runs_of_both_arms_and_a_tenth_over(
-    environment: Environment, rule: str, trials: int, runs: int
-) -> None:
-    drawing, asked = (
-        environment.model_copy(update={"deterministic": False, "budget_steps": 10**6}),
-        spec(rule=rule, trials=trials),
-    )
-    assert asked.time_for_the_certificate(drawing, ()) == pytest.approx(1.1 * runs * (5.0 + 2.0))
-    past = history(3, 2, wall=8.0)
-    assert asked.time_for_the_certificate(drawing, past) == pytest.approx(
-        1.1 * (runs + 2 * bool(runs)) * (5.0 + 3.0)
-    ), "its baseline has one run"
-
-
-@pytest.mark.parametrize(("hours", "parallel", "runs"), [(52, 1, 15), (50, 1, 9), (26, 2, 15), (25, 2, 9)])
-def test_a_search_that_its_time_ends_takes_the_certificate_of_the_trials_that_fit(
-    environment: Environment, hours: float, parallel: int, runs: int
-) -> None:
-    """An hour each: 36 trials, and the 15 runs of the large certificate."""
-    drawing = environment.model_copy(update={"deterministic": False, "budget_seconds": HOUR})
-    later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=hours + 0.01)
-    limits: list[dict[str, object]] = [{"hours": hours}, {"hours": 100, "until": later.isoformat()}]
-    for limit in limits:
-        design = spec(rule="certify", trials=500, parallel=parallel, **limit).certificate_design(drawing)
-        assert design is not None and design.runs == runs
 
 
 def test_a_record_runs_again_where_there_is_time_besides_the_certificate(environment: Environment) -> None:

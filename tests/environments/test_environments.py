@@ -237,7 +237,6 @@ def test_listing_plug_ins_imports_none_of_them() -> None:
         ('readable = ["."]', "readable: '.' holds the whole environment"),
         ('readable = ["judge.py"]', "readable: 'judge.py' shows 'judge.py' of the judge to the program"),
         ('readable = ["missing"]', "missing' does not exist"),
-        ('required_calls = ["optimizer.step"]', "required_calls: 'optimizer.step' is not called by the program"),
     ],
 )
 def test_what_a_program_may_read_and_must_call_is_checked_before_anything_runs(

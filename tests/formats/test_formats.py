@@ -68,13 +68,10 @@ def test_the_form_of_an_answer_is_seen_from_the_answer(form: Form, answer: str) 
     [
         BLOCK.replace("\n", "\r\n"),
         f"Lower it:\n\n```python\n{BLOCK}```\nThat is all.",
-        f"**train.py**\n```\n{BLOCK}```",
         f"### `train.py`\n\n{BLOCK}",
-        f"File: ./train.py\n{BLOCK}",
         f"```python train.py\n{BLOCK}```",
         f"In `train.py` the rate is too high:\n{BLOCK}",
         BLOCK.replace("SEARCH", "SEARCH train.py"),
-        BLOCK.replace("<<<<<<<", "<<<<<<<<<").replace("=======", "=========").replace(">>>>>>>", ">>>>>>>>>"),
         BLOCK.replace("rate = 0.1\n", "rate = 0.1  \n"),
     ],
 )
@@ -85,10 +82,6 @@ def test_blocks_are_found_however_they_are_dressed(answer: str) -> None:
 def test_blocks_apply_one_after_the_other_and_keep_to_the_file_that_was_named() -> None:
     first, second = (block("rate = 0.1\n", "rate = 0.2\nsteps = 3\n"), block("steps = 3\n", "steps = 4\n", "and:"))
     assert made(first + second) == PROGRAM.replace("rate = 0.1", "rate = 0.2\nsteps = 4")
-
-
-def test_a_block_without_a_name_is_refused_where_several_files_are_editable() -> None:
-    assert reason(BLOCK) == ("block 1 names no file: put its name on the line before; editable: train.py, lib/net.py")
 
 
 def test_what_is_searched_has_to_be_there_once() -> None:
@@ -109,10 +102,6 @@ def test_a_block_that_matches_nothing_is_answered_with_the_lines_that_were_likel
     assert len(said) < 3_000
 
 
-def test_blocks_apply_all_or_not_at_all() -> None:
-    assert "block 2 of 2 (train.py)" in reason(f"train.py\n{BLOCK}" + block("gone = 1\n", ""))
-
-
 def test_an_empty_search_makes_a_new_file_and_never_replaces_one() -> None:
     assert changed(block("", "x = 1\n", "lib/net.py"), FILES, TWO, "any") == {"lib/net.py": "x = 1\n"}
     assert "SEARCH is empty, which makes a new file, and train.py is there already" in reason(block("", "x = 1\n"))
@@ -123,9 +112,7 @@ def test_an_empty_search_makes_a_new_file_and_never_replaces_one() -> None:
     ("answer", "why"),
     [
         (BLOCK.replace(">>>>>>> REPLACE\n", ""), "block 1 has no end"),
-        (BLOCK.replace(">>>>>>> REPLACE\n", "") + BLOCK, "a line `<<<<<<< SEARCH` where `>>>>>>>` belongs"),
         (BLOCK.replace("=======\n", ""), "a line `>>>>>>> REPLACE` where `=======` belongs"),
-        (BLOCK.replace("=======\n", "=======\n=======\n"), "a line `=======` where `>>>>>>>` belongs"),
         (block("rate = 0.1\n", "rate = 0.1\n"), "SEARCH and REPLACE are the same"),
         (block("    return total - 1\n", "    # ... rest unchanged\n"), "stands for lines that are left out"),
         ("Lower the rate.", "the answer holds no edit"),
@@ -155,9 +142,7 @@ EACH = ("     total = 0", "     for each in range(step):", "-        total += ea
     [
         (NUMBERLESS, LOWER),
         (NUMBERLESS.replace("a/", "").replace("b/", ""), LOWER),
-        (DIFF.rstrip("\n"), LOWER),
         (DIFF.replace("-1,5 +1,5", "-40,4 +41,2"), LOWER),
-        (DIFF.replace(" import math", " import math \t"), LOWER),
         (f"diff --git a/train.py b/train.py\nindex 1..2 100644\n{DIFF}-- \n2.39.5\n", LOWER),
         (f"So:\n```diff\n{DIFF}\n```\n- a lower rate\n+ more patience\n", LOWER),
         (f"So:\n{DIFF}That is all.\n", LOWER),
@@ -189,14 +174,11 @@ def test_of_several_places_only_numbers_that_are_all_right_tell_the_one(head: st
         (hunk("+x = 1"), "several places"),
         (hunk("+x = 1", head="@@ -3,0 +4,1 @@"), "several places"),
         (hunk(" rate = 0.1", "+x = 1", " def warm(step):"), "the old lines of a hunk are not in train.py"),
-        (hunk("-rate = 0.1", "+rate = 1", "@@ @@", "-rate = 0.1", "+rate = 2"), "are not in train.py"),
-        (hunk("-rate = 0.1", "+rate = 1", "So far.", "-import math"), "goes on behind 'So far.'"),
         (hunk("-rate = 0.1", "+rate = 1", "So far.", "@@ ... @@", "-import math"), "goes on behind 'So far.'"),
         (f"```diff\n{hunk('-rate = 0.1', 'import math')}```", "'import math' in a hunk"),
         (f"```diff\n{DIFF}", "the answer is cut off"),
         (DIFF.replace("+++ b/train.py", "+++ /dev/null"), "the edit "),
         (DIFF.replace("--- a/train.py", "--- /dev/null"), "the edit does not apply"),
-        (DIFF.replace("b/train.py", "b/lib/net.py"), "the edit "),
         ("diff --git a/train.py b/train.py\nold mode 100644\nnew mode 100755\n" + DIFF, "'mode change 100644"),
         (DIFF.replace("+rate = 0.05", "+# ... existing code ..."), "stands for lines that are left out"),
         ("@@ @@\n-rate = 0.1\n+rate = 0.05\n", "without header"),
@@ -247,8 +229,6 @@ def test_a_diff_adds_a_file_and_speaks_of_the_newline_at_the_end() -> None:
     "answer",
     [
         f"```python train.py\n{LOWER}```",
-        f"```python title=train.py\n{LOWER}```",
-        f"```python:train.py\n{LOWER}```",
         f"Here is the new `train.py`:\n\n````\n{LOWER}````\n",
         f"train.py\n~~~python\n{LOWER}~~~\nTry it:\n```bash\npython train.py\n```\n",
     ],
@@ -269,7 +249,6 @@ def test_a_file_that_holds_a_fence_is_written_with_a_longer_one() -> None:
         (WHOLE.rstrip("`\n"), "is never closed: the answer is cut off"),
         (WHOLE.replace("def cool", "# ... the rest stays the same\ndef cool"), "stands for lines that are left out"),
         (WHOLE.replace("    total = 0\n", "    ...\n", 1), "stands for lines that are left out"),
-        (WHOLE.replace("def cool", "# existing code here\ndef cool"), "stands for lines that are left out"),
         (WHOLE + WHOLE, "a second fenced block for train.py"),
         (WHOLE.removeprefix("train.py\n"), "names no file"),
         ("train.py\n```python\n\n```\n", "is empty"),
@@ -279,13 +258,6 @@ def test_a_file_that_holds_a_fence_is_written_with_a_longer_one() -> None:
 )
 def test_a_file_that_is_not_whole_is_refused(answer: str, why: str) -> None:
     assert why in reason(answer, "whole_file")
-
-
-def test_lines_that_were_in_the_file_before_stand_for_nothing_but_themselves() -> None:
-    before = PROGRAM + "\n\n# ... the rest is unchanged\ndef stub(): ...\n"
-    assert made(WHOLE.replace(LOWER, before.replace("0.1", "0.05")), before=before) == before.replace("0.1", "0.05")
-    stub = WHOLE.replace("def cool", "class Judge(Protocol):\n    def ask(self) -> int:\n        ...\n\n\ndef cool")
-    assert "        ...\n" in made(stub)
 
 
 @pytest.mark.parametrize(
@@ -308,8 +280,3 @@ def test_no_form_leaves_the_program_even_where_an_environment_lists_it(name: str
         assert "is no place for one" in reason(answer, editable=(name,))
         with pytest.raises(NoEdit):
             changed(answer, FILES, ("train.py", name), "any")
-
-
-def test_an_edit_makes_texts_and_nothing_else() -> None:
-    for odd in ("\0", "\udce9"):
-        assert "would not be a text" in reason(block("rate = 0.1\n", f"rate = '{odd}'\n"))

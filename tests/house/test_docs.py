@@ -15,7 +15,6 @@ import pytest
 import environments
 from environments import plugins
 from tasks.evaluate import judge_run
-from tasks.llm.answers import changed
 from tasks.proposers import Proposer
 from tasks.store.workspace import TrialDir
 from tasks.train import run_program
@@ -28,16 +27,6 @@ CHECKOUT = Path(__file__).parents[2]
 PAGES = sorted(path for folder in (".", "docs", "benchmarks") for path in (CHECKOUT / folder).glob("*.md"))
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 CODE_PATH = re.compile(r"(?<![\w./-])((?:flows|tasks|environments|blocks|benchmarks|docker|docs)/[\w./-]*\w)")
-
-
-def test_a_job_variable_of_the_command_line_takes_the_place_of_all_as_the_page_says() -> None:
-    """Prefect looks whether there are any under another name. Once it merges them, the page need not warn."""
-    from prefect.cli.deploy._config import _apply_cli_options_to_deploy_config
-    from rich.console import Console
-
-    deployment = {"work_pool": {"name": "trainers", "job_variables": {"stream_output": False}}}
-    made, _ = _apply_cli_options_to_deploy_config(deployment, {"variables": ["image=mine"]}, console=Console())
-    assert made["work_pool"]["job_variables"] == {"image": "mine"}
 
 
 def block(page: str, language: str, containing: str) -> str:
@@ -153,12 +142,6 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_every_picture_is_shown_somewhere() -> None:
-    texts = "".join(page.read_text() for page in PAGES)
-    for picture in (CHECKOUT / "docs/pictures").iterdir():
-        assert f"pictures/{picture.name}" in texts, f"no page shows {picture.name}"
-
-
 def test_every_path_of_ours_that_a_page_names_exists() -> None:
     for page in PAGES:
         if page.name == "CHANGELOG.md":
@@ -221,14 +204,3 @@ def test_the_catalogue_of_deployments_parses_and_names_real_parameters() -> None
         flow, stated = getattr(importlib.import_module(module), name), deployment.get("parameters", {})
         assert set(stated) <= set(inspect.signature(flow.fn).parameters)
         assert stated.get("environment", "lunar_lander") in environments.bundled()
-
-
-def test_the_list_of_proposals_on_the_page_of_proposers_can_be_tried() -> None:
-    spec = tomllib.loads(block("docs/proposers.md", "toml", 'proposer = "scripted"'))
-    problem = environments.load(environments.find(spec["environment"]))
-    for entry in spec["advanced"]["options"]["proposals"]:
-        for name, value in entry.get("params", {}).items():
-            problem.space[name].check(value)
-        if "edit" in entry:
-            files = {"train.py": (CHECKOUT / "tasks/trainers/ppo.py").read_text()}  # the trainer's program
-            assert changed(entry["edit"], files, problem.editable) != files

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import os
 import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
-
-import pytest
-
-import environments
-from environments import plugins
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PACKAGES = ("flows", "tasks", "blocks", "environments")
@@ -58,23 +52,11 @@ def test_no_test_file_imports_what_is_heavy_before_a_test_of_it_runs() -> None:
     assert found == {}
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_every_package_has_an_init_file(package: str) -> None:
-    assert (CHECKOUT / package / "__init__.py").is_file()
-
-
 def test_no_name_of_ours_shadows_a_module_of_the_standard_library_or_of_a_dependency() -> None:
     on_the_path = (CHECKOUT, CHECKOUT / "tests", CHECKOUT / "tasks/trainers")  # pytest puts them on sys.path
     ours = {path.stem for folder in on_the_path for path in folder.iterdir() if importable(path)}
 
     assert not ours & (sys.stdlib_module_names | dependency_names())
-
-
-@pytest.mark.parametrize("package", PACKAGES)
-def test_no_module_is_named_like_a_package_that_it_would_be_mistaken_for(package: str) -> None:
-    inside = {path.stem for path in (CHECKOUT / package).iterdir() if importable(path)}
-
-    assert not inside & {*PACKAGES, *dependency_names()}
 
 
 def importable(path: Path) -> bool:
@@ -88,47 +70,9 @@ def test_the_source_has_no_more_lines_than_before() -> None:
     assert sum(len(path.read_text().splitlines()) for path in files) <= SOURCE_LINES
 
 
-def test_the_console_script_points_to_something_callable() -> None:
-    module, _, name = PYPROJECT["project"]["scripts"]["nightshift"].partition(":")
-
-    assert callable(getattr(importlib.import_module(module), name))
-
-
-@pytest.mark.parametrize("package", ["environments.judges", "tasks.proposers", "tasks.trainers"])
-def test_every_plug_in_that_is_listed_is_a_file(package: str) -> None:
-    listed = plugins.names(package)
-
-    assert listed
-    assert [name for name in listed if not (CHECKOUT / package.replace(".", "/") / f"{name}.py").is_file()] == []
-
-
-@pytest.mark.parametrize("name", environments.bundled())
-def test_every_environment_has_its_toml_and_its_program_for_the_reader(name: str) -> None:
-    folder = environments.find(name)
-    assert folder.parent == CHECKOUT / "environments"
-    assert (folder / "environment.toml").is_file() and (folder / "program.md").is_file()
-
-
-@pytest.mark.parametrize("script", ["run", "setup"])
-def test_the_scripts_of_the_continuous_integration_can_be_started(script: str) -> None:
-    assert os.access(CHECKOUT / ".ci" / script, os.X_OK)
-
-
 def test_the_readme_names_only_targets_that_the_makefile_has() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (CHECKOUT / "Makefile").read_text(), re.MULTILINE))
     named = set(re.findall(r"(?:^|`|&& )make ([a-z-]+)", (CHECKOUT / "README.md").read_text(), re.MULTILINE))
 
     assert {"demo", "test", "setup", "check", "test-all", "bench"} <= targets
     assert {"demo", "test"} <= named <= targets
-
-
-def test_nightshift_refuses_to_start_on_a_mixture_of_two_projects(tmp_path: Path) -> None:
-    stranger = tmp_path / "tasks.py"
-    stranger.write_text("")
-
-    done = run(sys.executable, "-c", "import flows", cwd=tmp_path, PYTHONPATH=f"{tmp_path}:{CHECKOUT}")
-
-    assert done.returncode == 1
-    assert str(stranger) in done.stderr
-    assert str(CHECKOUT / "flows") in done.stderr
-    assert "PYTHONPATH" in done.stderr

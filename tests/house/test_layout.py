@@ -82,14 +82,3 @@ def test_each_entrypoint_of_a_catalogue_is_a_flow(catalogue: str) -> None:
     for deployment in deployments:
         module, _, name = re.sub(r"\.py:", ".", deployment["entrypoint"]).replace("/", ".").rpartition(".")
         assert isinstance(getattr(importlib.import_module(module), name), Flow), deployment["entrypoint"]
-
-
-@pytest.mark.parametrize("package", PACKAGES)
-def test_each_source_file_is_in_a_package(package: str) -> None:
-    folders = {path.parent for path in sources() if path.parts[0] == package}
-
-    assert {
-        str(folder)
-        for folder in folders
-        if not (CHECKOUT / folder / "__init__.py").is_file() and not folder.is_relative_to(PROGRAMS)
-    } == set()

@@ -32,11 +32,6 @@ def commands() -> list[list[str]]:
     return found
 
 
-def ours() -> list[list[str]]:
-    """The words after `nightshift` of each such command, those in a container too."""
-    return [words[words.index("nightshift") + 1 :] for words in commands() if "nightshift" in words]
-
-
 def of_prefect() -> list[list[str]]:
     return [words[1:] for words in commands() if words[0] == "prefect"]
 
@@ -48,15 +43,6 @@ def catalogue(name: str) -> list[dict[str, Any]]:
 
 def after(words: list[str], option: str) -> str | None:
     return words[words.index(option) + 1] if option in words else None
-
-
-def test_every_command_of_ours_on_the_page_is_one_with_options_that_it_has() -> None:
-    from flows.cli.app import app
-
-    found = ours()
-    assert {"doctor", "env", "try", "run", "status"} <= {words[0] for words in found}
-    for words in found:
-        app.parse_args(words, exit_on_error=False, print_error=False)
 
 
 def test_every_command_of_prefect_on_the_page_names_a_deployment_and_a_pool_that_there_are() -> None:
@@ -76,16 +62,6 @@ def test_every_command_of_prefect_on_the_page_names_a_deployment_and_a_pool_that
             (named,) = [word for word in words if "/" in word]
             assert named in campaigns
     assert created <= pools and deployed == created == {"gpu-pair", "gpu-pair-docker"}
-
-
-def test_what_the_page_installs_and_builds_is_there() -> None:
-    extras = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    texts = [PAGE, *(path.read_text() for path in DOCKERFILES)]
-    asked = {extra for text in texts for listed in re.findall(r"\.\[([\w,]+)\]", text) for extra in listed.split(",")}
-    assert asked and asked <= set(extras)
-    for words in commands():
-        if file := after(words, "-f"):
-            assert (CHECKOUT / file).is_file()
 
 
 def test_prime_rl_is_the_same_commit_wherever_it_is_named() -> None:
@@ -110,12 +86,6 @@ def settings_of(path: Path) -> dict[str, Any]:
     return tomllib.loads(path.read_text())
 
 
-def test_the_page_downloads_what_the_recipe_of_gsm8k_asks_for() -> None:
-    settings = settings_of(CHECKOUT / "environments/gsm8k/environment.toml")["prepare"]["settings"]
-    stated = {words[2]: after(words, "--revision") for words in commands() if words[:2] == ["hf", "download"]}
-    assert stated == {settings[kind]: settings[f"{kind}_revision"] for kind in ("model", "dataset")}
-
-
 @pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
 def test_an_image_copies_files_that_there_are_and_every_package_of_ours(path: Path) -> None:
     lines = [line.split()[1:] for line in path.read_text().splitlines() if line.startswith("COPY ")]
@@ -124,13 +94,6 @@ def test_an_image_copies_files_that_there_are_and_every_package_of_ours(path: Pa
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
     packages = [name.rstrip("*") for name in project["tool"]["setuptools"]["packages"]["find"]["include"]]
     assert {*packages, "pyproject.toml", project["project"]["readme"]} <= set(copied)
-
-
-def test_an_image_fetches_nothing_that_is_not_pinned_once_it_is_built() -> None:
-    image = (CHECKOUT / "docker/prime-rl.Dockerfile").read_text()
-    instructions = re.sub(r"\\\n", " ", re.sub(r"^#.*\n", "", image, flags=re.MULTILINE))
-    assert not re.search(r"^(CMD|ENTRYPOINT)", instructions, re.MULTILINE)
-    assert "HF_HUB_OFFLINE=1" in instructions and "uv sync --frozen" in instructions
 
 
 def test_the_catalogue_of_campaigns_is_for_machines_without_a_gpu_too_and_wakes_nobody() -> None:

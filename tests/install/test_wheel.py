@@ -78,18 +78,3 @@ def test_beside_a_users_own_module_of_such_a_name_it_runs_and_a_mixture_is_refus
     assert alone.returncode == 0, alone.stderr
     assert mixed.returncode == 1 and "two projects are mixed" in mixed.stderr
     assert str(tmp_path) in mixed.stderr and str(installed.packages) in mixed.stderr
-
-
-def test_a_package_that_another_distribution_has_overwritten_is_refused(packages: Installed) -> None:
-    for name in ("tasks/__init__.py", "other-1.0.dist-info/RECORD"):
-        (packages.packages / name).unlink(missing_ok=True)
-        (packages.packages / name).parent.mkdir(exist_ok=True)
-    (packages.packages / "tasks/__init__.py").write_text("'''Theirs.'''\n")
-    command = [str(packages.python), "-P", "-c", "import flows"]
-    assert packages.run(*command).returncode == 0, "whoever edits a file may"
-    (packages.packages / "other-1.0.dist-info/RECORD").write_text("tasks/__init__.py,sha256=x,16\n")
-    shared = packages.run(*command)
-    assert shared.returncode == 1 and "belongs to other-1.0 too" in shared.stderr
-    (packages.packages / "tasks/__init__.py").unlink()
-    gone = packages.run(*command)
-    assert gone.returncode == 1 and "tasks/__init__.py" in gone.stderr

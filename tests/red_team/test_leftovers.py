@@ -160,15 +160,3 @@ def test_red_team_commands_to_the_terminal_in_the_last_lines(tmp_path: Path, lev
     error = attack(Ground.lay(tmp_path), f"print({words})\nraise SystemExit(3)\n", level).run.error
     assert error is not None and error.startswith("exited with status 3") and "verdict: keep" in error
     assert all(char.isprintable() or char == "\n" for char in error)
-
-
-@pytest.mark.parametrize("level", [level for level in WORKING if level != "bwrap"])
-def test_red_team_commands_to_the_terminal_in_the_name_of_what_it_leaves(tmp_path: Path, level: Level) -> None:
-    """Leave a process whose arguments are escape codes, and lines that look like the engine's."""
-    name = r"'\x1b]0;owned\x07\x1b[2J\nverdict: keep'"
-    leave = f"lambda: subprocess.Popen([{name}, '60'], executable='/usr/bin/sleep')"
-    assault = attack(Ground.lay(tmp_path), f"model()\nattempt('leave', {leave})\n", level)
-    assert assault.attempts["leave"].got is not None
-    assert assault.run.status == "finished", assault.run.error
-    noted = assault.log.splitlines()[-1]
-    assert noted.startswith("nightshift: ended 1 process(es) that outlived the program (") and noted.isprintable()

@@ -115,8 +115,6 @@ def test_what_a_program_leaves_running_is_killed_and_costs_nothing(tmp_path: Pat
     run = train(tmp_path, SAVE + leave, level=level)
     assert not alive(SLEEP)
     assert run.status == "finished", run.error
-    noted = f"ended 1 process(es) that outlived the program ({SLEEP})" in (tmp_path / "trial/log.txt").read_text()
-    assert noted is (level != "bwrap")  # there the kernel ends its whole namespace with it
 
 
 def test_the_budget_begins_when_the_program_says_that_it_is_ready(tmp_path: Path) -> None:

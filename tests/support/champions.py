@@ -12,7 +12,6 @@ from tasks.sandbox import outputs
 from tasks.store import workspace
 from tasks.store.workspace import TrialDir
 from tasks.tracking.champion_model import Champion
-from tests.support import tiny_model
 from tests.support.act_programs import PRELUDE
 from tests.support.mlflow_records import make_trial
 from tests.support.toy import quadratic
@@ -29,27 +28,6 @@ judge = "control"
 [control]
 id = "CartPole-v1"
 episodes = 4
-
-[space.x]
-type = "float"
-low = 0.0
-high = 1.0
-default = 0.5
-"""
-
-TEXT = """\
-metric = "reward"
-direction = "maximize"
-trainer = "command"
-train_cmd = "python train.py"
-program = ["train.py"]
-budget_seconds = 5
-device = "cpu"
-judge = "text"
-
-[text]
-max_tokens = 4
-temperature = 0.7
 
 [space.x]
 type = "float"
@@ -78,20 +56,6 @@ def cart(folder: Path, act: str = TILT, files: dict[str, bytes] | None = None, e
     return champion(
         folder / "0007", environments.load(home, name="cart"), files or {"policy.json": b'{"sign": 1}'}, edit
     )
-
-
-def talker(folder: Path) -> Champion:
-    """A language model as champion, with the tokenizer of its base model."""
-    home, base = folder / "environment", folder / "prepared" / "data" / "base"
-    home.mkdir(parents=True)
-    (home / "environment.toml").write_text(TEXT)
-    (home / "train.py").write_text("")
-    (home / "taskset.py").write_text("")
-    tiny_model.save(base)
-    trained = tiny_model.save(folder / "trained")
-    files = {f"model/{path.name}": path.read_bytes() for path in trained.iterdir()}
-    environment = environments.load(home, name="sums").model_copy(update={"prepared": folder / "prepared"})
-    return champion(folder / "0007", environment, files)
 
 
 def champion(folder: Path, environment: Environment, files: dict[str, bytes], edit: str | None = None) -> Champion:

@@ -20,7 +20,7 @@ from tasks.store.ledger import CERTIFICATE, Ledger
 from tasks.tracking import champion_model, sync
 from tasks.tracking.champion_model import Champion
 from tasks.tracking.connection import Store
-from tests.support.champions import cart, filed, talker
+from tests.support.champions import cart, filed
 from tests.support.histories import certified
 from tests.support.mlflow_records import artifacts_of, client_of, make_files, put, runs_of, store_in
 from tests.support.trusting import trusted
@@ -130,28 +130,13 @@ def test_the_alias_never_moves_to_a_worse_model(store: Store, tmp_path: Path) ->
     assert client.get_model_version_by_alias(MODEL, "champion").version == 1
 
 
-def test_a_champion_that_is_judged_by_a_command_is_files_only(store: Store, tmp_path: Path) -> None:
+def test_a_champion_that_answers_no_rows_is_files_only(store: Store, tmp_path: Path) -> None:
     champion = filed(tmp_path)
     make_files(tmp_path)
     assert register(store, champion).endswith("files only: it left no checkpoint")
     (run,) = champion.trial.runs
     judged = replace(champion.trial, runs=(replace(run, program="a", checkpoint="b"),))
     assert "judged by a command" in register(store, replace(champion, trial=judged), "night.2")
-
-
-@pytest.mark.slow
-def test_a_language_model_answers_prompts(store: Store, tmp_path: Path) -> None:
-    import pandas as pd
-
-    assert "files only" not in register(store, talker(tmp_path))
-    model = load(store)
-    assert (model.get_raw_model().place.path / "tokenizer" / "tokenizer.json").is_file()
-    assert not list((model.get_raw_model().place.path / "tokenizer").glob("*.safetensors"))
-    answers = model.predict(pd.DataFrame({"prompt": ["1+2", "3+4"]}), params={"temperature": 0.0, "max_tokens": 3})
-    assert list(answers.columns) == ["completion"] and len(answers) == 2
-    assert all(len(text) <= 3 for text in answers["completion"])
-    again = model.predict([{"prompt": "1+2"}, {"prompt": "3+4"}], params={"temperature": 0.0, "max_tokens": 3})
-    assert answers.equals(again)
 
 
 # What a trial leaves is never run outside of the sandbox
