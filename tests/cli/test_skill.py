@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from flows.cli.app import VERBS, name_of
+from flows.cli.app import app
 from flows.cli.problems import write_environment
 from tests.support.toy import told
 
@@ -27,7 +27,7 @@ def test_the_skill_goes_to_where_the_agent_looks(
     _, front, text = Path(place, "nightshift/SKILL.md").read_text().split("---\n", 2)
     assert yaml.safe_load(front).keys() == {"name", "description"} and yaml.safe_load(front)["name"] == "nightshift"
     named = set(re.findall(r"nightshift ([a-z]+) ", text))
-    assert {"run", "propose", "status"} <= named <= {name_of(verb) for verbs in VERBS.values() for verb in verbs}
+    assert {"run", "propose", "status"} <= named <= {*app}
 
 
 def test_an_environment_tells_agents_how_it_is_used_and_a_file_of_the_users_own_stays(tmp_path: Path) -> None:
