@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -79,6 +80,15 @@ def yaml_table(path: Path, *required: str) -> Table | str:
         return f"{path} is not YAML: {' '.join(str(wrong).split())}"
     missing = [key for key in required if not isinstance(content, dict) or key not in content]
     return f"{path.name} has no {', no '.join(missing)} at its top" if missing else Table(content, path)
+
+
+def flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys and values of nested tables. An empty table is a value, and so is one whose keys are no words."""
+    for name, value in table.items():
+        if isinstance(value, dict) and value and all(re.fullmatch(r"\w+", str(inner)) for inner in value):
+            yield from flat(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", value
 
 
 def folder_with(names: Iterable[str], below: Path) -> Path:

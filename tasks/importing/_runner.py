@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,8 @@ REPORTS: dict[str, str | Path] = {
 """The package by which programs and stand-ins report."""
 TENSORBOARD = ("sitecustomize", "tensorboardX")
 """The stand-ins for TensorBoard's writers."""
+UP = 2
+"""Folders above that of a program in which its virtual environment may lie."""
 PYTHON = "Nightshift's own Python runs it; python = \"/path/of/its/.venv\" in environment.toml takes the original's"
 """Of packages: what runs the original, and how to change that."""
 NOTE = """\
@@ -66,6 +70,16 @@ def instructions(title: str, origin: str, script: str, text: str) -> dict[str, s
     """The original's words for the agent, with a note on top."""
     note = NOTE.format(title=title, origin=origin, repository=REPOSITORY, script=script, text=text)
     return {"program.md": note}
+
+
+def python_of(place: Path) -> str:
+    """The virtual environment that a program is likely run with, beside it, above it, or the active one; or empty."""
+    above = [place.resolve().parent, *place.resolve().parents[1 : UP + 1]]
+    beside = [folder / name for folder in above for name in (".venv", "venv")]
+    active = os.environ.get("VIRTUAL_ENV")
+    likely = [*beside, *([Path(active)] if active else [])]
+    found = next((each for each in likely if (each / "pyvenv.cfg").is_file()), None)
+    return str(found) if found and found.resolve() != Path(sys.prefix).resolve() else ""
 
 
 def metric_name(name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import math
 import operator
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -105,7 +106,7 @@ class Options:
 def options(tree: ast.Module) -> Options:
     """The options of a script: a dataclass of its own that `tyro.cli` reads, or argparse's and `init(config={...})`."""
     classes = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
-    given = [call.args[0] for call in _calls(tree, "cli") if call.args]
+    given = [call.args[0] for call in calls(tree, "cli") if call.args]
     name = next((one.id for one in given if isinstance(one, ast.Name) and one.id in classes), "")
     if not name or not any("dataclass" in ast.unparse(one) for one in classes[name].decorator_list):
         return _argparse_options(tree)
@@ -134,12 +135,8 @@ def _fields(node: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> dict[str, t
 
 
 def _argparse_options(tree: ast.Module) -> Options:
-    found = Options()
-    named: dict[str, ast.expr] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign):
-            named |= {target.id: node.value for target in node.targets if isinstance(target, ast.Name)}
-    for call in _calls(tree, "add_argument"):
+    found, named = Options(), assigned(tree)
+    for call in calls(tree, "add_argument"):
         words = {word.arg: named.get(ast.unparse(word.value), word.value) for word in call.keywords if word.arg}
         flags = [flag for flag in map(literal, call.args) if isinstance(flag, str)]
         if not flags:
@@ -150,32 +147,48 @@ def _argparse_options(tree: ast.Module) -> Options:
             found.flags.add(name)
             value = SWITCHES.get(str(literal(words["action"]))) if value is None else value
         found._add(name, _as_kind(value, ast.unparse(words["type"]) if "type" in words else ""))
-    settings = [(word.arg, word.value) for call in _calls(tree, "set_defaults") for word in call.keywords if word.arg]
-    for call in _calls(tree, "init"):
-        stated_config = next((word.value for word in call.keywords if word.arg == "config"), call)
-        config = named.get(ast.unparse(stated_config), stated_config)
-        if isinstance(config, ast.Dict):
-            settings += [
-                (str(literal(key)), value) for key, value in zip(config.keys, config.values, strict=True) if key
-            ]
-        elif isinstance(config, ast.Call) and ast.unparse(config.func) == "dict":
-            settings += [(word.arg, word.value) for word in config.keywords if word.arg]
-    stated = {name: literal(named.get(ast.unparse(value), value)) for name, value in settings}
+    settings = {word.arg: word.value for call in calls(tree, "set_defaults") for word in call.keywords if word.arg}
+    for call in calls(tree, "init"):
+        config = next((word.value for word in call.keywords if word.arg == "config"), call)
+        settings |= entries(named.get(ast.unparse(config), config))
+    stated = {name: literal(named.get(ast.unparse(value), value)) for name, value in settings.items()}
     found.values |= {name: value for name, value in stated.items() if value is not None}
     return found
 
 
-def _calls(tree: ast.Module, name: str) -> Iterator[ast.Call]:
-    """Calls of `name(...)` or `owner.name(...)`."""
+def calls(tree: ast.AST, *names: str) -> Iterator[ast.Call]:
+    """Calls of `name(...)` or `owner.name(...)`; without names all."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == name:
+        if isinstance(node, ast.Call) and (not names or ast.unparse(node.func).rpartition(".")[2] in names):
             yield node
+
+
+def assigned(tree: ast.Module) -> dict[str, ast.expr]:
+    """What names are assigned, anywhere; the last where there are several."""
+    assignments = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
+    return {name.id: node.value for node in assignments for name in node.targets if isinstance(name, ast.Name)}
+
+
+def entries(table: ast.expr | None) -> dict[str, ast.expr]:
+    """The entries of `{"name": value}` or `dict(name=value)`; none of anything else."""
+    if isinstance(table, ast.Dict):
+        return {str(literal(key)): value for key, value in zip(table.keys, table.values, strict=True) if key}
+    if isinstance(table, ast.Call) and ast.unparse(table.func) == "dict":
+        return {word.arg: word.value for word in table.keywords if word.arg}
+    return {}
 
 
 def scalars(tree: ast.Module) -> list[str]:
     """Names that `add_scalar(NAME, ...)` is called with, in their order."""
-    names = (literal(call.args[0]) for call in _calls(tree, "add_scalar") if call.args)
+    names = (literal(call.args[0]) for call in calls(tree, "add_scalar") if call.args)
     return list(dict.fromkeys(name for name in names if isinstance(name, str)))
+
+
+def named_files(tree: ast.Module, folder: Path) -> dict[str, Path]:
+    """The files below a folder that a text of the program names."""
+    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    likely = sorted(text for text in texts if re.fullmatch(r"(?!/)[\w./-]{1,200}\.\w+", text) and ".." not in text)
+    return {text.removeprefix("./"): folder / text for text in likely if (folder / text).is_file()}
 
 
 def imports(tree: ast.Module) -> set[str]:
@@ -207,7 +220,7 @@ def local_modules(script: Path) -> dict[str, Path]:
                 module = folder / f"{name}.py"
                 files = [module] if module.is_file() else [*(folder / name).rglob("*.py")]
                 inside = [each for each in sorted(files) if each.resolve().is_relative_to(folder)]
-                if inside:
+                if inside and not script.resolve().is_relative_to(folder / name):  # a project called as its package
                     new = {each.relative_to(folder).as_posix(): each for each in inside}
                     waiting += [each for place, each in new.items() if place not in found]
                     found |= new

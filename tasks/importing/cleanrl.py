@@ -19,7 +19,7 @@ from tasks.importing._original import REPOSITORY
 from tasks.importing._parameters import guesses, is_seed
 from tasks.importing._source import Options
 
-BUDGET_SECONDS = 3600
+BUDGET_SECONDS = 1200
 """No such script states how long it may take."""
 WINDOW = 100
 """Logged values whose mean is the score: one episode's return says little."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import json
 import math
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +14,16 @@ from environments import FILE
 from environments.plugins import Refused
 from tasks.importing import Imported, Importer, Term, _original, _runner, _source, environment_toml
 from tasks.importing._original import REPOSITORY, Table
-from tasks.importing._parameters import ConvertedParameter, choice, is_number, is_plain, is_seed, number, sections
+from tasks.importing._parameters import (
+    ConvertedParameter,
+    choice,
+    is_number,
+    is_plain,
+    is_seed,
+    number,
+    number_of_text,
+    sections,
+)
 
 METHODS = {"grid": "grid", "random": "random_search", "bayes": "tpe"}
 """The proposers that search as W&B's methods do."""
@@ -25,7 +33,6 @@ USUAL = ("sweep.yaml", "sweep.yml")
 BUDGET_SECONDS = 600
 SIGMAS = 3
 """Standard deviations to either side of the mean that a normal distribution becomes a range of."""
-EXPONENT = re.compile(r"[+-]?\d+(\.\d*)?[eE][+-]?\d+")
 LOG = ("log_uniform", "log_uniform_values")
 DEEPEST = 20
 """A YAML may hold itself."""
@@ -193,7 +200,7 @@ def _plain(value: object) -> Any:
     """The value; a text such as `1e-4`, which YAML does not take for a number, as that number, and a date as a text."""
     if isinstance(value, datetime.date):
         return value.isoformat()
-    return float(value) if isinstance(value, str) and EXPONENT.fullmatch(value) else value
+    return number_of_text(value)
 
 
 def _listed(made: SweepParameters, name: str, values: object, default: object) -> ConvertedParameter:
