@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from environments import FILE
-from tasks.importing import Imported, Term, _runner, environment_toml
+from tasks.importing import Imported, Term, _runner
 from tasks.importing._original import REPOSITORY
 from tasks.sandbox.interpreter import interpreter_of
 
@@ -38,10 +37,10 @@ JUDGED = (
 )
 
 
-def made(
+def environment(
     title: str, origin: str, edited: Sequence[str], files: Mapping[str, str | Path], *, call: Mapping[str, Any],
     how: Mapping[str, Any], space: Mapping[str, Any], steps: int, problem: Mapping[str, Any], python: str,
-    carried: Iterable[Term], left: Iterable[Term],
+    left: Iterable[Term],
 ) -> Imported:  # fmt: skip
     """The environment of a program.
 
@@ -56,47 +55,35 @@ def made(
         steps: Of the budget; 0 where the program has a count of its own.
         problem: Keys of [control].
         python: The virtual environment of its packages; empty: Nightshift's own.
-        carried: What is carried, and
-        left: what is not.
+        left: What is not carried.
     """
     run = {
         "command": ["${interpreter}", "-m", "sb3_call"], "keeps_files": True, "says_ready": True,
         "defaults": {name: table["default"] for name, table in space.items()}, **how,
         "variables": {"SB3_CALL": json.dumps(call), "SDL_VIDEODRIVER": "dummy", "WANDB_MODE": "disabled"},
     }  # fmt: skip
-    keys = _runner.keys(title, METRIC, "maximize", edited[0])
-    del keys["command"]
-    keys |= {
-        "program": [*keys["program"], "act.py"], "judge": "control",
-        "editable": [f"{REPOSITORY}/{file}" for file in edited], "device": "cpu",
-        "budget_seconds": BUDGET_SECONDS, **({"budget_steps": steps} if steps else {}),
-        "startup_seconds": 120.0, "grace_seconds": 60.0,
-        **({"python": python} if python else {"requires": {"stable_baselines3": "pip install stable-baselines3"}}),
+    keys = {
+        "metric": METRIC, "direction": "maximize", "command": None, "judge": "control", "device": "cpu",
+        "program": ["train.py", "run.json", "standin", REPOSITORY, "act.py"],
+        "editable": [f"{REPOSITORY}/{file}" for file in edited],
+        "budget_seconds": BUDGET_SECONDS, "budget_steps": steps or None, "startup_seconds": 120.0,
+        "grace_seconds": 60.0, "python": python or None,
+        "requires": None if python else {"stable_baselines3": "pip install stable-baselines3"},
         "control": {**problem, "episodes": EPISODES, "start_seconds": 180.0, **_packages(str(problem["id"]), python)},
         "space": space,
     }  # fmt: skip
     said = f"It trains an agent with Stable-Baselines3; the judge plays the model that it saves in {problem['id']}.\n"
-    counted = [Term("total timesteps", f"budget_steps = {steps} (--set budget_steps=20000)")] if steps else []
+    made = _runner.files(title, origin, edited[0], said, how=run, keys=keys, originals=files, stand_ins=("sb3_call",))
     return Imported(
         name=title.replace(" ", "-"),
         origin=origin,
-        files={
-            **files,
-            **_runner.files(run, "sb3_call"),
-            **_runner.instructions(title, origin, edited[0], said),
-            "act.py": _runner.PROGRAMS / "act.py",
-            FILE: environment_toml(keys, origin),
-        },
-        carried=(
-            *carried,
-            *counted,
-            Term("seed", "the seed of the run, whether the program takes one or not"),
-            Term("what it prints and evaluates", JUDGED),
-        ),
+        files=made | {"act.py": _runner.PROGRAMS / "act.py"},
         left=(
             *left,
+            Term("what it prints and evaluates", JUDGED),
+            Term("seed", "the seed of the run, whether the program takes one or not"),
             Term("no time limit in it", f"budget_seconds = {BUDGET_SECONDS:g}, a guess; learning ends then, and saves"),
-            Term("packages of its own environment", f"python = {python!r}" if python else _runner.PYTHON),
+            _runner.packages(python),
         ),
     )
 

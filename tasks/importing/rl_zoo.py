@@ -58,7 +58,7 @@ class RlZoo(Importer):
             "program": "rl_zoo3.train", "arguments": arguments, "steps": STEPS,
             "hyperparameters": {name: _parts(entry.get(name))[0] for name in tables},
         }  # fmt: skip
-        return _sb3.made(
+        return _sb3.environment(
             f"{algorithm} on {name}",
             f"RL Zoo's entry {name} in {path}",
             [ENTRY],
@@ -69,10 +69,6 @@ class RlZoo(Importer):
             steps=int(steps) if is_number(steps) else 0,
             problem={"id": name, **({"kwargs": kwargs} if isinstance(kwargs, dict) else {})},
             python=python,
-            carried=[
-                Term(f"{path.name}, {name}", f"{REPOSITORY}/{ENTRY}, editable; rl_zoo3.train reads it"),
-                Term("ranges", f"those of {source}, widened to the entry's values" if source else "guesses"),
-            ],
             left=left,
         )
 

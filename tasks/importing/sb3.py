@@ -68,7 +68,7 @@ class Sb3(Importer):
         steps = script.steps_name if script.steps else ""
         options = [*script.options.values, *script.options.others]
         own = dict.fromkeys(script.seeds, "seed") | ({steps: "budget_steps"} if steps else {})
-        return _sb3.made(
+        return _sb3.environment(
             f"{path.stem} on {(script.entry or problem['id']).rpartition(':')[2]}", f"the Stable-Baselines3 script {path}",
             [name, *filter(None, [script.yaml])], files,
             call={
@@ -78,13 +78,6 @@ class Sb3(Importer):
             },
             how={"own": own, "constants": {name: [one for one in script.constants if one in {*script.space, *own}]}},
             space=script.space, steps=script.steps, problem=problem, python=_runner.python_of(path),
-            carried=[
-                Term(", ".join(dict.fromkeys(Path(file).parts[0] for file in own_files)),
-                     f"{REPOSITORY}/, unchanged; {' and '.join(filter(None, (name, script.yaml)))} can be edited"),
-                Term(script.algorithm, f"the judge plays it in {script.entry or problem['id']}"),
-                Term(f"{', '.join(script.space)}",
-                     "[space]; ranges are guesses: correct them. At their values the script's own stay"),
-            ],
             left=script.left(),
         )  # fmt: skip
 

@@ -198,7 +198,7 @@ def test_defaults_seeds_and_names_that_ours_may_not_have_are_carried_as_they_are
     assert {name: one["default"] for name, one in table["space"].items()} == {
         "use_bn": False, "lr": 3e-4, "batch_size": 64,
     }  # fmt: skip
-    assert {"random-seed", "metric Accuracy (%)"} <= {term.theirs for term in made.carried}
+    assert {"random-seed", "metric Accuracy (%)"} <= {term.theirs for term in made.left}
     run = written(made, tmp_path / "run")
     config = {"params": {"use_bn": False, "lr": 0.1, "batch_size": 32}, "seed": 7, "out": str(run / "out")}
     (run / "config.json").write_text(json.dumps({**config, "budget_steps": 0}))
