@@ -31,6 +31,12 @@ DEFAULTS: dict[str, dict[str, float]] = {
     "ARS": {"learning_rate": 0.02},
 }
 """The algorithms whose models the judge can play, with what their constructors take where a program says nothing."""
+SEARCHED = {name for defaults in DEFAULTS.values() for name in defaults} | {
+    "ent_coef", "vf_coef", "max_grad_norm", "train_freq", "gradient_steps", "target_update_interval",
+    "exploration_final_eps", "learning_starts", "policy_delay", "target_kl", "use_sde", "sde_sample_freq",
+}  # fmt: skip
+"""Arguments of constructors that say how is learned."""
+STEPS = "total_timesteps"
 JUDGED = (
     "no score: the judge plays the model that is saved last outside callbacks, or else as it is when learning ends: "
     f"{EPISODES} episodes with seeds of its own, with the statistics of its VecNormalize"
@@ -39,7 +45,7 @@ JUDGED = (
 
 def environment(
     title: str, origin: str, edited: Sequence[str], files: Mapping[str, str | Path], *, call: Mapping[str, Any],
-    how: Mapping[str, Any], space: Mapping[str, Any], steps: int, problem: Mapping[str, Any], python: str,
+    space: Mapping[str, Any], steps: int, problem: Mapping[str, Any], python: str,
     left: Iterable[Term],
 ) -> Imported:  # fmt: skip
     """The environment of a program.
@@ -50,7 +56,6 @@ def environment(
         edited: The files in `repository/` that may be edited, the main one first.
         files: The original's.
         call: What `programs/sb3_call.py` is told.
-        how: Keys of run.json besides.
         space: [space].
         steps: Of the budget; 0 where the program has a count of its own.
         problem: Keys of [control].
@@ -59,7 +64,8 @@ def environment(
     """
     run = {
         "command": ["${interpreter}", "-m", "sb3_call"], "keeps_files": True, "says_ready": True,
-        "defaults": {name: table["default"] for name, table in space.items()}, **how,
+        "defaults": {name: table["default"] for name, table in space.items()},
+        "own": {STEPS: "budget_steps"} if steps else {},
         "variables": {"SB3_CALL": json.dumps(call), "SDL_VIDEODRIVER": "dummy", "WANDB_MODE": "disabled"},
     }  # fmt: skip
     keys = {

@@ -55,7 +55,7 @@ class RlZoo(Importer):
         steps, kwargs = _parts(entry[STEPS])[1], entry.get("env_kwargs")
         arguments = ["--algo", algorithm, "--env", name, "--conf-file", ENTRY, "-f", "logs", "--eval-freq", "-1"]
         call = {
-            "program": "rl_zoo3.train", "arguments": arguments, "steps": STEPS,
+            "program": "rl_zoo3.train", "arguments": arguments,
             "hyperparameters": {name: _parts(entry.get(name))[0] for name in tables},
         }  # fmt: skip
         return _sb3.environment(
@@ -64,7 +64,6 @@ class RlZoo(Importer):
             [ENTRY],
             {f"{REPOSITORY}/{ENTRY}": _text({name: entry})},
             call=call,
-            how={"own": {STEPS: "budget_steps"}},
             space=tables,
             steps=int(steps) if is_number(steps) else 0,
             problem={"id": name, **({"kwargs": kwargs} if isinstance(kwargs, dict) else {})},
@@ -149,14 +148,6 @@ def space(
     tables = sections(made)["space"] or guesses(
         {name: value for name, value in plain.items() if value not in (0, 1) and name in DEFAULTS[algorithm]}
     )
-    rest = [name for name, value in entry.items() if name not in (*tables, STEPS)]
-    sampled = [name for name in suggested if name.removeprefix("one_minus_").removesuffix("_pow") not in tables]
-    why = "as they are in the file; no number, or nothing gives a range: edit it, or put it into [space]"
-    return tables, [
-        *([Term(", ".join(rest), why)] if rest else []),
-        *(
-            [Term(f"the sampler's {', '.join(sampled)}", "not in the entry, or no plain number: not searched")]
-            if sampled
-            else []
-        ),
-    ]
+    rest = [name for name in entry if name not in (*tables, STEPS)]
+    why = f"as they are in {ENTRY}: no number, or nothing gives a range: edit it, or put them into [space]"
+    return tables, [Term(", ".join(rest), why)] if rest else []

@@ -159,11 +159,15 @@ def words(command: list[str], program: str, params: Mapping[str, Any]) -> list[s
     """A command with its macros filled in."""
     texts = {name: json.dumps(one) if isinstance(one, dict | list) else str(one) for name, one in params.items()}
     flags = [f"--{name}={text}" for name, text in texts.items()]
-    switches = [f"--{name}{'' if params[name] is True else f'={text}'}" for name, text in texts.items()]
+    switches = [
+        f"--{name}" if params[name] is True else f"--{name}={text}"
+        for name, text in texts.items()
+        if params[name] is not False
+    ]
     macros = {
         "${env}": [], "${interpreter}": [sys.executable], "${program}": [program], "${args}": flags,
         "${args_no_hyphens}": [flag.removeprefix("--") for flag in flags],
-        "${args_no_boolean_flags}": [flag for flag, one in zip(switches, params.values(), strict=True) if one is not False],
+        "${args_no_boolean_flags}": switches,
         "${args_json}": [json.dumps(params)],
     }  # fmt: skip
     return [word for given in command for word in macros.get(given, [given])]

@@ -25,12 +25,9 @@ from stable_baselines3.common.utils import set_random_seed  # type: ignore[impor
 
 HOW: dict[str, Any] = {
     "program": "",  # a file, or a module
-    "arguments": [],  # of the zoo; the seed and its hyperparameters follow
-    "class": "", "keywords": [],  # parameters that the constructor of this class gets
-    "options": [],  # parameters of the command line
-    "yaml": "", "settings": [],  # parameters that stand in this file, by dotted names
+    "arguments": [],  # of its command line
+    "class": "", "keywords": [],  # parameters that the constructor of this class gets, whatever the program gives it
     "hyperparameters": {},  # parameters of RL Zoo, each with what precedes its value, as in `lin_0.001`
-    "steps": "",  # the parameter that holds the steps of the budget
 } | json.loads(os.environ["SB3_CALL"])  # fmt: skip
 PARAMS: dict[str, Any] = json.loads(os.environ["AR_PARAMS_JSON"])
 SEED = int(os.environ["AR_SEED"]) % 2**31
@@ -84,7 +81,7 @@ def save(self: Any, *args: Any, **options: Any) -> None:
 
 
 def setup_learn(self: Any, total_timesteps: int, *args: Any, **options: Any) -> tuple[int, Any]:
-    total, callback = prepared(self, PARAMS.get(HOW["steps"]) or total_timesteps, *args, **options)
+    total, callback = prepared(self, PARAMS.get("total_timesteps") or total_timesteps, *args, **options)
     curve = Curve()
     curve.init_callback(self)
     both = CallbackList([callback, curve])
@@ -107,20 +104,6 @@ def give_keywords(name: str, values: dict[str, Any]) -> None:
     kind.__init__ = __init__
 
 
-def fill(file: Path, values: dict[str, Any]) -> None:
-    """Set values in a YAML file; only called where the program itself needs the package yaml."""
-    import yaml  # type: ignore[import-untyped]
-
-    content = yaml.safe_load(file.read_text())
-    for name, value in values.items():
-        *above, last = name.split(".")
-        table = content
-        for key in above:
-            table = table[key]
-        table[last] = value
-    file.write_text(yaml.safe_dump(content, sort_keys=False))
-
-
 def end(*_: object) -> None:
     global is_over
     is_over = True
@@ -136,16 +119,13 @@ def main() -> None:
     set_random_seed(SEED)
     if keywords := {name: PARAMS[name] for name in HOW["keywords"] if name in PARAMS}:
         give_keywords(HOW["class"], keywords)
-    if settings := {name: PARAMS[name] for name in HOW["settings"] if name in PARAMS}:
-        fill(Path(HOW["yaml"]), settings)
-    options = [f"--{name}={PARAMS[name]}" for name in HOW["options"] if name in PARAMS]
     zoo = [
         f"{name}:{(f'{prefix}{PARAMS[name]}' if prefix else PARAMS[name])!r}"
         for name, prefix in HOW["hyperparameters"].items()
         if name in PARAMS
     ]
     program = HOW["program"]
-    sys.argv = [program, *HOW["arguments"], *options, *(["--hyperparams", *zoo] if zoo else [])]
+    sys.argv = [program, *HOW["arguments"], *(["--hyperparams", *zoo] if zoo else [])]
     if program.endswith(".py"):
         sys.path[0] = str(Path(program).parent.resolve())
         runpy.run_path(program, run_name="__main__")
