@@ -45,13 +45,18 @@ def env_list(*, json: Json = False) -> int:
 
 
 @env.command(name="new")
-def env_new(folder: Path, /) -> int:
+def env_new(
+    folder: Path,
+    /,
+    *,
+    from_: Annotated[str, Parameter("--from", help="What it trains with: command, sb3, rl-zoo or grpo.")] = "command",
+) -> int:
     """Create FOLDER with a small environment that runs, to start your own from.
 
-    Example: nightshift env new ./my-problem
+    Example: nightshift env new ./my-problem --from sb3
     """
     with writing(folder, "FOLDER"):
-        print(write_environment(folder))
+        print(write_environment(folder, from_))
     return 0
 
 

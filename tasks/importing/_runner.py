@@ -75,8 +75,8 @@ def files(
 
 
 def python_of(place: Path) -> str:
-    """The virtual environment that a program is likely run with, beside it, above it, or the active one; or empty."""
-    above = [place.resolve().parent, *place.resolve().parents[1 : UP + 1]]
+    """The virtual environment that a program is likely run with: beside or above it, here, the active one; or empty."""
+    above = [place.resolve().parent, *place.resolve().parents[1 : UP + 1], Path.cwd()]
     likely = [folder / name for folder in above for name in (".venv", "venv")]
     likely += [Path(active)] if (active := os.environ.get("VIRTUAL_ENV")) else []
     first = next((each for each in likely if (each / "pyvenv.cfg").is_file()), None)

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from autoresearch_rl.target.progress import emit_progress, emit_ready  # type: ignore[import-not-found]
-from stable_baselines3.common.base_class import BaseAlgorithm  # type: ignore[import-not-found,unused-ignore]
-from stable_baselines3.common.callbacks import BaseCallback, CallbackList  # type: ignore[import-not-found,unused-ignore]
-from stable_baselines3.common.utils import set_random_seed  # type: ignore[import-not-found,unused-ignore]
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback, CallbackList
+from stable_baselines3.common.utils import set_random_seed
 
 HOW: dict[str, Any] = {
     "program": "",  # a file, or a module
@@ -37,7 +37,7 @@ learning = is_over = False
 saved, prepared = BaseAlgorithm.save, BaseAlgorithm._setup_learn
 
 
-class Curve(BaseCallback):  # type: ignore[misc,unused-ignore]
+class Curve(BaseCallback):  # type: ignore[misc]
     """Reports progress, ends learning where the time is over, and leaves the model when it has ended."""
 
     def _on_training_start(self) -> None:
