@@ -25,7 +25,7 @@ REPORTS: dict[str, str | Path] = {
 TENSORBOARD = ("sitecustomize", "tensorboardX")
 """The stand-ins for TensorBoard's writers."""
 UP = 2
-"""Folders above that of a program in which its virtual environment may lie."""
+"""Folders above that of a program in which its virtual environment may lie, none above its repository."""
 NOTE = """\
 # {title}
 
@@ -76,8 +76,9 @@ def files(
 
 def python_of(place: Path) -> str:
     """The virtual environment that a program is likely run with: beside or above it, here, the active one; or empty."""
-    above = [place.resolve().parent, *place.resolve().parents[1 : UP + 1], Path.cwd()]
-    likely = [folder / name for folder in above for name in (".venv", "venv")]
+    above = [place.resolve().parent, *place.resolve().parents[1 : UP + 1]]
+    root = next((at for at, folder in enumerate(above) if (folder / ".git").exists()), UP)
+    likely = [folder / name for folder in (*above[: root + 1], Path.cwd()) for name in (".venv", "venv")]
     likely += [Path(active)] if (active := os.environ.get("VIRTUAL_ENV")) else []
     first = next((each for each in likely if (each / "pyvenv.cfg").is_file()), None)
     return str(first) if first and first.resolve() != Path(sys.prefix).resolve() else ""
