@@ -43,17 +43,17 @@ def files(
     title: str, origin: str, script: str, text: str, *, how: Mapping[str, Any], keys: Mapping[str, Any],
     originals: Mapping[str, str | Path], stand_ins: tuple[str, ...] = (),
 ) -> dict[str, str | Path]:  # fmt: skip
-    """The files of an environment: the original's, the runner, and what tells how.
+    """The files of an environment: the originals by place, the runner, and what tells how.
 
     Args:
         title: Its name.
         origin: Where it comes from, in words.
-        script: The file of the original that is edited; empty: none is.
+        script: The original's file that is edited; empty: none is.
         text: The original's words for the agent.
-        how: What the runner is told, of the keys of `HOW` in programs/run.py.
-        keys: Keys of environment.toml, laid over those that every problem with the runner has; None: none of it.
+        how: Keys of `HOW` in programs/run.py.
+        keys: Keys of environment.toml, laid over the usual ones; None: without it.
         originals: By place.
-        stand_ins: Modules of `programs` that take the place of installed ones.
+        stand_ins: Modules of `programs` in place of installed ones.
     """
     place = f"{REPOSITORY}/{script}"
     usual = {

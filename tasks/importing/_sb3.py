@@ -53,13 +53,13 @@ def environment(
     Args:
         title: Its name.
         origin: As in `Imported`.
-        edited: The files in `repository/` that may be edited, the main one first.
+        edited: Files in `repository/`, the main one first.
         files: The original's.
-        call: What `programs/sb3_call.py` is told.
+        call: What programs/sb3_call.py is told.
         space: [space].
-        steps: Of the budget; 0 where the program has a count of its own.
+        steps: Of the budget; 0: the program's own.
         problem: Keys of [control].
-        python: The virtual environment of its packages; empty: Nightshift's own.
+        python: Its virtual environment; empty: none.
         left: What is not carried.
     """
     run = {

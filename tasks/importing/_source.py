@@ -36,6 +36,17 @@ def parsed(path: Path) -> ast.Module:
         raise Refused(f"{path} is not Python {sys.version_info[0]}.{sys.version_info[1]}: {wrong}") from wrong
 
 
+def script(place: str) -> ast.Module | str:
+    """The syntax tree of a lone script, or why a place is none."""
+    path = Path(place)
+    if path.suffix != ".py" or not path.is_file():
+        return "a folder: name the script in it" if path.is_dir() else "no file .py"
+    try:
+        return parsed(path)
+    except Refused as unreadable:
+        return str(unreadable)
+
+
 def literal(node: ast.expr | None) -> Literal | None:
     """A literal, or arithmetic of literals, as a value; None if it is anything else."""
     if isinstance(node, ast.Constant) and isinstance(node.value, Literal):

@@ -23,8 +23,6 @@ PROPOSERS = {
     "static": "random_search", "grid": "grid", "random": "random_search", "learned": "learned", "llm": "llm",
     "llm_ensemble": "llm", "llm_diff": "llm_diff", "hybrid": "hybrid",
 }  # fmt: skip
-MODEL = {"llm_model": "model", "llm_api_url": "base_url", "llm_api_key_env": "key_variable"}
-"""Keys of a policy that asks a model, and ours."""
 EVAL_CMD = (
     "for a judge that no edit changes, let training save its model in AR_MODEL_DIR, set eval_cmd to another program "
     "that measures it there, and import again"
@@ -157,19 +155,14 @@ def _command(table: Table, key: str) -> list[str]:
 
 
 def _options(table: Table) -> tuple[str, ...]:
-    """The policy and the controller as options of `run`."""
+    """The policy, and how long and wide it goes on, as options of `run`."""
     kind, seed = table.get("policy.type", str) or "static", table.get("policy.seed", int)
     options = ["--proposer", PROPOSERS.get(kind, "tpe"), "--seed", str(7 if seed is None else seed)]
-    for theirs, ours in MODEL.items() if kind.startswith("llm") or kind == "hybrid" else ():
-        value = table.get(f"policy.{theirs}", str)
-        options += ["--set", f"proposer.{ours}={value}"] if value else []
     hours, is_parallel = table.get("controller.max_wall_time_s", float), table.get("controller.parallel.enabled", bool)
     at_a_time = table.get("controller.parallel.max_concurrency", int)
     limits = {
         "--trials": table.get("controller.max_iterations", int),
         "--hours": hours and f"{hours / 3600:.3g}",
-        "--patience": table.get("controller.no_improve_limit", int),
-        "--crash-share": table.get("controller.failure_rate_limit", float),
         "--parallel": at_a_time if is_parallel else None,
     }
     options += [word for flag, limit in limits.items() if limit for word in (flag, str(limit))]

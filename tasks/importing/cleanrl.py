@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -39,16 +38,13 @@ class Cleanrl(Importer):
     """A script like CleanRL's ppo.py: options of tyro.cli or argparse, and add_scalar."""
 
     def why_not(self, place: str) -> str:
-        path = Path(place)
-        if path.suffix != ".py" or not path.is_file():
-            return "a folder: name the script in it" if path.is_dir() else "no file .py"
-        try:
-            options = _source.options(_source.parsed(path))
-        except Refused as unreadable:
-            return str(unreadable)
+        tree = _source.script(place)
+        if isinstance(tree, str):
+            return tree
+        options = _source.options(tree)
         if not options.dataclass and not options.values:
-            return f"{path.name} gives no dataclass of its own to tyro.cli, and argparse no option with a default"
-        return "" if "add_scalar" in _original.read_text(path) else f"{path.name} never calls add_scalar"
+            return "it gives no dataclass of its own to tyro.cli, and argparse no option with a default"
+        return "" if "add_scalar" in _original.read_text(Path(place)) else "it never calls add_scalar"
 
     def convert(self, place: str) -> Imported:
         script = LoneScript(Path(place))
@@ -149,8 +145,3 @@ class LoneScript:
             yield Term("no option seed", "fresh runs differ only by chance and timing: give it seed")
         if old := sorted({*REMOVED.findall(self.text)}):
             yield Term(f"of gymnasium 0.29: {', '.join(old)}", "not in gymnasium 1 by these names: change the script")
-        if self.problem and find_spec("gymnasium"):
-            import gymnasium
-
-            if (problem := str(values[self.problem])) not in gymnasium.registry:
-                yield Term(problem, "gymnasium here does not know it: install its package, and import it in the script")

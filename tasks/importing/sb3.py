@@ -43,16 +43,12 @@ class Sb3(Importer):
     """A script that trains a model of stable_baselines3 or sb3_contrib."""
 
     def why_not(self, place: str) -> str:
-        path = Path(place)
-        if path.suffix != ".py" or not path.is_file():
-            return "a folder: name the script in it" if path.is_dir() else "no file .py"
-        try:
-            tree = _source.parsed(path)
-        except Refused as unreadable:
-            return str(unreadable)
+        tree = _source.script(place)
+        if isinstance(tree, str):
+            return tree
         if not _source.imports(tree) & {*MODULES}:
-            return f"{path.name} imports no {' and no '.join(MODULES)}"
-        return "" if [*_source.calls(tree, *DEFAULTS)] else f"{path.name} makes none of {', '.join(DEFAULTS)}"
+            return f"it imports no {' and no '.join(MODULES)}"
+        return "" if [*_source.calls(tree, *DEFAULTS)] else f"it makes none of {', '.join(DEFAULTS)}"
 
     def convert(self, place: str) -> Imported:
         script = Script(Path(place))
@@ -93,7 +89,7 @@ class Script:
         table = _original.yaml_table(self.files[self.yaml]) if self.yaml else ""
         every = {} if isinstance(table, str) else dict(_original.flat(table.content))
         self.settings = {name: value for name, value in every.items() if is_plain(value)}
-        [self.call, *self.others] = _source.calls(self.tree, *DEFAULTS)
+        self.call = next(_source.calls(self.tree, *DEFAULTS))
         self.algorithm = ast.unparse(self.call.func).rpartition(".")[2]
         self.entry = ""
         """The class of the environment, with its module, where it has no registered id."""
@@ -208,8 +204,6 @@ class Script:
             yield Term(", ".join(strange), why)
         if self.entry and self.problem["max_episode_steps"] == LIMIT:
             yield Term(f"the longest episode of {self.entry}", f"control.max_episode_steps = {LIMIT}, a guess")
-        if self.others:
-            yield Term("several models", f"parameters are those of the first, {self.algorithm}; the last one is judged")
         if rest := [name for name in self.stated if name not in {*self.space, *SHOWN}]:
             yield Term(", ".join(rest), "as the script gives them: computed, or no range can be guessed")
         if not self.steps:
