@@ -11,7 +11,7 @@ from making import Place, base_model, distinct, identity, run, settings_of, spli
 class Settings:
     """The keys of prepare.settings. A model is a name on the hub, or the absolute path of a folder."""
 
-    model: str
+    model: str = "HuggingFaceTB/SmolLM2-135M-Instruct"
     model_revision: str = "main"
     questions: int = 3000
 
