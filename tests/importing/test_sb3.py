@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import textwrap
 import tomllib
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 import environments
 from environments.plugins import Refused
+from environments.space import Value
 from flows.cli.env_template import write_environment
 from tasks.importing import Imported, imported
 from tests.importing.test_cleanrl import run
@@ -41,6 +43,13 @@ model = PPO("MultiInputPolicy", env, learning_rate=args.lr, gamma=GAMMA, n_steps
 model.learn(args.timesteps)
 model.save("depot_ppo")
 """
+HEAD, _, TRAINING = SCRIPT.partition("env = ")
+PARALLEL = (
+    HEAD.replace("import VecNormalize", "import SubprocVecEnv, VecNormalize")
+    + 'if __name__ == "__main__":\n'
+    + textwrap.indent(f"env = {TRAINING}".replace("n_envs=2", "n_envs=2, vec_env_cls=SubprocVecEnv"), "    ")
+)
+"""The same with environments in processes of their own."""
 DEPOT = """\
 import gymnasium
 import numpy as np
@@ -145,11 +154,16 @@ def test_an_entry_of_the_zoo_gets_the_ranges_of_its_sampler_widened_to_its_value
 
 @pytest.mark.slow
 @pytest.mark.skipif(not SB3 and not find_spec("stable_baselines3"), reason="the extra sb3, or SB3_PYTHON, is missing")
-def test_the_judge_plays_the_model_with_its_statistics(script: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("text", "limit"), [(SCRIPT, {}), (PARALLEL, {"budget_steps": 10**9, "budget_seconds": 3})])
+def test_the_judge_plays_the_model_with_its_statistics_also_of_a_training_that_its_time_ends(
+    script: Path, tmp_path: Path, text: str, limit: dict[str, Value]
+) -> None:
+    script.write_text(text)
     made, _ = read(str(script))
     (tmp_path / "here").mkdir()
     written(made, tmp_path / "here")
-    overrides = {"control.max_episode_steps": 20, "control.episodes": 10, **({"python": SB3} if SB3 else {})}
+    python: dict[str, Value] = {"python": SB3} if SB3 else {}
+    overrides = {"control.max_episode_steps": 20, "control.episodes": 10, **python, **limit}
     environment = environments.load(tmp_path / "here", overrides)
     done, score = run(environment, tmp_path / "0000", learning_rate=0.01)
     assert done.status == "finished", (tmp_path / "0000/log.txt").read_text()

@@ -33,7 +33,9 @@ PARAMS: dict[str, Any] = json.loads(os.environ["AR_PARAMS_JSON"])
 SEED = int(os.environ["AR_SEED"]) % 2**31
 MODEL = Path(os.environ["AR_MODEL_DIR"])
 REPORT_SECONDS = 0.5
-learning = is_over = False
+learner: Any = None
+"""The model that learns now."""
+is_over = False
 saved, prepared = BaseAlgorithm.save, BaseAlgorithm._setup_learn
 
 
@@ -41,8 +43,8 @@ class Curve(BaseCallback):  # type: ignore[misc]
     """Reports progress, ends learning where the time is over, and leaves the model when it has ended."""
 
     def _on_training_start(self) -> None:
-        global learning
-        learning, self.reported = True, 0.0
+        global learner
+        learner, self.reported = self.model, 0.0
         emit_ready()
 
     def _on_step(self) -> bool:
@@ -51,8 +53,8 @@ class Curve(BaseCallback):  # type: ignore[misc]
         return not is_over
 
     def _on_training_end(self) -> None:
-        global learning
-        learning = False
+        global learner
+        learner = None
         self.report()
         leave(self.model)
 
@@ -64,7 +66,8 @@ class Curve(BaseCallback):  # type: ignore[misc]
 
 
 def leave(model: Any) -> None:
-    """Leave a model for the judge, with the class that loads it and the statistics of VecNormalize."""
+    """Leave a model for the judge, with the class that loads it and the statistics of VecNormalize; as a whole."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     saved(model, MODEL / "half.zip")
     (MODEL / "half.zip").replace(MODEL / "model.zip")
     kinds = (kind for kind in type(model).__mro__ if kind.__module__.startswith(("stable_baselines3", "sb3_contrib")))
@@ -72,11 +75,12 @@ def leave(model: Any) -> None:
     (MODEL / "model.json").write_text(json.dumps([kind.__module__, kind.__name__]))
     if normalize := model.get_vec_normalize_env():
         normalize.save(MODEL / "vecnormalize.pkl")
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 
 
 def save(self: Any, *args: Any, **options: Any) -> None:
     saved(self, *args, **options)
-    if not learning:  # what callbacks save on the way is not what the program chooses at its end
+    if not learner:  # what callbacks save on the way is not what the program chooses at its end
         leave(self)
 
 
@@ -105,10 +109,14 @@ def give_keywords(name: str, values: dict[str, Any]) -> None:
 
 
 def end(*_: object) -> None:
+    """Leave the model at once: where environments have processes of their own, the signal ends these too."""
     global is_over
+    if is_over:  # the runner hands on what it gets itself
+        return
     is_over = True
-    if not learning:
+    if not learner:
         sys.exit(0)
+    leave(learner)
 
 
 def main() -> None:
