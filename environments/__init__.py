@@ -312,19 +312,26 @@ def bundled() -> Mapping[str, Path]:
     return dict(sorted((name, folder) for names, folder in variants for name in (folder.name, *names)))
 
 
+def is_path(reference: str, path: Path) -> bool:
+    """Whether `path` is meant, and no bundled environment: by its slash or dot, or since an environment is there."""
+    if "/" in reference or reference.startswith("."):
+        return True
+    return reference not in bundled() and (path / FILE).is_file()
+
+
 def find(reference: str) -> Path:
     """The folder of an environment, by the name of a bundled one (or of a variant of it) or by path, or Refused."""
     path = Path(reference).expanduser()
-    if "/" in reference or reference.startswith("."):
-        try:
-            is_environment = (path / FILE).is_file()
-        except OSError as wrong:  # a folder without rights
-            raise Refused(f"{path / FILE}: {wrong.strerror}") from wrong
-        if not is_environment:
-            raise Refused(f"{path} has no {FILE}, so it is no environment: `nightshift env new` writes one")
-        return path.resolve()
-    plugins.require(reference, bundled(), what="environment")
-    return bundled()[reference]
+    if not is_path(reference, path):
+        plugins.require(reference, bundled(), what="environment")
+        return bundled()[reference]
+    try:
+        is_environment = (path / FILE).is_file()
+    except OSError as wrong:  # a folder without rights
+        raise Refused(f"{path / FILE}: {wrong.strerror}") from wrong
+    if not is_environment:
+        raise Refused(f"{path} has no {FILE}, so it is no environment: `nightshift env new` writes one")
+    return path.resolve()
 
 
 def named(reference: str, overrides: Mapping[str, Value] | None = None) -> Environment:

@@ -23,14 +23,14 @@ from flows.spec.clock_time import runs_in_time
 from flows.spending.summary import money
 from flows.views.own_servers import own_servers
 from flows.views.terminal import changes
-from tasks.describe import ARMS, bound, caution, difference, headline, outcome, over_environments, step_budget, where
+from tasks import describe
+from tasks.describe import caution, headline, outcome, where
 from tasks.machine.slot_use import slot_use
 from tasks.numbers import number
-from tasks.plots.forest import forest
 from tasks.rules import Rule
 from tasks.sandbox.progress import parse_report, value_of
 from tasks.spending.spent import spent
-from tasks.stats.aggregate import aggregates
+from tasks.stats.aggregate import aggregates, newest
 from tasks.stats.certificate import Certificate, level, shipped
 from tasks.stats.champion import champion_estimate, run_sd
 from tasks.stats.design import Arm, design_of
@@ -70,25 +70,29 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
     how = ending.state if ending else state(ledger)
     spec, champion = stored_spec(ledger), best(history)
     is_tested = bool(own) and (champion is None or own[-1].champion == champion.number)
+    uncertified = None if how == "running" or is_tested else _uncertified(ledger)
+    ships = _shipped(ledger, history, own, how)
     now = under_way(ledger, history) if how == "running" else {"under_way": [], "certifying": None}
     return {
         "campaign": campaign.name, "campaign_id": campaign.campaign_id, "environment": campaign.environment,
+        "folder": str(ledger.path.absolute()),
         "metric": ledger.environment.metric, "direction": ledger.environment.direction,
-        "step_budget": step_budget(ledger.environment), "state": how,
+        "step_budget": describe.step_budget(ledger.environment), "state": how,
         "reason": ending.reason if ending else ended_search(ledger).get("reason"),
         "headline": headline(history, campaign.name, own),
+        "result": result(ledger, history, own, uncertified, bool(ships["shipped_trial"]) and not own),
         "spec": spec, "seed": campaign.seed, "isolation": campaign.isolation,
         "machine": machine_of(history), "cores": ledger.environment.cores,
         "baseline": _scored(history, baseline(history)),
         "champion": of_champion(history, champion, own),
-        **_shipped(ledger, history, own, how),
+        **ships,
         "certificate": of_certificate(own[-1]) if own else None,
         "reserved": _reserved(ledger),
-        "uncertified": None if how == "running" or is_tested else _uncertified(ledger),
+        "uncertified": uncertified,
         "ablation": _ablation(ledger, own),
         "transfers": [of_certificate(one) for one in elsewhere],
         "elsewhere": _elsewhere((*own, *elsewhere)),
-        "cancelled": _cancelled(history),
+        "cancelled": {"due": sum(run.due is not None for trial in history for run in trial.runs)},
         "imported": _imported(ledger),
         "trials": list(rows(history, own)),
         **now,
@@ -112,22 +116,56 @@ def certificates(ledger: Ledger) -> tuple[tuple[Certificate, ...], tuple[Certifi
     return tuple(one for one in every if not one.elsewhere), tuple(one for one in every if one.elsewhere)
 
 
+def result(
+    ledger: Ledger, history: History, own: Sequence[Certificate], uncertified: str | None, ships_unproven: bool
+) -> dict[str, str]:
+    """What was found in a sentence, and how far that can be believed.
+
+    Args:
+        ships_unproven: Whether a trial ships under a rule that makes no certificates.
+    """
+    verdict = headline(history, ledger.campaign.name, own).removeprefix(f"{ledger.campaign.name}: ")
+    champion = best(history)
+    if one := decisive(history, own):
+        spread = f"; {describe.NOT_COUNTED}: {one.not_reused}" if one.not_reused and not one.passed else ""
+        proof = f"{outcome(one)}{spread}{'; ' * bool(caution(one))}{caution(one)}"
+    elif ships_unproven:
+        verdict = verdict.replace(describe.UNPROVEN, "it ships without a certificate")
+        proof = f"it ships without a certificate: rule {ledger.campaign.rule} makes none"
+    elif uncertified:
+        proof = f"not certified, because {uncertified}; the baseline ships"
+    elif champion is None:
+        proof = "no trial has a score" if history else "no trial is decided yet"
+    else:
+        proof = f"{describe.UNPROVEN}; scores of a search overestimate its best"
+        if champion.number and (likely := estimate(history, champion)):
+            low, high = (likely["level"] + side * SURE_SES * likely["se"] for side in (-1, 1))
+            proof += f", whose true mean is likely between {number(low)} and {number(high)}"
+    return {"verdict": verdict[0].upper() + verdict[1:], "proof": proof}
+
+
+def decisive(history: History, own: Sequence[Certificate]) -> Certificate | None:
+    """The newest certificate, if it is of the present champion or passed; else that by which an earlier one ships."""
+    newest, champion = own[-1] if own else None, best(history)
+    is_its = newest is not None and champion is not None and newest.champion == champion.number
+    return newest if newest is not None and (newest.passed or is_its) else shipped(own)
+
+
 def _shipped(ledger: Ledger, history: History, own: Sequence[Certificate], how: str) -> dict[str, Any]:
     """What ships, once known: a certified trial, the baseline, or what a rule without certificates has kept.
 
     Under such a rule a champion whose certificate did not pass does not ship either.
     """
-    which, trial = None, None
-    champion, passed = best(history), shipped(own)
+    champion, passed, trial = best(history), shipped(own), None
     if how != "running" and champion:
+        is_tested = any(one.champion == champion.number for one in own)
         if passed:
-            which, trial = "champion", passed.champion
-        elif any(one.champion == champion.number for one in own):
-            which, trial = "baseline", 0
-        elif how == "finished" and not certifies(ledger.campaign.rule):
-            which, trial = "champion" if champion.number else "baseline", champion.number
+            trial = passed.champion
+        elif how == "finished" and not is_tested and not certifies(ledger.campaign.rule):
+            trial = champion.number
         elif own or how in ("finished", "failed"):
-            which, trial = "baseline", 0
+            trial = 0
+    which = None if trial is None else "champion" if trial else "baseline"
     return {"shipped": which, "shipped_trial": trial}
 
 
@@ -143,9 +181,11 @@ def _reserved(ledger: Ledger) -> dict[str, Any] | None:
 
 def _uncertified(ledger: Ledger) -> str | None:
     """Why the last life that searched made no certificate; None if it gave no reason."""
-    told = ("life", "uncertified")
-    events = [event for event in ledger.events() if event["event"] in told and "certify" not in event]
-    return str(events[-1]["reason"]) if events and events[-1]["event"] == "uncertified" else None
+    reason = None
+    for event in ledger.events():
+        if event["event"] in ("life", "uncertified") and "certify" not in event:
+            reason = event.get("reason")
+    return reason
 
 
 def _ablation(ledger: Ledger, own: Sequence[Certificate]) -> list[str]:
@@ -170,10 +210,8 @@ def state(ledger: Ledger) -> str:
 
 def urls(ledger: Ledger) -> dict[str, str]:
     """The addresses of the campaign's trials in MLflow, and of its last life in Prefect."""
-    found: dict[str, str] = {}
-    for event in ledger.events():
-        if event["event"] == "life" and event.get("page"):
-            found["prefect"] = event["page"]
+    pages = [event["page"] for event in ledger.events() if event["event"] == "life" and event.get("page")]
+    found = {"prefect": pages[-1]} if pages else {}
     found |= {f"mlflow_{key}": value for key, value in sync.last(ledger).urls.items()}
     home = ledger.path.parent
     if str(home / "mlflow.db") not in found.get("mlflow_command", ""):
@@ -181,9 +219,9 @@ def urls(ledger: Ledger) -> dict[str, str]:
     page = page_of(home, "mlflow")  # the home's own database has addresses while `nightshift up` serves it
     if page is None:
         return found | {"mlflow_command": "nightshift up"}
-    paths = {key: value for key, value in found.items() if key.startswith("mlflow_") and key.endswith("path")}
-    served = {key.removesuffix("path") + "url": page + path for key, path in paths.items()}
-    return {key: value for key, value in found.items() if key not in {*paths, "mlflow_command"}} | served
+    del found["mlflow_command"]
+    paths = {key: found.pop(key) for key in list(found) if key.startswith("mlflow_") and key.endswith("path")}
+    return found | {key.removesuffix("path") + "url": page + path for key, path in paths.items()}
 
 
 def stored_spec(ledger: Ledger) -> dict[str, Any]:
@@ -193,23 +231,23 @@ def stored_spec(ledger: Ledger) -> dict[str, Any]:
         stored = tomllib.loads(path.read_text())
     except ValueError as broken:
         raise plugins.Refused(f"{path}: not TOML: {broken}") from broken
-    if lacking := sorted({"trials", "hours"} - stored.keys()):
-        raise plugins.Refused(f"{path} is damaged: it lacks {' and '.join(lacking)}")
+    if not {"trials", "hours"} <= stored.keys():
+        raise plugins.Refused(f"{path} is damaged: it lacks trials or hours")
     return stored
 
 
 def summary(ledger: Ledger) -> dict[str, Any]:
     """A campaign in a line, of the list and of the page of all campaigns."""
     history, (own, _), name = ledger.history(), certificates(ledger), ledger.campaign.name
-    passed, so_far = shipped(own), spent(ledger, history)
-    test = passed.comparison if passed and passed.passed else None
+    passed, so_far, gain = shipped(own), spent(ledger, history), None
+    if passed and passed.comparison:
+        gain = f"{describe.difference(passed, passed.comparison.gain)} ({describe.bound(passed) or 'no spread'})"
     return {
         "campaign": name, "environment": ledger.campaign.environment, "metric": ledger.environment.metric,
         "state": state(ledger), "headline": headline(history, name, own).removeprefix(f"{name}: "),
         "trials": len([trial for trial in history if trial.number > 0]),
         "baseline": _scored(history, baseline(history)), "champion": of_champion(history, best(history), own),
-        "gain": f"{difference(passed, test.gain)} ({bound(passed) or 'no spread'})" if passed and test else None,
-        "created": ledger.campaign.created, "seconds": round(campaign_lock.spent(ledger), 1),
+        "gain": gain, "created": ledger.campaign.created, "seconds": round(campaign_lock.spent(ledger), 1),
         "usd": so_far.usd if so_far.anything else None,
     }  # fmt: skip
 
@@ -258,10 +296,10 @@ def of_certificate(one: Certificate) -> dict[str, Any]:
         "high": _finite(one.bounds[1]) if one.bounds else None,
         "gain": test and _finite(test.gain), "p": test and _finite(test.p), "expected": one.expected,
         "runs": len(one.scores("champion")),
-        "planned": dict(zip(ARMS, one.planned, strict=True)),
+        "planned": dict(zip(describe.ARMS, one.planned, strict=True)),
         "looks": [list(group) for group in one.design.groups] if one.design else [list(one.planned)],
         "reused": [run.score.value for run in one.reused], "not_reused": one.not_reused,
-        "collapsed": dict(zip(ARMS, one.collapsed, strict=True)),
+        "collapsed": dict(zip(describe.ARMS, one.collapsed, strict=True)),
         "same_units": one.same_units, "machines": list(one.machines),
         "champion": _arm(one, "champion"), "baseline": _arm(one, "baseline"),
         "guards": [
@@ -274,9 +312,14 @@ def of_certificate(one: Certificate) -> dict[str, Any]:
 
 def _elsewhere(every: Sequence[Certificate]) -> dict[str, Any] | None:
     """All environments and budgets side by side, and over several of them; None without a certificate elsewhere."""
-    shown = forest(every)
-    over = [asdict(one) | {"words": over_environments(one)} for one in aggregates(every)]
-    return asdict(shown) | {"aggregates": over} if shown else None
+    apart = [one.champion for one in every if one.elsewhere]
+    if not apart:
+        return None
+    shown = [one for one in newest(every) if one.champion == max(apart)]
+    shown.sort(key=lambda one: (one.elsewhere, one.environment, one.budget))
+    rows = [{"name": where(one), "passed": one.passed, "words": outcome(one)} for one in shown]
+    over = [asdict(one) | {"words": describe.over_environments(one)} for one in aggregates(every)]
+    return {"rows": rows, "aggregates": over}
 
 
 def _arm(one: Certificate, arm: Arm) -> dict[str, Any]:
@@ -295,22 +338,13 @@ def _imported(ledger: Ledger) -> dict[str, Any] | None:
     sign = 1 if ledger.environment.higher_is_better else -1
     scored = [(-sign * one.score, place, one) for place, one in enumerate(every, 1) if one.score is not None]
     best = [(place, one) for _, place, one in sorted(scored, key=lambda each: each[:2])[:IMPORTED_BEST]]
+    told = [
+        {"number": place, "score_there": one.score, "params": dict(one.params), "note": " ".join(clean(one.note))}
+        for place, one in best
+    ]
     top = f"the best {number(best[0][1].score)}" if best else "none with a score"
-    return {
-        "count": len(every),
-        "scored": len(scored),
-        "best": [
-            {"number": place, "score_there": one.score, "params": dict(one.params), "note": " ".join(clean(one.note))}
-            for place, one in best
-        ],
-        "words": f"{len(every)} imported trials, {top}: measured by another tool; proposers know them, nothing "
-        "compares with them",
-    }
-
-
-def _cancelled(history: History) -> dict[str, Any]:
-    """How many runs were stopped early."""
-    return {"due": sum(run.due is not None for trial in history for run in trial.runs)}
+    words = f"{len(every)} imported trials, {top}: measured by another tool; proposers know them, nothing compares "
+    return {"count": len(every), "scored": len(scored), "best": told, "words": f"{words}with them"}
 
 
 def rows(history: History, own: Sequence[Certificate] = ()) -> Iterator[dict[str, Any]]:

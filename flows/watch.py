@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
 from rich.console import Console, RenderableType
 from rich.live import Live
@@ -29,7 +29,6 @@ from tasks.numbers import number
 from tasks.store.ledger import Ledger
 from tasks.trial import History
 
-LOOK_SECONDS = 0.5
 BAR = 20
 """Columns of a bar."""
 DECISIVE = ("life", "settled", "certify", "certified", "answer", "approval")
@@ -40,6 +39,8 @@ Document = Mapping[str, Any]
 class CampaignWatch:
     """Show what happens to a campaign while a `with` block runs; it need not exist yet."""
 
+    look_seconds: ClassVar[float] = 0.5
+
     def __init__(self, name: str, console: Console) -> None:
         self._name, self._console = name, console
         self._ledger: Ledger | None = None
@@ -47,7 +48,7 @@ class CampaignWatch:
         self._document: dict[str, Any] = {}
         """Its texts are cleaned."""
         self._events: list[dict[str, Any]] = []
-        self._decisive, self._seconds = -1, 0.0
+        self._decisive, self._began = -1, 0.0
         self._told: set[object] = set()
         """What a line was printed of."""
         self._over = threading.Event()
@@ -55,7 +56,7 @@ class CampaignWatch:
 
     def __enter__(self) -> CampaignWatch:
         if Ledger.exists(self._name) and not self._console.quiet:  # what was decided before is not news
-            self._read()
+            self.read()
             if trials := self._document["trials"]:
                 before = f"   {len(trials)} trial{'s' * (len(trials) > 1)} before; {self._document['headline']}"
                 put(self._console, Text(before, "dim"))
@@ -74,7 +75,7 @@ class CampaignWatch:
         # This thread alone draws, so that lines and the live view do not mix.
         live = Live(console=self._console, auto_refresh=False, transient=True)
         with live if is_screen(self._console) else nullcontext():
-            while not self._over.wait(LOOK_SECONDS):
+            while not self._over.wait(self.look_seconds):
                 shown = self.look()
                 if live.is_started:
                     live.update(shown, refresh=True)
@@ -85,7 +86,7 @@ class CampaignWatch:
         try:
             if not Ledger.exists(self._name):
                 return Text("the campaign's directory is gone" if self._ledger else "starting ...", "dim")
-            self._read()
+            self.read()
         except (OSError, ValueError, Refused) as fault:  # a directory that is moved or removed under our eyes
             return Text(f"the campaign's directory cannot be read: {clean(str(fault))}", "dim")
         for event in self._events:
@@ -101,17 +102,16 @@ class CampaignWatch:
                 self._tell(key, line)
         return live_view(self._document)
 
-    def _read(self) -> None:
+    def read(self) -> None:
         """Read what runs now, and everything if something was decided since."""
         self._ledger = ledger = self._ledger or Ledger.open(self._name)
         self._events = list(ledger.events())
         decisive = sum(event["event"] in DECISIVE for event in self._events)
         if decisive != self._decisive:
             self._document, self._history = cleaned(document(ledger)), ledger.history()
-            self._decisive = decisive
-            self._seconds = self._document["spent"]["seconds"] - time.time()
+            self._decisive, self._began = decisive, time.time() - self._document["spent"]["seconds"]
         self._document |= cleaned(under_way(ledger, self._history))
-        self._document["spent"]["seconds"] = self._seconds + time.time()
+        self._document["spent"]["seconds"] = time.time() - self._began
 
     def _tell(self, fact: object, line: Text) -> None:
         """Print the line of a fact, once."""
@@ -125,8 +125,6 @@ def begun(document: Document) -> Iterator[tuple[object, Text]]:
     for trial in document["under_way"]:
         line = f" > {trial['trial']:>4}  {'begins':<9} {'':>8}  {_why(trial)}  {trial['tried']}  [{_count(document)}]"
         yield ("begins", trial["trial"]), Text(line)
-        if trial["run"]:
-            yield (trial["trial"], trial["run"]), Text(f"   {trial['trial']:>4}  {trial['run']}", "dim")
     if made := document["certifying"]:
         yield ("certificate", made["trial"]), Text(f" > certificate: {_compared(made)}, at most {made['runs']} runs")
     for waiting in document["waiting"]:
@@ -148,8 +146,7 @@ def _facts(document: Document) -> Iterator[tuple[str, RenderableType]]:
     yield "", Text()
     trials, made = document["under_way"], document["certifying"]
     for trial in trials:
-        share = trial["seconds"] / trial["budget_seconds"]
-        yield f" trial {trial['trial']}", _beside(share, _stand(trial, document))
+        yield f" trial {trial['trial']}", _beside(trial["seconds"] / trial["budget_seconds"], _stand(trial, document))
     for trial in trials[:1]:
         yield "   why", Text(_why(trial))
         yield "   tries", Text(trial["tried"])
@@ -165,7 +162,7 @@ def _facts(document: Document) -> Iterator[tuple[str, RenderableType]]:
         which = ", ".join(str(one["trial"]) for one in waiting)
         yield " waiting", Text(f"trial {which} for approval ({left} left): nightshift approve | reject", "yellow")
     if document["trials"]:
-        yield " so far", Text(document["headline"].removeprefix(f"{document['campaign']}: "))
+        yield " so far", Text(document["result"]["verdict"])
     time_used = f"{duration(document['spent']['seconds'])} of {document['spec']['hours']:g} h"
     yield " spent", Text(" · ".join([_count(document), time_used, *parts(document)]))
     if ends := document["ends"]:

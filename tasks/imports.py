@@ -9,6 +9,7 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 from environments import Environment
@@ -80,6 +81,16 @@ def missing(environment: Environment, level: Level) -> dict[str, str]:
         for module, name in modules.items()
         if module not in found
     }
+
+
+def missing_in_taskset(environment: Environment) -> list[str]:
+    """What the taskset of a text judge imports, and Nightshift's own Python, which runs it, does not find."""
+    file = environment.folder / str(environment.judge.model_dump().get("taskset", ""))
+    if not file.is_file():
+        return []
+    own = {path.stem for path in environment.folder.iterdir()}
+    modules = [module for module in _imports(file) if module not in own and find_spec(module) is None]
+    return [f"{file.name} imports {module}: it is not installed in {sys.executable}" for module in modules]
 
 
 def _imports(file: Path) -> Iterator[str]:

@@ -31,8 +31,6 @@ def record(ledger: Ledger, history: History, trial: Trial) -> History:
     """
     repository, place = ledger.path / "lineage.git", ledger.place_of(trial)
     now = (*(one for one in history if one.number != trial.number), trial)
-    if trial.attempt > 1:
-        lineage.keep(repository, trial.number, trial.attempt - 1)
     lineage.commit(repository, place, trial, program_files(ledger))
     if (champion := best(now)) and (trial.attempt > 1 or champion is trial):
         lineage.crown(repository, champion.number)

@@ -6,13 +6,16 @@ are the program's own claims; careful cheating is caught by the judge and by fre
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
 import sys
+import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 from environments import Environment, safe_open
@@ -32,6 +35,12 @@ LATE_SECONDS = 2.0
 FEWEST_SHARED = 3
 SMALL_BYTES = 64
 """A checkpoint that holds hardly more than a score, which two runs may have in common."""
+SEED_REMEDY = (
+    "draw everything from the run's seed (in config.json, {seed} in a command line), "
+    "or set deterministic = true if training draws nothing at random"
+)
+TEXTS = (".csv", ".json", ".jsonl", ".log", ".txt", ".yaml", ".yml")
+"""Suffixes of what a run says of itself."""
 LARGEST = sys.float_info.max
 """Larger numbers can be neither printed nor compared."""
 Metrics = Mapping[str, float]
@@ -166,6 +175,41 @@ def same_play(folder: Path, metric: str, one: tuple[Run, Score], first: tuple[Ru
     return _one_training(folder / run.dir, metric, how)
 
 
+def same_weights(one: Path, other: Path, strangers: Sequence[Path]) -> str | None:
+    """Why two runs under different seeds count as one, by the largest thing that they left; None if they do not.
+
+    A date in an archive, such as Stable-Baselines3 writes, makes whole files differ whose weights are equal: what an
+    archive holds is looked at.
+
+    Args:
+        one, other: The out/ of the runs.
+        strangers: The out/ of runs with other parameters: what they have left alike was not trained.
+    """
+    mine = _heaviest(one)
+    if not strangers or mine is None or mine != _heaviest(other) or mine in map(_heaviest, strangers):
+        return None
+    return f"ignores its seed: {mine[0]} is that of another run, byte for byte, under another seed: {SEED_REMEDY}"
+
+
+@lru_cache(maxsize=256)
+def _heaviest(out: Path) -> tuple[str, int, str] | None:
+    """Name, bytes and digest of the largest file that a finished run left, or member of an archive; None without."""
+    found = list[tuple[int, str, Path, str]]()
+    for path in out.rglob("*"):
+        if not path.is_file() or path.is_symlink() or path.suffix in TEXTS or "tfevents" in path.name:
+            continue
+        found.append((path.stat().st_size, path.name, path, ""))
+        with suppress(zipfile.BadZipFile, OSError, ValueError), zipfile.ZipFile(path) as archive:
+            found[-1:] = [(one.file_size, one.filename, path, f"{one.CRC:08x}") for one in archive.infolist()]
+    size, name, path, digest = max(found, default=(0, "", out, ""), key=lambda one: one[:2])
+    if size <= SMALL_BYTES:
+        return None
+    if not digest:
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return name, size, digest
+
+
 def _same_checkpoint(folder: Path, metric: str, run: Run, proposal: Proposal, other: Earlier) -> str | None:
     if run.checkpoint is None or run.checkpoint != other.run.checkpoint:
         return None
@@ -181,10 +225,7 @@ def _one_training(run_dir: Path, metric: str, how: str) -> str:
     """What equal results under different seeds mean: a program that ignores its seed, or one that learns nothing."""
     if still := learned_nothing(run_dir, metric):
         return f"learned nothing: {how}; {still}"
-    return (
-        f"ignores its seed: {how}, under another seed: draw everything from the seed in config.json, "
-        "or set deterministic = true if training draws nothing at random"
-    )
+    return f"ignores its seed: {how}, under another seed: {SEED_REMEDY}"
 
 
 def learned_nothing(run_dir: Path, metric: str) -> str:

@@ -24,7 +24,6 @@ from tasks.cancellers._early_stop import EarlyStopCheck, ReasonToStop
 from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, is_last_attempt, machine_failed, run_name
 from tasks.editing.edits import EditFailed
 from tasks.editing.required_calls import missing_calls
-from tasks.machine.gpus import GpuMemory
 from tasks.remote import places
 from tasks.remote_session import RemoteSession
 from tasks.run_checks import plausible
@@ -258,10 +257,9 @@ class _Session:
     def run(self, command: list[str], marker: str) -> None:
         view = view_of(self.environment, self.place)
         began = clock()
-        memory = GpuMemory(self.slot.gpus)
         with Program(
             command, cwd=self.place.workspace, log=self.place.log, marker=marker, level=self.level, view=view,
-            limits=self.environment.limits, slot=self.slot, gpu_memory=memory.now,
+            limits=self.environment.limits, slot=self.slot,
         ) as program:  # fmt: skip
             try:
                 reason = self._watch(program)
@@ -274,8 +272,8 @@ class _Session:
                 reason = str(wrong)
             program.kill()
             self.peak_memory = program.peak_memory
-            self.resources = program.samples.kept
-            self.gpu_memory = memory.peaks
+            self.resources = program.resources
+            self.gpu_memory = program.gpu_memory
             tail = program.tail()
         self.ran = clock() - began
         if self.status == "cancelled":  # what it left no longer matters
@@ -283,7 +281,6 @@ class _Session:
         out, limits, missing = self.place.out, self.environment.limits, None
         reason = reason or outputs.fault(out) or outputs.excess(out, limits) or (missing := self._missing_checkpoint())
         if reason:
-            outputs.make_room(out, limits)
             remedy = advice(self.level, self.environment, tail)
             if missing and not remedy:
                 remedy = saves_elsewhere(self.level, self.environment.train_cmd, self.place.workspace)

@@ -156,7 +156,7 @@ class Run:
     job: str = ""
     """The Slurm job that it ran in; empty outside of one."""
     resources: tuple[ResourceSample, ...] = ()
-    """Samples at equal distances, at most tasks.sandbox.usage.MOST_SAMPLES; empty if not recorded."""
+    """Samples at equal distances, at most tasks.sandbox.program.MOST_SAMPLES; empty if not recorded."""
     usd: float | None = 0.0
     """What its trainer paid for a rented machine, in USD; 0 where none was rented, None if the price is unknown."""
     rented_gpus: int = 0

@@ -32,7 +32,7 @@ sys.dont_write_bytecode = False
 # Prefect and MLflow read these when they are imported, which test modules may do before any fixture runs.
 _PREFECT_HOME = tempfile.TemporaryDirectory(prefix="nightshift-tests-")
 atexit.register(_PREFECT_HOME.cleanup)
-for _name in ("PREFECT_API_URL", "PREFECT_API_KEY", "PREFECT_PROFILE", "MLFLOW_TRACKING_URI"):
+for _name in ("PREFECT_API_URL", "PREFECT_API_KEY", "PREFECT_PROFILE", "MLFLOW_TRACKING_URI", "WANDB_PROJECT"):
     os.environ.pop(_name, None)
 os.environ.update(
     PREFECT_HOME=_PREFECT_HOME.name,  # neither reads nor touches the profiles of whoever runs the tests

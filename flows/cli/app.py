@@ -1,46 +1,44 @@
 """The `nightshift` command: its verbs by heading, and the exit code.
 
-A verb is a function, and its docstring is its help. Exit codes: 0 finished; 1 failed; 2 refused before anything ran;
-130 interrupted.
+A verb is a function; its docstring is its help, and that of its options.
+Exit codes: 0 finished; 1 failed; 2 refused before anything ran; 130 interrupted.
 """
 
 from __future__ import annotations
 
+import errno
 import importlib.metadata
 import os
 import signal
 import sys
 from collections.abc import Callable
 
-from cyclopts import App, CycloptsError, Group
+import httpx
+from cyclopts import App, CycloptsError, Group, Parameter
 
 from environments.plugins import Refused
-from flows.cli import deciding, doctor, machine, problems, running, seeing, services, taking
+from flows.cli import deciding, machine, problems, running, seeing, services, skills, taking
 
 FINISHED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 VERBS: dict[str, tuple[Callable[..., int] | App, ...]] = {
     "Running": (running.run, running.resume, running.stop, running.rerun, running.try_),
-    "Seeing": (seeing.list_, seeing.status, seeing.report, seeing.logs),
+    "Seeing": (seeing.list_, seeing.status, seeing.report, seeing.logs, seeing.replay),
     "Deciding": (deciding.certify, deciding.compare, deciding.propose, deciding.approve, deciding.reject),
     "Taking": (taking.export, taking.upload),
-    "Problems": (problems.env,),
-    "Machine": (services.up, services.down, machine.prune, machine.sync, doctor.doctor),
+    "Problems": (problems.env, skills.skill),
+    "Machine": (services.up, services.down, machine.prune, machine.sync, machine.doctor),
 }
-"""The verbs by the heading above them. A name that Python has itself ends with _ there."""
+"""The verbs by the heading above them. Cyclopts drops the _ at the end of a name."""
 
 app = App(
     name="nightshift",
     help="RL research while you sleep.",
     help_format="plaintext",
+    default_parameter=Parameter(negative="", show_default=False),
     group_commands=Group("Help", sort_key=len(VERBS)),
     version_flags=["--version"],
     version=lambda: importlib.metadata.version("nightshift-rl"),
 )
-
-
-def name_of(verb: Callable[..., int] | App) -> str:
-    """A verb as it is typed."""
-    return verb.name[0] if isinstance(verb, App) else verb.__name__.rstrip("_")
 
 
 for order, (heading, verbs) in enumerate(VERBS.items()):
@@ -50,7 +48,7 @@ for order, (heading, verbs) in enumerate(VERBS.items()):
             verb.group, verb.sort_key = group, place
             app.command(verb)
         else:
-            app.command(verb, name=name_of(verb), group=group, sort_key=place)
+            app.command(verb, group=group, sort_key=place)
 
 
 def _interrupt(number: int, _: object) -> None:
@@ -72,9 +70,14 @@ def main() -> None:
     except BrokenPipeError:  # the reader, such as head, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = FINISHED
-    except OSError as fault:  # the machine: no space, no permission, a server that went away
+    except httpx.HTTPError as fault:
         print(f"nightshift: {fault}", file=sys.stderr)
         code = FAILED
+    except OSError as fault:
+        # A file that is not there, or may not be read or written; else the machine: no space, no server.
+        is_refused = bool(fault.filename) and fault.errno not in (errno.ENOSPC, errno.EDQUOT)
+        print(f"nightshift: {f'{fault.filename}: {fault.strerror}' if is_refused else fault}", file=sys.stderr)
+        code = REFUSED if is_refused else FAILED
     except (Refused, CycloptsError) as refused:
         print(f"nightshift: {refused}", file=sys.stderr)
         code = REFUSED

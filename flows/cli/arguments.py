@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from environments.plugins import Refused
@@ -60,13 +59,6 @@ def placed(diff: str, what: str, program: Mapping[str, str], editable: Sequence[
         raise Refused(f"{what}: {str(wrong).replace(' of the answer', '')}") from wrong  # a diff is one whole answer
 
 
-@contextmanager
-def writing(place: Path, what: str) -> Iterator[None]:
-    """Refuse a place that cannot be written; `what` names it in the refusal."""
-    try:
-        yield
-    except OSError as fault:
-        why = fault.strerror or fault
-        raise Refused(
-            f"{what} {place}: it cannot be written ({why}): name a new place in a folder that you may write"
-        ) from fault
+def as_typed(folder: Path) -> str:
+    """A folder as the name of an environment: ./ in front, since a bundled one may be called so too."""
+    return str(folder) if folder.is_absolute() or str(folder).startswith(".") else f"./{folder}"

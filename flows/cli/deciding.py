@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from environments.plugins import Refused
 from flows.cli.arguments import parse_params, placed, read_diff
-from flows.cli.options import Comment, Isolation, Json, Seed, Server, Settings, Trust, Unsandboxed, of_certify
+from flows.cli.options import Budget, Isolation, Json, On, Runs, Seed, Server, Settings, Trust, Unsandboxed  # fmt: skip
 from flows.cli.seeing import newest
 from flows.server import server_process
 from flows.views.terminal import print_json
@@ -24,9 +24,9 @@ def certify(
     campaign: str | None = None,
     /,
     *,
-    on: Annotated[str | None, of_certify("on")] = None,
-    runs: Annotated[int | None, of_certify("runs")] = None,
-    budget: Annotated[str, of_certify("budget")] = "",
+    on: On = None,
+    runs: Runs = None,
+    budget: Budget = "",
     trust: Trust = False,
     server: Server = None,
     json: Json = False,
@@ -38,19 +38,25 @@ def certify(
     server_process.settle_in(home())
     from flows.cli import foreground
 
-    return foreground.certify(campaign or newest(), on, runs, budget, trust, server, json)
+    return foreground.certify(campaign or newest(), on or [], runs, budget, trust, server, json)
 
 
 def compare(
-    a: str,
-    b: str,
+    a: str | None = None,
+    b: str | None = None,
     /,
     *,
-    on: Annotated[str | None, Parameter("--on", help="The environment. Default: that of the named campaign.")] = None,
-    runs: Annotated[
-        int | None,
-        Parameter("--runs", help="Fresh runs of each side. Default: 5, or 2 in a deterministic environment."),
-    ] = None,
+    on: str | None = None,
+    train: str = "",
+    eval_: Annotated[str, Parameter("--eval")] = "",
+    side_a: Annotated[str | None, Parameter("--a")] = None,
+    side_b: Annotated[str | None, Parameter("--b")] = None,
+    optuna: str | None = None,
+    rl_zoo: str | None = None,
+    minutes: float = 60.0,
+    minimize: bool = False,
+    runs: str = "",
+    more: str = "",
     set_: Settings = None,
     trust: Trust = False,
     seed: Seed = None,
@@ -58,32 +64,66 @@ def compare(
     allow_unsandboxed: Unsandboxed = False,
     json: Json = False,
 ) -> int:
-    """Compare fresh runs of A and B: baseline, JSON, a .json or .diff file, CAMPAIGN, CAMPAIGN/baseline, CAMPAIGN/7.
+    """Is A better than B? Fresh runs of both; exits with 0: A is, 3: B is, 1: neither was shown.
+
+    Each is one of: baseline, JSON, a .json or .diff file, CAMPAIGN, CAMPAIGN/baseline, CAMPAIGN/7; or with --train,
+    which needs no environment, a configuration of your own. Without either: the last comparison.
 
     Example: nightshift compare night '{"learning_rate": 0.001}' --runs 10
-    """
-    from flows.cli import comparing
 
-    return comparing.run(a, b, on, runs, set_ or [], trust, seed, isolation, allow_unsandboxed, json)
+    Example: nightshift compare --train "python train.py --config {config} --seed {seed} --out {out}"
+    --eval "python eval.py {out}" --a tuned.yml --b default.yml --runs 5v3
+
+    Args:
+        on: The environment. Default: that of the named campaign.
+        train: Command that trains your own script. {config}: the configuration, or {lr}: a value of it; {seed}; {out}.
+        eval_: Command that prints the score of what lies in {out}, as its last number.
+        side_a: With --train: a configuration file, or JSON.
+        side_b: The same of the other side.
+        optuna: With --train: study.db, whose best trial is A. B is --b, or its median trial; `default`: no parameter.
+        rl_zoo: ppo.yml#CartPole-v1 or logs/ppo/CartPole-v1_1: tuned hyperparameters against SB3's defaults.
+        minutes: With --train: of one training at most.
+        minimize: With --train: a lower score is better.
+        runs: Fresh runs of each side, 5 or 5v3. Default: 5, or 2 in a deterministic environment.
+        more: So many runs more, of the named or the last comparison.
+    """
+    server_process.settle_in(home())
+    from flows.cli import comparing  # imports Prefect
+
+    if rl_zoo:
+        if a or b or train or side_a or side_b or optuna or on or more:
+            raise Refused("--rl-zoo names both sides and how they are trained: leave the others out")
+        return comparing.of_rl_zoo(rl_zoo, minutes, runs, set_ or [], seed, isolation, json)
+    script = comparing.own(train, eval_, minutes, minimize)
+    if optuna and (not script or side_a):
+        raise Refused("--optuna gives A to --train and --eval: give both commands, and no --a")
+    if (a or b) and (script or side_a or side_b):
+        raise Refused("--a and --b are the sides of --train: give these, or two names")
+    return comparing.run(
+        a or side_a, b or side_b, script, optuna, on, runs, more, set_ or [], trust, seed, isolation,
+        allow_unsandboxed, json,
+    )  # fmt: skip
 
 
 def propose(
     campaign: str,
     /,
     *,
-    params: Annotated[str, Parameter("--params", help="JSON: values that replace the champion's.")] = "{}",
-    diff: Annotated[
-        Path | None, Parameter("--diff", help="Unified diff of the editable files, against --base.")
-    ] = None,
-    base: Annotated[
-        int | None, Parameter("--base", help="Trial that the diff applies to. Default: the champion.")
-    ] = None,
-    rationale: Annotated[str, Parameter("--rationale", help="Reason for the proposal.")] = "",
+    params: str = "{}",
+    diff: Path | None = None,
+    base: int | None = None,
+    rationale: str = "",
     json: Json = False,
 ) -> int:
     """Put a proposal into CAMPAIGN's inbox. It is tried next.
 
     Example: nightshift propose night --params '{"learning_rate": 0.001}' --rationale "half the step"
+
+    Args:
+        params: JSON: values that replace the champion's.
+        diff: Unified diff of the editable files, against --base.
+        base: Trial that the diff applies to. Default: the champion.
+        rationale: Reason for the proposal.
     """
     ledger = Ledger.open(campaign)
     champion, values = best(ledger.history()), parse_params(params, "--params")
@@ -121,18 +161,24 @@ def _edited_files(ledger: Ledger, diff: Path, base: int) -> dict[str, str]:
     return patched(program, placed(read_diff(diff, "--diff"), what, program, ledger.environment.editable))
 
 
-def approve(campaign: str, trial: int | None = None, /, *, comment: Comment = "", json: Json = False) -> int:
+def approve(campaign: str, trial: int | None = None, /, *, comment: str = "", json: Json = False) -> int:
     """Approve a pending TRIAL of CAMPAIGN (default: the only one).
 
     Example: nightshift approve night 7 --comment "try it"
+
+    Args:
+        comment: Reason; the proposer reads it.
     """
     return _answer(campaign, trial, True, comment, json)
 
 
-def reject(campaign: str, trial: int | None = None, /, *, comment: Comment = "", json: Json = False) -> int:
+def reject(campaign: str, trial: int | None = None, /, *, comment: str = "", json: Json = False) -> int:
     """Reject a pending TRIAL of CAMPAIGN (default: the only one).
 
     Example: nightshift reject night 7 --comment "it drops the value loss"
+
+    Args:
+        comment: Reason; the proposer reads it.
     """
     return _answer(campaign, trial, False, comment, json)
 

@@ -9,7 +9,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from flows.cli.stated import STDIN
+from flows.cli.set_option import STDIN
 from flows.views import terminal
 from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger
@@ -56,11 +56,9 @@ def start(spec: CampaignSpec, api: str | None, as_json: bool) -> int:
     if as_json:
         terminal.print_json({"campaign": spec.name, "pid": process.pid})
         return 0
-    command_name = f"{terminal.binaries()}nightshift"
-    print(f"{spec.name} runs in the background (process {process.pid})")
-    print(f"  watch    {command_name} status {spec.name} --watch")
-    print(f"  output   {terminal.short(home() / spec.name / 'console.log')}")
-    print(f"  stop     {command_name} stop {spec.name}")
+    here = f"{terminal.binaries()}nightshift"
+    print(f"{spec.name} runs in the background (process {process.pid}): {home() / spec.name / 'console.log'}")
+    print(f"  {here} status {spec.name} --watch\n  {here} stop {spec.name}")
     return 0
 
 

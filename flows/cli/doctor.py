@@ -1,72 +1,263 @@
-"""`nightshift doctor`: whether this machine is ready for campaigns, and what to fix."""
+"""The checks of `nightshift doctor` on any machine, a function each. They change nothing and show no secret."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated
+import importlib.metadata
+import os
+import platform
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Literal, NamedTuple
 
-from cyclopts import Parameter
-from rich.table import Table
-from rich.text import Text
+import httpx
+import psutil
 
-import environments
 from environments.plugins import Refused
-from flows.cli import consent
-from flows.cli.doctor_checks import Check, check_machine
-from flows.cli.options import Json, Settings, Trust
-from flows.cli.set_option import overrides_only
 from flows.server import server_process
-from flows.views import terminal
-from tasks.system.home import home
+from flows.server.api import Api
+from tasks.machine.gpus import GpuError, find, processes_on
+from tasks.machine.slots import Slots, describe, holder
+from tasks.remote import jobs
+from tasks.sandbox import cgroup, isolation
+from tasks.system.commands import Unanswered, ask
+from tasks.system.daemon import page_of
+from tasks.system.home import REMEDY, home, install_extra
+from tasks.system.redact import without_passwords
+from tasks.tracking.connection import locate, without_credentials
 
-MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "bad": ("BAD", "bold red")}
-
-
-def doctor(
-    *,
-    for_: Annotated[
-        str | None, Parameter("--for", help="Also check whether a campaign of this environment can run here.")
-    ] = None,
-    set_: Settings = None,
-    trust: Trust = False,
-    json: Json = False,
-) -> int:
-    """Check whether this machine is ready, for one environment too. Changes nothing.
-
-    Example: nightshift doctor --for gsm8k
-    """
-    if for_ is None and (set_ or trust):
-        raise Refused("--set and --trust are about an environment: name it with --for ENVIRONMENT")
-    checks, about = check_machine(), {}
-    if for_ is not None and checks["home"].state != "bad":  # else nothing can run, and the report says why
-        server_process.settle_in(home())  # before Prefect, which the next line imports
-        from flows.cli.doctor_for import check_environment
-
-        overrides = overrides_only(set_ or [])
-        consent.ask_about(for_, overrides, trust)
-        environment = environments.named(for_, overrides)
-        checks |= check_environment(environment, home())
-        about = {"environment": environment.name}
-    bad = sum(check.state == "bad" for check in checks.values())
-    if json:
-        documents = [{"name": name, **check._asdict()} for name, check in checks.items()]
-        terminal.print_json({"healthy": not bad, **about, "checks": documents})
-    else:
-        _print_table(checks)
-        print(f"{bad} thing{'s' * (bad > 1)} to fix" if bad else "healthy")
-    return 1 if bad else 0
+GIB = 2**30
+LITTLE_DISK, NO_DISK = 10 * GIB, GIB
+"""Free bytes below which a campaign may fill the disk, and below which it will."""
+SECONDS = 10.0
+"""For all checks together; those that ask a command or a server give up earlier."""
+ASK_SECONDS = 3.0
+KEYS = (
+    "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY", "MISTRAL_API_KEY",
+    "DEEPSEEK_API_KEY", "GROQ_API_KEY", "AZURE_API_KEY",
+)  # fmt: skip
+SHARED_FILES = ("nfs", "cifs", "smb", "fuse.sshfs", "9p", "lustre", "ceph", "gpfs", "beegfs")
+"""Beginnings of the types of file systems that several machines share."""
 
 
-def _print_table(checks: Mapping[str, Check]) -> None:
-    """One table on a screen; in a file or a pipe a line for each check, which grep finds."""
-    console, width = terminal.console(), max(map(len, checks))
-    table = Table.grid(padding=(0, 2))
-    for name, check in checks.items():
-        mark, style = MARKS[check.state]
-        parts = [terminal.clean(check.fact), f"→ {terminal.clean(check.remedy)}" * bool(check.remedy)]
-        if terminal.is_screen(console):
-            table.add_row(Text(mark, style), name, Text("\n".join(filter(None, parts))))
-        else:
-            print(f" {mark:<4}  {name:<{width}}  {' '.join(parts)}".rstrip())
-    if table.rows:
-        console.print(table)
+class Check(NamedTuple):
+    """The result of one check."""
+
+    state: Literal["ok", "note", "bad"]
+    """`bad` must be fixed; a `note` is good to know."""
+    fact: str
+    remedy: str = ""
+    """What to do; empty where the state is ok."""
+
+
+def check_machine() -> dict[str, Check]:
+    """Every check by its name, in the order of the report. Without a home, those that need one are left out."""
+    checks: dict[str, Callable[[], Check]] = {
+        "isolation": isolation_level, "limits": limits, "gpus": gpus, "machine": machine, "python": python, "git": git,
+        "training": training, "language": language, "keys": keys,
+    }  # fmt: skip
+    try:
+        runs = home()
+    except Refused as fault:
+        return at_once(checks) | {"home": Check("bad", str(fault).removesuffix(f": {REMEDY}"), REMEDY)}
+    of_home = {"home": home_folder, "disk": disk, "slots": slots, "prefect": prefect, "mlflow": mlflow}
+    checks |= {name: partial(check, runs) for name, check in of_home.items()}
+    return at_once(checks | {"remote": remote})
+
+
+def at_once(checks: Mapping[str, Callable[[], Check]], seconds: float = SECONDS) -> dict[str, Check]:
+    """The results in the given order, each check in a thread of its own: a dead driver or mount holds nothing up."""
+    results = dict.fromkeys(checks, Check("bad", f"no result within {seconds:g} s", "try again, or fix that first"))
+
+    def work(name: str, check: Callable[[], Check]) -> None:
+        try:
+            results[name] = check()
+        except (OSError, ValueError, Refused, Unanswered, httpx.HTTPError) as fault:  # a bug prints its traceback
+            results[name] = Check("bad", without_passwords(str(fault)), "correct that, and try again")
+
+    threads = [threading.Thread(target=work, args=each, daemon=True) for each in checks.items()]
+    deadline = time.monotonic() + seconds
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(deadline - time.monotonic(), 0.0))
+    return dict(results)
+
+
+def isolation_level() -> Check:
+    """The sandbox level of trials on this machine, and why no stronger one works."""
+    best, *_ = probed = isolation.findings()
+    level = next((each.level for each in probed if each.works), "none")
+    if best.works:
+        return Check("ok", f"trials run at isolation {level}")
+    remedy = "allow bwrap to create user namespaces, which a container or AppArmor may forbid"
+    if not shutil.which("bwrap"):
+        remedy = "install bubblewrap: `apt install bubblewrap`"
+    elif "failed to execute" in best.why:
+        remedy = f"make the interpreter readable for every user: `chmod -R o+rX {sys.prefix} {sys.base_prefix}`"
+    why = "; ".join(f"{each.level} does not work: {each.why}" for each in probed if not each.works)
+    if level == "none":
+        return Check("bad", f"trials run without a sandbox, and code edits are refused: {why}", remedy)
+    return Check("note", f"trials run at isolation {level}; {why}", remedy)
+
+
+def limits() -> Check:
+    """How the memory and the number of processes of a trial are limited."""
+    if cgroup.find():
+        return Check("ok", "a cgroup limits the memory and the processes of a whole trial")
+    remedy = "run nightshift as root, or in a systemd scope: `systemd-run --user --scope nightshift ...`"
+    if os.geteuid() == 0:
+        remedy = "root may lack them in a container: limit the whole container, such as by `docker run --memory`"
+    return Check("note", "no cgroup can be created: rlimits limit the memory of each process of a trial alone", remedy)
+
+
+def gpus() -> Check:
+    """Each GPU with its memory and the processes that use it; another program would slow training down."""
+    visible, faults = find()
+    if not visible and not faults:
+        remedy = "if the machine has a GPU, install NVIDIA's driver"
+        return Check("note", "no GPU with NVIDIA's driver: programs train on the CPU", remedy)
+    facts, remedy = [], ""
+    for gpu in visible:
+        size = gib(gpu.memory) if gpu.memory is not None else "memory unknown"
+        try:
+            users = ", ".join(map(describe, processes_on(gpu.uuid)))
+        except GpuError as fault:
+            faults.append(f"GPU {gpu.index}: {fault}")
+            continue
+        facts.append(f"{gpu.index}: {gpu.name}, {size}, {f'used by {users}' if users else 'free'}")
+        if users:
+            remedy = "wait for the programs, or choose a free GPU with CUDA_VISIBLE_DEVICES"
+    if faults:
+        return Check("note" if visible else "bad", "; ".join([*facts, *faults]), "run `nvidia-smi`")
+    return Check("note" if remedy else "ok", "; ".join(facts), remedy)
+
+
+def machine() -> Check:
+    """Memory and cores."""
+    memory = psutil.virtual_memory()
+    free = f"{gib(memory.total)} of memory, {gib(memory.available)} of it free"
+    return Check("ok", f"{free}; cores: {len(os.sched_getaffinity(0))}")
+
+
+def python() -> Check:
+    """The interpreter, which every `python` of a train_cmd is too."""
+    return Check("ok", f"Python {platform.python_version()} at {sys.executable}")
+
+
+def git() -> Check:
+    """Git stores the lineage of a campaign, one commit per trial."""
+    if shutil.which("git") is None:
+        return Check("bad", "git is not installed", "install it: `apt install git`")
+    return Check("ok", ask(["git", "--version"]).strip())
+
+
+def training() -> Check:
+    """What the bundled trainers import."""
+    return packages(("torch", "gymnasium"), f"bundled trainers need them: `{install_extra('ppo')}`")
+
+
+def language() -> Check:
+    """What work with language models imports."""
+    names = ("litellm", "transformers", "trl", "vllm", "verifiers", "prime-rl")
+    return packages(names, "only proposers and trainers need them")
+
+
+def packages(names: Sequence[str], remedy: str) -> Check:
+    """The versions of these distributions; nothing is imported."""
+    installed = {one.name.lower(): one.version for one in importlib.metadata.distributions()}
+    fact = ", ".join(f"{name} {installed[name]}" for name in names if name in installed)
+    if missing := [name for name in names if name not in installed]:
+        return Check("note", f"not installed: {', '.join(missing)}; installed: {fact or 'none'}", remedy)
+    return Check("ok", fact)
+
+
+def keys() -> Check:
+    """The keys of LLM services that are set, by name."""
+    if stated := [name for name in KEYS if os.environ.get(name, "").strip()]:
+        return Check("ok", f"set: {', '.join(stated)}")
+    remedy = f"proposers that ask an LLM need one: `export {KEYS[0]}=...`, or another's"
+    return Check("note", "no key for an LLM service is set", remedy)
+
+
+def home_folder(runs: Path) -> Check:
+    """Whether the home is writable, private, and on a disk of this machine."""
+    mode, kind = runs.stat().st_mode & 0o777, _file_system(runs)
+    if not os.access(runs, os.W_OK):
+        return Check("bad", f"{runs} is not writable", "make it writable, or set NIGHTSHIFT_HOME to another folder")
+    if mode & 0o066:  # others may pass through (x), as the user of a database below it must
+        return Check("note", f"{runs} is readable by others (mode {mode:04o})", f"`chmod 700 {runs}`")
+    if kind.startswith(SHARED_FILES):
+        fact = f"{runs} is on {kind}, where locks may be missing and the databases of our servers may break"
+        return Check("note", fact, "set NIGHTSHIFT_HOME to a folder on a disk of this machine")
+    return Check("ok", f"{runs} is writable and private (mode {mode:04o})")
+
+
+def _file_system(folder: Path) -> str:
+    """The type of the file system that holds a folder; empty where the system does not say."""
+    types = {Path(part.mountpoint): part.fstype for part in psutil.disk_partitions(all=True)}
+    real = folder.resolve()
+    return next((types[above] for above in (real, *real.parents) if above in types), "")
+
+
+def disk(runs: Path) -> Check:
+    """Free disk space for campaigns."""
+    usage = shutil.disk_usage(runs)
+    fact = f"{gib(usage.free)} of {gib(usage.total)} free at {runs}"
+    if usage.free >= LITTLE_DISK:
+        return Check("ok", fact)
+    remedy = "`nightshift prune`, or set NIGHTSHIFT_HOME to a folder on a larger disk"
+    return Check("bad" if usage.free < NO_DISK else "note", fact, remedy)
+
+
+def slots(runs: Path) -> Check:
+    """Slots that are held: GPUs of this machine, and the cores of this home."""
+    every = {**Slots.of_gpus(find()[0]).locks, **Slots.of_cores(runs).locks}
+    held = {name: pid for name, (lock,) in every.items() if (pid := holder(lock))}
+    return Check("ok", "; ".join(f"{name} is held by {describe(pid)}" for name, pid in held.items()) or "none is held")
+
+
+def prefect(runs: Path) -> Check:
+    """The Prefect server that a campaign would use: whether it answers and takes the login, and its version."""
+    url = server_process.stated_server(None, runs) or page_of(runs, "server")
+    if url is None:
+        return Check("ok", "none runs: a campaign starts its own server and stops it at its end")
+    with Api(url, server_process.credentials(url, runs), patience=0) as api:
+        api.timeout = httpx.Timeout(ASK_SECONDS)
+        version = api.ask("GET", "/admin/version")
+    return Check("ok", f"{without_passwords(url)} answers, {version}")
+
+
+def mlflow(runs: Path) -> Check:
+    """Where a campaign that states no tracking is recorded in MLflow, and whether it can be."""
+    if (store := locate(None, runs)) is None:
+        return Check("ok", "trials are not recorded in MLflow")
+    where = without_credentials(store.uri)
+    if store.is_served:
+        answer = httpx.get(f"{where}/health", timeout=ASK_SECONDS)
+        if answer.status_code >= 500:  # below, a proxy may want a login
+            return Check("bad", f"the MLflow server at {where} answers {answer.status_code}", "see its log")
+    elif store.uri.startswith("sqlite"):
+        path = Path(store.uri.removeprefix("sqlite:///"))
+        above = next(folder for folder in (path, *path.parents) if folder.exists())
+        if not os.access(above, os.W_OK):
+            return Check("bad", f"{above} is not writable", "make it so, or change MLFLOW_TRACKING_URI")
+    return Check("ok", f"trials are recorded in {where.partition('?')[0]}")
+
+
+def remote() -> Check:
+    """Trials on other machines that no process follows, for which somebody may pay."""
+    keys = [job.key for job in jobs.unfollowed()]
+    if not keys:
+        return Check("ok", "no trial on another machine is left alone")
+    fact = f"{len(keys)} on other machines that nobody follows: {', '.join(keys[:3])}"
+    return Check("note", fact, "`nightshift resume` goes on with its campaign's, `nightshift prune` removes all")
+
+
+def gib(size: float) -> str:
+    """A number of bytes, for people."""
+    return f"{size / GIB:.1f} GiB"

@@ -8,15 +8,16 @@ from __future__ import annotations
 import functools
 import json
 import os
+import shlex
 import sys
 import tempfile
 from pathlib import Path
 
+import environments
 from environments import Environment
 from environments.plugins import Refused
-from flows.cli.doctor_checks import Check, at_once
+from flows.cli.doctor import Check, at_once
 from flows.cli.validation import lacking
-from flows.spec.environment import typed
 from tasks import evaluate, train
 from tasks.machine.slots import slots_of
 from tasks.recipes import output, preparing
@@ -27,22 +28,11 @@ from tasks.system.slot import VISIBLE
 from tasks.system.variables import variables
 
 SECONDS = 60.0
-"""For all cheap checks: a judge may import what takes long."""
+"""For all checks together: a judge may import what takes long."""
 PRIME_RL_SECONDS = 50.0
 """For torch to be imported, or for `rl --dry-run`."""
 BIN = ".venv/bin"
 """Of prime-rl's checkout."""
-PAGE = "docs/gpus.md"
-REMEDIES = {
-    "environment": "correct environment.toml, and ask `nightshift env validate`",
-    "sandbox": "put on this machine what programs read and import, or correct readable and program in environment.toml",
-    "room": "a machine where `nvidia-smi` lists as many GPUs as its trainer needs, of prime-rl two: docs/gpus.md",
-    "data": "set NIGHTSHIFT_HOME to a folder on a larger disk",
-    "prime_rl": f"`uv sync`, or set fixed.prime_rl: {PAGE}",
-    "cuda": f"`nvidia-smi` shows them; a newer driver, or `uv sync`: {PAGE}",
-    "dry_run": "correct train.toml or the parameters: the keys are prime-rl's own",
-}
-"""What to do where a check is refused; most refusals say more."""
 PROBE = """\
 import importlib.util
 try:
@@ -70,24 +60,21 @@ def sandbox(environment: Environment, runs: Path) -> Check:
     """Whether its trials have the sandbox that they need, may read what it lists, and find what they import."""
     level = choose("auto")
     if environment.trainer == "prime_rl" and (level != "bwrap" or environment.network):
-        fact = f"prime-rl needs sockets and shared memory: level bwrap without network, and this is {level}"
-        fact += " with network = true" * environment.network
+        fact = f"prime-rl needs level bwrap without network, and this is {level}, network = {environment.network}"
         return Check("bad", fact, "let bubblewrap make namespaces (docs/gpus.md), and leave network = false")
     if facts := lacking(environment):
-        return Check("bad", "; ".join(facts), REMEDIES["sandbox"])
+        return Check("bad", "; ".join(facts), "install that here, or correct readable and program in environment.toml")
     return Check("ok", f"its trials run at level {level}, and find what they read and import")
 
 
 def room(environment: Environment, runs: Path) -> Check:
     """The slots for its runs: the GPUs that it needs, or cores."""
     if environment.trainer == "prime_rl" and environment.gpus < 2:
-        fact = f"gpus = {environment.gpus}, and a run of prime-rl needs two: one for vLLM, one that trains"
-        return Check("bad", fact, "state gpus = 2 in environment.toml")
+        return Check("bad", f"gpus = {environment.gpus}, and prime-rl needs two", "state gpus = 2 in environment.toml")
     preparing.check_gpus(environment, runs)
     slots = slots_of(environment, runs)
-    names = [part.name for part in slots.parts]
-    where = "GPUs" if slots.have_gpus else "cores"
-    return Check("ok", f"{len(names)} run{'s' * (len(names) != 1)} at a time on {where}: {', '.join(names)}")
+    names = ", ".join(part.name for part in slots.parts)
+    return Check("ok", f"runs at the same time: {len(slots.parts)}, on {names}")
 
 
 def data(environment: Environment, runs: Path) -> Check:
@@ -95,30 +82,26 @@ def data(environment: Environment, runs: Path) -> Check:
     folder = preparing.place(environment, runs)
     if folder is None:
         return Check("ok", "it needs no prepared data")
-    made = output.read(folder)
-    if made:
+    if made := output.read(folder):
         return Check("ok", f"prepared in {folder}, content {made.content}")
     preparing.check_disk(environment, runs)
-    remedy = f"`nightshift env prepare {typed(environment)}`, which may need the network and minutes"
+    is_bundled = environments.is_bundled(environment.folder)
+    typed = environment.name if is_bundled else shlex.quote(str(environment.folder))
+    remedy = f"`nightshift env prepare {typed}`, which may need the network and minutes"
     return Check("note", "its data is not prepared yet", remedy)
 
 
 def checkout(environment: Environment, runs: Path) -> Check:
-    """prime-rl's checkout: its programs, its commit, and the Python that they are started with."""
-    folder, wanted = _prime_rl(environment), str(environment.defaults.get("prime_rl_commit", ""))
+    """prime-rl's checkout: its programs, and the Python that they are started with."""
+    folder = _prime_rl(environment)
     for name in ("rl", "torchrun", "python"):
         if not (folder / BIN / name).is_file():
             raise Refused(f"there is no {folder / BIN / name}")
-    if wanted:
-        commit = ask(["git", "-c", "safe.directory=*", "-C", str(folder), "rev-parse", "HEAD"]).strip()
-        if not commit.startswith(wanted):
-            remedy = f"`git -C {folder} checkout --detach {wanted}` and `uv sync`, or --set fixed.prime_rl_commit=''"
-            return Check("bad", f"{folder} is at commit {commit[:12]}, and prime_rl_commit is {wanted}", remedy)
     python = (folder / BIN / "python").resolve()
     if not any(python.is_relative_to(Path(above).resolve()) for above in ("/usr", *environment.readable)):
-        remedy = f"list {python.parents[1]} in readable: {PAGE}"
+        remedy = f"list {python.parents[1]} in readable: docs/gpus.md"
         return Check("bad", f"prime-rl's Python is {python}, which a trial cannot see", remedy)
-    return Check("ok", f"prime-rl at {folder}{f', commit {wanted}' if wanted else ''}")
+    return Check("ok", f"prime-rl at {folder}")
 
 
 def cuda(environment: Environment, runs: Path) -> Check:
@@ -131,8 +114,6 @@ def cuda(environment: Environment, runs: Path) -> Check:
 
 def dry_run(environment: Environment, runs: Path) -> Check:
     """Whether prime-rl takes the baseline's files, as an edit of them is checked."""
-    if not (rl := _prime_rl(environment) / BIN / "rl").is_file():
-        return Check("note", f"there is no {rl} to ask", "correct prime_rl first")
     with tempfile.TemporaryDirectory(prefix="nightshift-doctor-") as folder:
         out = Path(folder)
         for source, name in workspace.baseline_files(environment):
@@ -164,5 +145,4 @@ OF_PRIME_RL = {"prime_rl": checkout, "cuda": cuda, "dry_run": dry_run}
 def check_environment(environment: Environment, runs: Path) -> dict[str, Check]:
     """The checks by name, in the order of the report."""
     checks = OF_ANY | (OF_PRIME_RL if environment.trainer == "prime_rl" else {})
-    asked = {name: functools.partial(check, environment, runs) for name, check in checks.items()}
-    return at_once(asked, REMEDIES, SECONDS)
+    return at_once({name: functools.partial(check, environment, runs) for name, check in checks.items()}, SECONDS)

@@ -12,7 +12,8 @@ from typing import Any
 
 from environments import earlier_trials
 from environments.plugins import Refused
-from flows.cli.arguments import writing
+from flows.cli.arguments import as_typed
+from flows.cli.skills import leave_word
 from flows.views import terminal
 from tasks.importing import HISTORY, Imported, imported
 
@@ -28,14 +29,12 @@ def import_environment(place: str, to: Path | None, importer: str) -> dict[str, 
     """
     name, made = imported(place, importer)
     folder = to or _folder(place, made.name)
-    with writing(folder, "--to"):
-        if folder.exists() or folder.is_symlink():
-            raise Refused(f"{folder} exists already: name a new folder with --to")
-        if Path(place).is_dir() and folder.resolve().is_relative_to(Path(place).resolve()):
-            fact = f"{folder} would lie in {place}, and an original stays as it is"
-            raise Refused(f"{fact}: name another place with --to")
-        _write(folder.resolve(), made)
-    here = str(folder) if folder.is_absolute() or str(folder).startswith(".") else f"./{folder}"
+    if folder.exists() or folder.is_symlink():
+        raise Refused(f"{folder} exists already: name a new folder with --to")
+    if Path(place).is_dir() and folder.resolve().is_relative_to(Path(place).resolve()):
+        raise Refused(f"{folder} would lie in {place}, and an original stays as it is: name another place with --to")
+    _write(folder.resolve(), made)
+    here = as_typed(folder)
     return {
         "importer": name, "origin": made.origin, "folder": here, "files": sorted(made.files),
         "left": [asdict(term) for term in made.left],
@@ -45,7 +44,7 @@ def import_environment(place: str, to: Path | None, importer: str) -> dict[str, 
 
 
 def _folder(place: str, name: str) -> Path:
-    """The default: a folder here by the original's name, and by another one where the original itself lies."""
+    """A folder here by the original's name, and by another one where the original itself lies."""
     plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.") or "imported"
     folder = Path(plain)
     return folder.with_name(f"{plain}-nightshift") if folder.resolve() == Path(place).resolve() else folder
@@ -67,6 +66,7 @@ def _write(target: Path, made: Imported) -> None:
                 path.write_text(content, "utf-8")
             else:
                 shutil.copy(content, path)
+        leave_word(root)
         root.rename(target)
 
 

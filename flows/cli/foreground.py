@@ -8,22 +8,24 @@ import shlex
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import environments
 from environments import plugins
 from environments.plugins import Refused
-from flows.cli import consent, detached
+from flows.cli import consent, detached, validation
 from flows.cli.seeing import print_status
 from flows.server import server_process
-from flows.spec.spec import laid_over
+from flows.spec.spec import laid_over, lasting
 from flows.status import document, state, stored_spec
 from flows.views import terminal
 from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger, campaigns, ended, free_name, readable
 from tasks.system.home import home
 
-LEDGER = "the ledger has everything"
+if TYPE_CHECKING:
+    from flows.spec.campaign_spec import CampaignSpec
+
 UNREACHED = "Failed to reach API"
 """Prefect's message for a server that died before it was told of a run."""
 
@@ -37,25 +39,12 @@ def run(stated: dict[str, Any], server: str | None, as_json: bool, detach: bool 
         trust: Agree to what the environment asks for. That of an existing campaign was asked about at its start.
     """
     server_process.settle_in(home())
-    from flows.spec.campaign_spec import CampaignSpec
-    from flows.spending.budget import check_budget
     from tasks.tracking.connection import locate
 
     name = stated.get("name")
-    stored = None
-    if name and Ledger.exists(name):
-        Ledger.open(name).check_version()
-        stored = stored_spec(Ledger.open(name))
-    parameters = laid_over(stored or {}, stated)
-    if "environment" not in parameters:
-        plugins.require(str(name), campaigns(), what="campaign")
-    spec = CampaignSpec.of(**{"name": f"unnamed-{secrets.token_hex(8)}", **parameters})
-    if not stored:
-        consent.ask_about(spec.environment, spec.advanced.overrides, trust)
-    spec.check()
-    check_budget(spec)
-    if stored:
-        ledger = Ledger.open(spec.name)
+    ledger = Ledger.open(name) if name and Ledger.exists(name) else None
+    spec = _checked(stated, ledger, trust)
+    if ledger:
         status = document(ledger)
         is_complete = status["state"] == "finished" and not status["waiting_to_record"]
         if is_complete and not stated["advanced"] and stated.keys() <= {"name", "environment", "advanced"}:
@@ -83,13 +72,37 @@ def run(stated: dict[str, Any], server: str | None, as_json: bool, detach: bool 
             (home() / spec.name).rmdir()
 
 
+def _checked(stated: dict[str, Any], ledger: Ledger | None, trust: bool) -> CampaignSpec:
+    """The campaign that is asked for, with what it was started with; of a new one, likely mistakes are told.
+
+    Raises:
+        Refused: it can be seen to fail, or its environment asks for more than its folder and nobody agrees.
+    """
+    from flows.spec.campaign_spec import CampaignSpec
+    from flows.spending.budget import check_budget
+
+    parameters = stated
+    if ledger:
+        ledger.check_version()
+        parameters = laid_over(stored_spec(ledger), stated)
+    elif "environment" not in stated:
+        plugins.require(str(stated["name"]), campaigns(), what="campaign")
+    spec = CampaignSpec.of(**{"name": f"unnamed-{secrets.token_hex(8)}", **parameters})
+    if not ledger:
+        consent.ask_about(spec.environment, spec.advanced.overrides, trust)
+    spec.check()
+    check_budget(spec)
+    if not ledger:
+        for doubt in validation.warnings(environments.named(spec.environment, spec.advanced.overrides)):
+            print(f"warning: {doubt}", file=sys.stderr)
+    return spec
+
+
 def newest_unfinished() -> str:
     """The name of the newest campaign that can be resumed. Refused if there is none."""
     unfinished = [ledger.campaign.name for ledger in readable() if state(ledger) in ("interrupted", "stopped")]
     if not unfinished:
-        raise Refused(
-            "no campaign is unfinished: name one to extend a finished campaign, for example with more --trials"
-        )
+        raise Refused("no campaign is unfinished: name one to extend it, for example with more --trials")
     return unfinished[-1]
 
 
@@ -107,7 +120,7 @@ def rerun(name: str, number: int, server: str | None, as_json: bool) -> int:
 
 
 def certify(
-    name: str, on: str | None, runs: int | None, budget: str, trust: bool, server: str | None, as_json: bool
+    name: str, on: list[str], runs: int | None, budget: str, trust: bool, server: str | None, as_json: bool
 ) -> int:
     """Certify a campaign's champion. What runs in other environments tells its cost first.
 
@@ -116,37 +129,27 @@ def certify(
     """
     from flows.certify import certify as flow
     from flows.engine import certifying
-    from flows.engine.transfer import check_fits, cost, questions
-    from flows.spec.environment import checked_environment
+    from flows.engine.transfer import cost, questions
 
     ledger = Ledger.open(name)
     campaign_lock.check_idle(ledger)
-    if runs is not None and not 2 <= runs <= 100:
-        raise Refused(f"--runs {runs}: give 2 to 100 runs of each arm")
-    references = [reference for reference in (on or "").split(",") if reference]
-    bundled = environments.bundled()
-    transfers = [one if one in bundled else str(Path(one).expanduser().resolve()) for one in references]
-    transfers = list(dict.fromkeys(transfers))
     ledger.verify()
+    transfers = list(dict.fromkeys(map(lasting, on)))
     for reference in transfers:
         consent.ask_about(reference, {}, trust)
-        check_fits(ledger.environment, checked_environment(reference, {}))
-    if reason := certifying.no_champion(ledger.history()):
-        raise Refused(f"campaign {name!r} cannot be certified: {reason}")
     every = questions(ledger, transfers, budget, looking=True)
     for question in every:
         if reason := certifying.nothing_to_certify(question, runs):
             raise Refused(f"campaign {name!r} cannot be certified: {reason}")
-    api = server_process.stated_server(server, home())
     for question in every if budget or transfers else ():
         left_out = question.arms.left_out if question.arms else ()
         for line in (cost(question, runs), *(f"  left out there: {one}" for one in left_out)):
             print(terminal.clean(line), file=sys.stderr, flush=True)
     again = ["nightshift", "certify", name]
-    for flag, value in (("--on", ",".join(transfers)), ("--runs", runs or ""), ("--budget", budget)):
-        again += [flag, str(value)] * bool(value)
+    for option, value in (("--on", ",".join(transfers)), ("--runs", runs or ""), ("--budget", budget)):
+        again += [option, str(value)] * bool(value)
     parameters = {"name": name, "on": transfers, "runs": runs, "budget": budget}
-    return run_and_show(flow, parameters, api, as_json, shlex.join(again))
+    return run_and_show(flow, parameters, server_process.stated_server(server, home()), as_json, shlex.join(again))
 
 
 def run_and_show(flow: Any, parameters: dict[str, Any], api: str | None, as_json: bool, again: str) -> int:
@@ -167,7 +170,7 @@ def run_and_show(flow: Any, parameters: dict[str, Any], api: str | None, as_json
         with CampaignWatch(name, console), server_process.prefect_server(api, home()) as url:
             console.print(f"Prefect: {url.removesuffix('/api')}", style="dim")
             if shortfall := _run(flow, parameters, url):
-                console.print(f"{shortfall}; {LEDGER}", style="yellow")
+                console.print(f"{shortfall}; the ledger has everything", style="yellow")
     except KeyboardInterrupt:
         print(f"\nnightshift: interrupted; {_how_to_go_on(name, again)}", file=sys.stderr)
         return 130

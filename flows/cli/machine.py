@@ -1,18 +1,23 @@
-"""The verbs about what campaigns leave: prune, sync."""
+"""The verbs about this machine and what campaigns leave on it: prune, sync, doctor."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, TypeVar
 
-from cyclopts import Parameter
 from rich.filesize import decimal
+from rich.table import Table
+from rich.text import Text
 
+import environments
 from environments.plugins import Refused
-from flows.cli.options import Json, switch
+from flows.cli import consent
+from flows.cli.doctor import check_machine
+from flows.cli.options import Json, Settings, Trust
 from flows.cli.prune import free
+from flows.cli.set_option import overrides_only
+from flows.server import server_process
 from flows.status import state, stored_spec
 from flows.views import terminal
 from tasks.remote import jobs
@@ -23,24 +28,18 @@ from tasks.tracking import sync as tracking
 from tasks.tracking.connection import locate
 
 T = TypeVar("T")
+MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "bad": ("BAD", "bold red")}
 
 
-def prune(
-    campaign: str | None = None,
-    /,
-    *,
-    keep: Annotated[
-        Literal["champions", "kept"],
-        Parameter("--keep", help="Trials whose files stay: champions only, or all that were kept."),
-    ] = "champions",
-    dry_run: Annotated[bool, switch("--dry-run", "Only print what would be deleted.")] = False,
-    json: Json = False,
-) -> int:
+def prune(campaign: str | None = None, /, *, dry_run: bool = False, json: Json = False) -> int:
     """Delete the large files of trials of CAMPAIGN (default: every campaign that is not running).
 
     Trials on other machines that nobody follows are removed there, too.
 
     Example: nightshift prune --dry-run
+
+    Args:
+        dry_run: Only print what would be deleted.
     """
     wanted = jobs.is_of(Ledger.open(campaign).campaign.campaign_id) if campaign else lambda job: True
     if dry_run:
@@ -49,14 +48,15 @@ def prune(
         lines = [*jobs.sweep(wanted)]
     for line in lines:
         print(line, file=sys.stderr if json else sys.stdout)
-    results, failed = _each(campaign, lambda ledger: free(ledger, keep == "kept", dry_run))
+    results, failed = _each(campaign, lambda ledger: free(ledger, dry_run))
     if json:
-        terminal.print_json([asdict(pruned) for pruned in results])
+        terminal.print_json(results)
         return int(failed)
-    for pruned in results:
-        print(f"{'would free' if dry_run else 'freed'} {pruned}")
-    if len(results) != 1:
-        print(f"{decimal(sum(pruned.bytes for pruned in results))} in all")
+    for one in results:
+        size, kept = decimal(one["bytes"]), ", ".join(map(str, one["kept"])) or "none"
+        print(f"{'would free' if dry_run else 'freed'} {size} of {one['campaign']}; kept whole: trial {kept}")
+        if one["unsent"]:
+            print(f"  {len(one['unsent'])} wait for MLflow: nightshift sync {one['campaign']}")
     return int(failed)
 
 
@@ -69,19 +69,54 @@ def sync(campaign: str | None = None, /, *, json: Json = False) -> int:
         Ledger.open(campaign).check_version()
     results, failed = _each(campaign, _send)
     sent = [result for result in results if result]
-    lacking = [result for result in sent if result["sent"] or result["problem"]]
     if json:
         terminal.print_json(sent)
-    elif not lacking:
-        print("MLflow has everything")
-    for result in lacking if not json else ():
+        return int(failed or any(result["problem"] for result in sent))
+    for result in sent:
         why = f", {result['waiting']} still waiting: {result['problem']}" if result["problem"] else ""
         print(terminal.clean(f"{result['campaign']}: {result['sent']} sent{why}"))
+    if not any(result["problem"] for result in sent):
+        print("MLflow has everything")
     return int(failed or any(result["problem"] for result in sent))
 
 
+def doctor(*, for_: str | None = None, set_: Settings = None, trust: Trust = False, json: Json = False) -> int:
+    """Check whether this machine is ready, for one environment too. Changes nothing.
+
+    Example: nightshift doctor --for gsm8k
+
+    Args:
+        for_: Also check whether a campaign of this environment can run here.
+    """
+    if for_ is None and (set_ or trust):
+        raise Refused("--set and --trust are about an environment: name it with --for ENVIRONMENT")
+    checks, about = check_machine(), {}
+    if for_ is not None and checks["home"].state != "bad":  # else nothing can run, and the report says why
+        server_process.settle_in(home())  # before Prefect, which the next line imports
+        from flows.cli.doctor_for import check_environment
+
+        overrides = overrides_only(set_ or [])
+        consent.ask_about(for_, overrides, trust)
+        environment = environments.named(for_, overrides)
+        checks |= check_environment(environment, home())
+        about = {"environment": environment.name}
+    bad = sum(check.state == "bad" for check in checks.values())
+    if json:
+        documents = [{"name": name, **check._asdict()} for name, check in checks.items()]
+        terminal.print_json({"healthy": not bad, **about, "checks": documents})
+        return 1 if bad else 0
+    table = Table.grid(padding=(0, 2))
+    for name, check in checks.items():
+        mark, style = MARKS[check.state]
+        fact = f"{terminal.clean(check.fact)} {f'→ {terminal.clean(check.remedy)}' * bool(check.remedy)}".rstrip()
+        table.add_row(Text(mark, style), name, Text(fact))
+    terminal.put(terminal.console(), table)
+    print(f"{bad} thing{'s' * (bad > 1)} to fix" if bad else "healthy")
+    return 1 if bad else 0
+
+
 def _send(ledger: Ledger) -> dict[str, Any] | None:
-    """Record what MLflow lacks of a campaign; None if its tracking is off, or it is of an earlier version.
+    """Record what MLflow and W&B lack of a campaign; None if it is of an earlier version.
 
     Raises:
         Refused: it would be recorded elsewhere than before.
@@ -96,8 +131,6 @@ def _send(ledger: Ledger) -> dict[str, Any] | None:
             f"{store or 'nowhere'}: set MLFLOW_TRACKING_URI as where it ran, or "
             f"`nightshift resume {ledger.campaign.name} --tracking ADDRESS`"
         )
-    if store is None:
-        return None
     done = tracking.sync(ledger, store, state(ledger))
     waiting = tracking.waiting(ledger, ledger.history())
     return {"campaign": ledger.campaign.name, "sent": done.sent, "waiting": waiting, "problem": done.problem}

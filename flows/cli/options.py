@@ -18,45 +18,33 @@ FLAGS = {name: field for name, field in OPTIONS.items() if name not in ("environ
 HEADINGS = {title: Group(title, sort_key=order) for order, (title, _) in enumerate(GROUPS.values())}
 
 
-def switch(flag: str | list[str], help: str, negative: str = "") -> Parameter:
-    """A flag without a value."""
-    return Parameter(flag, help=help, negative=negative, show_default=False)
+def of_field(name: str, field: FieldInfo, **more: Any) -> Parameter:
+    """A declared option as a flag, a list by commas."""
+    if get_origin(field.annotation) is list:
+        more |= {"converter": _by_commas, "n_tokens": 1}
+        return Parameter(flag(name), help=f"{field.description} Separated by commas.", **more)
+    return Parameter(flag(name), help=field.description, **more)
 
 
-Json = Annotated[bool, switch("--json", "Print one JSON document on stdout and nothing else.")]
-Server = Annotated[str | None, Parameter("--server", help="Prefect API, such as http://127.0.0.1:4200/api.")]
-Settings = Annotated[
-    list[str] | None,
-    Parameter(
-        "--set",
-        negative="",
-        help="key=value of environment.toml; of a campaign also an option of the proposer, rule or canceller such as "
-        "proposer.points=5. Repeatable.",
-    ),
-]
-Detach = Annotated[bool, switch("--detach", "Return once the campaign has started; it continues in the background.")]
+def _by_commas(_: Any, tokens: Any) -> list[str]:
+    return [name for name in tokens[0].value.split(",") if name]
+
+
+SET = (
+    "key=value of environment.toml; of a campaign also an option of the proposer, rule or canceller such as "
+    "proposer.points=5. Repeatable."
+)
 TRUST = "Agree to what the environment or the spec.toml asks for beyond its own folder. Remembered in the home."
-Trust = Annotated[bool, switch("--trust", TRUST)]
-Comment = Annotated[str, Parameter("--comment", help="Reason; the proposer reads it.")]
-
-
-def _help(field: FieldInfo) -> str:
-    return f"{field.description}{' Separated by commas.' * (get_origin(field.annotation) is list)}"
-
-
-def of_campaign(name: str, within: Number | None = None) -> Parameter:
-    """An option of a campaign for another verb that takes it too, which checks the number itself."""
-    return Parameter(flag(name), help=OPTIONS[name].description, validator=within)
-
-
-def of_certify(name: str) -> Parameter:
-    """An option of `certify`."""
-    return Parameter(flag(name), help=_help(CERTIFY[name]), show_default=False)
-
-
-Seed = Annotated[int | None, of_campaign("seed", Number(gte=0, lt=2**31))]
-Isolation = Annotated[Literal["auto", "bwrap", "landlock", "none"], of_campaign("isolation")]
-Unsandboxed = Annotated[bool, switch("--allow-unsandboxed", str(OPTIONS["allow_unsandboxed"].description))]
+Json = Annotated[bool, Parameter("--json", help="Print one JSON document on stdout and nothing else.")]
+Server = Annotated[str | None, Parameter("--server", help="Prefect API, such as http://127.0.0.1:4200/api.")]
+Settings = Annotated[list[str] | None, Parameter("--set", help=SET)]
+Trust = Annotated[bool, Parameter("--trust", help=TRUST)]
+Seed = Annotated[int | None, of_field("seed", OPTIONS["seed"], validator=Number(gte=0, lt=2**31))]
+Isolation = Annotated[Literal["auto", "bwrap", "landlock", "none"], of_field("isolation", OPTIONS["isolation"])]
+Unsandboxed = Annotated[bool, of_field("allow_unsandboxed", OPTIONS["allow_unsandboxed"])]
+On = Annotated[list[str] | None, of_field("on", CERTIFY["on"])]
+Runs = Annotated[int | None, of_field("runs", CERTIFY["runs"], validator=Number(gte=2, lte=100))]
+Budget = Annotated[str, of_field("budget", CERTIFY["budget"])]
 
 
 def campaign_options(*, resuming: bool) -> Callable[[F], F]:
@@ -69,7 +57,6 @@ def campaign_options(*, resuming: bool) -> Callable[[F], F]:
     def give(verb: F) -> F:
         signature = inspect.signature(verb)
         *own, rest = signature.parameters.values()
-        assert rest.kind is rest.VAR_KEYWORD, f"{verb.__name__} takes no **options"
         names = [name for name in FLAGS if not (resuming and name == "name")]
         added = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in names]
         verb.__annotations__ |= {name: _annotation(name, resuming) for name in names}
@@ -83,20 +70,14 @@ def campaign_options(*, resuming: bool) -> Callable[[F], F]:
 def _annotation(name: str, resuming: bool) -> Any:
     """An option's type and flag, as Cyclopts reads them."""
     field = FLAGS[name]
-    said, listed = declared(field), get_origin(field.annotation) is list
-    parameter = Parameter(
-        flag(name),
-        help=_help(field) + " Fixed at the start." * bool(said.get("fixed")),
+    said = declared(field)
+    parameter = of_field(
+        name,
+        field,
         group=HEADINGS.get(said.get("group", ""), "Parameters"),
         show=not (resuming and said.get("fixed")),
+        negative=f"--no-{flag(name)[2:]}" if field.annotation is bool else "",
         show_default=False if resuming or field.default in (None, False, []) else str(field.default),
-        converter=_by_commas if listed else None,
-        n_tokens=1 if listed else None,
-        negative=None if field.annotation is bool else "",
     )
     kind: Any = Literal[tuple(said["enum"])] if "enum" in said else field.annotation
     return Annotated[kind | None, parameter]
-
-
-def _by_commas(_: Any, tokens: Any) -> list[str]:
-    return [name for name in tokens[0].value.split(",") if name]

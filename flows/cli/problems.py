@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
+import tomlkit
 from cyclopts import App, Parameter
 
 import environments
-from environments.plugins import Refused
+from environments import FILE
+from environments.plugins import Refused, require
 from flows.cli import consent, validation
-from flows.cli.arguments import writing
+from flows.cli.arguments import as_typed
 from flows.cli.env_import import import_environment, shown
-from flows.cli.env_template import write_environment
 from flows.cli.options import Json, Settings, Trust
 from flows.cli.set_option import overrides_only
+from flows.cli.skills import leave_word
 from flows.server import server_process
 from flows.views import terminal
 from tasks.system.home import home
 
+TEMPLATE = Path(__file__).with_name("template")
+COPIED = {"command": TEMPLATE, "grpo": TEMPLATE / "grpo"}
+IMPORTED = {"sb3": TEMPLATE / "sb3/train.py", "rl-zoo": TEMPLATE / "rl-zoo/ppo.yml"}
+"""What a new environment is copied or imported from, by what it trains with."""
 env = App(name="env", help="List, create, import, check and prepare environments.", group_commands="Commands")
 
 
@@ -35,46 +42,65 @@ def env_list(*, json: Json = False) -> int:
         return 0
     width = max(len(e.name) for e in bundled)
     for e in bundled:
-        steps = f"{e.budget_steps:,} steps, at most " if e.budget_steps else ""
-        cores = f" on {e.cores} cores" if e.cores > 1 else ""
-        budget = f"{steps}{e.budget_seconds:g} s per run with {e.trainer}{cores}"
-        print(f"{e.name:<{width}}  {e.title}: {e.direction} {e.metric}, {budget}")
+        print(f"{e.name:<{width}}  {e.title}: {e.direction} {e.metric}, {e.budget_seconds:g} s with {e.trainer}")
         if e.lacks:
             print(f"{'':<{width}}  not ready: {e.lacks}")
     return 0
 
 
 @env.command(name="new")
-def env_new(
-    folder: Path,
-    /,
-    *,
-    from_: Annotated[str, Parameter("--from", help="What it trains with: command, sb3, rl-zoo or grpo.")] = "command",
-) -> int:
+def env_new(folder: Path, /, *, kind: Annotated[str, Parameter("--from")] = "command") -> int:
     """Create FOLDER with a small environment that runs, to start your own from.
 
     Example: nightshift env new ./my-problem --from sb3
+
+    Args:
+        kind: What it trains with: command, sb3, rl-zoo or grpo.
     """
-    with writing(folder, "FOLDER"):
-        print(write_environment(folder, from_))
+    print(write_environment(folder, kind))
     return 0
+
+
+def write_environment(folder: Path, kind: str = "command") -> str:
+    """Write a template into a folder, and return a message with the next command.
+
+    Raises:
+        Refused: one of the files exists already, or there is no such kind.
+    """
+    require(kind, {**COPIED, **IMPORTED}, "kind")
+    typed = shlex.quote(as_typed(folder))
+    then = f"next: nightshift env validate {typed} && nightshift run {typed} --trials 5"
+    if kind in IMPORTED:
+        files = import_environment(str(IMPORTED[kind]), folder, "")["files"]
+        own = next(file for file in files if file.startswith("repository/"))
+        return f"wrote {folder}: {own} is to be edited; of your own, `nightshift env import` makes the same\n{then}"
+    contents = {file.name: file.read_text() for file in sorted(COPIED[kind].iterdir()) if file.is_file()}
+    for name in contents:
+        if (folder / name).exists():
+            raise Refused(f"{folder / name} exists already: choose another folder, or write {FILE} yourself")
+    title = folder.resolve().name
+    contents[FILE] = f"title = {tomlkit.string(title).as_string()}\n{contents[FILE]}"
+    contents["program.md"] = f"# {title}\n\n{contents['program.md']}"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in contents.items():
+        (folder / name).write_text(text)
+    leave_word(folder)
+    return f"wrote {folder}: {', '.join(contents)}\n{then}"
 
 
 @env.command(name="import")
 def env_import(
-    place: str,
-    /,
-    *,
-    to: Annotated[Path | None, Parameter("--to", help="The new folder. Default: here, by the original's name.")] = None,
-    source: Annotated[str, Parameter("--source", help="What PLACE is, where several are recognised.")] = "",
-    trust: Trust = False,
-    json: Json = False,
+    place: str, /, *, to: Path | None = None, source: str = "", trust: Trust = False, json: Json = False
 ) -> int:
     """Make an environment of PLACE, a problem of another tool: a folder, a file or a storage URL.
 
     The original is read and stays as it is; nothing of it runs. The new folder is then checked as by env validate.
 
     Example: nightshift env import cleanrl/ppo.py --to ./ppo
+
+    Args:
+        to: The new folder. Default: here, by the original's name.
+        source: What PLACE is, where several are recognised.
     """
     account = import_environment(place, to, source)
     folder = account["folder"]
@@ -85,7 +111,7 @@ def env_import(
     except Refused as lacking:
         if json:
             terminal.print_json({**account, "validated": None, "refused": str(lacking)})
-        again = f"{folder} is written; when that is settled: {validation.command(folder)}"
+        again = f"{folder} is written; when that is settled: nightshift env validate {shlex.quote(folder)}"
         raise Refused(f"{lacking}\n{again}") from lacking
     if json:
         terminal.print_json({**account, "validated": facts, "refused": None})
@@ -96,7 +122,7 @@ def env_import(
 
 @env.command(name="validate")
 def env_validate(environment: str, /, *, set_: Settings = None, trust: Trust = False, json: Json = False) -> int:
-    """Check ENVIRONMENT without training: its file, space, judge, trainer and command lines.
+    """Check ENVIRONMENT without training: its file, space, judge, trainer, command lines and what they import.
 
     A Gymnasium environment is made and reset once, outside the sandbox.
 

@@ -1,8 +1,7 @@
 """`nightshift prune`: free the disk space that a campaign no longer needs.
 
-Of a decided trial, checkpoints, programs and scratch files are removed; its records, logs, diff and curve stay, and
-its program stays in lineage.git. Kept whole are the baseline, the champion, certified trials, and those that wait for
-MLflow. Undecided trials are not touched, so the campaign can be resumed.
+Of a decided trial its records, logs, diff and curve stay, and its program stays in lineage.git. Kept whole are the
+baseline, the champion, certified trials, and those that wait for MLflow.
 """
 
 from __future__ import annotations
@@ -11,10 +10,8 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-
-from rich.filesize import decimal
+from typing import Any
 
 from tasks.store.campaign_lock import left_alone
 from tasks.store.ledger import Ledger, decided_trial
@@ -27,35 +24,14 @@ from tasks.trial import Trial, baseline, best
 
 STAYS = {"out": "progress.jsonl", "workspace": "config.json", "judged": "result.json"}
 """The folders of a run that are emptied, with the one file in each that stays."""
-SCRATCH = ("log.txt.tmp", "judge.txt.tmp", ".outgoing")
-"""Files that a killed run may have left."""
 
 
-@dataclass(frozen=True)
-class Pruned:
-    """What was removed of a campaign, or would be."""
-
-    campaign: str
-    bytes: int
-    """Disk usage."""
-    runs: int
-    """Run directories of which something was removed."""
-    kept: tuple[int, ...]
-    """Trials that stay whole."""
-    unsent: tuple[int, ...]
-    """Those that stay because they wait for MLflow."""
-
-    def __str__(self) -> str:
-        kept = ", ".join(map(str, self.kept)) or "none"
-        unsent = f" ({len(self.unsent)} wait for MLflow: nightshift sync {self.campaign})" if self.unsent else ""
-        return f"{self.campaign}: {decimal(self.bytes)} in {self.runs} runs; kept whole: trial {kept}{unsent}"
-
-
-def free(ledger: Ledger, every_kept: bool, dry: bool) -> Pruned:
+def free(ledger: Ledger, dry: bool) -> dict[str, Any]:
     """Remove what a campaign no longer needs; with `dry`, only count it.
 
-    Args:
-        every_kept: Whether all trials that were kept stay whole, and not only the champions.
+    Returns:
+        The campaign, the bytes (disk usage) and the number of runs of which something was removed, the trials that stay
+        whole, and those of them that wait for MLflow.
 
     Raises:
         Refused: the campaign is running, or cannot be read.
@@ -65,22 +41,21 @@ def free(ledger: Ledger, every_kept: bool, dry: bool) -> Pruned:
         unsent = {trial.number for trial in history if records.store and sync.part(trial) not in records.runs}
         kept = unsent | {trial.number for trial in (baseline(history), best(history)) if trial}
         kept |= {each.champion for each in ledger.certificates() if each.passed and not each.elsewhere}
-        if every_kept:
-            kept |= {trial.number for trial in history if trial.verdict.kind == "keep"}
         whole = {name for trial in history if trial.number in kept for name in _folders(ledger, trial)}
         freed = [_empty(folder, dry) for folder in _finished_runs(ledger) if folder.name not in whole]
         artifacts = [_remove_artifact(ledger, trial, dry) for trial in history if trial.number not in kept]
         total, runs = sum(freed) + sum(artifacts), sum(map(bool, freed))
         if runs and not dry:
             ledger.event("pruned", runs=runs, bytes=total, kept=sorted(kept))
-    return Pruned(ledger.campaign.name, total, runs, tuple(sorted(kept)), tuple(sorted(unsent)))
+    return {
+        "campaign": ledger.campaign.name, "bytes": total, "runs": runs, "kept": sorted(kept), "unsent": sorted(unsent),
+    }  # fmt: skip
 
 
-def _folders(ledger: Ledger, trial: Trial) -> Iterator[str]:
+def _folders(ledger: Ledger, trial: Trial) -> list[str]:
     """The names of the directories of a trial's runs, in its current attempt."""
     current = ledger.place_of(trial).path.name
-    yield current
-    yield from (f"{current}-run-{seed}" for seed in range(2, len(trial.runs) + 1))
+    return [current, *(f"{current}-run-{seed}" for seed in range(2, len(trial.runs) + 1))]
 
 
 def _finished_runs(ledger: Ledger) -> Iterator[Path]:
@@ -98,7 +73,7 @@ def _finished_runs(ledger: Ledger) -> Iterator[Path]:
 
 def _empty(folder: Path, dry: bool) -> int:
     """Remove the large files of a run; the bytes freed. No link is followed."""
-    doomed = [folder / name for name in SCRATCH]
+    doomed = [folder / name for name in ("log.txt.tmp", "judge.txt.tmp", ".outgoing")]  # of a killed run
     for name, stays in STAYS.items():
         inside = folder / name
         if inside.is_symlink() or not inside.is_dir():

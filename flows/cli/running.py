@@ -14,19 +14,8 @@ from cyclopts.validators import Number
 
 from environments.plugins import Refused
 from flows.cli import foreground
-from flows.cli.options import (
-    Detach,
-    Isolation,
-    Json,
-    Seed,
-    Server,
-    Settings,
-    Trust,
-    Unsandboxed,
-    campaign_options,
-    switch,
-)
-from flows.cli.stated import stated
+from flows.cli.options import Isolation, Json, Seed, Server, Settings, Trust, Unsandboxed, campaign_options
+from flows.cli.set_option import stated
 from flows.server import server_process
 from flows.status import state
 from tasks.store import campaign_lock
@@ -46,13 +35,16 @@ def run(
     set_: Settings = None,
     trust: Trust = False,
     server: Server = None,
-    detach: Detach = False,
+    detach: bool = False,
     json: Json = False,
     **options: Any,
 ) -> int:
     """Run a campaign in ENVIRONMENT (a name, a folder or a spec.toml), or resume the one of that --name.
 
     Example: nightshift run cartpole --trials 20 --hours 8
+
+    Args:
+        detach: Return once the campaign has started; it continues in the background.
     """
     return foreground.run(stated(environment, settings=set_ or [], trust=trust, **options), server, json, detach, trust)
 
@@ -64,36 +56,37 @@ def resume(
     *,
     set_: Settings = None,
     server: Server = None,
-    detach: Detach = False,
+    detach: bool = False,
     json: Json = False,
     **options: Any,
 ) -> int:
     """Resume CAMPAIGN (default: the newest unfinished one). Options that change a score are fixed.
 
     Example: nightshift resume night --trials 40
+
+    Args:
+        detach: Return once the campaign has started; it continues in the background.
     """
     name = campaign or foreground.newest_unfinished()
     return foreground.run(stated(None, settings=set_ or [], name=name, **options), server, json, detach)
 
 
-def stop(campaign: str, /, *, now: Annotated[bool, switch("--now", "Interrupt the current trial.")] = False) -> int:
+def stop(campaign: str, /, *, now: bool = False) -> int:
     """Stop CAMPAIGN after the current trial. It can be resumed.
 
     Example: nightshift stop night --now
+
+    Args:
+        now: Interrupt the current trial.
     """
     ledger = Ledger.open(campaign)
     if not campaign_lock.is_running(ledger):
         raise Refused(f"campaign {campaign!r} is not running (it is {state(ledger)})")
     holder = campaign_lock.holder(ledger)
-    if not holder:
-        raise Refused(f"campaign {campaign!r} is about to begin, or is looked at: try again in a moment")
-    if now and holder["host"] != platform.node():
-        raise Refused(
-            f"campaign {campaign!r} runs on {holder['host']}: run `nightshift stop {campaign} --now` there, or leave "
-            "out --now"
-        )
-    if now and not _is_alive(holder["pid"], holder["identity"]):
-        raise Refused(f"campaign {campaign!r} is looked at by another command, such as prune: try again in a moment")
+    if now and holder and holder["host"] != platform.node():
+        raise Refused(f"campaign {campaign!r} runs on {holder['host']}: stop it there, or leave out --now")
+    if not holder or (now and not _is_alive(holder["pid"], holder["identity"])):
+        raise Refused(f"campaign {campaign!r} is about to begin, or is looked at, as by prune: try again in a moment")
     (ledger.path / "stop").touch()
     if not now:
         print(f"{campaign} stops after the current trial")
@@ -129,17 +122,10 @@ def try_(
     environment: str | None = None,
     /,
     *,
-    params: Annotated[str, Parameter("--params", help="JSON: values that replace the baseline's.")] = "{}",
-    diff: Annotated[Path | None, Parameter("--diff", help="Unified diff of the baseline's editable files.")] = None,
-    in_: Annotated[str | None, Parameter("--in", help="Use this campaign's frozen environment.")] = None,
-    runs: Annotated[
-        int,
-        Parameter(
-            "--runs",
-            validator=Number(gte=1),
-            help="Runs, each under a seed of its own. Several tell the spread between them.",
-        ),
-    ] = 1,
+    params: str = "{}",
+    diff: Path | None = None,
+    in_: str | None = None,
+    runs: Annotated[int, Parameter(validator=Number(gte=1))] = 1,
     set_: Settings = None,
     trust: Trust = False,
     seed: Seed = None,
@@ -150,6 +136,12 @@ def try_(
     """Train and evaluate outside of any campaign: once, or --runs times.
 
     Example: nightshift try cartpole --params '{"learning_rate": 0.001}' --runs 5
+
+    Args:
+        params: JSON: values that replace the baseline's.
+        diff: Unified diff of the baseline's editable files.
+        in_: Use this campaign's frozen environment.
+        runs: Runs, each under a seed of its own. Several tell the spread between them.
     """
     from flows.cli import trying
 

@@ -1,7 +1,8 @@
-"""The verbs that show campaigns: list, status, report, logs."""
+"""The verbs that show campaigns: list, status, report, replay, logs."""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -9,10 +10,9 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
-from cyclopts.validators import Number
 
 from environments.plugins import Refused
-from flows.cli.options import Json, switch
+from flows.cli.options import Json
 from flows.status import document, state, summary
 from flows.views import overview, terminal
 from flows.watch import CampaignWatch, live_view
@@ -34,7 +34,7 @@ def list_(*, json: Json = False) -> int:
             summaries.append(summary(Ledger.open(name)))
         except Refused as fault:  # of one, which must not hide the others
             damaged = True
-            remedy = f"restore it, or move {home() / name} out of the home"
+            remedy = f"restore it, or move {home() / name} away"
             print(f"nightshift: campaign {name!r} is left out: {fault}: {remedy}", file=sys.stderr)
     if json:
         terminal.print_json(summaries)
@@ -44,36 +44,30 @@ def list_(*, json: Json = False) -> int:
     return int(damaged)
 
 
-def status(
-    campaign: str | None = None,
-    /,
-    *,
-    last: Annotated[
-        int | None, Parameter("--last", help="Show this many trials, the latest.", validator=Number(gte=1))
-    ] = None,
-    watch: Annotated[bool, switch("--watch", "Follow it while it runs; Ctrl-C leaves it running.")] = False,
-    json: Json = False,
-) -> int:
+def status(campaign: str | None = None, /, *, watch: bool = False, json: Json = False) -> int:
     """Show CAMPAIGN (default: the newest): its state, its champion against the baseline, its trials.
 
     Example: nightshift status cartpole-1 --watch
+
+    Args:
+        watch: Follow it while it runs; Ctrl-C leaves it running.
     """
     if watch and json:
         raise Refused("--watch and --json exclude each other: name one")
     ledger = Ledger.open(campaign or newest())
     if watch:
         return _watch(ledger)
-    print_status(ledger, json, last)
+    print_status(ledger, json)
     return 0
 
 
-def report(
-    *campaigns: str,
-    all: Annotated[bool, switch("--all", "Write index.html, the page of all campaigns, instead.")] = False,
-) -> int:
+def report(*campaigns: str, all: bool = False) -> int:
     """Write report.html of each CAMPAIGN (default: the newest), and the page of all campaigns.
 
     Example: nightshift report cartpole-1
+
+    Args:
+        all: Write index.html, the page of all campaigns, instead.
     """
     from flows.report.seeing import record
     from flows.report.write import REPORT, write_index, write_report
@@ -91,17 +85,42 @@ def report(
     return 0
 
 
-def logs(
-    campaign: str,
-    trial: int | None = None,
-    /,
-    *,
-    attempt: Annotated[int | None, Parameter("--attempt", help="Number of the attempt. Default: current.")] = None,
-    follow: Annotated[bool, switch(["--follow", "-f"], "Continue as more is printed.")] = False,
-) -> int:
+def replay(file: Path | None = None, /, *, record: str | None = None) -> int:
+    """Play a recorded night in ten seconds, and open its report. Without FILE it is one that comes with Nightshift.
+
+    Example: nightshift replay
+
+    Args:
+        record: Write this campaign into FILE instead.
+    """
+    import webbrowser
+
+    from flows import replay as recording
+
+    if record is not None:
+        if file is None:
+            raise Refused("--record needs the file to write: nightshift replay --record CAMPAIGN FILE")
+        recording.record(Ledger.open(record), file)
+        return 0
+    console = terminal.console()
+    ledger = recording.play(file or recording.NIGHT, console)
+    console.print()
+    for line in overview.outcome(terminal.cleaned(document(ledger))):
+        terminal.say(console, line)
+    page = ledger.path / "report.html"
+    terminal.whole(console, f"\nreport: {terminal.short(page)}")
+    if terminal.is_screen(console) and {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
+        webbrowser.open(page.as_uri())
+    return 0
+
+
+def logs(campaign: str, trial: int | None = None, /, *, follow: Annotated[bool, Parameter(alias="-f")] = False) -> int:
     """Print the training and evaluation output of TRIAL (default: the newest) of CAMPAIGN.
 
     Example: nightshift logs cartpole-1 3 --follow
+
+    Args:
+        follow: Continue as more is printed.
     """
     ledger = Ledger.open(campaign)
     numbers = sorted(int(path.name) for path in ledger.trials.iterdir() if path.name.isdigit())
@@ -110,9 +129,7 @@ def logs(
     number = numbers[-1] if trial is None else trial
     if number not in numbers:
         raise Refused(f"campaign {campaign!r} has no trial {number}: it has 0 to {numbers[-1]}")
-    if attempt is not None and not 1 <= attempt <= ledger.attempt(number):
-        raise Refused(f"trial {number} of {campaign!r} has no attempt {attempt}: it has {ledger.attempt(number)}")
-    folder, offsets, shown, is_over = ledger.place(number, attempt=attempt), dict[Path, int](), "", False
+    folder, offsets, shown, is_over = ledger.place(number), dict[Path, int](), "", False
     while not is_over:
         is_over = not follow or folder.trial.is_file() or not campaign_lock.is_running(ledger)
         for heading, path in _logs(folder.path, number):
@@ -128,28 +145,20 @@ def logs(
 
 
 def newest() -> str:
-    """The name of the newest campaign.
-
-    Raises:
-        Refused: there is none.
-    """
-    if not campaigns():
-        raise Refused(f"there is no campaign in {home()} yet: begin one with `nightshift run cartpole`")
-    return campaigns()[-1]
+    """The name of the newest campaign. Refused if there is none."""
+    for name in campaigns()[-1:]:
+        return name
+    raise Refused(f"there is no campaign in {home()} yet: begin one with `nightshift run cartpole`")
 
 
-def print_status(ledger: Ledger, as_json: bool, last: int | None = None) -> int:
-    """Print a campaign's status; the exit code: 1 if the campaign failed, else 0.
-
-    Args:
-        last: How many trials are shown; None: all of them.
-    """
+def print_status(ledger: Ledger, as_json: bool) -> int:
+    """Print a campaign's status; the exit code: 1 if the campaign failed, else 0."""
     found = document(ledger)
     if as_json:
-        terminal.print_json(found | {"trials": found["trials"][-last:]} if last else found)
+        terminal.print_json(found)
     else:
         console = terminal.console()
-        overview.show(found, ledger.path, console, last)
+        overview.show(found, ledger.path, console)
         if found["state"] == "running" and terminal.is_screen(console):
             terminal.put(console, live_view(terminal.cleaned(found)))
     return 1 if found["state"] == "failed" else 0

@@ -1,9 +1,8 @@
 """The verbs up and down: the Prefect server, a worker and the MLflow server on this machine.
 
 They use the data of the home, listen on 127.0.0.1 and outlive the terminal. Each is a plain command of Prefect's or
-MLflow's, and is started again where it dies. `up` starts what is not running, `down` also ends what a failed `up` has
-started. Where PREFECT_API_URL or MLFLOW_TRACKING_URI name a server of somebody else's, that one is used.
-Each is noted in runs/.prefect/<name>.json and logs to runs/.prefect/<name>.log.
+MLflow's, is started again where it dies, and is noted in runs/.prefect/<name>.json beside its log. Where
+PREFECT_API_URL or MLFLOW_TRACKING_URI name a server of somebody else's, that one is used.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ import shlex
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
 
 import httpx
+from filelock import FileLock
 
 from environments.plugins import Refused
-from flows.cli.options import Server, switch
+from flows.cli.options import Server
 from flows.cli.running import stop
 from flows.server import mlflow_process, resuming, server_process
 from flows.server.api import Api
@@ -54,9 +53,14 @@ def up(*, server: Server = None) -> int:
     """
     server_process.settle_in(home())
     if server:
-        return _set_up_at(server)
+        url = server_process.stated_server(server, home())
+        if url is None:
+            raise Refused(f"--server = {server} is this home's own, which does not run: `nightshift up` starts it")
+        for what, which in _set_up(url).items():
+            print(f"{what}: {which}")
+        return 0
     directory = home() / ".prefect"
-    with server_process.exclusively(directory / "up.lock"), interrupt.deferred():
+    with FileLock(directory / "up.lock"), interrupt.deferred():
         _start_all(directory)
         interrupt.check()
     here = terminal.binaries()
@@ -71,20 +75,23 @@ def up(*, server: Server = None) -> int:
     return 0
 
 
-def down(*, now: Annotated[bool, switch("--now", "Interrupt campaigns that run on it.")] = False) -> int:
+def down(*, now: bool = False) -> int:
     """Stop what up started. Refused while a campaign runs on it.
 
     Example: nightshift down --now
+
+    Args:
+        now: Interrupt campaigns that run on it.
     """
     directory = home() / ".prefect"
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with server_process.exclusively(directory / "up.lock"):
+    with FileLock(directory / "up.lock"):
         server = server_process.daemon(directory).living()
         # A worker may still train for a server that has died.
         if in_use := server if server and server.stays else Daemon(directory, "worker").living():
             _clear(directory, in_use.url, now)
         ended = [name for name in ("worker", "mlflow") if Daemon(directory, name).end()]
-        with server_process.exclusively(directory / "start.lock"):
+        with FileLock(directory / "start.lock"):
             # A command that has come meanwhile keeps the server, and ends it when it leaves.
             server_process.daemon(directory).keep(False)
             ended += ["server"] * server_process.stop_unused(directory)
@@ -96,21 +103,10 @@ def down(*, now: Annotated[bool, switch("--now", "Interrupt campaigns that run o
     return 0
 
 
-def _set_up_at(stated: str) -> int:
-    """Put the automations, the block types and the pool of the catalogue on a server that runs. It may be repeated.
-
-    Raises:
-        Refused: no Prefect server answers there, or it does not take them.
-    """
-    url = server_process.stated_server(stated, home())
-    if url is None:
-        raise Refused(f"--server = {stated} is the server of this home, which does not run: `nightshift up` starts it")
-    for what, which in _set_up(url).items():
-        print(f"{what}: {which}")
-    return 0
-
-
 def _start_all(directory: Path) -> None:
+    def tell(title: str, where: str) -> None:
+        print(f"  {title:<8} {where}", flush=True)
+
     theirs = os.environ.get("MLFLOW_TRACKING_URI", "").rstrip("/")
     is_ours = not theirs or Daemon(directory, "mlflow").is_own(theirs)
     # It starts beside the others: each takes ten seconds and more, mostly for imports.
@@ -118,27 +114,24 @@ def _start_all(directory: Path) -> None:
     stated = os.environ.get("PREFECT_API_URL", "").rstrip("/")
     if stated and not server_process.daemon(directory).is_own(stated):
         url = str(server_process.stated_server(None, home()))
-        _print_program("Prefect", f"{_page(url)}, of PREFECT_API_URL; `nightshift up --server {url}` makes it ready")
+        tell("Prefect", f"{_page(url)}, of PREFECT_API_URL; `nightshift up --server {url}` makes it ready")
     else:
         url = _server(directory).url
-        _print_program("Prefect", _page(url))
+        tell("Prefect", _page(url))
         _set_up(url)
         for name in resuming.resume_cut_off(url, server_process.credentials(url, home())):
             print(f"  {name}: its process was gone; resumed now")
     _start_worker(directory, url)
-    _print_program("worker", f"of the pool {POOL}")
+    tell("worker", f"of the pool {POOL}")
     if process is not None:
         mlflow = mlflow_process.wait(home(), process)
-    _print_program("MLflow", experiments_page(mlflow.url) if mlflow else f"{theirs}, of MLFLOW_TRACKING_URI")
+    tell("MLflow", experiments_page(mlflow.url) if mlflow else f"{theirs}, of MLFLOW_TRACKING_URI")
 
 
 def _clear(directory: Path, url: str, now: bool) -> None:
     """Return when nobody uses the server; with `now`, interrupt the campaigns on it first."""
-    busy = [
-        ledger.campaign.name
-        for ledger in readable()
-        if campaign_lock.is_running(ledger) and urls(ledger).get("prefect", "").startswith(_page(url))
-    ]
+    running = [ledger for ledger in readable() if campaign_lock.is_running(ledger)]
+    busy = [one.campaign.name for one in running if urls(one).get("prefect", "").startswith(_page(url))]
     if busy and not now:
         raise Refused(
             f"{', '.join(busy)} runs on the Prefect server at {_page(url)}: wait for its end, "
@@ -157,7 +150,7 @@ def _clear(directory: Path, url: str, now: bool) -> None:
 def _server(directory: Path) -> Note:
     """The server, which stays from now on: started, or taken over from the campaign that started it."""
     server = server_process.daemon(directory)
-    with server_process.exclusively(directory / "start.lock"):
+    with FileLock(directory / "start.lock"):
         if server.living():
             server_process.stop_unused(directory)
         if alive := server_process.healthy(directory):
@@ -168,11 +161,8 @@ def _server(directory: Path) -> Note:
 
 def _set_up(url: str) -> dict[str, str]:
     """Put what campaigns need on the server, and say what was written."""
-    try:
-        with server_process.used(url, home()):
-            return set_up(url, server_process.credentials(url, home()))
-    except httpx.HTTPError as fault:
-        raise Refused(f"the Prefect server at {_page(url)} does not take automations.yaml: {fault}") from fault
+    with server_process.used(url, home()):
+        return set_up(url, server_process.credentials(url, home()))
 
 
 def _start_worker(directory: Path, url: str) -> None:
@@ -207,10 +197,6 @@ def _has_heartbeat(url: str, since: float) -> bool:
 def _page(url: str) -> str:
     """The address for a browser."""
     return url.removesuffix("/api")
-
-
-def _print_program(title: str, where: str) -> None:
-    print(f"  {title:<8} {where}", flush=True)
 
 
 def _catalogue() -> str:

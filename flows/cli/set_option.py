@@ -1,19 +1,41 @@
-"""`--set key=value`: a key of environment.toml or an option of a plug-in, from the command line."""
+"""Options as the command line gives them: `--set key=value`, and a spec.toml with options over it."""
 
 from __future__ import annotations
 
 import tomllib
+from pathlib import Path
 from typing import Any
 
 from environments.plugins import Refused
 from environments.space import Value
+from flows.cli import consent
+from flows.spec.spec import Spec, laid_over, lasting, read_spec, spread
 
 OF_PLUGINS = {"proposer": "options", "rule": "rule_options", "cancel": "cancel_options"}
 """Which option of a campaign holds the values whose key begins so."""
+STDIN = "/dev/stdin"
+"""The spec.toml of a detached campaign: its parent writes it."""
+
+
+def stated(environment: str | None, *, settings: list[str], trust: bool = False, **given: Any) -> dict[str, Any]:
+    """The parameters of the flow that the command line gives, with those of a spec.toml; those left out are absent.
+
+    Raises:
+        Refused: an option or a value of the file is invalid, or nobody agrees to what the file asks for.
+    """
+    over = spread({**given, **parse_settings(settings)})
+    Spec.of("command line", environment="any", **over)
+    if environment is None:
+        return over
+    if not environment.endswith((".toml", STDIN)):
+        return {"environment": lasting(environment), **over}
+    base = read_spec(Path(environment))
+    consent.ask_about_spec(base, Path(environment), trust)
+    return laid_over(base, over)
 
 
 def parse_settings(settings: list[str]) -> dict[str, dict[str, Any]]:
-    """The stated values, by the option of a campaign that holds them: `overrides`, or one of OF_PLUGINS.
+    """The values of --set, by the option of a campaign that holds them: `overrides`, or one of OF_PLUGINS.
 
     Values that are not valid TOML are texts.
     """
@@ -35,11 +57,7 @@ def parse_settings(settings: list[str]) -> dict[str, dict[str, Any]]:
 
 
 def overrides_only(settings: list[str]) -> dict[str, Value]:
-    """The keys of environment.toml, for a verb without a campaign.
-
-    Raises:
-        Refused: an option of a plug-in is among them, which nothing would read.
-    """
+    """The keys of environment.toml, for a verb without a campaign. Refused if an option of a plug-in is among them."""
     tables = parse_settings(settings)
     for table in tables.keys() - {"overrides"}:
         raise Refused(f"--set: {table} belong to a campaign, and there is none here: leave them out")

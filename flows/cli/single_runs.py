@@ -65,6 +65,16 @@ class FreshRun:
 
 
 @dataclass(frozen=True)
+class Draw:
+    """Which units a run is judged on."""
+
+    seed: int
+    use: Use = "search"
+    block: ComparisonBlock | None = None
+    """Its share of a finite pool; None: no comparison."""
+
+
+@dataclass(frozen=True)
 class Stage:
     """A frozen environment with a sandbox and slots: all that runs need."""
 
@@ -75,49 +85,52 @@ class Stage:
     """Identifies its processes."""
     slots: Slots
 
-    def runs(
-        self, plan: Sequence[tuple[Arm, int]], use: Use = "search", earlier: Sequence[Run] = ()
-    ) -> Iterator[FreshRun]:
-        """Train once for each arm and seed of the plan, in its order, and judge the result.
+    def runs(self, arm: Arm, seeds: Sequence[int]) -> Iterator[FreshRun]:
+        """Train once under each seed, in order, and judge the result on units of its own.
 
         A signal interrupts between two runs, and ends the one that is under way.
-
-        Args:
-            use: The judge's questions; those to confirm are shared out over the plan, so that each run has its own.
-            earlier: Runs that exist already, where there is only one arm.
 
         Raises:
             ChildProcessError: no process could be started.
         """
-        siblings: dict[str, list[Run]] = {}
+        before: list[Run] = []
         with interrupt.deferred():
-            for at, (arm, seed) in enumerate(plan, 1):
+            for number, seed in enumerate(seeds, 1):
                 interrupt.check()
-                before = siblings.setdefault(arm.name, [*earlier])
-                number = len(before) - len(earlier) + 1
-                place = TrialDir(self.folder / "trials" / f"{arm.name}-{number}")
-                block = ComparisonBlock(at, len(plan)) if use == "confirm" else None
-                run, score = self._measure(arm, seed, place, before, use, block)
-                before.append(run)
-                yield FreshRun(arm.name, number, run, score)
+                one = self.run(arm, number, seed, Draw(secrets.randbelow(2**63)), before)
+                before.append(one.run)
+                yield one
 
-    def _measure(
-        self, arm: Arm, seed: int, place: TrialDir, siblings: Sequence[Run], use: Use, block: ComparisonBlock | None
-    ) -> tuple[Run, Score]:
-        """One run as soon as a slot is free; an implausible one is a crash."""
+    def dir(self, arm: str, number: int) -> TrialDir:
+        return TrialDir(self.folder / "trials" / f"{arm}-{number}")
+
+    def run(
+        self, arm: Arm, number: int, seed: int, draw: Draw, siblings: Sequence[Run] = (), echo: Draw | None = None
+    ) -> FreshRun:
+        """One run as soon as a slot is free; an implausible one is a crash.
+
+        Args:
+            siblings: Earlier runs of the arm, of which it must not be a copy.
+            echo: What it is judged on besides (`Score.echo`).
+        """
         from tasks.evaluate import judge_run
         from tasks.run_checks import plausible, plausible_beside
         from tasks.sandbox.program import CannotStart
         from tasks.train import run_program
 
-        problem, sandbox, root, units = self.environment, self.isolation, self.folder.parent, secrets.randbelow(2**63)
+        problem, sandbox, root, place = self.environment, self.isolation, self.folder.parent, self.dir(arm.name, number)
         try:
-            with self.slots.hold(lambda reason: _print_aside(f"waiting: {reason}")) as slot:
+            with self.slots.hold(lambda reason: print_aside(f"waiting: {reason}")) as slot:
                 run = run_program(self.marker, problem, sandbox, arm.program, place, arm.proposal, seed, slot=slot)
                 run = replace(run, dir=place.path.relative_to(root).as_posix())
                 run = plausible(problem, run, root)
                 run = plausible_beside(problem, (), arm.proposal, run, root, siblings)
-                return run, judge_run(self.marker, problem, sandbox, place, run, units, slot, use, block=block)
+
+                def judged(on: Draw) -> Score:
+                    return judge_run(self.marker, problem, sandbox, place, run, on.seed, slot, on.use, block=on.block)
+
+                repeated = judged(echo).units if echo else ()
+                return FreshRun(arm.name, number, run, replace(judged(draw), echo=repeated))
         except CannotStart as fault:
             raise ChildProcessError(str(fault)) from fault
 
@@ -156,7 +169,7 @@ def set_up(
         problem = laid(environment.model_copy(update={"folder": folder / "environment"}), home())
         arms = [_arm(side, values, problem, folder) for side, values in zip(sides, params, strict=True)]
         edited = any(arm.proposal.edit for arm in arms)
-        yield _stage(problem, folder, isolation, allow_unsandboxed, edited), arms
+        yield stage_in(folder, problem, isolation, allow_unsandboxed, edited), arms
     except Refused:
         file_trees.remove(folder)
         raise
@@ -186,7 +199,8 @@ def _arm(side: Side, params: Params, environment: Environment, folder: Path) -> 
     return Arm(side.arm, program, Proposal(params, edit, rationale="by hand", proposer="hand"))
 
 
-def _stage(environment: Environment, folder: Path, isolation: str, allow_unsandboxed: bool, edited: bool) -> Stage:
+def stage_in(folder: Path, environment: Environment, isolation: str, allow_unsandboxed: bool, edited: bool) -> Stage:
+    """All that runs need. Refused if this machine does not offer that sandbox, or it lacks a GPU."""
     from tasks.machine.slots import slots_of
     from tasks.sandbox.confinement import outside
     from tasks.sandbox.isolation import Isolation, check_given, choose
@@ -200,12 +214,12 @@ def _stage(environment: Environment, folder: Path, isolation: str, allow_unsandb
     if environment.prepare:
         check_gpus(environment, home())
         with interrupt.deferred():
-            prepare(environment, home(), _print_aside)
+            prepare(environment, home(), print_aside)
         hold_to(environment)
     return Stage(environment, chosen, folder, f"single-{secrets.token_hex(4)}", slots)
 
 
-def _print_aside(text: str) -> None:
+def print_aside(text: str) -> None:
     """Print on stderr: stdout may be read by a program."""
     print(text, file=sys.stderr)
 

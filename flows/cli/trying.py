@@ -45,12 +45,12 @@ class Try:
 
     def measure(self, quiet: bool) -> list[FreshRun]:
         """Train and judge under each seed, until a run has no score."""
-        done, plan = list[FreshRun](), [(self.arm, seed) for seed in self.seeds]
-        for one in self.stage.runs(plan):
+        done = list[FreshRun]()
+        for one in self.stage.runs(self.arm, self.seeds):
             done.append(one)
-            if len(plan) > 1 and not quiet:
+            if len(self.seeds) > 1 and not quiet:
                 text = single_runs.score_text(one.score)
-                print(f"run {one.number} of {len(plan)}  seed {one.run.seed:<10}  {text}", flush=True)
+                print(f"run {one.number} of {len(self.seeds)}  seed {one.run.seed:<10}  {text}", flush=True)
             if one.score.value is None:
                 break
         return done

@@ -10,13 +10,12 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
-from environments import Environment, earlier_trials
+from environments import Environment
 from environments.plugins import Refused
 from environments.space import Value
 from flows.cli import consent
 from flows.server.server_process import settle_in
-from tasks.imports import missing
-from tasks.proposing.axes import point_of, varied
+from tasks.imports import missing, missing_in_taskset
 from tasks.sandbox.confinement import outside
 from tasks.sandbox.isolation import check_given, choose
 from tasks.store import workspace
@@ -24,10 +23,10 @@ from tasks.system.home import home
 
 PLACEHOLDER = re.compile(r"(?<!\{)\{([^{}:]+)(?::[^{}]*)?\}")
 SEED = re.compile(r"(\w+[_.])?(random_)?(seed|random_state)", re.IGNORECASE)
-MORE_IS_BETTER = re.compile(
-    r"(\w+[/_ ])?(return|reward|accuracy|acc|success|win_?rate|pass@\d+|score|f1|auc)", re.IGNORECASE
-)
-MORE_IS_WORSE = re.compile(r"(\w+[/_ ])?(loss|error|mse|rmse|mae|perplexity|ppl|bpb|regret)", re.IGNORECASE)
+MORE_IS_BETTER = {"return", "reward", "score", "accuracy", "acc", "success", "win", "winrate", "pass", "f1", "auc"}
+MORE_IS_WORSE = {"loss", "error", "mse", "rmse", "mae", "perplexity", "ppl", "bpb", "regret"}
+NEGATED = {"neg", "negative", "minus"}
+"""Words in names of metrics, of which the last one counts: `val_loss`, `pass@1`, `return/mean`."""
 MOST_BYTES = 2**20
 """Of a program's file that is looked through."""
 
@@ -36,62 +35,31 @@ def validate(environment: str, overrides: dict[str, Value], trust: bool) -> dict
     """What the checks found, as one JSON document.
 
     Raises:
-        Refused: a check failed, a file cannot be read, or it asks for more than its folder and nobody agrees.
+        Refused: a check failed, or it asks for more than its folder and nobody agrees.
     """
-    try:
-        return _validated(environment, overrides, trust)
-    except PermissionError as fault:
-        raise Refused(f"{fault.filename}: {fault.strerror}: give yourself the rights, as by chmod -R u+rwX") from fault
-
-
-def _validated(environment: str, overrides: dict[str, Value], trust: bool) -> dict[str, Any]:
     settle_in(home())
     from flows.spec import trust as trusted
     from flows.spec.environment import checked_environment
-    from tasks.recipes import output, preparing
 
     consent.ask_about(environment, overrides, trust)
     checked = checked_environment(environment, overrides)
-    folder = preparing.place(checked, home())
-    made = output.read(folder) if folder else None
     keys = ("metric", "direction", "trainer", "budget_seconds", "budget_steps", "cores")
     return {
         "environment": checked.name, "folder": str(checked.folder), **{key: getattr(checked, key) for key in keys},
-        "baseline": checked.defaults, "varies": list(checked.space),
-        "prepared": folder and {"folder": str(folder), "content": made.content if made else None},
-        "earlier_trials": _earlier(checked),
-        "asks_for": list(trusted.needed(checked)),
+        "baseline": checked.defaults, "varies": list(checked.space), "asks_for": list(trusted.needed(checked)),
         "warnings": [*warnings(checked), *lacking(checked)],
     }  # fmt: skip
 
 
-def _earlier(environment: Environment) -> dict[str, int] | None:
-    """How many trials of another tool it brings, and how many of them searches can use; None without any."""
-    every, axes = earlier_trials.read(environment.folder), varied(environment.space)
-    points = sum(point_of(axes, one.params) is not None for one in every)
-    return {"count": len(every), "points": points} if every else None
-
-
 def shown(facts: dict[str, Any], environment: str) -> str:
     """The facts as lines for the terminal; `environment` is the reference that the next command names."""
-    earlier, prepared, doubts = facts["earlier_trials"], facts["prepared"], facts["warnings"]
-    lines = {key: value for key, value in facts.items() if key not in ("warnings", "earlier_trials")}
+    doubts = facts["warnings"]
+    lines = {key: value for key, value in facts.items() if key != "warnings"}
     lines["asks_for"] = "; ".join(facts["asks_for"]) or "nothing beyond its folder"
-    lines["prepared"] = "needs nothing"
-    if prepared:
-        not_yet = f"not yet: nightshift env prepare {shlex.quote(environment)}"
-        lines["prepared"] = f"{prepared['folder']}, content {prepared['content']}" if prepared["content"] else not_yet
-    if earlier:
-        lines["earlier_trials"] = f"{earlier['count']}, {earlier['points']} of them points of the space"
     end = f"valid{', with warnings' if doubts else ''}; next: nightshift try {shlex.quote(environment)}"
     return "\n".join(
         [*(f"{key:<16} {value}" for key, value in lines.items()), *(f"warning: {doubt}" for doubt in doubts), end]
     )
-
-
-def command(folder: str) -> str:
-    """The command that checks a folder."""
-    return shlex.join(["nightshift", "env", "validate", folder])
 
 
 def warnings(environment: Environment) -> list[str]:
@@ -101,12 +69,12 @@ def warnings(environment: Environment) -> list[str]:
 
 def lacking(environment: Environment) -> list[str]:
     """What its programs read and import, and this machine lacks; they may be meant for another one."""
-    level = choose("auto")
+    level, of_taskset = choose("auto"), missing_in_taskset(environment)
     try:
         check_given(level, home(), outside(environment))
     except Refused as refused:
-        return [str(refused)]
-    return [*missing(environment, level).values()]
+        return [str(refused), *of_taskset]
+    return [*missing(environment, level).values(), *of_taskset]
 
 
 def _of_judge(environment: Environment) -> Iterator[str]:
@@ -117,8 +85,10 @@ def _of_judge(environment: Environment) -> Iterator[str]:
             "eval_cmd never mentions {out}, so it cannot see what training left, and every trial scores alike: add "
             "an argument such as {out}"
         )
+    words = re.split(r"[^a-z0-9]+", environment.metric.lower())
+    told = [word for word in words if word in MORE_IS_BETTER | MORE_IS_WORSE][-1:]
     opposite = MORE_IS_BETTER if environment.direction == "minimize" else MORE_IS_WORSE
-    if opposite.fullmatch(environment.metric):
+    if opposite.intersection(told) and not NEGATED.intersection(words):
         yield (
             f'direction = "{environment.direction}" for the metric {environment.metric!r}: by its name, the search '
             "would keep the worst trials: turn the direction round, or rename the metric"
@@ -146,26 +116,25 @@ def _of_program(environment: Environment) -> Iterator[str]:
         return
     stated = {*PLACEHOLDER.findall(environment.train_cmd)}
     files = [path for path, _ in workspace.baseline_files(environment) if path.is_file()]
-    texts = [path.read_bytes()[:MOST_BYTES].decode("utf-8", "replace") for path in files]
-    if "out" not in stated and not any("config.json" in text for text in texts):
+    text = "\n".join(path.read_bytes()[:MOST_BYTES].decode("utf-8", "replace") for path in files)
+    if "out" not in stated and "config.json" not in text:
         yield (
             "train_cmd never mentions {out}, and no file of the program reads config.json, so it may not know where to "
             "leave its result: add an argument such as --out {out}"
         )
-    if not environment.deterministic and "seed" not in stated and not any("seed" in text.lower() for text in texts):
+    if not environment.deterministic and "seed" not in stated and "seed" not in text.lower():
         yield (
             "neither train_cmd nor a file of the program mentions a seed, so all runs may be the same run, and no "
             "certificate could tell luck from progress: add an argument such as --seed {seed}, or state "
             "deterministic = true"
         )
-    if any("type=bool" in text for text in texts) and any(isinstance(v, bool) for v in environment.defaults.values()):
+    if "type=bool" in text and any(isinstance(value, bool) for value in environment.defaults.values()):
         yield (
             "argparse's type=bool takes every text for true: make it action='store_true', and write {name:--name} in "
             "train_cmd, which is --name where the parameter is true"
         )
     for name in environment.space:
-        word = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)")
-        if name not in stated and not any(map(word.search, texts)):
+        if name not in stated and not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text):
             yield (
                 f"parameter {name!r} stands neither in train_cmd nor in a file of the program, so varying it changes "
                 f"nothing: add an argument such as --{name} {{{name}}}, or read it from config.json"

@@ -17,10 +17,8 @@ from flows.engine.attempt import Attempt
 from flows.engine.night import Night
 from flows.engine.stopping import NOTHING_LEFT, Stop
 from flows.spec.campaign_spec import CampaignSpec
-from tasks.llm.trials import BEST, NEWEST
 from tasks.propose import Nothing
 from tasks.proposers import Proposer
-from tasks.proposing import curves
 from tasks.proposing.brief import Brief, RejectedProposal, RemainingBudget
 from tasks.proposing.validation import ProposalChecks, champions_files, problem_of
 from tasks.spending.spent import note_bought
@@ -60,7 +58,7 @@ class Turn:
             ledger.event(TURNED_DOWN, trial=self.key.number, reasons=answer.turned_down)
         note_bought(ledger, answer.usage)
         self.night.nothing_for = self.known
-        if self.under_way or _waiting(self.parked):
+        if self.under_way or _waiting(self.parked) or self.proposer.waits:
             return None
         asks_again = f"nothing to try without {answer.because}; `nightshift resume` asks again"
         return Stop("stopped", asks_again) if answer.because else NOTHING_LEFT
@@ -130,14 +128,8 @@ def _brief(
             RejectedProposal(one.number, one.proposal, one.words) for one in parked if one.state == "rejected"
         ),
         keep_rule=night.rule.in_words(history) if proposer.asks else "",
-        curves=_curves(ledger, history) if proposer.asks else {},
         traces=place.path,
     )
-
-
-def _curves(ledger: Ledger, history: History) -> dict[int, curves.Table]:
-    """What the trials that a model is told of in full reported on the way."""
-    return curves.tables(ledger.path, curves.worth_reading(history, NEWEST, BEST), ledger.environment.metric)
 
 
 def budget_left(

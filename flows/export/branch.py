@@ -1,28 +1,100 @@
-"""A champion as a branch of the user's repository. Its working tree and index are not touched."""
+"""A champion as a commit on a branch of the user's repository, and the body of a pull request for it.
+
+The commit follows the one that the campaign's environment came from, so that it merges: the champion's values become
+the defaults in environment.toml, and an edited program takes the place of the old one. An environment from elsewhere
+becomes a new folder. Working tree and index are not touched.
+"""
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
+import tomlkit
+
+import environments
 from environments.plugins import Refused
 from flows.export.folder import champion
+from flows.report import page
+from flows.report.facts import Facts
 from tasks.editing.patches import git_environment
+from tasks.store import lineage
 from tasks.store.ledger import Ledger
+from tasks.system.files import write_atomic
+from tasks.system.redact import scrub
+from tasks.trial import Trial
+
+BODY = "pull-request.md"
 
 
-def make_branch(ledger: Ledger, here: Path, branch: str) -> str:
-    """Make or fast-forward a branch whose tip is the champion's commit; returns a sentence.
+def make_branch(ledger: Ledger, here: Path, branch: str) -> tuple[str, Path]:
+    """Make a branch with the champion; a sentence, and the file with the pull request's body.
 
     Raises:
-        Refused: there is no champion, or git refuses in its own words: there is no repository around `here`, or it
-            allows no branch of that name, or the branch is checked out or holds other commits.
+        Refused: there is no champion, or git refuses in its own words: there is no repository around `here` or no
+            commit in it, or it allows no branch of that name, or the branch is checked out or holds other commits.
     """
     trial = champion(ledger)
-    refs = f"refs/trials/{trial.number:04d}:refs/heads/{branch}"
-    command = ["git", "-C", str(here), "fetch", "--no-tags", str(ledger.path / "lineage.git"), refs]
-    done = subprocess.run(command, capture_output=True, text=True, env=git_environment())
+    facts = Facts.of(ledger).of_trial(trial)
+    top, source = Path(os.fsdecode(_git(here, "rev-parse", "--show-toplevel"))), Path(ledger.campaign.source)
+    is_inside = bool(ledger.campaign.commit) and source.is_absolute() and source.is_relative_to(top)
+    base = ledger.campaign.commit if is_inside else os.fsdecode(_git(here, "rev-parse", "--verify", "HEAD"))
+    folder = source.relative_to(top) if is_inside else Path(ledger.campaign.environment)
+    files = _program(ledger, trial) | {environments.FILE: _settings(ledger, trial)}
+    if not is_inside:
+        frozen = ledger.path / "environment"
+        files = {str(path.relative_to(frozen)): path.read_bytes() for path in environments.files(frozen)} | files
+    draft = f"refs/nightshift/{ledger.campaign.campaign_id}-{trial.number}"
+    message = f"{facts.verdict}\n\n{facts.proof}\n".encode()
+    when = int(trial.runs[0].started)
+    commit = (
+        f"commit {draft}\ncommitter {lineage.WHO} {when} +0000\n".encode()
+        + _data(message)
+        + b"from %b\n" % base.encode()
+    )
+    for name, content in files.items():
+        path = str(folder / name).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        commit += b'M 100644 inline "%b"\n' % os.fsencode(path) + _data(scrub(content))
+    _git(here, "fast-import", "--quiet", "--force", stdin=commit)
+    try:
+        _git(here, "fetch", "--quiet", "--no-tags", ".", f"{draft}:refs/heads/{branch}")
+    finally:
+        _git(here, "update-ref", "-d", draft)
+    write_atomic(ledger.path / BODY, page.pull_request(facts, trial))
+    return f"branch {branch}: trial {trial.number} of {ledger.campaign.name}; git show {branch}", ledger.path / BODY
+
+
+def _program(ledger: Ledger, trial: Trial) -> dict[str, bytes]:
+    """The files of an edited program; none where it is the environment's own."""
+    repository, ref = ledger.path / "lineage.git", f"refs/trials/{trial.number:04d}"
+    if not trial.proposal.edit:
+        return {}
+    names = os.fsdecode(_git(repository, "ls-tree", "-rz", "--name-only", ref)).strip("\0").split("\0")
+    return {name: _git(repository, "cat-file", "blob", f"{ref}:{name}") for name in names if name != lineage.PARAMS}
+
+
+def _settings(ledger: Ledger, trial: Trial) -> bytes:
+    """The frozen environment.toml, with its comments and the champion's values."""
+    table = tomlkit.parse((ledger.path / "environment" / environments.FILE).read_text())
+    for name, value in trial.proposal.params.items():
+        if name in table.get("space", {}):
+            table["space"][name]["default"] = value
+        elif name in table.get("fixed", {}):
+            table["fixed"][name] = value
+    if names := sorted(_program(ledger, trial)):
+        table["program"] = names
+    return tomlkit.dumps(table).encode()
+
+
+def _data(content: bytes) -> bytes:
+    return b"data %d\n%b\n" % (len(content), content)
+
+
+def _git(folder: Path, *arguments: str, stdin: bytes = b"") -> bytes:
+    command = ["git", "-C", str(folder), *arguments]
+    done = subprocess.run(command, input=stdin, capture_output=True, env=git_environment())
     if done.returncode:
-        why = next((line.strip() for line in done.stderr.splitlines() if not line.startswith("From ")), "git failed")
-        raise Refused(f"--git {branch}: {why}")
-    return f"branch {branch}: trial {trial.number} of {ledger.campaign.name}; git log {branch}"
+        said = [line for line in done.stderr.decode(errors="replace").splitlines() if not line.startswith("From ")]
+        raise Refused(f"--git: {said[0].strip() if said else 'git failed'}")
+    return done.stdout.rstrip(b"\n") if arguments[0] == "rev-parse" else done.stdout

@@ -26,8 +26,9 @@ from typing import Any
 import environments
 from environments.plugins import Refused
 from flows import status
+from flows.report.facts import Facts
 from flows.report.shareable import shareable
-from tasks.describe import UNPROVEN, caution, changes, cores_per_run, headline, outcome
+from tasks.describe import caution, changes
 from tasks.numbers import number
 from tasks.recording import episode
 from tasks.recording.episode import GIF
@@ -92,30 +93,19 @@ def export(ledger: Ledger, to: Path) -> Path:
     return target
 
 
-def prediction(ledger: Ledger, trial: Trial) -> dict[str, Any] | None:
-    """The interval in which the score of a new run is expected; None with fewer than two scores of earlier runs.
+def prediction(facts: Facts, trial: Trial) -> dict[str, Any] | None:
+    """The interval in which the score of a new run is expected, by Student's t; None with fewer than two scores.
 
     `fresh`: whether these are a certificate's: scores of a search are too good on average.
     """
-    own = _certificates(ledger, trial)[-1:]
-    fresh = [score.value for one in own for score in one.scores("champion") if score.value is not None]
-    values = fresh or [score.value for score in measured(ledger.history(), trial.number) if score.value is not None]
-    if len(values) < 2:
+    fresh = [score.value for one in facts.own[-1:] for score in one.scores("champion") if score.value is not None]
+    values = fresh or [score.value for score in measured(facts.history, trial.number) if score.value is not None]
+    count = len(values)
+    if count < 2:
         return None
-    low, high = interval_of(values)
-    return {"low": low, "high": high, "runs": len(values), "share": COVERS, "fresh": bool(fresh)}
-
-
-def interval_of(values: Sequence[float]) -> tuple[float, float]:
-    """The interval that holds one more value with probability COVERS, by Student's t, from at least two values."""
-    count, middle = len(values), statistics.mean(values)
     half = quantile((1 + COVERS) / 2, count - 1) * statistics.stdev(values) * (1 + 1 / count) ** 0.5
-    return middle - half, middle + half
-
-
-def _certificates(ledger: Ledger, trial: Trial) -> tuple[Certificate, ...]:
-    """Those of a trial in its own environment, without one that was given up before it had a result."""
-    return tuple(one for one in status.certificates(ledger)[0] if one.champion == trial.number and one.runs)
+    low, high = statistics.mean(values) - half, statistics.mean(values) + half
+    return {"low": low, "high": high, "runs": count, "share": COVERS, "fresh": bool(fresh)}
 
 
 def _fill(folder: Path, ledger: Ledger, trial: Trial) -> None:
@@ -132,17 +122,18 @@ def _fill(folder: Path, ledger: Ledger, trial: Trial) -> None:
     patch = place.diff.read_text(errors="replace") if place.diff.is_file() else ""
     (folder / "champion.patch").write_text(scrub_text(patch))
     recording = episode.load(ledger.path) if (ledger.path / GIF).is_file() else None
-    played = [one for one in recording.episodes if one.name == "champion"] if recording else []
-    if shown := next((one for one in played if one.trial == trial.number), None):
+    played = recording.episodes if recording else ()
+    if shown := next((one for one in played if one.name == "champion" and one.trial == trial.number), None):
         shutil.copyfile(ledger.path / GIF, folder / GIF)
-    result = _result(ledger, trial)
+    facts = Facts.of(ledger).of_trial(trial)
+    result = _result(facts, trial)
     (folder / "result.json").write_text(scrub_text(json.dumps(result, indent=2) + "\n"))
     runnable = [path for path in sorted(environment.rglob("*")) if path.is_file() and os.access(path, os.X_OK)]
     values = {
         **result, "problem": ledger.environment, "folder": environment.relative_to(folder).as_posix(), "shown": shown,
         "executable": [path.relative_to(folder).as_posix() for path in runnable], "edited": bool(trial.proposal.edit),
-        "certified": certificate_of(ledger, trial) is not None, "origin": _origin(ledger, result),
-        "changed": changes(trial, baseline(ledger.history()), most=20),
+        "certified": certificate_of(ledger, trial) is not None, "origin": facts.origin,
+        "changed": changes(trial, baseline(facts.history)),
     }  # fmt: skip
     (folder / "README.md").write_text(shareable(_render("README.md", **values)))
     (folder / "reproduce.sh").write_text(scrub_text(_render("reproduce.sh", **values)))
@@ -180,50 +171,21 @@ def _write_environment(ledger: Ledger, trial: Trial, program: Sequence[str], fol
         raise Refused(f"trial {trial.number}: its parameters do not fit the environment any more")
 
 
-def _result(ledger: Ledger, trial: Trial) -> dict[str, Any]:
-    campaign, history, run, own = ledger.campaign, ledger.history(), trial.runs[0], _certificates(ledger, trial)
-    document, scored = status.document(ledger), status.of_champion(history, trial, own)
-    if scored and trial != best(history):
+def _result(facts: Facts, trial: Trial) -> dict[str, Any]:
+    campaign, document, run, own = facts.ledger.campaign, facts.document, trial.runs[0], facts.own
+    scored = status.of_champion(facts.history, trial, own)
+    if scored and trial != best(facts.history):
         scored["estimate"] = None  # the estimate is of the search's champion
-    if own:
-        proof, limit = outcome(own[-1]), caution(own[-1])
-    elif not status.certifies(campaign.rule):
-        proof, limit = f"rule {campaign.rule} makes no certificate", ""
-    else:
-        proof, limit = document["uncertified"] or UNPROVEN, ""
-    verdict = headline(history, campaign.name, own).removeprefix(f"{campaign.name}: ")
-    if not (own or status.certifies(campaign.rule)):
-        verdict = verdict.replace(UNPROVEN, "it ships without a certificate")
     return {
         "campaign": campaign.name, "campaign_id": campaign.campaign_id, "trial": trial.number,
         "environment": campaign.environment, "metric": document["metric"], "direction": document["direction"],
-        "verdict": verdict[0].upper() + verdict[1:], "proof": proof,
-        "limit": limit or "Scores of a search overestimate its best", "champion": scored,
+        "verdict": facts.verdict, "proof": facts.proof,
+        "limit": (caution(own[-1]) if own else "") or "Scores of a search overestimate its best", "champion": scored,
         "baseline": document["baseline"], "certificate": status.of_certificate(own[-1]) if own else None,
-        "params": trial.proposal.params, "expected": prediction(ledger, trial), "version": campaign.version,
-        "machine": run.machine, "cores": ledger.environment.cores, "seed": run.seed, "digest": campaign.digest,
+        "params": trial.proposal.params, "expected": prediction(facts, trial), "version": campaign.version,
+        "machine": run.machine, "cores": facts.ledger.environment.cores, "seed": run.seed, "digest": campaign.digest,
         "program": run.program, "checkpoint": run.checkpoint,
     }  # fmt: skip
-
-
-def _origin(ledger: Ledger, result: dict[str, Any]) -> dict[str, str]:
-    """Versions and settings that the result depends on."""
-    campaign, problem, spec = ledger.campaign, ledger.environment, status.stored_spec(ledger)
-    reported = {"scores": "reported by the endpoint that trained, not measured here"}
-    return {
-        "campaign": f"{campaign.name} ({campaign.campaign_id})",
-        "environment": f"{campaign.environment}, from {campaign.source}",
-        "begun with": f"Nightshift {campaign.version}",
-        "machine": f"{result['machine'] or 'not recorded'}, {cores_per_run(problem)}",
-        "isolation": campaign.isolation,
-        **(reported if problem.scores_are_reported else {}),
-        "proposer": campaign.proposer,
-        "rule": campaign.rule,
-        "seed": str(campaign.seed),
-        "budget": f"{problem.budget_seconds:g} s per run, {spec['trials']} trials, {spec['hours']:g} h",
-        "trained with": f"{problem.trainer} on {problem.device}",
-        "digest": campaign.digest,
-    }
 
 
 def _render(name: str, **values: Any) -> str:

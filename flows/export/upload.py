@@ -13,9 +13,8 @@ import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import httpx
 
@@ -54,22 +53,17 @@ class HubFailed(OSError):
     """The hub or the way to it failed."""
 
 
-@dataclass(frozen=True)
-class Package:
+class Package(NamedTuple):
     """A champion's exported folder, with a card that the hub reads."""
 
     folder: Path
     campaign: str
     title: str
     """Of its commit: campaign, trial, and certified gain."""
+    files: dict[str, int]
+    """Size in bytes, by path."""
     left_out: tuple[str, ...]
     """Links to folders, which the hub does not have."""
-
-    @property
-    def files(self) -> dict[str, int]:
-        """Size in bytes, by path."""
-        paths = (path for path in sorted(self.folder.rglob("*")) if path.is_file())
-        return {path.relative_to(self.folder).as_posix(): path.stat().st_size for path in paths}
 
     @property
     def card(self) -> str:
@@ -93,17 +87,18 @@ def packed(ledger: Ledger, uncertified: bool = False) -> Iterator[Package]:
         )
     proof = UNCERTIFIED
     if certificate and certificate.comparison:
-        least = f" ({bound(certificate)})" if bound(certificate) else ""
-        proof = f"certified, {difference(certificate, certificate.comparison.gain)}{least}"
+        proof = f"certified, {difference(certificate, certificate.comparison.gain)} ({bound(certificate)})"
     scratch = Path(tempfile.mkdtemp(prefix="nightshift-upload-"))
     try:
         folder = export(ledger, scratch / "champion")
         head = front_matter(ledger.environment, trial, certificate, f"{name}, trial {trial.number}")
         (folder / CARD).write_text(head + (folder / CARD).read_text())
-        package = Package(folder, name, f"{name}, trial {trial.number}: {proof}", _without_links(folder))
-        for path in package.files:
-            _check_secrets(folder, path)
-        yield package
+        left_out = _without_links(folder)
+        paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+        files = {path.relative_to(folder).as_posix(): path.stat().st_size for path in paths}
+        for file in files:
+            _check_secrets(folder, file)
+        yield Package(folder, name, f"{name}, trial {trial.number}: {proof}", files, left_out)
     finally:
         file_trees.remove(scratch)
 
@@ -196,7 +191,9 @@ def upload(ledger: Ledger, repo: str, *, public: bool, uncertified: bool, say: C
 
 def _connected(repo: str) -> HfApi:
     """The hub, which knows the token of HF_TOKEN or of the stored login; it is never shown."""
-    hub, address = checked(repo), endpoint()
+    hub, address = library(), endpoint()
+    if "/" not in repo:
+        raise Refused(f"--repo {repo}: say whose it is too, as in your-name/{repo}")
     token = hub.get_token()
     if not token:
         raise Refused(
@@ -220,13 +217,11 @@ def _explained() -> Iterator[None]:
         if not isinstance(failure, httpx.HTTPError):
             raise
         status = getattr(getattr(failure, "response", None), "status_code", None)
-        said = getattr(failure, "server_message", None) or ""
-        words = clean(
-            scrub_text(f"the hub answers {status} {said}" if status else f"no answer from the hub: {failure}")
-        )
+        answer = f"the hub answers {status} {getattr(failure, 'server_message', None) or ''}"
+        words = clean(scrub_text(answer if status else f"no answer from the hub: {failure}"))[:300]
         if status in (401, 403):
-            raise Refused(f"{words[:300]}: take a token (HF_TOKEN or `hf auth login`) that may write there") from error
-        raise HubFailed(f"{words[:300]}: give the same command again; what has arrived is not sent again") from error
+            raise Refused(f"{words}: take a token (HF_TOKEN or `hf auth login`) that may write there") from error
+        raise HubFailed(f"{words}: give the same command again; what has arrived is not sent again") from error
     except ValueError as wrong:  # it does not take a file or the card's front matter
         raise HubFailed(clean(scrub_text(str(wrong)))[:300]) from wrong
 
@@ -249,20 +244,6 @@ def library() -> Any:
 def endpoint() -> str:
     """The address of the hub."""
     return os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
-
-
-def checked(repo: str) -> Any:
-    """The library. Raises Refused for a name that no repository can have, or without its owner."""
-    hub = library()
-    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # its types do not say so
-
-    try:
-        validate_repo_id(repo)
-    except ValueError as wrong:
-        raise Refused(f"--repo {repo!r}: {wrong}") from wrong
-    if "/" not in repo:
-        raise Refused(f"--repo {repo}: say whose it is too, as in your-name/{repo}")
-    return hub
 
 
 def free_name(campaign: str, taken: Collection[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,20 +14,18 @@ from flows.report import ideas, mattered
 from flows.report.shareable import typed, without_secrets
 from flows.spending.summary import parts
 from flows.views.terminal import duration
-from tasks.describe import NOT_COUNTED, UNPROVEN, caution, changes, cores_per_run, outcome, short_value  # fmt: skip
-from tasks.stats.certificate import Certificate, shipped
+from tasks.describe import changes, cores_per_run
+from tasks.stats.certificate import Certificate
 from tasks.store.ledger import Ledger
 from tasks.system.redact import capped, clean
 from tasks.task_messages import in_short
 from tasks.trial import History, Trial, baseline, best
 
-REASON, DIFF_LINES, INCIDENTS = 160, 400, 60
-"""Characters of a reason in a table, lines of a diff, and incidents that are shown."""
-TOLD = {
-    "orphans": "leftovers", "prefect": "Prefect server", "tracking": "MLflow", "machine": "machine",
-    "rerun": "rerun", "guards": "options changed", "launch": "launch", "view": "view", "showcase": "view",
-}  # fmt: skip
-"""Events that are told as they are, and what they concern. To version 0.6 a view that failed was called a showcase."""
+REASON, INCIDENTS = 160, 60
+"""Characters of a reason in a table, and incidents that are shown."""
+TOLD = ("orphans", "prefect", "tracking", "machine", "rerun", "guards", "launch", "view")
+"""Events that are told as they are."""
+NUMBER = re.compile(r"-?\d[\d.,e+-]*")
 
 
 @dataclass(frozen=True)
@@ -42,9 +40,15 @@ class Facts:
 
     @classmethod
     def of(cls, ledger: Ledger, ending: status.CampaignEnd | None = None) -> Facts:
-        return cls(
-            ledger, status.document(ledger, ending), without_secrets(ledger.history()), *status.certificates(ledger)
-        )
+        document, history = status.document(ledger, ending), without_secrets(ledger.history())
+        return cls(ledger, document, history, *status.certificates(ledger))
+
+    def of_trial(self, trial: Trial) -> Facts:
+        """The same facts, of the certificates only those of one trial."""
+        own = tuple(one for one in self.own if one.champion == trial.number and one.runs)
+        is_unproven = not own and not status.certifies(self.ledger.campaign.rule)
+        result = status.result(self.ledger, self.history, own, self.document["uncertified"], is_unproven)
+        return replace(self, document={**self.document, "result": result}, own=own)
 
     @property
     def name(self) -> str:
@@ -54,38 +58,19 @@ class Facts:
     def is_running(self) -> bool:
         return bool(self.document["state"] == "running")
 
-    @cached_property
+    @property
     def verdict(self) -> str:
         """The result in a sentence, without the campaign's name."""
-        words = str(self.document["headline"]).removeprefix(f"{self.name}: ")
-        words = words.replace(UNPROVEN, "it ships without a certificate") if self._needs_none else words
-        return words[0].upper() + words[1:]
+        return str(self.document["result"]["verdict"])
 
-    @cached_property
+    @property
     def proof(self) -> str:
         """How far the verdict can be believed, with its interval."""
-        if one := self.certificate:
-            spread = f"; {NOT_COUNTED}: {one.not_reused}" if one.not_reused and not one.passed else ""
-            return f"{outcome(one)}{spread}{'; ' * bool(caution(one))}{caution(one)}"
-        if self._needs_none:
-            return f"it ships without a certificate: rule {self.ledger.campaign.rule} makes none"
-        if self.document["uncertified"]:
-            return f"not certified, because {self.document['uncertified']}; the baseline ships"
-        if self.champion is None:
-            return "no trial has a score" if self.history else "no trial is decided yet"
-        return f"{UNPROVEN}; scores of a search overestimate its best"
+        return str(self.document["result"]["proof"])
 
     @cached_property
     def certificate(self) -> Certificate | None:
-        """The newest, if it is of the present champion or passed; else the one by which an earlier champion ships."""
-        newest, champion = self.own[-1] if self.own else None, best(self.history)
-        is_its = newest is not None and champion is not None and newest.champion == champion.number
-        return newest if newest is not None and (newest.passed or is_its) else shipped(self.own)
-
-    @property
-    def _needs_none(self) -> bool:
-        """Whether a trial ships under a rule that makes no certificates."""
-        return bool(self.document["shipped_trial"]) and not self.own
+        return status.decisive(self.history, self.own)
 
     @property
     def tone(self) -> str:
@@ -136,10 +121,11 @@ class Facts:
         told = [f"{kinds['crash']} crashed ({capped(self.failures[0][1], 140)})"] if kinds["crash"] else []
         if kinds["cancelled"]:
             told.append(f"{kinds['cancelled']} stopped early, as they were behind")
-        if lost := self._crashed_fresh():
+        if lost := self._crashed_fresh:
             told.append(f"{lost} fresh run{'s' * (lost > 1)} of the certificate crashed")
         return "; ".join(told) or "Nothing."
 
+    @property
     def _crashed_fresh(self) -> int:
         """Fresh runs of the newest certificate without a score."""
         return sum(fresh.score.value is None for fresh in (self.certificate.runs if self.certificate else ()))
@@ -152,23 +138,13 @@ class Facts:
             return f"{reason[0].upper()}{reason[1:]}."
         if state in ("stopped", "interrupted"):
             return f"nightshift resume {self.name} goes on."
-        if self.certificate and self._crashed_fresh() and self.certificate.comparison is None:  # a crash has cost it
+        if self.certificate and self._crashed_fresh and self.certificate.comparison is None:  # a crash has cost it
             return f"{self.reproduce} compares them again, since a certificate takes no crash back."
         if self.ideas:
             return self.ideas[0].words
         if not self.document["spent"]["trials"]:
             return f"Run it again, since nothing was tried{f': {reason}' if reason else ''}."
         return "No suggestion."
-
-    @cached_property
-    def parameters(self) -> tuple[tuple[str, str, str, bool], ...]:
-        """(name, the baseline's value, the champion's, whether they differ), the changed ones first."""
-        champion, first = self.champion, baseline(self.history)
-        if champion is None or first is None:
-            return ()
-        old, new = first.proposal.params, champion.proposal.params
-        rows = [(name, short_value(old.get(name)), short_value(new[name]), old.get(name) != new[name]) for name in new]
-        return tuple(sorted(rows, key=lambda row: not row[-1]))
 
     @cached_property
     def failures(self) -> tuple[tuple[str, str, tuple[Trial, ...]], ...]:
@@ -178,9 +154,10 @@ class Facts:
         """
         groups: dict[tuple[str, str], list[Trial]] = defaultdict(list)
         for trial in self.history:
-            if trial.verdict.kind in ("crash", "cancelled"):
-                pattern = re.sub(r"-?\d[\d.,e+-]*", "#", in_a_line(trial.verdict.reason))
-                groups[trial.verdict.kind, pattern * (trial.verdict.kind == "crash")].append(trial)
+            if trial.verdict.kind == "crash":
+                groups["crash", NUMBER.sub("#", in_a_line(trial.verdict.reason))].append(trial)
+            elif trial.verdict.kind == "cancelled":
+                groups["cancelled", ""].append(trial)
         found = [(kind, in_a_line(some[-1].verdict.reason), tuple(some)) for (kind, _), some in groups.items()]
         return tuple(sorted(found, key=lambda one: (one[0] != "crash", -len(one[2]))))
 
@@ -195,15 +172,15 @@ class Facts:
     @cached_property
     def ideas(self) -> tuple[ideas.Idea, ...]:
         """None while it runs: making them would take time from the trials."""
-        champion, name = best(self.history), self.name
+        champion = best(self.history)
         program = champion.proposal.edit if champion else None
         edit = f" --diff {typed(str(self.ledger.place_of(champion).diff))}" if champion and program else ""
-        attempt = f"nightshift try --in {name}{edit}"
+        attempt = f"nightshift try --in {self.name}{edit}"
         environment = self.ledger.environment
         return () if self.is_running else ideas.ideas(environment, self.history, self.document, self.run_again, attempt)
 
     @cached_property
-    def importances(self) -> tuple[mattered.Importance, ...] | str:
+    def importances(self) -> dict[str, float] | str:
         """Or why there are none."""
         if self.is_running:
             return "Computed at the end of the campaign."
@@ -224,21 +201,22 @@ class Facts:
         return f"nightshift compare {self.name}/{self.champion.number} {self.name}/baseline --runs {runs}{free}"
 
     @cached_property
-    def origin(self) -> tuple[tuple[str, str], ...]:
+    def origin(self) -> dict[str, str]:
         """Versions and settings that the result depends on."""
         campaign, spec, environment = self.ledger.campaign, self.document["spec"], self.ledger.environment
-        reported = [("scores", "reported by the endpoint that trained, not measured here")]
-        return (
-            ("campaign", f"{campaign.name} ({campaign.campaign_id})"),
-            ("environment", f"{campaign.environment}, from {campaign.source}"),
-            ("begun with", f"Nightshift {campaign.version}"),
-            ("machine", f"{self.document['machine'] or 'not recorded'}, {cores_per_run(environment)}"),
-            ("isolation", campaign.isolation),
-            *(reported if environment.scores_are_reported else []),
-            ("proposer", campaign.proposer), ("rule", campaign.rule), ("seed", str(campaign.seed)),
-            ("budget", f"{environment.budget_seconds:g} s per run, {spec['trials']} trials, {spec['hours']:g} h"),
-            ("digest", campaign.digest),
-        )  # fmt: skip
+        reported = {"scores": "reported by the endpoint that trained, not measured here"}
+        return {
+            "campaign": f"{campaign.name} ({campaign.campaign_id})",
+            "environment": f"{campaign.environment}, from {campaign.source}",
+            "begun with": f"Nightshift {campaign.version}",
+            "machine": f"{self.document['machine'] or 'not recorded'}, {cores_per_run(environment)}",
+            "isolation": campaign.isolation,
+            **(reported if environment.scores_are_reported else {}),
+            "proposer": campaign.proposer, "rule": campaign.rule, "seed": str(campaign.seed),
+            "budget": f"{environment.budget_seconds:g} s per run, {spec['trials']} trials, {spec['hours']:g} h",
+            "trained with": f"{environment.trainer} on {environment.device}",
+            "digest": campaign.digest,
+        }  # fmt: skip
 
 
 def in_a_line(reason: str) -> str:
@@ -246,20 +224,9 @@ def in_a_line(reason: str) -> str:
     return capped(in_short("\n".join(clean(reason))), REASON)
 
 
-def visible(text: str) -> str:
+def visible(text: object) -> str:
     """A text in a line, without characters that control or hide others."""
-    return " ".join(clean(text))
-
-
-def diff_lines(diff: str | None) -> tuple[tuple[str, str], ...]:
-    """A unified diff: each line with its class of the style sheet."""
-    lines = clean(diff or "")
-    kinds = (("+++", "file"), ("---", "file"), ("@@", "hunk"), ("+", "added"), ("-", "removed"), ("diff ", "file"))
-    shown = [
-        (line, next((kind for start, kind in kinds if line.startswith(start)), "same")) for line in lines[:DIFF_LINES]
-    ]
-    rest = len(lines) - len(shown)
-    return (*shown, *([(f"... {rest} more lines", "hunk")] if rest > 0 else []))
+    return " ".join(clean(str(text)))
 
 
 def _befallen(events: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
@@ -274,9 +241,6 @@ def _befallen(events: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
             ended = {}
         elif kind in ("end", "continued"):  # continued by the next flow run
             ended = event if kind == "end" else {"state": "finished"}
-        elif kind in TOLD and not (kind == "launch" and event.get("what") == "begun"):
-            told = {
-                key: value for key, value in event.items() if key not in ("time", "event", "pid", "page", "flow_run_id")
-            }
-            words = event.get("words", ", ".join(f"{key.replace('_', ' ')}: {value}" for key, value in told.items()))
-            yield TOLD[kind], capped(visible(words), 2 * REASON)
+        elif kind in TOLD and event.get("what") != "begun":  # a launch
+            facts = (f"{key}: {value}" for key, value in event.items() if key not in ("time", "event", "pid"))
+            yield kind, capped(visible(event.get("words", ", ".join(facts))), 2 * REASON)

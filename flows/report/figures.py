@@ -1,15 +1,15 @@
-"""The figures of a report besides the progress: learning curves, importances, and slices."""
+"""The figures of a report besides the progress: learning curves, and scores along each parameter."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from environments import Environment
 from environments.space import Choice
-from flows.report.mattered import Importance, scored_points
+from flows.report.mattered import scored_points
 from tasks.describe import short_value
 from tasks.plots.canvas import GREY, INK, LARGEST, blank, plain, styled, svg, window
 from tasks.trial import TWENTIETHS, History, Run, Trial, baseline
@@ -17,10 +17,8 @@ from tasks.verdict_styles import BLUE, FAINT, VERDICTS
 
 SLICES, COLUMNS = 6, 3
 """Parameters whose slices are shown, the most important ones, and how many side by side."""
-CURVES = 150
-"""Curves of other trials, evenly spread over the campaign."""
-DOTS = 400
-"""Trials in a slice; of more, the newest."""
+CURVES, DOTS = 150, 400
+"""Curves of other trials, evenly spread over the campaign, and trials in a slice, the newest."""
 WIDE = 9.6
 """Inches of a figure's width."""
 
@@ -29,19 +27,18 @@ def curves(environment: Environment, history: History, champion: Trial | None) -
     """The reported metric over the budget: champion, baseline, and the rest; empty if no program reported it."""
     first = baseline(history)
     others = [trial for trial in history if trial not in (first, champion)]
-    shown = [(trial, FAINT, 0.8) for trial in others[:: max(math.ceil(len(others) / CURVES), 1)]]
-    shown += [(first, GREY, 1.8)] if first else []
-    shown += [(champion, BLUE, 2.4)] if champion and champion is not first else []
-    lines = [(trial, colour, width, _points(run)) for trial, colour, width in shown for run in trial.runs]
-    lines = [line for line in lines if len(line[-1]) > 1]
+    shown = [(trial, "the other trials", FAINT, 0.8) for trial in others[:: max(math.ceil(len(others) / CURVES), 1)]]
+    shown += [(first, "baseline", GREY, 1.8)] if first else []
+    shown += [(champion, f"trial {champion.number}, the champion", BLUE, 2.4)] if champion not in (None, first) else []
+    lines = [(_points(run), name, colour, width) for trial, name, colour, width in shown for run in trial.runs]
+    lines = [line for line in lines if len(line[0]) > 1]
     if not lines:
         return ""
     with styled():
         figure, named = blank(WIDE, 4), set[str]()
         axes = figure.subplots()
-        axes.set_ylim(*window([value for *_, points in lines for _, value in points], environment.higher_is_better))
-        for trial, colour, width, points in lines:
-            name = {GREY: "baseline", BLUE: f"trial {trial.number}, the champion"}.get(colour, "the other trials")
+        axes.set_ylim(*window([value for points, *_ in lines for _, value in points], environment.higher_is_better))
+        for points, name, colour, width in lines:
             label = None if name in named else name
             axes.plot(*zip(*points, strict=True), color=colour, linewidth=width, label=label)
             named.add(name)
@@ -57,48 +54,32 @@ def _points(run: Run) -> list[tuple[float, float]]:
     return [(100 * (at + 1) / TWENTIETHS, min(max(value, -LARGEST), LARGEST)) for at, value in known]
 
 
-def importance(shares: Sequence[Importance]) -> str:
-    """A bar for each parameter, with its interval."""
-    with styled():
-        figure = blank(WIDE, 0.8 + 0.32 * len(shares))
-        axes = figure.subplots()
-        for place, one in enumerate(reversed(shares)):
-            axes.barh(place, one.share, color=BLUE, alpha=0.55, height=0.6)
-            axes.plot([one.low, one.high], [place, place], color=INK, linewidth=1.4)
-            axes.annotate(f"{one.share:.0%} ({one.low:.0%} to {one.high:.0%})", (one.high, place), (6, 0),
-                          textcoords="offset points", va="center", color=GREY)  # fmt: skip
-        axes.set_yticks(range(len(shares)), [plain(one.name, 40) for one in reversed(shares)])
-        axes.set_xlim(0, 1.25 * max(one.high for one in shares) or 1)
-        axes.set_xticks([])
-        axes.grid(visible=False)
-    return svg(figure, "importance of the parameters")
-
-
-def slices(environment: Environment, history: History, champion: Trial | None, order: Sequence[str]) -> str:
-    """The scores along each varied parameter, those named in `order` first; empty where none was varied."""
+def slices(environment: Environment, history: History, champion: Trial | None, importances: Mapping[str, float]) -> str:
+    """The scores along each varied parameter, the most important first; empty where none was varied."""
     seen, scored = scored_points(environment, history)
     scored = scored[-DOTS:]
-    varied = [axis for place, axis in enumerate(seen.axes) if len({point[place] for _, point in scored}) > 1]
-    varied.sort(key=lambda axis: order.index(axis.name) if axis.name in order else len(order))
+    varied = [(axis, [point[place] for _, point in scored]) for place, axis in enumerate(seen.axes)]
+    varied = [(axis, xs) for axis, xs in varied if len(set(xs)) > 1]
+    varied.sort(key=lambda one: -importances.get(one[0].name, 0.0))
     if not varied:
         return ""
-    shown, places = varied[:SLICES], {axis.name: place for place, axis in enumerate(seen.axes)}
-    values = [trial.score.value or 0.0 for trial, _ in scored]
-    rows, columns = math.ceil(len(shown) / COLUMNS), min(len(shown), COLUMNS)
+    trials, values = [trial for trial, _ in scored], [trial.score.value or 0.0 for trial, _ in scored]
+    rows, columns = math.ceil(min(len(varied), SLICES) / COLUMNS), min(len(varied), COLUMNS)
     with styled():
         figure = blank(WIDE, 2.6 * rows)
         grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
-        for axes, axis in zip(grid.flat, shown, strict=False):
-            at = [point[places[axis.name]] for _, point in scored]
-            for kind, style in VERDICTS.items():
-                chosen = [place for place, (trial, _) in enumerate(scored) if trial.verdict.kind == kind]
-                spots = {name: style.plot[name] for name in ("marker", "color")}
-                axes.plot(np.array(at)[chosen], np.array(values)[chosen], markersize=5, alpha=0.7, ls="none", **spots)
-            for trial, face in ((baseline(history), "white"), (champion, BLUE)):
-                if found := [place for place, (one, _) in enumerate(scored) if trial and one.number == trial.number]:
-                    ring = {"markeredgecolor": INK, "markerfacecolor": face, "markersize": 8, "zorder": 6}
-                    axes.plot(at[found[-1]], values[found[-1]], "o", **ring)
-            axes.set_xlabel(plain(axis.name, 30))
+        for axes in grid.flat[len(varied) :]:
+            axes.set_visible(False)
+        for axes, (axis, xs) in zip(grid.flat, varied, strict=False):
+            for x, y, trial in zip(xs, values, trials, strict=True):
+                style = VERDICTS[trial.verdict.kind].plot
+                axes.plot(x, y, style["marker"], color=style["color"], markersize=5, alpha=0.7)
+            for which, face in ((baseline(history), "white"), (champion, BLUE)):
+                if which in trials:
+                    place = trials.index(which)
+                    axes.plot(xs[place], values[place], "o", mec=INK, mfc=face, markersize=8, zorder=6)
+            share = f" ({importances[axis.name]:.0%})" if axis.name in importances else ""
+            axes.set_xlabel(f"{plain(axis.name, 30)}{share}")
             if axis.choices:
                 axes.set_xticks(range(len(axis.choices)), [plain(short_value(one), 12) for one in axis.choices])
                 axes.set_xlim(-0.5, len(axis.choices) - 0.5)
@@ -108,6 +89,4 @@ def slices(environment: Environment, history: History, champion: Trial | None, o
                 axes.set_xticks(ends, [f"{end:.2g}" for end in ends])
                 axes.minorticks_off()
             axes.set_ylim(*window(values, environment.higher_is_better))
-        for axes in grid.flat[len(shown) :]:
-            axes.set_visible(False)
     return svg(figure, f"{environment.metric} along each parameter")

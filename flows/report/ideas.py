@@ -20,6 +20,8 @@ FEWEST, POINTS = 6, 3
 """Scored trials that TPE needs, and points that are told."""
 RISING = 0.1
 """A champion is still rising if the last fifth of its budget brought this share of its whole rise."""
+LATE = 0.7
+"""A search still found better if its champion came after this share of its trials."""
 
 
 @dataclass(frozen=True)
@@ -52,24 +54,23 @@ def _longer_budget(environment: Environment, history: History, run: str) -> Idea
     whole, last = sign * (curve[-1] - curve[0]), sign * (curve[-1] - curve[-5])
     if whole <= 0 or last <= RISING * whole:
         return None
-    budget = {"budget_seconds": 2 * environment.budget_seconds}
-    if environment.budget_steps:
-        budget["budget_steps"] = 2 * environment.budget_steps
+    seconds = 2 * environment.budget_seconds
+    steps = f" --set budget_steps={2 * environment.budget_steps:g}" if environment.budget_steps else ""
     return Idea(
-        f"A longer budget: {2 * environment.budget_seconds:g} s instead of {environment.budget_seconds:g} s.",
+        f"A longer budget: {seconds:g} s instead of {environment.budget_seconds:g} s.",
         f"Trial {champion.number} was still improving when its budget was used up: the last fifth of it brought "
         f"{last / whole:.0%} of its whole rise.",
-        run + "".join(f" --set {key}={value:g}" for key, value in budget.items()),
+        f"{run} --set budget_seconds={seconds:g}{steps}",
     )
 
 
 def _longer_search(history: History, document: Mapping[str, Any], run: str) -> Idea | None:
     """Twice the limit that ended the search, if one did."""
     champion, spec, hours = best(history), document["spec"], document["spent"]["seconds"] / 3600
-    if champion is None or champion.number == 0 or len(trials_before(history, champion)) < 0.7 * len(history):
+    if champion is None or champion.number == 0 or len(trials_before(history, champion)) < LATE * len(history):
         return None
-    why = f"The search was still finding better when it ended: its champion is trial {champion.number} of "
-    why += f"{len(history) - 1}."
+    why = "The search was still finding better when it ended: its champion is "
+    why += f"trial {champion.number} of {len(history) - 1}."
     if spec["trials"] - math.ceil(budgets_used(history)) < 1:  # `--trials` counts in whole budgets
         words = f"More trials: {2 * spec['trials']} instead of {spec['trials']}."
         longer = max(spec["hours"], round(2 * hours, 1))

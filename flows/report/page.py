@@ -15,33 +15,35 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 
 from flows.report import figures, seeing
-from flows.report.facts import Facts, diff_lines, in_a_line, visible
+from flows.report.facts import Facts, in_a_line, visible
 from flows.report.shareable import shareable
 from flows.views.terminal import code, duration
+from tasks.describe import short_value
 from tasks.numbers import number
-from tasks.plots import canvas, forest, progress
-from tasks.trial import Trial
+from tasks.plots import canvas, progress
+from tasks.system.redact import clean
+from tasks.trial import Trial, baseline
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TEMPLATES = Path(__file__).parent / "templates"
-FILES = {
-    "every trial": "results.tsv", "timeline": "timeline.json", "events": "events.jsonl", "settings": "spec.toml",
-    "picture": "progress.png",
-}  # fmt: skip
-"""Files beside the report, to which it links."""
 
 
 def html(facts: Facts) -> str:
     """The page of one campaign."""
-    figures, episode, answers = _figures(facts), seeing.episode_of(facts), seeing.answers_of(facts)
-    return _render("report.html", facts=facts, figures=figures, files=FILES, episode=episode, answers=answers)
+    shown = {"figures": _figures(facts), "episode": seeing.episode_of(facts), "baseline": baseline(facts.history)}
+    return _render("report.html", facts=facts, **shown)
 
 
 def markdown(facts: Facts) -> str:
     """The same in short, for the artifacts of Prefect and MLflow."""
     return _render("report.md", facts=facts)
+
+
+def pull_request(facts: Facts, trial: Trial) -> str:
+    """The body of a pull request that brings a trial, in Markdown. (facts: of that trial)"""
+    return _render("pull_request.md", facts=facts, trial=trial, first=baseline(facts.history))
 
 
 def campaigns(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -51,44 +53,38 @@ def campaigns(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def picture(facts: Facts, titled: bool = False) -> Figure:
     """The campaign in one figure. (titled: with the result above, to be seen alone)"""
-    of = facts.ledger.environment
+    environment = facts.ledger.environment
     return progress.draw(
-        facts.history, facts.name, metric=of.metric, higher_is_better=of.higher_is_better, certificates=facts.own,
-        titled=titled,
+        facts.history, facts.name, metric=environment.metric, higher_is_better=environment.higher_is_better,
+        certificates=facts.own, titled=titled,
     )  # fmt: skip
 
 
 def _figures(facts: Facts) -> dict[str, str]:
     environment, history, champion = facts.ledger.environment, facts.history, facts.champion
-    elsewhere, shares = forest.forest((*facts.own, *facts.elsewhere)), facts.importances
-    found = () if isinstance(shares, str) else shares
+    shares = facts.importances
     return {
         "progress": canvas.svg(picture(facts), facts.verdict) if champion else "",
-        "elsewhere": canvas.svg(forest.draw(elsewhere), "champion minus baseline elsewhere") if elsewhere else "",
-        "importance": figures.importance(found[: figures.SLICES]) if found else "",
-        "slices": figures.slices(environment, history, champion, [one.name for one in found]),
+        "slices": figures.slices(environment, history, champion, {} if isinstance(shares, str) else shares),
         "curves": figures.curves(environment, history, champion),
     }
 
 
 def _render(template: str, **values: Any) -> str:
-    return shareable(_templates().get_template(template).render(**values, **_helpers()))
+    return shareable(_templates().get_template(template).render(**values, now=time.time()))
 
 
 @cache
 def _templates() -> jinja2.Environment:
-    return jinja2.Environment(
+    templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=lambda name: bool(name and name.endswith(".html")),
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-
-
-def _helpers() -> dict[str, Any]:
-    return {
-        "number": number, "duration": duration, "line": in_a_line, "visible": visible, "place": _place, "cell": _cell,
-        "code": code, "day": _day, "diff_lines": diff_lines, "style": (TEMPLATES / "style.css").read_text(),
-        "now": time.time(),
-    }  # fmt: skip
+    templates.globals.update(
+        number=number, duration=duration, line=in_a_line, visible=visible, clean=clean, folder=_folder, cell=_cell,
+        code=code, day=_day, short_value=short_value, style=(TEMPLATES / "style.css").read_text(),
+    )  # fmt: skip
+    return templates
 
 
 def _day(moment: float) -> str:
@@ -96,12 +92,12 @@ def _day(moment: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(moment))
 
 
-def _place(facts: Facts, trial: Trial) -> str:
+def _folder(facts: Facts, trial: Trial) -> str:
     """A trial's directory, relative to the report."""
     return str(facts.ledger.place_of(trial).path.relative_to(facts.ledger.path)) + "/"
 
 
 def _cell(text: object) -> str:
     """Any text in a cell of a Markdown table: no bar, no line end, no HTML."""
-    line = visible(str(text)).replace("|", "/").replace("`", "'")
+    line = visible(text).replace("|", "/").replace("`", "'")
     return line.replace("&", "&amp;").replace("<", "&lt;").replace("[", "\\[")

@@ -1,42 +1,25 @@
-"""What the report shows of champion and baseline themselves: an episode of both, or their answers to questions."""
+"""What the report shows of champion and baseline themselves: an episode of both."""
 
 from __future__ import annotations
 
 import base64
-from pathlib import Path
 from typing import NamedTuple
 
 from flows.report.facts import Facts, in_a_line
-from tasks.recording import answers, episode
-from tasks.recording.answers import AnswerComparison, AnsweredQuestion
-from tasks.recording.episode import GIF, STILL, PlayedEpisode
+from tasks.recording import episode
+from tasks.recording.episode import GIF, PlayedEpisode
 from tasks.store.ledger import Ledger
-from tasks.system.redact import capped, clean
-from tasks.trial import baseline
 
 INLINE_BYTES = 1_500_000
 """Most of a picture inside the page; a larger one is linked."""
-SHOWN, CELL = 20, 240
-"""Questions of each kind, and characters of a text that are shown before it is opened."""
-Row = tuple[tuple[str, str], ...]
-"""Question, expected answer, and those of baseline and champion: each in short, and whole where that is more."""
 
 
 class EpisodeView(NamedTuple):
     """An episode as it is shown."""
 
     sides: tuple[PlayedEpisode, ...]
-    moving: str
+    url: str
     """Data URL of the GIF; empty where it is too large."""
-    still: str
-
-
-class AnswersView(NamedTuple):
-    """Questions that the champion answers better, and worse."""
-
-    tables: tuple[tuple[str, tuple[Row, ...], int], ...]
-    """(better or worse, the first questions, how many there are)"""
-    asked: int
 
 
 def record(ledger: Ledger, isolation: str, allow_unsandboxed: bool = False) -> None:
@@ -54,40 +37,13 @@ def record_at_the_end(ledger: Ledger, isolation: str, allow_unsandboxed: bool) -
 
 def episode_of(facts: Facts) -> EpisodeView | str | None:
     """The recorded episode of the present champion, or why there is none; None where none was to be recorded."""
-    recording, path = episode.load(facts.ledger.path), facts.ledger.path
+    recording, gif = episode.load(facts.ledger.path), facts.ledger.path / GIF
     if recording is None or facts.champion is None or recording.champion != facts.champion.number:
         return None
     if recording.reason:
         return in_a_line(recording.reason)
-    if not (path / GIF).is_file() or not (path / STILL).is_file():
+    if not gif.is_file():
         return f"{GIF} is not there any more; `nightshift report` makes it again"
-    small = (path / GIF).stat().st_size <= INLINE_BYTES
-    return EpisodeView(recording.episodes, _url(path / GIF) if small else "", _url(path / STILL))
-
-
-def _url(picture: Path) -> str:
-    return f"data:image/{picture.suffix[1:]};base64,{base64.b64encode(picture.read_bytes()).decode()}"
-
-
-def answers_of(facts: Facts) -> AnswersView | str | None:
-    """Questions that the champion wins and loses, or why they cannot be told; None where no questions are asked."""
-    first, champion = baseline(facts.history), facts.champion
-    if facts.is_running or first is None or champion is None or champion.number == 0:
-        return None
-    found = answers.compared(facts.ledger, first, champion)
-    if not isinstance(found, AnswerComparison):
-        return found
-    tables = (("better", found.won), ("worse", found.lost))
-    return AnswersView(tuple((name, tuple(map(_row, some[:SHOWN])), len(some)) for name, some in tables), found.asked)
-
-
-def _row(one: AnsweredQuestion) -> Row:
-    return tuple(map(_cell, (one.question, one.expected, one.baseline, one.champion)))
-
-
-def _cell(text: str) -> tuple[str, str]:
-    """A text that a model or a recipe wrote, safe to show."""
-    printable = "".join(char if char.isprintable() or char == "\n" else f"<U+{ord(char):04X}>" for char in text)
-    whole = "\n".join(clean(printable))  # some that are printable are invisible
-    short = capped(" ".join(whole.split()), CELL)
-    return short, "" if whole == short else whole
+    picture = gif.read_bytes()
+    url = f"data:image/gif;base64,{base64.b64encode(picture).decode()}"
+    return EpisodeView(recording.episodes, url if len(picture) <= INLINE_BYTES else "")

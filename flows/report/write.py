@@ -6,7 +6,6 @@ import base64
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from environments.plugins import Refused
@@ -20,7 +19,6 @@ from tasks.system.files import write_atomic
 from tasks.system.home import home
 
 REPORT, TIMELINE, INDEX, PICTURE = "report.html", "timeline.json", "index.html", "progress.png"
-UNREADABLE = "unreadable"
 
 
 def write_report(ledger: Ledger, ending: status.CampaignEnd | None = None) -> str:
@@ -33,9 +31,8 @@ def write_report(ledger: Ledger, ending: status.CampaignEnd | None = None) -> st
     """
     facts = Facts.of(ledger, ending)
     write_atomic(ledger.path / REPORT, page.html(facts))
-    tracks = timeline.tracks(facts.history, (*facts.own, *facts.elsewhere), ledger.events())
-    events = timeline.chrome(tracks, facts.document["spent"]["slots"])
-    write_atomic(ledger.path / TIMELINE, shareable(json.dumps(events)))
+    trace = timeline.trace(facts.history, (*facts.own, *facts.elsewhere), ledger.events())
+    write_atomic(ledger.path / TIMELINE, shareable(json.dumps(trace)))
     picture = png(page.picture(facts, titled=True))
     write_atomic(ledger.path / PICTURE, picture)
     if not facts.is_running:
@@ -43,9 +40,9 @@ def write_report(ledger: Ledger, ending: status.CampaignEnd | None = None) -> st
     return f"{page.markdown(facts)}\n\n![progress](data:image/png;base64,{base64.b64encode(picture).decode()})\n"
 
 
-def write_index(ending: Mapping[str, str] = MappingProxyType({})) -> Path:
+def write_index(ending: Mapping[str, str] | None = None) -> Path:
     """Write the page of all campaigns; returns its path. (ending: states of those that still hold their locks)"""
-    every = [row | {"state": ending.get(row["campaign"], row["state"])} for row in rows()]
+    every = [row | {"state": (ending or {}).get(row["campaign"], row["state"])} for row in rows()]
     write_atomic(home() / INDEX, page.campaigns(every))
     return home() / INDEX
 
@@ -61,4 +58,4 @@ def _row(name: str) -> dict[str, Any]:
         check_name(name)  # any folder can hold a campaign.json, and a name becomes a link
         return status.summary(Ledger.open(name)) | {"report": (home() / name / REPORT).is_file()}
     except (Refused, OSError, ValueError) as fault:
-        return {"campaign": name, "state": UNREADABLE, "headline": f"cannot be read: {fault}", "created": 0.0}
+        return {"campaign": name, "state": "unreadable", "headline": f"cannot be read: {fault}", "created": 0.0}

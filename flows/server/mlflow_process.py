@@ -6,10 +6,8 @@ import os
 import secrets
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
-from environments.plugins import Refused
 from tasks.system.daemon import HOST, Daemon, Note, address, answers, serves
 from tasks.system.login import make_login, write_private
 from tasks.tracking.connection import SETTINGS, make_database
@@ -36,31 +34,27 @@ def launch(home: Path) -> tuple[Note | None, subprocess.Popen[bytes] | None]:
     """The running server, or the process of one that has been launched and is to be waited for.
 
     Raises:
-        Refused: MLflow's login is not installed, or another program has the port.
+        Refused: another program has the port.
     """
     mlflow = Daemon(home / ".prefect", "mlflow")
     note = mlflow.living()
     if note and note.auth and answers(note.url, PATIENCE_SECONDS):
         return note, None
     mlflow.end()
-    if find_spec("flask_wtf") is None:
-        raise Refused("MLflow's login needs Flask-WTF: pip install 'mlflow[auth]'")
     os.environ.update({name: os.environ.get(name, value) for name, value in SETTINGS.items()})
     make_database(home / "mlflow.db")
     port = mlflow.port(FIRST_PORT, stays=True)
-    names = ",".join(f"{host}:{port}" for host in (HOST, "localhost"))
+    names = [f"{host}:{port}" for host in (HOST, "localhost")]
     command = [
         sys.executable, "-m", "mlflow", "server", "--app-name", "basic-auth", "--host", HOST, "--port", str(port),
         "--workers", "1", "--backend-store-uri", f"sqlite:///{home / 'mlflow.db'}",
-        "--artifacts-destination", str(home / "artifacts"), "--allowed-hosts", names,
-        "--cors-allowed-origins", ",".join(f"http://{name}" for name in names.split(",")),
+        "--artifacts-destination", str(home / "artifacts"), "--allowed-hosts", ",".join(names),
+        "--cors-allowed-origins", ",".join(f"http://{name}" for name in names),
     ]  # fmt: skip
     # Variables about another MLflow server are not for this one.
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "_MLFLOW_"))}
-    login = {
-        "MLFLOW_AUTH_CONFIG_PATH": str(write_config(home)),
-        "MLFLOW_FLASK_SERVER_SECRET_KEY": secrets.token_hex(16),
-    }
+    config, key = str(write_config(home)), secrets.token_hex(16)
+    login = {"MLFLOW_AUTH_CONFIG_PATH": config, "MLFLOW_FLASK_SERVER_SECRET_KEY": key}
     environment = {**inherited, **SETTINGS, **QUIET, **login}
     return None, mlflow.launch(command, environment, address(port), auth=True, stays=True)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from flows.server import automations
 from flows.server.api import Api
-from tasks.store.campaign_lock import is_running
+from tasks.store.campaign_lock import holder, is_running
 from tasks.store.ledger import ended, readable
 
 AUTORESUME = "autoresume"
@@ -22,8 +22,7 @@ def resume_cut_off(url: str, auth: tuple[str, str] | None) -> list[str]:
     Runs of terminals are marked Crashed, and those that a person was cancelling Cancelled.
     """
     cut_off = [ledger for ledger in readable() if not is_running(ledger) and not ended(ledger)]
-    lives = [[event for event in ledger.events() if event["event"] == "life"][-1:] for ledger in cut_off]
-    ids = [life["flow_run_id"] for each in lives for life in each if life.get("flow_run_id")]
+    ids = [run_id for ledger in cut_off if (run_id := holder(ledger).get("flow_run_id"))]
     with Api(url, auth) as api:
         runs = api.ask("POST", "/flow_runs/filter", {"flow_runs": {"id": {"any_": ids}}}) if ids else []
         is_off = bool(runs) and automations.is_off(api, automations.RESUME)

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import sys
 import time
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import httpx
+import tomlkit
+from filelock import FileLock
 
 from environments.plugins import Refused
 from flows.server.api import Api
@@ -42,7 +43,6 @@ QUIET = {
 DATABASE = ("PREFECT_SERVER_DATABASE_CONNECTION_URL", "PREFECT_API_DATABASE_CONNECTION_URL")
 """Prefect's variables for the database of a server; the profile keeps it, for the next start."""
 PROFILE = "nightshift"
-START_ATTEMPTS = 3
 
 
 def settle_in(home: Path) -> None:
@@ -72,20 +72,17 @@ def stated_server(option: str | None, home: Path) -> str | None:
     own = daemon(home / ".prefect")
     if not url or (own.is_own(url) and own.living() is None):  # a shell still has what `up` said
         return None
-    where = f"{source} = {url}"
-    if not answers(url, PATIENCE_SECONDS):
-        raise Refused(f"{where}: no Prefect server answers there. Start it, or leave it out to use our own")
-    try:
-        with Api(url, credentials(url, home), patience=PATIENCE_SECONDS) as api:
-            api.ask("GET", "/admin/version")
-    except (httpx.HTTPError, ValueError) as failure:
-        problem = f"it stopped answering: {failure}"
-        if isinstance(failure, (httpx.HTTPStatusError, ValueError)):
-            problem = "this is no Prefect API (a Prefect server's address ends in /api)"
-        if isinstance(failure, httpx.HTTPStatusError) and failure.response.status_code == 401:
-            problem = "it asks for a login: set PREFECT_API_AUTH_STRING to its user:password"
-        raise Refused(f"{where}: {problem}") from failure
-    return url
+    problem = "no Prefect server answers there. Start it, or leave it out to use our own"
+    if answers(url, PATIENCE_SECONDS):
+        try:
+            with Api(url, credentials(url, home), patience=PATIENCE_SECONDS) as api:
+                api.ask("GET", "/admin/version")
+            return url
+        except (httpx.HTTPError, ValueError) as failure:
+            problem = f"this is no Prefect API (a Prefect server's address ends in /api): {failure}"
+            if isinstance(failure, httpx.HTTPStatusError) and failure.response.status_code == 401:
+                problem = "it asks for a login: set PREFECT_API_AUTH_STRING to its user:password"
+    raise Refused(f"{source} = {url}: {problem}")
 
 
 @contextlib.contextmanager
@@ -93,7 +90,7 @@ def prefect_server(stated: str | None, home: Path) -> Iterator[str]:
     """Connect Prefect in this process to the stated API, or to our own server; its address."""
     with contextlib.ExitStack() as stack:
         # Our own server is shared even when it was named, so that it does not end while this command uses it.
-        ours = stated is None or _own(stated, home) is not None
+        ours = stated is None or running_at(stated, home, "server") is not None
         url = stack.enter_context(_shared(home / ".prefect")) if ours else str(stated)
         stack.enter_context(used(url, home))
         yield url
@@ -111,14 +108,9 @@ def used(url: str, home: Path) -> Iterator[None]:
         yield
 
 
-def _own(url: str, home: Path) -> Note | None:
-    """The note of our own running server, if `url` is its address."""
-    return running_at(url, home, "server")
-
-
 def auth_string(url: str, home: Path) -> str | None:
     """The `user:password` for a server: of our own from its file, else PREFECT_API_AUTH_STRING."""
-    if note := _own(url, home):
+    if note := running_at(url, home, "server"):
         return stored_login(home) if note.auth else None
     return os.environ.get("PREFECT_API_AUTH_STRING")
 
@@ -137,11 +129,10 @@ def drain(url: str) -> None:
     from prefect.logging.handlers import APILogWorker
 
     if not answers(url, PATIENCE_SECONDS):
-        services: list[Any] = [EventsWorker, APILogWorker]
-        for service in services:
-            for instance in tuple(service._instances.values()):
-                with instance._queue.mutex:
-                    instance._queue.queue.clear()
+        services: tuple[Any, ...] = (EventsWorker, APILogWorker)
+        for instance in [one for service in services for one in service._instances.values()]:
+            with instance._queue.mutex:
+                instance._queue.queue.clear()
     EventsWorker.drain_all(timeout=30)
     APILogWorker.drain_all(timeout=10)
 
@@ -181,7 +172,7 @@ def daemon(directory: Path) -> Daemon:
 def _shared(directory: Path) -> Iterator[str]:
     """Our own server: started by its first user, stopped by its last, unless it stays."""
     with (directory / "users.lock").open("a") as users:
-        with exclusively(directory / "start.lock"):
+        with FileLock(directory / "start.lock"):
             before = daemon(directory).noted()
             note = healthy(directory) or start(directory, stays=before is not None and before.stays)
             fcntl.flock(users, fcntl.LOCK_SH)
@@ -189,7 +180,7 @@ def _shared(directory: Path) -> Iterator[str]:
             yield note.url
         finally:
             fcntl.flock(users, fcntl.LOCK_UN)
-            with exclusively(directory / "start.lock"):
+            with FileLock(directory / "start.lock"):
                 stop_unused(directory)
 
 
@@ -209,14 +200,6 @@ def in_use(directory: Path) -> bool:
     return False
 
 
-@contextlib.contextmanager
-def exclusively(path: Path) -> Iterator[IO[str]]:
-    """Hold an exclusive lock between the processes of this machine."""
-    with path.open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield lock
-
-
 def healthy(directory: Path) -> Note | None:
     """Our own server, if it answers; one that runs without answering, or without a login, is ended."""
     note = daemon(directory).living()
@@ -233,30 +216,26 @@ def start(directory: Path, *, stays: bool = False) -> Note:
         Refused: it does not start, or its port is taken and it is to stay.
     """
     server = daemon(directory)
-    for attempt in range(1, START_ATTEMPTS + 1):
-        port = server.port(FIRST_PORT, stays)
-        url = address(port, "/api")
-        _write_profile(directory, port)
-        command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
-        process = server.launch(command, environment(directory), url, auth=True, stays=stays)
-        try:
-            server.wait_until(lambda port=port, url=url, pid=process.pid: serves(pid, port, url), process)  # type: ignore[misc]
-        except PortTaken:
-            if attempt == START_ATTEMPTS:
-                raise
-            continue  # with another port, unless this is the one that it had before
-        if stays:
-            server.remember(port)
-        note = server.living()
-        assert note is not None, "it has just answered"
-        return note
-    raise AssertionError("the last attempt raises")
+    port = server.port(FIRST_PORT, stays)
+    url = address(port, "/api")
+    _write_profile(directory, port)
+    command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
+    process = server.launch(command, environment(directory), url, auth=True, stays=stays)
+    try:
+        server.wait_until(lambda: serves(process.pid, port, url), process)
+    except PortTaken:  # by whoever started at the same moment; the next call of `port` sees that
+        return start(directory, stays=stays)
+    if stays:
+        server.remember(port)
+    note = server.living()
+    assert note is not None, "it has just answered"
+    return note
 
 
 def environment(directory: Path) -> dict[str, str]:
     """The variables of a program that uses our own server by the profile: without those about another one."""
-    about_servers = ("PREFECT_API_", "PREFECT_SERVER_API_", "PREFECT_SERVER_CORS_", "PREFECT_SERVER_UI_API_")
-    dropped = (*about_servers, *DATABASE, "PREFECT_PROFILE")
+    servers = ("PREFECT_API_", "PREFECT_SERVER_API_", "PREFECT_SERVER_CORS_", "PREFECT_SERVER_UI_API_")
+    dropped = (*servers, *DATABASE, "PREFECT_PROFILE")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
     return {**kept, "PREFECT_HOME": str(directory), "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "INFO"}
 
@@ -282,11 +261,4 @@ def _write_profile(directory: Path, port: int) -> None:
         "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
         **({DATABASE[0]: database} if database else {}),
     }
-    lines = [f"active = {json.dumps(PROFILE)}"]
-    for name, settings in profiles.items():
-        lines += [
-            "",
-            f"[profiles.{json.dumps(name)}]",
-            *(f"{key} = {json.dumps(value)}" for key, value in settings.items()),
-        ]
-    write_private(path, "\n".join(lines) + "\n")
+    write_private(path, tomlkit.dumps({"active": PROFILE, "profiles": profiles}))

@@ -1,8 +1,4 @@
-"""CampaignSpec: a Spec in an environment on a machine: what it loads, how long it takes, whether it can start.
-
-Options that change scores or verdicts are fixed for the campaign's whole life; the others may
-change when it is resumed.
-"""
+"""CampaignSpec: a Spec in an environment on a machine: what it loads, how long it takes, whether it can start."""
 
 from __future__ import annotations
 
@@ -85,18 +81,14 @@ class CampaignSpec(Spec):
     def loaded_canceller(self, environment: Environment) -> Canceller | None:
         """The early stopping of trials; stated options override those that the environment suggests."""
         if self.cancel == "none":
-            if self.advanced.cancel_options:
-                raise Refused("cancel = 'none' takes no options: leave them out, or name a canceller")
             return None
         plugins.require(self.cancel, (*plugins.names(CANCELLERS), "none"), "canceller")
         options = environment.cancel.get(self.cancel, {}) | self.advanced.cancel_options
         return plugins.make(CANCELLERS, self.cancel, Canceller, options)  # type: ignore[type-abstract]
 
     def slots(self, environment: Environment) -> Slots:
-        """The slots of this machine for its runs."""
-        if self.launch != "here":  # the machines where trials run have slots of their own
-            return Slots.of_cores(home())
-        return slots_of(environment, home())
+        """The slots of this machine for its runs; the machines where launched trials run have slots of their own."""
+        return slots_of(environment, home()) if self.launch == "here" else Slots.of_cores(home())
 
     def certificate_design(self, environment: Environment) -> Design | None:
         """The certificate at the end, as it is planned now; None where the rule takes none."""
@@ -131,11 +123,7 @@ class CampaignSpec(Spec):
     def time_for_the_certificate(
         self, environment: Environment, history: History, parallel: int | None = None
     ) -> float:
-        """Seconds that are reserved from the start for the certificate and the ablation after it.
-
-        Args:
-            parallel: Slots; None: the campaign's. On one: the time of all its slots together.
-        """
+        """Seconds that are reserved from the start for the certificate and the ablation after it, on so many slots."""
         parallel, design = parallel or self.parallel, self.certificate_design(environment)
         in_turn = design.in_turn(parallel, _reusable(environment, history)) if design else 0
         if in_turn and self.advanced.ablation:
@@ -149,7 +137,6 @@ class CampaignSpec(Spec):
         if shutil.which("git") is None:
             raise Refused("git is not installed: install it, since the lineage of a campaign is a git repository")
         is_new = not Ledger.exists(self.name)
-        _ = self.loaded_rule
         environment = self.new_environment() if is_new else self._resumed().environment
         _check_proposers(self, environment)
         if is_new:

@@ -13,18 +13,13 @@ TIME_OF_DAY = r"\d{1,2}:\d{2}"
 def next_time(text: str, now: datetime.datetime | None = None) -> datetime.datetime:
     """The next moment after `now` at which the clock shows a time such as 07:30, or an ISO date and time as it is."""
     now = now or datetime.datetime.now().astimezone()
-    if re.fullmatch(TIME_OF_DAY, text):
-        hour, minute = map(int, text.split(":"))
-        try:
-            # No time zone until the end: the clocks may change meanwhile.
-            then = now.replace(hour=hour, minute=minute, second=0, microsecond=0, tzinfo=None, fold=0)
-        except ValueError:
-            raise ValueError("is not a time of day: give HH:MM, such as 07:30") from None
-        # Where the clocks are put back, a time comes twice (PEP 495), and the second may be the next.
-        moments = then, then.replace(fold=1), then + datetime.timedelta(days=1)
-        return next(moment.astimezone() for moment in moments if moment.astimezone() > now)
     try:
-        return datetime.datetime.fromisoformat(text).astimezone()
+        if not re.fullmatch(TIME_OF_DAY, text):
+            return datetime.datetime.fromisoformat(text).astimezone()
+        hour, minute = map(int, text.split(":"))
+        # No time zone until the end: the clocks may change meanwhile.
+        then = now.replace(hour=hour, minute=minute, second=0, microsecond=0, tzinfo=None)
+        return (then if then.astimezone() > now else then + datetime.timedelta(days=1)).astimezone()
     except (ValueError, OverflowError):  # beyond the first or the last year in this time zone
         raise ValueError("must be a time of day such as 07:30, or an ISO date and time") from None
 

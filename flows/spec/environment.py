@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import string
 from pathlib import Path
 
@@ -22,8 +21,8 @@ CANCELLERS = "tasks.cancellers"
 def checked_environment(reference: str, overrides: dict[str, Value]) -> Environment:
     """Load an environment, and check everything that can be checked without training.
 
-    A Gymnasium environment is made and reset once, in this process. Refused before that if it asks for more than its
-    own folder and nobody has agreed (flows/spec/trust.py).
+    A Gymnasium environment is made and reset once. Refused before that if it asks for more than its own folder and
+    nobody has agreed (flows/spec/trust.py).
     """
     environment = environments.named(reference, overrides)
     environment.check_files()
@@ -32,7 +31,6 @@ def checked_environment(reference: str, overrides: dict[str, Value]) -> Environm
     train.check(environment)
     evaluate.check(environment)
     _check_names(environment)
-    _check_least(environment)
     _check_cancel(environment)
     return environment
 
@@ -47,16 +45,6 @@ def _check_names(environment: Environment) -> None:
                     f"{environment.folder / FILE}: {key}: {{{name}}} is filled in by the engine, so the parameter "
                     f"{name!r} would never arrive: rename the parameter"
                 )
-
-
-def _check_least(environment: Environment) -> None:
-    """Refuse a shortest training that is longer than a training may be."""
-    longest, least = environment.startup_seconds + environment.budget_seconds, environment.limits.least_seconds or 0
-    if least > longest and not environment.budget_steps:
-        raise Refused(
-            f"{environment.folder / FILE}: limits.least_seconds = {least:g}, but a training ends after {longest:g} s "
-            "(startup_seconds and budget_seconds): lower it, or raise budget_seconds"
-        )
 
 
 def _check_cancel(environment: Environment) -> None:
@@ -76,8 +64,3 @@ def check_editable(environment: Environment) -> None:
             f"{environment.folder / FILE}: editable = {list(environment.editable)}, and none of these is a file of its "
             f"program ({capped(', '.join(files), 200)}): list those that a proposer may change"
         )
-
-
-def typed(environment: Environment) -> str:
-    """What names an environment in a shell: the name of a bundled one, else its folder."""
-    return environment.name if environments.is_bundled(environment.folder) else shlex.quote(str(environment.folder))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from prefect import runtime
@@ -29,9 +30,12 @@ def named(environment: str, name: str | None, options: Mapping[str, Any]) -> dic
 
     The name is the stated one, else one by deployment and start, else the next free one of the environment.
     """
-    short, until = _last(str(environment)), options.get("until")
+    short, until, start = PurePath(str(environment)).name, options.get("until"), runtime.flow_run.scheduled_start_time
     name = name or _deployed_name(short) or free_name(short)
-    return {**options, "name": name, "until": _first_after_start(until) if isinstance(until, str) else until}
+    if isinstance(until, str) and start and re.fullmatch(TIME_OF_DAY, until):
+        with suppress(ValueError):  # the spec says what is wrong
+            until = next_time(until, start.astimezone()).isoformat()  # however late the run begins or resumes
+    return {**options, "name": name, "until": until}
 
 
 def flow_run_name() -> str:
@@ -39,7 +43,7 @@ def flow_run_name() -> str:
     environment, campaign = _facts(runtime.flow_run.parameters)
     if not campaign:
         return environment
-    return campaign if _plain(environment) in _plain(campaign) else f"{campaign} ({environment})"
+    return campaign if stem_of(environment, STEM) in campaign else f"{campaign} ({environment})"
 
 
 def tag(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
@@ -53,30 +57,15 @@ def tag(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
             client.update_flow_run(flow_run.id, tags=[*flow_run.tags, *missing])
 
 
-def _first_after_start(until: str) -> str:
-    """A time of day as the first one after the scheduled start, however late the run begins or resumes."""
-    start = runtime.flow_run.scheduled_start_time
-    return next_time(until, start.astimezone()).isoformat() if start and re.fullmatch(TIME_OF_DAY, until) else until
-
-
-def _facts(asked: Mapping[str, Any]) -> tuple[str, str]:
+def _facts(parameters: Mapping[str, Any]) -> tuple[str, str]:
     """The names of the environment and of the campaign; the latter is empty until a free one is found."""
-    if "environment" in asked:
-        environment = _last(str(asked["environment"]))
-        return environment, str(asked.get("name") or _deployed_name(environment) or "")
-    name = str(asked["name"])  # of a campaign that exists
+    if "environment" in parameters:
+        environment = PurePath(str(parameters["environment"])).name
+        return environment, str(parameters.get("name") or _deployed_name(environment) or "")
+    name = str(parameters["name"])  # of a campaign that exists
     with suppress(Refused):  # the flow itself says what is wrong
         return Ledger.open(name).environment.name, name
     return "", name
-
-
-def _last(environment: str) -> str:
-    """The name of an environment that may be given as a path."""
-    return environment.rstrip("/").rpartition("/")[2]
-
-
-def _plain(name: str) -> str:
-    return name.lower().replace("_", "-")
 
 
 def _deployed_name(environment: str) -> str | None:

@@ -1,8 +1,7 @@
 """Permissions: what an environment needs beyond its own folder, a sentence each, before any of its code runs.
 
-An environment from somebody else may read paths of this machine, use the network, or bring code that runs outside the
-sandbox. Whoever runs it grants these sentences once (flows/spec/trust.py). So paths in them are real, with links and
-`..` resolved, and every character is seen. An environment that reads only its own folder needs none.
+Whoever runs somebody else's environment grants these sentences once (flows/spec/trust.py). So paths in them are real,
+with links and `..` resolved, and every character is seen.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ from tasks.sandbox.interpreter import interpreter_of
 from tasks.store import workspace
 from tasks.system.secret_places import is_hidden_at_home, secret_place
 
-LIMITS = ("processes", "file_gb", "out_gb", "out_files", "scratch_gb", "output_mb")
 PROPOSERS = "tasks.proposers"
 GYMNASIUM_PLUGINS = "gymnasium.envs"
 """Entry points by which an installed package registers its environments with gymnasium."""
@@ -44,7 +42,8 @@ def of(environment: Environment) -> Permissions:
     Raises:
         Refused: it reads a place with keys or passwords.
     """
-    return _each_once(chain(_network(environment), _judged(environment), _limits(environment), _paths(environment)))
+    parts = (_network(environment), _judged(environment), _limits(environment), _paths(environment))
+    return tuple(dict.fromkeys(chain(*parts)))
 
 
 def of_spec(stated: Mapping[str, Any]) -> Permissions:
@@ -53,18 +52,13 @@ def of_spec(stated: Mapping[str, Any]) -> Permissions:
     Raises:
         Refused: as in `of`, or the environment cannot be read.
     """
-    advanced = stated.get("advanced", {})
-    advanced = advanced if isinstance(advanced, dict) else {}
-    return _each_once(chain(_settings(stated, advanced), _overridden(stated, advanced.get("overrides", {}))))
+    advanced = stated["advanced"]
+    return tuple(chain(_settings(stated, advanced), _overridden(stated, advanced.get("overrides", {}))))
 
 
 def printable(text: str) -> str:
     """A text in which every character is seen: all but printable ASCII, and the backslash, is escaped."""
     return text.encode("unicode_escape").decode()
-
-
-def _each_once(sentences: Iterator[str]) -> Permissions:
-    return tuple(dict.fromkeys(sentences))
 
 
 def _network(environment: Environment) -> Iterator[str]:
@@ -114,7 +108,7 @@ def _limits(environment: Environment) -> Iterator[str]:
     usual = Limits()
     if usage.allowed(environment.limits) > usage.allowed(usual):
         yield f"the limit memory_gb is {environment.limits.memory_gb:g}, more than three quarters of the machine's"
-    for name in LIMITS:
+    for name in ("processes", "file_gb", "out_gb", "out_files", "scratch_gb", "output_mb"):
         limit, default = getattr(environment.limits, name), getattr(usual, name)
         if limit > default:
             yield f"the limit {name} is {limit:g}, where {default:g} is usual"
@@ -158,26 +152,20 @@ def _settings(stated: Mapping[str, Any], advanced: Mapping[str, Any]) -> Iterato
         yield "edited programs run even without a sandbox, as you"
     if stated.get("tracking", "off") != "off":
         yield f"records are written to {printable(str(stated['tracking']))}"
-    if _asks(proposer := str(stated.get("proposer", ""))):
+    proposer = stated.get("proposer")
+    # A proposer that there is not is refused later, with the near miss.
+    if proposer in plugins.names(PROPOSERS) and plugins.load(PROPOSERS, proposer, Proposer).asks:  # type: ignore[type-abstract]
         agent = "a coding agent runs outside the sandbox, as you"
         what = agent if proposer == "agent" else "a language model or an agent is asked"
         options = json.dumps(advanced.get("options", {}), ensure_ascii=False, default=str)
         yield f"{what}: proposer {proposer} with the options {printable(options)}"
 
 
-def _asks(proposer: str) -> bool:
-    """Whether a proposer asks a model or an agent, whose command, address and key its options may name."""
-    if proposer not in plugins.names(PROPOSERS):
-        return False  # refused later, with the near miss
-    return plugins.load(PROPOSERS, proposer, Proposer).asks  # type: ignore[type-abstract]
-
-
-def _overridden(stated: Mapping[str, Any], overrides: object) -> Iterator[str]:
+def _overridden(stated: Mapping[str, Any], overrides: Mapping[str, Any]) -> Iterator[str]:
     """What keys of a spec add to a bundled environment; another environment is asked about with them anyway."""
-    reference = str(stated.get("environment", ""))
-    if not overrides or not isinstance(overrides, dict) or not environments.is_bundled(environments.find(reference)):
-        return
-    changed = environments.named(reference, overrides)
-    changed.check_files()
-    usual = of(environments.named(reference))
-    yield from (sentence for sentence in of(changed) if sentence not in usual)
+    reference = str(stated["environment"])
+    if overrides and environments.is_bundled(environments.find(reference)):
+        changed = environments.named(reference, overrides)
+        changed.check_files()
+        usual = of(environments.named(reference))
+        yield from (sentence for sentence in of(changed) if sentence not in usual)

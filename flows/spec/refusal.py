@@ -14,21 +14,20 @@ from prefect.states import Failed
 
 from environments.plugins import Refused
 
-LOGGERS = ("prefect.flow_runs", "prefect.engine")
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 def fails_when_refused(flow: Callable[P, State[R]]) -> Callable[P, State[R]]:
-    """Have a flow's function return a Failed state where it would raise Refused.
+    """Have a flow's function return a Failed state where it would raise Refused; the state's result is the refusal.
 
-    The state's result is still the refusal, which the command line prints. Prefect's engine raises the result of every
-    failed run once more and logs that with its traceback, under the line that has the sentence: this is left out.
+    Prefect's engine raises the result of every failed run once more and logs that with its traceback, under the line
+    that has the sentence: this is left out.
     """
 
     @functools.wraps(flow)
     def run(*args: P.args, **kwargs: P.kwargs) -> State[R]:
-        for name in LOGGERS:
+        for name in ("prefect.flow_runs", "prefect.engine"):
             logging.getLogger(name).addFilter(without_failed_runs)  # the same function is added once
         try:
             return flow(*args, **kwargs)

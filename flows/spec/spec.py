@@ -1,7 +1,7 @@
 """Spec: all that a campaign may be asked for, each option declared once.
 
-Made from it: the parameters of the flow and its form in the Prefect UI (flows/spec/form.py), the command line of `run`
-and `resume` (flows/cli/options.py), the check of a spec.toml, and docs/options.md (flows/cli/reference.py).
+The form in the Prefect UI (flows/spec/form.py), the options of `run` and `resume` (flows/cli/options.py), spec.toml and
+docs/options.md (flows/cli/reference.py) are made from it.
 """
 
 from __future__ import annotations
@@ -37,24 +37,17 @@ TABLES = ("overrides", "options", "rule_options", "cancel_options")
 
 
 def option(
-    default: Any, help: str, group: str = "", *, fixed: bool = False, choices: Sequence[str] = (), title: str = "",
-    examples: Sequence[str] = (), pattern: str = "", **bounds: Any,
-) -> Any:  # fmt: skip
+    default: Any, help: str, group: str = "", *, fixed: bool = False, choices: Sequence[str] = (), **bounds: Any
+) -> Any:
     """A field of a model: one option, with its bounds as pydantic's Field has them.
 
     Args:
-        help: What people are told about it.
         group: The heading above it.
         fixed: Whether it changes scores or verdicts, and so cannot change when a campaign is resumed.
         choices: Its values. The model takes others: whoever loads the plug-in of that name refuses them by name.
-        title: Its label in the form; by default its name.
-        pattern: What the form takes; the model says in words what is wrong.
     """
     # In the JSON Schema, since Prefect drops the other descriptions of a field.
-    shown = {
-        "title": title, "description": help, "enum": [*choices], "examples": [*examples], "pattern": pattern,
-        "group": group, "fixed": fixed,
-    }  # fmt: skip
+    shown = {"description": help, "enum": [*choices], "group": group, "fixed": fixed}
     extra: dict[str, Any] = {key: value for key, value in shown.items() if value}
     return Field(default, description=help, json_schema_extra=extra, **bounds)
 
@@ -68,11 +61,9 @@ def parsed(value: Any) -> Any:
 
 
 def _table(value: Any) -> Any:
-    """A table without values that a file could not hold."""
     value = parsed(value)
     if isinstance(value, dict) and None in value.values():
-        raise ValueError("null is no value: leave the key out")
-    json.dumps(value, allow_nan=False, default=str)
+        raise ValueError("null is no value: leave the key out")  # spec.toml could not hold it
     return value
 
 
@@ -105,13 +96,13 @@ class Advanced(BaseModel):
         0.8, "Stop when more than this share of the last 10 trials crashed.", LIMITS, gt=0, le=1)
     max_usd: float | None = option(
         None, "Spending limit in USD for models, agents and machines; no trial starts that could exceed it. A model "
-        "that it does not pay for leaves the turn to the fallback.", LIMITS, title="Most USD", ge=0, le=1e9)
+        "that it does not pay for leaves the turn to the fallback.", LIMITS, ge=0, le=1e9)
     max_gpu_hours: float | None = option(
         None, "Limit of GPU hours, the certificate included; no trial starts that could exceed it.", LIMITS,
-        title="Most GPU hours", ge=0, le=1e9)
+        ge=0, le=1e9)
     usd_per_hour: float = option(
         0.0, "Price of an hour of one slot, where trials run, in USD; it counts towards the spending limit.", LIMITS,
-        title="USD per hour", ge=0, le=1e6)
+        ge=0, le=1e6)
     isolation: Literal["auto", "bwrap", "landlock", "none"] = option(
         "auto", "Sandbox level; auto takes the strongest that this machine offers.", EXECUTION)
     allow_unsandboxed: bool = option(
@@ -128,7 +119,7 @@ class Advanced(BaseModel):
     approval_minutes: float = option(
         60.0, "Minutes that a proposal waits for approval before it is rejected.", MODELS, gt=0, le=60 * 24 * 30)
     max_tokens: int | None = option(
-        None, "Limit of input and output tokens; then the fallback proposes.", MODELS, title="Most tokens", ge=0)
+        None, "Limit of input and output tokens; then the fallback proposes.", MODELS, ge=0)
     learn_from: list[str] = option(
         [], "Earlier campaigns in the same environment whose trials the proposer may use.", SEARCH, fixed=True)
     traces: bool = option(False, "Record requests to language models and their answers in MLflow.", MODELS)
@@ -136,8 +127,7 @@ class Advanced(BaseModel):
     cancel_options: Table = option(
         {}, 'Options of early stopping, as JSON, such as {"fraction": 0.5} for curve.', DECISIONS, fixed=True)
     options: Table = option(
-        {}, 'Options of the proposer, as JSON, such as {"points": 5} for grid.', SEARCH, title="Proposer options",
-        fixed=True)
+        {}, 'Options of the proposer, as JSON, such as {"points": 5} for grid.', SEARCH, fixed=True)
     overrides: Table = option(
         {}, 'Keys of environment.toml, as JSON, such as {"control.episodes": 20}.', fixed=True)
 
@@ -150,10 +140,9 @@ class Spec(BaseModel):
     environment: str = option(
         ..., f"A bundled environment ({', '.join(environments.bundled())}), or the absolute path of a folder with an "
         "environment.toml on the worker's machine.",
-        fixed=True, min_length=1, examples=tuple(environments.bundled()))
+        fixed=True, min_length=1)
     name: str | None = option(
-        None, "Name of the campaign. An unfinished campaign of that name is resumed. Default: a new name.",
-        pattern=r"^$|^[a-z0-9][a-z0-9._-]{0,63}$")
+        None, "Name of the campaign. An unfinished campaign of that name is resumed. Default: a new name.")
     proposer: str = option("tpe", "Decides what to try next.", SEARCH, fixed=True, choices=names("tasks.proposers"))
     rule: str = option(
         "certify", "What counts as better: certify runs a record again before it is kept, and certifies the champion "
@@ -173,7 +162,7 @@ class Spec(BaseModel):
         gt=0, le=24 * 365)
     until: Moment = option(
         None, "End by this time, the certificate included: a time of day such as 07:30, or an ISO date and time.",
-        LIMITS, pattern=r"^$|^\d{1,2}:\d\d$|^\d{4}-\d\d-\d\d")
+        LIMITS)
     parallel: int = option(
         1, "Trials at the same time, each in its own slot (a group of GPUs, or a share of the CPU).", EXECUTION,
         ge=1, le=64)
@@ -206,12 +195,12 @@ class CertifyOptions(BaseModel):
 
     on: list[str] = option(
         [], "Other environments to certify in, in place of the campaign's own, to see whether the champion wins there "
-        "too.", title="On")
+        "too.")
     runs: int | None = option(
-        None, "Fresh runs of each arm at most. Default: as at the end of a campaign.", title="Runs", ge=2, le=100)
+        None, "Fresh runs of each arm at most. Default: as at the end of a campaign.", ge=2, le=100)
     budget: str = option(
         "", "Training budget of every run, as a multiple of the environment's, such as 4x or 0.5x, to see whether the "
-        "gain holds for longer. Default: the environment's.", title="Budget", pattern=rf"^$|^{MULTIPLE}$")
+        "gain holds for longer. Default: the environment's.")
 # fmt: on
 
 
@@ -221,7 +210,7 @@ OPTIONS = {name: field for name, field in (Spec.model_fields | Advanced.model_fi
 
 
 def declared(field: FieldInfo) -> dict[str, Any]:
-    """What an option's declaration says besides type, default and bounds: as `option` takes it, choices as `enum`."""
+    """What `option` was given besides type, default and bounds; choices as `enum`."""
     assert isinstance(field.json_schema_extra, dict)
     return field.json_schema_extra
 
@@ -238,8 +227,8 @@ FIXED = tuple(name for name, field in OPTIONS.items() if declared(field).get("fi
 def spread(stated: Mapping[str, Any]) -> dict[str, Any]:
     """Parameters of the flow as the model has them.
 
-    An option may stand by itself, under `advanced`, or there in its group; under `advanced` it counts first. What was
-    left empty is left out: the form says so by an empty text, the flow's function and the command line by None.
+    An option may stand by itself, under `advanced`, or there in its group. What was left empty is left out: the form
+    says so by an empty text, the flow's function and the command line by None.
     """
     advanced = parsed(stated.get("advanced") or {})
     if isinstance(advanced, BaseModel):
@@ -250,15 +239,12 @@ def spread(stated: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in advanced.items():
         group = parsed(value) if name in GROUPS else None
         flat |= group if isinstance(group, dict) else {name: value}
-    flat = {name: value for name, value in flat.items() if not _is_empty(name, value)}
-    return {
-        **{name: value for name, value in flat.items() if name not in Advanced.model_fields},
-        "advanced": {name: value for name, value in flat.items() if name in Advanced.model_fields},
-    }
-
-
-def _is_empty(name: str, value: Any) -> bool:
-    return name in OPTIONS and (value is None or (value == "" and OPTIONS[name].default is None))
+    spec: dict[str, Any] = {"advanced": {}}
+    for name, value in flat.items():
+        is_empty = name in OPTIONS and (value is None or (value == "" and OPTIONS[name].default is None))
+        if not is_empty:
+            (spec["advanced"] if name in Advanced.model_fields else spec)[name] = value
+    return spec
 
 
 def laid_over(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -283,6 +269,5 @@ def read_spec(path: Path) -> dict[str, Any]:
 
 def lasting(reference: str, base: Path = Path()) -> str:
     """An environment's name, or its absolute path."""
-    if "/" not in reference and not reference.startswith("."):
-        return reference
-    return str((base / Path(reference).expanduser()).resolve())
+    path = base / Path(reference).expanduser()
+    return str(path.resolve()) if environments.is_path(reference, path) else reference

@@ -1,9 +1,8 @@
 """Trust: for which folders and spec files a person has granted what they need (flows/spec/permissions.py).
 
-The grants are in one file of the home, readable by its owner alone, as the sentences that were shown. A grant holds for
-its folder and for all sentences of one question together, so for fewer of them as well; anything new is asked again.
-Environments that come with Nightshift are never asked about. A campaign whose environment is frozen was asked about at
-its start, and is not asked again.
+The grants are in one file of the home, as the sentences that were shown. A grant holds for its folder and for all
+sentences of one question together, so for fewer of them as well. Environments that come with Nightshift are never asked
+about, and a campaign's frozen one was asked about at its start.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from environments import Environment
 from environments.plugins import Refused
 from flows.spec import permissions
 from flows.spec.permissions import Permissions, printable
+from tasks.system.files import write_atomic
 from tasks.system.home import home
 
 FILE = ".trusted.json"
@@ -49,11 +49,7 @@ def grant(subject: Path, need: Permissions) -> None:
     with FileLock(home() / f"{FILE}.lock"):
         grants = _grants()
         grants.setdefault(_key(subject), []).append(sorted(need))
-        temporary = home() / f"{FILE}.new"
-        temporary.unlink(missing_ok=True)
-        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(json.dumps(grants, indent=2) + "\n")
-        temporary.replace(home() / FILE)
+        write_atomic(home() / FILE, json.dumps(grants, indent=2) + "\n")
 
 
 def refusal(subject: Path, need: Permissions) -> Refused:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from environments import Environment
 from environments.plugins import Refused
@@ -51,7 +50,7 @@ class CampaignBudget:
             return RemainingBudget(tokens=tokens)
         if so_far.usd is None:  # a limit that cannot be checked must not be exceeded
             return RemainingBudget(usd=0.0, tokens=tokens)
-        machines = self._planned(history, so_far, under_way).next.usd
+        machines = self._planned(history, so_far, under_way)[0].usd
         return RemainingBudget(usd=max(limits.max_usd - so_far.usd - machines, 0.0), tokens=tokens)
 
     def check(self, history: History, what: str, seconds: float) -> None:
@@ -61,34 +60,24 @@ class CampaignBudget:
         if excess := _excess(self.spec, so_far, hour.of(seconds)):
             raise Refused(f"no budget for {what}: {excess}: raise the limit with `nightshift resume`, or ask for less")
 
-    def _planned(self, history: History, so_far: Spent, under_way: Iterable[int]) -> Projection:
-        return projection(self.spec, self.ledger.environment, history, so_far, self.gpus, under_way)
+    def _planned(self, history: History, so_far: Spent, under_way: Iterable[int]) -> tuple[MachineCost, MachineCost]:
+        return _commitment(self.spec, self.ledger.environment, history, so_far, self.gpus, under_way)
 
 
-class Projection(NamedTuple):
-    """The most that machines may cost from now on; language models come besides."""
-
-    next: MachineCost
-    """What the next trial commits it to: itself, the certificate, and what trials under way may still cost."""
-    certificate: MachineCost
-    """The part for the runs that are reserved for the certificate, and the ablation after it."""
-
-
-def projection(
-    spec: CampaignSpec, environment: Environment, history: History, so_far: Spent, gpus: int = 0,
+def _commitment(
+    spec: CampaignSpec, environment: Environment, history: History, so_far: Spent, gpus: int,
     under_way: Iterable[int] = (),
-) -> Projection:  # fmt: skip
-    """What may come next, at its dearest.
+) -> tuple[MachineCost, MachineCost]:  # fmt: skip
+    """The most that machines may cost from now on; language models come besides.
 
-    Args:
-        gpus: Those of a slot, until one was held.
-        under_way: Numbers of the trials that are started and not decided.
+    First what the next trial commits it to: itself, what trials under way may still cost, and the certificate with the
+    ablation after it; second the certificate's part of that.
     """
     hour = _hour(spec, environment, so_far, gpus)
     trial = hour.of(spec.machine_time_for_a_trial(environment, history))
     certificate = hour.of(spec.time_for_the_certificate(environment, history, parallel=1))
     going = (trial.beyond(so_far.slots.get(number, FREE)) for number in under_way)
-    return Projection(sum(going, trial + certificate), certificate)
+    return sum(going, trial + certificate), certificate
 
 
 def gpus_of(spec: CampaignSpec, environment: Environment, slots: Slots) -> int:
@@ -107,7 +96,7 @@ def check_budget(spec: CampaignSpec) -> RemainingBudget:
     if (limits.max_usd, limits.max_gpu_hours) != (None, None) and not Ledger.exists(spec.name):
         environment = spec.new_environment()
         gpus = 0 if limits.max_gpu_hours is None else gpus_of(spec, environment, spec.slots(environment))
-        if excess := _excess(spec, NOTHING_SPENT, *projection(spec, environment, (), NOTHING_SPENT, gpus)):
+        if excess := _excess(spec, NOTHING_SPENT, *_commitment(spec, environment, (), NOTHING_SPENT, gpus)):
             remedy = ", or use rule = greedy, which certifies nothing" if spec.loaded_rule.certifies else ""
             raise Refused(f"no budget for the baseline: {excess}: raise the limit{remedy}")
     return RemainingBudget(usd=limits.max_usd, tokens=limits.max_tokens)

@@ -1,32 +1,29 @@
-"""The report and the artifacts of a campaign's Prefect run, kept up to date while it runs.
+"""The report of a campaign, in its folder and as an artifact of its Prefect run, kept up to date while it runs.
 
     with Artifacts(ledger, flow_run_id, report) as artifacts:
         artifacts.show()   # after every trial; returns at once
         artifacts.show(CampaignEnd("finished", "8 trials done"))
 
 One thread writes and sends what the campaign's folder has by then, so the campaign never waits for it; the end waits
-until the last state is sent. Faults never end a campaign: they become events in the ledger. The picture is a data URL
-inside the report, because an image artifact also prints that URL as text across the page. Each life makes its artifacts
-once and then updates them in place, so there is one version of each and not one for every trial.
+until the last state is sent. Faults never end a campaign: they become events in the ledger. Each life makes its
+artifact once and then updates it in place, so there is one version and not one for every trial.
 """
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
-import json
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from flows.server.api import impatient_client
 from flows.status import CampaignEnd, document
-from flows.views.terminal import cleaned, code
-from tasks.numbers import number
+from flows.views.terminal import clean
 from tasks.store.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -38,13 +35,12 @@ REST_SECONDS = 30.0
 """The least rest; whoever looks more often has `nightshift status --watch`."""
 SEND_SECONDS = 10.0
 """How long the Prefect server may take to answer; the end of a campaign may wait for it."""
-Document = Mapping[str, Any]
 Report = Callable[[Ledger, CampaignEnd | None], str]
 """Writes the report of a campaign, whose end is given once it is known, and returns it as Markdown."""
 
 
 class Artifacts:
-    """Keep the picture and the artifacts of a campaign up to date, in a thread, while a `with` block runs."""
+    """Keep the report and the artifact of a campaign up to date, in a thread, while a `with` block runs."""
 
     def __init__(self, ledger: Ledger, flow_run_id: str | None, report: Report) -> None:
         self.ledger, self._report = ledger, report
@@ -52,14 +48,14 @@ class Artifacts:
         self._ending: CampaignEnd | None = None
         self._is_due = False
         self._news, self._over = threading.Event(), threading.Event()
-        self._sent: dict[str, UUID] = {}
+        self._sent: UUID | None = None
         self._failing: set[str] = set()
         self._page = ""
-
-    def __enter__(self) -> Artifacts:
         # Prefect's settings, the server's address among them, are variables of the context.
         context = contextvars.copy_context()
         self._thread = threading.Thread(target=context.run, args=(self._keep_up,), name="views", daemon=True)
+
+    def __enter__(self) -> Artifacts:
         self._thread.start()
         return self
 
@@ -82,70 +78,43 @@ class Artifacts:
                 self._news.clear()
                 if self._is_due:
                     self._is_due, used = False, time.thread_time()
-                    self._publish(client)
+                    self._attempt("report", self._write)
+                    self._attempt("artifact", lambda: self._send(client))
                     self._over.wait(max(REST * (time.thread_time() - used), REST_SECONDS))
 
-    def _publish(self, client: SyncPrefectClient) -> None:
-        """Write and send. A step that fails is noted once, until it works again."""
-        steps: dict[str, Callable[[], None]] = {"report": self._write, "artifacts": lambda: self._send(client)}
-        for what, step in steps.items():
-            try:
-                step()
-                self._failing.discard(what)
-            except Exception as fault:  # noqa: BLE001 (no fault here ends a campaign)
-                with contextlib.suppress(OSError):  # no room on the disk for that either
-                    if what not in self._failing:
-                        self.ledger.event("view", failed=what, error=f"{type(fault).__name__}: {fault}")
-                        self._failing.add(what)
+    def _attempt(self, what: str, step: Callable[[], None]) -> None:
+        """Take a step. One that fails is noted once, until it works again."""
+        try:
+            step()
+            self._failing.discard(what)
+        except Exception as fault:  # noqa: BLE001 (no fault here ends a campaign)
+            with contextlib.suppress(OSError):  # no room on the disk for that either
+                if what not in self._failing:
+                    self.ledger.event("view", failed=what, error=f"{type(fault).__name__}: {fault}")
+                    self._failing.add(what)
 
     def _write(self) -> None:
         self._page = self._report(self.ledger, self._ending)
 
     def _send(self, client: SyncPrefectClient) -> None:
-        """Make this life's artifacts, or update them."""
+        """Make this life's artifact, or update it."""
         from prefect.client.schemas.actions import ArtifactCreate
 
-        shown = cleaned(document(self.ledger, self._ending))
-        for about, (kind, data) in artifacts(shown, self._page).items():
-            # One that fails is made again at the next attempt: somebody may have deleted it in the page.
-            if known := self._sent.pop(about, None):
-                # update_artifact() would also put the whole content into an event.
-                body = {"data": data, "description": shown["headline"]}
-                client.request("PATCH", "/artifacts/{id}", json=body, path_params={"id": str(known)})
-                self._sent[about] = known
-            else:
-                made = ArtifactCreate(
-                    key=key(shown["campaign"], about), type=kind, data=data,
-                    description=shown["headline"], flow_run_id=self._flow_run_id,
-                )  # fmt: skip
-                self._sent[about] = client.create_artifact(made).id
+        words = clean(document(self.ledger, self._ending)["headline"])
+        if sent := self._sent:
+            self._sent = None  # one that fails is made again at the next attempt: somebody may have deleted it
+            # update_artifact() would also put the whole content into an event.
+            body = {"data": self._page, "description": words}
+            client.request("PATCH", "/artifacts/{id}", json=body, path_params={"id": str(sent)})
+            self._sent = sent
+        elif self._page:
+            made = ArtifactCreate(
+                key=key(self.ledger.campaign.name), type="markdown", data=self._page, description=words,
+                flow_run_id=self._flow_run_id,
+            )  # fmt: skip
+            self._sent = client.create_artifact(made).id
 
 
-def key(campaign: str, about: str) -> str:
-    """An artifact's key, in the letters that Prefect allows."""
-    return f"campaign-{re.sub('[^a-z0-9]+', '-', campaign).strip('-')}-{about}"
-
-
-def artifacts(document: Document, report: str) -> dict[str, tuple[str, str]]:
-    """Type and content of every artifact of a campaign, by the last part of its key. (report: as Markdown)"""
-    found = {"trials": ("table", json.dumps(table(document)))}
-    return found | ({"report": ("markdown", report)} if report else {})
-
-
-def table(document: Document) -> list[dict[str, str]]:
-    """A row per trial, the newest first: Prefect's page shows a few at a time and cannot sort."""
-    return [
-        {
-            "trial": str(row["trial"]),
-            "verdict": row["verdict"],
-            "level": row["level"] or "",
-            "score": number(row["score"]),
-            "gain": number(row["gain"], sign=True),
-            "runs": str(row["runs"] + len(row["reruns"])),
-            "proposer": row["proposer"],
-            "seconds": f"{row['seconds']:.1f}",
-            "tried": code(row["tried"][:200]),
-            "reason": code(row["why"][:200]),
-        }
-        for row in reversed(document["trials"])
-    ]
+def key(campaign: str) -> str:
+    """The artifact's key, in the letters that Prefect allows."""
+    return f"campaign-{re.sub('[^a-z0-9]+', '-', campaign).strip('-')}-report"

@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING
 from environments.plugins import Refused
 from tasks.describe import where
 from tasks.store.ledger import Ledger
-from tasks.trial import TWENTIETHS, Run
+from tasks.trial import TWENTIETHS
 
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped]
 
-    from environments.score import Score
-
-NUMBERS = ("score", "se", "seconds", "steps", "peak_memory_gb", "cost_usd")
-WHOLE = ("trial", "attempt", "n")
+FLOATS = ("score", "se", "seconds", "steps", "peak_memory_gb", "cost_usd")
+INTEGERS = ("trial", "attempt", "n")
 
 
 def load_history(campaign: str) -> pandas.DataFrame:
@@ -35,9 +33,9 @@ def load_history(campaign: str) -> pandas.DataFrame:
     if not path.is_file():
         raise Refused(f"campaign {campaign!r} has no results yet: {path} is written when it starts")
     table = pandas.read_csv(path, sep="\t", dtype=str, keep_default_na=False, quoting=csv.QUOTE_NONE)
-    for name in NUMBERS:
+    for name in FLOATS:
         table[name] = pandas.to_numeric(table[name])
-    for name in WHOLE:
+    for name in INTEGERS:
         table[name] = pandas.to_numeric(table[name]).fillna(0).astype("int64")
     params = pandas.DataFrame([json.loads(text) for text in table.pop("params")], index=table.index)
     return table.join(params.add_prefix("params."))
@@ -51,22 +49,18 @@ def load_runs(campaign: str) -> pandas.DataFrame:
     """
     import pandas
 
-    ledger = Ledger.open(campaign)
-    rows = []
+    ledger, judged = Ledger.open(campaign), []
     for trial in ledger.history():
         scores = trial.score.each
-        rows += [_run(trial.number, "search", *pair) for pair in zip(trial.runs[-len(scores) :], scores, strict=False)]
-        rows += [_run(rerun.of, "rerun", rerun.run, rerun.score) for rerun in trial.reruns]
+        judged += [(trial.number, "search", *pair) for pair in zip(trial.runs[-len(scores) :], scores, strict=False)]
+        judged += [(rerun.of, "rerun", rerun.run, rerun.score) for rerun in trial.reruns]
     for one in ledger.certificates():
         phase = f"certificate {one.look}" + (f" in {where(one)}" if one.elsewhere else "")
-        for fresh in one.runs[one.carried :]:
-            rows.append(_run(one.champion if fresh.arm == "champion" else 0, phase, fresh.run, fresh.score))
-    return pandas.DataFrame(rows, columns=["trial", "phase", "seed", "status", "seconds", "score", "se"])
-
-
-def _run(trial: int, phase: str, run: Run, score: Score) -> tuple[object, ...]:
-    known = (float("nan") if number is None else number for number in (score.value, score.se))
-    return (trial, phase, run.seed, run.status, run.seconds, *known)
+        arms = {"champion": one.champion, "baseline": 0}
+        judged += [(arms[fresh.arm], phase, fresh.run, fresh.score) for fresh in one.runs[one.carried :]]
+    rows = [(*which, run.seed, run.status, run.seconds, score.value, score.se) for *which, run, score in judged]
+    table = pandas.DataFrame(rows, columns=["trial", "phase", "seed", "status", "seconds", "score", "se"])
+    return table.astype({"score": "float64", "se": "float64"})  # NaN for None
 
 
 def load_curves(campaign: str) -> pandas.DataFrame:

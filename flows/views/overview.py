@@ -16,10 +16,8 @@ from rich.console import Console
 from rich.text import Text
 
 from flows.spending.summary import parts
-from flows.status import SURE_SES
 from flows.views.own_servers import OwnServer, login_steps
 from flows.views.terminal import binaries, changes, cleaned, duration, put, say, short, whole
-from tasks.describe import NOT_COUNTED
 from tasks.numbers import number
 from tasks.verdict_styles import VERDICTS
 
@@ -60,9 +58,9 @@ def campaign_lines(summaries: Sequence[Document]) -> Iterator[Text]:
     for summary in map(cleaned, summaries):
         line = Text(f"{summary['campaign']:<{width}}  ")
         line.append(f"{summary['state']:<11}", STATES.get(summary["state"], ""))
-        scores = (number((summary[who] or {}).get("score")) for who in ("baseline", "champion"))
-        line.append(f" {summary['trials']:>6} {next(scores):>9} {next(scores):>9}")
+        baseline, champion = (number((summary[who] or {}).get("score")) for who in ("baseline", "champion"))
         begun = time.strftime("%Y-%m-%d %H:%M", time.localtime(summary["created"]))
+        line.append(f" {summary['trials']:>6} {baseline:>9} {champion:>9}")
         yield line.append(f"  {begun}  {summary['environment']}", "dim")
 
 
@@ -81,15 +79,11 @@ def trial_line(row: Document) -> Text:
     line.append(f" {more:>9}", "green" * better)
     line.append(f" {duration(row['seconds']):>8}", "dim")
     runs = row["runs"] + len(row["reruns"])
-    parts = [
-        (row["tried"], ""),
-        (f"({runs} runs)" if runs > 1 else "", "dim"),
-        ("" if row["why"] == row["tried"] else row["why"], "red" if kind == "crash" else "dim"),
-    ]
-    if kind in ("crash", "cancelled") or (gain is not None and better != (kind == "keep")):
-        parts = [parts[-1], *parts[:-1]]  # the numbers do not say why
-    for words, how in parts:
-        line.append(f"  {words}" if words else "", how)
+    why = ("" if row["why"] == row["tried"] else row["why"], "red" if kind == "crash" else "dim")
+    words = [(row["tried"], ""), (f"({runs} runs)" if runs > 1 else "", "dim")]
+    is_told = kind not in ("crash", "cancelled") and (gain is None or better == (kind == "keep"))  # by the numbers
+    for text, how in [*words, why] if is_told else [why, *words]:
+        line.append(f"  {text}" if text else "", how)
     return line
 
 
@@ -100,15 +94,19 @@ def outcome(document: Document) -> Iterator[Text]:
     took = f" ({duration(spent['seconds'])})" if spent["seconds"] else ""
     goal = f"; {document['metric']}, {document['direction']}"
     yield Text.assemble((document["campaign"], "bold"), f" is {document['state']}{because}{took}{goal}")
+    yield Text(document["result"]["verdict"], "bold")
     if champion is None:
-        yield Text("No trial has a score yet." if document["trials"] else "No trial is decided yet.")
         yield from (Text(f"trial {row['trial']} crashed: {row['why']}", "red") for row in document["trials"][:1])
         return
-    yield Text(document["headline"].removeprefix(f"{document['campaign']}: "), "bold")
-    if proof:
-        yield from _certificate(document, proof)
-    if not proof or proof["trial"] != champion["trial"]:
-        yield from _champion(document, champion)
+    if champion["trial"] or proof:
+        yield Text(document["result"]["proof"], "bold green" if proof and proof["passed"] else "yellow")
+        which = proof["trial"] if proof and proof["passed"] else champion["trial"]
+        changed = next(row for row in document["trials"] if row["trial"] == which)["params"]
+        lines = [
+            " · ".join(changes(changed, (document["baseline"] or {"params": {}})["params"])),
+            *document["ablation"],
+        ]
+        yield from (Text(f"  {line}") for line in lines if line)
     for transfer in document["transfers"]:
         yield Text(f"in {transfer['where']}: {transfer['words']}")
     yield from (Text(f"  {one['words']}") for one in (document["elsewhere"] or {}).get("aggregates", ()))
@@ -117,48 +115,6 @@ def outcome(document: Document) -> Iterator[Text]:
         trial, name = waiting["trial"], document["campaign"]
         words = f"trial {trial} by {waiting['proposer']} waits for approval"
         yield Text(f"{words}: nightshift approve {name} {trial}, or nightshift reject {name} {trial}", "yellow")
-
-
-def _certificate(document: Document, proof: Document) -> Iterator[Text]:
-    """The newest certificate, what it compared, and what ships."""
-    words = proof["words"]
-    if not proof["passed"] and document["shipped"]:
-        ships = next(row for row in document["trials"] if row["trial"] == document["shipped_trial"])
-        name = f"trial {ships['trial']}" + ", certified before," * (ships["level"] == "certified")
-        words += f"; {'the baseline' if document['shipped'] == 'baseline' else name} ships"
-    yield Text(words, "bold green" if proof["passed"] else "yellow")
-    if proof["not_reused"] and not proof["passed"]:  # who compares both scores of the baseline would wonder
-        yield Text(f"  {NOT_COUNTED}: {proof['not_reused']}", "dim")
-    yield from _changes(proof["trial"], document)
-    for line in [proof["caution"]] * proof["passed"] + document["ablation"]:
-        yield Text(f"  {line}", "dim")
-
-
-def _champion(document: Document, champion: Document) -> Iterator[Text]:
-    """A champion without a certificate: its score in the search, and how far that can be believed."""
-    if champion["trial"] == (document["baseline"] or champion)["trial"]:
-        return
-    if document["uncertified"]:
-        yield Text(f"not certified, because {document['uncertified']}; the baseline ships", "yellow")
-    over = "one training run" if champion["runs"] == 1 else f"{champion['runs']} training runs"
-    worth = f"{document['metric']} {number(champion['score'])} over {over}"
-    words = f"trial {champion['trial']}, {champion['level']}: {worth}; the best of several scores is overestimated"
-    if estimate := champion["estimate"]:
-        low, high = (estimate["level"] + side * SURE_SES * estimate["se"] for side in (-1, 1))
-        words += f", and its true mean is likely between {number(low)} and {number(high)}"
-    yield Text(words)
-    yield from _changes(champion["trial"], document)
-    row = next(row for row in document["trials"] if row["trial"] == champion["trial"])
-    yield Text(f"  kept because: {row['why']}", "dim")
-    if document["shipped"] == "champion" and document["certificate"] is None:
-        yield Text(f"  it ships without a certificate: rule {document['spec']['rule']} makes none", "dim")
-
-
-def _changes(trial: int, document: Document) -> Iterator[Text]:
-    """What a trial has changed of the baseline."""
-    params = next(row["params"] for row in document["trials"] if row["trial"] == trial)
-    if changed := changes(params, (document["baseline"] or {"params": {}})["params"]):
-        yield Text(f"  {' · '.join(changed)}")
 
 
 def _notes(document: Document) -> Iterator[str]:
@@ -184,15 +140,13 @@ def what_next(document: Document, path: Path, console: Console) -> None:
     servers, champion = [OwnServer(**server) for server in document["servers"]], document["champion"]
     is_running, mlflow = document["state"] == "running", urls.get("mlflow_command", "")
     records = 0 if is_running else document["waiting_to_record"]
+    files = {"report": "report.html", "picture": "progress.png", "results": "results.tsv"}
     steps = {
-        "report": shlex.quote(f"{directory}/report.html") if (path / "report.html").is_file() else "",
-        "picture": shlex.quote(f"{directory}/progress.png") if (path / "progress.png").is_file() else "",
-        "results": shlex.quote(f"{directory}/results.tsv"),
+        **{label: shlex.quote(f"{directory}/{file}") for label, file in files.items() if (path / file).is_file()},
         "a trial": f"{here}nightshift logs {name} {champion['trial'] if champion else 0}" if document["trials"] else "",
         "its changes": f"git -C {shlex.quote(directory + '/lineage.git')} diff baseline champion" if champion else "",
         "prefect": urls.get("prefect", "") if is_running else "",
         "mlflow": urls.get("mlflow_url") or re.sub(r"\b(mlflow ui|nightshift up)\b", rf"{here}\1", mlflow),
-        "  campaigns": urls.get("mlflow_nights_url", ""),
         **login_steps([server for server in servers if any(map(server.serves, urls.values()))]),
         "go on": f"{here}nightshift resume {name}" if document["state"] in ("stopped", "interrupted") else "",
         "waiting": f"{records} of its records wait for MLflow: {here}nightshift sync {name}" if records else "",

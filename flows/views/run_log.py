@@ -8,26 +8,21 @@ from prefect import get_run_logger
 
 from flows.status import rows, stored_spec
 from flows.views.overview import trial_line
-from tasks.checkpoint import CRASH, has_result
 from tasks.describe import headline
 from tasks.store.ledger import Ledger, machine
 from tasks.trial import History, machine_of
 
-FINISHED = "Finished in state"
-"""How Prefect's own line for a finished task begins; the row of the task says the same."""
-
 
 def without_finished_tasks(record: logging.LogRecord) -> bool:
-    words = record.getMessage()
-    is_known = record.levelno <= logging.INFO or words.startswith(f"{FINISHED} {CRASH}(")
-    return not (is_known and words.startswith(FINISHED))
+    """Whether a line of Prefect's says more than the row of its task, which says how that has ended."""
+    return not record.getMessage().startswith("Finished in state")
 
 
 def begin(ledger: Ledger, history: History) -> None:
     """The first line of a life."""
     logging.getLogger("prefect.task_runs").addFilter(without_finished_tasks)  # the same function is added once
-    said = f"{ledger.campaign.name}: {ledger.environment.name}; files in {ledger.path}"
-    get_run_logger().info(f"{said}{resumed(ledger, history)}")
+    known = f". Resumed: {len(history)} trial{'s' * (len(history) > 1)} read from files" if history else ""
+    get_run_logger().info(f"{ledger.campaign.name}: {ledger.environment.name}; files in {ledger.path}{known}")
     if words := another_machine(ledger, history):
         get_run_logger().warning(words)
 
@@ -46,17 +41,6 @@ def another_machine(ledger: Ledger, history: History) -> str:
     )
     ledger.event("machine", before=before, now=now, words=words)
     return words
-
-
-def resumed(ledger: Ledger, history: History) -> str:
-    """What a resumed campaign reads from its files, and what it does again; empty for a new one."""
-    decided = {trial.number for trial in history}
-    begun = [int(path.parent.name) for path in ledger.trials.glob("*/log.txt") if path.parent.name.isdecimal()]
-    parts = [f"{len(history)} trial{'s' * (len(history) != 1)} read from files"] if history else []
-    for number in sorted(set(begun) - decided):
-        trained = has_result(ledger.results, ledger.key(number), "train")
-        parts.append(f"trial {number} {'trained already and judged now' if trained else 'trained again'}")
-    return f". Resumed: {', '.join(parts)}" if parts else ""
 
 
 def decided(history: History) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,51 @@ class AgentReport:
     """That it failed, in its own words; empty when it says that it did not."""
 
 
+def hear_anything(printed: str) -> AgentReport:
+    """Of a user's command, whose cost is unknown."""
+    return AgentReport(printed.strip(), Usage(1, usd=None))
+
+
+def hear_claude(printed: str) -> AgentReport:
+    """One JSON document: the result, or with it all events before it."""
+    try:
+        document = json.loads(printed)
+    except (ValueError, RecursionError):
+        return hear_anything(printed)
+    events = [one for one in (document if isinstance(document, list) else [document]) if isinstance(one, dict)]
+    # A failure is called a result without having one, and says all the same what it took.
+    result = next((event for event in reversed(events) if "result" in event or event.get("type") == "result"), None)
+    if result is None:
+        return hear_anything(printed)
+    message, counts = str(result.get("result", "")).strip(), result.get("usage")
+    read = [_count(counts, f"{kind}input_tokens") for kind in ("", "cache_creation_", "cache_read_")]
+    usage = Usage(1, sum(read), _count(counts, "output_tokens"), _price(result.get("total_cost_usd")))
+    failed = result.get("is_error") is True or "result" not in result
+    return AgentReport(message, usage, (message or str(result.get("subtype"))) if failed else "")
+
+
+def hear_codex(printed: str) -> AgentReport:
+    """A JSON event a line, of which a long output may have lost its beginning. What it costs is not among them."""
+    message, failure, done, inputs, outputs = "", "", False, 0, 0
+    for line in printed.splitlines():
+        try:
+            event = json.loads(line)
+            kind, item = event["type"], event.get("item")
+        except (ValueError, RecursionError, TypeError, KeyError):
+            continue
+        if kind == "item.completed" and isinstance(item, dict) and item.get("type") == "agent_message":
+            message = str(item.get("text", "")).strip()
+        elif kind == "turn.completed":
+            done, inputs = True, inputs + _count(event.get("usage"), "input_tokens")
+            outputs += _count(event.get("usage"), "output_tokens")
+        elif kind in ("turn.failed", "error"):
+            error = event.get("error", event.get("message", ""))
+            failure = str(error.get("message", error) if isinstance(error, dict) else error)
+    # It also tells of errors that it has got over: what counts is whether the turn was completed.
+    usage = Usage(1, inputs, outputs, None)
+    return AgentReport(message or printed.strip()[-2000:], usage, "" if done else failure)
+
+
 @dataclass(frozen=True)
 class Setting:
     """One agent's command line."""
@@ -41,53 +86,15 @@ class Setting:
     """The arguments that name the model, last on the command line."""
     variables: tuple[str, ...] = ()
     """Its own: key, address, where its settings are."""
-    hear: Callable[[str], AgentReport] = lambda printed: AgentReport(printed.strip(), Usage(1, usd=None))
-    """Its last words, from all that it printed on its standard output; of a user's command the cost is unknown."""
-    remedy: str = ""
-    """The command that installs it."""
+    hear: Callable[[str], AgentReport] = hear_anything
+    """Its last words, from all that it printed on its standard output."""
+    remedy: str = "install it, or write its whole path"
 
     def command(self, prompt: str, model: str) -> list[str]:
         """The whole command line."""
         values = {PROMPT: prompt, MODEL: model}
         words = (*self.argv, *(self.model_option if model else ()))
         return [values.get(word, word) for word in words]
-
-
-def hear_claude(printed: str) -> AgentReport:
-    """One JSON document: the result, or with it all events before it."""
-    try:
-        document = json.loads(printed)
-    except (ValueError, RecursionError):
-        return AgentReport(printed.strip(), Usage(1, usd=None))
-    events = document if isinstance(document, list) else [document]
-    events = [event for event in events if isinstance(event, dict)]
-    # Of a failure it is called a result without having one, and says all the same what it took.
-    result = next((event for event in reversed(events) if "result" in event or event.get("type") == "result"), None)
-    if result is None:
-        errors = [_words(event["error"]) for event in events if event.get("error")]
-        return AgentReport(printed.strip(), Usage(1, usd=None), errors[-1] if errors else "")
-    message, counts = str(result.get("result", "")).strip(), result.get("usage")
-    read = [_count(counts, f"{kind}input_tokens") for kind in ("", "cache_creation_", "cache_read_")]
-    usage = Usage(1, sum(read), _count(counts, "output_tokens"), _price(result.get("total_cost_usd")))
-    failed = result.get("is_error") is True or "result" not in result
-    return AgentReport(message, usage, (message or str(result.get("subtype"))) if failed else "")
-
-
-def hear_codex(printed: str) -> AgentReport:
-    """A JSON event a line. What it costs is not among them."""
-    message, failure, done, inputs, outputs = "", "", False, 0, 0
-    for event in _events(printed):
-        kind, item = event.get("type"), event.get("item")
-        if kind == "item.completed" and isinstance(item, dict) and item.get("type") == "agent_message":
-            message = str(item.get("text", "")).strip()
-        elif kind == "turn.completed":
-            done, inputs = True, inputs + _count(event.get("usage"), "input_tokens")
-            outputs += _count(event.get("usage"), "output_tokens")
-        elif kind in ("turn.failed", "error"):
-            failure = _words(event.get("error", event.get("message", "")))
-    # It also tells of errors that it has got over: what counts is whether the turn was completed.
-    usage = Usage(1, inputs, outputs, None)
-    return AgentReport(message or printed.strip()[-2000:], usage, "" if done else failure)
 
 
 SETTINGS: Mapping[str, Setting] = {
@@ -117,22 +124,7 @@ SETTINGS: Mapping[str, Setting] = {
 """The agents that are known by name. Neither may run commands of its own outside of a sandbox."""
 
 
-def _events(printed: str) -> Iterator[dict[str, Any]]:
-    """The lines that are JSON objects; a long output may have lost its beginning."""
-    for line in printed.splitlines():
-        try:
-            event = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(event, dict):
-            yield event
-
-
-def _words(error: object) -> str:
-    return str(error.get("message", error) if isinstance(error, dict) else error)
-
-
-def _count(counts: object, name: str) -> int:
+def _count(counts: Any, name: str) -> int:
     """A number of tokens, as an agent tells it; 0 when it does not."""
     value = counts.get(name) if isinstance(counts, dict) else None
     return value if type(value) is int and value > 0 else 0

@@ -70,6 +70,18 @@ class OptunaStudy(Importer):
         return StoredStudy(_study(where, name), without_passwords(where)).imported()
 
 
+def best_first(place: str) -> list[FrozenTrial]:
+    """The finished trials of a study, by their value. Refused if it cannot be read, or none is finished."""
+    from optuna.study import StudyDirection
+    from optuna.trial import TrialState
+
+    study = _study(*_parted(place))
+    finished = [one for one in study.get_trials(states=[TrialState.COMPLETE]) if _value(one) is not None]
+    if not finished:
+        raise Refused(f"{without_passwords(place)}: study {study.study_name!r} has no finished trial")
+    return sorted(finished, key=lambda one: one.values[0], reverse=study.directions[0] == StudyDirection.MAXIMIZE)
+
+
 def _parted(place: str) -> tuple[str, str]:
     """A storage and the name of a study in it, which may be empty."""
     where, _, name = place.partition("#")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
@@ -23,7 +22,6 @@ ANSWER_SECONDS = 300.0
 """For one answer where nothing else is stated; in proportion more for more than ANSWER_TOKENS."""
 PROBE_SECONDS = 10.0
 OLLAMA = "http://localhost:11434"
-"""The address of Ollama unless OLLAMA_API_BASE says otherwise."""
 
 
 class ModelOptions(BaseModel):
@@ -31,54 +29,28 @@ class ModelOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    block: str | None = Field(
-        default=None, description="Name of a saved LLM block; without it and a model, the one called nightshift."
-    )
-    model: str | None = Field(
-        default=None,
-        description="The model, as provider/name in LiteLLM's words. With a base URL the name alone will do.",
-    )
-    key_variable: str | None = Field(
-        default=None, description="Name of the environment variable that holds the key; never the key itself."
-    )
-    max_output_tokens: int | None = Field(
-        default=None,
-        ge=1,
-        description="Most tokens of one answer, its thoughts included; when nothing says otherwise 8192, and 32768 for "
-        "a model that is known to reason.",
-    )
-    timeout_seconds: float | None = Field(
-        default=None,
-        gt=0,
-        description="Most seconds for one answer, all tries together; when nothing says otherwise 300, and in "
-        "proportion more where an answer may have more than 8192 tokens.",
-    )
-    base_url: str | None = Field(
-        default=None,
-        description="Address of an OpenAI-compatible endpoint, such as http://127.0.0.1:8000/v1. A key is sent there "
-        "only when key_variable names one.",
-    )
-    temperature: float | None = Field(
-        default=None, ge=0, le=2, description="Sampling temperature; the provider's own when left out."
-    )
-    usd_per_million_input: float | None = Field(
-        default=None, ge=0, description="Price of a million input tokens, in USD."
-    )
-    usd_per_million_output: float | None = Field(
-        default=None, ge=0, description="Price of a million output tokens, in USD."
-    )
-    max_usd: float | None = Field(default=None, gt=0, description="Most USD that the campaign may spend.")
-    max_tokens: int | None = Field(
-        default=None, gt=0, description="Most tokens that the campaign may use, input and output together."
-    )
+    block: str | None = None
+    """Name of a saved LLM block; without it and a model, the one called nightshift."""
+    model: str | None = None
+    """The model, as provider/name in LiteLLM's words. With a base URL the name alone will do."""
+    key_variable: str | None = Field(default=None, pattern=r"^[A-Za-z_]\w*$")
+    """Name of the environment variable that holds the key; never the key itself."""
+    max_output_tokens: int | None = Field(default=None, ge=1)
+    """Most tokens of one answer, its thoughts included; None: 8192, or 32768 for a model that is known to reason."""
+    timeout_seconds: float | None = Field(default=None, gt=0)
+    """Most seconds for one answer, all tries together; None: 300, in proportion more beyond 8192 tokens."""
+    base_url: str | None = Field(default=None, pattern="^https?://[^/]")
+    """Address of an OpenAI-compatible endpoint. A key is sent there only when key_variable names one."""
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    usd_per_million_input: float | None = Field(default=None, ge=0)
+    usd_per_million_output: float | None = Field(default=None, ge=0)
+    max_usd: float | None = Field(default=None, gt=0)
+    """Most USD that the campaign may spend."""
+    max_tokens: int | None = Field(default=None, gt=0)
+    """Most tokens that the campaign may use, input and output together."""
 
     @model_validator(mode="after")
-    def _can_be_read(self) -> Self:
-        if self.key_variable is not None and not re.fullmatch(r"[A-Za-z_]\w*", self.key_variable):
-            # Not shown: somebody may have put the key itself here.
-            raise ValueError("key_variable is no name of a variable: put the key into one, and give its name")
-        if self.base_url is not None and not re.match(r"https?://[^/]", self.base_url):
-            raise ValueError(f"base_url is {self.base_url!r}: begin it with http:// or https:// and a host")
+    def _has_both_prices(self) -> Self:
         given, got = self.usd_per_million_input, self.usd_per_million_output
         if (given is None) != (got is None):
             raise ValueError(
@@ -130,22 +102,29 @@ def accounts(stated: ModelOptions) -> tuple[Account, ...]:
     """
     name = stated.block or (None if stated.model else DEFAULT_BLOCK)
     block = _saved(name, must_exist=stated.block is not None) if name else None
-    if block is None and stated.model is None:
-        raise Refused(
-            "nothing says which language model to ask: give the option model, such as anthropic/claude-sonnet-4-5, "
-            f"or save an LLM block called {DEFAULT_BLOCK!r}"
-        )
-    names = [stated.model] if stated.model else (block.models if block else [])
-    base_url = stated.base_url or (block.base_url if block else None)
-    prefix = block.provider if block else None
-    values = _said(block) if block else {}
-    if block:
-        theirs = {full_name(one, prefix, block.base_url) for one in block.models} | set(block.models)
-        if _is_elsewhere(stated, block) or (stated.model is not None and stated.model not in theirs):
-            values = {name: value for name, value in values.items() if not name.startswith("usd_per_million")}
-    values |= _said(stated) | {"base_url": base_url and base_url.rstrip("/"), "key": _key(stated, block)}
+    if block is None:
+        if stated.model is None:
+            raise Refused(
+                "nothing says which language model to ask: give the option model, such as "
+                f"anthropic/claude-sonnet-4-5, or save an LLM block called {DEFAULT_BLOCK!r}"
+            )
+        return (_account(stated.model, None, stated.base_url, _values(stated), _key(stated, None)),)
+    values, is_there = _values(block), stated.base_url in (None, block.base_url)
+    theirs = {*block.models, *(full_name(one, block.provider, block.base_url) for one in block.models)}
+    if not is_there or (stated.model is not None and stated.model not in theirs):
+        values = {name: value for name, value in values.items() if not name.startswith("usd_per_million")}
+    values |= _values(stated)
+    key = _key(stated, block if is_there else None)
+    names = [stated.model] if stated.model else block.models
+    return tuple(_account(one, block.provider, values.get("base_url"), values, key) for one in names)
+
+
+def _account(
+    model: str, provider: str | None, base_url: str | None, values: dict[str, Any], key: SecretStr | None
+) -> Account:
+    own = {"model": full_name(model, provider, base_url), "base_url": base_url and base_url.rstrip("/"), "key": key}
     try:
-        return tuple(Account(**{**values, "model": full_name(one, prefix, base_url)}) for one in names)
+        return Account(**{**values, **own})
     except ValidationError as error:
         raise explain(error, "language model", Account.model_fields) from error
 
@@ -175,9 +154,7 @@ def check(account: Account) -> None:
         )
     ollama = (os.environ.get("OLLAMA_API_BASE") or OLLAMA) if provider.startswith("ollama") else None
     if url := account.base_url or ollama:
-        _probe(
-            account, url, is_like_openai=provider in ("openai", *litellm_client.litellm().openai_compatible_providers)
-        )
+        _probe(account, url, provider in ("openai", *litellm_client.litellm().openai_compatible_providers))
     elif account.key is None and (missing := litellm_client.missing_keys(account.model)):
         raise Refused(
             f"model {account.model!r} needs a key, and {' or '.join(missing)} is not set: set it, or name the "
@@ -189,10 +166,8 @@ def check(account: Account) -> None:
             f"max_usd = {account.max_usd:g}, but the price of {account.model!r} is not known: state "
             "usd_per_million_input and usd_per_million_output (0 if it is free), or limit max_tokens instead"
         )
-    for name, limit, need in (
-        ("max_usd", account.max_usd, most),
-        ("max_tokens", account.max_tokens, account.answer_tokens),
-    ):
+    limits = {"max_usd": (account.max_usd, most), "max_tokens": (account.max_tokens, account.answer_tokens)}
+    for name, (limit, need) in limits.items():
         if limit is not None and need is not None and need > limit:
             raise Refused(
                 f"{name} = {limit:g} does not allow one answer of max_output_tokens = {account.answer_tokens}, which "
@@ -200,32 +175,23 @@ def check(account: Account) -> None:
             )
 
 
-def _is_elsewhere(stated: ModelOptions, block: LLM) -> bool:
-    return stated.base_url not in (None, block.base_url)
-
-
-def _said(source: BaseModel) -> dict[str, Any]:
+def _values(source: BaseModel) -> dict[str, Any]:
     """The values for an account that are not None."""
-    left_out = ("model", "block", "key_variable")
-    values = {name: getattr(source, name, None) for name in Account.model_fields if name not in left_out}
+    values = source.model_dump(include=Account.model_fields.keys() - {"model", "block", "key_variable", "key"})
     return {name: value for name, value in values.items() if value is not None}
 
 
 def _key(stated: ModelOptions, block: LLM | None) -> SecretStr | None:
     """The key, which the scrubber is told of; None without one."""
     name, value = stated.key_variable, ""
-    if not name and block and not _is_elsewhere(stated, block):
+    if not name and block:
         name, value = ("LLM_KEY", block.key.get_secret_value()) if block.key else (block.key_variable, "")
     if not name:
         return None
-    value = value or os.environ.get(name, "")
-    if not value.strip():
-        raise Refused(
-            f"key_variable = {name}, but {name} is {'empty' if name in os.environ else 'not set'} in this environment: "
-            f"export {name}=..., or name another variable"
-        )
     # A line break, which a file often ends with, cannot be sent, and the complaint would show the key.
-    value = value.strip()
+    value = (value or os.environ.get(name, "")).strip()
+    if not value:
+        raise Refused(f"key_variable = {name}, but {name} is empty or not set here: export {name}=..., or name another")
     redact.remember(name, value)
     return SecretStr(value)
 
@@ -253,8 +219,7 @@ def _saved(name: str, must_exist: bool) -> LLM | None:
         raise explain(error, f"LLM block {name!r}") from error
     except httpx.HTTPError as error:
         where = redact.without_passwords(api or "")
-        why = one_line(str(error), 200) or type(error).__name__
-        raise Refused(f"LLM block {name!r} cannot be read from the Prefect server at {where} ({why})") from error
+        raise Refused(f"LLM block {name!r} cannot be read from the Prefect server at {where} ({error})") from error
     if must_exist:
         raise Refused(f"LLM block {name!r} cannot be read, since {why}, or give model")
     return None
@@ -266,20 +231,17 @@ def _probe(account: Account, url: str, is_like_openai: bool) -> None:
 
     key = account.key.get_secret_value() if account.key else litellm_client.NO_KEY
     shown = f"base_url = {redact.without_passwords(url)}"
-
-    def status(path: str) -> int:
-        seconds = min(PROBE_SECONDS, account.answer_seconds)
-        return httpx.get(f"{url}{path}", headers={"Authorization": f"Bearer {key}"}, timeout=seconds).status_code
-
     try:
-        answer = status("/models")
-        if is_like_openai and answer == 404 and status("/v1/models") == 200:
-            raise Refused(f"{shown} lists no models, but its /v1 does: give that one")
+        seconds = min(PROBE_SECONDS, account.answer_seconds)
+        reply = httpx.get(f"{url}/models", headers={"Authorization": f"Bearer {key}"}, timeout=seconds)
     except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
         why = one_line(str(error), 200) or type(error).__name__
         raise Refused(f"no language model answers at {shown} ({why}): start it, or correct the address") from error
-    if is_like_openai and answer in (401, 403):
+    status = reply.status_code
+    if is_like_openai and status == 404 and "/v1" not in url:
+        raise Refused(f"{shown} lists no models at {url}/models: give the address that ends with /v1")
+    if is_like_openai and status in (401, 403):
         remedy = "correct it" if account.key else "name the variable that holds one with key_variable"
-        raise Refused(f"the endpoint at {shown} does not take our key ({answer}): {remedy}")
-    if answer >= 500:
-        raise Refused(f"the endpoint at {shown} answers, but is not ready ({answer}): wait until it is")
+        raise Refused(f"the endpoint at {shown} does not take our key ({status}): {remedy}")
+    if status >= 500:
+        raise Refused(f"the endpoint at {shown} answers, but is not ready ({status}): wait until it is")

@@ -6,7 +6,6 @@ Numbers written as texts are accepted. Anything uncertain is refused, with every
 from __future__ import annotations
 
 import contextlib
-import difflib
 import json
 import math
 import re
@@ -23,15 +22,13 @@ from tasks.llm.reading import Misread
 from tasks.sandbox.reading.reader import Unreadable, read
 from tasks.trial import Params
 
-RATIONALE, CATEGORY = 1_000, 40
-"""Characters that are kept of each."""
+RATIONALE, CATEGORY, NAME = 1_000, 40, 60
+"""Characters that are kept of each, and of a parameter's name that there is not."""
 FAULTS, PROPOSALS = 20, 100
 """Faults of a proposal that are told, and proposals of an answer that are read."""
 NUMBER = re.compile(r"(?:[+-] ?)?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 DASH = re.compile("[\N{MINUS SIGN}\N{EN DASH}]")
 THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-NAME = 60
-"""Characters of a parameter's name that are compared with those that there are, and shown."""
 
 
 @dataclass(frozen=True)
@@ -54,22 +51,22 @@ def ideas(text: str, space: Space, fixed: Params) -> tuple[list[ParsedAnswer], l
     Raises:
         Misread: there is no JSON object in the answer.
     """
-    found, faults = [], []
-    try:
-        document = reading.proposals(text)
-        entries = document.get("proposals", document) if isinstance(document, dict) else document
-        for number, entry in enumerate(entries[:PROPOSALS] if isinstance(entries, list) else [entries], 1):
-            try:
-                found.append(_idea(entry, space, fixed))
-            except Misread as wrong:
-                faults.append(f"proposal {number}: {wrong}" if isinstance(entries, list) else str(wrong))
-    except RecursionError as deep:
-        raise Misread("the JSON in the answer is nested too deeply") from deep
-    return found, faults[:FAULTS]
+    document = reading.proposals(text)
+    entries = document.get("proposals", document) if isinstance(document, dict) else document
+    entries = entries[:PROPOSALS] if isinstance(entries, list) else [entries]
+    parsed, faults = list[ParsedAnswer](), list[str]()
+    for number, entry in enumerate(entries, 1):
+        try:
+            parsed.append(_idea(entry, space, fixed))
+        except Misread as wrong:
+            faults.append(f"proposal {number}: {wrong}" if len(entries) > 1 else str(wrong))
+        except RecursionError:
+            faults.append("its JSON is nested too deeply")
+    return parsed, faults[:FAULTS]
 
 
 def headed(text: str, editable: Sequence[str], space: Space, fixed: Params) -> tuple[ParsedAnswer, str]:
-    """The header of an answer that changes a program, and the answer with the header's lines emptied.
+    """The header of an answer that changes a program, and the answer with the header emptied.
 
     Raises:
         Misread: PARAMS is no JSON object, or states what the space does not take.
@@ -99,39 +96,22 @@ def values(given: Mapping[str, Any], space: Space, fixed: Params) -> Params:
     """
     params, faults = dict[str, Value](), list[str]()
     for name, value in given.items():
-        if value is None:
+        if value is None or value == fixed.get(name):
             continue
-        if len(faults) >= FAULTS:
-            break
         if name in fixed:
-            if value != fixed[name]:
-                faults.append(f"{name} is fixed at {json.dumps(fixed[name])}")
+            faults.append(f"{name} is fixed at {json.dumps(fixed[name])}")
         elif name not in space:
-            near = difflib.get_close_matches(name[:NAME], space, n=1)
-            hint = f", did you mean {near[0]}?" if near else f": there are {', '.join(space) or 'none'}"
-            faults.append(f"there is no parameter {one_line(name, NAME)!r}{hint}")
+            faults.append(f"there is no parameter {one_line(name, NAME)!r}: there are {', '.join(space) or 'none'}")
         else:
             try:
                 params[name] = _checked(space[name], value)
             except ValueError as wrong:
                 faults.append(f"{name} {one_line(str(wrong), 200)}")
+        if len(faults) == FAULTS:
+            break
     if faults:
         raise Misread("; ".join(faults))
     return params
-
-
-def _idea(entry: object, space: Space, fixed: Params) -> ParsedAnswer:
-    if not isinstance(entry, dict):
-        raise Misread(f"must be a JSON object, got {one_line(json.dumps(entry), 80)}")
-    given = entry.get("params")
-    if given is None:  # some put the parameters beside the rest
-        given = {name: value for name, value in entry.items() if name in space}
-        if not given:
-            raise Misread('"params" is missing: an object of parameter names and values')
-    if not isinstance(given, dict):
-        raise Misread(f'"params" must be an object of names and values, got {one_line(json.dumps(given), 80)}')
-    words = *_words(entry.get("rationale"), entry.get("category")), expected(entry.get("expected"))
-    return ParsedAnswer(values(given, space, fixed), *words, json.dumps(entry, ensure_ascii=False))
 
 
 def expected(stated: object) -> float | None:
@@ -152,6 +132,15 @@ def expected(stated: object) -> float | None:
         return None
 
 
+def _idea(entry: Any, space: Space, fixed: Params) -> ParsedAnswer:
+    given = entry.get("params") if isinstance(entry, dict) else None
+    if not isinstance(given, dict):
+        shown = one_line(json.dumps(entry), 80)
+        raise Misread(f'must be an object with "params", an object of parameter names and values, got {shown}')
+    words = *_words(entry.get("rationale"), entry.get("category")), expected(entry.get("expected"))
+    return ParsedAnswer(values(given, space, fixed), *words, json.dumps(entry, ensure_ascii=False))
+
+
 def _words(rationale: object, category: object) -> tuple[str, str]:
     """Rationale and category as texts of one line; one that is no text counts as not given."""
     why = one_line(rationale, RATIONALE) if isinstance(rationale, str) else ""
@@ -163,11 +152,10 @@ def _checked(parameter: Parameter, value: object) -> Value:
     """The value in its range, a number that was written as a text included."""
     if not isinstance(value, Value):
         raise ValueError(f"must be a single value, got {json.dumps(value)}")
-    if isinstance(value, str):
-        if not isinstance(parameter, Choice):
-            with contextlib.suppress(ValueError):
-                value = float(value)
-        elif value not in parameter.values:
-            same = [own for own in parameter.values if value in (str(own), json.dumps(own))]
-            value = same[0] if len(same) == 1 else value
+    if isinstance(value, str) and not isinstance(parameter, Choice):
+        with contextlib.suppress(ValueError):
+            value = float(value)
+    elif isinstance(value, str) and isinstance(parameter, Choice) and value not in parameter.values:
+        same = [own for own in parameter.values if value in (str(own), json.dumps(own))]
+        value = same[0] if len(same) == 1 else value
     return parameter.check(value)

@@ -22,12 +22,8 @@ from tasks.trial import NOTHING_BOUGHT, Usage
 
 __all__ = ["Answer", "Message"]
 
-THOUGHTS = 20_000
-"""Characters of a model's thoughts that its trace keeps."""
-SHOWN = 300
-"""Characters of an endpoint's own words in a reason."""
-TOOL = 60
-"""Characters of a tool's name that are shown."""
+THOUGHTS, SHOWN = 20_000, 300
+"""Characters of a model's thoughts that its trace keeps, and of an endpoint's own words in a reason."""
 FRAME = re.compile(
     r"^(?:(?:litellm\.)?\w+(?:Error|Timeout): )*(?:\w+Exception - )?|"
     r"\s*(?:LiteLLM: model group|LiteLLM Retried|model=\S* context_window_fallbacks|Traceback \(most recent call).*",
@@ -58,9 +54,9 @@ def ask(
         Unavailable: there is no answer; the reason says why, and the usage what it took all the same.
         KeyboardInterrupt: this process is asked to end.
     """
-    limit, turn = account.answer_tokens, len(brief.refusals)
     request = RecordedRequest(
-        *(account.model, account.base_url, tuple(messages), schema, account.temperature, limit, turn, brief.seed)
+        *(account.model, account.base_url, tuple(messages), schema, account.temperature),
+        *(account.answer_tokens, len(brief.refusals), brief.seed),
     )
     answer = trace.recorded_answer(brief.traces, request)
     if answer is None:
@@ -128,20 +124,15 @@ def _answer(account: Account, request: RecordedRequest) -> Answer:
     except Unavailable:
         raise
     except Exception as error:  # whatever a strange reply makes LiteLLM raise, there is no answer
-        raise _without_reply(account, messages, error) from error
-
-
-def _without_reply(account: Account, messages: Sequence[Message], error: Exception) -> Unavailable:
-    """Why there is no reply, in the endpoint's own words."""
-    if isinstance(error, TimeoutError | litellm_client.litellm().Timeout):
-        given = litellm_client.count(account.model, messages)  # paid for; how much was written is unknown
-        reason = f"timeout: no answer in {account.answer_seconds:g} s: raise timeout_seconds"
-        return _unavailable(account, reason, Usage(1, given, 0, account.usd(given, 0)))
-    said, status = one_line(FRAME.sub("", str(error)), SHOWN), getattr(error, "status_code", None)
-    kind = f"{type(error).__name__} ({status})" if status else type(error).__name__
-    if "Traceback" in str(error):  # LiteLLM's own, over the reply
-        kind = "LiteLLM cannot read the form of the reply"
-    return _unavailable(account, f"{kind}: {said}", Usage(calls=1))
+        if isinstance(error, TimeoutError | library.Timeout):
+            given = litellm_client.count(account.model, messages)  # paid for; how much was written is unknown
+            reason = f"timeout: no answer in {account.answer_seconds:g} s: raise timeout_seconds"
+            raise _unavailable(account, reason, Usage(1, given, 0, account.usd(given, 0))) from error
+        status, said = getattr(error, "status_code", None), one_line(FRAME.sub("", str(error)), SHOWN)
+        kind = f"{type(error).__name__} ({status})" if status else type(error).__name__
+        if "Traceback" in str(error):  # LiteLLM's own, over the reply
+            kind = "LiteLLM cannot read the form of the reply"
+        raise _unavailable(account, f"{kind}: {said}", Usage(calls=1)) from error
 
 
 def _read(account: Account, messages: Sequence[Message], reply: Any) -> Answer:
@@ -154,10 +145,9 @@ def _read(account: Account, messages: Sequence[Message], reply: Any) -> Answer:
         nothing = _usage(account, messages, reply, "")
         return Answer("", nothing, account.model, "stop", "the reply holds no answer")
     choice = reply.choices[0]
-    message, finish = choice.message, choice.finish_reason or "stop"
+    message, finish, text = choice.message, choice.finish_reason or "stop", choice.message.content or ""
     extra = getattr(message, "provider_specific_fields", None) or {}
     thoughts = str(getattr(message, "reasoning_content", None) or extra.get("reasoning") or "")
-    text = message.content or ""
     usage = _usage(account, messages, reply, thoughts + text)
     refusal = extra.get("refusal") or getattr(message, "refusal", None) or ""
     if finish == "content_filter":
@@ -173,27 +163,23 @@ def _read(account: Account, messages: Sequence[Message], reply: Any) -> Answer:
 
 def _fault(text: str, finish: str, thoughts: str, tools: Sequence[str], limit: int) -> str:
     """Why a text is no answer; empty when it may be one."""
-    if is_thought(text) and finish != "length":
-        return "the answer ends within its thoughts: think less, and answer as a whole"
     if finish == "length":
         where = ", all of it spent on thoughts" if is_thought(text) or (thoughts and not text.strip()) else ""
         return f"the answer was cut off at max_output_tokens = {limit}{where}: be brief, and answer as a whole"
+    if is_thought(text):
+        return "the answer ends within its thoughts: think less, and answer as a whole"
     if len(text) > ANSWER_LIMIT:
         return f"the answer has {len(text)} characters; at most {ANSWER_LIMIT}"
     if without_thoughts(text):
         return ""
     if tools:
-        names = ", ".join(one_line(name, TOOL) for name in tools)
+        names = one_line(", ".join(tools), SHOWN)
         return f"it called {names} in place of an answer, and no tools are offered"
     return "thoughts, and no answer after them" if thoughts or text.strip() else "an empty answer"
 
 
 def _usage(account: Account, messages: Sequence[Message], reply: Any, text: str) -> Usage:
-    """As the reply says; counted here where it does not.
-
-    Args:
-        text: All that the model wrote, its thoughts included.
-    """
+    """As the reply says; counted here where it does not. (text: all that the model wrote, its thoughts included)"""
     stated = getattr(reply, "usage", None)
     given = max(stated.prompt_tokens or 0, 0) if stated else 0  # an endpoint may say anything
     # Some providers count a model's thoughts in the total alone.

@@ -31,9 +31,7 @@ POLL_SECONDS = 0.1
 
 @functools.cache
 def litellm() -> Any:
-    """The module `litellm`, without its downloads and its prints.
-
-    Not typed: its sources are larger than all of ours, and it is an optional extra.
+    """The module `litellm`, without its downloads and its prints. Not typed: it is an optional extra.
 
     Raises:
         Refused: it is not installed.
@@ -115,7 +113,6 @@ def provider(model: str) -> str | None:
 
 
 def is_provider(name: str) -> bool:
-    """Whether LiteLLM has a provider of this name."""
     return name in {str(getattr(one, "value", one)) for one in litellm().provider_list}
 
 
@@ -128,15 +125,12 @@ def missing_keys(model: str) -> tuple[str, ...]:
 
 def price(model: str, input_tokens: int, output_tokens: int) -> float | None:
     """The provider's price of so many tokens in USD; None where LiteLLM does not know it."""
-
-    def usd(given: int, got: int) -> float:
-        return float(sum(litellm().cost_per_token(model=model, prompt_tokens=given, completion_tokens=got)))
-
     try:
-        # A model on its list without a price would seem to be free.
-        return usd(input_tokens, output_tokens) if usd(1, 1) else None
+        each = litellm().cost_per_token(model=model, prompt_tokens=1, completion_tokens=1)
+        total = litellm().cost_per_token(model=model, prompt_tokens=input_tokens, completion_tokens=output_tokens)
     except Exception:  # noqa: BLE001 (it raises several kinds, a bare Exception among them, all for an unknown model)
         return None
+    return float(sum(total)) if any(each) else None  # one on its list without a price would seem to be free
 
 
 def price_of(reply: Any, model: str) -> float | None:

@@ -11,67 +11,46 @@ import math
 import re
 from types import SimpleNamespace
 
-from environments.space import Choice, Int, Parameter, Space
+from environments.space import Choice, Int, Parameter
 from tasks.llm.quotes import WIDTH, listed, one_line
-from tasks.llm.trials import (
-    baseline_proposal,
-    changes,
-    changes_of,
-    in_a_line,
-    in_words,
-    of_baseline,
-    rounded,
-    score_of,
-)  # fmt: skip
+from tasks.llm.trials import baseline_proposal, changes, in_a_line, in_words, rounded, score_of  # fmt: skip
 from tasks.numbers import number
 from tasks.proposing.brief import Brief, RemainingBudget
-from tasks.proposing.duplicates import categories
 from tasks.stats.champion import champion_estimate
 from tasks.stats.predictions import predictions, record
-from tasks.system.redact import scrub_text
+from tasks.system.redact import capped, scrub_text
 from tasks.trial import History, Params, Proposal, baseline, best
 
 PROGRAM_MD = 20_000
 """Characters of program.md."""
-PREDICTIONS = 8
-"""Predictions that are told one by one."""
-REFUSED, REJECTED, EARLIER = 8, 10, 30
-"""Lines on refused suggestions, on proposals that were not approved, on trials of earlier campaigns."""
-IMPORTED, IMPORTED_BEST = 30, 10
-"""Lines on imported trials, and how many of them are the best ones."""
+PREDICTIONS, REFUSED, REJECTED, EARLIER, IMPORTED = 8, 8, 10, 30, 30
+"""Lines on predictions, refused suggestions, proposals that were not approved, earlier campaigns, imported trials."""
+IMPORTED_BEST = 10
+"""How many of the imported ones are the best."""
 
 
 def told(brief: Brief) -> SimpleNamespace:
     """A brief as the parts of a prompt, by name; a part without content is an empty text."""
-    own, history = brief.problem, brief.history
-    program_md, level = scrub_text(own.program_md).strip(), champion_estimate(history)
-    more = f"\n[{len(program_md) - PROGRAM_MD} more characters left out]" if len(program_md) > PROGRAM_MD else ""
-    noise = ""
-    if level is not None and math.isfinite(level.sd):
-        noise = f"Trainings of one program differ by luck: their standard deviation is about {number(level.sd)}."
+    problem, history = brief.problem, brief.history
+    champion = best(history)
+    now = champion.proposal if champion else None
     reasons = [f"trial {trial.number}: {why}" for trial in history for why in trial.proposal.turned_down]
-    then = best(history)
-    champion = then.proposal if then else None
     return SimpleNamespace(
-        program_md=program_md[:PROGRAM_MD] + more,
-        fixed=", ".join(f"{name} = {json.dumps(value)}" for name, value in own.fixed.items()),
+        program_md=capped(scrub_text(problem.program_md).strip(), PROGRAM_MD),
+        fixed=", ".join(f"{name} = {json.dumps(value)}" for name, value in problem.fixed.items()),
         space="\n".join(_parameter(name, one, brief) for name, one in brief.space.items()),
         files="\n\n".join(_file(name, text) for name, text in brief.files.items()),
         champion=_champion(history),
-        noise=noise,
+        noise=_noise(history),
         keep_rule=brief.keep_rule,
-        baseline=of_baseline(history, brief.curves),
-        history=in_words(brief.space, history, brief.curves),
+        history=in_words(brief.space, history),
         predictions=_predictions(history),
-        untried=_untried(brief.space, history),
-        categories=listed(f"{one.name}: {one.keeps} of {one.tries} kept" for one in categories(history)),
         refused=listed(reasons[-REFUSED:]),
         rejected=_rejected(brief),
         earlier=_earlier(brief),
         imported=_imported(brief),
-        hint=_hint(brief),
         pending=listed(
-            f"trial {taken}: {changes(brief.space, champion, one)}: {one_line(one.rationale, WIDTH)}"
+            f"trial {taken}: {changes(brief.space, now, one)}: {one_line(one.rationale, WIDTH)}"
             for taken, one in sorted(brief.pending.items())
         ),
         left=_left(brief.left, len(brief.pending)),
@@ -83,6 +62,13 @@ def start(brief: Brief) -> Params:
     champion = best(brief.history)
     params = champion.proposal.params if champion else {}
     return {name: params.get(name, one.default) for name, one in brief.space.items()}
+
+
+def _noise(history: History) -> str:
+    level = champion_estimate(history)
+    if level is None or not math.isfinite(level.sd):
+        return ""
+    return f"Trainings of one program differ by luck: their standard deviation is about {number(level.sd)}."
 
 
 def _parameter(name: str, parameter: Parameter, brief: Brief) -> str:
@@ -126,14 +112,6 @@ def _rejected(brief: Brief) -> str:
     )
 
 
-def _hint(brief: Brief) -> str:
-    """The numeric optimiser's suggestion, as changes of the champion."""
-    if brief.hint is None:
-        return ""
-    stated = changes_of(brief.space, start(brief), brief.hint.params)
-    return listed([f"{', '.join(stated) or 'nothing else than now'}: {brief.hint.rationale}"])
-
-
 def _earlier(brief: Brief) -> str:
     """The trials of earlier campaigns, a line each, against the defaults of the space."""
     defaults = Proposal({name: one.default for name, one in brief.space.items()})
@@ -163,41 +141,19 @@ def _imported(brief: Brief) -> str:
 
 def _predictions(history: History) -> str:
     """What was expected of the latest trials and what came of it, and all together."""
-    found = predictions(history)
     lines = [
-        f"trial {one.trial}: expected {number(one.expected, sign=True)}, measured {number(one.measured, sign=True)}"
-        for one in found[-PREDICTIONS:]
+        f"- trial {one.trial}: expected {number(one.expected, sign=True)}, measured {number(one.measured, sign=True)}"
+        for one in predictions(history)[-PREDICTIONS:]
     ]
     together = record(history)
-    return "\n".join(f"- {line}" for line in [*lines, *([f"together: {together.words}"] if together else [])])
-
-
-def _untried(space: Space, history: History) -> str:
-    """What of the space no trial has gone to: parameters, values of choices, and ends of ranges."""
-    if len(history) < 2:
-        return ""
-    lines = []
-    for name, parameter in space.items():
-        values = [trial.proposal.params[name] for trial in history if name in trial.proposal.params]
-        seen = {json.dumps(value) for value in values}
-        if len(seen) < 2:
-            lines.append(f"{name} was never changed")
-        elif isinstance(parameter, Choice):
-            never = [json.dumps(value) for value in parameter.values if json.dumps(value) not in seen]
-            lines += [f"{name} was never {' or '.join(never)}"] if never else []
-        else:
-            numbers = [value for value in values if isinstance(value, int | float)]
-            low, high = rounded(min(numbers)), rounded(max(numbers))
-            lines.append(f"{name} was tried from {json.dumps(low)} to {json.dumps(high)}")
-    return "\n".join(f"- {line}" for line in lines)
+    return "\n".join([*lines, f"- together: {together.words}"] if together else lines)
 
 
 def _left(left: RemainingBudget, under_way: int) -> str:
     """The budget, without the trials that are under way."""
-    hours = (left.seconds or 0) / 3600
     parts = (
         "" if left.trials is None else f"{max(left.trials - under_way, 0.0):.3g} trials",
-        "" if left.seconds is None else f"{hours:.1f} hours" if hours >= 1.5 else f"{60 * hours:.0f} minutes",
+        "" if left.seconds is None else f"{left.seconds / 60:.0f} minutes",
         "" if left.usd is None else f"{left.usd:.2f} USD for language models",
         "" if left.tokens is None else f"{left.tokens:,} tokens",
     )

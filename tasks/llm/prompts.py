@@ -3,11 +3,11 @@
 Ours lie beside this file, in `prompts/`. A file of the same name in the environment's `prompts/` replaces it; since
 prompts include each other, that may be one part alone. Their values:
 
-    problem   what is to be improved (tasks.proposers.Problem)
+    problem   what is to be improved (tasks.proposing.brief.Problem)
     told      the campaign in words (tasks.llm.prompt_parts.told)
     count     how many proposals are asked for
     form      how an edit is to be written
-    reason    why the last answer cannot be tried, quoted
+    reason    why the last answer cannot be tried, quoted; before: what an agent had changed, quoted
 """
 
 from __future__ import annotations
@@ -24,10 +24,8 @@ if TYPE_CHECKING:
     import jinja2
 
 OURS = Path(__file__).parent / "prompts"
-ELSEWHERE: dict[str, object] = {"count": 1, "form": "search_replace", "reason": ""}
+DEFAULTS: dict[str, object] = {"count": 1, "form": "search_replace", "reason": "", "before": ""}
 """Values that only some prompts are given, as the others have them: a part may be in any prompt."""
-VALUES = ("count", "form", "problem", "reason", "told")
-ENDLESS = "it includes itself; a file of yours replaces ours of its name: write into it what you need of ours"
 
 
 def render(name: str, folder: Path | None, **values: object) -> str:
@@ -42,11 +40,15 @@ def render(name: str, folder: Path | None, **values: object) -> str:
     import jinja2
 
     try:
-        return _environment(folder).get_template(f"{name}.md").render(ELSEWHERE | values).strip() + "\n"
+        return _environment(folder).get_template(f"{name}.md").render(DEFAULTS | values).strip() + "\n"
     except RecursionError as endless:
-        raise _fault(f"{name}.md", folder, RecursionError(ENDLESS)) from endless
+        raise Refused(f"prompt {name}.md includes itself: write into your file what you need of ours") from endless
     except (jinja2.TemplateError, ArithmeticError, LookupError, TypeError, ValueError, OSError) as wrong:
-        raise _fault(f"{name}.md", folder, wrong) from wrong
+        # A fault in a part is told with the part's own place.
+        place = getattr(wrong, "filename", None) or (folder / f"{name}.md" if folder else f"{name}.md")
+        line = f", line {wrong.lineno}" if isinstance(wrong, jinja2.TemplateSyntaxError) else ""
+        may = ", ".join(("problem", "told", *DEFAULTS))
+        raise Refused(f"prompt {place}{line}: {wrong}. Values that a prompt may name: {may}") from wrong
 
 
 def check(folder: Path | None) -> None:
@@ -81,13 +83,3 @@ def _environment(folder: Path | None) -> jinja2.Environment:
         lstrip_blocks=True,
         autoescape=False,  # a prompt is no web page
     )
-
-
-def _fault(file: str, folder: Path | None, wrong: Exception) -> Refused:
-    """The fault of a prompt in one line; it may lie in an included file."""
-    where = str(folder / file) if folder and (folder / file).is_file() else file
-    # A fault in a part is told with the part's own place.
-    place, line = getattr(wrong, "filename", None) or where, getattr(wrong, "lineno", None)
-    at = f"{place}, line {line}" if line else place
-    what = " ".join(str(wrong).split())
-    return Refused(f"prompt {at}: {what}. Values that a prompt may name: {', '.join(VALUES)}")

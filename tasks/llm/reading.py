@@ -19,13 +19,8 @@ THOUGHT = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
 TAG = re.compile(r"<(/?)think(?:ing)?>([ \t]*$)?", re.MULTILINE)
 JSON_START = re.compile(r"[{\[]")
 HEADER = re.compile(r"[\s*#_>-]*(RATIONALE|CATEGORY|EXPECTED|PARAMS)[\s*_]*:[*_]*[ \t]*", re.IGNORECASE)
-WRAPPED = re.compile(
-    r"^[ \t]*```[\w-]*[ \t]*\n(\s*[*_#]*(?:RATIONALE|CATEGORY|EXPECTED)[\s*_]*:)?", re.MULTILINE | re.IGNORECASE
-)
 LATE = re.compile(r"^[ \t*#_>-]*PARAMS[ \t*_]*:[*_]*\s*\{", re.MULTILINE)
 CLOSING = re.compile(r"^[ \t]*```[ \t]*$", re.MULTILINE)
-IN_FENCE = re.compile(r"\s*(?:```(?:json)?\s*)?(?=\{)")
-FENCE_END = re.compile(r"\s*```[ \t]*(?:\n|\Z)")
 NOTHING = frozenset({"", "none", "n/a", "-", "no change", "unchanged", "null"})
 
 
@@ -51,38 +46,27 @@ def without_thoughts(text: str) -> str:
 
 
 def proposals(text: str) -> Any:
-    """The answer's JSON: the proposal, or several, that stands in the text; else the only JSON that there is.
+    """The JSON in the answer that is a proposal, or several.
 
     Raises:
-        Misread: there is no JSON object in the answer, or several proposals that differ.
+        Misread: there is none, or there are several that differ.
     """
-    documents, is_broken = _documents(text)
-    stated = [document for document in documents if _is_proposal(document)]
-    if any(other != stated[0] for other in stated):
-        raise Misread("there are several proposals in the answer: write one JSON object, and nothing else")
-    if not stated and len(documents) == 1 and not is_broken:  # else it may be a part of an object that is broken
-        stated = documents
-    if not stated:
-        raise Misread('there is no JSON object with "params" in the answer')
-    return stated[0]
-
-
-def _is_proposal(document: Any) -> bool:
-    if isinstance(document, list):
-        return any(isinstance(one, dict) and "params" in one for one in document)
-    return bool({"params", "proposals"} & document.keys())
-
-
-def _documents(text: str) -> tuple[list[Any], bool]:
-    """The JSON objects and arrays that stand in a text, none within another; and whether one seems to be broken."""
-    documents, failures, place = list[Any](), 0, 0
-    while failures < STARTS and len(documents) < DOCUMENTS and (start := JSON_START.search(text, place)):
+    stated, place, failures, looked_at = list[Any](), 0, 0, 0
+    while failures < STARTS and looked_at < DOCUMENTS and (start := JSON_START.search(text, place)):
+        looked_at += 1
         try:
             document, place = json.JSONDecoder().raw_decode(text, start.start())
-            documents.append(document)
         except (ValueError, RecursionError):
             failures, place = failures + 1, start.end()
-    return documents, failures > 0
+            continue
+        first = document[0] if isinstance(document, list) and document else document
+        if isinstance(first, dict) and {"params", "proposals"} & first.keys():
+            stated.append(document)
+    if not stated:
+        raise Misread('there is no JSON object with "params" in the answer')
+    if any(other != stated[0] for other in stated):
+        raise Misread("there are several proposals in the answer: write one JSON object, and nothing else")
+    return stated[0]
 
 
 def document(text: str) -> Any:
@@ -103,24 +87,33 @@ def header(text: str, editable: Sequence[str]) -> tuple[dict[str, str], Any, str
     Raises:
         Misread: PARAMS is no JSON object, or stands after the edit.
     """
-    text, stated = _unwrapped(text, editable), dict[str, str]()
+    stated, is_fenced = dict[str, str](), False
     place, after, last, headers = 0, 0, "", 0
     while place < len(text) and headers < HEADERS:
         end = text.find("\n", place) + 1 or len(text)
         line = text[place:end]
         if header := HEADER.match(line):
-            last, headers = header[1].upper(), headers + 1
-            if last == "PARAMS":
-                stated[last], end = _braces(text, place + header.end(), end)
-            else:
-                stated[last] = line[header.end() :]
-            after = end
+            last, headers, after = header[1].upper(), headers + 1, end
+            stated[last] = line[header.end() :]
+        elif line.lstrip().startswith("```") and not last and HEADER.match(text, end):
+            is_fenced = True
+        elif is_fenced and CLOSING.match(line):
+            is_fenced, after = False, end
         elif _begins_edit(line, editable):
             break
         elif last == "RATIONALE":
             stated[last] += line
         place = end
-    params = stated.get("PARAMS", "").strip()
+    edit = "\n" * text.count("\n", 0, after) + text[after:]  # so that the line numbers in a reason are right
+    if is_fenced and edit.count("```") % 2 and (ends := list(CLOSING.finditer(edit))):
+        edit = edit[: ends[-1].start()] + edit[ends[-1].end() :]
+    if "PARAMS" not in stated and LATE.search(edit):
+        raise Misread("PARAMS stands after the edit: write it before the edit, and nothing after it")
+    return stated, _object(stated.get("PARAMS", "").strip()), edit
+
+
+def _object(params: str) -> Any:
+    """The JSON object of the header PARAMS."""
     given: Any = {}
     if params.lower() not in NOTHING:
         try:
@@ -128,36 +121,8 @@ def header(text: str, editable: Sequence[str]) -> tuple[dict[str, str], Any, str
         except Misread:
             given = None
     if not isinstance(given, dict):
-        raise Misread('PARAMS must be one JSON object, such as PARAMS: {"learning_rate": 0.001}')
-    if "PARAMS" not in stated and LATE.search(text, after):
-        raise Misread("PARAMS stands after the edit: write it before the edit, and nothing after it")
-    return stated, given, "\n" * text.count("\n", 0, after) + text[after:]  # so that line numbers stay
-
-
-def _unwrapped(text: str, editable: Sequence[str]) -> str:
-    """The answer without a fence around its headers, or around all of it; every line stays where it was."""
-    opening = WRAPPED.search(text)
-    if not opening or not opening[1]:
-        return text
-    text = text[: opening.start()] + "\n" + text[opening.start(1) :]
-    ends = list(CLOSING.finditer(text))
-    if text.count("```") % 2 and ends:
-        holds_edit = any(_begins_edit(line, editable) for line in text[: ends[0].start()].splitlines())
-        end = ends[-1] if holds_edit else ends[0]
-        text = text[: end.start()] + text[end.end() :]
-    return text
-
-
-def _braces(text: str, place: int, line_end: int) -> tuple[str, int]:
-    """The JSON object that begins at `place`, fenced or not, or else the rest of the line; and where it ends."""
-    if opening := IN_FENCE.match(text, place):
-        try:
-            _, end = json.JSONDecoder().raw_decode(text, opening.end())
-        except (ValueError, RecursionError):
-            return text[place:line_end], line_end
-        closing = FENCE_END.match(text, end) if "`" in opening[0] else None
-        return text[opening.end() : end], closing.end() if closing else end
-    return text[place:line_end], line_end
+        raise Misread('PARAMS must be one JSON object on its line, such as PARAMS: {"learning_rate": 0.001}')
+    return given
 
 
 def _begins_edit(line: str, editable: Sequence[str]) -> bool:

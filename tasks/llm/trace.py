@@ -81,12 +81,16 @@ class Trace:
 TRACE = TypeAdapter(Trace)
 
 
+def recorded(folder: Path | None) -> list[Trace]:
+    """The traces of a trial, in their order."""
+    paths = sorted((folder / FOLDER).glob("*.json")) if folder else ()
+    return [TRACE.validate_json(path.read_bytes()) for path in paths]
+
+
 def recorded_answer(folder: Path | None, request: RecordedRequest) -> Answer | None:
     """The answer that this request has had at this folder; None when it has had none."""
-    digest = request.digest
-    for path in sorted((folder / FOLDER).glob("*.json")) if folder else ():
-        trace = TRACE.validate_json(path.read_bytes())
-        if trace.digest == digest and trace.answer is not None and "[secret" not in trace.answer.text:
+    for trace in recorded(folder):
+        if trace.digest == request.digest and trace.answer is not None and "[secret" not in trace.answer.text:
             return trace.answer  # one from which a secret was taken is not as it came
     return None
 
@@ -95,9 +99,8 @@ def keep(
     folder: Path | None, request: RecordedRequest, answer: Answer | None, error: str, usage: Usage, seconds: float
 ) -> None:
     """Write a request and how it ended; nothing where nothing is kept."""
-    if folder is None:
-        return
-    trace = Trace(request.digest, request, answer, error, usage, round(seconds, 3))
-    text = json.dumps(TRACE.dump_python(trace, mode="json"), indent=2, ensure_ascii=False)
-    numbers = [int(path.stem) for path in (folder / FOLDER).glob("*.json") if path.stem.isdecimal()]
-    write_atomic(folder / FOLDER / f"{max(numbers, default=0) + 1:02d}.json", without_passwords(text) + "\n")
+    if folder is not None:
+        trace = Trace(request.digest, request, answer, error, usage, round(seconds, 3))
+        number = len(list((folder / FOLDER).glob("*.json"))) + 1
+        text = json.dumps(TRACE.dump_python(trace, mode="json"), indent=2, ensure_ascii=False)
+        write_atomic(folder / FOLDER / f"{number:02d}.json", without_passwords(text) + "\n")

@@ -53,8 +53,8 @@ def find() -> tuple[list[Gpu], list[str]]:
 def visible(found: Sequence[Gpu], stated: str | None) -> list[Gpu]:
     """The GPUs that CUDA_VISIBLE_DEVICES (`stated`) leaves visible, in its order; None leaves all.
 
-    Read as CUDA does: numbers or UUID prefixes, up to the first that matches nothing. Numbers count as in nvidia-smi,
-    which is CUDA's order where all GPUs are alike or CUDA_DEVICE_ORDER is PCI_BUS_ID. MIG instances are kept as named.
+    Read as CUDA does: numbers (in nvidia-smi's order) or UUID prefixes, up to the first that matches nothing. MIG
+    instances are kept as named.
     """
     if stated is None:
         return list(found)
@@ -75,21 +75,10 @@ def processes_on(uuid: str) -> list[int]:
     return [int(process.pid) for process in processes]
 
 
-class GpuMemory:
-    """The memory of a slot's GPUs, the driver's part included, and the most of it that was in use when asked for."""
-
-    def __init__(self, uuids: Sequence[str]) -> None:
-        self._uuids = tuple(uuids)
-        self.peaks: tuple[int, ...] | None = None
-        """Bytes per GPU, in the order of the UUIDs; None while nothing was measured."""
-
-    def now(self) -> tuple[int, ...]:
-        """Bytes in use on each GPU; empty where that cannot be measured."""
-        try:
-            handles = [pynvml.nvmlDeviceGetHandleByUUID(uuid) for uuid in self._uuids]
-            used = tuple(int(pynvml.nvmlDeviceGetMemoryInfo(handle).used) for handle in handles)
-        except GpuError:  # such as a GPU that fell off the bus: the peaks so far stay
-            return ()
-        if used:
-            self.peaks = tuple(map(max, used, self.peaks or used))
-        return used
+def memory_in_use(uuids: Sequence[str]) -> tuple[int, ...]:
+    """Bytes in use on each GPU, the driver's part included; empty where that cannot be measured."""
+    try:
+        handles = [pynvml.nvmlDeviceGetHandleByUUID(uuid) for uuid in uuids]
+        return tuple(int(pynvml.nvmlDeviceGetMemoryInfo(handle).used) for handle in handles)
+    except GpuError:  # such as a GPU that fell off the bus
+        return ()

@@ -19,7 +19,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
+import psutil
 from filelock import FileLock, Timeout
 
 from environments import Environment
@@ -28,12 +30,13 @@ from environments.safe_open import open_file
 from tasks.machine import gpus
 from tasks.machine.gpus import Gpu, GpuError
 from tasks.system import interrupt, orphans
-from tasks.system.commands import command_of
 from tasks.system.slot import VISIBLE, Slot
 
 POLL_SECONDS = 0.2
 SHARED_SLOTS = 64
-"""Slots of a home that have no core for themselves."""
+"""Slots that have no core for themselves."""
+
+T = TypeVar("T")
 
 
 def locks_folder() -> Path:
@@ -47,8 +50,11 @@ def holder(lock: str) -> int | None:
 
 
 def describe(pid: int) -> str:
-    """A process in words, as far as it is known."""
-    return f"process {pid} ({'this one' if pid == os.getpid() else command_of(pid) or 'a program'})"
+    """A process in words, as far as it is known. Its arguments may hold secrets."""
+    name = "a program"
+    with suppress(psutil.Error):  # it has just ended
+        name = "this one" if pid == os.getpid() else psutil.Process(pid).name()
+    return f"process {pid} ({name})"
 
 
 @dataclass(frozen=True)
@@ -61,32 +67,28 @@ class Slots:
 
     @classmethod
     def of_gpus(cls, visible: Sequence[Gpu], each: int = 1) -> Slots:
-        """Groups of so many GPUs; those that fill no group are left out."""
+        """Groups of so many GPUs; those that are left over fill no group."""
         parts = []
-        for at in range(0, len(visible) - each + 1, each):
-            uuids = tuple(gpu.uuid for gpu in visible[at : at + each])
-            name = "-".join(str(gpu.index) for gpu in visible[at : at + each])
-            locks = sorted("gpu-" + re.sub(r"[^\w-]", "_", uuid) for uuid in uuids)
-            parts.append(Slot(f"gpu-{name}", uuids, locks=tuple(locks)))
+        for group in _groups(visible, each):
+            locks = sorted("gpu-" + re.sub(r"[^\w-]", "_", gpu.uuid) for gpu in group)
+            name = "-".join(str(gpu.index) for gpu in group)
+            parts.append(Slot(f"gpu-{name}", tuple(gpu.uuid for gpu in group), locks=tuple(locks)))
         return cls(tuple(parts), f"queue-{_digest(' '.join(sorted(gpu.uuid for gpu in visible)))}")
 
     @classmethod
     def of_cores(cls, home: Path, each: int = 1, usable: Sequence[int] | None = None) -> Slots:
         """Groups of so many of the usable cores, by their numbers in the kernel; each home has slots of its own.
 
-        Args:
-            each: 0: slots that share all cores, and are kept on none.
-            usable: None: those of this process.
+        With `each` 0 they share all cores, and are kept on none. Usable are by default those of this process.
         """
         prefix = f"cpu-{_digest(str(home.resolve()))}-"
         if each == 0:
-            names = [f"shared-{number}" for number in range(SHARED_SLOTS)]
-            return cls(tuple(Slot(name, locks=(prefix + name,)) for name in names), f"queue-{prefix}shared")
-        cores, parts = sorted(os.sched_getaffinity(0) if usable is None else usable), []
-        for at in range(0, len(cores) - each + 1, each):
-            group = tuple(cores[at : at + each])
-            locks = tuple(f"{prefix}{core}" for core in group)
-            parts.append(Slot(f"cpu-{'-'.join(map(str, group))}", cores=group, locks=locks))
+            return cls(tuple(Slot(f"shared-{number}") for number in range(SHARED_SLOTS)), f"queue-{prefix}shared")
+        cores = sorted(os.sched_getaffinity(0) if usable is None else usable)
+        parts = [
+            Slot(f"cpu-{'-'.join(map(str, group))}", cores=tuple(group), locks=tuple(f"{prefix}{c}" for c in group))
+            for group in _groups(cores, each)
+        ]
         return cls(tuple(parts), f"queue-{prefix}cores")  # one queue for groups of all sizes
 
     @property
@@ -118,7 +120,7 @@ class Slots:
                     slot = self._first_free(held) if is_first else "; ".join(map(_held_by, self.parts))
                     if isinstance(slot, Slot):
                         break
-                    if waiting:
+                    if waiting and (is_first or all(any(map(holder, part.locks)) for part in self.parts)):
                         waiting(slot)
                         waiting = None
                     interrupt.wait(POLL_SECONDS)
@@ -133,7 +135,7 @@ class Slots:
                     held.push(locks.pop_all())
                     return replace(part)  # it counts its own use
                 obstacles.append(obstacle)
-        return "; ".join(dict.fromkeys(obstacles))
+        return "; ".join(obstacles)
 
 
 def slots_of(environment: Environment, home: Path) -> Slots:
@@ -165,6 +167,10 @@ def slots_of(environment: Environment, home: Path) -> Slots:
         needs = f"a run of {environment.name} needs {environment.cores} cores (cores = {environment.cores})"
         raise Refused(f"{needs}, and this machine has {usable} usable: begin with --set cores={usable}")
     return slots
+
+
+def _groups(items: Sequence[T], each: int) -> list[Sequence[T]]:
+    return [items[at : at + each] for at in range(0, len(items) - each + 1, each)]
 
 
 def _obstacle(part: Slot, held: ExitStack) -> str:

@@ -22,6 +22,7 @@ from tasks.numbers import number
 from tasks.plots.canvas import GREY, INK, blank, plain, png, styled, window
 from tasks.stats.certificate import Certificate
 from tasks.stats.champion import champion_estimate
+from tasks.stats.design import Arm
 from tasks.trial import History, Trial, best, measured_each
 from tasks.verdict_styles import BLUE, VERDICTS
 
@@ -35,8 +36,7 @@ SIZE, SMALL = (12.0, 6.75), (9.6, 5.4)
 """Inches, of 100 pixels each: of a picture that is seen alone, and of one in a page."""
 POINTS = 250
 """Most points of the champion estimate: of a longer history every second or third trial is used."""
-LABELS = 30
-"""Labels for which there is room side by side: champions are labelled with their number, the newest first."""
+MARKS: dict[str, Any] = {"linestyle": "none", "clip_on": False, "zorder": 5}
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class PlottedTrial:
     """In the order of decision, from 0."""
     at: float | None
     """Mean over its training runs, or the last report of a cancelled trial; None without either."""
-    error: float
+    error: float = 0.0
     """Standard error of the mean: over training runs, or over units for a single run; 0 if unknown."""
 
 
@@ -58,9 +58,9 @@ def plotted(history: History) -> tuple[PlottedTrial, ...]:
     for place, trial in enumerate(history):
         values = [score.value for score in scores[trial.number] if score.value is not None]
         if trial.verdict.kind == "cancelled":
-            points.append(PlottedTrial(trial, place, trial.runs[-1].reported, 0.0))
+            points.append(PlottedTrial(trial, place, trial.runs[-1].reported))
         elif trial.score.value is None or not values:
-            points.append(PlottedTrial(trial, place, None, 0.0))
+            points.append(PlottedTrial(trial, place, None))
         else:
             error = statistics.stdev(values) / math.sqrt(len(values)) if values[1:] else trial.score.se or 0.0
             points.append(PlottedTrial(trial, place, statistics.fmean(values), error))
@@ -103,14 +103,15 @@ def draw(
     floor = low - 0.08 * (high - low)
     with styled():
         picture = blank(*(SIZE if titled else SMALL))
-        sides: Any = picture.subplots(
-            1, 2 if newest else 1, sharey=True, squeeze=False, width_ratios=[5, 1][: 1 + bool(newest)]
-        )
+        widths = [5, 1] if newest else [5]
+        sides: Any = picture.subplots(1, len(widths), sharey=True, squeeze=False, width_ratios=widths)
         axes = sides[0, 0]
         axes.set_ylim(floor - 0.04 * (high - low), high)
         axes.set_xlim(-0.7, max(len(history), 8) - 0.3)
-        _ticks(axes, history)
-        _levels(axes, history, trials, line, newest)
+        stride = next(step for step in (1, 2, 5, 10, 20, 50, 100, 200, 500, 10**9) if len(history) <= 20 * step)
+        axes.set_xticks(range(0, len(history), stride), [str(trial.number) for trial in history[::stride]])
+        axes.set_xlabel("trial, in the order of decision")
+        _levels(axes, trials, line, None if newest else best(history))
         _marks(axes, trials, (low, high), floor)
         if newest:
             _column(sides[0, 1], newest, floor)
@@ -126,30 +127,20 @@ def draw(
     return picture
 
 
-def _ticks(axes: Axes, history: History) -> None:
-    stride = next(step for step in (1, 2, 5, 10, 20, 50, 100, 200, 500, 10**9) if len(history) <= 20 * step)
-    axes.set_xticks(range(0, len(history), stride), [str(trial.number) for trial in history[::stride]])
-    axes.set_xlabel("trial, in the order of decision")
-
-
-def _levels(
-    axes: Axes, history: History, trials: Sequence[PlottedTrial], line: NDArray[np.float64], newest: Certificate | None
-) -> None:
-    """The baseline, the champion estimate in its band, and their values at the right."""
-    start, champion = next((point.at for point in trials if point.trial.number == 0), None), best(history)
-    if start is not None:
+def _levels(axes: Axes, trials: Sequence[PlottedTrial], line: NDArray[np.float64], named: Trial | None) -> None:
+    """The baseline and the champion estimate in its band. (named: the champion, whose values are to be written)"""
+    values = []
+    if (start := next((point.at for point in trials if point.trial.number == 0), None)) is not None:
         axes.axhline(start, color=GREY, linewidth=1.4, dashes=(5, 4), zorder=2)
+        values += [(start, "baseline", GREY)] if named and named.number else []
     if len(line):
         xs, ys, sds = np.vstack([line, [axes.get_xlim()[1], *line[-1, 1:]]]).T
         axes.plot(xs, ys, color=BLUE, linewidth=2.2, drawstyle="steps-post", zorder=3, label="champion estimate")
         band: dict[str, Any] = {"step": "post", "color": BLUE, "alpha": 0.13, "linewidth": 0, "zorder": 1}
         axes.fill_between(xs, ys - sds, ys + sds, label="±1 sd between runs", **band)
-    if champion is None or newest:  # the means of fresh runs stand beside them
-        return
-    level = float(line[-1, 1]) if len(line) else None
-    name = "baseline" if champion.number == 0 else f"trial {champion.number}"
-    pairs = [(level, f"champion: {name}", BLUE), *([(start, "baseline", GREY)] if champion.number else [])]
-    _values(axes, [(value, text, colour) for value, text, colour in pairs if value is not None])
+        name = f"trial {named.number}" if named and named.number else "baseline"
+        values += [(float(ys[-1]), f"champion: {name}", BLUE)] if named else []
+    _values(axes, values)
 
 
 def _values(axes: Axes, shown: Sequence[tuple[float, str, str]]) -> None:
@@ -163,32 +154,24 @@ def _values(axes: Axes, shown: Sequence[tuple[float, str, str]]) -> None:
 
 
 def _marks(axes: Axes, trials: Sequence[PlottedTrial], shown: tuple[float, float], floor: float) -> None:
-    """A mark for every trial, with the error of its score; an arrow for those off the scale."""
+    """A mark for every trial, with the error of its score; at the edge for those off the scale."""
     size = float(np.clip(11 - 1.6 * math.log2(max(len(trials), 8) / 8), 4.5, 11))
-    common: dict[str, Any] = {"linestyle": "none", "clip_on": False, "zorder": 5}
     far = [(one.place, one.at, one.trial.number) for one in trials if one.at is not None and not _lies(one.at, shown)]
     inside = [one for one in trials if one.at is None or _lies(one.at, shown)]
     for kind, style in VERDICTS.items():
-        spots = [one for one in inside if one.trial.verdict.kind == kind]
-        if spots:
+        if spots := [one for one in inside if one.trial.verdict.kind == kind]:
             heights = [floor if one.at is None else one.at for one in spots]
             mark = {"markeredgewidth": 0.15 * size, **style.plot, "markersize": size * style.plot["markersize"]}
-            axes.plot([one.place for one in spots], heights, **common, **mark)
-    if bars := [one for one in inside if one.error]:
+            axes.plot([one.place for one in spots], heights, **MARKS, **mark)
+    if bars := [(one.place, one.at, one.error) for one in inside if one.error]:
         bar: dict[str, Any] = {"fmt": "none", "ecolor": GREY, "elinewidth": 1, "alpha": 0.6, "zorder": 4}
-        heights = [one.at or 0.0 for one in bars]
-        axes.errorbar([one.place for one in bars], heights, [one.error for one in bars], label="±1 se", **bar)
+        at, value, error = zip(*bars, strict=True)
+        axes.errorbar(at, value, error, label="±1 se", **bar)
     if far:
-        places = [place for place, _, _ in far]
         _, worst, trial = max(far, key=lambda one: abs(one[1]))
         label = f"off scale: trial {trial} at {number(worst)}{f' and {len(far) - 1} more' * (len(far) > 1)}"
         edges = [floor if at < shown[0] else shown[1] for _, at, _ in far]
-        axes.plot(places, edges, marker="d", markersize=size, color=GREY, label=label, **common)
-    beside = math.inf
-    for one in [one for one in reversed(inside) if one.trial.verdict.kind == "keep" and one.at is not None]:
-        if beside - one.place > len(trials) / LABELS:  # else it would cover the label at its right
-            beside, spot = one.place, (one.place, one.at or 0.0)
-            axes.annotate(str(one.trial.number), spot, (-3, 7), textcoords="offset points", ha="right")
+        axes.plot([place for place, *_ in far], edges, marker="d", markersize=size, color=GREY, label=label, **MARKS)
 
 
 def _lies(height: float, shown: tuple[float, float]) -> bool:
@@ -201,18 +184,17 @@ def _column(axes: Axes, certificate: Certificate, floor: float) -> None:
     axes.set_xlim(-0.6, 1.6)
     axes.tick_params(labelsize=8.5)
     axes.set_xlabel("fresh runs")
-    values = []
-    for x, (arm, colour) in enumerate((("champion", BLUE), ("baseline", GREY))):
-        scores = [score.value for score in certificate.scores(arm)]  # type: ignore[arg-type]
+    values, arms = [], tuple[tuple[Arm, str], ...]((("champion", BLUE), ("baseline", GREY)))
+    for x, (arm, colour) in enumerate(arms):
+        scores = [score.value for score in certificate.scores(arm)]
         spots = [x + (n - (len(scores) - 1) / 2) * min(0.16, 0.8 / len(scores)) for n in range(len(scores))]
-        reused = certificate.reused if arm == "baseline" else ()
         _spots(axes, spots, scores, colour, marker="D", markersize=4.5)
         _spots(axes, spots, [floor if one is None else None for one in scores], colour, marker="x", markersize=8)
-        again = [run.score.value for run in reused]
-        _spots(axes, [x + 0.45] * len(again), again, colour, marker="D", markersize=4.5, fillstyle="none")
-        if (mean := certificate.mean(arm)) is not None:  # type: ignore[arg-type]
+        if (mean := certificate.mean(arm)) is not None:
             axes.plot([x - 0.45, x + 0.45], [mean, mean], color=colour, linewidth=2.2, zorder=5)
             values.append((mean, arm, colour))
+    reused = [run.score.value for run in certificate.reused]
+    _spots(axes, [1.45] * len(reused), reused, GREY, marker="D", markersize=4.5, fillstyle="none")
     ends, mean = interval(certificate), certificate.mean("baseline")
     if ends and mean is not None:
         style: dict[str, Any] = {"color": BLUE, "alpha": 0.16, "linewidth": 0, "label": "the test's interval"}
@@ -222,6 +204,6 @@ def _column(axes: Axes, certificate: Certificate, floor: float) -> None:
 
 def _spots(axes: Axes, xs: Sequence[float], heights: Sequence[float | None], colour: str, **style: Any) -> None:
     """Marks at the heights that there are; an empty line would count as a point at the figure's corner."""
-    there = [(x, height) for x, height in zip(xs, heights, strict=True) if height is not None]
-    if there:
-        axes.plot(*zip(*there, strict=True), color=colour, linestyle="none", zorder=6, clip_on=False, **style)
+    spots = [(x, height) for x, height in zip(xs, heights, strict=True) if height is not None]
+    if spots:
+        axes.plot(*zip(*spots, strict=True), color=colour, **{**MARKS, "zorder": 6}, **style)

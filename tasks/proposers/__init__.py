@@ -43,6 +43,8 @@ class Proposer(BaseModel, ABC):
     """Whether it may change the program."""
     asks: ClassVar[bool] = False
     """Whether it asks somebody outside of this process, which may fail."""
+    waits: ClassVar[bool] = False
+    """Whether the campaign waits for the inbox where it has nothing left to try."""
 
     @property
     def turns(self) -> int:
@@ -57,21 +59,6 @@ class Proposer(BaseModel, ABC):
             Unusable: the answer from outside is no suggestion, and it may be asked again.
             Unavailable: there is no answer from outside.
         """
-
-    def several(self, brief: Brief, count: int) -> tuple[Suggestion, ...]:
-        """`count` suggestions to be tried side by side, fewer when fewer are left.
-
-        One after the other unless a proposer knows better, each with those before it under way.
-        """
-        suggestions: tuple[Suggestion, ...] = ()
-        taken = max([trial.number for trial in brief.history] + list(brief.pending), default=0)
-        for number in range(taken + 1, taken + 1 + count):
-            suggestion = self.propose(brief)
-            if suggestion is None:
-                break
-            suggestions += (suggestion,)
-            brief = brief.beside(number, suggestion)
-        return suggestions
 
     def preflight(self, left: RemainingBudget = RemainingBudget()) -> None:
         """Check, before the first trial, that everything it needs outside of this process is there.

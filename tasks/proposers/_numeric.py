@@ -51,26 +51,22 @@ class Numeric(Proposer):
             return None
         if seen.made == refused == 0 and (first := _best_elsewhere(seen, brief)):
             return first
-        known = seen.made + len(seen.imported)
-        is_design = not seen.scored or (known < self.startup and not self.is_warm(brief))
-        if is_design:
+        is_new = seen.made + len(seen.imported) < self.startup and not self.is_warm(brief)
+        if is_new or not seen.scored:
             # One design for the whole campaign, by the baseline's seed; `brief.seed` is each trial's own.
             answers = design(seen.axes, brief.campaign_seed, 2 * (seen.made + self.startup + refused))
+            why = f"Sobol point {seen.made + 1} of {self.startup}" if is_new else "a Sobol point: no trial has a score"
         else:
-            answers = self.answers(seen, brief)
+            answers, why = self.answers(seen, brief), self._rationale(seen)
         rounded = (
             tuple(axis.rounded(number) for axis, number in zip(seen.axes, answer, strict=True)) for answer in answers
         )
-        point, why = _first(rounded, seen.tried, refused), self._rationale(seen, is_design)
+        point = _first(rounded, seen.tried, refused)
         if point is None:
             point, why = spare, f"a random point: {why} came only to points tried before"
         return Suggestion(params_of(seen.axes, point), why)
 
-    def _rationale(self, seen: Observations, is_design: bool) -> str:
-        if is_design and seen.made < self.startup:
-            return f"Sobol point {seen.made + 1} of {self.startup}"
-        if is_design:
-            return f"Sobol point {seen.made + 1}, as no trial has a score yet"
+    def _rationale(self, seen: Observations) -> str:
         best = max(seen.scored, key=lambda trial: trial.score.utility)
         trials = "1 scored trial" if len(seen.scored) == 1 else f"{len(seen.scored)} scored trials"
         trials += f", {len(seen.imported)} of them imported" if seen.imported else ""
@@ -92,11 +88,11 @@ def _best_elsewhere(seen: Observations, brief: Brief) -> Suggestion | None:
 
 def _first(answers: Iterable[Point], tried: AbstractSet[Point], refused: int) -> Point | None:
     """The first new answer after those that were refused: the same brief gives the same answers again."""
-    known = set(tried)
+    seen = set(tried)
     for answer in answers:  # one at a time: an answer may take long
-        if answer not in known and len(known) - len(tried) == refused:
+        if answer not in seen and len(seen) - len(tried) == refused:
             return answer
-        known.add(answer)
+        seen.add(answer)
     return None
 
 

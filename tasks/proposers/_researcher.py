@@ -16,7 +16,7 @@ from tasks.llm.prompts import render
 from tasks.llm.quotes import data
 from tasks.proposers import Proposer
 from tasks.proposing.brief import Brief, RemainingBudget, Suggestion
-from tasks.trial import Params, Usage
+from tasks.trial import Usage
 
 REASON_LINES = 40
 """Lines of a refusal's reason, the end of a program's log included."""
@@ -61,6 +61,5 @@ def suggestion(
     idea: ParsedAnswer, shown: Brief, account: Account, usage: Usage, files: dict[str, str] | None = None
 ) -> Suggestion:
     """An idea as a suggestion: what it does not state stays at the champion's."""
-    params: Params = {**start(shown), **idea.params}
     words = idea.rationale, files or None, idea.category, idea.text
-    return Suggestion(params, *words, usage, model=account.model, expected=idea.expected)
+    return Suggestion({**start(shown), **idea.params}, *words, usage, model=account.model, expected=idea.expected)

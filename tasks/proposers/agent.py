@@ -7,7 +7,6 @@ network and its own login. The files and parameters that it leaves are a suggest
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import shutil
 import tempfile
@@ -23,7 +22,7 @@ from tasks.agents import running
 from tasks.agents.folder import LeftBehind
 from tasks.agents.settings import EVERYBODYS, MODEL, SETTINGS, AgentReport, Setting
 from tasks.editing.edits import EditFailed, diff_of
-from tasks.llm.answers import expected
+from tasks.llm.answers import CATEGORY, RATIONALE, expected
 from tasks.llm.prompt_parts import start, told
 from tasks.llm.prompts import render
 from tasks.llm.quotes import data, one_line
@@ -39,10 +38,7 @@ PROMPT = (
     f"{folders.TASK} in this folder says what is asked of you. Read it whole, then do it: edit the files in this "
     f"folder, and write {folders.RATIONALE}. Nobody can answer questions."
 )
-RATIONALE_CHARACTERS = 1_000
-REASON_CHARACTERS = 400
-QUOTED_LINES = 150
-WORDS = ("category", "expected")
+REASON_CHARACTERS, QUOTED_LINES = 400, 150
 
 
 @dataclass(frozen=True)
@@ -96,17 +92,17 @@ class Agent(Proposer):
             raise Unavailable("the campaign has spent its limit of tokens")
         place = brief.traces / "agent" / self._key(brief) if brief.traces else None
         stored = place / "outcome.json" if place else None
-        before = stored.read_bytes() if stored and stored.is_file() else None
-        outcome = OUTCOME.validate_json(before) if before else self._ask(brief, place)
+        if stored and stored.is_file():
+            return self._suggestion(brief, OUTCOME.validate_json(stored.read_bytes()))
+        outcome = self._ask(brief, place)
         if stored:
             write_atomic(stored, OUTCOME.dump_json(outcome, indent=1).decode() + "\n")
         return self._suggestion(brief, outcome)
 
     def preflight(self, left: RemainingBudget = RemainingBudget()) -> None:
         program = self._setting.argv[0]
-        if self._found() is None:
-            remedy = self._setting.remedy or "install it, or write its whole path"
-            raise Refused(f"proposer agent: no program {program!r} on PATH: {remedy}")
+        if shutil.which(program) is None:
+            raise Refused(f"proposer agent: no program {program!r} on PATH: {self._setting.remedy}")
         if not isinstance(self.command, str) and (left.usd is not None or left.tokens is not None):
             raise Refused(
                 "proposer agent: a command of your own does not say what it costs, so max_usd and max_tokens cannot be "
@@ -121,53 +117,49 @@ class Agent(Proposer):
     def _name(self) -> str:
         return self.command if isinstance(self.command, str) else Path(self.command[0]).name
 
-    def _found(self) -> str | None:
-        found = shutil.which(self._setting.argv[0])
-        return str(Path(found).absolute()) if found else None
-
     def _key(self, brief: Brief) -> str:
         """The key under which this request's outcome is stored; the remaining time is no part of it."""
-        known = [trial.number for trial in brief.history], sorted(brief.pending), sorted(brief.files.items())
+        trials = [trial.number for trial in brief.history], sorted(brief.pending), sorted(brief.files.items())
         reasons = [refusal.reason for refusal in brief.refusals]
-        asked = repr((self, brief.seed, known, brief.rejected, brief.hint, reasons)).encode(errors="replace")
+        asked = repr((self, brief.seed, trials, brief.rejected, reasons)).encode(errors="replace")
         return f"{len(reasons) + 1:02d}-{hashlib.sha256(asked).hexdigest()[:8]}"
 
     def _ask(self, brief: Brief, place: Path | None) -> _Outcome:
-        program = self._found()
+        """Run it in a folder of its own, and copy the task and its output to `place`."""
+        program = shutil.which(self._setting.argv[0])
         if program is None:
             raise Unavailable(f"{self._name}: no program {self._setting.argv[0]!r} on PATH")
         room = Path(tempfile.mkdtemp(prefix="nightshift-agent-"))
         try:
-            return self._ask_in(room, brief, program, place)
+            return self._ask_in(room, brief, str(Path(program).absolute()), place)
         finally:
             file_trees.remove(room)
 
     def _ask_in(self, room: Path, brief: Brief, program: str, place: Path | None) -> _Outcome:
-        """Run it in `room`, and copy the task and its output to `place`."""
-        work = room / "work"
+        work, log = room / "work", room / "log.txt"
         work.mkdir()
-        reason = data(brief.refusals[-1].reason, QUOTED_LINES) if brief.refusals else ""
-        task = render("agent", brief.problem.prompts, problem=brief.problem, told=told(brief), reason=reason)
+        parts = {"problem": brief.problem, "told": told(brief)}
+        if brief.refusals:
+            last = brief.refusals[-1]
+            parts |= {"reason": data(last.reason, QUOTED_LINES), "before": data(last.text, QUOTED_LINES)}
+        task = render("agent", brief.problem.prompts, **parts)
         try:
             handed = folders.lay_out(work, brief, task)
         except EditFailed as clash:
             raise Unavailable(f"{self._name}: {clash}") from clash
-        seconds = min(self.wall_seconds, math.inf if brief.left.seconds is None else brief.left.seconds)
-        argv = [program, *self._setting.command(PROMPT, self.model)[1:]]
+        left = self.wall_seconds if brief.left.seconds is None else brief.left.seconds
+        seconds = max(min(self.wall_seconds, left), 1.0)
         names = (*EVERYBODYS, *(self._setting.variables if self.environment is None else self.environment))
         variables = {name: os.environ[name] for name in names if name in os.environ}
-        log = room / "log.txt"
+        argv = [program, *self._setting.command(PROMPT, self.model)[1:]]
         try:
-            ended = running.run(argv, cwd=work, log=log, variables=variables, seconds=max(seconds, 1.0))
+            ended = running.run(argv, cwd=work, log=log, variables=variables, seconds=seconds)
         finally:
-            for path in (work / folders.TASK, log) if place else ():
+            for path in (work / folders.TASK, log):
                 if place and path.is_file() and not path.is_symlink():
                     write_atomic(place / path.name, scrub_text(path.read_text(errors="replace")))
-        try:
-            said = self._setting.hear(ended.printed)
-            said = replace(said, message=scrub_text(said.message))  # with half a character it could not be stored
-        except RecursionError as deep:
-            raise Unavailable(f"{self._name} printed JSON that is nested too deeply") from deep
+        said = self._setting.hear(ended.printed)
+        said = replace(said, message=scrub_text(said.message))  # with half a character it could not be stored
         if failure := said.error or ended.failure:
             how = "says that it failed: " if said.error else ""
             raise Unavailable(f"{self._name} {how}{one_line(failure, REASON_CHARACTERS)}", said.usage)
@@ -184,12 +176,16 @@ class Agent(Proposer):
         if not left.files and values == before:
             raise Unusable(f"{self._name}: it changed nothing", said.message, said.usage)
         rationale, category, change = _why(left.rationale or said.message)
+        try:
+            edit = diff_of(brief.files, {**brief.files, **left.files})
+        except EditFailed as wrong:
+            edit = str(wrong)
         return Suggestion(
             values,
             rationale or f"{self._name} does not say why",
             left.files or None,
             category,
-            _quotable(brief, left, said),
+            "\n\n".join(part for part in (said.message, edit) if part),
             said.usage,
             model=f"{self._name} {self.model}".rstrip(),
             expected=change,
@@ -198,21 +194,12 @@ class Agent(Proposer):
 
 def _why(text: str) -> tuple[str, str, float | None]:
     """A rationale, the category of a line `Category: ...`, and the number of a line `Expected: ...`."""
-    why, stated = list[str](), dict[str, str]()
+    why, stated = list[str](), {"category": "", "expected": ""}
     for line in clean(text):
         header = HEADER.match(line)
-        if header and header[1].casefold() in WORDS:
+        if header and header[1].casefold() in stated:
             stated[header[1].casefold()] = line[header.end() :]
         else:
             why.append(line)
-    kind = one_line(stated.get("category", ""), 60).strip(" *_`")
-    return one_line(" ".join(why), RATIONALE_CHARACTERS), kind, expected(stated.get("expected"))
-
-
-def _quotable(brief: Brief, left: LeftBehind, said: AgentReport) -> str:
-    """Its message and its edit, to be quoted back in a refusal."""
-    try:
-        edit = diff_of(brief.files, {**brief.files, **left.files})
-    except EditFailed as wrong:
-        edit = str(wrong)
-    return "\n\n".join(part for part in (said.message, edit) if part)
+    kind = one_line(stated["category"], CATEGORY).strip(" *_`")
+    return one_line(" ".join(why), RATIONALE), kind, expected(stated["expected"])

@@ -38,33 +38,16 @@ class BestOfN(Researcher):
         super().preflight(left)
 
     def propose(self, brief: Brief) -> Suggestion:
-        shown, account = unknowing(brief), self.accounts()[0]
-        if not self.edit:
-            # Predictions are compared with the champion, of which it knows nothing.
-            found = llm.proposed(account, brief, shown)
+        account, champion = self.accounts()[0], best(brief.history)
+        edit = champion.proposal.edit if champion else None
+        files = patched(brief.files, edit, reverse=True) if edit else brief.files
+        shown = Brief(brief.space, (), problem=brief.problem, files=files)
+        if self.edit:
+            sample = llm_diff.proposed(account, brief, shown, self.form)
         else:
-            found = llm_diff.proposed(account, brief, shown, self.form)
+            sample = llm.proposed(account, brief, shown)
         # The engine lays files over the champion's program, which may be another sample, or a person's.
-        whole = {**shown.files, **(found.files or {})}
+        whole = {**shown.files, **(sample.files or {})}
         other = {name: text for name, text in whole.items() if brief.files.get(name) != text}
-        return replace(found, files=other or None, expected=None)
-
-
-def unknowing(brief: Brief) -> Brief:
-    """The brief before anything was tried: the problem, the space and the baseline's program."""
-    champion = best(brief.history)
-    edit = champion.proposal.edit if champion else None
-    files = patched(brief.files, edit, reverse=True) if edit else brief.files
-    return replace(
-        brief,
-        history=(),
-        pending={},
-        rejected=(),
-        earlier=(),
-        imported=(),
-        hint=None,
-        left=RemainingBudget(),
-        files=files,
-        keep_rule="",
-        curves={},
-    )
+        # Predictions are compared with the champion, of which it knows nothing.
+        return replace(sample, files=other or None, expected=None)

@@ -1,16 +1,11 @@
 """CMA-ES: a normal distribution that moves to where good trials are, and takes on their shape.
 
-It has no state of its own. At each call the whole history, in the order in which trials were decided, is told to a new
-`cmaes.CMA` generation by generation, whoever proposed them: the baseline and the Sobol
-design make up the first one.
-What is left over and what is under way is not told yet. The next point is drawn from the distribution that comes out,
-with the trial's own seed, so trials side by side differ. (Optuna's CmaEsSampler is the same algorithm, but keeps its
-state pickled in attributes of its own trials, and learns nothing from others.)
+At each call the whole history is told to a new `cmaes.CMA`, generation by generation, whoever proposed the trials; what
+is left over and what is under way is not told yet. (Optuna's CmaEsSampler keeps its state in its own trials, and learns
+nothing from others.) Only the order within a generation counts: crashes come last, cancelled trials before them.
 
-Only the order within a generation counts, so scores need no scale: crashes come last, cancelled trials before them.
-A choice between numbers is an axis, by rank. One with texts or booleans is not: an order among them would be made up.
-Its value is drawn by itself, as often as it occurs in the best quarter of the trials, each value once more than that.
-Cutting an axis into as many parts did no better.
+A choice between numbers is an axis, by rank. One with texts or booleans is not: its value is drawn by itself, as often
+as it occurs in the best quarter of the trials, each value once more than that.
 """
 
 from __future__ import annotations

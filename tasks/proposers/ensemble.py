@@ -37,34 +37,34 @@ class Ensemble(Researcher):
     def accounts(self) -> tuple[Account, ...]:
         """The models that it may ask, each once. Refused when these are fewer than two."""
         single = [self.model_copy(update={"model": name}) for name in self.models] or [self]
-        found = {account.model: account for one in single for account in Researcher.accounts(one)}
-        if len(found) < 2:
+        by_name = {account.model: account for one in single for account in Researcher.accounts(one)}
+        if len(by_name) < 2:
             raise Refused(
-                f"proposer ensemble needs two models or more, got {len(found)}: list them in the block, or as `models`"
+                f"proposer ensemble needs two models or more, got {len(by_name)}: list them in the block, or as "
+                "`models`"
             )
-        return tuple(found.values())
+        return tuple(by_name.values())
 
     def propose(self, brief: Brief) -> Suggestion:
-        known = {account.model: account for account in self.accounts()}
-        turn = len(brief.refusals) % len(known)
+        by_name = {account.model: account for account in self.accounts()}
+        turn = len(brief.refusals) % len(by_name)
         # The draw is one for the trial, the same in all turns of it, whose own seeds differ.
-        taken = max([trial.number for trial in brief.history] + list(brief.pending), default=0)
-        drawn = order(brief.history, known, random.Random(f"ensemble/{brief.campaign_seed}/{taken + 1}"))
+        number = max([trial.number for trial in brief.history] + list(brief.pending), default=0) + 1
+        names = order(brief.history, by_name, random.Random(f"ensemble/{brief.campaign_seed}/{number}"))
         spent, gone = NOTHING_BOUGHT, []
-        for name in drawn[turn:] + drawn[:turn]:
+        for name in names[turn:] + names[:turn]:
             try:
                 if self.what == "llm":
-                    found = llm.proposed(known[name], brief, brief, spent)
+                    made = llm.proposed(by_name[name], brief, brief, spent)
                 else:
-                    found = llm_diff.proposed(known[name], brief, brief, self.form, spent)
+                    made = llm_diff.proposed(by_name[name], brief, brief, self.form, spent)
+                return replace(made, usage=spent + made.usage)
             except Unavailable as unavailable:
                 spent += unavailable.usage
                 gone.append(str(unavailable))
             except Unusable as unusable:
                 one = unusable.refusal
                 raise Unusable(f"{name}: {one.reason}", one.text, spent + one.usage) from unusable
-            else:
-                return replace(found, usage=spent + found.usage)
         raise Unavailable("no model is available: " + "; ".join(dict.fromkeys(gone)), spent)
 
 

@@ -1,18 +1,9 @@
 """GP: Bayesian optimisation, Optuna's Gaussian process asked anew for every trial.
 
-After the Sobol design a Gaussian process with noise is fitted to all observations, and the next point
-is the one with the largest expected improvement (its logarithm). It is told the scores themselves, none of them below
-Tukey's outer fence (the lower quartile less three times the distance of the quartiles), so that one run that diverged
-to -1e6 does not make all others equal. Ranks in place of scores did no better.
-
-    a trial with a score    COMPLETE
-    a crash                 COMPLETE with the worst score so far
-    a cancelled trial       COMPLETE with the lower quartile: it was stopped since it was not among the good ones
-    one that is under way   RUNNING: the next point is chosen to help whatever its score
-    one outside the space   left out
-
-A choice between numbers is searched as a scale, by rank; one with texts or booleans as categories. It needs PyTorch,
-and takes a quarter of a second where `tpe` takes hundredths.
+The next point is the one with the largest expected improvement (its logarithm). The process is told the scores, none of
+them below Tukey's outer fence (the lower quartile less three times the distance of the quartiles), so that one run that
+diverged to -1e6 does not make all others equal. A crash has the worst score so far, a cancelled trial the lower
+quartile. It needs PyTorch, and takes a quarter of a second where `tpe` takes hundredths.
 """
 
 from __future__ import annotations

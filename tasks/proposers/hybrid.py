@@ -1,7 +1,6 @@
 """Hybrid: numeric search first, code edits when it plateaus, numeric search again for the new program.
 
-    numbers   a numeric optimiser proposes; for a fraction of the trials a language model does, which sees the
-              optimiser's suggestion
+    numbers   a numeric optimiser proposes
     code      a language model edits the program
 
 It begins with numbers, and switches to code after `stall` trials in a row without a keep. It switches back after a kept
@@ -12,7 +11,6 @@ and each switch is stored with its reason.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
@@ -25,140 +23,107 @@ from tasks.proposers._researcher import Researcher
 from tasks.proposing.brief import Brief, RejectedProposal, RemainingBudget, Suggestion, Unavailable, Unusable
 from tasks.trial import Trial
 
-Way = Literal["numbers", "code"]
-
 
 @dataclass(frozen=True)
-class Stand:
-    """The mode, and for how long it has lasted."""
+class Mode:
+    """What is searched, and for how long without a keep."""
 
-    way: Way = "numbers"
+    what: Literal["numbers", "code"] = "numbers"
     fruitless: int = 0
-    """Trials without a keep, in a row, in this mode."""
+    """Trials without a keep, in a row."""
     failed: int = 0
     """Those at the end of them that could not be tried, or crashed."""
     why: str = ""
     """Why the last trial switched the mode; empty when it did not."""
 
 
-@dataclass(frozen=True)
-class Turn:
-    """What came of one proposal, as far as the mode goes by it."""
-
-    number: int
-    is_edit: bool = True
-    is_rejected: bool = False
-    is_kept: bool = False
-    is_instead: bool = False
-    """Whether another proposer made it, since this one could not."""
-    is_failed: bool = True
-    """Whether it could not be tried, or crashed."""
-
-
 class Hybrid(Researcher):
-    """A numeric optimiser, a language model that advises it, and one that edits code."""
+    """A numeric optimiser, and a language model that edits code."""
 
     edits: ClassVar[bool] = True
 
-    numeric: str = Field(default="tpe", description="The proposer for numbers.")
-    adviser: str = Field(default="llm", description="The proposer for a fraction of the trials of numbers.")
-    writer: str = Field(default="llm_diff", description="The proposer of code edits.")
-    fraction: float = Field(default=0.2, ge=0, le=1, description="Of the numbers that the adviser proposes.")
-    stall: int = Field(default=5, ge=1, description="Trials of numbers without a keep until code is edited.")
-    spell: int = Field(default=5, ge=1, description="Edits without a keep until it goes back to numbers.")
-    failures: int = Field(
-        default=3, ge=1, description="Edits in a row that could not be tried, until it goes back to numbers."
-    )
-    numeric_options: dict[str, Any] = Field(default={}, description="Options of the proposer for numbers.")
-    adviser_options: dict[str, Any] = Field(default={}, description="Options of the adviser.")
-    writer_options: dict[str, Any] = Field(default={}, description="Options of the proposer of code edits.")
+    numeric: str = "tpe"
+    """The proposer for numbers."""
+    writer: str = "llm_diff"
+    """The proposer of code edits."""
+    stall: int = Field(default=5, ge=1)
+    """Trials of numbers without a keep until code is edited."""
+    spell: int = Field(default=5, ge=1)
+    """Edits without a keep until it goes back to numbers."""
+    failures: int = Field(default=3, ge=1)
+    """Edits in a row that could not be tried, until it goes back to numbers."""
+    numeric_options: dict[str, Any] = Field(default={})
+    writer_options: dict[str, Any] = Field(default={})
 
     def propose(self, brief: Brief) -> Suggestion | None:
-        stand = self.stand(brief.history, brief.rejected)
-        # Drawn from the trial's number: its seed changes with every turn, and the turns belong to one proposer.
-        draw = random.Random(f"{brief.campaign_seed}/{len(brief.history)}/{len(brief.pending)}")
-        if stand.way == "code":
-            found = _ask(self.writer, self.loaded_writer, brief)
-        elif draw.random() < self.fraction:
-            hint = self.loaded_numeric.propose(replace(brief, refusals=()))
-            found = _ask(self.adviser, self.loaded_adviser, replace(brief, hint=hint))
-        else:
-            found = _ask(self.numeric, self.loaded_numeric, brief)
-            if found is None:  # a grid that has been tried out is no end of the night
-                found, stand = _ask(self.writer, self.loaded_writer, brief), Stand()
-        return found and replace(found, switch=stand.why)
+        mode = self.mode(brief.history, brief.rejected)
+        made = _ask(self.numeric, self._numeric(), brief) if mode.what == "numbers" else None
+        if made is None:  # or a grid has been tried out, which is no end of the night
+            made = _ask(self.writer, self._writer(), brief)
+            mode = mode if mode.what == "code" else Mode()
+        return made and replace(made, switch=mode.why)
 
-    def stand(self, history: Sequence[Trial], rejected: Sequence[RejectedProposal] = ()) -> Stand:
+    def mode(self, history: Sequence[Trial], rejected: Sequence[RejectedProposal] = ()) -> Mode:
         """The mode of the trial after `history`."""
-        # The inbox is of neither mode.
-        turns = [self._turn(trial) for trial in history if trial.number > 0 and not trial.proposal.inbox]
-        for number in (one.number for one in rejected if one.proposal.proposer == self.writer):
-            place = next((place for place, turn in enumerate(turns) if turn.number > number), len(turns))
-            turns.insert(place, Turn(number, is_rejected=True))
-        stand = Stand()
-        for turn in turns:
-            stand = self._after(stand, turn)
-        return stand
+        # The inbox is of neither mode. An edit that a person rejected is one that could not be tried.
+        trials = [trial for trial in history if trial.number > 0 and not trial.proposal.inbox]
+        unwanted = [one.number for one in rejected if one.proposal.proposer == self.writer]
+        mode = Mode()
+        for trial in trials:
+            for number in [number for number in unwanted if number < trial.number]:
+                unwanted.remove(number)
+                mode = self._after_edit(mode, number, is_kept=False, is_failed=True)
+            is_instead = bool(trial.proposal.instead_of)
+            is_kept, is_failed = trial.verdict.kind == "keep", is_instead or trial.verdict.kind == "crash"
+            if mode.what == "numbers":
+                mode = Mode() if is_kept else self._after_numbers(mode)
+            elif trial.proposal.proposer == self.writer or is_instead:
+                mode = self._after_edit(mode, trial.number, is_kept and not is_instead, is_failed)
+            else:  # another proposer had the turn while an edit waited for approval
+                mode = replace(mode, why="")
+        for number in unwanted:
+            mode = self._after_edit(mode, number, is_kept=False, is_failed=True)
+        return mode
 
-    def _turn(self, trial: Trial) -> Turn:
-        kind, instead = trial.verdict.kind, bool(trial.proposal.instead_of)
-        return Turn(
-            trial.number,
-            is_edit=trial.proposal.proposer == self.writer,
-            is_kept=kind == "keep",
-            is_instead=instead,
-            is_failed=instead or kind == "crash",
-        )
+    def _after_numbers(self, mode: Mode) -> Mode:
+        fruitless = mode.fruitless + 1
+        if fruitless >= self.stall:
+            return Mode("code", why=f"over to code: {fruitless} trials of numbers in a row without a keep")
+        return Mode("numbers", fruitless)
 
-    def _after(self, stand: Stand, turn: Turn) -> Stand:
-        fruitless, failed = stand.fruitless + 1, stand.failed + 1 if turn.is_failed else 0
-        if stand.way == "numbers":
-            if turn.is_rejected:  # an edit that waited for approval since the mode was code
-                return replace(stand, why="")
-            if turn.is_kept:
-                return Stand()
-            if fruitless >= self.stall:
-                return Stand("code", why=f"over to code: {fruitless} trials of numbers in a row without a keep")
-            return Stand("numbers", fruitless)
-        if not turn.is_edit and not turn.is_instead:
-            return replace(stand, why="")  # another proposer had the turn while an edit waited for approval
-        if turn.is_kept and not turn.is_instead:
-            return Stand(why=f"back to numbers: the edit of trial {turn.number} was kept, and is to be tuned")
+    def _after_edit(self, mode: Mode, number: int, is_kept: bool, is_failed: bool) -> Mode:
+        if mode.what == "numbers":  # it waited for approval since the mode was code
+            return replace(mode, why="")
+        fruitless, failed = mode.fruitless + 1, mode.failed + 1 if is_failed else 0
+        if is_kept:
+            return Mode(why=f"back to numbers: the edit of trial {number} was kept, and is to be tuned")
         if failed >= self.failures:
-            return Stand(why=f"back to numbers: {failed} edits in a row could not be tried")
+            return Mode(why=f"back to numbers: {failed} edits in a row could not be tried")
         if fruitless >= self.spell:
-            return Stand(why=f"back to numbers: {fruitless} edits in a row without a keep")
-        return Stand("code", fruitless, failed)
+            return Mode(why=f"back to numbers: {fruitless} edits in a row without a keep")
+        return Mode("code", fruitless, failed)
 
-    @property
-    def loaded_numeric(self) -> Proposer:
+    def _numeric(self) -> Proposer:
         return _load(self.numeric, self.numeric_options)
 
-    @property
-    def loaded_adviser(self) -> Proposer:
-        return _load(self.adviser, self.adviser_options, self)
-
-    @property
-    def loaded_writer(self) -> Proposer:
+    def _writer(self) -> Proposer:
         return _load(self.writer, self.writer_options, self)
 
     def preflight(self, left: RemainingBudget = RemainingBudget()) -> None:
-        self.loaded_numeric.preflight(left)
-        if self.fraction:
-            self.loaded_adviser.preflight(left)
-        self.loaded_writer.preflight(left)
+        self._numeric().preflight(left)
+        self._writer().preflight(left)
 
 
 def _ask(name: str, proposer: Proposer, brief: Brief) -> Suggestion | None:
     """Another proposer's suggestion, under that proposer's name."""
     try:
-        found = proposer.propose(brief)
+        made = proposer.propose(brief)
     except Unusable as unusable:
         unusable.refusal = replace(unusable.refusal, proposer=name)
         raise
     except Unavailable as gone:
         raise Unavailable(f"{name}: {gone}", gone.usage) from gone
-    return found and replace(found, proposer=found.proposer or name)
+    return made and replace(made, proposer=made.proposer or name)
 
 
 def _load(name: str, options: dict[str, Any], account: Researcher | None = None) -> Proposer:

@@ -16,11 +16,12 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from torch.distributions import Independent, Normal, OneHotCategorical
 
 from tasks.proposers._numeric import Numeric
 from tasks.proposing.axes import Axis, Point, params_of, point_of, varied
@@ -37,7 +38,6 @@ CRASH, CANCELLED = -0.5, -0.3  # rewards without a score; a cancelled trial was 
 BATCH = 64  # trials of an update, the newest ones
 REPLAYED = 400  # trials of a campaign that are replayed, the newest ones, which bounds the cost of a call
 CLIP, EPOCHS, ENTROPY, GRADIENT_NORM = 0.2, 8, 0.01, 0.5  # of PPO; ENTROPY is a weight in the loss
-HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 
 
 class Learned(Numeric):
@@ -54,14 +54,14 @@ class Learned(Numeric):
     """Trials between two updates."""
 
     def propose(self, brief: Brief) -> Suggestion | None:
-        seen, refused = Observations.of(brief.space, brief.history, brief.pending), len(brief.refusals)
-        for champion in filter(None, map(best, reversed(campaigns(brief.earlier)))):
-            point = point_of(seen.axes, champion.proposal.params)
-            if seen.made < self.startup and point and point not in seen.tried:
-                if refused == 0:
-                    why = f"the champion of an earlier campaign, trial {champion.number} there"
-                    return Suggestion(params_of(seen.axes, point), why)
-                refused -= 1
+        seen = Observations.of(brief.space, brief.history, brief.pending)
+        champions = filter(None, map(best, reversed(campaigns(brief.earlier))))
+        points = ((champion, point_of(seen.axes, champion.proposal.params)) for champion in champions)
+        new = [(champion, point) for champion, point in points if point and point not in seen.tried]
+        if seen.made < self.startup and len(brief.refusals) < len(new):
+            champion, point = new[len(brief.refusals)]
+            why = f"the champion of an earlier campaign, trial {champion.number} there"
+            return Suggestion(params_of(seen.axes, point), why)
         return super().propose(brief)
 
     def is_warm(self, brief: Brief) -> bool:
@@ -69,18 +69,15 @@ class Learned(Numeric):
 
     def answers(self, seen: Observations, brief: Brief) -> Iterator[Point]:
         policy, now = self.trained(brief)
-        generator = torch.Generator().manual_seed(brief.seed)
-        for action in policy.draw(now, ASKS, generator):
+        for action in policy.draw(now, ASKS, brief.seed):
             yield now.encoding.point(action)
 
     def trained(self, brief: Brief) -> tuple[Policy, SearchState]:
         """The policy after all trials of the brief, and the state of its campaign."""
         torch.set_num_threads(1)  # how many there are must not decide what is proposed
-        encoding = Encoding(varied(brief.space))
-        seed = brief.campaign_seed
-        policy = Policy(encoding, self.hidden, self.learning_rate, torch.Generator().manual_seed(seed))
-        steps: list[Step] = []
-        left = brief.left.trials
+        encoding, left = Encoding(varied(brief.space)), brief.left.trials
+        rng = torch.Generator().manual_seed(brief.campaign_seed)
+        policy, steps = Policy(encoding, self.hidden, self.learning_rate, rng), list[Step]()
         parts = [(part, float(len(part))) for part in campaigns(brief.earlier)]
         for part, planned in (*parts, (brief.history, None if left is None else len(brief.history) + left)):
             state = SearchState(encoding, planned)
@@ -216,21 +213,19 @@ class Policy(nn.Module):
         self.log_deviation = nn.Parameter(weights.new_full((self.widths[0],), math.log(DEVIATION)))
         self.optimizer = torch.optim.Adam(self.parameters(), lr=learning_rate)
 
-    def forward(self, features: Tensor, leaning: Tensor) -> tuple[Tensor, Tensor]:
-        """Means and logits (n x outputs), and values (n)."""
+    def forward(self, features: Tensor, leaning: Tensor) -> tuple[list[Any], Tensor]:
+        """The distributions of an action's parts in n states, and the values of these (n)."""
         heads = torch.tanh(features @ self.hidden + self.hidden_bias) @ self.heads + self.heads_bias
-        return heads[:, :-1] + leaning, heads[:, -1]
+        means, *logits = torch.split(heads[:, :-1] + leaning, self.widths, dim=1)
+        scales: Any = Independent(Normal(means, self.log_deviation.exp()), 1)
+        return [scales, *(OneHotCategorical(logits=group) for group in logits)], heads[:, -1]
 
-    def draw(self, state: SearchState, count: int, generator: torch.Generator) -> Tensor:
+    def draw(self, state: SearchState, count: int, seed: int) -> Tensor:
         """Actions in a state: count x outputs."""
-        with torch.no_grad():
-            outputs, _ = self(state.features[None], state.leaning[None])
-            means, *logits = torch.split(outputs.expand(count, -1), self.widths, dim=1)
-            drawn = [torch.normal(means, self.log_deviation.exp().expand_as(means), generator=generator)]
-            for group in logits:
-                picks = torch.multinomial(group.softmax(dim=1), 1, generator=generator)
-                drawn.append(torch.zeros_like(group).scatter(1, picks, 1.0))
-        return torch.cat(drawn, dim=1)
+        with torch.no_grad(), torch.random.fork_rng(devices=()):
+            torch.manual_seed(seed)
+            parts, _ = self(state.features[None], state.leaning[None])
+            return torch.cat([part.sample((count,)).squeeze(1) for part in parts], dim=1)
 
     def update(self, steps: Sequence[Step]) -> None:
         """Some epochs of PPO.
@@ -243,32 +238,23 @@ class Policy(nn.Module):
         features, leaning, actions = map(torch.stack, columns)
         returns = torch.tensor(rewards, dtype=torch.float64)
         with torch.no_grad():
-            outputs, values = self(features, leaning)
-            before, _ = self._log_probabilities(outputs, actions)
+            parts, values = self(features, leaning)
+            before = self._log_probability(parts, actions)
             advantages = returns - values
             advantages = (advantages - advantages.mean()) / (advantages.std(correction=0) + 1e-8)
             even = -sum(map(math.log, self.widths[1:]))  # on scales from 0 to 1 the log density is 0
             advantages *= (before - even).clamp(max=0).exp()
         for _ in range(EPOCHS):
-            outputs, values = self(features, leaning)
-            logs, entropy = self._log_probabilities(outputs, actions)
-            ratio = (logs - before).exp()
+            parts, values = self(features, leaning)
+            ratio = (self._log_probability(parts, actions) - before).exp()
             surrogate = torch.minimum(ratio * advantages, ratio.clamp(1 - CLIP, 1 + CLIP) * advantages).mean()
+            entropy = sum(part.entropy().mean() for part in parts)
             loss = 0.25 * ((values - returns) ** 2).mean() - surrogate - ENTROPY * entropy
             self.optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(self.parameters(), GRADIENT_NORM)
             self.optimizer.step()
 
-    def _log_probabilities(self, outputs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """The log density of every action (n), and the mean entropy."""
-        means, *logits = torch.split(outputs, self.widths, dim=1)
-        steps, *picks = torch.split(actions, self.widths, dim=1)
-        away = (steps - means) / self.log_deviation.exp()
-        density = (-0.5 * away**2 - self.log_deviation - HALF_LOG_TWO_PI).sum(dim=1)
-        entropy = self.log_deviation.sum()  # but for a constant
-        for group, pick in zip(logits, picks, strict=True):
-            logs = group.log_softmax(dim=1)
-            density = density + (pick * logs).sum(dim=1)
-            entropy = entropy - (logs.exp() * logs).sum(dim=1).mean()
-        return density, entropy
+    def _log_probability(self, parts: Sequence[Any], actions: Tensor) -> Tensor:
+        pieces = torch.split(actions, self.widths, dim=1)
+        return torch.stack([part.log_prob(piece) for part, piece in zip(parts, pieces, strict=True)]).sum(dim=0)

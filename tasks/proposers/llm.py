@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
+from pydantic import Field
+
 from environments.space import Choice, Float, Int, Parameter, Space
+from tasks.llm import trace
 from tasks.llm.account import Account
-from tasks.llm.answers import ParsedAnswer, ideas
-from tasks.llm.chat import Answer, ask
-from tasks.llm.prompt_parts import start
+from tasks.llm.answers import ideas
+from tasks.llm.chat import ask
 from tasks.llm.reading import Misread
 from tasks.proposers._researcher import Researcher, conversation, suggestion
 from tasks.proposing.brief import Brief, Suggestion, Unusable
-from tasks.proposing.duplicates import EarlierProposal, duplicate
 from tasks.trial import NOTHING_BOUGHT, Usage
 
 
@@ -24,36 +24,58 @@ class Llm(Researcher):
     take is refused with every fault in it.
     """
 
+    batch: int = Field(default=1, ge=1, le=100)
+    """Trials that one answer proposes: the next ones take theirs from it, and nobody is asked, as for trials that run
+    side by side."""
+
     def propose(self, brief: Brief) -> Suggestion:
-        return proposed(self.accounts()[0], brief, brief)
-
-    def several(self, brief: Brief, count: int) -> tuple[Suggestion, ...]:
-        """So many suggestions from one answer; fewer where some are unusable or repeat each other.
-
-        What the answer cost is counted with the first one.
-        """
-        if count < 2:
-            return (self.propose(brief),) if count else ()
         account = self.accounts()[0]
-        answer, found = _answered(account, brief, brief, count, NOTHING_BOUGHT)
-        different = _different(brief, found)
-        if not different:
-            reason = "every proposal repeats one that is under way: propose something else"
-            raise Unusable(reason, answer.text, answer.usage)
-        first, *others = different[:count]
-        free = (suggestion(idea, brief, account, NOTHING_BOUGHT) for idea in others)
-        return (suggestion(first, brief, account, answer.usage), *free)
+        return self._left_over(account, brief) or proposed(account, brief, brief, count=self.batch)
+
+    def _left_over(self, account: Account, brief: Brief) -> Suggestion | None:
+        """The next proposal of the newest answer, which was bought with an earlier trial; None when there is none.
+
+        One that cannot be tried comes back as a refusal, and the model is asked.
+        """
+        if self.batch == 1 or brief.traces is None or brief.refusals:
+            return None
+        made = {trial.number: trial.proposal for trial in brief.history} | dict(brief.pending)
+        made |= {one.number: one.proposal for one in brief.rejected}
+        by_it = [number for number, proposal in made.items() if proposal.model == account.model]
+        bought = max((number for number in by_it if made[number].usage.calls), default=0)
+        answers = [one.answer for one in trace.recorded(brief.traces.with_name(f"{bought:04d}")) if one.answer]
+        if not answers:
+            return None
+        taken = sum(number >= bought for number in by_it)
+        try:
+            parsed, _ = ideas(answers[-1].text, brief.space, brief.problem.fixed)
+        except Misread:  # it was an edit, or another proposer's
+            return None
+        return suggestion(parsed[taken], brief, account, NOTHING_BOUGHT) if taken < len(parsed) else None
 
 
-def proposed(account: Account, brief: Brief, shown: Brief, bought: Usage = NOTHING_BOUGHT) -> Suggestion:
+def proposed(
+    account: Account, brief: Brief, shown: Brief, bought: Usage = NOTHING_BOUGHT, count: int = 1
+) -> Suggestion:
     """Parameters as one model proposes them; what it does not state stays as the champion of `shown` has it.
+
+    Args:
+        count: Proposals to ask for in one answer, of which this is the first.
 
     Raises:
         Unusable: the answer states no parameters, or some that the space does not take.
         Unavailable: there is none.
     """
-    answer, found = _answered(account, brief, shown, 1, bought)
-    return suggestion(found[0], shown, account, answer.usage)
+    messages = conversation("parameters", brief, shown, count=count)
+    answer = ask(account, messages, brief, schema(brief.space, count), bought=bought)
+    try:
+        parsed, faults = ideas(answer.text, brief.space, brief.problem.fixed)
+    except Misread as wrong:
+        raise Unusable(str(wrong), answer.text, answer.usage) from wrong
+    if not parsed:
+        reason = "\n".join(faults) or "there is no proposal in the answer"
+        raise Unusable(reason, answer.text, answer.usage)
+    return suggestion(parsed[0], shown, account, answer.usage)
 
 
 def schema(space: Space, count: int) -> dict[str, Any]:
@@ -67,35 +89,6 @@ def schema(space: Space, count: int) -> dict[str, Any]:
     if count == 1:
         return one
     return _object(proposals={"type": "array", "items": one, "minItems": count, "maxItems": count})
-
-
-def _answered(
-    account: Account, brief: Brief, shown: Brief, count: int, bought: Usage
-) -> tuple[Answer, list[ParsedAnswer]]:
-    """One answer, and the ideas in it: at least one."""
-    messages = conversation("parameters", brief, shown, count=count)
-    answer = ask(account, messages, brief, schema(brief.space, count), bought=bought)
-    try:
-        found, faults = ideas(answer.text, brief.space, brief.problem.fixed)
-    except Misread as wrong:
-        raise Unusable(str(wrong), answer.text, answer.usage) from wrong
-    if not found:
-        reason = "\n".join(faults) or "there is no proposal in the answer"
-        raise Unusable(reason, answer.text, answer.usage)
-    return answer, found
-
-
-def _different(brief: Brief, found: Sequence[ParsedAnswer]) -> list[ParsedAnswer]:
-    """The ideas that repeat neither each other nor what is under way."""
-    pending = [(number, one.params) for number, one in brief.pending.items() if not one.edit]
-    taken = [EarlierProposal(number, params, {}, "under way") for number, params in pending]
-    kept = []
-    for idea in found:
-        params = {**start(brief), **idea.params}
-        if duplicate(brief.space, params, {}, taken) is None:
-            taken.append(EarlierProposal(0, params, {}, "proposed beside it"))
-            kept.append(idea)
-    return kept
 
 
 def _object(**properties: dict[str, Any]) -> dict[str, Any]:

@@ -6,17 +6,16 @@ with its reason, like any other suggestion, and the next one takes the turn.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from pydantic import BaseModel, ConfigDict, Field
 
 from environments.space import Value
 from tasks.formats import NoEdit
-from tasks.llm.answers import changed
+from tasks.llm.answers import changed, values
 from tasks.llm.prompt_parts import start
+from tasks.llm.reading import Misread
 from tasks.proposers import Proposer
 from tasks.proposing.brief import Brief, Suggestion, Unusable
-from tasks.trial import NOTHING_BOUGHT, Proposal
+from tasks.trial import NOTHING_BOUGHT
 
 NAME = __name__.rpartition(".")[2]
 """By which a campaign knows its proposals, and those that were turned down."""
@@ -49,25 +48,16 @@ class Scripted(Proposer):
 
     def propose(self, brief: Brief) -> Suggestion | None:
         used = len(brief.refusals)
-        for earlier in _earlier(brief):
+        decided = (trial.proposal for trial in brief.history)
+        for earlier in (*decided, *brief.pending.values(), *(one.proposal for one in brief.rejected)):
             used += earlier.proposer == NAME
             used += sum(words.startswith(f"{NAME}: ") for words in earlier.turned_down)
         if used >= len(self.proposals):
             return None
         entry = self.proposals[used]
         try:
-            for name, value in entry.params.items():
-                if name not in brief.space:
-                    raise ValueError(f"{name} is no parameter of the space: it has {', '.join(brief.space)}")
-                brief.space[name].check(value)
+            params = values(entry.params, brief.space, brief.problem.fixed)
             files = changed(entry.edit, brief.files, brief.problem.editable) if entry.edit else None
-        except (ValueError, NoEdit) as wrong:
+        except (Misread, NoEdit) as wrong:
             raise Unusable(f"{entry.rationale}: {wrong}", entry.edit, NOTHING_BOUGHT) from wrong
-        return Suggestion({**start(brief), **entry.params}, entry.rationale, files)
-
-
-def _earlier(brief: Brief) -> Iterator[Proposal]:
-    """Every proposal of the campaign so far, whatever became of it."""
-    yield from (trial.proposal for trial in brief.history)
-    yield from brief.pending.values()
-    yield from (one.proposal for one in brief.rejected)
+        return Suggestion({**start(brief), **params}, entry.rationale, files)

@@ -1,16 +1,12 @@
 """TPE: Optuna's tree-structured Parzen estimator, asked anew for every trial.
 
-The first points are those of a scrambled Sobol design, which spreads them evenly; from then on multivariate TPE looks
-where good trials are dense and bad ones are rare. Optuna's study is rebuilt from the history at each call. In it is
+After the Sobol design multivariate TPE looks where good trials are dense and bad ones rare. Optuna's study is rebuilt
+from the history at each call. In it is
 
     a trial with a score    COMPLETE
     a crash                 COMPLETE with the worst score so far, so that its surroundings are avoided
     a cancelled trial       PRUNED with the last value that it reported
     one that is under way   RUNNING, which TPE counts among the bad ones ("constant liar"): no score is made up
-    one outside the space   left out
-
-A choice between numbers is searched as a scale, by rank; one with texts or booleans as categories. That, the default
-of `startup` and the share of good trials were chosen on made-up problems (git log -- benchmarks/proposers.py).
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from environments.earlier_trials import EarlierTrial
 from environments.space import Space
-from tasks.proposing.curves import Table
 from tasks.trial import NOTHING_BOUGHT, History, Params, Proposal, Usage, baseline
 
 Pending = Mapping[int, Proposal]
@@ -100,8 +99,7 @@ class Brief:
 
     space: Space
     history: History
-    """The decided trials, the baseline among them. Empty where a proposal is made beside it: then it is pending, as
-    number 0."""
+    """The decided trials, the baseline among them."""
     pending: Pending = field(default_factory=dict)
     seed: int = 0
     """The trial's own."""
@@ -116,15 +114,11 @@ class Brief:
     """Trials of earlier campaigns in the same environment (`--learn-from`), in their order."""
     imported: tuple[EarlierTrial, ...] = ()
     """Trials of another tool (environments/earlier_trials.py), in their order; measured there, never here."""
-    hint: Suggestion | None = None
-    """A numeric optimiser's suggestion for the same trial; None where none was asked."""
     left: RemainingBudget = RemainingBudget()
     lost: Usage = NOTHING_BOUGHT
     """Use of models by turns of this campaign that ended without a proposal."""
     keep_rule: str = ""
     """When a trial is kept, in words, with the threshold as of now."""
-    curves: Mapping[int, Table] = field(default_factory=dict)
-    """What some trials reported on the way, by number (tasks/proposing/curves.py)."""
     traces: Path | None = None
     """The folder for traces of requests and answers; None: nothing is kept."""
 

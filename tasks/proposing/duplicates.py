@@ -1,4 +1,4 @@
-"""Duplicates: whether a proposal was tried before, and which categories of ideas were, from the history alone.
+"""Duplicates: whether a proposal was tried before.
 
 Two proposals are the same when every parameter is within a thousandth of its scale and the programs have the same
 syntax tree but for docstrings. Names of variables and the order of definitions count as a difference.
@@ -6,8 +6,6 @@ syntax tree but for docstrings. Names of variables and the order of definitions 
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,12 +15,10 @@ from environments.space import Float, Parameter, Space
 from tasks.editing.python_source import meaning_of
 from tasks.proposing.axes import Axis
 from tasks.sandbox.reading.reader import Unreadable, read
-from tasks.trial import History, Params, Value
+from tasks.trial import Params, Value
 
 TOLERANCE = 1e-3
 """Floats this close, as a share of their scale, are the same."""
-REMEMBERED = 4096
-"""Programs whose digest is cached: with 20 KiB each, some 80 MiB."""
 
 
 @dataclass(frozen=True)
@@ -35,16 +31,6 @@ class EarlierProposal:
     """The whole texts of the editable files, by name."""
     what: str
     """Its outcome, such as `discarded at -12.3` or `under way`."""
-
-
-@dataclass(frozen=True)
-class Category:
-    """A category of ideas, and its outcomes."""
-
-    name: str
-    tries: int
-    """Decided trials."""
-    keeps: int
 
 
 def duplicate(space: Space, params: Params, files: Mapping[str, str], tried: Iterable[EarlierProposal]) -> str | None:
@@ -65,33 +51,12 @@ def duplicate(space: Space, params: Params, files: Mapping[str, str], tried: Ite
     return None
 
 
-def meaning(files: Mapping[str, str]) -> str:
-    """A digest of files without comments, docstrings and formatting of Python.
+def meaning(files: Mapping[str, str]) -> dict[str, str]:
+    """Files by name without comments, docstrings and formatting of Python.
 
     A file that is no Python, or does not parse, counts with its whole text.
     """
-    parts = [f"{name}\0{_meaning_of(name.endswith('.py'), text)}" for name, text in sorted(files.items())]
-    return hashlib.sha256("\n".join(parts).encode(errors="surrogatepass")).hexdigest()
-
-
-def categories(history: History) -> tuple[Category, ...]:
-    """The categories of decided trials, most tried first; trials without one are left out."""
-    tries: dict[str, list[bool]] = {}
-    for trial in history:
-        name = normal(trial.proposal.category)
-        if name and trial.number > 0:
-            tries.setdefault(name, []).append(trial.verdict.kind == "keep")
-    every = (Category(name, len(kept), sum(kept)) for name, kept in tries.items())
-    return tuple(sorted(every, key=lambda category: (-category.tries, -category.keeps, category.name)))
-
-
-def normal(category: str) -> str:
-    """A category's name with its case and separators normalised.
-
-    >>> normal(" Learning_Rate")
-    'learning rate'
-    """
-    return re.sub(r"[\s_-]+", " ", category).strip().casefold()
+    return {name: _meaning_of(text) if name.endswith(".py") else text for name, text in files.items()}
 
 
 def _is_same(parameter: Parameter, one: Value, other: Value) -> bool:
@@ -104,9 +69,8 @@ def _is_same(parameter: Parameter, one: Value, other: Value) -> bool:
     return apart <= (TOLERANCE if isinstance(parameter, Float) else 0.0)
 
 
-@lru_cache(REMEMBERED)
-def _meaning_of(is_python: bool, text: str) -> str:
-    if is_python:
-        with suppress(Unreadable):  # no Python, or no parser gets through it
-            return read(meaning_of, text)
-    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+@lru_cache(maxsize=4096)
+def _meaning_of(text: str) -> str:
+    with suppress(Unreadable):  # no Python, or no parser gets through it
+        return read(meaning_of, text)
+    return text

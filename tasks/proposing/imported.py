@@ -28,21 +28,22 @@ def is_imported(trial: Trial) -> bool:
 def observed(axes: Sequence[Axis], imported: Sequence[EarlierTrial], history: History) -> list[tuple[Trial, Point]]:
     """The imported trials that have a value for every axis, as trials without runs; the n-th has the number -n."""
     points = ((number, one, point_of(axes, one.params)) for number, one in enumerate(imported, 1))
-    known = [(number, one, point) for number, one, point in points if point is not None][-MOST:]
-    if not known or not history:
+    complete = [(number, one, point) for number, one, point in points if point is not None][-MOST:]
+    if not complete or not history:
         return []
     higher_is_better = history[0].score.higher_is_better
-    by = _difference(axes, [(one.score, point) for _, one, point in known if one.score is not None], history)
-    return [(_trial(number, one, by, higher_is_better), point) for number, one, point in known]
+    by = _difference(axes, [(one.score, point) for _, one, point in complete if one.score is not None], history)
+    return [(_trial(number, one, by, higher_is_better), point) for number, one, point in complete]
 
 
 def _trial(number: int, one: EarlierTrial, by: float, higher_is_better: bool) -> Trial:
     proposal = Proposal(dict(one.params), rationale=one.note, proposer=PROPOSER)
     if one.score is None:
-        score = Score.missing("it failed there", higher_is_better)
-        return Trial(-number, 1, -number, proposal, (), score, Verdict("crash", "it failed there"))
-    score = Score(one.score + by, n=1, higher_is_better=higher_is_better)
-    return Trial(-number, 1, -number, proposal, (), score, Verdict("discard", "measured by another tool"))
+        score, verdict = Score.missing("it failed there", higher_is_better), Verdict("crash", "it failed there")
+    else:
+        score = Score(one.score + by, n=1, higher_is_better=higher_is_better)
+        verdict = Verdict("discard", "measured by another tool")
+    return Trial(-number, 1, -number, proposal, (), score, verdict)
 
 
 def _difference(axes: Sequence[Axis], scored: Sequence[tuple[float, Point]], history: History) -> float:

@@ -42,23 +42,20 @@ class Observations:
     ) -> Observations:
         axes, champion = varied(space), best(history)
         points = ((_without(trial), point_of(axes, trial.proposal.params)) for trial in history)
-        decided = observed(axes, imported, history) + [(trial, point) for trial, point in points if point is not None]
         under_way = (point_of(axes, proposal.params) for proposal in pending.values())
         return cls(
             axes,
-            tuple(decided),
+            (*observed(axes, imported, history), *((trial, point) for trial, point in points if point is not None)),
             tuple(point for point in under_way if point is not None),
-            len(pending.keys() - {0}) + sum(trial.number > 0 for trial in history),
+            len(pending) + sum(trial.number > 0 for trial in history),
             champion.proposal.edit if champion else None,
         )
 
     @cached_property
     def tried(self) -> set[Point]:
         """The points under way, and those decided with the champion's program; with another program a point is new."""
-        same = (
-            point for trial, point in self.decided if not is_imported(trial) and trial.proposal.edit == self.program
-        )
-        return {*self.under_way, *same}
+        here = [(trial, point) for trial, point in self.decided if not is_imported(trial)]
+        return {*self.under_way, *(point for trial, point in here if trial.proposal.edit == self.program)}
 
     @property
     def scored(self) -> list[Trial]:

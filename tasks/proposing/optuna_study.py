@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import optuna
@@ -12,18 +11,11 @@ from optuna import Study
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.samplers import BaseSampler
 from optuna.study import StudyDirection
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState, create_trial
 
 from environments.space import Float, Int
 from tasks.proposing.axes import Axis, Point
 from tasks.proposing.observations import ASKS, Observations
-
-
-class Given(FrozenTrial):
-    """A trial that belongs to one study: the storage's deep copies would take most of the time of a proposal."""
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Given:
-        return self
 
 
 def study(
@@ -49,22 +41,8 @@ def study(
     ended = [(point, outcome) for (_, point), outcome in zip(seen.decided, outcomes, strict=True)]
     for point, outcome in ended + [(point, {"state": TrialState.RUNNING}) for point in seen.under_way]:
         params = dict(zip(distributions, point, strict=True))
-        made.add_trial(_given(params, distributions, **outcome))
+        made.add_trial(create_trial(params=params, distributions=distributions, **outcome))
     return made
-
-
-def _given(
-    params: dict[str, Any],
-    distributions: dict[str, BaseDistribution],
-    state: TrialState = TrialState.COMPLETE,
-    value: float | None = None,
-    intermediate_values: dict[int, float] | None = None,
-) -> Given:
-    now, number = datetime.now(UTC), -1  # the study numbers its trials
-    return Given(
-        number, state, value, now, now if state.is_finished() else None, params, distributions, {}, {},
-        intermediate_values or {}, number,
-    )  # fmt: skip
 
 
 def ask(study: Study, axes: Sequence[Axis]) -> Iterator[Point]:

@@ -18,13 +18,13 @@ from tasks.recipes.output import Unfit
 from tasks.sandbox import confinement, outputs
 from tasks.sandbox.capped_log import SAID
 from tasks.sandbox.child_environment import NotAProgram
-from tasks.sandbox.confinement import Level, VisiblePaths
+from tasks.sandbox.confinement import VisiblePaths
 from tasks.sandbox.isolation import check_given, findings
 from tasks.sandbox.program import CannotStart, Program, Stopped
 from tasks.system.clock import clock
 
 POLL_SECONDS = 0.05
-LOOK_SECONDS = 1.0
+CHECK_SECONDS = 1.0
 """Between two checks of its output's size."""
 SAY_SECONDS = 15.0
 """Between two progress messages."""
@@ -34,11 +34,10 @@ CACHES = {
 }  # fmt: skip
 """Parts of the Hugging Face cache, by the variables that name their folders."""
 OFFLINE = "HF_HUB_OFFLINE"
-SHUT = (
-    "Permission denied", "No such file", "Read-only file system", "name resolution", "unreachable", "No module named",
-    "LocalEntryNotFound", "offline", "Offline",
-)  # fmt: skip
-"""Typical messages of a program that the sandbox denies something."""
+SEES = (
+    "(in the sandbox it reads [prepare] files and absolute paths in its settings, writes the folder that it is given, "
+    f"and has a network with [prepare] network = true, unless {OFFLINE} is set)"
+)
 
 Say = Callable[[str], None]
 
@@ -62,7 +61,7 @@ def run(recipe: Recipe, limits: Limits, texts: Path, made: Path, runs: Path, log
     caches = shared(os.environ) if recipe.network else {}
     for cache in caches.values():
         cache.mkdir(parents=True, exist_ok=True)
-    network = recipe.network and not is_offline(os.environ)
+    network = recipe.network and os.environ.get(OFFLINE, "").upper() not in ("1", "ON", "YES", "TRUE")
     confinement.give(made, level)
     variables = [f"{OFFLINE}={0 if network else 1}", *(f"{name}={path}" for name, path in caches.items())]
     command = ["env", *variables, sys.executable, recipe.program, str(made)]
@@ -72,45 +71,39 @@ def run(recipe: Recipe, limits: Limits, texts: Path, made: Path, runs: Path, log
     limits = limits.model_copy(update=roomy)
     try:
         with Program(command, cwd=texts, log=log, marker=marker, level=level, view=view, limits=limits) as program:
-            reason = _watch(program, recipe, made, say)
+            reason = _fault(program, recipe, made, say)
             program.kill()
     except (CannotStart, NotAProgram) as fault:
         raise OSError(f"{recipe.program} cannot be started: {fault}") from fault
     if reason:
-        tail = program.tail()
-        raise Unfit(f"{recipe.program}: {reason}{_hint(level, recipe, tail)}\n{tail}".rstrip())
+        raise Unfit(f"{recipe.program}: {reason}\n{program.tail()}".rstrip())
     return clock() - program.started
 
 
-def _watch(program: Program, recipe: Recipe, made: Path, say: Say) -> str | None:
+def _fault(program: Program, recipe: Recipe, made: Path, say: Say) -> str | None:
     """Wait for its end; why it failed, or None."""
-    looked = said = program.started
+    checked = said = program.started
+    most = recipe.disk_gb * GIB
+    too_large = f"wrote more than {recipe.disk_gb:g} GiB: raise [prepare] disk_gb"
     try:
         while (status := program.poll(POLL_SECONDS)) is None:
             now = clock()
             if now > program.started + recipe.seconds:
                 return f"was not done within {recipe.seconds:g} s: raise [prepare] seconds"
-            if now > looked + LOOK_SECONDS:
-                looked = now
-                if reason := _excess(recipe, made):
-                    return reason
+            if now > checked + CHECK_SECONDS:
+                checked = now
+                if outputs.survey(made, most_bytes=most).bytes > most:
+                    return too_large
             if now > said + SAY_SECONDS:
                 said = now
                 last = program.tail().rpartition("\n")[2].removeprefix(SAID)
                 say(f"{recipe.program}, {now - program.started:.0f} s: {last or 'no output yet'}")
         if status:
-            return program.describe(status)
+            return f"{program.describe(status)} {SEES}"
         program.left_over()  # whatever it leaves is ended, at every level
     except Stopped as stopped:
         return str(stopped)
-    return _excess(recipe, made)
-
-
-def _excess(recipe: Recipe, made: Path) -> str | None:
-    """Why its output is too large; None when it is not."""
-    most = recipe.disk_gb * GIB
-    too_much = outputs.survey(made, most_bytes=most).bytes > most
-    return f"wrote more than {recipe.disk_gb:g} GiB: raise [prepare] disk_gb" if too_much else None
+    return too_large if outputs.survey(made, most_bytes=most).bytes > most else None
 
 
 def paths_in(settings: object) -> Iterator[Path]:
@@ -125,25 +118,6 @@ def paths_in(settings: object) -> Iterator[Path]:
 def shared(variables: Mapping[str, str]) -> dict[str, Path]:
     """The folders of the user's Hugging Face cache, by the variable of each."""
     above = variables.get("XDG_CACHE_HOME") or "~/.cache"
-    whole = Path(variables.get("HF_HOME") or Path(above) / "huggingface")
-    places = {name: Path(variables.get(name) or whole / part) for name, part in CACHES.items()}
-    return {name: path.expanduser().absolute() for name, path in places.items()}
-
-
-def is_offline(variables: Mapping[str, str]) -> bool:
-    """Whether the user restricts Hugging Face to the cache."""
-    return variables.get(OFFLINE, "").upper() in ("1", "ON", "YES", "TRUE")
-
-
-def _hint(level: Level, recipe: Recipe, tail: str) -> str:
-    """A hint at the sandbox where the output looks like a denied access; else empty."""
-    denied = any(sign in tail for sign in SHUT)
-    if denied and recipe.network and is_offline(os.environ):
-        return f" ({OFFLINE} is set: it can use the Hugging Face cache, but not the network)"
-    if not denied or level == "none":
-        return ""
-    network = "" if recipe.network else ", and has no network without [prepare] network = true"
-    return (
-        " (in the sandbox it reads [prepare] files and absolute paths in its settings, and writes the folder that it "
-        f"is given{network})"
-    )
+    cache = Path(variables.get("HF_HOME") or Path(above) / "huggingface")
+    folders = {name: Path(variables.get(name) or cache / part) for name, part in CACHES.items()}
+    return {name: path.expanduser().absolute() for name, path in folders.items()}

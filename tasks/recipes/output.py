@@ -20,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from environments.plugins import Refused
 from environments.recipe import DATA, JUDGE, POOLS, TRAIN
-from tasks.system import file_trees, interrupt
+from tasks.system import interrupt
 from tasks.system.redact import capped, clean
 
 FILE = "prepared.json"
@@ -78,30 +78,22 @@ PREPARED = TypeAdapter(Prepared)
 
 def read(place: Path) -> Prepared | None:
     """The record of a folder; None without a folder. Refused when it is unreadable, or a file has changed."""
+    if not place.exists():
+        return None
     try:
         made = PREPARED.validate_json((place / FILE).read_bytes())
-    except FileNotFoundError:
-        if not place.exists():
-            return None
-        raise Refused(f"{place} has no {FILE}, so its content is unknown: {_again(place)}") from None
-    except ValidationError as broken:
-        raise Refused(f"{place / FILE} cannot be read ({broken.errors()[0]['msg']}): {_again(place)}") from broken
+    except (OSError, ValidationError) as broken:
+        raise _changed(place / FILE, place) from broken
     for name, content in made.files.items():
         path = place / name
-        same = path.is_file() and path.stat().st_size == content.bytes
-        if not same or (content.bytes <= SMALL_BYTES and _sha256(path) != content.sha256):
-            raise Refused(f"{path} is not what was made: {_again(place)}")
+        is_same = path.is_file() and path.stat().st_size == content.bytes
+        if not is_same or (content.bytes <= SMALL_BYTES and _sha256(path) != content.sha256):
+            raise _changed(path, place)
     return made
 
 
-def _again(place: Path) -> str:
-    return f"`chmod -R u+w {place}; rm -r {place}`, and it is made anew"
-
-
-def remove_hidden(folder: Path) -> None:
-    """Remove hidden files, in which downloads keep timestamps."""
-    for path in [*folder.rglob(".*")]:
-        file_trees.remove(path)
+def _changed(path: Path, place: Path) -> Refused:
+    return Refused(f"{path} is not what was made: `chmod -R u+w {place}; rm -r {place}`, and it is made anew")
 
 
 def contents(folder: Path) -> dict[str, Content]:
@@ -109,28 +101,16 @@ def contents(folder: Path) -> dict[str, Content]:
     files = dict[str, Content]()
     for name in (DATA, JUDGE):
         if (folder / name).is_symlink() or not (folder / name).is_dir():
-            remedy = f"a recipe writes {DATA} and {JUDGE} into the folder that it is given"
-            raise Unfit(f"there is no folder {name}: {remedy}")
+            raise Unfit(f"there is no folder {name}: a recipe writes {DATA} and {JUDGE} into the folder that it gets")
         for path in sorted((folder / name).rglob("*")):
-            if path.is_symlink() or not path.is_dir():
-                interrupt.check()
-                _check_plain(path, folder)
-                files[path.relative_to(folder).as_posix()] = Content(path.stat().st_size, _sha256(path))
+            inside, status = path.relative_to(folder).as_posix(), path.lstat()
+            if stat.S_ISDIR(status.st_mode):
+                continue
+            if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1 or not inside.isprintable():
+                raise Unfit(f"{shown(inside)} is no plain file with one plain name: save a copy of what is meant")
+            interrupt.check()
+            files[inside] = Content(status.st_size, _sha256(path))
     return files
-
-
-def _check_plain(path: Path, folder: Path) -> None:
-    """Refuse links, pipes, hard links and odd names. Raises Unfit."""
-    name, status = shown(str(path.relative_to(folder))), path.lstat()
-    if not stat.S_ISREG(status.st_mode):
-        kind = "a link" if stat.S_ISLNK(status.st_mode) else "no plain file"
-        raise Unfit(f"{name} is {kind}: save a copy of what is meant")
-    if status.st_nlink > 1:
-        raise Unfit(f"{name} is hard-linked, so another name may change it: save a copy")
-    try:
-        str(path).encode()
-    except UnicodeEncodeError:
-        raise Unfit(f"{name} has a name that is not UTF-8") from None
 
 
 def digest(files: Mapping[str, Content]) -> str:
@@ -203,16 +183,12 @@ def check_base(folder: Path) -> None:
     base = folder / DATA / BASE
     if not base.is_dir():
         return
-    where = f"{DATA}/{BASE}"
     files = [path for path in base.rglob("*") if path.is_file()]
     for path in files:
         if path.suffix.lower() in CODE:
-            remedy = f"keep weights as {WEIGHTS}, and no programs"
-            raise Unfit(f"{where}/{shown(path.name)} is code or may run some: {remedy}")
-    if not (base / "config.json").is_file():
-        raise Unfit(f"{where}/config.json is missing: it must be a Hugging Face model")
-    if not any(path.suffix == WEIGHTS for path in files):
-        raise Unfit(f"{where} has no weights: save them as {WEIGHTS}")
+            raise Unfit(f"{DATA}/{BASE}/{shown(path.name)} is code or may run some: keep weights as {WEIGHTS}")
+    if not (base / "config.json").is_file() or not any(path.suffix == WEIGHTS for path in files):
+        raise Unfit(f"{DATA}/{BASE} must be a Hugging Face model, with config.json and its weights as {WEIGHTS}")
 
 
 def shown(text: str) -> str:

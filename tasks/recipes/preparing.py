@@ -5,10 +5,8 @@ runs/.prepared/arithmetic-0123456789abcdef/     named by the hash of the recipe
     judge/           for the judge alone: search.jsonl, confirm.jsonl, report.jsonl
     settings.json    the recipe's settings
     prepared.json    the recipe's hash, time, versions, and a hash of every file (tasks/recipes/output.py)
-runs/.prepared/arithmetic-0123456789abcdef.log, .lock, .making/
-                     its output; held while it runs; its working folder
-runs/.prepared/report-0123456789abcdef.looks.jsonl
-                     the uses of report questions, by what they are (tasks/stats/holdout_uses.py)
+runs/.prepared/arithmetic-0123456789abcdef.log, .lock, .making/     its output; held while it runs; its working folder
+runs/.prepared/report-0123456789abcdef.looks.jsonl                  the uses of report questions (tasks/stats)
 
 Only complete and checked output gets the final name, and is read-only. A campaign stores a copy of prepared.json and
 refuses to go on with other data: with another version of a library the same recipe may make another model.
@@ -26,6 +24,8 @@ import shutil
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from filelock import FileLock, Timeout
 
 from environments import FILE, Environment
 from environments.plugins import Refused
@@ -67,8 +67,6 @@ def prepare(environment: Environment, runs: Path, say: Say) -> Path:
         Refused: the recipe failed, with the last lines of its log, or its output has been changed.
         OSError: the machine could not start it.
     """
-    from filelock import FileLock, Timeout
-
     final, recipe = place(environment, runs), environment.prepare
     assert final is not None and recipe is not None, f"{environment.name} has no recipe"
     if output.read(final):
@@ -94,16 +92,13 @@ def prepare(environment: Environment, runs: Path, say: Say) -> Path:
 
 def check_disk(environment: Environment, runs: Path) -> None:
     """Check that the disk has room for the recipe's output, or that existing output is unchanged. Raises Refused."""
-    from tasks.recipes import execution
-
     final, recipe = place(environment, runs), environment.prepare
     if final is None or recipe is None or output.read(final):
         return
-    for folder in (runs, *(execution.shared(os.environ).values() if recipe.network else ())):
-        there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-        if (free := shutil.disk_usage(there).free) < recipe.disk_gb * execution.GIB:
-            needs = f"{environment.name} needs {recipe.disk_gb:g} GiB to be prepared ([prepare] disk_gb)"
-            raise Refused(f"{needs}, and the disk of {folder} has {free / execution.GIB:.1f} GiB free: make room there")
+    there = next(path for path in final.parents if path.exists())
+    if (free := shutil.disk_usage(there).free / 2**30) < recipe.disk_gb:
+        needs = f"{environment.name} needs {recipe.disk_gb:g} GiB to be prepared ([prepare] disk_gb)"
+        raise Refused(f"{needs}, and the disk of {there} has {free:.1f} GiB free: make room there")
 
 
 def check_gpus(environment: Environment, home: Path) -> None:
@@ -133,15 +128,12 @@ def compare(environment: Environment) -> None:
     if environment.prepared is None or not note.is_file():
         return
     before, now = PREPARED.validate_json(note.read_bytes()), output.read(environment.prepared)
-    if now is None or now.content == before.content:
-        return
-    then, today = ({"content": made.content, **made.versions} for made in (before, now))
-    differ = [name for name in then | today if then.get(name) != today.get(name)]
-    changes = "; ".join(f"{name} {then.get(name)} then, {today.get(name)} now" for name in differ)
-    raise Refused(
-        f"{environment.prepared} was made anew, and is not what {note.parent} began with ({changes}): scores on other "
-        "data do not compare. Put the folder back as it was, or begin anew under another name"
-    )
+    if now and now.content != before.content:
+        raise Refused(
+            f"{environment.prepared} was made anew, and is not what {note.parent} began with (content {before.content} "
+            f"with {before.versions} then, {now.content} with {now.versions} now): scores on other data do not "
+            "compare. Put the folder back as it was, or begin anew under another name"
+        )
 
 
 def _make(environment: Environment, recipe: Recipe, final: Path, say: Say) -> None:
@@ -152,8 +144,7 @@ def _make(environment: Environment, recipe: Recipe, final: Path, say: Say) -> No
     marker = f"prepare-{hashlib.sha256(str(staging).encode()).hexdigest()[:16]}"
     orphans.end(marker)  # left by an engine that was killed
     file_trees.remove(staging)
-    made, texts = staging / "made", staging / "texts"
-    copies = []
+    made, texts, copies = staging / "made", staging / "texts", []
     for path, name in recipe.texts(environment.folder):
         copies.append((target := texts / name, name))
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -165,30 +156,34 @@ def _make(environment: Environment, recipe: Recipe, final: Path, say: Say) -> No
     settings = json.dumps(recipe.settings, indent=2) + "\n"
     (made / SETTINGS).write_text(settings)
     file_trees.open_to_all(staging)  # whatever the umask: it may run as another user
-    most = f"{recipe.seconds:g} s" if recipe.seconds < 120 else f"{recipe.seconds / 60:.0f} min"
-    say(f"{environment.name}: {recipe.program} prepares it, once for all campaigns, in {most} at most")
+    say(f"{environment.name}: {recipe.program} prepares it, once for all campaigns, in {recipe.seconds:g} s at most")
 
     def say_more(words: str) -> None:
         say(f"{environment.name}: {words}")
 
     try:
         seconds = execution.run(recipe, environment.limits, texts, made, final.parents[1], log, marker, say_more)
-        files, questions = _look_through(made, settings)
+        files, questions = _checked(made, settings)
     except Unfit as wrong:
         file_trees.remove(staging)
         first, _, rest = str(wrong).partition("\n")
-        source = f"{environment.folder / FILE}: [prepare]"
-        raise Refused(f"{source} {first}. Its log is {log}" + (f"\n{rest}" if rest else "")) from wrong
-    whole = Prepared(
+        raise Refused(f"{environment.folder / FILE}: [prepare] {first}. Its log is {log}\n{rest}".rstrip()) from wrong
+    versions = {"python": platform.python_version()}
+    for name in VERSIONS:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    record = Prepared(
         recipe=digest, content=output.digest(files), files=files, questions=questions,
-        seconds=round(seconds, 3), versions=_versions(), created=time.time(),
+        seconds=round(seconds, 3), versions=versions, created=time.time(),
     )  # fmt: skip
-    (made / output.FILE).write_bytes(PREPARED.dump_json(whole, indent=2) + b"\n")
-    _close(made)
+    (made / output.FILE).write_bytes(PREPARED.dump_json(record, indent=2) + b"\n")
+    for path in (made, *made.rglob("*")):  # the engine's, and read-only; the top folder once it is moved
+        os.chown(path, os.geteuid(), os.getegid())
+        path.chmod(0o755 if path == made else 0o555 if path.is_dir() else 0o444)
     made.rename(final)
     final.chmod(0o555)
     file_trees.remove(staging)
-    say(f"{environment.name}: prepared, {in_words(whole)}")
+    say(f"{environment.name}: prepared, {in_words(record)}")
 
 
 def in_words(made: Prepared) -> str:
@@ -198,12 +193,13 @@ def in_words(made: Prepared) -> str:
     return f"{what}{made.bytes / 2**20:.1f} MiB in {made.seconds:.0f} s, content {made.content}"
 
 
-def _look_through(made: Path, settings: str) -> tuple[dict[str, Content], dict[str, int]]:
+def _checked(made: Path, settings: str) -> tuple[dict[str, Content], dict[str, int]]:
     """Check a recipe's output: every file, and the number of questions. Unfit when it cannot be used."""
     if made.is_symlink() or not made.is_dir():  # possible only without a sandbox
         raise Unfit("the folder that it was given is gone: write into it")
     file_trees.open_to_all(made)
-    output.remove_hidden(made)
+    for path in [*made.rglob(".*")]:  # hidden files, in which downloads keep timestamps
+        file_trees.remove(path)
     for path in made.iterdir():
         if path.name not in (DATA, JUDGE, SETTINGS):
             name = output.shown(path.name)
@@ -213,21 +209,6 @@ def _look_through(made: Path, settings: str) -> tuple[dict[str, Content], dict[s
     files, questions = output.contents(made), output.check_questions(made)
     output.check_base(made)
     return files, questions
-
-
-def _close(made: Path) -> None:
-    """Make it the engine's and read-only, readable for all; the top folder stays writable until it is moved."""
-    for path in (made, *made.rglob("*")):
-        os.chown(path, os.geteuid(), os.getegid())
-        path.chmod(0o755 if path == made else 0o555 if path.is_dir() else 0o444)
-
-
-def _versions() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
-    for name in VERSIONS:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            versions[name] = importlib.metadata.version(name)
-    return versions
 
 
 def report_pool(environment: Environment) -> Path | None:

@@ -19,10 +19,8 @@ from environments.judges._playing import EnvSource
 if TYPE_CHECKING:
     from environments.judges._playing import Env
 
-SECONDS, MOST_STEPS = 10.0, 1000
-"""Of the environment's own time that are shown, and the most steps of them."""
-MOST_SECONDS = 20.0
-"""On the clock: a slow environment is cut there."""
+SECONDS, MOST_STEPS, MOST_SECONDS = 10.0, 1000, 20.0
+"""Of the environment's own time that are shown, the most steps of them, and seconds on the clock."""
 PICTURES_PER_SECOND, UNKNOWN_FPS = 17, 30.0
 WIDEST = 300
 """Pixels of a picture."""
@@ -57,10 +55,9 @@ class Camera(gymnasium.Wrapper[Any, Any, Any, Any]):
         if "rgb_array" not in (env.metadata.get("render_modes") or []):
             raise CannotRecord("the environment draws no pictures: rgb_array is not among its render_modes")
         fps = env.metadata.get("render_fps")
-        self.fps = float(fps) if isinstance(fps, int | float) and 0 < fps < math.inf else UNKNOWN_FPS
-        self.stride = max(round(self.fps / PICTURES_PER_SECOND), 1)
-        self.film = Film(1000 * self.stride / self.fps, [], [])
-        self.total, self.ends = 0.0, math.inf
+        fps = float(fps) if isinstance(fps, int | float) and 0 < fps < math.inf else UNKNOWN_FPS
+        self.stride, self.most = max(round(fps / PICTURES_PER_SECOND), 1), max(min(round(SECONDS * fps), MOST_STEPS), 1)
+        self.film, self.total, self.ends = Film(1000 * self.stride / fps, [], []), 0.0, math.inf
 
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
         started = self.env.reset(**options)
@@ -70,13 +67,12 @@ class Camera(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         seen, reward, terminated, truncated, info = self.env.step(action)
-        film, most = self.film, max(min(round(SECONDS * self.fps), MOST_STEPS), 1)
-        film.steps, self.total = film.steps + 1, self.total + float(reward)
+        self.film.steps, self.total = self.film.steps + 1, self.total + float(reward)
         over = terminated or truncated
-        film.cut = not over and (film.steps >= most or time.monotonic() > self.ends)
-        if over or film.cut or film.steps % self.stride == 0:
+        self.film.cut = not over and (self.film.steps >= self.most or time.monotonic() > self.ends)
+        if over or self.film.cut or self.film.steps % self.stride == 0:
             self._take()
-        return seen, reward, terminated, truncated or film.cut, info
+        return seen, reward, terminated, truncated or self.film.cut, info
 
     def _take(self) -> None:
         try:

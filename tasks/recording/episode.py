@@ -1,6 +1,6 @@
 """The episode of a campaign: the champion's policy beside the baseline's, in one GIF.
 
-    record(ledger, champion, "auto")     # writes episode.gif, episode.png and episode.json
+    record(ledger, champion, "auto")     # writes episode.gif and episode.json
 
 Both play the same episode, from a seed that no judgement uses. Their checkpoints are those of the certificate's first
 runs where these lie in the campaign, because a search picks lucky ones, else those of the search. The policies are
@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import PrivateAttr, TypeAdapter, ValidationError
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from tasks.recording.camera import Film
 
-FILE, GIF, STILL = "episode.json", "episode.gif", "episode.png"
+FILE, GIF = "episode.json", "episode.gif"
 REASON = 2000
 """Characters of a reason."""
 WAITS = {"start_seconds": 45.0, "answer_seconds": 5.0, "total_seconds": 50.0}
@@ -55,6 +55,8 @@ NARROWEST, STRIP, GAP = 180, 28, 4
 HOLD_MS = 1500
 """How long the end is shown before it begins again."""
 INK, ACCENT = (28, 33, 40), (0, 114, 178)
+FAULTS = (Misbehaved, NotAProgram, CannotStart, Refused, ValueError, OSError, ImportError)
+"""Why there may be no episode: a policy, a machine or an environment that cannot play or draw."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +84,6 @@ class Recording:
 
     champion: int
     """The trial."""
-    runs: tuple[str, ...]
-    """The directories of the baseline's and the champion's run."""
     episodes: tuple[PlayedEpisode, ...] = ()
     reason: str = ""
     """Why there is none; else empty."""
@@ -92,8 +92,7 @@ class Recording:
 RECORDING = TypeAdapter(Recording)
 
 
-@dataclass(frozen=True)
-class Side:
+class Side(NamedTuple):
     """A policy that plays: a run of the certificate or of the search."""
 
     name: Arm
@@ -123,22 +122,26 @@ def record(ledger: Ledger, champion: Trial | None, asked: str, allow_unsandboxed
     first = baseline(ledger.history())
     if judge_name(ledger.environment.judge) != "control" or champion is None or first is None or champion.number == 0:
         return
-    sides, known = sides_of(ledger, champion.number), load(ledger.path)
-    runs = tuple(side.run.dir for side in sides)
-    has_one = bool(known and known.champion == champion.number and not known.reason and (ledger.path / GIF).is_file())
-    if has_one and known and known.runs == runs:
+    sides, before, gif = sides_of(ledger, champion.number), load(ledger.path), ledger.path / GIF
+    has_one = bool(before and before.champion == champion.number and before.episodes and gif.is_file())
+    if has_one and before and [one.run for one in before.episodes] == [side.run.dir for side in sides]:
         return
     for old in ledger.path.glob(".recording-*"):  # left by one that was killed
         file_trees.remove(old)
-    with tempfile.TemporaryDirectory(prefix=".recording-", dir=ledger.path, ignore_cleanup_errors=True) as folder:
-        made = _recorded(ledger, sides, champion.number, asked, allow_unsandboxed, Path(folder))
-        if made.reason and has_one:
-            return
-        (ledger.path / FILE).unlink(missing_ok=True)  # it speaks of the other files, so it goes first and comes last
-        for name in (GIF, STILL):
-            (ledger.path / name).unlink(missing_ok=True)
-            if not made.reason:
-                Path(folder, name).rename(ledger.path / name)
+    with tempfile.TemporaryDirectory(prefix=".recording-", dir=ledger.path, ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        try:
+            played = [_played(ledger, side, asked, allow_unsandboxed, folder) for side in sides]
+            _draw({one.name: film for one, film in played}, folder / GIF)
+            made = Recording(champion.number, tuple(one for one, _ in played))
+        except FAULTS as wrong:
+            if has_one:
+                return
+            made = Recording(champion.number, reason=str(wrong)[:REASON])
+        (ledger.path / FILE).unlink(missing_ok=True)  # it speaks of the picture, so it goes first and comes last
+        gif.unlink(missing_ok=True)
+        if made.episodes:
+            (folder / GIF).rename(gif)
     (ledger.path / FILE).write_bytes(RECORDING.dump_json(made, indent=2) + b"\n")
 
 
@@ -167,28 +170,20 @@ def why_gone(ledger: Ledger, run: Run) -> str | None:
     return changed_since(place, run)
 
 
-def _recorded(
-    ledger: Ledger, sides: list[Side], champion: int, asked: str, allow_unsandboxed: bool, folder: Path
-) -> Recording:
-    """What was played, with the pictures in the folder; or why nothing was."""
-    films: dict[Arm, Film] = {}
-    played, runs = [], tuple(side.run.dir for side in sides)
-    for side in sides:
-        try:
-            films[side.name] = film = _played(ledger, side, Isolation(choose(asked), allow_unsandboxed), folder)
-        except (Misbehaved, NotAProgram, CannotStart, Refused, ValueError, OSError, ImportError) as wrong:
-            return Recording(champion, runs, reason=f"the {side.name}, {side.run.dir}: {wrong}"[:REASON])
-        facts = (film.totals[-1], film.steps, film.cut, side.score, side.is_fresh)
-        played.append(PlayedEpisode(side.name, side.trial.number, side.run.dir, *facts))
+def _played(
+    ledger: Ledger, side: Side, asked: str, allow_unsandboxed: bool, folder: Path
+) -> tuple[PlayedEpisode, Film]:
+    """One side's episode; raises Misbehaved, which names the side."""
     try:
-        _draw(films, folder)
-    except (ValueError, OSError, ImportError) as wrong:
-        return Recording(champion, runs, reason=f"the pictures cannot be drawn: {wrong}"[:REASON])
-    return Recording(champion, runs, tuple(played))
+        film = _filmed(ledger, side, Isolation(choose(asked), allow_unsandboxed), folder)
+    except FAULTS as wrong:
+        raise Misbehaved(f"the {side.name}, {side.run.dir}: {wrong}") from wrong
+    facts = (film.totals[-1], film.steps, film.cut, side.score, side.is_fresh)
+    return PlayedEpisode(side.name, side.trial.number, side.run.dir, *facts), film
 
 
-def _played(ledger: Ledger, side: Side, isolation: Isolation, folder: Path) -> Film:
-    """The film of one episode of one side, by the judge's settings; of several sources under the first."""
+def _filmed(ledger: Ledger, side: Side, isolation: Isolation, folder: Path) -> Film:
+    """The film of an episode by the judge's settings, of several sources under the first."""
     environment, place = ledger.environment, TrialDir(ledger.path / side.run.dir)
     if gone := why_gone(ledger, side.run):
         raise Misbehaved(gone)
@@ -242,8 +237,8 @@ class _FilmedControl(Control):
             self._film = process.call(film)
 
 
-def _draw(films: Mapping[Arm, Film], folder: Path) -> None:
-    """Write the GIF of all episodes side by side, and its last picture."""
+def _draw(films: Mapping[Arm, Film], file: Path) -> None:
+    """Write the GIF of all episodes side by side."""
     from PIL import Image
 
     frames = [_side_by_side(films, at) for at in range(max(len(film.pictures) for film in films.values()))]
@@ -251,8 +246,7 @@ def _draw(films: Mapping[Arm, Film], folder: Path) -> None:
     small = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
     times = [max(round(first.milliseconds / 10) * 10, 20)] * len(small)  # a GIF counts hundredths of a second
     times[-1] += HOLD_MS
-    small[-1].save(folder / STILL, optimize=True)
-    small[0].save(folder / GIF, save_all=True, append_images=small[1:], duration=times, loop=0)
+    small[0].save(file, save_all=True, append_images=small[1:], duration=times, loop=0)
 
 
 def _side_by_side(films: Mapping[Arm, Film], at: int) -> Image.Image:

@@ -22,38 +22,9 @@ STEM = "nightshift-"
 
 
 @dataclass(frozen=True)
-class Cgroups:
-    """Where groups can be created: one folder for everything, or one for memory and one for processes."""
-
-    version: int
-    memory: Path
-    pids: Path
-
-    def make(self, memory: int, processes: int) -> Group:
-        """Create a group with these limits: bytes of memory, number of processes and threads."""
-        name = f"{STEM}{os.getpid()}-{secrets.token_hex(4)}"
-        group = Group(self.version, self.memory / name, self.pids / name)
-        bounds = {"memory.max": memory, "memory.swap.max": 0}
-        if self.version == 1:
-            bounds = {"memory.limit_in_bytes": memory}
-        try:
-            for folder in group.folders:
-                folder.mkdir()
-            (group.pids / "pids.max").write_text(str(processes))
-            for name, limit in bounds.items():  # a kernel without swap has no file for it
-                if name != "memory.swap.max" or (group.memory / name).exists():
-                    (group.memory / name).write_text(str(limit))
-        except OSError:
-            group.remove()
-            raise
-        return group
-
-
-@dataclass(frozen=True)
 class Group:
-    """The control group of one program."""
+    """A control group: a folder for its memory and one for its processes, or one for both."""
 
-    version: int
     memory: Path
     pids: Path
 
@@ -66,17 +37,29 @@ class Group:
         """The files into which a process writes its pid to enter the group."""
         return [str(folder / "cgroup.procs") for folder in self.folders]
 
+    def make(self, memory: int, processes: int) -> Group:
+        """Create a group below with these limits: bytes of memory, processes and threads. Raises OSError."""
+        name = f"{STEM}{os.getpid()}-{secrets.token_hex(4)}"
+        group = Group(self.memory / name, self.pids / name)
+        try:
+            for folder in group.folders:
+                folder.mkdir()
+            (group.pids / "pids.max").write_text(str(processes))
+            old = group.memory / "memory.limit_in_bytes"  # of version 1
+            (old if old.exists() else group.memory / "memory.max").write_text(str(memory))
+            if (swap := group.memory / "memory.swap.max").exists():
+                swap.write_text("0")
+        except OSError:
+            group.remove()
+            raise
+        return group
+
     def ran_out_of_memory(self) -> bool:
         """Whether the kernel killed one of its processes for lack of memory."""
-        file = self.memory / ("memory.oom_control" if self.version == 1 else "memory.events")
-        facts = dict(line.split() for line in file.read_text().splitlines())
-        return int(facts.get("oom_kill", 0)) > 0
-
-    def ran_out_of_processes(self) -> bool:
-        """Whether the kernel refused it a process or a thread; False too on a kernel that does not tell."""
-        file = self.pids / "pids.events"
-        facts = dict(line.split() for line in file.read_text().splitlines()) if file.exists() else {}
-        return int(facts.get("max", 0)) > 0
+        for file in (self.memory / "memory.events", self.memory / "memory.oom_control"):  # of version 2, and of 1
+            if file.exists():
+                return int(dict(line.split() for line in file.read_text().splitlines()).get("oom_kill", 0)) > 0
+        return False
 
     def kill(self, patience: float = 10.0) -> None:
         """Kill its processes until none is left. Raises TimeoutError if some survive (they hang in the kernel)."""
@@ -97,10 +80,10 @@ class Group:
 
 
 @functools.cache
-def find() -> Cgroups | None:
-    """Where this user can create groups, found by creating one; None when nowhere."""
+def find() -> Group | None:
+    """The group below which this user can create some, found by creating one; None where there is none."""
     for candidate in _candidates():
-        for old in (old for folder in {candidate.memory, candidate.pids} for old in folder.glob(f"{STEM}*-*")):
+        for old in (old for folder in candidate.folders for old in folder.glob(f"{STEM}*-*")):
             if not Path(f"/proc/{old.name.removeprefix(STEM).partition('-')[0]}").exists():  # its engine was killed
                 with contextlib.suppress(OSError):
                     old.rmdir()
@@ -109,23 +92,22 @@ def find() -> Cgroups | None:
     return None
 
 
-def _candidates() -> Iterator[Cgroups]:
+def _candidates() -> Iterator[Group]:
     try:
         lines = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
     except OSError:
         return  # no cgroups in this kernel
     own = {name: path.lstrip("/") for _, names, path in lines for name in names.split(",")}
     if "memory" in own and "pids" in own:
-        yield Cgroups(1, ROOT / "memory" / own["memory"], ROOT / "pids" / own["pids"])
+        yield Group(ROOT / "memory" / own["memory"], ROOT / "pids" / own["pids"])
     if "" in own:
-        for mount in (ROOT, ROOT / "unified"):
-            here = mount / own[""]
-            for folder in (here, *here.parents):
-                if folder.is_relative_to(mount) and (folder / "cgroup.subtree_control").is_file():
-                    yield Cgroups(2, folder, folder)
+        here = ROOT / own[""]
+        for folder in (here, *here.parents):
+            if folder.is_relative_to(ROOT) and (folder / "cgroup.subtree_control").is_file():
+                yield Group(folder, folder)
 
 
-def _works(candidate: Cgroups) -> bool:
+def _works(candidate: Group) -> bool:
     """Whether a group can be created there, limited, and entered by our own processes."""
     try:
         group = candidate.make(2**30, 64)

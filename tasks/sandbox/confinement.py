@@ -12,7 +12,6 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate
@@ -133,8 +132,7 @@ def landlock(view: VisiblePaths, scratch: Path) -> list[tuple[str, bool]]:
 
 def landlock_version() -> int:
     """The kernel's Landlock version; 0 without Landlock."""
-    linux = sys.platform == "linux"
-    return max(int(ctypes.CDLL(None).syscall(LANDLOCK_CREATE_RULESET, None, 0, 1)), 0) if linux else 0
+    return max(int(ctypes.CDLL(None).syscall(LANDLOCK_CREATE_RULESET, None, 0, 1)), 0)
 
 
 def owner(level: Level) -> int | None:
@@ -180,12 +178,7 @@ def _covered(package: Path, view: VisiblePaths) -> list[str]:
 def _seen(view: VisiblePaths) -> list[Path]:
     settings = [f"/etc/{name}" for name in SETTINGS + (NETWORK_SETTINGS if view.network else ())]
     facts = GPU_FACTS if view.gpu else ()
-    return [*_present((*settings, *MACHINE)), *interpreter(), *view.readable, *_present(facts)]
-
-
-def interpreter() -> list[Path]:
-    """The running Python and its packages, without the rest of `sys.path`, such as our own checkout."""
-    return OWN.parts
+    return [*_present((*settings, *MACHINE)), *OWN.parts, *view.readable, *_present(facts)]
 
 
 def _gpu_devices() -> list[Path]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -37,7 +37,9 @@ class Interpreter:
     @property
     def parts(self) -> list[Path]:
         """What a program of it has to read, besides what lies below /usr."""
-        return _parts(self.prefixes)
+        each = dict.fromkeys(path for prefix in self.prefixes for path in (prefix, prefix.resolve()))
+        parts = [prefix / part for prefix in each for part in PARTS]
+        return [part for part in parts if part.exists() and not part.is_relative_to("/usr")]
 
     @property
     def editable(self) -> tuple[Path, ...]:
@@ -46,16 +48,12 @@ class Interpreter:
         Of a project only its packages are seen, as if they were installed, not what lies beside them. Nightshift's own
         code and home are given to nobody, nor places with keys, nor a package with an environment and its judge in it.
         """
-        return tuple(path for path in _editable(self.prefixes) if not hidden_because(path))
+        return tuple(path for path in _editable(self.prefixes) if not is_hidden(path))
 
     def listed(self, packages: Collection[Path]) -> list[Path]:
         """The folders that Python must list to find these packages, as far as programs may know the names in them."""
         folders = dict.fromkeys(path.parent for path in self.editable if path in packages)
-        return [folder for folder in folders if not _overlap(folder.resolve())]
-
-    def editable_package(self, module: str) -> Path | None:
-        """The folder of an editable package of this name; None if it has none."""
-        return next((path for path in _editable(self.prefixes) if path.name == module), None)
+        return [folder for folder in folders if not _is_ours_or_secret(folder)]
 
 
 OWN = Interpreter(
@@ -83,45 +81,29 @@ def interpreter_of(python: str) -> Interpreter:
     return Interpreter(executable, tuple(dict.fromkeys((prefix, base))))
 
 
-def hidden_because(path: Path) -> str:
-    """Why programs may not read a folder of an editable package; empty if they may."""
-    if why := _overlap(path.resolve()):
-        return why
-    problem = next(path.resolve().rglob(FILE), None)
-    return f"it holds an environment with its judge, {problem.parent}" if problem else ""
+def is_hidden(path: Path) -> bool:
+    """Whether programs may not read a folder of an editable package."""
+    return _is_ours_or_secret(path) or any(path.resolve().rglob(FILE))
 
 
-def _overlap(real: Path) -> str:
-    for place, what in ((CODE.resolve(), "Nightshift's own code"), (home_path().resolve(), "the home of campaigns")):
-        if place.is_relative_to(real) or real.is_relative_to(place):
-            return f"one of it and {what} contains the other"
-    secret = secret_place(real)
-    return f"it shows {secret}, where keys are kept" if secret else ""
-
-
-@cache
-def _parts(prefixes: tuple[Path, ...]) -> list[Path]:
-    each = dict.fromkeys(path for prefix in prefixes for path in (prefix, prefix.resolve()))
-    parts = [prefix / part for prefix in each for part in PARTS]
-    return [part for part in parts if part.exists() and not part.is_relative_to("/usr")]
+def _is_ours_or_secret(path: Path) -> bool:
+    real = path.resolve()
+    ours = (CODE.resolve(), home_path().resolve())
+    return bool(secret_place(real)) or any(each.is_relative_to(real) or real.is_relative_to(each) for each in ours)
 
 
 @cache
 def _editable(prefixes: tuple[Path, ...]) -> tuple[Path, ...]:
     """The packages that are found by the .pth files and import hooks of its installed packages."""
-    found: dict[Path, None] = {}
-    for packages in [path for prefix in prefixes for path in prefix.glob("lib/python3*/site-packages")]:
-        for file in sorted(packages.glob("*.pth")):
+    packages: dict[Path, None] = {}
+    for site in [path for prefix in prefixes for path in prefix.glob("lib/python3*/site-packages")]:
+        for file in sorted(site.glob("*.pth")):
             projects = [Path(line) for line in _text(file).splitlines() if line.startswith("/")]
-            found |= dict.fromkeys(init.parent for each in projects for init in sorted(each.glob("*/__init__.py")))
-        for file in sorted(packages.glob("__editable__*.py")):
-            found |= dict.fromkeys(_mapped(file))
-    return tuple(path for path in found if path.exists())
-
-
-def _mapped(hook: Path) -> Iterator[Path]:
-    if mapping := MAPPING.search(_text(hook)):
-        yield from map(Path, ast.literal_eval(mapping[1]).values())
+            packages |= dict.fromkeys(init.parent for each in projects for init in sorted(each.glob("*/__init__.py")))
+        for file in sorted(site.glob("__editable__*.py")):
+            if mapping := MAPPING.search(_text(file)):
+                packages |= dict.fromkeys(map(Path, ast.literal_eval(mapping[1]).values()))
+    return tuple(path for path in packages if path.exists())
 
 
 def _text(path: Path) -> str:

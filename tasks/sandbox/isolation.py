@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
-import platform
 import shutil
 import socket
-import sys
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,7 +16,8 @@ from environments.plugins import Refused
 from tasks.sandbox import seccomp
 from tasks.sandbox.capped_log import SAID
 from tasks.sandbox.child_environment import NotAProgram
-from tasks.sandbox.confinement import LEVELS, SYSTEM, Level, VisiblePaths, give, interpreter, landlock_version, owner
+from tasks.sandbox.confinement import LEVELS, SYSTEM, Level, VisiblePaths, give, landlock_version, owner
+from tasks.sandbox.interpreter import OWN
 from tasks.sandbox.program import CannotStart, Program
 from tasks.system.clock import clock
 from tasks.system.secret_places import secret_place
@@ -28,11 +27,10 @@ PROBE_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Isolation:
-    """How the programs of one life of a campaign are confined."""
+    """How programs are confined, and whether edited ones may run without a sandbox."""
 
     level: Level
     allow_unsandboxed: bool = False
-    """Whether edited programs may run without a sandbox."""
 
     def may_run(self, edit: str | None) -> bool:
         return edit is None or self.level != "none" or self.allow_unsandboxed
@@ -40,12 +38,11 @@ class Isolation:
 
 @dataclass(frozen=True)
 class Finding:
-    """Whether a level works on this machine."""
+    """Whether a level works on this machine, and why not."""
 
     level: Level
     works: bool
     why: str = ""
-    """Why not; empty when it works."""
 
 
 def choose(asked: str) -> Level:
@@ -58,10 +55,8 @@ def choose(asked: str) -> Level:
 
 
 def check_given(level: Level, home: Path, readable: Iterable[Path]) -> None:
-    """Check the paths that programs may read.
-
-    Refused when one shows the home directory, processes, devices or keys, is missing, or unreadable for the program's
-    user.
+    """Refused when a path that programs may read shows other trials, processes, devices or keys, is missing, or
+    unreadable for the program's user.
     """
     if level == "none":
         return
@@ -70,21 +65,18 @@ def check_given(level: Level, home: Path, readable: Iterable[Path]) -> None:
         if home.resolve().is_relative_to(given) or given.is_relative_to(home.resolve()):
             fact = f"one of {path} and {home} contains the other, and programs may not read other trials"
             raise Refused(f"readable: {fact}: keep them apart")
-        if given.is_relative_to("/proc") or given.is_relative_to("/dev"):
-            raise Refused(f"readable: {path} shows the machine's processes or devices: list data only")
         if secret := secret_place(given):
-            fact = f"{path} shows {secret}, where keys and passwords are kept"
+            fact = f"{path} shows {secret}, where keys are kept, or processes and devices are seen"
             raise Refused(f"readable: {fact}: keep what is to be read in a folder of its own")
         if not given.exists():
-            raise Refused(f"readable: there is no {path} on {platform.node()}: put it there, or name where it is")
+            raise Refused(f"readable: there is no {path} on {os.uname().nodename}: put it there, or name where it is")
         needed = 0o5 if given.is_dir() else 0o4
         if owner(level) is not None and given.stat().st_mode & needed != needed:
             fact = f"{path} can be read by its owner alone, and programs of root run as `nobody`"
             raise Refused(f"readable: {fact}: chmod -R o+rX it, or use --isolation landlock")
-    for shown in (*map(Path, SYSTEM), *interpreter()):
+    for shown in (*map(Path, SYSTEM), *OWN.parts):
         if home.resolve().is_relative_to(shown.resolve()):
-            fact = f"{home} is below {shown}, which every trial may read"
-            raise Refused(f"{fact}: set NIGHTSHIFT_HOME to a folder elsewhere")
+            raise Refused(f"{home} is below {shown}, which every trial may read: set NIGHTSHIFT_HOME to another folder")
 
 
 @functools.cache
@@ -115,8 +107,6 @@ except OSError:
 
 def _probe(level: Level) -> str:
     """Why a level does not work here, found by running a program at it; empty when it works."""
-    if sys.platform != "linux":
-        return "it is made of parts of Linux"
     if level == "bwrap" and shutil.which("bwrap") is None:
         return "bubblewrap is not installed (Debian, Ubuntu, Fedora: package bubblewrap)"
     if level == "landlock" and not landlock_version():
@@ -150,6 +140,6 @@ def _try(level: Level) -> str:
                 tail = program.tail().splitlines()
         except (CannotStart, NotAProgram) as fault:
             return str(fault)
-        if status or not (out / "written").exists():
-            return tail[-1].removeprefix(SAID) if tail else f"a program run at it ended with status {status}"
-    return ""
+        if not status and (out / "written").exists():
+            return ""
+    return tail[-1].removeprefix(SAID) if tail else f"a program run at it ended with status {status}"

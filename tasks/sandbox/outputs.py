@@ -2,15 +2,15 @@
 
 The tree may hold links to anywhere, pipes and folders nested without end, and may change while it is read: at the
 weakest isolation a process may have survived. So every entry is reached from the descriptor of its folder, no link is
-followed, only regular files are opened, and an entry that is gone when it is read is skipped. Nothing that a program
-leaves raises an exception; only a fault of the machine does.
+followed, only regular files are opened, and an entry that is gone when it is read is skipped. (`os.fwalk` would wait
+for ever where a pipe takes the place of a folder.) Nothing that a program leaves raises an exception; only a fault of
+the machine does.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import stat
 from collections.abc import Generator, Iterator
 from contextlib import closing
@@ -19,15 +19,16 @@ from pathlib import Path
 
 from environments import safe_open
 from environments.limits import Limits
-from tasks.system import file_trees, interrupt
+from tasks.system import interrupt
 
 PROGRESS = b"progress.jsonl"
 """The reports, at the top of out/: not part of the checkpoint."""
 DISK_RESERVE = 256 * 2**20
 """Bytes of the disk that programs leave free."""
 DEPTH = 64
-"""Deepest nesting of folders; each one that is being read holds two descriptors."""
+"""Deepest nesting of folders; each one that is being read holds a descriptor."""
 CHUNK = 2**20
+SHOWN_CHARACTERS = 100
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,12 @@ class _Entry:
     folder: int
     status: os.stat_result
 
+    @property
+    def shown(self) -> str:
+        """A name that a program chose, safe to print: escaped and shortened."""
+        text = repr(os.fsdecode(self.path))
+        return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}...'"
+
 
 def survey(out: Path, most_files: float = float("inf"), most_bytes: float = float("inf")) -> Survey:
     """Count entries and bytes, and stop once a bound is exceeded."""
@@ -72,24 +79,11 @@ def excess(out: Path, limits: Limits, besides: int = 0) -> str | None:
     if found.hidden:
         return found.hidden
     if found.files > limits.out_files:
-        return (
-            f"left more than {limits.out_files:,} files and folders in out/: leave fewer, "
-            "or raise out_files in [limits]"
-        )
+        most = f"{limits.out_files:,} files and folders"
+        return f"left more than {most} in out/: leave fewer, or raise out_files in [limits]"
     if found.bytes > room:
         return f"left more than {limits.out_gb:g} GiB in out/: leave less, or raise out_gb in [limits]"
     return None
-
-
-def make_room(out: Path, limits: Limits) -> None:
-    """Remove what a crash left but its reports, where the disk has no room for as much again: nobody reads it, and one
-    program must not end the night of all. Raises OSError."""
-    if out.is_symlink() or not out.is_dir():
-        return
-    if shutil.disk_usage(out).free < DISK_RESERVE + limits.out_gb * 2**30:
-        for entry in [*out.iterdir()]:
-            if entry.name != PROGRESS.decode():
-                file_trees.remove(entry)
 
 
 def fault(out: Path) -> str | None:
@@ -97,22 +91,19 @@ def fault(out: Path) -> str | None:
     if (folder := _enter(out)) is None:
         return "replaced the folder out/: leave it where it is, and the checkpoint in it"
     os.close(folder)
-    with closing(_walk(out, ordered=True)) as entries:
-        return next((why for entry in entries if (why := _fault(entry))), None)
+    with closing(_walk(out)) as entries:
+        return next((why for entry in entries if (why := _closed(entry) or _fault(entry))), None)
 
 
 def checkpoint(out: Path) -> str | None:
-    """SHA-256 over the names and contents of all regular files but the reports; None when there are none.
-
-    A file is read up to its length when opened, so that a growing file has an end.
-    """
+    """The digest of all files but the reports; None when there are no regular ones."""
     return digest(out, without=PROGRESS) if newest(out) else None
 
 
 def digest(folder: Path, without: bytes = b"") -> str:
     """SHA-256 over the names and contents of a tree's files and the targets of its links, `without` one name."""
     total = hashlib.sha256()
-    with closing(_walk(folder, ordered=True)) as entries:
+    with closing(_walk(folder)) as entries:
         for entry in entries:
             if entry.path != without and (content := _content(entry)):
                 total.update(entry.path + b"\0" + content.encode() + b"\n")
@@ -135,44 +126,41 @@ def _files(out: Path) -> Iterator[os.stat_result]:
     return (entry.status for entry in entries if stat.S_ISREG(entry.status.st_mode))
 
 
+def _closed(entry: _Entry) -> str | None:
+    """Why a folder's content is not read. Its permissions decide, though root could read it all the same."""
+    if entry.path.count(b"/") >= DEPTH:
+        return f"nested folders deeper than {DEPTH} in out/ ({entry.shown}): keep the tree flat"
+    return _forbidden(entry, 0o500) if stat.S_ISDIR(entry.status.st_mode) else None
+
+
 def _fault(entry: _Entry) -> str | None:
-    shown, mode = _shown(entry.path), entry.status.st_mode
-    if closed := _closed(entry):
-        return closed
+    mode, left = entry.status.st_mode, f"left {entry.shown} in out/"
     try:
         entry.path.decode()
     except UnicodeDecodeError:
-        return f"left {shown} in out/, whose name is not UTF-8: give it a plain name"
+        return f"{left}, whose name is not UTF-8: give it a plain name"
     if stat.S_ISDIR(mode):
         return None
     if stat.S_ISLNK(mode):
         return _astray(entry)
     if not stat.S_ISREG(mode):
         kind = {stat.S_IFIFO: "named pipe", stat.S_IFSOCK: "socket"}.get(stat.S_IFMT(mode), "device")
-        return f"left {shown} in out/, which is a {kind}: leave plain files and folders there, nothing else"
+        return f"{left}, which is a {kind}: leave plain files and folders there, nothing else"
     if entry.status.st_nlink > 1:
-        return f"left {shown} in out/, which is hard-linked, so another name may change it: save a copy"
+        return f"{left}, which is hard-linked, so another name may change it: save a copy"
     return _forbidden(entry, 0o400)
-
-
-def _closed(entry: _Entry) -> str | None:
-    """Why a folder's content is not read. Its permissions decide, though root could read it all the same."""
-    if entry.path.count(b"/") >= DEPTH:
-        return f"nested folders deeper than {DEPTH} in out/ ({_shown(entry.path)}): keep the tree flat"
-    return _forbidden(entry, 0o500) if stat.S_ISDIR(entry.status.st_mode) else None
 
 
 def _forbidden(entry: _Entry, needed: int) -> str | None:
     mode = stat.S_IMODE(entry.status.st_mode)
     if mode & needed == needed:
         return None
-    return f"left {_shown(entry.path)} in out/ with permissions {mode:03o}: let its owner read it"
+    return f"left {entry.shown} in out/ with permissions {mode:03o}: let its owner read it"
 
 
 def _astray(entry: _Entry) -> str | None:
-    """Why a link may lead out of out/. `..` is allowed only at the beginning of its target.
-
-    After a folder's name it would lead up from wherever that name leads, which may be a link itself.
+    """Why a link may lead out of out/. `..` is allowed only at the beginning of its target: a name before it may be a
+    link itself.
     """
     target = ""
     with safe_open.tolerating():  # by now it may be something else
@@ -180,18 +168,9 @@ def _astray(entry: _Entry) -> str | None:
     parts = [part for part in target.split("/") if part not in ("", ".")]
     up = next((count for count, part in enumerate(parts) if part != ".."), len(parts))
     if target.startswith("/") or up > entry.path.count(b"/") or ".." in parts[up:]:
-        shown = f"{_shown(entry.path)} -> {_shown(os.fsencode(target))}"
+        shown = f"{entry.shown} -> {target[:SHOWN_CHARACTERS]!r}"
         return f"left a link in out/ that may lead out of it ({shown}): save a copy of what it points to"
     return None
-
-
-def _shown(path: bytes, most: int = 100) -> str:
-    """A name that a program chose, safe to print: escaped and shortened."""
-    text = "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode()
-        for char in path.decode(errors="backslashreplace")
-    )
-    return f"'{text}'" if len(text) <= most else f"'{text[:most]}...'"
 
 
 def _content(entry: _Entry) -> str | None:
@@ -206,7 +185,7 @@ def _content(entry: _Entry) -> str | None:
         return None
     content = hashlib.sha256()
     with file:
-        left = os.fstat(file.fileno()).st_size
+        left = os.fstat(file.fileno()).st_size  # a growing file has an end
         while chunk := file.read(min(left, CHUNK)):
             interrupt.check()
             content.update(chunk)
@@ -221,21 +200,18 @@ def _enter(folder: Path | str, within: int | None = None) -> int | None:
     return None
 
 
-def _walk(out: Path, ordered: bool = False) -> Generator[_Entry, None, None]:
-    """Every entry down to DEPTH, a folder before its content; sorted by name if `ordered`."""
+def _walk(out: Path) -> Generator[_Entry, None, None]:
+    """Every entry down to DEPTH, a folder before its content, sorted by name."""
     if (folder := _enter(out)) is not None:
-        yield from _below(folder, b"", 1, ordered)
+        yield from _below(folder, b"", 1)
 
 
-def _below(folder: int, within: bytes, level: int, ordered: bool) -> Generator[_Entry, None, None]:
-    """The same of an open folder, which is closed at the end.
-
-    Each folder is entered from the descriptor of the one around it: a path of thousands of names is too long for any
-    system call, and `..` of a folder that was moved leads elsewhere.
+def _below(folder: int, within: bytes, level: int) -> Generator[_Entry, None, None]:
+    """The same of an open folder, which is closed at the end. Each folder is entered from the one around it: a path of
+    thousands of names is too long for any system call, and `..` of a folder that was moved leads elsewhere.
     """
     try:
-        names = _names(folder)  # read one at a time unless ordered: there may be a million
-        for name in sorted(names, key=os.fsencode) if ordered else names:
+        for name in sorted(os.listdir(folder), key=os.fsencode):
             status = None
             with safe_open.tolerating():
                 status = os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -244,12 +220,6 @@ def _below(folder: int, within: bytes, level: int, ordered: bool) -> Generator[_
             path = within + os.fsencode(name)
             yield _Entry(path, name, folder, status)
             if stat.S_ISDIR(status.st_mode) and level <= DEPTH and (inner := _enter(name, folder)) is not None:
-                yield from _below(inner, path + b"/", level + 1, ordered)
+                yield from _below(inner, path + b"/", level + 1)
     finally:
         os.close(folder)
-
-
-def _names(folder: int) -> Iterator[str]:
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            yield entry.name

@@ -2,8 +2,8 @@
 
 The engine starts a supervisor (tasks/sandbox/supervisor.py), which confines the program at one of the levels of
 tasks/sandbox/confinement.py and ends all of its processes. Its resources are bounded by the kernel where possible, and
-checked a few times a second besides. At every level it sees only a few harmless variables of the engine's environment,
-cannot outlive its trial or its engine, and cannot fill the disk.
+checked twice a second besides. At every level it sees only a few harmless variables of the engine's environment, cannot
+outlive its trial or its engine, and cannot fill the disk.
 
     with Program(["python", "train.py"], cwd=workspace, log=trial / "log.txt", marker="night-1/0007", level="bwrap",
                  view=VisiblePaths((workspace,), (out,)), limits=environment.limits) as program:
@@ -18,7 +18,8 @@ import selectors
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
@@ -26,6 +27,7 @@ import psutil
 
 from environments.judges import Misbehaved
 from environments.limits import Limits
+from tasks.machine.gpus import memory_in_use
 from tasks.sandbox import cgroup, confinement, outputs, usage
 from tasks.sandbox.capped_log import SAID, CappedLog
 from tasks.sandbox.child_environment import NotAProgram, child_environment, find_program
@@ -36,11 +38,12 @@ from tasks.system import file_trees, interrupt
 from tasks.system.clock import clock
 from tasks.system.orphans import end
 from tasks.system.slot import NOWHERE, Slot
+from tasks.trial import ResourceSample
 
 LOOK_SECONDS = 0.5
 """Between two checks of its resources: one costs a few milliseconds of a core that may be training."""
-FIRST_LOOK_SECONDS = 0.1
 
+MOST_SAMPLES = 60
 GIB, MIB = 2**30, 2**20
 MEMORY_RESERVE = 256 * MIB
 """Bytes of the machine's memory that stay free where no control group bounds a program's."""
@@ -77,28 +80,15 @@ class Program:
         limits: Limits,
         pipes: bool = False,
         slot: Slot = NOWHERE,
-        gpu_memory: Callable[[], tuple[int, ...]] = tuple,
     ) -> None:
-        """Start it.
-
-        Args:
-            gpu_memory: That of its GPUs now, in bytes.
-        """
         self.marker, self.slot, self.limits = marker, slot, limits
-        self.peak_memory: int | None = None
-        """Largest sampled resident memory of all its processes together, in bytes; None if it ended before a sample."""
-        self.samples = usage.Samples()
-        self._gpu_memory = gpu_memory
-        self.started = clock()
-        self._looked = self.started - LOOK_SECONDS + FIRST_LOOK_SECONDS
+        self._samples: list[ResourceSample] = []
+        self.started = self._looked = clock()
         self._scratch = log.with_name(log.name + ".tmp")
         self._place = log.parent.parent  # not the trial's folder, which it may remove if it is not sandboxed
         self._disk = log.parent.stat().st_dev
         self._wrapped, self._writable = level == "bwrap", view.writable
         self._group: cgroup.Group | None = None
-        self._supervised: Supervised | None = None
-        self._selector = selectors.DefaultSelector()
-        self._is_closed = False
         environment = child_environment(confinement.HOME if self._wrapped else str(self._scratch), marker, view.python)
         environment |= slot.variables(view.gpu)
         argv = [find_program(command[0], cwd, environment["PATH"], view.python), *command[1:]]
@@ -106,8 +96,10 @@ class Program:
         if free < DISK_RESERVE // MIB:
             raise CannotStart(f"the disk of {self._place} has {free} MiB left, a trial needs {DISK_RESERVE // MIB}")
         file_trees.remove(self._scratch)  # left by an engine that was killed
-        self._log = CappedLog(log)
+        self._cleanup = ExitStack()
         try:
+            self._log = CappedLog(log)
+            self._cleanup.callback(self._log.close)
             self._start(argv, environment, level, view, cwd, pipes)
         except BaseException as fault:
             self.kill()
@@ -119,15 +111,21 @@ class Program:
         self, argv: list[str], environment: dict[str, str], level: Level, view: VisiblePaths, cwd: Path, pipes: bool
     ) -> None:
         """Start the supervisor, and wait until it reports that the program runs."""
+        self._cleanup.callback(file_trees.remove, self._scratch)
         self._scratch.mkdir()
         size = int(self.limits.scratch_gb * GIB)
         plan = confinement.plan(level, view, argv, cwd=cwd, scratch=self._scratch, scratch_bytes=size)
         if groups := cgroup.find():
             self._group = groups.make(usage.allowed(self.limits), self.limits.processes)
+            self._cleanup.callback(self._group.remove)
         plan |= {"env": environment, "cgroups": self._group.entrances if self._group else []}
         plan["rlimits"] = usage.rlimits(self.limits, level, self._group is not None, view.gpu)
         plan["cores"] = self.slot.cores
-        keeper = self._supervised = Supervised(plan, marker=self.marker, cwd=cwd, pipes=pipes)
+        self._selector = selectors.DefaultSelector()
+        self._cleanup.callback(self._selector.close)
+        keeper = self._keeper = Supervised(plan, marker=self.marker, cwd=cwd, pipes=pipes)
+        self._cleanup.callback(keeper.close)
+        self._cleanup.callback(self._end_supervisor)
         keeper.hear()
         told = keeper.told
         if "started" in told:
@@ -150,11 +148,6 @@ class Program:
     def process(self) -> subprocess.Popen[bytes]:
         """Its supervisor's, with the pipes of the program."""
         return self._keeper.process
-
-    @property
-    def _keeper(self) -> Supervised:
-        assert self._supervised is not None, "it has been started"
-        return self._supervised
 
     @property
     def _status(self) -> int | None:
@@ -186,11 +179,10 @@ class Program:
             has_ended = self.process.poll() is not None
             if self._status is not None or has_ended:
                 interrupt.settle()
-            if self._status is None and has_ended:
                 self._take_in(0)  # its last output may just have arrived
-                if self._status is None:
-                    self._lost()
-        if self._status is not None:
+            if self._status is None and has_ended:
+                self._lost()
+        else:
             self._take_in(0)
         return self._status
 
@@ -216,32 +208,19 @@ class Program:
         return self._left or []
 
     def kill(self) -> None:
-        """End all of its processes. Safe to call again."""
-        if self._is_closed:
-            return
-        self._is_closed = True
-        try:
-            if self._supervised is not None:
-                self._end_supervisor(self._supervised.process)
-        finally:
-            self._selector.close()
-            if self._supervised is not None:
-                self._supervised.close()
-            self._log.close()
-            if self._group:
-                self._group.remove()
-            file_trees.remove(self._scratch)
+        """End all of its processes, and remove what is its own. Safe to call again."""
+        self._cleanup.close()
 
-    def _end_supervisor(self, process: subprocess.Popen[bytes]) -> None:
-        """Have it end all processes and itself, and what it left where it did not."""
-        if process.poll() is None:
-            process.terminate()
-            process.send_signal(signal.SIGCONT)  # without a sandbox a program can have stopped it
+    def _end_supervisor(self) -> None:
+        """Have it end all processes and itself, and end what it left where it did not."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            self.process.send_signal(signal.SIGCONT)  # without a sandbox a program can have stopped it
         try:
-            process.wait(SUPERVISOR_SECONDS)
+            self.process.wait(SUPERVISOR_SECONDS)
         except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+            self.process.kill()
+            self.process.wait()
         self._take_in(0, limited=False)
         if self._left is None:
             self._end()
@@ -261,6 +240,23 @@ class Program:
         return self._log.has_traceback()
 
     @property
+    def resources(self) -> tuple[ResourceSample, ...]:
+        """The course of its resources, at equal distances; without the last look, when it may have been ending."""
+        taken = self._samples[:-1]
+        return tuple(taken[:: len(taken) // MOST_SAMPLES + 1])
+
+    @property
+    def peak_memory(self) -> int | None:
+        """Most resident memory of all its processes together, in bytes; None if it ended before a look."""
+        return max((sample.memory for sample in self._samples), default=None)
+
+    @property
+    def gpu_memory(self) -> tuple[int, ...] | None:
+        """Most memory in use on each GPU of its slot, in bytes; None where nothing was measured."""
+        used = [sample.gpu_memory for sample in self._samples if sample.gpu_memory]
+        return tuple(map(max, zip(*used, strict=True))) or None
+
+    @property
     def printed(self) -> int:
         """Bytes of its output so far."""
         return self._log.written
@@ -273,9 +269,6 @@ class Program:
         """An exit status in words."""
         if self.lacked_memory():
             return f"ran out of memory: it may use {usage.allowed(self.limits) / GIB:.3g} GiB (limits.memory_gb)"
-        if status > 0 and self._group and self._group.ran_out_of_processes():
-            most = f"{self.limits.processes} processes and threads (limits.processes)"
-            return f"exited with status {status}, refused more than {most}"
         return usage.ended(status)
 
     def _end(self) -> None:
@@ -293,21 +286,20 @@ class Program:
         if clock() - self._looked < LOOK_SECONDS:
             return
         self._looked = clock()
-        now = usage.measure(self.process.pid, self._disk)
-        allowed = usage.allowed(self.limits)
-        self.peak_memory = max(self.peak_memory or 0, now.memory)
-        self.samples.add(clock() - self.started, now, self._gpu_memory())
+        now, limits, allowed = usage.measure(self.process.pid, self._disk), self.limits, usage.allowed(self.limits)
+        elapsed = round(clock() - self.started, 2)
+        self._samples.append(ResourceSample(elapsed, round(now.cpu, 2), now.memory, memory_in_use(self.slot.gpus)))
         # The quick measure counts shared pages once per process; the exact one decides.
         if not self._group and now.memory > allowed < usage.measure(self.process.pid, self._disk, exact=True).memory:
             raise Stopped(f"used more than {allowed / GIB:.3g} GiB of memory (limits.memory_gb)")
-        if now.processes > self.limits.processes + 2:
-            raise Stopped(f"started more than {self.limits.processes} processes (limits.processes)")
-        if now.unlinked > self.limits.out_gb * GIB:
-            raise Stopped(f"holds more than {self.limits.out_gb:g} GiB in files without a name (limits.out_gb)")
+        if now.processes > limits.processes + 2:
+            raise Stopped(f"started more than {limits.processes} processes (limits.processes)")
+        if now.unlinked > limits.out_gb * GIB:
+            raise Stopped(f"holds more than {limits.out_gb:g} GiB in files without a name (limits.out_gb)")
         for folder in self._writable:
-            if reason := outputs.excess(folder, self.limits, besides=now.unlinked):
+            if reason := outputs.excess(folder, limits, besides=now.unlinked):
                 raise Stopped(reason)
-        temporary = self.limits.model_copy(update={"out_gb": self.limits.scratch_gb})
+        temporary = limits.model_copy(update={"out_gb": limits.scratch_gb})
         if reason := outputs.excess(self._scratch, temporary):
             raise Stopped(f"its temporary files (limits.scratch_gb): {reason}")
         if not self._group and psutil.virtual_memory().available < MEMORY_RESERVE:  # some is hidden, as in sockets

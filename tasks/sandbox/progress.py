@@ -15,9 +15,8 @@ MOST_STEPS = 2**53
 PROGRESS_LIMIT = 16 * 2**20
 """Bytes of progress.jsonl beyond which a program is stopped: days, at 5 reports a second."""
 LINE_LIMIT = 2**20
-"""Most bytes of a report, so that parsing it takes little time and memory."""
+"""Most bytes of a report."""
 REASON_CHARACTERS = 500
-"""Longest reason that is kept of a program's: enough for a fact, a value and a remedy."""
 
 
 class BadProgress(Exception):
@@ -37,15 +36,13 @@ class Failure:
 
 
 class Progress:
-    """The reports of a running program, read as they come.
-
-    The curve grows with the share of the budget that has passed: by the engine's seconds (`passed`) or by the steps
-    that the program claims, whichever is further.
+    """The reports of a running program, read as they come. The curve grows with the share of the budget that has
+    passed: by the engine's seconds (`passed`) or by the steps that the program claims, whichever is further.
     """
 
     def __init__(self, path: Path, metric: str, budget_steps: int = 0) -> None:
         self._path, self._metric, self._budget_steps = path, metric, budget_steps
-        self._offset = self._line = 0
+        self._offset = self.count = 0
         self.ready = False
         self.steps: int | None = None
         self.reported: float | None = None
@@ -58,11 +55,6 @@ class Progress:
     def passed(self, twentieths: int) -> None:
         """Extend the curve to so many twentieths of the budget with the last reported value."""
         self.curve += (self.reported,) * (min(twentieths, TWENTIETHS) - len(self.curve))
-
-    @property
-    def count(self) -> int:
-        """Lines so far."""
-        return self._line
 
     def read(self) -> None:
         """Read the new complete lines. Raises BadProgress when one is not a report, or there are far too many."""
@@ -79,10 +71,10 @@ class Progress:
         if self._offset + len(new) - len(complete) >= PROGRESS_LIMIT:
             raise BadProgress(f"wrote more than {PROGRESS_LIMIT // 2**20} MiB to out/progress.jsonl")
         for line in complete.splitlines():
-            self._line += 1
+            self.count += 1
             if (report := parse_report(line)) is None:
                 shown = line[:80].decode(errors="replace")
-                raise BadProgress(f"out/progress.jsonl line {self._line} is not a report: {shown!r}")
+                raise BadProgress(f"out/progress.jsonl line {self.count} is not a report: {shown!r}")
             self._take(report)
 
     def _take(self, report: dict[str, object]) -> None:
@@ -118,9 +110,9 @@ def parse_report(line: bytes) -> dict[str, object] | None:
         return None
     if not isinstance(report, dict):
         return None
-    numeric = {type(report.get("elapsed")), type(report.get("step"))} & {int, float}
+    is_numeric = {type(report.get("elapsed")), type(report.get("step"))} & {int, float}
     speaks = any(isinstance(report.get(key), str) for key in ("failed", "note"))
-    return report if numeric or report.get("ready") is True or speaks else None
+    return report if is_numeric or speaks or report.get("ready") is True else None
 
 
 def value_of(report: dict[str, object], metric: str, otherwise: float | None) -> float | None:

@@ -20,22 +20,17 @@ SUPERVISOR_SECONDS = 20.0
 
 
 class Supervised:
-    """A supervisor's process and its report.
-
-    To the kernel, the end of the thread that starts it is the end of the engine. Raises OSError.
-    """
+    """A supervisor's process and its report. Raises OSError."""
 
     def __init__(self, plan: Mapping[str, Any], *, marker: str, cwd: Path, pipes: bool) -> None:
         self.report, say = os.pipe()
         self._rest = b""
         self.told: dict[str, Any] = {}
         """All that it has reported."""
+        told = json.dumps({**plan, "engine": os.getpid(), "report": say})
         try:
             self.process = subprocess.Popen(
-                [
-                    *(sys.executable, "-I", "-S", "-B", supervisor.__file__),
-                    json.dumps({**plan, "engine": os.getpid(), "report": say}),
-                ],
+                [sys.executable, "-I", "-S", "-B", supervisor.__file__, told],
                 cwd=cwd,
                 env={SUPERVISOR: marker, ENGINE: this_engine(), **passed_on()},
                 stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
@@ -71,9 +66,7 @@ class Supervised:
         return bool(chunk)
 
     def close(self) -> None:
-        """Close the pipes and the report of one that has ended. Safe to call again."""
+        """Close the pipes and the report of one that has ended. To be called once."""
         for pipe in self.pipes:
             pipe.close()
-        if self.report >= 0:
-            os.close(self.report)
-            self.report = -1
+        os.close(self.report)

@@ -99,8 +99,8 @@ def _start(plan: dict[str, Any]) -> int:
             stage = "executing"
             os.execve(plan["argv"][0], plan["argv"], plan["env"])
         except (OSError, ValueError) as fault:
-            place = getattr(fault, "filename", None)
-            why = (getattr(fault, "strerror", None) or str(fault)) + (f" ({place})" if place else "")
+            path = getattr(fault, "filename", None)
+            why = (getattr(fault, "strerror", None) or str(fault)) + (f" ({path})" if path else "")
             os.write(say, json.dumps({stage: True, "why": why}).encode())
         os._exit(127)
     os.close(say)
@@ -118,17 +118,25 @@ def _confine(plan: dict[str, Any], supervisor: int) -> None:
     os.setsid()  # so that signals to its process group do not reach the supervisor
     for group in plan["cgroups"]:
         _write(group, "0")  # itself
-    die_with(supervisor)
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != supervisor:  # it has ended before that held
+        os._exit(127)
     if int(_read("/proc/self/oom_score_adj") or 0) < 800:  # to lower it takes a privilege
         _write("/proc/self/oom_score_adj", "800")  # when memory is short, the trial is killed before its engine
     if plan.get("cores"):
         os.sched_setaffinity(0, plan["cores"])  # inherited by every process of the program
     limit(plan["rlimits"])
+    filter = bytes.fromhex(plan["filter"])
     if plan["landlock"] is not None:
-        restrict(plan["landlock"], plan["filter"])
-    elif plan["filter"]:
+        _prctl(PR_SET_NO_NEW_PRIVS, 1)
+        _drop_capabilities()
+        _landlock(**plan["landlock"])
+        code = ctypes.create_string_buffer(filter, len(filter))
+        program = _Filter(len(code) // 8, ctypes.cast(code, ctypes.c_char_p))
+        _prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program))
+    elif filter:
         memory = os.memfd_create("filter")
-        os.write(memory, bytes.fromhex(plan["filter"]))
+        os.write(memory, filter)
         os.lseek(memory, 0, os.SEEK_SET)
         os.dup2(memory, FILTER_DESCRIPTOR)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
@@ -145,23 +153,6 @@ def limit(most: dict[str, int]) -> None:
         resource.setrlimit(which, (bound, bound))
 
 
-def die_with(parent: int) -> None:
-    """Be killed when the parent ends, and at once if it has."""
-    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(127)
-
-
-def restrict(landlock: dict[str, Any], filter: str) -> None:
-    """Give up all capabilities, and apply rules of Landlock and a system call filter to this process, for good."""
-    _prctl(PR_SET_NO_NEW_PRIVS, 1)
-    _drop_capabilities()
-    _landlock(**landlock)
-    code = ctypes.create_string_buffer(bytes.fromhex(filter), len(filter) // 2)
-    program = _Filter(len(code) // 8, ctypes.cast(code, ctypes.c_char_p))
-    _prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program))
-
-
 def _watch(program: int, inner: int, tell: IO[str]) -> bool:
     """Wait for the program's end and report its status; False when the engine wants it killed."""
     while (number := signal.sigwait(_SIGNALS)) != signal.SIGTERM:
@@ -174,12 +165,6 @@ def _watch(program: int, inner: int, tell: IO[str]) -> bool:
                 _say(tell, status=os.waitstatus_to_exitcode(status))
                 return True
     return False
-
-
-def _must(call: str, *arguments: Any) -> None:
-    if getattr(_libc, call)(*arguments):
-        number = ctypes.get_errno()
-        raise OSError(number, f"{call}: {os.strerror(number)}")
 
 
 def _farewell() -> list[str]:
@@ -267,17 +252,22 @@ def _signal(pid: int, number: int) -> None:
 
 
 def _write(path: str, text: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
-        os.write(descriptor, text.encode())
+        with open(path, "w") as file:
+            file.write(text)
     except OSError as fault:
         raise OSError(fault.errno, fault.strerror, path) from fault
-    finally:
-        os.close(descriptor)
 
 
 def _prctl(option: int, value: int, third: Any = 0) -> None:
-    _must("prctl", option, ctypes.c_ulong(value), third, 0, 0)
+    _check(_libc.prctl(option, ctypes.c_ulong(value), third, 0, 0), "prctl")
+
+
+def _check(answer: int, what: str) -> int:
+    """The answer of a system call. Raises OSError when it failed."""
+    if answer < 0:
+        raise OSError(ctypes.get_errno(), f"{what}: {os.strerror(ctypes.get_errno())}")
+    return answer
 
 
 def _drop_capabilities() -> None:
@@ -291,7 +281,7 @@ def _drop_capabilities() -> None:
             _prctl(PR_CAPBSET_DROP, capability)
         _prctl(PR_SET_SECUREBITS, SECURE_NO_ROOT)
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # the version of the call, and this process
-    _must("capset", ctypes.byref(header), ctypes.byref((ctypes.c_uint32 * 6)()))
+    _check(_libc.capset(ctypes.byref(header), ctypes.byref((ctypes.c_uint32 * 6)())), "capset")
 
 
 def _landlock(
@@ -303,9 +293,7 @@ def _landlock(
     known = (1 << FS_RIGHTS[min(version, max(FS_RIGHTS))]) - 1
     size = 8 if version < 4 else 16 if version < 6 else 24
     asked = (ctypes.c_uint64 * 3)(known, 0 if network else TCP, SCOPES)
-    ruleset = _libc.syscall(LANDLOCK_CREATE_RULESET, ctypes.byref(asked), size, 0)
-    if ruleset < 0:
-        raise OSError(ctypes.get_errno(), "no Landlock ruleset")
+    ruleset = _check(_libc.syscall(LANDLOCK_CREATE_RULESET, ctypes.byref(asked), size, 0), "Landlock ruleset")
     granted = [(path, known & ~DEVICES if writable else READ) for path, writable in rules]
     granted += [("/proc/self", READ), *((path, LIST) for path in listed)]  # the pid is known only here
     for path, right in granted:
@@ -318,11 +306,9 @@ def _landlock(
                 allowed = LIST
             place = os.open(part, os.O_PATH | os.O_CLOEXEC)
             rule = _Beneath(allowed if os.path.isdir(part) else allowed & OF_FILES, place)
-            if _libc.syscall(LANDLOCK_ADD_RULE, ruleset, 1, ctypes.byref(rule), 0):
-                raise OSError(ctypes.get_errno(), "no Landlock rule", part)
+            _check(_libc.syscall(LANDLOCK_ADD_RULE, ruleset, 1, ctypes.byref(rule), 0), f"Landlock rule for {part}")
             os.close(place)
-    if _libc.syscall(LANDLOCK_RESTRICT_SELF, ruleset, 0):
-        raise OSError(ctypes.get_errno(), "Landlock refuses to restrict")
+    _check(_libc.syscall(LANDLOCK_RESTRICT_SELF, ruleset, 0), "Landlock")
     os.close(ruleset)
 
 

@@ -13,11 +13,8 @@ import psutil
 from environments.limits import Limits
 from tasks.sandbox import confinement
 from tasks.sandbox.confinement import Level
-from tasks.system import orphans
-from tasks.trial import ResourceSample
 
 GIB = 2**30
-MOST_SAMPLES = 60
 QUEUED_SIGNALS = 4096
 """Signals and timers that wait; the user's other processes may queue more."""
 
@@ -31,29 +28,6 @@ class ResourceUsage:
     """Files on the disk that have no name any more and are held open, in bytes."""
     cpu: float = 0.0
     """Processor time of every process so far, in seconds: of those that live, and of those that were waited for."""
-
-
-class Samples:
-    """The course of a program's resources at equal distances, which double whenever there are too many.
-
-    The last sample is left out, since the program may have been ending: of a short one there may be none.
-    """
-
-    def __init__(self) -> None:
-        self._apart, self._count = 1, 0
-        self._last: ResourceSample | None = None
-        self.kept: tuple[ResourceSample, ...] = ()
-
-    def add(self, elapsed: float, now: ResourceUsage, gpu_memory: tuple[int, ...]) -> None:
-        sample = ResourceSample(round(elapsed, 2), round(now.cpu, 2), now.memory, gpu_memory)
-        last, self._last = self._last, sample
-        if last is None:
-            return
-        if self._count % self._apart == 0:
-            self.kept += (last,)
-        self._count += 1
-        if len(self.kept) > MOST_SAMPLES:
-            self.kept, self._apart = self.kept[::2], 2 * self._apart
 
 
 def measure(supervisor: int, disk: int, exact: bool = False) -> ResourceUsage:
@@ -71,7 +45,6 @@ def measure(supervisor: int, disk: int, exact: bool = False) -> ResourceUsage:
             processes += 1
             with contextlib.suppress(psutil.Error):
                 cpu += sum(process.cpu_times()[:4])  # its own, and of the children that it waited for
-            with contextlib.suppress(psutil.Error):
                 memory += process.memory_full_info().pss if exact else process.memory_info().rss
             held |= _without_name(process.pid)
     unlinked = sum(size for (device, _), size in held.items() if device == disk)
@@ -80,8 +53,14 @@ def measure(supervisor: int, disk: int, exact: bool = False) -> ResourceUsage:
 
 def _without_name(pid: int) -> dict[tuple[int, int], int]:
     """A process's open files without a name: (device, inode) -> bytes on disk or in memory."""
-    statuses = [status for status in orphans.open_files(pid) if stat.S_ISREG(status.st_mode) and not status.st_nlink]
-    return {(status.st_dev, status.st_ino): status.st_blocks * 512 for status in statuses}
+    held = {}
+    with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as descriptors:
+        for descriptor in descriptors:
+            with contextlib.suppress(OSError):  # closed meanwhile
+                status = descriptor.stat()
+                if stat.S_ISREG(status.st_mode) and not status.st_nlink:
+                    held[status.st_dev, status.st_ino] = status.st_blocks * 512
+    return held
 
 
 def allowed(limits: Limits) -> int:

@@ -83,12 +83,10 @@ def spent(ledger: Ledger, history: History, now: float | None = None) -> Spent:
     """
     lost = sum((Usage(**event["usage"]) for event in ledger.events() if event["event"] == BOUGHT), NOTHING_BOUGHT)
     models = sum((proposal.usage for proposal in ledger.proposals(history)), lost)
-    holds = _holds(ledger, now)
+    holds, (rented, dearest) = _holds(ledger, now), _rented(ledger)
     slots: dict[int, MachineCost] = {}
-    for hold in holds:
-        if hold.is_current:
-            slots[hold.number] = slots.get(hold.number, FREE) + hold.cost
-    rented, dearest = _rented(ledger)
+    for hold in filter(lambda hold: hold.is_current, holds):
+        slots[hold.number] = slots.get(hold.number, FREE) + hold.cost
     machines = sum((hold.cost for hold in holds), rented)
     return Spent(models, lost, machines, max((int(hold.hour.gpu_hours) for hold in holds), default=0), dearest, slots)
 
@@ -121,7 +119,7 @@ def _holds(ledger: Ledger, now: float | None) -> list[_Hold]:
     """Every slot that was held, by a campaign's events; those still held, until `now`."""
     holds: list[_Hold] = []
     held: dict[tuple[str, str], _Hold] = {}  # by machine, empty for the campaign's own, and slot
-    begun = before = 0.0
+    pid, last = None, 0.0  # of the present life, and when it was heard of last
 
     def end(slots: Iterable[tuple[str, str]], until: float) -> None:
         for hold in [held.pop(slot) for slot in slots if slot in held]:
@@ -131,9 +129,8 @@ def _holds(ledger: Ledger, now: float | None) -> list[_Hold]:
         moment, slot = event["time"], (event.get("on", ""), event.get("slot", ""))
         match event["event"]:
             case "life":
-                ran = event.get("spent_before", 0.0)
-                end([slot for slot in held if not slot[0]], begun + ran - before)
-                begun, before = moment, ran
+                end([slot for slot in held if not slot[0]], last)
+                pid = event.get("pid")
             case "slot":
                 end([slot], moment)  # its machine was lost, and is back
                 kind, *indices = event["slot"].split("-")  # such as gpu-0-1
@@ -147,7 +144,8 @@ def _holds(ledger: Ledger, now: float | None) -> list[_Hold]:
             case "rerun":
                 for hold in holds:
                     hold.is_current &= hold.number != event["trial"]
-    end([*held], begun + campaign_lock.spent(ledger) - before if now is None else now)
+        last = moment if event.get("pid", pid) == pid else last
+    end([*held], now or (time.time() if campaign_lock.is_running(ledger) else last))
     return holds
 
 

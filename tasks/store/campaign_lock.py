@@ -13,7 +13,6 @@ import platform
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -43,12 +42,13 @@ class CampaignLock:
         self.ledger = ledger
         self._flow_run_id, self._facts = flow_run_id, facts
         self._lock = FileLock(ledger.path / LOCK)
+        self._stop_file = ledger.path / STOP
         self._signals = interrupt.deferred()
         self._before = self._started = 0.0
 
     def __enter__(self) -> CampaignLock:
         self._acquire()
-        if self._flow_run_id is None or holder(self.ledger).get("flow_run_id") != self._flow_run_id:
+        if not self._is_held_by_us():
             self._stop_file.unlink(missing_ok=True)  # a person began this life: what stopped another no longer holds
         self._before, self._started = _lived(self.ledger)[0], clock()
         killed = orphans.end(self.ledger.campaign.campaign_id)
@@ -81,19 +81,19 @@ class CampaignLock:
     def asked_to_stop(self) -> bool:
         return self._stop_file.exists()
 
-    @property
-    def _stop_file(self) -> Path:
-        return self.ledger.path / STOP
-
     def _acquire(self) -> None:
         while True:
             try:
                 self._lock.acquire(timeout=PATIENCE_SECONDS, poll_interval=0.02)
                 return
             except Timeout:
-                if self._flow_run_id is None or holder(self.ledger).get("flow_run_id") != self._flow_run_id:
+                if not self._is_held_by_us():
                     raise _running(self.ledger) from None
                 interrupt.check()
+
+    def _is_held_by_us(self) -> bool:
+        """Whether the present or last life is of the same flow run."""
+        return self._flow_run_id is not None and holder(self.ledger).get("flow_run_id") == self._flow_run_id
 
     def _sweep(self, own: bool = False) -> None:
         """Remove trials on other machines that nobody follows any more. (own: those of this campaign, which ends)"""
@@ -134,17 +134,13 @@ def check_idle(ledger: Ledger) -> None:
 
 def _running(ledger: Ledger) -> Refused:
     name, life = ledger.campaign.name, holder(ledger)
-    since = time.strftime("%H:%M:%S", time.localtime(life["time"])) if life else "?"
-    return Refused(
-        f"campaign {name!r} is already running (process {life.get('pid', '?')} on {life.get('host', '?')} since "
-        f"{since}): wait for its end, or `nightshift stop {name}`"
-    )
+    process = f"process {life.get('pid', '?')} on {life.get('host', '?')}"
+    return Refused(f"campaign {name!r} is already running ({process}): wait for its end, or `nightshift stop {name}`")
 
 
 def holder(ledger: Ledger) -> dict[str, Any]:
     """The event with which the present or last life began: pid, its identity, host, flow run; empty without one."""
-    lives = [event for event in ledger.events() if event["event"] == "life"]
-    return lives[-1] if lives else {}
+    return next((event for event in reversed([*ledger.events()]) if event["event"] == "life"), {})
 
 
 def spent(ledger: Ledger) -> float:

@@ -44,16 +44,16 @@ def lessons(folder: Path) -> History:
 
 
 def _lessons(ledger: Ledger, environment: Environment) -> Iterator[Trial]:
-    name, theirs = ledger.campaign.name, ledger.environment
-    for what in ("name", "metric", "direction"):
-        old, new = getattr(theirs, what), getattr(environment, what)
-        if old != new:
-            raise Refused(f"campaign {name!r}: its environment has {what} {old!r}, this one {new!r}: leave it out")
-    if other := sorted(theirs.space.keys() ^ environment.space.keys()):
-        raise Refused(
-            f"campaign {name!r}: only one of its environment and this one has {', '.join(other)}: leave it out"
-        )
-    history = ledger.history()
+    name, history = ledger.campaign.name, ledger.history()
+    old, new = (
+        {"name": each.name, "metric": each.metric, "direction": each.direction, "parameters": sorted(each.space)}
+        for each in (ledger.environment, environment)
+    )
+    for what in old:
+        if old[what] != new[what]:
+            raise Refused(
+                f"campaign {name!r}: its environment has {what} {old[what]}, this one {new[what]}: leave it out"
+            )
     if not history:
         raise Refused(f"campaign {name!r} has no finished trial to learn from: leave it out")
     first = baseline(history) or history[0]

@@ -22,6 +22,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import inspect
+import itertools
 import json
 import os
 import platform
@@ -30,7 +31,7 @@ import secrets
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from contextlib import suppress
 from functools import cache, cached_property
 from pathlib import Path
@@ -51,7 +52,7 @@ from tasks.stats.design import Looks
 from tasks.store import attempts, lineage, workspace
 from tasks.store.seeds import JUDGED, Purpose, derive
 from tasks.store.workspace import TrialDir
-from tasks.system.files import GrowingFile, append_line, read_small, write_atomic
+from tasks.system.files import GrowingFile, append_line, write_atomic
 from tasks.system.home import home
 from tasks.task_key import TaskKey, spec_digest
 from tasks.trial import History, Proposal, Trial
@@ -91,6 +92,8 @@ class Settings(BaseModel):
 class Campaign(Settings):
     """campaign.json. Written once."""
 
+    model_config = ConfigDict(frozen=True, extra="ignore")  # an old campaign, which is only shown, had other options
+
     format: int = FORMAT
     name: str
     campaign_id: str
@@ -111,6 +114,9 @@ class Campaign(Settings):
     """The commit that the environment came from (tasks/store/lineage.py); empty outside of git."""
 
 
+CAMPAIGN = TypeAdapter(Campaign)
+
+
 def check_name(name: str) -> str:
     """Check a campaign's name, which is also a directory and part of keys and URLs."""
     if not NAME.fullmatch(name):
@@ -122,8 +128,8 @@ def check_name(name: str) -> str:
 
 def campaigns() -> tuple[str, ...]:
     """Every campaign in this home, the newest last."""
-    found = filter(Path.is_file, home().glob("[!.]*/campaign.json"))
-    return tuple(path.parent.name for path in sorted(found, key=lambda path: (path.stat().st_mtime, path)))
+    paths = filter(Path.is_file, home().glob("[!.]*/campaign.json"))
+    return tuple(path.parent.name for path in sorted(paths, key=lambda path: (path.stat().st_mtime, path)))
 
 
 def readable() -> Iterator[Ledger]:
@@ -142,13 +148,11 @@ def free_name(environment: str) -> str:
     """`<environment>-<n>` with the next free n, reserved by creating its directory."""
     stem = stem_of(environment, 56)
     taken = [int(tail) for path in home().glob(f"{stem}-*") if (tail := path.name[len(stem) + 1 :]).isdecimal()]
-    number = max(taken, default=0) + 1
-    while True:
-        try:
+    for number in itertools.count(max(taken, default=0) + 1):
+        with suppress(FileExistsError):  # another campaign that starts at the same moment
             (home() / f"{stem}-{number}").mkdir(mode=0o700)
-            return f"{stem}-{number}"
-        except FileExistsError:  # another campaign that starts at the same moment
-            number += 1
+            break
+    return f"{stem}-{number}"
 
 
 class Ledger:
@@ -172,22 +176,11 @@ class Ledger:
     @classmethod
     def at(cls, path: Path) -> Ledger:
         """The campaign in a directory, of whichever home; Refused as in `open`."""
-        try:
-            raw = json.loads((path / "campaign.json").read_text())
-        except ValueError as broken:
-            raise Refused(f"{path}/campaign.json: not JSON: {broken}") from broken
-        if not isinstance(raw, dict):
-            raise Refused(f"{path}/campaign.json: no JSON object")
-        if raw.get("format", 0) > FORMAT:
-            raise Refused(
-                f"{path}/campaign.json has format {raw['format']}, this Nightshift reads up to {FORMAT}: upgrade it"
-            )
-        if raw.get("format", 0) < FORMAT:  # it is only shown, and may have had options that are gone
-            raw = {name: value for name, value in raw.items() if name in Campaign.model_fields}
-        try:
-            return cls(path, Campaign(**raw))
-        except ValidationError as error:
-            raise plugins.explain(error, str(path / "campaign.json")) from error
+        file = path / "campaign.json"
+        campaign = _read(CAMPAIGN, str(file))
+        if campaign.format > FORMAT:
+            raise Refused(f"{file} has format {campaign.format}, this Nightshift reads up to {FORMAT}: upgrade it")
+        return cls(path, campaign)
 
     @classmethod
     def create(
@@ -227,12 +220,11 @@ class Ledger:
 
     def check_version(self) -> None:
         """Refuse to go on with a campaign of an earlier format, whose specification may have options that are gone."""
-        campaign = self.campaign
-        if campaign.format < FORMAT:
+        if self.campaign.format < FORMAT:
             raise Refused(
-                f"campaign {campaign.name!r} was begun by Nightshift {campaign.version}. This version shows and "
-                "exports its trials, and cannot go on with them: use that version, or begin a new campaign that learns "
-                "from it (learn_from)"
+                f"campaign {self.campaign.name!r} was begun by Nightshift {self.campaign.version}. This version shows "
+                "and exports its trials, and cannot go on with them: use that version, or begin a new campaign that "
+                "learns from it (learn_from)"
             )
 
     def verify(self) -> None:
@@ -275,25 +267,29 @@ class Ledger:
         judged = purpose in JUDGED and self.campaign.judge_key
         return derive(judged or self.campaign.seed, purpose, key.number, key.attempt, key.part)
 
+    def attempts_decided(self) -> tuple[Trial, ...]:
+        """Every decided attempt at every trial, in the order of the decisions."""
+        trials = (decided_trial(folder) for folder in self.trials.iterdir())
+        return tuple(sorted(filter(None, trials), key=lambda trial: trial.order))
+
     def history(self) -> History:
         """Every decided trial, in the order of the decisions. Of one that was run again its last decided attempt."""
-        read = [trial for folder in self.trials.iterdir() if (trial := decided_trial(folder)) is not None]
-        newest = {trial.number: trial for trial in sorted(read, key=lambda trial: trial.attempt)}
+        newest = {trial.number: trial for trial in sorted(self.attempts_decided(), key=lambda trial: trial.attempt)}
         return tuple(sorted(newest.values(), key=lambda trial: trial.order))
 
     def proposals(self, history: History) -> tuple[Proposal, ...]:
         """Every proposal, whatever became of it, by number. Only those without a trial in `history` are read."""
-        decided = {trial.number: trial.proposal for trial in history}
-        numbers = {int(path.name): path for path in self.trials.iterdir() if path.name.isdecimal()}
-        new = {number: path / "proposal.json" for number, path in numbers.items() if number not in decided}
-        left = {number: path.read_bytes() for number, path in new.items() if path.is_file()}
-        read = {number: workspace.PROPOSAL.validate_json(text) for number, text in left.items()}
-        return tuple(proposal for _, proposal in sorted((decided | read).items()))
+        proposals = {trial.number: trial.proposal for trial in history}
+        for folder in self.trials.iterdir():
+            file = folder / "proposal.json"
+            if folder.name.isdecimal() and int(folder.name) not in proposals and file.is_file():
+                proposals[int(folder.name)] = workspace.PROPOSAL.validate_json(file.read_bytes())
+        return tuple(proposals[number] for number in sorted(proposals))
 
     def certificates(self) -> tuple[Certificate, ...]:
         """Every certificate, in order; those of other environments and budgets last."""
-        read = [_read(CERTIFICATE, str(path)) for path in (self.path / "certificates").glob("*.json")]
-        return tuple(sorted(read, key=lambda one: (one.elsewhere, one.environment, one.budget, one.look)))
+        every = [_read(CERTIFICATE, str(path)) for path in (self.path / "certificates").glob("*.json")]
+        return tuple(sorted(every, key=lambda one: (one.elsewhere, one.environment, one.budget, one.look)))
 
     def ablation(self, champion: int) -> Ablation | None:
         path = self.path / "ablations" / f"{champion:04d}.json"
@@ -318,7 +314,7 @@ def decided_trial(folder: Path) -> Trial | None:
 def _read(kind: TypeAdapter[T], path: str) -> T:
     """What a file holds; Refused if it is damaged."""
     try:
-        return kind.validate_json(read_small(path))
+        return kind.validate_json(Path(path).read_bytes())
     except ValidationError as error:
         raise plugins.explain(error, path) from error
 
@@ -328,24 +324,24 @@ def frozen_elsewhere(campaign: Path, environment: str) -> Path:
     return campaign / "certificates" / f"on-{environment}"
 
 
-def ended(ledger: Ledger) -> dict[str, Any]:
-    """The event that ended the last process of a campaign; empty while it runs, or if it was killed."""
-    events = [event for event in ledger.events() if event["event"] in ("life", "end")]
-    return events[-1] if events and events[-1]["event"] == "end" else {}
+def ended(ledger: Ledger, apart: Set[str] = frozenset()) -> dict[str, Any]:
+    """The event that ended the last process of a campaign; empty while it runs, or if it was killed.
 
-
-def ended_search(ledger: Ledger) -> dict[str, Any]:
-    """The event that ended the last process that searched; empty while it runs, or if it was killed.
-
-    A certificate or a rerun that is cut off takes nothing back of how the search had ended.
+    Args:
+        apart: Processes with one of these facts take nothing back when they begin.
     """
     last: dict[str, Any] = {}
     for event in ledger.events():
-        if event["event"] == "life" and "certify" not in event and "rerun" not in event:
-            last = {}
-        elif event["event"] == "end":
+        if event["event"] == "end":
             last = event
+        elif event["event"] == "life" and not event.keys() & apart:
+            last = {}
     return last
+
+
+def ended_search(ledger: Ledger) -> dict[str, Any]:
+    """The same of the search: a certificate or a rerun that is cut off takes nothing back of how that had ended."""
+    return ended(ledger, {"certify", "rerun"})
 
 
 def freeze(environment: Environment, path: Path) -> None:
@@ -367,14 +363,8 @@ def freeze(environment: Environment, path: Path) -> None:
 
 def measure(path: Path, environment: Environment, settings: dict[str, object]) -> str:
     """The digest of all that changes a score."""
-    return spec_digest(
-        {
-            "environment": outputs.digest(path / "environment"),
-            "program": outputs.digest(path / "program"),
-            "judge": judge_digest(environment.judge),
-            **settings,
-        }
-    )
+    frozen = {name: outputs.digest(path / name) for name in ("environment", "program")}
+    return spec_digest({**frozen, "judge": judge_digest(environment.judge), **settings})
 
 
 def judge_digest(judge: Judge) -> str:
@@ -398,14 +388,11 @@ def _copy(source: Path, target: Path) -> None:
 
 @cache
 def machine() -> str:
-    """This machine in a word: under a time budget, scores compare only on the same machine."""
-    models = Counter(re.findall(r"^Model:\s*(.+?)\s*$", "\n".join(_graphics()), re.MULTILINE))
-    cards = [f"{n}x-{re.sub(r'[^A-Za-z0-9.]+', '-', model)}" for model, n in sorted(models.items())]
-    return "-".join([f"{platform.system()}-{platform.machine()}-{os.cpu_count()}cpu", *cards]).lower()
-
-
-def _graphics() -> Iterator[str]:
-    """The NVIDIA driver's description of each GPU, as far as it can be read."""
+    """This machine in a word, with its NVIDIA GPUs: under a time budget, scores compare only on the same machine."""
+    described = ""
     for path in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
         with suppress(OSError):
-            yield path.read_text()
+            described += path.read_text()
+    models = Counter(re.findall(r"^Model:\s*(.+?)\s*$", described, re.MULTILINE))
+    cards = [f"{n}x-{re.sub(r'[^A-Za-z0-9.]+', '-', model)}" for model, n in sorted(models.items())]
+    return "-".join([f"{platform.system()}-{platform.machine()}-{os.cpu_count()}cpu", *cards]).lower()

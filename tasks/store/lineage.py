@@ -3,9 +3,9 @@
     git -C runs/<campaign>/lineage.git log champion
     git -C runs/<campaign>/lineage.git diff baseline champion
 
-`champion` is the latest keep, `baseline` the first trial. Every trial has refs/trials/NNNN, and an earlier attempt
-has refs/attempts/NNNN/1. A commit holds the program's files and params.json. Content, parents and dates come from the
-trial alone, so the same trial always makes the same commit. The user's own repository is never touched.
+`champion` is the latest keep, `baseline` the first trial. Every trial has refs/trials/NNNN. A commit holds the
+program's files and params.json. Content, parents and dates come from the trial alone, so the same trial always makes
+the same commit. The user's own repository is never touched.
 """
 
 from __future__ import annotations
@@ -40,13 +40,6 @@ def commit(repository: Path, place: TrialDir, trial: Trial, program: tuple[str, 
     return _git(repository, "fast-import", "--quiet", "--force", stdin=stream).decode().strip()
 
 
-def keep(repository: Path, number: int, attempt: int) -> None:
-    """Keep the commit of an attempt before the next one takes the trial's reference. Idempotent."""
-    kept = f"refs/attempts/{number:04d}/{attempt}"
-    if commits(repository, number) and not _git(repository, "for-each-ref", kept):
-        _git(repository, "update-ref", kept, _ref(number))
-
-
 def unlock(repository: Path) -> None:
     """Remove locks of a killed git. Only the holder of the campaign may do this."""
     for lock in list(repository.rglob("*.lock")):
@@ -57,12 +50,11 @@ def crown(repository: Path, number: int) -> None:
     _git(repository, "update-ref", "refs/heads/champion", _ref(number))
 
 
-def commits(repository: Path, number: int | None = None) -> dict[int, str]:
-    """The commit of every trial by number, or of one trial."""
+def commits(repository: Path) -> dict[int, str]:
+    """The commit of every trial, by number."""
     if not repository.exists():
         return {}
-    asked = "refs/trials" if number is None else _ref(number)
-    listed = _git(repository, "for-each-ref", "--format=%(refname:lstrip=2) %(objectname)", asked).decode()
+    listed = _git(repository, "for-each-ref", "--format=%(refname:lstrip=2) %(objectname)", "refs/trials").decode()
     return {int(name): commit for name, commit in map(str.split, listed.splitlines())}
 
 
@@ -79,8 +71,7 @@ def without_parameters(diff: str) -> str:
 def source_commit(folder: Path) -> str:
     """The commit of the user's repository in which a folder is; empty outside of one, or before its first commit.
 
-    Nor has a folder one that was installed: a virtual environment may lie in a repository that knows nothing of it.
-    Changes that are not committed do not show. `rev-parse` runs no hook or filter of the repository.
+    A folder that was installed has none: its virtual environment may lie in a repository that knows nothing of it.
     """
     if shutil.which("git") is None or (folder.is_relative_to(CODE) and not is_checkout()):
         return ""

@@ -6,6 +6,7 @@ copies are replaced; a binary file that holds one is not copied, since a replace
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -17,7 +18,7 @@ from typing import BinaryIO
 
 from environments.safe_open import open_file, open_folder
 from tasks.store.workspace import TrialDir
-from tasks.system.redact import Scrubber, Secret, capped, clean, known_secrets, without_passwords
+from tasks.system.redact import Scrubber, Secret, known_secrets, scrub_text, without_passwords
 
 CHECKPOINT_BYTES = 200 * 10**6
 CHECKPOINT_FILES = 500
@@ -27,6 +28,7 @@ SENT_NAME = re.compile(r"[\w.@+=,()\[\] -]+(/[\w.@+=,()\[\] -]+)*")
 NAME_BYTES = 512
 MODEL_FILE = "mlmodel"
 """MLflow loads a folder with a file of this name as a model, by code that the file names: none comes from a trial."""
+OF_CAMPAIGN = ("report.html", "timeline.json", "progress.png", "episode.gif", "results.tsv", "spec.toml")
 
 
 def open_below(folder: Path, name: str) -> BinaryIO | None:
@@ -59,42 +61,37 @@ def pack_trial(place: TrialDir, log: str, to: Path) -> None:
     """Copy what every trial shows; `log` is the shown part of its log."""
     for folder, path in ((place.workspace, place.config), (place.path, place.diff)):
         if file := open_below(folder, path.name):
-            _copy(file, to / path.name)
+            _copy(file, to / path.name, Scrubber())
     if log:
         (to / "log.txt").write_text(log)
 
 
 def pack_campaign(folder: Path, to: Path) -> None:
-    """Copy what a campaign shows: picture, table, specification and certificates, as far as they exist."""
-    found = (path for kind in ("json", "md") for path in (folder / "certificates").glob(f"*.{kind}"))
-    certificates = sorted(f"certificates/{path.name}" for path in found)
-    pictures = ("progress.png", "episode.gif")
-    for name in ("report.html", "timeline.json", *pictures, "results.tsv", "spec.toml", *certificates):
+    """Copy what a campaign shows, as far as it exists."""
+    certificates = (path for path in (folder / "certificates").glob("*.*") if path.suffix in (".json", ".md"))
+    for name in (*OF_CAMPAIGN, *(f"certificates/{path.name}" for path in certificates)):
         if file := open_below(folder, name):
-            _copy(file, to / name)
+            _copy(file, to / name, Scrubber())
     specification = to / "spec.toml"
     if specification.is_file():  # it may hold MLflow's address, with a password that no variable holds
         specification.write_text(without_passwords(specification.read_text()))
 
 
 def pack_folder(folder: Path, to: Path) -> str:
-    """Copy the files of out/, or of a workspace, without links; returns what the record says of it: its name (`out/`)
-    if all are copied.
-    """
+    """Copy the files of out/; returns what the record says of it: its name (`out/`) if all are copied."""
     name = f"{folder.name}/"
-    if os.path.lexists(folder) and (folder.is_symlink() or not folder.is_dir()):
-        return f"not uploaded: {name} is no folder"
     try:
         files = list(islice(_files(folder), CHECKPOINT_FILES + 1))
         size = sum(path.lstat().st_size for path in files)
     except OSError as fault:
         return f"not uploaded: {name} cannot be read: {fault.strerror}"
-    if len(files) > CHECKPOINT_FILES:
-        return f"not uploaded: {name} holds more than {CHECKPOINT_FILES} files"
-    if size > CHECKPOINT_BYTES:
-        return f"not uploaded: {name} holds {size / 1e6:.0f} MB, more than {CHECKPOINT_BYTES / 1e6:.0f} MB"
-    secrets = known_secrets()
-    withheld = [reason for path in sorted(files) if (reason := _withheld(folder, path, to, secrets))]
+    if len(files) > CHECKPOINT_FILES or size > CHECKPOINT_BYTES:
+        return f"not uploaded: {name} holds more than {CHECKPOINT_FILES} files or {CHECKPOINT_BYTES / 1e6:.0f} MB"
+    secrets, withheld = known_secrets(), list[str]()
+    for path in sorted(files):
+        inside = path.relative_to(folder).as_posix()
+        if reason := _withheld(folder, inside, to / folder.name / inside, secrets):
+            withheld.append(f"{scrub_text(inside)[:80]!r}: {reason}")
     more = f"; {len(withheld) - 1} more" if len(withheld) > 1 else ""
     return f"{name} without {withheld[0]}{more}" if withheld else name
 
@@ -122,7 +119,10 @@ def copy_tree(folder: Path, to: Path, without: Sequence[str] = ()) -> list[str]:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    folders = [folder] if folder.is_dir() else []
+    """The regular files of a tree. Raises OSError where it is none, or cannot be read."""
+    if folder.is_symlink():
+        raise NotADirectoryError(errno.ENOTDIR, "it is a link")
+    folders = [folder]
     while folders:
         with os.scandir(folders.pop()) as entries:
             for entry in entries:
@@ -132,36 +132,29 @@ def _files(folder: Path) -> Iterator[Path]:
                     yield Path(entry.path)
 
 
-def _withheld(folder: Path, path: Path, to: Path, secrets: Sequence[Secret]) -> str | None:
-    """Copy one file of a folder; or return its name and why it is not copied."""
-    name = path.relative_to(folder).as_posix()
-    safe = " ".join(clean(os.fsencode(name).decode(errors="replace")))
-    shown = repr(capped(safe, 80))
-    if safe != name or not SENT_NAME.fullmatch(name) or len(os.fsencode(name)) > NAME_BYTES:
-        return f"{shown}: its name holds a secret, or what not every server takes"
-    if path.name.lower() == MODEL_FILE:
-        return f"{shown}: MLflow would run the code that it names"
+def _withheld(folder: Path, name: str, target: Path, secrets: Sequence[Secret]) -> str:
+    """Copy one file of a folder; returns why it is not copied, empty if it is."""
+    if scrub_text(name) != name or not SENT_NAME.fullmatch(name) or len(os.fsencode(name)) > NAME_BYTES:
+        return "its name holds a secret, or what not every server takes"
+    if target.name.lower() == MODEL_FILE:
+        return "MLflow would run the code that it names"
     if (file := open_below(folder, name)) is None:
-        return f"{shown}: it cannot be read"
-    try:
-        found = _copy(file, to / folder.name / name, Scrubber(secrets))
-    except OSError as fault:
-        return f"{shown}: it cannot be copied ({fault.strerror})"
-    return f"{shown}: it holds the secret {', '.join(sorted(found))}" if found else None
+        return "it cannot be read"
+    secret = _copy(file, target, Scrubber(secrets))
+    return f"it holds the secret {', '.join(sorted(secret))}" if secret else ""
 
 
-def _copy(file: BinaryIO, target: Path, scrubber: Scrubber | None = None) -> set[str]:
+def _copy(file: BinaryIO, target: Path, scrubber: Scrubber) -> set[str]:
     """Copy a file at its present length, redacted. A binary file with secrets is not copied; returns their names."""
-    scrubber = scrubber or Scrubber()
-    binary, left = False, os.fstat(file.fileno()).st_size
+    is_binary, left = False, os.fstat(file.fileno()).st_size
     target.parent.mkdir(parents=True, exist_ok=True)
     with file, target.open("wb") as copy:
         while chunk := file.read(min(CHUNK_BYTES, left)):
             left -= len(chunk)
-            binary = binary or b"\0" in chunk
+            is_binary = is_binary or b"\0" in chunk
             copy.write(scrubber.feed(chunk))
         copy.write(scrubber.flush())
-    if not (binary and scrubber.found):
+    if not (is_binary and scrubber.found):
         return set()
     target.unlink()
     return scrubber.found

@@ -1,8 +1,7 @@
 """Seeds: every random draw is derived from the campaign's seed, the trial and the purpose.
 
-A trial's seeds do not depend on what ran before it, so a resumed campaign draws the same ones. Purposes keep
-training, judging and proposing apart. A program knows its training seed, from which a 31-bit campaign seed can be
-found by brute force; so the judge's draws are derived from the campaign's secret key instead.
+So a resumed campaign draws the same ones. A program knows its training seed, from which a 31-bit campaign seed can be
+found by brute force; the judge's draws are derived from the campaign's secret key instead.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ import shlex
 import shutil
 import stat
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,14 +92,11 @@ def prepare(place: TrialDir, program: Path, environment: Environment, proposal: 
 
 def relocate(place: TrialDir, environment: Environment) -> None:
     """Correct the paths in the program's configuration, which were written before the home was moved or restored."""
-    try:
-        with open_file(place.config) as file:
-            found = json.loads(file.read(CONFIG_BYTES))
-    except (OSError, ValueError, RecursionError):  # the program's doing: it will fail for that
-        return
-    here = _paths(place, environment)
-    if isinstance(found, dict) and {name: found.get(name) for name in here} != here:
-        write_atomic(place.config, json.dumps(found | here, indent=2) + "\n")
+    stored, here = None, _paths(place, environment)
+    with suppress(OSError, ValueError, RecursionError), open_file(place.config) as file:  # else it fails for that
+        stored = json.loads(file.read(CONFIG_BYTES))
+    if isinstance(stored, dict) and stored | here != stored:
+        write_atomic(place.config, json.dumps(stored | here, indent=2) + "\n")
         place.config.chmod(place.config.stat().st_mode | 0o444)  # whatever the umask: it may run as another user
 
 
@@ -168,20 +166,13 @@ def fill(command: str, values: Mapping[str, object]) -> list[str]:
     """
     try:
         words = shlex.split(command)
-    except ValueError as broken:
-        raise Refused(f"command line {command!r}: {broken}") from broken
+        filled = [(word, PLACEHOLDER.sub(lambda match: _filled(match, values), word)) for word in words]
+    except (Refused, ValueError) as wrong:  # ours, or Python's own of a quote or a form
+        raise Refused(f"command line {command!r}: {wrong}") from wrong
     if not words:
         raise Refused("the command line is empty")
-    try:
-        filled = [(word, PLACEHOLDER.sub(lambda match: _filled(match, values), word)) for word in words]
-    except (Refused, ValueError) as wrong:  # ours, or Python's own of a form
-        raise Refused(f"command line {command!r}: {wrong}") from wrong
-    return [text for word, text in filled if text or not _is_switch(word)]
-
-
-def _is_switch(word: str) -> bool:
-    match = PLACEHOLDER.fullmatch(word)
-    return match is not None and match[2] is not None
+    switches = {word for word in words if (match := PLACEHOLDER.fullmatch(word)) and match[2] is not None}
+    return [text for word, text in filled if text or word not in switches]
 
 
 def _filled(match: re.Match[str], values: Mapping[str, object]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 def clock() -> float:
     """Seconds on a monotonic clock that also counts while the machine is suspended."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def merged(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:

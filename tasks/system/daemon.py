@@ -1,14 +1,13 @@
 """A program that outlives the command that started it, such as a server: recorded in a file, ended by its pid.
 
-The record holds the pid and the process's identity, since after a reboot another process may have the same pid. A
-recorded program that is not alive counts as absent. Each runs under a keeper (tasks/system/keeper.py).
+After a reboot another process may have that pid, so its identity is recorded too. One that is not alive counts as
+absent. Each runs under a keeper (tasks/system/keeper.py).
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import signal
 import socket
@@ -16,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -24,7 +23,7 @@ import psutil
 
 from environments.plugins import Refused
 from tasks.system import interrupt
-from tasks.system.commands import command_of, identity
+from tasks.system.commands import identity
 from tasks.system.files import write_atomic
 
 HOST = "127.0.0.1"
@@ -99,11 +98,9 @@ class Daemon:
         return process
 
     def wait_until(self, is_up: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
-        """Return once it is up. One that does not come up is ended, as it is when this is interrupted.
+        """Return once it is up; one that does not come up is ended, as it is when this is interrupted.
 
-        Raises:
-            PortTaken: its log says so.
-            Refused: it ended, with the last lines of its log, or took too long.
+        Raises PortTaken if its log says so, and Refused if it ended, with the last lines of its log, or took too long.
         """
         deadline = time.monotonic() + START_SECONDS
         try:
@@ -132,10 +129,10 @@ class Daemon:
         note = self.living()
         if note:
             family: list[psutil.Process] = []
-            with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):  # it has just ended
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
                 family = [psutil.Process(note.pid)]
                 family += family[0].children(recursive=True)
-                os.kill(note.pid, signal.SIGTERM)
+                family[0].terminate()
             deadline = time.monotonic() + END_SECONDS
             while any(map(_runs, family)) and time.monotonic() < deadline:
                 time.sleep(0.05)
@@ -147,26 +144,20 @@ class Daemon:
 
     def noted(self) -> Note | None:
         """The record, whether its process runs or not."""
-        try:
-            noted = json.loads(self._note.read_text())
-            return Note(**{field.name: noted[field.name] for field in fields(Note) if field.name in noted})
-        except (FileNotFoundError, ValueError, TypeError):
-            return None
+        with contextlib.suppress(FileNotFoundError, ValueError, TypeError):
+            return Note(**json.loads(self._note.read_text()))
+        return None
 
     def port(self, first: int, stays: bool) -> int:
-        """The port to listen on: the one that it had before, else the first free one from `first` on.
-
-        A server that stays keeps its port for good, since bookmarks and shells name it.
-
-        Raises:
-            Refused: another program has the port of one that stays, or none is free.
+        """The port to listen on: the one that it had before, else the first free one from `first` on. One that stays
+        keeps its port for good, since bookmarks name it: Refused if another program has it, or none is free.
         """
         before = self._remembered().get(self.name)
         if before and _is_free(before):
             return before
         if before and stays:
             raise Refused(
-                f"port {before}, where {self.name} is to be found, is held by {listener(before)}: end that, or remove "
+                f"port {before}, where {self.name} is to be found, is held by another program: end that, or remove "
                 f"{self._ports} to have another port chosen"
             )
         return free_port(first)
@@ -181,10 +172,9 @@ class Daemon:
         write_atomic(self._ports, json.dumps({**self._remembered(), self.name: port}) + "\n")
 
     def _remembered(self) -> dict[str, int]:
-        try:
+        with contextlib.suppress(FileNotFoundError, ValueError, TypeError):
             return dict(json.loads(self._ports.read_text()))
-        except (FileNotFoundError, ValueError, TypeError):
-            return {}
+        return {}
 
     def _came_to_nothing(self, status: int | None) -> Refused:
         if status is None:
@@ -220,7 +210,7 @@ def address(port: int, path: str = "") -> str:
 
 
 def is_encrypted(url: str) -> bool:
-    """Whether there are certificates to verify; to load the authorities that are trusted costs each client 25 ms."""
+    """Whether there are certificates to verify."""
     return not url.startswith("http://")
 
 
@@ -242,21 +232,8 @@ def free_port(first: int) -> int:
     raise Refused(f"no free port in {first}..{first + 99} on {HOST}: end the programs that listen there")
 
 
-def listener(port: int) -> str:
-    """The program that listens on a port of this machine, if this user may see it."""
-    with contextlib.suppress(psutil.Error):
-        for each in psutil.net_connections("tcp"):
-            if each.status == psutil.CONN_LISTEN and each.laddr and each.laddr.port == port and each.pid:
-                return f"{command_of(each.pid) or 'a program'} (pid {each.pid})"
-    return "a program that is not visible here"
-
-
 def serves(pid: int, port: int, url: str) -> bool:
     """Whether a process or one of its children listens on a port and is healthy there."""
-    # Cheapest first: whose port it is takes a look at every descriptor of the family.
-    with socket.socket() as probe:
-        if probe.connect_ex((HOST, port)) != 0:
-            return False
     with contextlib.suppress(psutil.Error):  # one of them ended just now
         family = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
         connections = [connection for process in family for connection in process.net_connections("tcp")]

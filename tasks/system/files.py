@@ -11,13 +11,8 @@ from typing import Any
 
 
 def write_atomic(path: Path, content: str | bytes, lasting: bool = False) -> None:
-    """Replace a file as a whole: a reader sees the old content or the new one, even after kill -9.
-
-    Args:
-        lasting: Also after a power cut, for what cannot be made again.
-
-    Raises:
-        OSError: such as a full disk, with the file's name; the old content stays, and nothing is left beside it.
+    """Replace a file as a whole: a reader sees the old content or the new one, even after kill -9; with `lasting` also
+    after a power cut. Raises OSError with the file's name, as on a full disk; the old content stays then.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_native_id()}")
@@ -40,12 +35,6 @@ def append_line(path: Path, line: str) -> None:
         file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
         torn = file.read(1) not in (b"", b"\n")
         file.write((b"\n" if torn else b"") + line.encode() + b"\n")
-
-
-def read_small(path: str) -> bytes:
-    """The content of a small file, by its path as text: of thousands, pathlib and buffers take longer than reading."""
-    with open(path, "rb", buffering=0) as file:  # noqa: PTH123
-        return file.readall()
 
 
 class GrowingFile:

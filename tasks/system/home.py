@@ -16,21 +16,19 @@ PROJECT = 'name = "nightshift-rl"'
 
 def home_path() -> Path:
     """NIGHTSHIFT_HOME, else `runs/` in the checkout, else `nightshift` in the XDG data folder. Nothing is created.
-
-    Raises:
-        Refused: nothing says where the user's home is.
+    Refused where nothing says where the user's home is.
     """
     if stated := os.environ.get("NIGHTSHIFT_HOME"):
         return _in_users_home(stated).absolute()
-    return CODE / "runs" if is_checkout() else _data_folder() / "nightshift"
+    if is_checkout():
+        return CODE / "runs"
+    data = Path(os.environ.get("XDG_DATA_HOME", ""))
+    # By the XDG specification a relative path is invalid, and ignored.
+    return (data if data.is_absolute() else _in_users_home("~/.local/share")) / "nightshift"
 
 
 def home() -> Path:
-    """The home directory, created with mode 0700 if it is missing.
-
-    Raises:
-        Refused: it cannot be created.
-    """
+    """The home directory, created with mode 0700 if it is missing; Refused if it cannot be."""
     path = home_path()
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -46,14 +44,7 @@ def is_checkout() -> bool:
     return project.is_file() and PROJECT in project.read_text(encoding="utf-8", errors="replace").splitlines()
 
 
-def _data_folder() -> Path:
-    stated = Path(os.environ.get("XDG_DATA_HOME", ""))
-    # By the XDG specification a relative path is invalid, and ignored.
-    return stated if stated.is_absolute() else _in_users_home("~/.local/share")
-
-
 def _in_users_home(path: str) -> Path:
-    """The path with `~` replaced."""
     try:
         return Path(path).expanduser()
     except RuntimeError as unknown:

@@ -47,8 +47,7 @@ def wait(seconds: float) -> None:
 def settle() -> None:
     """Wait for a signal that may have reached a program before this process. Raises KeyboardInterrupt if one has.
 
-    Slurm signals every process of a job that it ends, so a program's end may be Slurm's doing. It would count as a
-    crash, or as a training that ended by itself.
+    Slurm signals every process of a job that it ends, so a program's end may be its doing, and no crash.
     """
     if "SLURM_JOB_ID" in os.environ:
         wait(SETTLE_SECONDS)

@@ -15,10 +15,8 @@ import subprocess
 import sys
 import time
 
-PAUSE_SECONDS = 2.0
-"""Before a program is started again; twice as long each time it dies soon."""
-MAX_PAUSE_SECONDS = 300.0
-SOON_SECONDS = 60.0
+PAUSE_SECONDS = 5.0
+"""Before a program is started again."""
 PR_SET_PDEATHSIG = 1
 
 
@@ -39,9 +37,7 @@ def main(command: list[str]) -> int:
 
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGUSR1, note)
-    pause = PAUSE_SECONDS
     while True:
-        began = time.monotonic()
         # A group of its own, so that each of its processes gets one SIGTERM: some take a second one for kill -9.
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0, preexec_fn=_end_with_parent)
         if ending:  # meanwhile
@@ -49,10 +45,8 @@ def main(command: list[str]) -> int:
         status = process.wait()
         if ending or not has_worked:
             return status
-        died_soon = time.monotonic() - began < SOON_SECONDS
-        pause = min(2 * pause, MAX_PAUSE_SECONDS) if died_soon else PAUSE_SECONDS
-        sys.stderr.write(f"nightshift: it ended with status {status}, and is started again in {pause:.0f} s\n")
-        until = time.monotonic() + pause
+        sys.stderr.write(f"nightshift: it ended with status {status}, and is started again in {PAUSE_SECONDS:.0f} s\n")
+        until = time.monotonic() + PAUSE_SECONDS
         while time.monotonic() < until and not ending:
             time.sleep(0.2)
         if ending:

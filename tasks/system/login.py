@@ -20,6 +20,7 @@ def make_login(home: Path) -> str:
     """The login, drawn at the first call; of several at once, one draws it."""
     path = login_file(home)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # By the standard library alone, since the reader of foreign text imports this too.
     with path.with_name(f"{path.name}.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not stored_login(home):

@@ -19,6 +19,7 @@ SUPERVISOR = "NIGHTSHIFT_KEEPER"
 """The same for their supervisor (tasks/sandbox/supervisor.py), which ends them all when its engine dies."""
 ENGINE = "NIGHTSHIFT_ENGINE"
 """The engine of both: who takes its slot finds by it what a dead one has left."""
+KILL_SECONDS = 10.0
 SUPERVISOR_SECONDS = 5.0
 """How long a supervisor may take to end everything."""
 
@@ -41,38 +42,32 @@ def marked(marker: str) -> list[psutil.Process]:
     return [each for each, variables in _live() if f"{variables.get(MARKER, '')}/".startswith(f"{marker}/")]
 
 
-def left_by(engine: str) -> dict[psutil.Process, bool]:
-    """Every live process of an engine's programs, and whether it is a supervisor."""
-    return {each: SUPERVISOR in variables for each, variables in _live() if variables.get(ENGINE) == engine}
-
-
-def end(marker: str, patience: float = 10.0) -> list[str]:
+def end(marker: str) -> list[str]:
     """Kill every process that carries the marker, and those that they start meanwhile; their command lines.
 
-    Raises TimeoutError when some survive SIGKILL for `patience` seconds (they hang in the kernel).
+    Raises TimeoutError when some survive SIGKILL for KILL_SECONDS (they hang in the kernel).
     """
     killed: dict[int, str] = {}
-    deadline = clock() + patience
+    deadline = clock() + KILL_SECONDS
     while survivors := marked(marker):
         if clock() > deadline:
             raise TimeoutError(f"processes {[p.pid for p in survivors]} of {marker} survive SIGKILL")
         for process in survivors:
-            with contextlib.suppress(psutil.NoSuchProcess):
+            with contextlib.suppress(psutil.Error):
                 killed[process.pid] = f"process {process.pid}"
-                with contextlib.suppress(psutil.Error):
-                    killed[process.pid] = " ".join(process.cmdline())[:80].strip() or process.name()
+                killed[process.pid] = " ".join(process.cmdline())[:80].strip() or process.name()
+            with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         time.sleep(0.005)
     return list(killed.values())
 
 
-def end_left_by(engine: str, patience: float = SUPERVISOR_SECONDS) -> list[psutil.Process]:
-    """End what a dead engine has left; the processes that survive that for `patience` seconds.
-
-    Its supervisors are about to do so, and find even what has lost the variables. So these are asked, not killed.
+def end_left_by(engine: str) -> list[psutil.Process]:
+    """End what a dead engine has left; the processes that survive that for SUPERVISOR_SECONDS. Its supervisors are
+    asked, not killed: they find even what has lost the variables.
     """
-    deadline = clock() + patience
-    while (left := left_by(engine)) and clock() < deadline:
+    deadline = clock() + SUPERVISOR_SECONDS
+    while (left := _left_by(engine)) and clock() < deadline:
         for process, is_supervisor in left.items():
             with contextlib.suppress(psutil.Error):  # it has just ended
                 process.send_signal(signal.SIGTERM if is_supervisor else signal.SIGKILL)
@@ -81,12 +76,9 @@ def end_left_by(engine: str, patience: float = SUPERVISOR_SECONDS) -> list[psuti
     return list(left)
 
 
-def open_files(pid: int) -> Iterator[os.stat_result]:
-    """The status of each file that a process has open, as far as this user can see."""
-    with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as descriptors:
-        for descriptor in descriptors:
-            with contextlib.suppress(OSError):  # closed meanwhile
-                yield descriptor.stat()
+def _left_by(engine: str) -> dict[psutil.Process, bool]:
+    """Every live process of an engine's programs, and whether it is a supervisor."""
+    return {each: SUPERVISOR in variables for each, variables in _live() if variables.get(ENGINE) == engine}
 
 
 def _live() -> Iterator[tuple[psutil.Process, dict[str, str]]]:

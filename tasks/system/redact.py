@@ -1,15 +1,11 @@
-"""Redaction of secrets, and of control characters, in everything that leaves a trial.
+"""Secrets, and characters that move a cursor or hide, are taken out of everything that leaves a trial.
 
 Programs see none of the engine's variables, so this is a second defence, applied where a leak would be stored or sent
-on. It knows the forms in which a secret leaks by accident (plain, in JSON, in HTML, in a URL, in base64), not those in
-which a program would hide it.
+on. It knows the values themselves, not what a program could make of them.
 """
 
 from __future__ import annotations
 
-import base64
-import html
-import json
 import os
 import re
 import urllib.parse
@@ -40,16 +36,11 @@ SEQUENCE = re.compile(
     r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"  # OSC and its kin: the title
     r"|\x1b[ -/]*[0-~]"
 )
-CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f]")
-HIDDEN = re.compile(
-    "[\u00ad\u034f\u061c\u115f\u1160\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0d"
-    "\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff\ud800-\udfff]"
-)
-"""Invisible characters, those that reverse the text around them, and lone surrogates, which no file can hold."""
+UNUSUAL = re.compile(r"[^\t\n -~]")
 
 
 class Secret(NamedTuple):
-    """One form of a value that must not be stored."""
+    """One value that must not be stored."""
 
     name: str
     """Its variable, which is shown in its place."""
@@ -66,21 +57,15 @@ def remember(name: str, value: str) -> None:
 
 
 def known_secrets() -> tuple[Secret, ...]:
-    """Every form of every secret that this process holds, the longest first."""
-    found: dict[bytes, str] = {}
+    """Every secret that this process holds, and the lines of those with several; the longest first."""
+    forms: dict[bytes, str] = {}
     for name, value in _values():
-        for form in _forms(value.strip()):
-            found.setdefault(form, name)
-    return tuple(sorted((Secret(name, form) for form, name in found.items()), key=lambda s: -len(s.form)))
-
-
-def is_secret(name: str, value: str) -> bool:
-    """Whether a variable holds a secret, by its name, and not the path of a file with one."""
-    words = name.upper().split("_")
-    # A key may begin with a slash too.
-    is_named = bool(SECRET_WORDS & set(words)) or words[-1].endswith(("PASSWORD", "PASSWD"))  # such as PGPASSWORD
-    is_named = is_named and words[-1] not in PLACE_WORDS
-    return is_named and not (value.startswith("/") and os.path.lexists(value))
+        value = value.strip()
+        lines = (line for line in value.splitlines() if len(line) >= SHORTEST_LINE and not line.startswith("-----"))
+        for form in (value, *lines):
+            if len(form) >= SHORTEST and form.lower() not in ORDINARY:
+                forms.setdefault(os.fsencode(form), name)
+    return tuple(sorted((Secret(name, form) for form, name in forms.items()), key=lambda s: -len(s.form)))
 
 
 def scrub(data: bytes, secrets: Sequence[Secret] | None = None) -> bytes:
@@ -154,9 +139,8 @@ def clean(text: str) -> list[str]:
 
     A carriage return ends a line too: overwritten text is shown, and nothing of ours can be overwritten.
     """
-    plain = SEQUENCE.sub("", text)
-    lines = (CONTROL.sub("", line) for line in plain.splitlines())
-    shown = HIDDEN.sub(lambda match: f"<U+{ord(match[0]):04X}>", "\n".join(lines))
+    lines = SEQUENCE.sub("", text).splitlines()
+    shown = "\n".join(UNUSUAL.sub(_visible, line) for line in lines)
     # Removing characters may have completed a secret.
     return scrub_text(shown).split("\n") if shown else []
 
@@ -186,10 +170,16 @@ def capped(line: str, limit: int) -> str:
     return line if len(line) <= limit else f"{line[:limit]} [{len(line) - limit} more characters]"
 
 
+def _visible(match: re.Match[str]) -> str:
+    """A character that shows itself as it is, a control character not at all, and any other by its number."""
+    char = match[0]
+    return char if char.isprintable() else "" if ord(char) < 0xA0 else f"<U+{ord(char):04X}>"
+
+
 def _values() -> Iterator[tuple[str, str]]:
     """Names and values of the secrets; a value may come several times."""
     for name, value in variables().items():
-        if is_secret(name, value):
+        if _is_secret(name, value):
             yield name, value
             if "AUTH" in name.upper().split("_"):  # a user:password
                 yield name, value.partition(":")[2]
@@ -205,31 +195,9 @@ def _values() -> Iterator[tuple[str, str]]:
     yield from tuple(_remembered)
 
 
-def _forms(value: str) -> Iterator[bytes]:
-    """The value plain, in JSON, in HTML, in a URL and in base64; and its lines if it has several."""
-    if len(value) < SHORTEST or value.lower() in ORDINARY:
-        return
-    raw = os.fsencode(value)
-    yield raw
-    yield json.dumps(value)[1:-1].encode()
-    plain = value.encode(errors="replace").decode()
-    for quoted in (html.escape(plain), html.escape(plain, quote=False)):
-        yield quoted.encode()
-        yield quoted.replace("&quot;", "&#34;").replace("&#x27;", "&#39;").encode()  # as Jinja writes them
-    for text in (urllib.parse.quote(raw), urllib.parse.quote(raw, safe=""), urllib.parse.quote_plus(raw)):
-        yield text.encode()
-        yield re.sub("%[0-9A-F]{2}", lambda match: match[0].lower(), text).encode()
-    yield from _base64(raw)
-    for line in value.splitlines():
-        if line != value and len(line) >= SHORTEST_LINE and not line.startswith("-----"):
-            yield os.fsencode(line)
-
-
-def _base64(value: bytes) -> Iterator[bytes]:
-    """The parts of a value's base64 that do not depend on the text around it."""
-    for before in range(3):
-        text = base64.b64encode(bytes(before) + value)
-        # A character holds six bits: the first and last ones also hold bits of the text beside the value.
-        whole = text[(before * 8 + 5) // 6 : (before + len(value)) * 8 // 6]
-        yield whole
-        yield whole.replace(b"+", b"-").replace(b"/", b"_")
+def _is_secret(name: str, value: str) -> bool:
+    """Whether a variable holds a secret, by its name, and not the path of a file with one."""
+    words = name.upper().split("_")
+    is_named = bool(SECRET_WORDS & set(words)) or words[-1].endswith(("PASSWORD", "PASSWD"))  # such as PGPASSWORD
+    # A key may begin with a slash too.
+    return is_named and words[-1] not in PLACE_WORDS and not (value.startswith("/") and os.path.lexists(value))

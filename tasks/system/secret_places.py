@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+from contextlib import suppress
 from pathlib import Path
 
 NAMES = frozenset(
@@ -48,14 +49,7 @@ def is_hidden_at_home(path: Path) -> bool:
 
 def _homes() -> tuple[Path, ...]:
     """The user's home, as its variable and as the system names it."""
-    named = {Path(pwd.getpwuid(os.geteuid()).pw_dir).resolve()} if _is_known() else set()
-    return tuple({*named, Path("~").expanduser().resolve()} - {Path("/")})
-
-
-def _is_known() -> bool:
-    """Whether the system has a name for the user: a container may run as a bare number."""
-    try:
-        pwd.getpwuid(os.geteuid())
-    except KeyError:
-        return False
-    return True
+    homes = {Path("~").expanduser().resolve()}
+    with suppress(KeyError):  # a container may run as a bare number
+        homes.add(Path(pwd.getpwuid(os.geteuid()).pw_dir).resolve())
+    return tuple(homes - {Path("/")})

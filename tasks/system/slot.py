@@ -32,7 +32,6 @@ class Slot:
     """Seconds for which programs ran in it since it was taken, by what they did."""
 
     def used(self, work: Work, seconds: float) -> None:
-        """Count seconds for which a program ran."""
         self.use[work] = round(self.use.get(work, 0.0) + max(seconds, 0.0), 3)
 
     @contextmanager

@@ -26,14 +26,14 @@ class Background:
     """
 
     def __init__(self, ledger: Ledger, store: Store | None, warn: Callable[[str], None]) -> None:
-        """Args: store: None if tracking is off; warn: is told why MLflow takes nothing, once in an outage."""
+        """Args: store: None if tracking is off; warn: is told why records are not taken, once in an outage."""
         self._ledger, self._store, self._warn = ledger, store, warn
         self._states = SimpleQueue[str | None]()
         """States of the campaign that are to be recorded; None ends the thread."""
         self._problem = ""
         # Prefect's settings, which a log message needs, are variables of the context.
         context = contextvars.copy_context()
-        self._thread = Thread(target=context.run, args=(self._work, store), name="mlflow", daemon=True)
+        self._thread = Thread(target=context.run, args=(self._work,), name="mlflow", daemon=True)
 
     def __enter__(self) -> Background:
         self._thread.start()
@@ -59,12 +59,12 @@ class Background:
                 return
             self._thread.join(POLL_SECONDS)
 
-    def _work(self, store: Store | None) -> None:
+    def _work(self) -> None:
         for state in iter(self._states.get, None):
-            if store is None or (state == "running" and not self._states.empty()):
+            if state == "running" and not self._states.empty():
                 continue  # what was asked for since says the same and more
             try:
-                self._say(sync(self._ledger, store, state).problem)
+                self._say(sync(self._ledger, self._store, state).problem)
             except (Refused, OSError) as fault:  # a damaged file, or a full disk: the campaign meets it too
                 self._say(str(fault))
 

@@ -26,6 +26,7 @@ WORDS = 1000
 def campaign_parameters(ledger: Ledger) -> dict[str, str]:
     campaign, environment = ledger.campaign, ledger.environment
     tables = {"set": campaign.overrides, "rule": campaign.rule_options, "cancel": campaign.cancel_options}
+    steps = {"budget_steps": f"{environment.budget_steps} ({SELF_REPORTED})"} if environment.budget_steps else {}
     return parameters(
         {
             "environment": campaign.source,
@@ -33,7 +34,7 @@ def campaign_parameters(ledger: Ledger) -> dict[str, str]:
             "budget_seconds": f"{environment.budget_seconds:g}",
             "machine": machine(),
             "cores": str(environment.cores),
-            **({"budget_steps": f"{environment.budget_steps} ({SELF_REPORTED})"} if environment.budget_steps else {}),
+            **steps,
             **{f"{table}.{key}": str(value) for table, values in tables.items() for key, value in values.items()},
         }
     )
@@ -68,21 +69,18 @@ def note(ledger: Ledger, history: History, certificates: Sequence[Certificate], 
         lines.append(f"{words(own[-1])}; {caution(own[-1]) if own[-1].passed else ships(own)}.")
     lines += [f"On {where(one)}: {words(one)}." for one in certificates if one.elsewhere]
     lines += [f"{over_environments(one)}." for one in aggregates(certificates)]
-    kinds = [trial.verdict.kind for trial in history if trial.number > 0]
-    counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
-    lines.append(f"{state}: {len(kinds)} trials besides the baseline" + (f" ({counts})" if counts else ""))
+    kinds = Counter(trial.verdict.kind for trial in history if trial.number > 0)
+    counts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+    lines.append(f"{state}: {kinds.total()} trials besides the baseline" + (f" ({counts})" if counts else ""))
     return "\n\n".join(inert(plain(line)) for line in lines)[:NOTE_CHARACTERS]
 
 
-def best_so_far(ledger: Ledger, history: History, trials: Iterable[Trial]) -> list[MetricPoint]:
-    """The best score after each of these trials was decided: points of a curve over trial numbers."""
-    found: list[MetricPoint] = []
-    for trial in trials:
-        seen = (*trials_before(history, trial), trial)
-        champion = best(seen)
-        value = mean_of(seen, champion.number) if champion else None
-        found += points({"champion/score": value}, decided(ledger, trial), trial.number)
-    return found
+def best_so_far(ledger: Ledger, history: History, trial: Trial) -> list[MetricPoint]:
+    """The best score after this trial was decided: a point of a curve over trial numbers."""
+    seen = (*trials_before(history, trial), trial)
+    champion = best(seen)
+    value = mean_of(seen, champion.number) if champion else None
+    return points({"champion/score": value}, decided(ledger, trial), trial.number)
 
 
 def decided(ledger: Ledger, trial: Trial) -> int:
@@ -111,21 +109,22 @@ def summary_points(ledger: Ledger, history: History) -> list[MetricPoint]:
     return points(values, max(decided(ledger, trial) for trial in history))
 
 
+def figures(certificate: Certificate) -> dict[str, float | None]:
+    """What a certificate measured; nothing if runs crashed, since then no mean is shown."""
+    if certificate.comparison is None:
+        return {}
+    low, high = certificate.bounds or (None, None)
+    found = {"gain": certificate.comparison.gain, "p": certificate.comparison.p, "low": low, "high": high}
+    return found | {arm: certificate.mean(arm) for arm in ARMS}
+
+
 def certificate_points(ledger: Ledger, certificates: Sequence[Certificate]) -> list[MetricPoint]:
-    """Metrics of every certificate, those of other environments included, and of every fresh run, from step 1."""
+    """Metrics of every certificate, those of other environments included."""
     found: list[MetricPoint] = []
-    number = dict.fromkeys(ARMS, 0)
     for one in certificates:
         group = f"transfer{one.conditions.name}/{one.environment}" if one.elsewhere else "certificate"
-        moment = ended(ledger, one)
-        if one.comparison is not None:  # if runs crashed, no mean is shown
-            low, high = one.bounds or (None, None)
-            figures = {"gain": one.comparison.gain, "p": one.comparison.p, "low": low, "high": high}
-            figures |= {arm: one.mean(arm) for arm in ARMS}
-            found += points({f"{group}/{name}": value for name, value in figures.items()}, moment, one.look - 1)
-        for run in () if one.elsewhere else one.runs[one.carried :]:  # one that counts again is not repeated
-            number[run.arm] += 1
-            found += points({f"certificate/{run.arm}/run": run.score.value}, moment, number[run.arm])
+        values = {f"{group}/{name}": value for name, value in figures(one).items()}
+        found += points(values, ended(ledger, one), one.look - 1)
     return found
 
 

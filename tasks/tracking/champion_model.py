@@ -1,12 +1,9 @@
 """A certified champion in MLflow: the folder `model` of its run, a version of its environment's registered model.
 
-`mlflow.pyfunc.load_model` loads it and runs it in the sandbox. The model's folder is that of tasks/serving/packing.py
-with MLflow's own file MLmodel: the signature, and the module that loads it (tasks/serving/loaded.py). No requirements
-are listed, since Nightshift is on no package index: where it is loaded, Nightshift must be installed. A champion that
-answers no rows gets a model without the flavour, files only.
-
-The registered model is `nightshift.<environment>`. Its alias `champion` moves only to a version that is better than
-the one it points at: by the mean of its certificate's fresh runs, in the same version of the environment.
+`mlflow.pyfunc.load_model` loads it and runs it in the sandbox: the folder of tasks/serving/packing.py with MLflow's own
+file MLmodel. No requirements are listed, since Nightshift is on no package index. A champion that answers no rows gets
+a model without the flavour, files only. The alias `champion` moves only to a version that is better than the one it
+points at: by the mean of its certificate's fresh runs, in the same version of the environment.
 """
 
 from __future__ import annotations
@@ -16,7 +13,7 @@ import platform
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from environments import Environment
 from tasks.describe import caution
@@ -107,55 +104,47 @@ def _version(
 
 def _rank(client: MlflowClient, name: str, version: ModelVersion, higher_is_better: bool) -> str:
     """Point the alias at a version if it is better than the one there, and note which it was."""
-    said, at = f"@{ALIAS}", client.get_registered_model(name).aliases.get(ALIAS)
+    at, stays = client.get_registered_model(name).aliases.get(ALIAS), ""
     if at and str(at) != str(version.version):
         holder = client.get_model_version(name, at)
         mine, best = float(version.tags[FRESH_MEAN]), float(holder.tags.get(FRESH_MEAN, "nan"))
         if holder.tags.get(ENVIRONMENT) != version.tags[ENVIRONMENT]:
-            said += f" stays at version {at}, of another version of the environment: their scores do not compare"
+            stays = f" stays at version {at}, of another version of the environment: their scores do not compare"
         elif not (mine > best if higher_is_better else mine < best):
-            said += f" stays at version {at}, with {best:.6g} against {mine:.6g} on fresh runs"
-    if said == f"@{ALIAS}":
+            stays = f" stays at version {at}, with {best:.6g} against {mine:.6g} on fresh runs"
+    if not stays:
         client.set_registered_model_alias(name, ALIAS, version.version)
-    client.set_model_version_tag(name, version.version, RANKED, said)
-    return said
+    client.set_model_version_tag(name, version.version, RANKED, f"@{ALIAS}{stays}")
+    return f"@{ALIAS}{stays}"
 
 
 def _fill(folder: Path, champion: Champion) -> str:
     """Pack the champion with MLmodel; returns why it cannot be loaded, empty if it can."""
     from mlflow.models import Model
 
-    version = importlib.metadata.version("nightshift-rl")
+    version, why = importlib.metadata.version("nightshift-rl"), ""
     needs = f"Nightshift {version}, installed where the model is loaded; predictions run in its sandbox"
     described = Model(metadata={"environment": champion.environment.name, "needs": needs})
     try:
-        packed = pack(champion.environment, champion.place, champion.trial, folder)
+        described.signature = _signature(pack(champion.environment, champion.place, champion.trial, folder))
+        described.add_flavor("python_function", loader_module=LOADER, python_version=platform.python_version())
     except NotPredictable as reason:
         described.add_flavor("nightshift", version=version)
-        described.save(str(folder / "MLmodel"))
-        return str(reason)
-    described.add_flavor("python_function", loader_module=LOADER, python_version=platform.python_version())
-    described.signature = _signature(packed)
+        why = str(reason)
     described.save(str(folder / "MLmodel"))
-    return ""
+    return why
 
 
 def _signature(packed: Description) -> ModelSignature:
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema, TensorSpec
 
-    def settings(**values: tuple[DataType, Any]) -> ParamSchema:
-        return ParamSchema([ParamSpec(name, *value) for name, value in values.items()])
-
+    asked, seed = packed.settings, ParamSpec("seed", DataType.long, 0)
     if packed.judge == "text":
-        asked = packed.settings
-        params = settings(
-            temperature=(DataType.double, float(asked["temperature"])),
-            max_tokens=(DataType.long, int(asked["max_tokens"])),
-            seed=(DataType.long, 0),
-        )
+        temperature = ParamSpec("temperature", DataType.double, float(asked["temperature"]))
+        most = ParamSpec("max_tokens", DataType.long, int(asked["max_tokens"]))
         prompt, completion = (Schema([ColSpec("string", name)]) for name in (PROMPT, COMPLETION))
-        return ModelSignature(prompt, completion, params)
+        return ModelSignature(prompt, completion, ParamSchema([temperature, most, seed]))
     seen, taken = ([leaf.leaf for leaf in leaves] for leaves in (packed.observation, packed.action))
     wide = rows.width(seen)
     # Of unnamed numbers MLflow takes arrays, lists and frames of any numeric type; of a tensor its own type alone.
@@ -163,5 +152,5 @@ def _signature(packed: Description) -> ModelSignature:
     inputs = one_by_one if wide <= COLUMNS else Schema([TensorSpec(rows.dtype(seen, wire=True), (-1, wide))])
     many = (rows.width(taken),) if len(taken) > 1 or taken[0].shape else ()
     outputs = Schema([TensorSpec(rows.dtype(taken, wire=False), (-1, *many))])
-    mode = bool(packed.settings["deterministic"])
-    return ModelSignature(inputs, outputs, settings(deterministic=(DataType.boolean, mode), seed=(DataType.long, 0)))
+    mode = ParamSpec("deterministic", DataType.boolean, bool(asked["deterministic"]))
+    return ModelSignature(inputs, outputs, ParamSchema([mode, seed]))

@@ -1,23 +1,23 @@
 """Where MLflow is, and a client of it.
 
 mlflow reads its settings and the login from the environment. Only `MlflowClient` is used for runs: the fluent
-interface keeps its current run per thread. A process has one client at a time.
+interface keeps its current run per thread.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from filelock import FileLock
+
 from environments.plugins import Refused
-from tasks.system.daemon import running_at
-from tasks.system.login import split_login, stored_login
 from tasks.system.redact import without_passwords
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SCHEMES = ("sqlite", "http", "https", "postgresql", "mysql", "mssql", "databricks")
 DATABASE = "mlflow.db"
 """A home's own database."""
-CREDENTIALS = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
+URI = "MLFLOW_TRACKING_URI"
 SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "DO_NOT_TRACK": "1",
@@ -62,21 +62,20 @@ class Store:
 
     @contextmanager
     def client(self) -> Iterator[MlflowClient]:
-        """A client; while the block runs, the environment has the login of our own server, if it is that."""
-        before = {name: os.environ.get(name) for name in (*CREDENTIALS, "MLFLOW_TRACKING_URI")}
-        try:
-            if login := own_login(self.uri, self.home):
-                _set({name: login.get(name) for name in CREDENTIALS})
-            for name, value in SETTINGS.items():
-                os.environ.setdefault(name, value)
-            import mlflow
+        """A client, with which traces go to the same place while the block runs."""
+        for name, value in SETTINGS.items():
+            os.environ.setdefault(name, value)
+        import mlflow
 
-            if self.uri.startswith("sqlite"):
-                make_database(Path(self.uri.removeprefix("sqlite:///")))
-            mlflow.set_tracking_uri(self.uri)  # for traces, which have no client of their own
+        before = os.environ.get(URI)
+        if self.uri.startswith("sqlite"):
+            make_database(Path(self.uri.removeprefix("sqlite:///")))
+        try:
+            mlflow.set_tracking_uri(self.uri)  # for traces, which have no client of their own; it sets the variable
             yield mlflow.MlflowClient(self.uri)
         finally:
-            _set(before)
+            os.environ.pop(URI, None)
+            os.environ.update({URI: before} if before is not None else {})
 
 
 def locate(stated: str | None, home: Path) -> Store | None:
@@ -85,7 +84,7 @@ def locate(stated: str | None, home: Path) -> Store | None:
     Raises:
         Refused: MLflow cannot record there.
     """
-    uri = stated or os.environ.get("MLFLOW_TRACKING_URI") or own_database(home)
+    uri = stated or os.environ.get(URI) or own_database(home)
     if uri == "off":
         return None
     scheme, separator, rest = uri.partition("://")
@@ -108,10 +107,6 @@ def make_database(path: Path) -> None:
 
     They are made under another name, since a kill in the middle would leave a file that MLflow cannot open any more.
     """
-    from filelock import FileLock
-
-    if path.exists():
-        return
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with FileLock(f"{path}.lock"):
         if not path.exists():
@@ -121,21 +116,6 @@ def make_database(path: Path) -> None:
             fresh.unlink(missing_ok=True)
             MlflowClient(f"sqlite:///{fresh}").search_experiments()
             fresh.replace(path)
-
-
-def own_login(uri: str, home: Path) -> dict[str, str]:
-    """The login of our own MLflow server, if it runs at this address and asks for one; else empty."""
-    note = running_at(uri, home, "mlflow")
-    login = split_login(stored_login(home)) if note and note.auth else None
-    return dict(zip(CREDENTIALS, login, strict=False)) if login else {}
-
-
-def _set(variables: Mapping[str, str | None]) -> None:
-    for name, value in variables.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
 
 
 def without_credentials(uri: str) -> str:

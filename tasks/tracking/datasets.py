@@ -1,4 +1,4 @@
-"""What a run was trained and judged on, as MLflow's datasets: the environment, and question sets by digest and count.
+"""What a run was trained and judged on, as MLflow's datasets: the environment, and its prepared questions.
 
 Questions themselves are never sent. A dataset is known by name and digest, so sending it again changes nothing.
 """
@@ -6,12 +6,10 @@ Questions themselves are never sent. A dataset is known by name and digest, so s
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import environments
 from environments import judge_name
-from environments.recipe import DATA, JUDGE, TRAIN
 from tasks.recipes.output import FILE, PREPARED
 from tasks.sandbox import outputs
 from tasks.store.ledger import Ledger
@@ -22,9 +20,6 @@ if TYPE_CHECKING:
 
 DIGEST = 16
 """Hexadecimal digits of a digest."""
-OF_TRIALS = ("environment", "train", "search")
-EVERY = (*OF_TRIALS, "confirm", "report")
-"""Contexts: `confirm` is that of reruns, `report` of certificates."""
 
 
 def environment_digest(ledger: Ledger) -> str:
@@ -32,24 +27,23 @@ def environment_digest(ledger: Ledger) -> str:
     return outputs.digest(ledger.path / "environment")[:DIGEST]
 
 
-def used(ledger: Ledger, contexts: Collection[str] = EVERY) -> list[DatasetInput]:
-    """The datasets of a campaign with these contexts; the profile of a question set is its number of questions."""
+def used(ledger: Ledger) -> list[DatasetInput]:
+    """The datasets of a campaign; the profile of its questions is the number for each use."""
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
     environment, source, note = ledger.environment, scrub_text(ledger.campaign.source), ledger.path / FILE
     facts = {"metric": environment.metric, "judge": judge_name(environment.judge)}
-    every = {"environment": (environment.name, environment_digest(ledger), json.dumps(facts))}
+    datasets: dict[str, tuple[str, str, object]] = {
+        "environment": (environment.name, environment_digest(ledger), facts)
+    }
     if note.is_file():
         made = PREPARED.validate_json(note.read_bytes())
-        for use, many in made.questions.items():
-            file = made.files[f"{DATA}/{TRAIN}.jsonl" if use == TRAIN else f"{JUDGE}/{use}.jsonl"]
-            every[use] = f"{environment.name}/{use}", file.sha256[:DIGEST], json.dumps({"num_rows": many})
+        datasets["questions"] = f"{environment.name}/questions", made.content, made.questions
     kind = "nightshift" if source in environments.bundled() else "local"
     return [
         DatasetInput(
-            Dataset(name, digest, kind, json.dumps({"uri": source}), profile=profile),
+            Dataset(name, digest, kind, json.dumps({"uri": source}), profile=json.dumps(profile)),
             [InputTag("mlflow.data.context", context)],
         )
-        for context, (name, digest, profile) in every.items()
-        if context in contexts
+        for context, (name, digest, profile) in datasets.items()
     ]

@@ -18,24 +18,16 @@ def experiments_page(server: str) -> str:
 
 
 def links(ledger: Ledger, store: Store, experiment: str) -> dict[str, str]:
-    """Where a campaign's trials are, best first, and the campaigns of its environment, newest first.
+    """The `url` of a campaign's trials, best first.
 
-    `url` and `nights_url`; without a server `path` and `nights_path`, to be appended to the address of the server that
-    `command` starts.
+    Without a server `path`, to be appended to the address of the server that `command` starts.
     """
-    objective, up = f"metrics.`{metric_key(ledger.environment.metric)}`", not ledger.environment.higher_is_better
-    trials = _runs(experiment, f"tags.kind = 'trial' and tags.campaign = '{ledger.campaign.name}'", objective, up)
-    nights = _runs(experiment, "tags.kind = 'campaign'", "attributes.start_time", ascending=False)
-    pages = {"": trials, "nights_": nights}
+    only = quote(f"tags.kind = 'trial' and tags.campaign = '{ledger.campaign.name}'")
+    objective = quote(f"metrics.`{metric_key(ledger.environment.metric)}`")
+    order = f"orderByKey={objective}&orderByAsc={str(not ledger.environment.higher_is_better).lower()}"
+    page = f"#/experiments/{experiment}/runs?searchFilter={only}&{order}&{WORKFLOW}"
     if store.is_served:
-        return {f"{which}url": f"{store}/{page}" for which, page in pages.items()}
+        return {"url": f"{store}/{page}"}
     # The job runner is eight processes that are not needed.
     command = f"mlflow ui --backend-store-uri {shlex.quote(store.uri)} --port 5000"
-    return {"command": f"MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false {command}"} | {
-        f"{which}path": f"/{page}" for which, page in pages.items()
-    }
-
-
-def _runs(experiment: str, only: str, order: str, ascending: bool) -> str:
-    filters = f"searchFilter={quote(only)}&orderByKey={quote(order)}&orderByAsc={str(ascending).lower()}"
-    return f"#/experiments/{experiment}/runs?{filters}&{WORKFLOW}"
+    return {"command": f"MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false {command}", "path": f"/{page}"}

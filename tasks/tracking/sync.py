@@ -1,16 +1,16 @@
 """`sync`: make MLflow show what a campaign's folder holds.
 
-It may be called at any time, by anybody, again: it reads the folder, looks up which runs MLflow has, and creates or
-completes the rest. A run is found by its tag `nightshift.key` (campaign, trial, attempt). Its tag `nightshift.digest`
-is set last, to a digest of what was recorded, so a run that a kill left half done, or whose trial has changed since,
-is completed by the next call. Everything that is sent twice is the same: points have times that follow from the trial.
+It may be called at any time again: it looks up which runs MLflow has, and creates or completes the rest. A run is found
+by its tag `nightshift.key` (campaign, trial, attempt). Its tag `nightshift.digest` is set last, so a run that a kill
+left half done, or whose trial has changed since, is completed by the next call. What is sent twice is the same: points
+have times that follow from the trial.
 
-What came of the last call is in `mlflow.json`, for people and for `prune`; `sync` itself asks MLflow.
+What came of the last call is in `mlflow.json`, for people and for `prune`; `sync` itself asks MLflow. Weights & Biases
+is brought up to date besides, where it is asked for (wandb_mirror.py).
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import tomllib
@@ -26,17 +26,17 @@ from pydantic import ValidationError
 from environments.plugins import Refused
 from tasks.stats.certificate import level
 from tasks.store import campaign_lock, lineage, safe_read
-from tasks.store.ledger import CERTIFICATE, Ledger, decided_trial
+from tasks.store.ledger import CERTIFICATE, Ledger
 from tasks.store.workspace import TRIAL
 from tasks.system.files import write_atomic
 from tasks.system.redact import without_passwords
-from tasks.tracking import campaign_run, champion_model, datasets, traces, trial_run
+from tasks.tracking import campaign_run, champion_model, datasets, traces, trial_run, wandb_mirror
 from tasks.tracking.campaign_run import own_certificates
 from tasks.tracking.champion_model import Champion
 from tasks.tracking.connection import DATABASE, NotRecorded, Store
 from tasks.tracking.pages import links
 from tasks.tracking.trial_run import trial_key
-from tasks.tracking.values import MetricPoint, metric_key, milliseconds, parameters
+from tasks.tracking.values import MetricPoint, digest_of, metric_key, milliseconds, parameters
 from tasks.trial import History, Trial
 from tasks.verdict_styles import VERDICTS
 
@@ -68,21 +68,28 @@ class Synced:
     state: str = ""
     """That of the campaign's own run, once that is complete."""
     problem: str = ""
-    """MLflow's first error; empty if it has everything."""
+    """MLflow's first error, and what W&B lacks; empty if both have everything."""
     sent: int = 0
     """Runs that this call made or completed."""
 
 
-def sync(ledger: Ledger, store: Store, state: str) -> Synced:
-    """Record what is missing. What MLflow does not take is left to the next call, with the reason.
+def sync(ledger: Ledger, store: Store | None, state: str) -> Synced:
+    """Record what is missing. What a server does not take is left to the next call, with the reason.
 
     Args:
+        store: None: MLflow is off.
         state: The campaign's: its own run is ended unless it is running.
 
     Raises:
         Refused: the campaign is of an earlier version, or one of its files is damaged.
     """
     ledger.check_version()
+    now = _sync_mlflow(ledger, store, state) if store else Synced()
+    now.problem = "; ".join(filter(None, (now.problem, wandb_mirror.mirror(ledger))))
+    return now
+
+
+def _sync_mlflow(ledger: Ledger, store: Store, state: str) -> Synced:
     before = last(ledger)
     now = Synced(str(store))
     if before.store == now.store:
@@ -90,10 +97,8 @@ def sync(ledger: Ledger, store: Store, state: str) -> Synced:
     else:  # said before it is asked: it may never answer
         _note(ledger, now)
     try:
-        with FileLock(ledger.path / LOCK, timeout=LOCK_SECONDS):
-            campaign = _Campaign(ledger, store, state, now)
-            with store.client() as client:
-                campaign.record(client)
+        with FileLock(ledger.path / LOCK, timeout=LOCK_SECONDS), store.client() as client:
+            _Campaign(ledger, store, state, now, client).record()
     except Refused:
         raise
     except Exception as error:  # noqa: BLE001 (MLflow's stores are plug-ins, which may raise anything)
@@ -138,22 +143,19 @@ def wants_traces(ledger: Ledger) -> bool:
 class _Campaign:
     """One call of `sync`."""
 
-    def __init__(self, ledger: Ledger, store: Store, state: str, now: Synced) -> None:
-        self.ledger, self.store, self.state, self.now = ledger, store, state, now
-        read = [trial for folder in ledger.trials.iterdir() if (trial := decided_trial(folder)) is not None]
-        self.trials = sorted(read, key=lambda trial: trial.order)
-        """Every decided attempt, those that count no more among them."""
-        self.history, self.certificates = ledger.history(), ledger.certificates()
+    def __init__(self, ledger: Ledger, store: Store, state: str, now: Synced, client: MlflowClient) -> None:
+        self.ledger, self.store, self.state, self.now, self.client = ledger, store, state, now, client
+        self.trials, self.history = ledger.attempts_decided(), ledger.history()
+        """Every decided attempt, and those that count."""
+        self.certificates = ledger.certificates()
         self.own = own_certificates(self.certificates)
         self.counting = {part(trial) for trial in self.history}
         # Before the first trial the repository may be half made.
         self.commits = lineage.commits(ledger.path / "lineage.git") if self.trials else {}
         self.traces = wants_traces(ledger)
-        self.runs: dict[str, Run] = {}
-        """MLflow's runs by key, deleted ones among them."""
 
-    def record(self, client: MlflowClient) -> None:
-        self.client, self.experiment = client, _experiment(client, self.store, self.ledger.environment.name)
+    def record(self) -> None:
+        self.experiment = _experiment(self.client, self.store, self.ledger.environment.name)
         self.now.urls = links(self.ledger, self.store, self.experiment)
         self.runs, self.now.runs, self.now.state = self._find(), {}, ""
         self.parent = self._own_run()
@@ -168,14 +170,18 @@ class _Campaign:
     @contextmanager
     def _others_go_on(self) -> Iterator[None]:
         """Note that the block's record was rejected, which holds up no other; a server that is down ends the call."""
+        from mlflow.exceptions import MlflowException
+
         try:
             yield
         except Exception as error:
             self.now.problem = self.now.problem or _words(self.store, error)
-            if not _is_of_the_record(error):
+            is_rejected = isinstance(error, MlflowException) and 400 <= error.get_http_status_code() < 500  # type: ignore[no-untyped-call]
+            if not is_rejected and not isinstance(error, NotRecorded | ValidationError):
                 raise
 
     def _find(self) -> dict[str, Run]:
+        """MLflow's runs by key, deleted ones among them."""
         from mlflow.entities import ViewType
 
         only = f"tags.`{KEY}` LIKE '{self.ledger.campaign.campaign_id}%'"
@@ -188,27 +194,24 @@ class _Campaign:
         superseded = "" if part(trial) in self.counting else "superseded"
         stored = TRIAL.dump_json(trial).decode()
         asked = str(len(traces.requests(self.ledger.place_of(trial).path))) if self.traces else None
-        return _digest(stored, level(trial, self.own), superseded, self.commits.get(trial.number), asked)
+        return digest_of(stored, level(trial, self.own), superseded, self.commits.get(trial.number), asked)
 
     def _record_trial(self, trial: Trial, digest: str) -> str:
         """Complete the run of a trial, created if missing; returns its id."""
         key = trial_key(self.ledger, trial)
-        run = self.runs.get(key) or self._create(key, trial)
+        if key not in self.runs:
+            tags = {KEY: key, "kind": "trial", "mlflow.parentRunId": self.parent.info.run_id}
+            start, _ = trial_run.trial_times(self.ledger, trial)
+            name = trial_run.trial_name(self.ledger, trial)
+            self.runs[key] = self.client.create_run(self.experiment, start, tags, name)
+        run = self.runs[key]
         run_id: str = run.info.run_id
-        if run.info.lifecycle_stage == "deleted":  # by a person, who does not want to see it
-            return run_id
-        if run.data.tags.get(DIGEST) != digest:
+        # One that a person deleted stays so.
+        if run.info.lifecycle_stage != "deleted" and run.data.tags.get(DIGEST) != digest:
             self._complete(trial, run)
             self.client.set_tag(run_id, DIGEST, digest)
             self.now.sent += 1
         return run_id
-
-    def _create(self, key: str, trial: Trial) -> Run:
-        tags = {KEY: key, "kind": "trial", "mlflow.parentRunId": self.parent.info.run_id}
-        start, _ = trial_run.trial_times(self.ledger, trial)
-        run = self.client.create_run(self.experiment, start, tags, trial_run.trial_name(self.ledger, trial))
-        self.runs[key] = run
-        return run
 
     def _complete(self, trial: Trial, run: Run) -> None:
         """Log everything about a trial in its run, and the best score then in the campaign's."""
@@ -218,11 +221,11 @@ class _Campaign:
         if not counts:
             newest = next(other for other in self.history if other.number == trial.number)
             tags["superseded"] = f"attempt {newest.attempt}"
-        found, params = trial_run.trial_points(self.ledger, trial), parameters(trial.proposal.params)
-        self._log(run_id, found, params, tags)
-        self.client.log_inputs(run_id, datasets.used(self.ledger, datasets.OF_TRIALS))
+        params = parameters(trial.proposal.params)
+        self._log(run_id, trial_run.trial_points(self.ledger, trial), params, tags)
+        self.client.log_inputs(run_id, datasets.used(self.ledger))
         if counts:
-            self._log(self.parent.info.run_id, campaign_run.best_so_far(self.ledger, self.history, [trial]))
+            self._log(self.parent.info.run_id, campaign_run.best_so_far(self.ledger, self.history, trial))
         _, end = trial_run.trial_times(self.ledger, trial)
         self.client.set_terminated(run_id, VERDICTS[trial.verdict.kind].run_status, end_time=end)
         self._upload_trial(trial, run)
@@ -235,10 +238,10 @@ class _Campaign:
         with safe_read.parcel(place.path) as parcel:
             safe_read.pack_trial(place, trial_run.log_tail(place.log), parcel)
             is_due = trial.verdict.kind == "keep" and not is_sent
-            told = safe_read.pack_folder(place.out, parcel) if is_due else ""
+            uploaded = safe_read.pack_folder(place.out, parcel) if is_due else ""
             self._upload(run.info.run_id, parcel)
-        if told:
-            self.client.set_tag(run.info.run_id, "checkpoint", told)
+        if uploaded:
+            self.client.set_tag(run.info.run_id, "checkpoint", uploaded)
 
     def _upload(self, run_id: str, parcel: Path) -> None:
         """Upload files. A full or dead artifact store holds up the figures of no other record."""
@@ -253,21 +256,20 @@ class _Campaign:
         """The campaign's run, created if missing, and restored if somebody deleted it."""
         campaign = self.ledger.campaign
         run = self.runs.get(campaign.campaign_id)
-        if run is not None and run.info.lifecycle_stage == "deleted":
-            self.client.restore_run(run.info.run_id)
         if run is None:
             tags = {KEY: campaign.campaign_id, "kind": "campaign"}
-            run = self.client.create_run(self.experiment, milliseconds(campaign.created), tags, campaign.name)
-        status = STATUS[self.state]
-        if self.state == "running" and run.info.status != status:
-            self.client.update_run(run.info.run_id, status=status)
+            return self.client.create_run(self.experiment, milliseconds(campaign.created), tags, campaign.name)
+        if run.info.lifecycle_stage == "deleted":
+            self.client.restore_run(run.info.run_id)
+        if self.state == "running" and run.info.status != STATUS["running"]:
+            self.client.update_run(run.info.run_id, status=STATUS["running"])
         return run
 
     def _record_campaign(self, digests: Sequence[str]) -> None:
         """Log how the campaign stands, register its certified champion, and end its run if it has ended."""
         ledger, run_id, stored = self.ledger, self.parent.info.run_id, self.parent.data.params
         proofs = (CERTIFICATE.dump_json(one).decode() for one in self.certificates)
-        digest = _digest(*digests, *proofs, self.state)
+        digest = digest_of(*digests, *proofs, self.state)
         if self.parent.data.tags.get(DIGEST) == digest:
             return
         spec = campaign_run.campaign_parameters(ledger)
@@ -277,8 +279,8 @@ class _Campaign:
         # A limit may change on resume, an MLflow parameter may not.
         self._log(run_id, found, {name: value for name, value in spec.items() if name not in stored}, tags)
         self.client.log_inputs(run_id, datasets.used(ledger))
-        is_whole = len(self.now.runs) == len(self.trials)
-        if is_whole:
+        is_complete = len(self.now.runs) == len(self.trials)
+        if is_complete:
             self._register()
         if self.state != "running":
             ends = [campaign_run.decided(ledger, trial) for trial in self.history]
@@ -288,7 +290,7 @@ class _Campaign:
             with safe_read.parcel(ledger.path) as parcel:
                 safe_read.pack_campaign(ledger.path, parcel)
                 self._upload(run_id, parcel)
-        if not is_whole:
+        if not is_complete:
             raise NotRecorded("some of its trials are missing")
         self.client.set_tag(run_id, DIGEST, digest)
         self.now.sent += 1
@@ -323,32 +325,16 @@ def _experiment(client: MlflowClient, store: Store, environment: str) -> str:
     from mlflow.exceptions import MlflowException
 
     name = f"nightshift/{environment}"
-    found = client.get_experiment_by_name(name)
-    if found is None:
+    if (known := client.get_experiment_by_name(name)) is None:
         # A server knows where files belong; a database would use the working directory, and takes no relative path.
         folder = store.home.absolute() / "artifacts" / metric_key(environment)
         try:
             return client.create_experiment(name, None if store.is_served else folder.as_uri())
         except MlflowException:
-            found = client.get_experiment_by_name(name)  # another campaign was first
-            if found is None:
+            known = client.get_experiment_by_name(name)  # another campaign was first
+            if known is None:
                 raise
-    if found.lifecycle_stage == "deleted":
-        restore = f"mlflow experiments restore --experiment-id {found.experiment_id}"
-        raise NotRecorded(f"experiment {name} was deleted in MLflow: restore it ({restore}) or purge it (mlflow gc)")
-    return found.experiment_id
-
-
-def _is_of_the_record(error: Exception) -> bool:
-    """Whether MLflow is up and rejects one record; others may still go through."""
-    from mlflow.exceptions import MlflowException
-
-    if isinstance(error, NotRecorded | ValidationError):
-        return True
-    if not isinstance(error, MlflowException):
-        return False
-    status: int = error.get_http_status_code()  # type: ignore[no-untyped-call]
-    return 400 <= status < 500
+    return known.experiment_id
 
 
 def _words(store: Store, error: Exception) -> str:
@@ -356,9 +342,5 @@ def _words(store: Store, error: Exception) -> str:
     first_line = str(error).partition("\n")[0][:PROBLEM_CHARACTERS] or type(error).__name__
     if isinstance(error, NotRecorded):
         return first_line
-    told = first_line.replace(store.uri, str(store))
-    return without_passwords(f"MLflow at {store} does not take records: {told}")
-
-
-def _digest(*parts: str | None) -> str:
-    return hashlib.sha256("\n".join(part or "" for part in parts).encode()).hexdigest()[:16]
+    shown = first_line.replace(store.uri, str(store))
+    return without_passwords(f"MLflow at {store} does not take records: {shown}")

@@ -46,14 +46,8 @@ def send(client: MlflowClient, ledger: Ledger, trial: Trial, experiment: str, ru
 def _names(client: MlflowClient, ledger: Ledger, trial: Trial, experiment: str) -> set[str]:
     """The trial's requests that have a trace."""
     only = f"tags.campaign = '{ledger.campaign.name}' and tags.trial = '{trial.number}'"
-    found, token = set[str](), None
-    while True:
-        page = client.search_traces(
-            locations=[experiment], filter_string=only, page_token=token, include_spans=False, max_results=500
-        )
-        found |= {one.info.tags.get(KEY, "").removeprefix(f"{ledger.campaign.campaign_id}/") for one in page}
-        if not (token := page.token):
-            return found
+    page = client.search_traces(locations=[experiment], filter_string=only, include_spans=False, max_results=500)
+    return {one.info.tags.get(KEY, "").removeprefix(f"{ledger.campaign.campaign_id}/") for one in page}
 
 
 def _log(asked: Trace, path: Path, ledger: Ledger, trial: Trial, name: str, experiment: str, run_id: str) -> None:
@@ -96,14 +90,11 @@ def _log(asked: Trace, path: Path, ledger: Ledger, trial: Trial, name: str, expe
         tokens = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
         attributes[SpanAttributeKey.CHAT_USAGE] = {**tokens, "total_tokens": usage.tokens}
         attributes[SpanAttributeKey.LLM_COST] = {"total_cost": usage.usd}
-    span.end(_outputs(asked), json.loads(json.dumps(attributes)), "ERROR" if asked.error else "OK", end)
-
-
-def _outputs(asked: Trace) -> dict[str, object]:
-    if asked.answer is None:
-        return {"error": without_pictures(plain(asked.error))}
-    message = {"role": "assistant", "content": without_pictures(asked.answer.text)}
-    return {"choices": [{"index": 0, "message": message, "finish_reason": asked.answer.finish}]}
+    outputs: dict[str, object] = {"error": without_pictures(plain(asked.error))}
+    if asked.answer:
+        message = {"role": "assistant", "content": without_pictures(asked.answer.text)}
+        outputs = {"choices": [{"index": 0, "message": message, "finish_reason": asked.answer.finish}]}
+    span.end(outputs, json.loads(json.dumps(attributes)), "ERROR" if asked.error else "OK", end)
 
 
 def without_pictures(text: str) -> str:

@@ -1,10 +1,8 @@
 """The MLflow run of a trial: parameters, tags, metrics and log. (Of its campaign: campaign_run.py.)
 
-Pure but for reading a trial's directory. The content of out/ comes from an untrusted program: links are not followed,
-numbers are checked, names cleaned, sizes bounded.
-
-MLflow draws a single point at step 0 as a bar, and at step 20000 as a dot. So scalars are logged at step 0, and
-curves under `train/` against environment steps.
+The content of out/ comes from an untrusted program: links are not followed, numbers are checked, names cleaned, sizes
+bounded. MLflow draws a single point at step 0 as a bar, so scalars are logged there, and curves under `train/` against
+environment steps.
 """
 
 from __future__ import annotations
@@ -13,12 +11,13 @@ import getpass
 import math
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Sequence
+from functools import cache
 from io import BytesIO
 from pathlib import Path
 
 from tasks.sandbox.progress import PROGRESS_LIMIT, parse_report
+from tasks.store.campaign_lock import holder
 from tasks.store.ledger import Ledger
 from tasks.store.safe_read import open_below
 from tasks.system.redact import clean, scrub_text
@@ -71,7 +70,7 @@ def trial_tags(ledger: Ledger, trial: Trial, commit: str | None) -> dict[str, st
 def origin(ledger: Ledger) -> dict[str, str]:
     """Tags of every run; without those of MLflow's own a client's run shows a dash."""
     campaign = ledger.campaign
-    lives = [event.get("flow_run_id") for event in ledger.events() if event["event"] == "life"]
+    flow_run_id = holder(ledger).get("flow_run_id")
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container's user may have a number and no name
@@ -82,7 +81,7 @@ def origin(ledger: Ledger) -> dict[str, str]:
         "mlflow.source.name": "nightshift",
         "mlflow.source.type": "LOCAL",
         **({"mlflow.source.git.commit": campaign.commit} if campaign.commit else {}),
-        **({"prefect.flow_run_id": lives[-1]} if lives and lives[-1] else {}),
+        **({"prefect.flow_run_id": flow_run_id} if flow_run_id else {}),
     }
 
 
@@ -106,7 +105,7 @@ def trial_times(ledger: Ledger, trial: Trial) -> tuple[int, int]:
 
 
 def trial_points(ledger: Ledger, trial: Trial) -> list[MetricPoint]:
-    """Everything that was measured of a trial: at step 0, and by run, training step or sample."""
+    """Everything that was measured of a trial: at step 0, and by run (from 1), training step or sample."""
     start, end = trial_times(ledger, trial)
     values: dict[str, float | None] = {"trial": trial.number, "cost/usd": trial.cost}
     if trial.runs:
@@ -116,23 +115,16 @@ def trial_points(ledger: Ledger, trial: Trial) -> list[MetricPoint]:
         for card, peak in enumerate(run.gpu_memory or ()):
             key = f"memory/gpu{card}_peak_gb"
             values[key] = max(values.get(key) or 0.0, peak / 2**30)
+    found = [*curves(ledger.place_of(trial).progress, start), *system_points(trial)]
     if trial.verdict.kind != "crash":  # a crash has no score: never 0
         values |= {metric_key(scrub_text(name)): figure for name, figure in trial.score.also.items()}
         values |= {ledger.environment.metric: trial.score.value, "score/se": trial.score.se}
-    measured = [*points(values, end), *_runs(trial, end)]
-    place = ledger.place_of(trial)
-    return [*measured, *curves(place.progress, start), *system_points(trial)]
-
-
-def _runs(trial: Trial, moment: int) -> Iterator[MetricPoint]:
-    """Score of each training, from step 1: its own if there are several, and reruns."""
-    if trial.verdict.kind == "crash":
-        return
-    own = [rerun.score for rerun in trial.reruns if rerun.of == trial.number]
-    others = [rerun.score for rerun in trial.reruns if rerun.of != trial.number]
-    for key, scores in [("score/run", trial.score.runs), ("score/rerun", own), ("champion/rerun", others)]:
-        for number, score in enumerate(scores, 1):
-            yield from points({key: score.value}, moment, number)
+        reruns = {"score/rerun": [one.score for one in trial.reruns if one.of == trial.number]}
+        reruns["champion/rerun"] = [one.score for one in trial.reruns if one.of != trial.number]
+        for key, scores in {"score/run": trial.score.runs, **reruns}.items():
+            for number, score in enumerate(scores, 1):
+                found += points({key: score.value}, end, number)
+    return [*points(values, end), *found]
 
 
 def system_points(trial: Trial) -> list[MetricPoint]:
@@ -162,9 +154,8 @@ def curves(progress: Path, start: int) -> list[MetricPoint]:
     A report without a step stands at its whole seconds, one without seconds at the start.
     """
     found: dict[str, list[MetricPoint]] = {}
-    keys: dict[str, str] = {}
-    file = open_below(progress.parent, progress.name)
-    with file or nullcontext(BytesIO()) as reports:
+    key_of = cache(lambda name: f"train/{metric_key(scrub_text(name))}")  # reports repeat their names
+    with open_below(progress.parent, progress.name) or BytesIO() as reports:
         lines = reports.read(PROGRESS_LIMIT).splitlines()
     for report in filter(None, map(parse_report, lines)):
         elapsed, metrics = _number(report.get("elapsed", 0)), report.get("metrics")
@@ -172,11 +163,9 @@ def curves(progress: Path, start: int) -> list[MetricPoint]:
         if not (0 <= elapsed <= LARGEST and 0 <= step <= LARGEST and isinstance(metrics, dict)):
             continue
         for name, value in metrics.items():
-            if name not in keys:
-                keys[name] = f"train/{metric_key(scrub_text(name))}"
             if math.isfinite(number := _number(value)):
-                point = MetricPoint(keys[name], number, start + milliseconds(elapsed), int(step))
-                found.setdefault(keys[name], []).append(point)
+                point = MetricPoint(key_of(name), number, start + milliseconds(elapsed), int(step))
+                found.setdefault(point.key, []).append(point)
     kept = list(found.values())[:CURVES]
     each = min(CURVE_POINTS, POINTS // max(len(kept), 1))
     return [point for curve in kept for point in _thin(curve, each)]
@@ -184,9 +173,8 @@ def curves(progress: Path, start: int) -> list[MetricPoint]:
 
 def _number(value: object) -> float:
     """NaN for what is no number, or is an integer that no float holds."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > sys.float_info.max:
-        return math.nan
-    return float(value)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+    return float(value) if is_number else math.nan  # type: ignore[arg-type]
 
 
 def _thin(curve: Sequence[MetricPoint], limit: int) -> Sequence[MetricPoint]:

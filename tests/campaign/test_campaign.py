@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from environments.plugins import Refused
-from flows.cli.stated import stated as parameters
+from flows.cli.set_option import stated as parameters
 from flows.status import stored_spec
 from tasks.store.ledger import Ledger
 from tasks.system import orphans

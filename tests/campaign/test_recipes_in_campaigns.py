@@ -70,9 +70,9 @@ def test_what_a_recipe_has_made_goes_with_a_trial_into_a_rerun_a_comparison_and_
     assert redone.attempt == 2 and redone.score.n == before.score.n, "seeds of its own, as many questions"
 
     made = content(here, home)
-    fought = nightshift("compare", "n/1", RAISED, "--runs", "2", "--seed", "3", "--json")
-    assert fought.returncode == 0, fought.stderr
-    assert [row["score"] is not None for row in json.loads(fought.stdout)["runs"]] == [True] * 4
+    fought = nightshift("compare", "n/1", RAISED, "--runs", "4", "--seed", "3", "--json")
+    assert fought.returncode in (0, 1, 3), fought.stderr
+    assert [row["score"] is not None for row in json.loads(fought.stdout)["runs"]] == [True] * 8
     (comparison,) = (home / ".comparisons/sums").iterdir()
     assert json.loads((comparison / "prepared.json").read_text())["content"] == made
 

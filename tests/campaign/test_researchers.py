@@ -62,7 +62,7 @@ def test_a_hybrid_night_with_everything_in_it_can_be_read_without_opening_a_log(
     tmp_path: Path, home: Path, server: str
 ) -> None:
     edits: list[str | Reply] = [BROKEN, CLIPPED, UNLIKED, HOSTILE, HOSTILE, HOSTILE, COMMENTED]
-    hybrid = ("--proposer", "hybrid", "--set", "proposer.stall=2", "--set", "proposer.fraction=0")
+    hybrid = ("--proposer", "hybrid", "--set", "proposer.stall=2")
     person = threading.Thread(target=_answers, args=("all",), daemon=True)
     with night(tmp_path, edits, *hybrid) as (model, command):
         person.start()

@@ -17,8 +17,8 @@ import pytest
 
 from environments.plugins import Refused
 from flows.cli import detached
-from flows.cli.app import VERBS, app, name_of
-from flows.cli.env_template import write_environment
+from flows.cli.app import app
+from flows.cli.problems import write_environment
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.environment import checked_environment
 from tasks.record import reconcile, record
@@ -27,7 +27,7 @@ from tasks.store.campaign_lock import left_alone
 from tasks.store.ledger import Ledger, free_name
 from tests.support.histories import decided
 from tests.support.ledgers import created
-from tests.support.toy import GREEDY, command, environment, nightshift, quadratic, slow, start, status
+from tests.support.toy import GREEDY, QUADRATIC, command, environment, nightshift, quadratic, slow, start, status
 
 
 def call(*arguments: str) -> object:
@@ -49,16 +49,14 @@ def with_trials(tmp_path: Path, name: str = "n") -> Ledger:
     return ledger
 
 
-@pytest.mark.parametrize(
-    "verb",
-    [(name_of(verb),) for verbs in VERBS.values() for verb in verbs]
-    + [("env", verb) for verb in ("list", "new", "import", "validate", "prepare")],
-)
-def test_every_verb_has_a_help_with_an_example(verb: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    call(*verb, "--help")
-    shown = capsys.readouterr().out
-    assert shown.startswith(f"Usage: nightshift {' '.join(verb)}")
-    assert f"Example: nightshift {' '.join(verb)}" in shown or verb == ("env",)
+def test_every_verb_has_a_help_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    verbs = [(verb,) for verb in app if verb[0] != "-"] + [("env", verb) for verb in app["env"] if verb[0] != "-"]
+    assert len(verbs) > 20
+    for verb in verbs:
+        call(*verb, "--help")
+        shown = capsys.readouterr().out
+        assert shown.startswith(f"Usage: nightshift {' '.join(verb)}")
+        assert f"Example: nightshift {' '.join(verb)}" in shown or verb == ("env",)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +73,6 @@ def test_every_verb_has_a_help_with_an_example(verb: tuple[str, ...], capsys: py
 def test_what_cannot_be_run_is_refused_with_2_before_anything_starts(
     home: Path, arguments: tuple[str, ...], why: str
 ) -> None:
-    """One of each verb is enough here; the tests of specification and environment have every message."""
     done = nightshift(*arguments)
     assert (done.returncode, done.stdout) == (2, "") and why in done.stderr
     assert re.fullmatch(r"nightshift: .+\n", done.stderr), done.stderr
@@ -88,16 +85,8 @@ def test_a_detached_campaign_goes_on_without_the_terminal_and_can_be_watched(
 ) -> None:
     quad = str(quadratic(tmp_path / "quad", fit=slow(15)))
     options = [
-        "--set",
-        "budget_seconds=40",
-        "--proposer",
-        "random_search",
-        "--trials",
-        "2",
-        "--tracking",
-        "off",
-        "--detach",
-        "--json",
+        *("--set", "budget_seconds=40", "--proposer", "random_search", "--trials", "2", "--tracking", "off"),
+        *("--detach", "--json"),
     ]
     begun = nightshift("run", quad, "--name", "far", *options, *GREEDY, server=server)
     assert begun.returncode == 0, begun.stderr
@@ -110,8 +99,6 @@ def test_a_detached_campaign_goes_on_without_the_terminal_and_can_be_watched(
     watched = nightshift("status", "--watch")
     assert watched.returncode == 0, watched.stderr
     assert "far is finished: all 2 trials done" in watched.stdout
-    over = nightshift("status", "far", "--watch")
-    assert over.returncode == 0 and "far is finished" in over.stdout
     deadline = time.monotonic() + 60
     while "far is finished" not in (home / "far/console.log").read_text():
         assert time.monotonic() < deadline, (home / "far/console.log").read_text()
@@ -163,7 +150,7 @@ def test_status_prints_one_json_document(tmp_path: Path, capsys: pytest.CaptureF
     found = document(captured.out)
     assert captured.err == ""
     assert found.keys() == {
-        "campaign", "campaign_id", "environment", "metric", "direction", "step_budget", "state", "reason", "headline",
+        "campaign", "campaign_id", "environment", "metric", "direction", "step_budget", "state", "reason", "headline", "result",
         "spec", "under_way", "certifying", "ends",
         "seed", "isolation", "machine", "cores", "baseline", "reserved", "champion", "shipped", "shipped_trial", "certificate", "uncertified", "ablation", "transfers", "elsewhere", "imported",
         "cancelled", "trials", "sources", "predictions", "fallbacks", "incidents", "waiting", "inbox", "spent", "waiting_to_record", "urls", "servers",
@@ -184,24 +171,16 @@ def test_a_campaign_that_cannot_be_read_hides_no_other_from_the_list(
     assert call("list", "--json") == 1
     shown = capsys.readouterr()
     assert [one["campaign"] for one in json.loads(shown.out)] == ["n"]
-    assert "campaign 'torn' is left out: " in shown.err and "torn out of the home" in shown.err
+    assert "campaign 'torn' is left out: " in shown.err and "torn away" in shown.err
     assert "campaign 'rent' is left out: " in shown.err and "certificates/1.json: " in shown.err
 
 
-@pytest.mark.parametrize("verb", ["status", "list", "env list"])
-def test_json_is_alone_on_stdout_in_a_process_of_its_own(tmp_path: Path, verb: str) -> None:
-    with_trials(tmp_path)
-    done = nightshift(*verb.split(), "--json")
-    assert done.returncode == 0, done.stderr
-    assert document(done.stdout)
-
-
-def test_without_a_name_the_newest_campaign_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_alone_on_stdout_and_without_a_name_the_newest_campaign_is_shown(tmp_path: Path) -> None:
     for age, name in enumerate(("new", "old")):
-        ledger = created(tmp_path, name, tracking="off")
-        os.utime(ledger.path / "campaign.json", (9 - age, 9 - age))
-    assert call("status", "--json") == 0
-    assert document(capsys.readouterr().out)["campaign"] == "new"
+        os.utime(with_trials(tmp_path, name).path / "campaign.json", (9 - age, 9 - age))
+    done = nightshift("status", "--json")
+    assert done.returncode == 0, done.stderr
+    assert document(done.stdout)["campaign"] == "new"
 
 
 def test_logs_are_those_of_every_run_of_a_trial(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -221,20 +200,12 @@ def test_logs_are_those_of_every_run_of_a_trial(tmp_path: Path, capsys: pytest.C
     assert shown.splitlines()[-1].startswith("trial 1 has printed nothing: ")
 
 
-def test_the_last_trials_are_those_of_the_document_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with_trials(tmp_path)
-    assert call("status", "n", "--last", "1", "--json") == 0
-    assert [row["trial"] for row in json.loads(capsys.readouterr().out)["trials"]] == [2]
-    with pytest.raises(Refused, match="exclude each other"):
-        call("status", "n", "--watch", "--json")
-
-
 def test_stop_now_signals_nobody_but_the_campaign(tmp_path: Path) -> None:
     ledger = with_trials(tmp_path)
-    with left_alone(ledger), pytest.raises(Refused, match="about to begin, or is looked at"):
+    with left_alone(ledger), pytest.raises(Refused, match="is looked at, as by prune"):
         call("stop", "n", "--now")
     ledger.event("life", identity="of a process before", host=platform.node())
-    with left_alone(ledger), pytest.raises(Refused, match="is looked at by another command, such as prune"):
+    with left_alone(ledger), pytest.raises(Refused, match="is looked at, as by prune"):
         call("stop", "n", "--now")
     assert not (ledger.path / "stop").exists()
 
@@ -247,6 +218,7 @@ def test_what_there_is_not_is_refused(tmp_path: Path) -> None:
         ("logs", "young"): "campaign 'young' has no trial yet",
         ("status", "yuong"): "unknown campaign 'yuong'. Did you mean 'young'? Available: n, young.",
         ("stop", "n"): "campaign 'n' is not running (it is interrupted)",
+        ("status", "n", "--watch", "--json"): "exclude each other",
         ("propose", "n", "--params", '{"x": 1}', "--base", "1"): "--base 1: it names the trial that --diff applies to",
     }
     for arguments, why in cases.items():
@@ -266,7 +238,7 @@ def test_a_reader_that_has_seen_enough_gets_no_traceback(tmp_path: Path) -> None
         assert done.stderr == "", verb
 
 
-@pytest.mark.parametrize("name", ["mine", "my problem", 'a "quoted" one', "back\\slash", "{braces}", "日本"])
+@pytest.mark.parametrize("name", ['a "quoted" back\\slash', "{braces} 日本"])
 def test_a_new_environment_is_valid_whatever_it_is_called(tmp_path: Path, name: str) -> None:
     folder = tmp_path / name
     wrote, _, commands = write_environment(folder).partition("\nnext: ")
@@ -282,7 +254,12 @@ def test_a_new_environment_overwrites_nothing(tmp_path: Path) -> None:
     with pytest.raises(Refused, match=r"train.py exists"):
         write_environment(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
-    (tmp_path / "train.py").unlink()
-    write_environment(tmp_path)
-    with pytest.raises(Refused, match=r"environment.toml exists"):
-        write_environment(tmp_path)
+
+
+def test_a_run_begins_with_what_is_likely_a_mistake_and_finds_a_folder_by_its_bare_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quadratic(tmp_path / "depot_ppo", toml=QUADRATIC.replace('metric = "loss"', 'metric = "return"'))
+    monkeypatch.chdir(tmp_path)
+    done = nightshift("run", "depot_ppo", "--server", "http://127.0.0.1:9/api", *GREEDY)
+    assert done.returncode == 2 and "warning: direction = " in done.stderr and "127.0.0.1:9" in done.stderr

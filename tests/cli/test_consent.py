@@ -12,7 +12,7 @@ import pytest
 
 from environments.plugins import Refused
 from flows.cli import consent
-from flows.cli.stated import STDIN, stated
+from flows.cli.set_option import STDIN, stated
 from tests.support.toy import QUADRATIC, command, nightshift, quadratic
 
 ONLINE = "network = true\n" + QUADRATIC
@@ -71,9 +71,6 @@ def test_a_spec_beside_an_environment_cannot_leave_the_sandbox_without_a_yes(tmp
         stated(str(spec), settings=[])
     stated(str(spec), settings=[], trust=True)
     assert stated(str(spec), settings=[])["environment"] == str(folder)
-    spec.write_text('environment = "."\ntracking = "http://far.example"\n[advanced]\nisolation = "none"\n')
-    with pytest.raises(Refused, match=r"far\.example"):
-        stated(str(spec), settings=[])
 
 
 def test_a_piped_spec_is_asked_about_each_time(tmp_path: Path) -> None:

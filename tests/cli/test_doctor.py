@@ -6,22 +6,17 @@ import json
 import os
 import re
 import socket
-import subprocess
-import sys
 import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pynvml
 import pytest
 
-from flows.cli import doctor_checks as checks
+from flows.cli import doctor as checks
 from flows.cli.app import app
-from flows.cli.doctor_checks import Check, at_once
+from flows.cli.doctor import Check, at_once
 from tasks.sandbox.isolation import Finding
-from tasks.system.commands import command_of
 from tests.support.nvml import nvml
 from tests.support.toy import nightshift
 
@@ -46,43 +41,11 @@ def closed() -> str:
         return f"127.0.0.1:{listener.getsockname()[1]}"
 
 
-@pytest.fixture
-def api() -> Iterator[tuple[str, dict[str, tuple[int, object]]]]:
-    """A small Prefect API: its address, and the status and document that it answers at each path; else 404."""
-    answers: dict[str, tuple[int, object]] = {"/api/health": (200, True), "/api/admin/version": (200, "3.8.8")}
-
-    class Answer(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            status, document = answers.get(self.path, (404, {"detail": "not found"}))
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(json.dumps(document).encode())
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Answer) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/api", answers
-        server.shutdown()
-        thread.join()
-
-
-def looked(name: str, check: Any, home: Path) -> Check:
-    """A check as the doctor makes it."""
-    return at_once({name: lambda: check(home)}, checks.REMEDIES)[name]
-
-
-# The command
-
-
 def test_the_command_looks_at_everything_and_changes_nothing_but_making_the_home(home: Path) -> None:
     done = nightshift("doctor", "--json")
     document = json.loads(done.stdout)
     assert [check["name"] for check in document["checks"]] == NAMES
     for check in document["checks"]:
-        assert {"name", "state", "fact", "remedy"} <= set(check)
         assert check["state"] in ("ok", "note", "bad") and check["fact"]
         assert bool(check["remedy"]) == (check["state"] != "ok"), "what is not ok says what to do"
     bad = [check for check in document["checks"] if check["state"] == "bad"]
@@ -94,9 +57,9 @@ def test_what_is_not_well_is_a_line_with_its_remedy_and_the_exit_code_says_so(cl
     done = nightshift("doctor", PREFECT_API_URL=f"http://me:{SECRET}@{closed}/api")
     assert done.returncode == 1
     *lines, _ = done.stdout.splitlines()
-    assert [re.fullmatch(r" (ok  |note|BAD )  (\w+) +\S.*", line)[2] for line in lines] == NAMES  # type: ignore[index]
+    assert [line.split()[1] for line in lines] == NAMES
     (line,) = [line for line in lines if line.split()[1] == "prefect"]
-    assert line.startswith(" BAD") and closed in line and "→ start it" in line
+    assert line.startswith("BAD") and closed in line and "→ " in line
     assert SECRET not in done.stdout + done.stderr
 
 
@@ -121,26 +84,11 @@ def test_a_check_that_hangs_or_fails_is_bad_and_the_others_are_told() -> None:
     def fail() -> Check:
         raise PermissionError(13, "Permission denied", "/somewhere")
 
-    found = at_once(
-        {"hangs": hang, "fails": fail, "fine": lambda: Check("ok", "well")}, {"fails": "try chmod"}, seconds=0.3
-    )
+    found = at_once({"hangs": hang, "fails": fail, "fine": lambda: Check("ok", "well")}, seconds=0.3)
     forever.set()
     assert list(found) == ["hangs", "fails", "fine"] and found["fine"] == Check("ok", "well")
     assert found["hangs"].state == "bad" and "0.3 s" in found["hangs"].fact
-    assert found["fails"].state == "bad" and "/somewhere" in found["fails"].fact
-    assert found["fails"].remedy == "try chmod"
-
-
-def test_of_a_process_only_the_program_is_told(tmp_path: Path) -> None:
-    script = tmp_path / "serve.py"
-    script.write_text("print(flush=True); input()")
-    words = ["-u", "-X", "dev", str(script), f"--key={SECRET}"]
-    with subprocess.Popen([sys.executable, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        said = command_of(process.pid)
-        process.kill()
-    assert said == f"{Path(sys.executable).name} {script}"
+    assert found["fails"].state == "bad" and "/somewhere" in found["fails"].fact and found["fails"].remedy
 
 
 # The machine
@@ -177,25 +125,18 @@ def test_gpus_in_use_are_named_a_driver_that_fails_is_bad_and_no_driver_is_a_not
     assert checks.gpus().state == "note"
 
 
-def test_a_missing_git_is_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert re.fullmatch(r"git \d+\.\d+.*", checks.git().fact)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    found = at_once({"git": checks.git}, checks.REMEDIES)["git"]
-    assert found.state == "bad" and "apt install git" in found.remedy
-
-
-def test_packages_that_are_missing_are_a_note_and_of_a_key_only_the_name_is_told(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_is_missing_is_told_and_of_a_key_only_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = checks.packages(("no-such-package", "numpy"), "install it")
     assert found.state == "note" and found.fact.startswith("not installed: no-such-package; installed: numpy ")
     assert checks.keys().state == "note"
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
-    monkeypatch.setenv("GROQ_API_KEY", " ")
     assert checks.keys().fact == "set: OPENAI_API_KEY"
+    assert re.match(r"git version \d+", checks.git().fact)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert checks.git().state == "bad" and "apt install git" in checks.git().remedy
 
 
-def test_a_home_that_others_can_enter_is_a_note_and_one_that_cannot_be_written_is_bad(
+def test_a_home_that_others_can_enter_or_share_is_a_note_and_one_that_cannot_be_written_is_bad(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tmp_path.chmod(0o755)
@@ -203,44 +144,28 @@ def test_a_home_that_others_can_enter_is_a_note_and_one_that_cannot_be_written_i
     assert check.state == "note" and f"chmod 700 {tmp_path}" in check.remedy
     tmp_path.chmod(0o700)
     assert checks.home_folder(tmp_path).state == "ok"
-    assert list(tmp_path.iterdir()) == []
-    assert checks.home_folder(Path("/proc")).state == "bad"
     monkeypatch.setattr(checks, "_file_system", lambda _: "nfs4")
     assert checks.home_folder(tmp_path).state == "note"
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everywhere
+    assert checks.home_folder(tmp_path).state == "bad"
 
 
-# Prefect and MLflow
-
-
-def test_a_stated_prefect_server_answers_asks_who_we_are_or_is_none(
-    home: Path, api: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    url, answers = api
-    monkeypatch.setenv("PREFECT_API_URL", f"{url}/")
+def test_a_stated_prefect_server_is_asked(home: Path, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREFECT_API_URL", f"{server}/")
     check = checks.prefect(home)
-    assert check == Check("ok", f"{url} answers, 3.8.8")
-    answers["/api/admin/version"] = (401, {})
-    check = looked("prefect", checks.prefect, home)
-    assert check.state == "bad" and "PREFECT_API_AUTH_STRING" in check.fact
-    answers["/api/health"] = (404, {})
-    assert looked("prefect", checks.prefect, home).state == "bad"
-
-
-def test_the_variable_comes_before_the_home(home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert f"sqlite:///{home}/mlflow.db" in checks.mlflow(home).fact
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/variable.db")
-    assert f"sqlite:///{tmp_path}/variable.db" in checks.mlflow(home).fact
+    assert check.state == "ok" and check.fact.startswith(f"{server} answers, ")
 
 
 @pytest.mark.parametrize(
-    "uri", ["http://me:{secret}@{closed}", "/srv/mlruns", "sqlite:////proc/nowhere/a.db", "ftp://me:{secret}@host/x"]
+    "uri", ["http://me:{secret}@{closed}", "sqlite:////proc/nowhere/a.db", "ftp://me:{secret}@host/x"]
 )
 def test_where_nothing_can_be_recorded_is_bad_and_shows_no_password(
     uri: str, closed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert f"sqlite:///{tmp_path}/mlflow.db" in checks.mlflow(tmp_path).fact
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri.format(secret=SECRET, closed=closed))
     access = os.access
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != Path("/proc") and access(path, mode))  # root may
-    check = looked("mlflow", checks.mlflow, tmp_path)
+    check = at_once({"mlflow": lambda: checks.mlflow(tmp_path)})["mlflow"]
     assert check.state == "bad" and check.remedy
     assert SECRET not in check.fact + check.remedy

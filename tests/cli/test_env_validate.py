@@ -11,8 +11,8 @@ import pytest
 import environments
 from environments import FILE
 from environments.plugins import Refused
-from flows.cli.env_template import write_environment
-from flows.cli.validation import validate, warnings
+from flows.cli.problems import write_environment
+from flows.cli.validation import lacking, warnings
 from flows.spec.environment import checked_environment
 from tests.support.toy import QUADRATIC, nightshift, quadratic
 
@@ -48,7 +48,9 @@ def test_an_environment_for_another_machine_is_valid_here_with_what_is_lacking(h
         (SPACE, "", "there is no [space]", "space.lr ="),
         (SPACE, SPACE.replace("space.x", "space.seed"), "space.seed: a search would pick", "config.json"),
         ("deterministic = true", "", "mentions a seed", "--seed {seed}"),
-        ('metric = "loss"', 'metric = "eval/return"', 'direction = "minimize"', "turn the direction round"),
+        ('metric = "loss"', 'metric = "pass@1"', 'direction = "minimize"', "turn the direction round"),
+        ('metric = "loss"', 'metric = "eval/return/mean"', 'direction = "minimize"', "turn the direction round"),
+        ('direction = "minimize"', 'direction = "maximize"', "for the metric 'loss'", "turn the direction round"),
     ],
 )
 def test_a_likely_mistake_is_warned_of_with_its_remedy(
@@ -66,10 +68,8 @@ def test_a_likely_mistake_is_warned_of_with_its_remedy(
     ("old", "new", "why"),
     [
         ('program = ["fit.py"]', 'program = ["."]', "program: '.' is the environment's folder itself"),
-        ('program = ["fit.py"]', 'program = ["fit.py", ""]', "program: '' is the environment's folder itself"),
         ("[space.x]", '[prepare]\nprogram = "."\n[space.x]', "prepare: '.' is the environment's folder itself"),
         ("{x} --out", "{x} --seed {seed} --out", "train_cmd: {seed} is filled in by the engine"),
-        ("least_seconds = 0", "least_seconds = 8", "limits.least_seconds = 8, but a training ends after 7 s"),
         ("[space.x]", "[cancel.curv]\nfraction = 0.5\n[space.x]", "cancel: unknown canceller 'curv'"),
         ("[space.x]", "[cancel.curve]\nfraction = 2\n[space.x]", "cancel: canceller curve: fraction: Input should be"),
     ],
@@ -86,18 +86,18 @@ def test_a_program_that_reads_its_configuration_needs_no_argument(tmp_path: Path
     assert warnings(environments.load(quadratic(tmp_path / "quad", fit=fit, toml=toml))) == []
 
 
-def test_a_folder_without_rights_is_refused_with_the_file_and_a_remedy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = quadratic(tmp_path / "quad")
-
-    def forbidden(*_: object) -> None:
-        raise PermissionError(13, "Permission denied", str(folder / "fit.py"))
-
-    monkeypatch.setattr("flows.cli.validation.settle_in", lambda _: None)
-    monkeypatch.setattr("flows.cli.validation.consent.ask_about", forbidden)  # root may read everything
-    with pytest.raises(Refused, match=r"fit\.py: Permission denied: .*chmod"):
-        validate(str(folder), {}, False)
+@pytest.mark.parametrize("who", ["fit", "judge", "taskset"])
+def test_a_package_that_training_judge_or_taskset_imports_and_nobody_has_is_said(tmp_path: Path, who: str) -> None:
+    toml = QUADRATIC
+    if who == "taskset":
+        toml = toml[: toml.index("[command]")].replace('judge = "command"', 'judge = "text"')
+    folder = quadratic(tmp_path / "quad", toml=toml)
+    (folder / "taskset.py").write_text("import json, helper_of_mine\n")
+    (folder / "helper_of_mine.py").touch()
+    file = folder / f"{who}.py"
+    file.write_text(f"import of_nobody.part\n{file.read_text()}")
+    (doubt,) = [one for one in lacking(environments.load(folder)) if "of_nobody" in one]
+    assert f"{who}.py imports of_nobody" in doubt and "not installed" in doubt
 
 
 def test_a_switch_and_a_dotted_name_are_read_in_a_command_and_a_text_that_is_always_true_is_warned_of(

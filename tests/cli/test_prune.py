@@ -64,19 +64,19 @@ def ledger(tmp_path: Path) -> Ledger:
 
 def test_the_champion_and_the_baseline_stay_and_of_others_what_tells_of_them(ledger: Ledger) -> None:
     night(ledger)
-    before, would = document(ledger), free(ledger, every_kept=False, dry=True)
+    before, would = document(ledger), free(ledger, dry=True)
     assert all(large(ledger.place(number).path) for number in range(5))
-    done = free(ledger, every_kept=False, dry=False)
+    done = free(ledger, dry=False)
     assert done == would
-    assert (done.kept, done.unsent, done.runs) == ((0, 3), (), 3)
-    assert done.bytes >= 3 * 4 * BLOCK
+    assert (done["kept"], done["unsent"], done["runs"]) == ([0, 3], [], 3)
+    assert done["bytes"] >= 3 * 4 * BLOCK
     assert [large(ledger.place(number).path) for number in range(5)] == [True, False, False, True, False]
     place = ledger.place(1)
     left = {path.relative_to(place.path).as_posix() for path in place.path.rglob("*") if path.is_file()}
     assert left >= {"out/progress.jsonl", "workspace/config.json", "judged/result.json", "log.txt", "diff.patch"}
     assert place.trial.is_file() and document(ledger) == before
     assert reconcile(ledger) == ledger.history() and len(ledger.history()) == 5
-    assert free(ledger, every_kept=False, dry=False).bytes == 0, "there is nothing left to free"
+    assert free(ledger, dry=False)["bytes"] == 0, "there is nothing left to free"
 
 
 def test_what_passed_a_certificate_stays_and_the_runs_that_proved_it_go(ledger: Ledger) -> None:
@@ -87,7 +87,7 @@ def test_what_passed_a_certificate_stays_and_the_runs_that_proved_it_go(ledger: 
     write_atomic(folder / "1.json", CERTIFICATE.dump_json(passed).decode())
     fill(folder / "1-0002-champion-1")
     fill(folder / "2-0003-champion-1")
-    assert free(ledger, every_kept=False, dry=False).kept == (0, 2, 3)
+    assert free(ledger, dry=False)["kept"] == [0, 2, 3]
     assert not large(folder / "1-0002-champion-1")
     assert large(folder / "2-0003-champion-1"), "a look that is under way is not touched"
 
@@ -95,7 +95,7 @@ def test_what_passed_a_certificate_stays_and_the_runs_that_proved_it_go(ledger: 
     write_atomic(folder / "1-on-lander[1].json", CERTIFICATE.dump_json(there).decode())
     for run in ("1-on-lander[1]-0002-baseline-1", "1-on-lander[1]-2-0002-champion-1"):
         fill(folder / run)
-    free(ledger, every_kept=False, dry=False)
+    free(ledger, dry=False)
     assert not large(folder / "1-on-lander[1]-0002-baseline-1")
     assert large(folder / "1-on-lander[1]-2-0002-champion-1"), "it is another environment's, lander[1]-2"
 
@@ -106,8 +106,8 @@ def test_what_is_not_decided_and_what_runs_is_not_touched(ledger: Ledger) -> Non
     for name in names:
         fill(ledger.trials / name)
     with CampaignLock(ledger), pytest.raises(Refused, match="is already running"):
-        free(ledger, every_kept=False, dry=False)
-    free(ledger, every_kept=False, dry=False)
+        free(ledger, dry=False)
+    free(ledger, dry=False)
     assert [large(ledger.trials / name) for name in names] == [True, True, False]
 
 
@@ -119,18 +119,15 @@ def test_links_are_removed_and_not_followed(ledger: Ledger, tmp_path: Path) -> N
     (place.out / "link").symlink_to(tmp_path / "mine")
     place.judged.rename(place.path / "aside")
     place.judged.symlink_to(tmp_path / "mine")
-    free(ledger, every_kept=False, dry=False)
+    free(ledger, dry=False)
     assert (tmp_path / "mine/thesis").is_file() and not place.judged.is_symlink()
     assert not os.path.lexists(place.out / "link")
 
 
-@pytest.mark.parametrize(("sent", "every_kept", "kept"), [(False, False, (0, 1, 2, 3, 4)), (True, True, (0, 1, 2, 3))])
-def test_what_mlflow_has_not_taken_and_on_request_all_that_was_kept_stays(
-    ledger: Ledger, sent: bool, every_kept: bool, kept: tuple[int, ...]
-) -> None:
-    night(ledger, sent=sent)
-    assert free(ledger, every_kept, dry=False).kept == kept
-    assert [large(ledger.place(number).path) for number in range(5)] == [number in kept for number in range(5)]
+def test_what_mlflow_has_not_taken_stays(ledger: Ledger) -> None:
+    night(ledger, sent=False)
+    assert free(ledger, dry=False)["kept"] == free(ledger, dry=False)["unsent"] == [0, 1, 2, 3, 4]
+    assert all(large(ledger.place(number).path) for number in range(5))
 
 
 def test_every_campaign_that_can_be_read_and_is_not_running_is_pruned(
@@ -141,7 +138,7 @@ def test_every_campaign_that_can_be_read_and_is_not_running_is_pruned(
     with CampaignLock(two):
         assert prune(dry_run=True) == 0
         told = capsys.readouterr()
-    assert "would free one: " in told.out and "two: left alone, it is running" in told.err
+    assert "would free" in told.out and "of one;" in told.out and "two: left alone, it is running" in told.err
     one.place(1).trial.write_text("{")
     assert prune(json=True) == 1
     told = capsys.readouterr()
@@ -156,7 +153,7 @@ def test_a_pruned_campaign_goes_on(tmp_path: Path, server: str) -> None:
     asked = ("--name", "c", "--proposer", "random_search", "--tracking", "off", "--seed", "1", *GREEDY)
     assert nightshift("run", str(environment), "--trials", "3", *asked, server=server).returncode == 0
     before = status("c")["trials"]
-    done = nightshift("prune", "c", "--keep", "champions", "--json")
+    done = nightshift("prune", "c", "--json")
     assert done.returncode == 0 and json.loads(done.stdout)[0]["bytes"] > 0, done.stderr
     further = nightshift("resume", "c", "--trials", "5", server=server)
     assert further.returncode == 0, further.stdout + further.stderr

@@ -83,7 +83,7 @@ def pool(engine: Engine, lone_server: str, home: Path, tmp_path: Path) -> Pool:
     home.mkdir(mode=0o700, exist_ok=True)
     automations.put(lone_server, None, {automations.SILENT: 40})
     catalogue = tmp_path / "gpu.prefect.yaml"
-    catalogue.write_text((CHECKOUT / catalogue.name).read_text().replace("/srv/nightshift/runs", str(home)))
+    catalogue.write_text((CHECKOUT / "docker" / catalogue.name).read_text().replace("/srv/nightshift/runs", str(home)))
     ours(lone_server, sys.executable, "-m", "prefect", "--no-prompt", "work-pool", "create", POOL, "--type", "docker")
     deploy = ["deploy", "--prefect-file", str(catalogue), "--name", POOL]
     ours(lone_server, sys.executable, "-m", "prefect", "--no-prompt", *deploy)

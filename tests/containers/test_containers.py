@@ -11,7 +11,6 @@ import os
 import re
 import signal
 import subprocess
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from tasks.store.ledger import Ledger
 from tasks.system import orphans
 from tests.containers.conftest import POOL, Pool, deployed
 from tests.support.docker_engine import IMAGE, Engine
-from tests.support.toy import GREEDY, QUADRATIC, nightshift, quadratic, slow, start, status
+from tests.support.toy import GREEDY, QUADRATIC, nightshift, quadratic, slow, start
 from tests.support.workers import wait_until
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(3600)]
@@ -72,34 +71,6 @@ def test_a_trial_whose_container_is_killed_is_launched_again_and_none_is_doubled
     assert death["run"] == run and "137" in death["reason"]
     all_are_there_once(home, again=[run])
     none_is_left(pool.engine)
-
-
-def test_a_killed_daemon_loses_no_trial_and_doubles_none(pool: Pool, home: Path, tmp_path: Path) -> None:
-    folder = quadratic(tmp_path / "quad", fit=slow(40), toml=LONG)
-    with pool.worker("docker"), campaign(pool, str(folder), *ONE) as parent:
-        run = under_way(home, after="0000-1")
-        pool.engine.kill()
-        time.sleep(5)
-        assert trains()  # a container goes on without it
-        pool.engine.start()  # which ends what it finds running
-        said, _ = parent.communicate(timeout=1200)
-    assert parent.returncode == 0, said
-    assert {death["run"] for death in launches(home, "died")} == {run}
-    all_are_there_once(home, again=[run])
-    none_is_left(pool.engine)
-
-
-def test_ctrl_c_ends_the_container_and_a_resumed_campaign_goes_on(pool: Pool, home: Path, tmp_path: Path) -> None:
-    folder = quadratic(tmp_path / "quad", fit=slow(20), toml=LONG)
-    with pool.worker("docker"):
-        with campaign(pool, str(folder), *ONE) as parent:
-            under_way(home)
-            parent.send_signal(signal.SIGINT)
-            said, _ = parent.communicate(timeout=120)
-        assert parent.returncode == 130, said
-        none_is_left(pool.engine)
-        assert nightshift("resume", "night", server=pool.server, seconds=600).returncode == 0
-    assert [row["trial"] for row in status("night")["trials"]] == [0, 1]
 
 
 @contextlib.contextmanager

@@ -17,7 +17,6 @@ from tasks.decide import weigh
 from tasks.llm.trials import in_words
 from tasks.plots.progress import draw, estimates, png
 from tasks.proposing.brief import Brief
-from tasks.proposing.curves import worth_reading
 from tasks.rules import JudgedTrial, Rule
 from tasks.rules.certify import Certify
 from tasks.rules.greedy import Greedy
@@ -100,8 +99,6 @@ def test_pictures_prompts_and_lines_take_a_baseline_at_the_end() -> None:
     assert [place for place, *_ in estimates(history).tolist()] == list(range(len(history)))
     assert png(draw(history, "n", metric="return", higher_is_better=True))
     assert "Trial 1" in in_words(SPACE, history) and all(trial_line(row).plain for row in rows(history))
-    assert worth_reading(history, 1, 0) == [history[-1]]
-    assert [trial.number for trial in worth_reading(history[:-1], 1, 0)] == [history[-2].number]
 
 
 @pytest.mark.parametrize("name", ["tpe", "cmaes", "gp", "grid", "random_search", "learned"])

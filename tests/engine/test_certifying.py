@@ -117,7 +117,7 @@ def test_without_a_champion_there_is_nothing_to_certify(tmp_path: Path) -> None:
     ):  # fmt: skip
         assert nothing_to_certify(question(ledger, history)) == words
     with pytest.raises(Refused, match=r"'night' .*score"):
-        certify_command("night", None, 2, "", False, None, False)
+        certify_command("night", [], 2, "", False, None, False)
     assert not (ledger.path / "certificates").exists(), "none was declared"
 
 
@@ -295,16 +295,15 @@ def test_a_certificate_made_later_is_stopped_or_killed_between_two_runs_and_goes
 @pytest.mark.parametrize(
     ("on", "runs", "words"),
     [
-        (None, 1, "--runs 1: give 2 to 100 runs of each arm"),
         ("noisy", None, "--on noisy: that is the campaign's own environment: leave --on out"),
         ("cartpole", None, "--on cartpole: it trains with 'ppo', the campaign with 'command'"),
     ],
 )
 def test_too_few_runs_and_where_a_champion_cannot_be_taken_are_refused(
-    tmp_path: Path, on: str | None, runs: int | None, words: str
+    tmp_path: Path, on: str, runs: int | None, words: str
 ) -> None:
     ledger = decided(tmp_path / "noisy", {"x": 40.0})
-    asked = on if on is None or on in environments.bundled() else str(tmp_path / on)
+    asked = [on if on in environments.bundled() else str(tmp_path / on)]
     with pytest.raises(Refused) as refused:
         certify_command("night", asked, runs, "", False, None, False)
     assert str(refused.value).startswith(words)

@@ -168,7 +168,7 @@ def test_it_is_decided_as_the_newest_trial_and_nothing_else_changes(tmp_path: Pa
         capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
     names = dict(line.split() for line in refs.splitlines())
-    assert names["refs/attempts/0001/1"] == commit[1] != names["refs/trials/0001"] == names["refs/heads/champion"]
+    assert commit[1] != names["refs/trials/0001"] == names["refs/heads/champion"]
 
 
 @pytest.mark.slow
@@ -285,4 +285,3 @@ def test_a_rerun_that_is_killed_is_completed_whichever_way_the_campaign_is_taken
     assert ledger.place(1, attempt=1).trial.read_bytes() == old
     assert found["waiting_to_record"] == 0
     assert _logged(home, 1) == [("1", "attempt 2"), ("2", None)] and _logged(home, 2) == [("1", None)]
-    assert nightshift("logs", "night", "1", "--attempt", "1").returncode == 0

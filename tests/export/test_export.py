@@ -19,7 +19,9 @@ from flows.export.branch import make_branch
 from flows.export.folder import export
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.sandbox import outputs
+from tasks.store import lineage
 from tasks.store.ledger import Ledger
+from tasks.store.workspace import TRIAL
 from tests.support.finished import Finished
 from tests.support.histories import certified
 from tests.support.ledgers import created, stored
@@ -81,17 +83,22 @@ def test_nothing_is_written_over_and_nothing_half_made_is_left(ledger: Ledger, t
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "file", "link", "mine"]
 
 
-def test_the_lineage_becomes_a_branch_and_the_working_tree_stays(ledger: Ledger, tmp_path: Path) -> None:
+def test_the_champion_becomes_a_branch_that_merges_and_the_working_tree_stays(ledger: Ledger, tmp_path: Path) -> None:
     git(tmp_path, "init", "--quiet")
     (tmp_path / "mine.txt").write_text("mine")
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "--quiet", "-m", "mine")
 
-    words = make_branch(ledger, tmp_path, "nightshift/found")
+    words, body = make_branch(ledger, tmp_path, "nightshift/found")
 
     assert "nightshift/found" in words
-    assert "params.json" in git(tmp_path, "ls-tree", "--name-only", "nightshift/found")
+    assert git(tmp_path, "log", "--format=%s", "nightshift/found").splitlines()[1] == "mine"
+    added = git(tmp_path, "diff", "--name-status", "HEAD", "nightshift/found").split()
+    assert added == ["A", "quad/environment.toml", "A", "quad/fit.py", "A", "quad/judge.py"]
     assert git(tmp_path, "status", "--porcelain") == "" and (tmp_path / "mine.txt").read_text() == "mine"
+    best = max(ledger.history(), key=lambda trial: (trial.verdict.kind == "keep", trial.order))
+    text, x = body.read_text(), best.proposal.params["x"]
+    assert f"nightshift compare one/{best.number} one/baseline" in text and f"| x | 2.5 | {x:.3g} |" in text
     make_branch(ledger, tmp_path, "nightshift/found")  # again: nothing new
     current = git(tmp_path, "branch", "--show-current").strip()
     for branch in (current, "no..name"):
@@ -99,6 +106,32 @@ def test_the_lineage_becomes_a_branch_and_the_working_tree_stays(ledger: Ledger,
             make_branch(ledger, tmp_path, branch)
     with pytest.raises(Refused, match="not a git repository"):
         make_branch(ledger, ledger.path.parent, "found")
+
+
+def test_where_the_repository_has_the_environment_only_what_the_champion_changes_is_changed(
+    tmp_path: Path, home: Path
+) -> None:
+    quadratic(tmp_path / "quad", toml="# mine\n" + QUADRATIC)
+    git(tmp_path, "init", "--quiet")
+    git(tmp_path, "add", "quad")
+    git(tmp_path, "commit", "--quiet", "-m", "mine")
+    ledger = CampaignSpec.of(environment=str(tmp_path / "quad"), name="n").open()
+    _, champion = stored(ledger, 3.0, 2.0)
+    store(ledger, certified(1, [10, 10.5, 11], [2, 2.5, 3]))
+    edited, place = replace(champion, proposal=replace(champion.proposal, edit="+1", parent=None)), ledger.place(1)
+    place.trial.write_bytes(TRIAL.dump_json(edited))
+    (place.workspace / "fit.py").chmod(0o644)
+    (place.workspace / "fit.py").write_text("print('better')\n")
+    lineage.commit(ledger.path / "lineage.git", place, edited, ("fit.py",))
+    git(tmp_path, "commit", "--quiet", "--allow-empty", "-m", "later")
+
+    _, body = make_branch(ledger, tmp_path, "tuned")
+
+    assert git(tmp_path, "log", "--format=%s", "tuned").splitlines()[1:] == ["mine"]
+    changed = git(tmp_path, "diff", "HEAD", "tuned")
+    lines = {line for line in changed.splitlines() if line[:1] in "+-" and line[:3] not in ("+++", "---")}
+    assert {"-default = 2.5", "+default = 2.0", "+print('better')"} <= lines and "# mine" not in str(lines)
+    assert "**Certified: +8" in body.read_text() and "10, 10.5, 11" in body.read_text()
 
 
 @pytest.mark.slow

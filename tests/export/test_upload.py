@@ -201,15 +201,6 @@ def test_a_dry_run_shows_files_commit_and_card_and_asks_nobody(
 
 
 @pytest.mark.slow
-def test_the_verb_uploads(hub: Hub, ledger: Ledger) -> None:
-    done = nightshift("upload", "n", "--repo", REPO)
-
-    assert done.returncode == 0, done.stderr
-    assert f"{hub.endpoint}/{REPO}/tree/n" in done.stdout and TOKEN not in done.stdout + done.stderr
-    assert not hub.asked("harness")
-
-
-@pytest.mark.slow
 def test_an_upload_that_is_killed_goes_on_where_it_was(hub: Hub, ledger: Ledger) -> None:
     hub.faults.append(Fault("POST", "/commit/", 200, seconds=60))
     command = [sys.executable, "-m", "flows.cli", "upload", "n", "--repo", REPO]

@@ -170,9 +170,9 @@ def test_every_path_of_ours_that_a_page_names_exists() -> None:
 def commands(page: Path) -> Iterator[list[str]]:
     """The words after `nightshift` of each command line in a page's blocks, without comments and placeholders."""
     for language, text in FENCED.findall(page.read_text()):
-        for line in text.splitlines() if not language else ():
+        for line in text.replace("\\\n", " ").splitlines() if not language else ():
             if match := re.match(r"\s*(?:\.venv/bin/)?nightshift ([a-z].*)", line):
-                words = shlex.split(re.split(r"\s{3,}| #| > ", match[1])[0])
+                words = shlex.split(re.split(r"\s{3,}#| #| > ", match[1])[0])
                 yield [word for word in words if word != "..."]
 
 

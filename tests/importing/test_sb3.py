@@ -15,7 +15,7 @@ import pytest
 import environments
 from environments.plugins import Refused
 from environments.space import Value
-from flows.cli.env_template import write_environment
+from flows.cli.problems import write_environment
 from tasks.importing import Imported, imported
 from tests.importing.test_cleanrl import run
 from tests.importing.test_wandb_sweep import written

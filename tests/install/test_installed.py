@@ -53,17 +53,8 @@ def test_a_campaign_is_killed_resumed_and_reported(installed: Installed, data: P
     assert [row["trial"] for row in finished["trials"]] == [0, 1, 2, 3, 4]
     assert installed.nightshift("report", "night").returncode == 0
     assert (data / "night/report.html").is_file()
-    assert list(installed.cwd.iterdir()) == []
-
-
-def test_a_folder_that_env_new_has_written_is_run_and_doctor_knows_the_installation(
-    installed: Installed, data: Path
-) -> None:
-    assert installed.run(f"{installed.prefix}/bin/nightshift", "env", "new", "./my-problem").returncode == 0
-    done = installed.nightshift("run", "./my-problem", "--trials", "1", "--rule", "greedy", "--tracking", "off")
-    assert done.returncode == 0, done.stderr
     checks = {each["name"]: each for each in json.loads(installed.nightshift("doctor", "--json").stdout)["checks"]}
-    assert str(data) in checks["home"]["fact"]
+    assert str(data) in checks["home"]["fact"] and list(installed.cwd.iterdir()) == []
 
 
 def test_the_catalogue_is_deployed_and_a_run_of_it_is_a_campaign(installed: Installed, tmp_path: Path) -> None:

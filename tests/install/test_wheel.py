@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import zipfile
@@ -54,14 +53,18 @@ def test_the_wheel_holds_every_file_of_the_four_packages_and_nothing_else(tree: 
     assert b"nightshift = flows.cli:main" in scripts
 
 
-def test_an_installed_nightshift_trains_in_an_empty_folder_and_keeps_it_in_the_users_data_folder(
-    installed: Installed,
-) -> None:
-    done = installed.nightshift("try", "showcase", "--json")
+def test_an_installed_nightshift_plays_the_night_that_comes_along(installed: Installed) -> None:
+    done = installed.nightshift("replay")
     assert done.returncode == 0, done.stderr
-    home = installed.home / ".local/share/nightshift"
-    assert json.loads(done.stdout)["directory"].startswith(f"{home}/.tries/showcase/")
-    assert list(installed.cwd.iterdir()) == []
+    assert "certified" in done.stdout and list(installed.cwd.iterdir()) == []
+    assert (installed.home / ".local/share/nightshift/.replay/lander/report.html").is_file()
+
+
+def test_an_installed_nightshift_has_its_skill_for_agents(installed: Installed, tmp_path: Path) -> None:
+    done = installed.nightshift("skill", "install", "--to", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    ours = (CHECKOUT / "skills/nightshift/SKILL.md").read_text()
+    assert (tmp_path / "nightshift/SKILL.md").read_text().startswith(ours)
 
 
 @pytest.mark.parametrize("theirs", ["tasks.py", "blocks/__init__.py"])

@@ -64,30 +64,9 @@ def test_everything_that_is_stated_is_in_the_account(monkeypatch: pytest.MonkeyP
         )
     )
 
-    assert account == Account(
-        model="openai/big-model",
-        base_url="http://gpu:8000/v1",
-        key=SecretStr(KEY),
-        temperature=0.0,
-        max_output_tokens=100,
-        timeout_seconds=9,
-        usd_per_million_input=1,
-        usd_per_million_output=2,
-        max_usd=3,
-        max_tokens=4000,
-    )
-
-
-@pytest.mark.parametrize(
-    ("stated", "seconds"),
-    [
-        ({}, 300), ({"max_output_tokens": 100}, 300), ({"max_output_tokens": 32_768}, 1200),
-        ({"max_output_tokens": 32_768, "timeout_seconds": 60}, 60),
-    ],
-)  # fmt: skip
-def test_a_longer_answer_may_take_longer_unless_its_time_is_stated(stated: dict[str, int], seconds: float) -> None:
-    (account,) = accounts(ModelOptions(model="own", base_url="http://gpu:8000/v1", **stated))  # type: ignore[arg-type]
-    assert account.answer_seconds == seconds
+    assert (account.model, account.base_url, account.key) == ("openai/big-model", "http://gpu:8000/v1", SecretStr(KEY))
+    assert (account.temperature, account.max_output_tokens, account.answer_seconds) == (0.0, 100, 9)
+    assert (account.usd(1, 1), account.max_usd, account.max_tokens) == (3e-6, 3, 4000)
 
 
 @pytest.mark.parametrize(
@@ -104,18 +83,11 @@ def test_at_an_endpoint_of_ones_own_a_model_needs_no_provider(model: str, name: 
     assert accounts(ModelOptions(model=model, base_url="http://gpu:8000/v1"))[0].model == name
 
 
-def test_nothing_stated_and_nothing_saved_is_refused_with_the_remedy() -> None:
-    with pytest.raises(Refused, match="option model"):
-        accounts(ModelOptions())
-
-
-@pytest.mark.parametrize(("value", "state"), [(None, "not set"), ("", "empty"), ("  ", "empty")])
-def test_a_variable_without_a_key_is_refused_by_name(
-    value: str | None, state: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("value", [None, "  "])
+def test_a_variable_without_a_key_is_refused_by_name(value: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     if value is not None:
         monkeypatch.setenv("MY_MODEL_ACCESS", value)
-    with pytest.raises(Refused, match=f"key_variable = MY_MODEL_ACCESS.* {state}"):
+    with pytest.raises(Refused, match="key_variable = MY_MODEL_ACCESS"):
         accounts(ModelOptions(model="openai/gpt-4o", key_variable="MY_MODEL_ACCESS"))
 
 
@@ -129,7 +101,7 @@ def test_the_key_in_the_place_of_its_variable_is_refused_and_not_shown() -> None
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"base_url": "gpu:8000"}, "base_url is 'gpu:8000': begin it with http:// or https://"),
+        ({"base_url": "gpu:8000"}, "base_url"),
         ({"usd_per_million_input": 1.0}, "usd_per_million_output is None: give both, or neither"),
     ],
 )
@@ -189,7 +161,7 @@ def test_an_endpoint_that_does_not_take_the_key_is_told(key: SecretStr | None, r
 
 
 def test_a_forgotten_v1_is_told() -> None:
-    with FakeLLM() as server, pytest.raises(Refused, match="its /v1 does"):
+    with FakeLLM() as server, pytest.raises(Refused, match="ends with /v1"):
         check(Account(model="openai/test", base_url=server.url.removesuffix("/v1")))
 
 
@@ -222,6 +194,3 @@ def test_a_model_without_a_provider_is_refused() -> None:
 def test_a_limit_that_cannot_be_kept_is_refused(limits: dict[str, Any], reason: str) -> None:
     with FakeLLM() as server, pytest.raises(Refused, match=reason):
         check(Account(model="openai/test", base_url=server.url, **limits))
-
-
-# The scripted server itself

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import queue
-import subprocess
-import sys
 import tempfile
 import threading
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -25,7 +22,7 @@ from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.isolation import Isolation
 from tasks.sandbox.program import Program
 from tasks.store.workspace import TrialDir
-from tasks.system.slot import NOWHERE, Slot
+from tasks.system.slot import Slot
 from tasks.train import run_program
 from tasks.trial import Proposal
 from tests.support.levels import STRONGEST_AND_NONE, WORKING
@@ -135,24 +132,6 @@ def test_training_and_its_judge_run_on_the_cores_of_the_slot_and_nothing_else_st
     for file in (place.out, place.judged):
         assert json.loads((file / "cores.json").read_text()) == [*slot.cores]
     assert sorted(os.sched_getaffinity(0)) == USABLE
-
-
-@several
-def test_the_thread_that_judges_and_what_it_starts_keep_to_the_cores_of_the_slot_meanwhile() -> None:
-    show = [sys.executable, "-I", "-c", "import os; print(sorted(os.sched_getaffinity(0)))"]
-    beside, over = queue.SimpleQueue[int](), threading.Event()
-    thread = threading.Thread(target=lambda: (beside.put(threading.get_native_id()), over.wait()))
-    thread.start()
-    other = beside.get()
-    with suppress(Waited), Slot("cpu", cores=(USABLE[1],)).on_its_cores():
-        assert os.sched_getaffinity(0) == {USABLE[1]}
-        assert json.loads(subprocess.run(show, capture_output=True, text=True).stdout) == [USABLE[1]]
-        assert sorted(os.sched_getaffinity(other)) == USABLE, "the engine's other threads stay free"
-        raise Waited
-    over.set()
-    assert sorted(os.sched_getaffinity(0)) == USABLE
-    with NOWHERE.on_its_cores():
-        assert sorted(os.sched_getaffinity(0)) == USABLE
 
 
 def test_a_slot_of_two_cores_is_taken_whole_or_not_at_all(tmp_path: Path) -> None:

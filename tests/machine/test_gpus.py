@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,13 +10,10 @@ import pytest
 
 import environments
 from tasks import train
-from tasks.machine.gpus import Gpu, GpuMemory, find, visible
+from tasks.machine.gpus import Gpu, find, visible
 from tasks.store.workspace import TrialDir
 from tasks.system.slot import NOWHERE, Slot
-from tasks.tracking.trial_run import trial_points
-from tasks.trial import Proposal, Trial
-from tests.support.histories import tried
-from tests.support.ledgers import created
+from tasks.trial import Proposal
 from tests.support.nvml import Memory, nvml
 from tests.support.toy import FIT, SANDBOX, quadratic
 
@@ -66,16 +62,6 @@ def test_a_gpu_that_fails_leaves_the_others_and_one_without_memory_of_its_own_is
     assert gpu == Gpu(1, "GPU-bbbb", "NVIDIA H200") and fault.startswith("GPU 0: ")
 
 
-def test_the_most_of_each_gpu_is_kept_in_the_slots_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    nvml(monkeypatch, PAIR, memory=used(a=[20, 10, 15], b=[1, 3, 2]))
-    memory = GpuMemory(PAIR)
-    assert [memory.now() for _ in range(4)] == [(1, 20), (3, 10), (2, 15), ()]
-    assert memory.peaks == (3, 20)
-    for uuids in ((), ("GPU-cccc",)):
-        nothing = GpuMemory(uuids)
-        assert nothing.now() == () and nothing.peaks is None
-
-
 def test_a_run_tells_what_the_gpus_of_its_slot_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nvml(monkeypatch, PAIR, memory=used(a=[2 * GIB, GIB], b=[GIB, 5 * GIB]))
     program = quadratic(tmp_path / "env", fit="import time\ntime.sleep(1.5)\n" + FIT)
@@ -85,17 +71,3 @@ def test_a_run_tells_what_the_gpus_of_its_slot_held(tmp_path: Path, monkeypatch:
             "test/gpu", environments.load(program), SANDBOX, program, place, Proposal({"x": 1.0}), seed=7, slot=slot
         )  # fmt: skip
         assert (run.status, run.gpu_memory) == ("finished", peaks)
-
-
-def with_peaks(*peaks: tuple[int, ...] | None) -> Trial:
-    """A trial with a training run for each of these."""
-    trial = tried((), *(10.0 + n for n in range(len(peaks))))
-    runs = zip(trial.runs, peaks, strict=True)
-    return dataclasses.replace(trial, runs=tuple(dataclasses.replace(run, gpu_memory=peak) for run, peak in runs))
-
-
-def test_mlflow_is_told_the_most_of_each_gpu_over_the_runs_of_a_trial(tmp_path: Path) -> None:
-    ledger = created(tmp_path)
-    points = trial_points(ledger, with_peaks((3 * GIB, GIB), None, (2 * GIB, 4 * GIB)))
-    found = {point.key: point.value for point in points if point.key.startswith("memory/gpu")}
-    assert found == {"memory/gpu0_peak_gb": 3.0, "memory/gpu1_peak_gb": 4.0}

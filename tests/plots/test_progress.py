@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tasks.describe import headline, level_of
 from tasks.plots.canvas import svg, window
 from tasks.plots.progress import draw, plotted, png
 from tasks.stats.certificate import Certificate
 from tasks.trial import History, best
 from tasks.verdict_styles import VERDICTS
-from tests.support.histories import certified, search, tried
+from tests.support.histories import certified, search
 from tests.support.outcomes import Outcome, night
 
 if TYPE_CHECKING:  # every worker of a test run collects every file
@@ -37,11 +36,8 @@ def climb(count: int, seed: int = 1) -> list[Outcome]:
 
 
 NIGHTS: dict[str, Callable[[], History]] = {
-    "one trial": lambda: night(climb(1)),
     "300 trials": lambda: night(climb(300)),
-    "scores exactly equal": lambda: night([500.0] * 12, error=0.0),
     "one far out": lambda: night([-1e6 if i == 5 else o for i, o in enumerate(climb(20))]),
-    "the baseline far out": lambda: night([-1e6, *climb(20)]),
     "huge": lambda: night([1e30, -1e30, 0.0, 5e-324]),
     "every trial crashed": lambda: night(["crash"] * 7),
     "lower is better": lambda: night([2.0, 1e6, 1.5, 1.4, 1e5, 1.3, 1.6, 1.2, 1.0], up=False, error=0.1),
@@ -101,22 +97,6 @@ def test_the_values_of_fresh_runs_and_the_result_stand_in_the_picture() -> None:
     assert "192.3" in text and "lander: trial 7 certified: 192.3 against the baseline's 83 on fresh runs" in text
 
 
-def test_the_line_is_the_champion_estimate() -> None:
-    history = search(60)
-    line = next(line for line in drawn(history).axes[0].lines if line.get_drawstyle() == "steps-post")
-
-    assert line.get_ydata()[-1] == level_of(history)
-
-
-def test_a_trial_of_several_runs_stands_at_their_mean_with_its_error_over_runs() -> None:
-    first = tried((), 80.0, 86.0)
-    again = tried((first,), 90.0, kind="discard", reruns=[(0, 92.0), (1, 96.0)])
-    baseline_, later = plotted((first, again))
-
-    assert (baseline_.at, baseline_.error) == (86.0, pytest.approx(6 / math.sqrt(3)))
-    assert (later.at, later.error) == (93.0, pytest.approx(3.0))
-
-
 def test_a_trial_far_out_does_not_flatten_the_others_and_is_named() -> None:
     history = history_of("one far out")
     low, high = window([one.at for one in plotted(history) if one.at is not None], higher_is_better=True)
@@ -125,16 +105,6 @@ def test_a_trial_far_out_does_not_flatten_the_others_and_is_named() -> None:
     assert low > -1e6 and low <= min(scores) and max(scores) <= high
     assert max(scores) - min(scores) > 0.5 * (high - low)
     assert "off scale: trial 5" in svg(drawn(history), "progress")
-
-
-def test_a_cancelled_trial_lies_at_its_last_report_and_else_with_the_crashes() -> None:
-    figure = drawn(night([-81.0, ("cancelled", 42.0), "cancelled", "crash"]))
-    found = {line.get_marker(): line for line in figure.axes[0].lines}
-    (_, reported), (_, unknown) = found["v"].get_xydata()
-    ((_, crashed),) = found["x"].get_xydata()
-
-    assert reported == 42.0
-    assert unknown == crashed < -81.0
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -146,16 +116,3 @@ def test_parameters_metrics_and_campaigns_may_be_called_anything(name: str) -> N
     assert png(figure) and "\x1b" not in text
     assert "<script" not in text and "<img" not in text
     assert name != "学习率" or name in text
-
-
-@pytest.mark.parametrize(
-    ("outcomes", "said"),
-    [
-        ([], "n: no score yet"),
-        ([-81.0, -90.0], "n: baseline -81 stands after 1 trial"),
-        ([-81.0, 1.0, 213.0], "n: about 213 after 2 trials, baseline -81; nothing is certified yet"),
-        (["crash", 5.0], "n: about 5 after 1 trial, baseline without a score; nothing is certified yet"),
-    ],
-)
-def test_the_headline_says_the_result(outcomes: list[Outcome], said: str) -> None:
-    assert headline(night(outcomes), "n") == said

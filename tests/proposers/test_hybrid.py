@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -64,8 +63,8 @@ def night(*fates: str) -> History:
     ],
 )  # fmt: skip
 def test_the_way_follows_from_the_history(fates: list[str], way: str, why: str) -> None:
-    stand = Hybrid(**WAYS).stand(night(*fates))
-    assert (stand.way, stand.why) == (way, why)
+    mode = Hybrid(**WAYS).mode(night(*fates))
+    assert (mode.what, mode.why) == (way, why)
 
 
 def hybrid(server: FakeLLM, **options: object) -> Hybrid:
@@ -86,33 +85,21 @@ def quad(tmp_path: Path) -> environments.Environment:
 
 def test_numbers_come_from_the_optimiser_and_ask_nobody(tmp_path: Path) -> None:
     with FakeLLM([]) as server:
-        found = hybrid(server, fraction=0.0).propose(brief_of(quad(tmp_path), night("discard")))
+        found = hybrid(server).propose(brief_of(quad(tmp_path), night("discard")))
     assert found is not None and found.proposer == "tpe" and found.files is None
     assert server.requests == []
 
 
 def test_where_no_numbers_are_left_to_try_code_is_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    proposer = Hybrid(**WAYS, fraction=0.0, numeric="grid", numeric_options={"points": 1})
-    monkeypatch.setattr(Hybrid, "loaded_writer", load("random_search", {}))  # without a model
+    proposer = Hybrid(**WAYS, numeric="grid", numeric_options={"points": 1})
+    monkeypatch.setattr(Hybrid, "_writer", lambda _: load("random_search", {}))  # without a model
     first, second, *more = night(*STALLED, "edit keep")
-    point = proposer.loaded_numeric.propose(brief_of(quad(tmp_path), (first,)))
+    point = proposer._numeric().propose(brief_of(quad(tmp_path), (first,)))
     assert point is not None
     history = (first, replace(second, proposal=replace(second.proposal, params=dict(point.params))), *more)
-    assert proposer.stand(history).why.startswith("back to numbers")
+    assert proposer.mode(history).why.startswith("back to numbers")
     found = proposer.propose(brief_of(quad(tmp_path), history))
     assert found is not None and (found.proposer, found.switch) == ("llm_diff", ""), "it did not go back to numbers"
-
-
-def test_the_adviser_sees_what_the_optimiser_would_try(tmp_path: Path) -> None:
-    answer = json.dumps({"rationale": "closer", "category": "x", "params": {"x": 1.25}})
-    brief = brief_of(quad(tmp_path), night("discard"), seed=7)
-    hint = load("tpe", {}).propose(brief)
-    assert hint is not None
-    with FakeLLM([answer]) as server:
-        found = hybrid(server, fraction=1.0).propose(brief)
-    assert found is not None and (found.proposer, found.model) == ("llm", "openai/test")
-    assert found.params["x"] == 1.25
-    assert f"{hint.params['x']:.4g}" in server.requests[0].prompt
 
 
 def test_code_comes_from_the_writer_and_says_that_the_way_has_changed(tmp_path: Path) -> None:

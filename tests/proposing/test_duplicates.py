@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from environments.space import Choice, Float, Int, Space
-from tasks.proposing.duplicates import Category, EarlierProposal, categories, duplicate, meaning
-from tasks.trial import History, Params, Value
-from tests.support.histories import tried
+from tasks.proposing.duplicates import EarlierProposal, duplicate, meaning
+from tasks.trial import Params, Value
 
 SPACE: Space = {
     "lr": Float(low=1e-5, high=1e-1, log=True, default=1e-3),
@@ -91,11 +88,6 @@ def test_whatever_python_acts_on_makes_another_program(old: str, new: str) -> No
     assert repeated(files={**PROGRAM, "train.py": text}) is None
 
 
-def test_a_text_that_is_used_is_no_docstring() -> None:
-    assert meaning({"a.py": "x = 'one'"}) != meaning({"a.py": "x = 'two'"})
-    assert meaning({"a.py": "def f():\n    return 'one'"}) != meaning({"a.py": "def f():\n    'one'"})
-
-
 @pytest.mark.parametrize(
     ("name", "text"),
     [("a.toml", "x = 1"), ("a.py", "def broken(:"), ("a.py", "-" * 200_000 + "1"), ("a.py", "x = '\0'")],
@@ -103,39 +95,3 @@ def test_a_text_that_is_used_is_no_docstring() -> None:
 def test_what_is_no_python_counts_with_its_whole_text(name: str, text: str) -> None:
     assert meaning({name: text}) == meaning({name: text})
     assert meaning({name: text}) != meaning({name: text + "\n# and a comment\n"})
-
-
-def test_the_names_of_files_are_part_of_a_program_and_their_order_is_not() -> None:
-    assert meaning({"a.py": "x = 1", "b.py": "y = 1"}) == meaning({"b.py": "y = 1", "a.py": "x = 1"})
-    assert meaning({"a.py": "x = 1", "b.py": "y = 1"}) != meaning({"a.py": "y = 1", "b.py": "x = 1"})
-    assert meaning({}) != meaning({"a.py": ""})
-
-
-def test_without_editable_files_only_parameters_are_spoken_of() -> None:
-    found = duplicate(SPACE, PARAMS, {}, [EarlierProposal(2, PARAMS, {}, "under way")])
-    assert found == "the same as trial 2 (under way): parameters within a thousandth"
-
-
-def test_a_trial_that_lacks_a_parameter_of_the_space_is_another_point() -> None:
-    partly = {name: value for name, value in PARAMS.items() if name != "lr"}
-    assert duplicate(SPACE, PARAMS, {}, [EarlierProposal(2, partly, {}, "under way")]) is None
-
-
-def test_categories_are_counted_under_one_spelling_most_tried_first() -> None:
-    history: History = ()
-    for value, category in (
-        (1.0, "Learning Rate"),
-        (2.0, "learning_rate"),
-        (0.5, " learning-rate "),
-        (9.0, "Network"),
-        (3.0, ""),
-        (1.0, "learning  rate"),
-    ):
-        trial = tried(history, value)
-        history += (replace(trial, proposal=replace(trial.proposal, category=category)),)
-    kinds = [trial.verdict.kind == "keep" for trial in history]
-    assert categories(history) == (
-        Category("learning rate", 3, kinds[1] + kinds[2] + kinds[5]),
-        Category("network", 1, int(kinds[3])),
-    )
-    assert kinds[3]

@@ -11,12 +11,10 @@ from environments.space import Choice, Float, Space
 from tasks.llm.prompt_parts import told
 from tasks.proposers import Proposer
 from tasks.proposers.cmaes import Cmaes
-from tasks.proposers.random_search import RandomSearch
 from tasks.proposers.tpe import Tpe
 from tasks.proposing.axes import varied
 from tasks.proposing.brief import Brief, Problem
 from tasks.proposing.imported import is_imported, observed
-from tasks.proposing.observations import Observations
 from tasks.trial import History
 from tests.support.histories import tried
 
@@ -73,16 +71,6 @@ def test_a_search_tries_the_best_of_them_first_and_learns_from_all(proposer: Pro
 def test_the_best_is_the_least_where_less_is_better() -> None:
     found = Tpe().propose(Brief(SPACE, begun(higher_is_better=False), seed=1, imported=THEIRS[1:3]))
     assert found is not None and found.params == {"lr": pytest.approx(5e-2), "kind": "a"}
-
-
-def test_they_were_tried_there_and_not_here() -> None:
-    seen = Observations.of(SPACE, begun(), {}, THEIRS)
-    assert len(seen.decided) == 5 and len(seen.tried) == 1 and seen.made == 0
-
-
-def test_random_search_ignores_them() -> None:
-    brief = Brief(SPACE, begun(), seed=1)
-    assert RandomSearch().propose(replace(brief, imported=THEIRS)) == RandomSearch().propose(brief)
 
 
 def test_a_prompt_lists_the_best_and_the_newest_as_foreign_text() -> None:

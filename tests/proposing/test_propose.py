@@ -86,15 +86,6 @@ def asked(
     return found
 
 
-def test_a_good_answer_is_taken_as_it_is_and_says_what_it_cost(tmp_path: Path) -> None:
-    proposal = asked(tmp_path, says(1.25))
-    assert proposal is not None
-    assert proposal.params["x"] == 1.25
-    assert (proposal.proposer, proposal.model, proposal.category) == ("test_propose", "m-1", "clipping")
-    assert proposal.usage == BOUGHT and proposal.cost == 0.25
-    assert (proposal.edit, proposal.turned_down, proposal.instead_of) == (None, (), "")
-
-
 def test_what_cannot_be_used_is_asked_for_again_with_the_reason(tmp_path: Path) -> None:
     told: list[Brief] = []
 
@@ -163,19 +154,11 @@ tell(0)
 """
 HANDLED = "try:\n    1 / 0\nexcept ZeroDivisionError:\n    traceback.print_exc()\n"
 DIES_SLOWLY = READY + "atexit.register(time.sleep, 3)\nraise ValueError('boom')\n"
-NEVER_ENDS = READY + "threading.Thread(target=time.sleep, args=(60,)).start()\nraise ValueError('boom')\n"
 LIVES_ON = READY + HANDLED + "for step in range(600):\n    time.sleep(0.1)\n    tell(step)\n"
-PRINTS_ON = READY + HANDLED + "for step in range(600):\n    time.sleep(0.1)\n    print(step, flush=True)\n"
 
 
 @pytest.mark.parametrize(
-    ("fit", "why"),
-    [
-        (DIES_SLOWLY, "in a run of 1.25 s: raised an exception: exited with status 1\n"),
-        (NEVER_ENDS, "in a run of 1.25 s: raised an exception\n"),
-        (LIVES_ON, ""),
-        pytest.param(PRINTS_ON, "", marks=pytest.mark.slow),
-    ],
+    ("fit", "why"), [(DIES_SLOWLY, "in a run of 1.25 s: raised an exception: exited with status 1\n"), (LIVES_ON, "")]
 )
 def test_a_program_that_raised_is_refused_however_it_ends(tmp_path: Path, fit: str, why: str) -> None:
     """SIGTERM at the end of a smoke run would hide an exception from which an interpreter takes long to end."""
@@ -294,9 +277,3 @@ def test_what_a_person_rejected_is_not_suggested_again(tmp_path: Path) -> None:
     second = propose.next_proposal(desk_of(environment), Tpe(), Tpe(), told)
     assert isinstance(second, Proposal) and second.params != first.params
     assert "the same as trial 1 (rejected by a person: no)" in second.turned_down[0]
-
-
-def test_an_edit_too_long_to_be_one_goes_back_to_its_author(tmp_path: Path) -> None:
-    long = FIT + "".join(f"x_{number} = {number}\n" for number in range(30_000))
-    proposal = asked(tmp_path, says(2.0, long), unavailable)
-    assert "at most 262144" in proposal.turned_down[0]

@@ -16,13 +16,11 @@ import pytest
 import environments
 from environments import Environment, plugins
 from environments.plugins import Refused
-from environments.space import Value
 from flows import trial
-from flows.cli import comparing
+from flows.cli import sides
 from flows.engine import launching, preparation
 from flows.engine.preparation import ensure_prepared
 from flows.spec.campaign_spec import CampaignSpec
-from tasks.describe import outcome
 from tasks.evaluate import judge_run
 from tasks.recipes import output, preparing
 from tasks.recipes.output import Unfit
@@ -31,9 +29,8 @@ from tasks.store.ledger import Ledger
 from tasks.store.workspace import TrialDir
 from tasks.train import run_program
 from tasks.trial import Proposal
-from tests.support.histories import certified
 from tests.support.question_pool import RECIPE, TOML, pool
-from tests.support.toy import SANDBOX, nightshift, quadratic
+from tests.support.toy import SANDBOX, quadratic
 from tests.support.trusting import trusted
 
 
@@ -72,17 +69,6 @@ def test_what_a_recipe_makes_is_made_once_and_can_only_be_read(tmp_path: Path, h
     assert beside(home) == [place.name]
     said.clear()
     assert make(environment, home, said) == place and said == []
-
-
-def test_another_setting_or_another_line_of_the_recipe_is_another_recipe(tmp_path: Path, home: Path) -> None:
-    environment = pool(tmp_path / "pool")
-    other = environments.load(tmp_path / "pool", {"prepare.settings.questions": 4})
-    places = {preparing.place(environment, home), preparing.place(other, home)}
-    (tmp_path / "pool/prepare.py").write_text(RECIPE + "\n")
-    places.add(preparing.place(environment, home))
-    assert len(places) == 3
-    (tmp_path / "pool/program.md").write_text("no part of it")
-    assert preparing.place(environment, home) in places
 
 
 def test_two_at_once_wait_for_each_other_and_one_of_them_makes_it(tmp_path: Path, home: Path) -> None:
@@ -181,7 +167,7 @@ def test_a_recipe_with_network_shares_the_users_cache_but_not_the_token_beside_i
 @pytest.mark.parametrize(
     ("recipe", "more", "why"),
     [
-        ("print('\\x1b[31mno such thing')\nraise SystemExit(3)", "", "prepare.py: exited with status 3. Its log is"),
+        ("print('\\x1b[31mno such thing')\nraise SystemExit(3)", "", "prepare.py: exited with status 3"),
         ("import taskset", "", "(in the sandbox it reads [prepare] files and absolute paths in its settings"),
         ("import time\ntime.sleep(60)", "seconds = 0.5", "was not done within 0.5 s: raise [prepare] seconds"),
         (
@@ -190,7 +176,6 @@ def test_a_recipe_with_network_shares_the_users_cache_but_not_the_token_beside_i
             "more than 0.01 GiB: raise [prepare] disk_gb",
         ),
         (RECIPE + "(folder / 'notes.txt').touch()", "", "notes.txt stands beside data and judge"),
-        ("pass", "", "there is no folder data"),
     ],
 )
 def test_a_recipe_that_fails_is_refused_with_its_last_words_and_leaves_nothing(
@@ -207,49 +192,10 @@ def test_a_recipe_that_fails_is_refused_with_its_last_words_and_leaves_nothing(
     assert [path.suffix for path in (home / preparing.FOLDER).glob("*.log")] == [".log"]
 
 
-def test_what_the_disk_has_no_room_for_is_refused_before_it_is_begun(tmp_path: Path, home: Path) -> None:
-    pool(tmp_path / "pool")
-    environment = environments.load(tmp_path / "pool", {"prepare.disk_gb": 1e6})
-    with pytest.raises(Refused, match=r"1e\+06 GiB"):
-        make(environment, home)
-    assert not (home / preparing.FOLDER).exists()
-    overrides: dict[str, Value] = {"prepare.disk_gb": 1e6}
-    folder = trusted(tmp_path / "pool", overrides)
-    spec = CampaignSpec.of(environment=str(folder), name="n", advanced={"overrides": overrides})
-    with pytest.raises(Refused, match="GiB"):
-        spec.check()
-    assert not Ledger.exists("n")
-
-
-def test_settings_that_no_json_holds_and_files_that_are_none_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match=r"prepare\.settings: .*JSON"):
-        pool(tmp_path / "pool", more="settings.day = 2026-11-22\n")
-    with pytest.raises(Refused, match=r"prepare\.settings: .*JSON"):
-        pool(tmp_path / "pool", more="settings.share = nan\n")
-    pool(tmp_path / "pool", more='files = ["more"]\n')
-    (tmp_path / "pool/more").mkdir()
-    with pytest.raises(Refused, match="files"):
-        preparing.place(environments.load(tmp_path / "pool"), tmp_path)
-
-
 def helpers_in(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have bundled helpers looked for in another folder."""
     ours = plugins.folder
     monkeypatch.setattr(plugins, "folder", lambda name: elsewhere if name == "environments.helpers" else ours(name))
-
-
-def test_a_helper_lies_beside_the_program_and_is_part_of_the_recipe(
-    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    named = 'helpers = ["making"]\n'
-    environment = pool(tmp_path / "pool", "from making import identity\nprint(identity('1+1'))\n" + RECIPE, named)
-    place = make(environment, home)
-    assert beside(home) == [place.name]
-    elsewhere = tmp_path / "helpers"
-    elsewhere.mkdir()
-    (elsewhere / "making.py").write_text("def identity(question): return question\n")
-    helpers_in(elsewhere, monkeypatch)
-    assert preparing.place(environment, home) != place
 
 
 def test_a_campaign_keeps_the_helpers_that_it_began_with(
@@ -273,29 +219,6 @@ def test_a_campaign_keeps_the_helpers_that_it_began_with(
     assert preparing.place(environments.load(tmp_path / "pool"), home) != place
 
 
-def test_a_helper_that_is_unknown_or_hides_a_file_of_the_environment_is_refused(tmp_path: Path) -> None:
-    spec = pool(tmp_path / "pool", more='helpers = ["makin"]\n')
-    with pytest.raises(Refused, match=r"helpers: .*'makin'.*'making'\?"):
-        spec.check()
-    with pytest.raises(Refused, match=r"helpers"):
-        pool(tmp_path / "pool", more='helpers = ["../making"]\n')
-    (tmp_path / "pool/making.py").write_text("")
-    spec = pool(tmp_path / "pool", more='files = ["making.py"]\nhelpers = ["making"]\n')
-    with pytest.raises(Refused, match=r"making\.py: rename"):
-        spec.check()
-
-
-@pytest.mark.skipif(Path("/dev/kfd").exists() or Path("/dev/dxg").exists(), reason="a GPU of another make")
-def test_an_environment_that_trains_on_gpus_is_refused_where_there_is_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pool(tmp_path / "pool")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    preparing.check_gpus(environments.load(tmp_path / "pool"), tmp_path)
-    with pytest.raises(Refused, match="device = 'cuda'"):
-        preparing.check_gpus(environments.load(tmp_path / "pool", {"device": "cuda"}), tmp_path)
-
-
 # What is fit for use
 
 
@@ -317,11 +240,8 @@ def written(folder: Path, **files: str) -> Path:
     ("name", "text", "why"),
     [
         ("judge/search.jsonl", "not json", "judge/search.jsonl, line 1 is not JSON"),
-        ("judge/search.jsonl", "[" * 100_000, "judge/search.jsonl, line 1 is not JSON"),
         ("judge/search.jsonl", "[1]", "line 1 is no object"),
         ("judge/search.jsonl", '\n{"question": "a", "answer": "b"}', "line 2: id must be a text, got null"),
-        ("judge/search.jsonl", '{"id": "a", "question": " ", "answer": "b"}', "question must be a text"),
-        ("judge/search.jsonl", '{"id": "a", "question": "b"}', "answer must be a text or a number, got null"),
         ("judge/search.jsonl", '{"id": "a", "question": "b", "answer": true}', "a text or a number, got true"),
         ("judge/search.jsonl", '{"id": "a", "question": "\\ud800", "answer": 1}', "line 1 is not JSON"),
         ("judge/search.jsonl", "\n", "judge/search.jsonl has no question"),
@@ -345,29 +265,17 @@ def test_questions_that_a_judge_cannot_trust_are_refused(tmp_path: Path, name: s
     assert why in str(unfit.value)
 
 
-def test_a_pool_without_report_questions_is_refused_and_no_pool_at_all_is_none(tmp_path: Path) -> None:
+def test_links_pipes_and_files_with_two_names_are_refused(tmp_path: Path) -> None:
     folder = written(tmp_path / "made")
-    (folder / "judge/report.jsonl").unlink()
-    with pytest.raises(Unfit, match=r"judge/report\.jsonl"):
-        output.check_questions(folder)
-    for name in ("search", "confirm"):
-        (folder / f"judge/{name}.jsonl").unlink()
-    assert output.check_questions(folder) == {}
-
-
-def test_links_pipes_and_files_with_two_names_are_refused_and_hidden_files_are_left_out(tmp_path: Path) -> None:
-    folder = written(tmp_path / "made", **{"data/.cache/when": "now", "data/base/.gitattributes": "x"})
-    (folder / "data/.cache/link").symlink_to("/etc/passwd")
-    output.remove_hidden(folder)
     plain = output.contents(folder)
     assert sorted(plain) == ["judge/confirm.jsonl", "judge/report.jsonl", "judge/search.jsonl"]
-    for spoil, why in (
-        (lambda path: path.symlink_to("/etc/passwd"), "data/odd is a link"),
-        (os.mkfifo, "data/odd is no plain file"),
-        (lambda path: os.link(folder / "judge/report.jsonl", path), "is hard-linked"),
+    for spoil in (
+        lambda path: path.symlink_to("/etc/passwd"),
+        os.mkfifo,
+        lambda path: os.link(folder / "judge/report.jsonl", path),
     ):
         spoil(folder / "data/odd")
-        with pytest.raises(Unfit, match=why):
+        with pytest.raises(Unfit, match="data/odd is no plain file"):
             output.contents(folder)
         (folder / "data/odd").unlink()
 
@@ -376,10 +284,8 @@ def test_links_pipes_and_files_with_two_names_are_refused_and_hidden_files_are_l
     ("files", "why"),
     [
         ({"config.json": "{}", "model.safetensors": ""}, None),
-        ({"config.json": "{}", "model.safetensors": "", "modeling_x.py": ""}, "modeling_x.py is code"),
         ({"config.json": "{}", "model.safetensors": "", "training_args.bin": ""}, "is code or may run some"),
-        ({"model.safetensors": ""}, "config.json is missing"),
-        ({"config.json": "{}"}, "has no weights"),
+        ({"config.json": "{}"}, "must be a Hugging Face model"),
     ],
 )
 def test_a_base_model_is_weights_and_never_code(tmp_path: Path, files: dict[str, str], why: str | None) -> None:
@@ -408,7 +314,7 @@ def test_what_somebody_changed_is_not_taken_for_what_was_made(tmp_path: Path, ho
     assert make(environment, home) == place
     place.chmod(0o755)
     (place / "prepared.json").unlink()
-    with pytest.raises(Refused, match=r"has no prepared\.json"):
+    with pytest.raises(Refused, match=r"prepared\.json is not what was made"):
         make(environment, home)
 
 
@@ -423,7 +329,7 @@ def test_a_campaign_does_not_go_on_with_questions_that_were_made_anew_and_differ
     assert place is not None
     first = output.read(place)
     assert first is not None and output.PREPARED.validate_json((ledger.path / "prepared.json").read_bytes()) == first
-    digest = comparing._judged_by(ledger)
+    digest = sides.judged_by(ledger)
     remade(place)
     ledger.verify()
     with pytest.raises(Refused, match="made anew") as refused:
@@ -431,7 +337,7 @@ def test_a_campaign_does_not_go_on_with_questions_that_were_made_anew_and_differ
     assert first.content in str(refused.value)
     with pytest.raises(Refused, match="was made anew"):
         ledger.verify()
-    assert comparing._judged_by(ledger) != digest, "its scores do not compare with earlier ones"
+    assert sides.judged_by(ledger) != digest, "its scores do not compare with earlier ones"
 
 
 def test_a_launched_run_waits_until_what_was_made_can_be_seen_on_its_machine(
@@ -519,11 +425,6 @@ def test_all_uses_of_a_pool_share_one_error_rate_and_a_pass_hands_its_level_on(t
     assert mixed == pytest.approx([0.05 / 2, 0.05 / 6, 0.05 / 6 + 0.05 / 12, 0.05 / 20, 0.05 / 30])
 
 
-def test_an_outcome_counts_once_and_is_not_changed(tmp_path: Path) -> None:
-    charged(tmp_path / "pool", ("a", 1, True), ("a", 1, False))
-    assert [use.passed for use in holdout_uses.uses(tmp_path / "pool")] == [True]
-
-
 def asking(place: Path, text: str) -> Path:
     """A prepared folder with these report questions."""
     (place / "judge").mkdir(parents=True)
@@ -536,6 +437,11 @@ def test_the_same_questions_have_one_account_whatever_made_them(tmp_path: Path) 
     assert charged(one, ("a", 1, False)) == [0.05 / 2]
     assert charged(same, ("b", 1, False), ("a", 1, None)) == [0.05 / 6, 0.05 / 2]
     assert charged(other, ("b", 1, None)) == [0.05 / 2]
+
+
+def test_an_outcome_counts_once_and_is_not_changed(tmp_path: Path) -> None:
+    charged(tmp_path / "pool", ("a", 1, True), ("a", 1, False))
+    assert [use.passed for use in holdout_uses.uses(tmp_path / "pool")] == [True]
 
 
 def test_uses_that_an_earlier_version_counted_are_counted(tmp_path: Path) -> None:
@@ -561,18 +467,6 @@ def test_campaigns_that_use_a_pool_at_one_time_are_charged_one_after_another(tmp
     assert levels == [0.05 / (n * (n + 1)) for n in range(1, 25)]
 
 
-def test_a_certificate_says_how_often_its_questions_were_looked_at_before() -> None:
-    import dataclasses
-
-    plain = certified(1, (1.0, 2.0, 3.0), (1.5, 2.5, 0.5))
-    assert "questions" not in outcome(plain)
-    first, second, third = (dataclasses.replace(plain, looked_before=count) for count in (0, 1, 2))
-    assert outcome(first) == outcome(plain)
-    told = "; its questions were used 1 time before, so this one was tested at 0.05"
-    assert outcome(second) == outcome(plain) + told
-    assert outcome(third) == outcome(plain) + told.replace("1 time", "2 times")
-
-
 # The command
 
 
@@ -590,22 +484,6 @@ def test_env_prepare_makes_it_and_says_the_second_time_that_it_is_there(
     assert told.err == "" and not facts["made_now"]
     assert facts["questions"]["report"] == 3 and facts["looks"][0]["campaign_id"] == "abc"
     assert facts["looks"][0]["level"] == 0.05 / 2 and facts["next_level"] == 0.05 / 6
-    assert preparation.prepare(folder, {}, as_json=False) == 0
-    assert "was prepared already" in capsys.readouterr().out
     quad = str(quadratic(tmp_path / "quad"))
     with pytest.raises(Refused, match="recipe"):
         preparation.prepare(quad, {}, as_json=False)
-
-
-@pytest.mark.slow
-def test_a_try_prepares_first_and_validate_says_whether_that_is_done(tmp_path: Path, home: Path) -> None:
-    folder = str(pool(tmp_path / "pool").folder)
-    before = nightshift("env", "validate", folder, "--trust")
-    assert f"not yet: nightshift env prepare {folder}" in before.stdout
-    tried = nightshift("try", folder, "--json")
-    assert tried.returncode == 0, tried.stderr
-    assert "prepare.py prepares it" in tried.stderr
-    assert json.loads(tried.stdout)["score"] == pytest.approx(2.25)
-    assert (home / ".tries/pool/0001/prepared.json").is_file()
-    after = json.loads(nightshift("env", "validate", folder, "--json").stdout)
-    assert after["prepared"]["content"]

@@ -1,8 +1,4 @@
-"""The red team again on machines that are weaker than this one: of an ordinary user, and without bubblewrap.
-
-Run as root, every test of the sandbox has control groups and a user to hide behind. An ordinary user has neither, and
-where bubblewrap is missing, Landlock is the best that there is. Both are made here, and the tests run in them.
-"""
+"""The red team again as an ordinary user, who has neither control groups nor another user to hide behind."""
 
 from __future__ import annotations
 
@@ -24,38 +20,23 @@ USER = 4242
 """Nobody on this machine."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-needs_bwrap = pytest.mark.skipif("bwrap" not in SANDBOXED, reason="bubblewrap does not work here")
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
 
-@needs_root
-@needs_bwrap
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.skipif("bwrap" not in SANDBOXED, reason="bubblewrap does not work here")
 def test_red_team_fails_against_an_ordinary_user() -> None:
     """In a view of this machine in which a user that it does not know may execute root's Python."""
     with tempfile.TemporaryDirectory() as folder:
         os.chown(folder, USER, USER)
         user = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"]
-        done = red_team(*opened(), *user, folder=folder, path=os.environ["PATH"])
+        done = red_team(*opened(), *user, folder=folder)
     of_groups = "killing_its_keeper_without_a_sandbox[executed]"  # the one that takes a control group
     assert passed(done) == len([test for test in collected() if not test.endswith(of_groups)])
 
 
-@needs_bwrap
-def test_red_team_fails_where_bubblewrap_is_missing(tmp_path: Path) -> None:
-    """All of PATH but bwrap: no test runs at its level, and all others pass."""
-    for folder in os.environ["PATH"].split(os.pathsep):
-        for program in Path(folder).glob("*"):
-            link = tmp_path / program.name
-            if program.name != "bwrap" and not link.is_symlink():
-                link.symlink_to(program)
-    with tempfile.TemporaryDirectory() as folder:
-        done = red_team(folder=folder, path=str(tmp_path))
-    assert passed(done) == len([test for test in collected() if "bwrap" not in test])
-
-
-def red_team(*before: str, folder: str, path: str) -> subprocess.CompletedProcess[str]:
-    """Run the attacks with this home and this PATH, behind other commands."""
-    names = {"HOME": folder, "TMPDIR": folder, "NIGHTSHIFT_HOME": f"{folder}/runs", "PATH": path}
+def red_team(*before: str, folder: str) -> subprocess.CompletedProcess[str]:
+    """Run the attacks with this home, behind other commands."""
+    names = {"HOME": folder, "TMPDIR": folder, "NIGHTSHIFT_HOME": f"{folder}/runs"}
     variables = [f"{name}={value}" for name, value in names.items()]
     command = [*before, "env", "PYTHONDONTWRITEBYTECODE=1", *variables, sys.executable, "-m", "pytest"]
     command += ["-q", "-m", "", "-p", "no:cacheprovider", *ATTACKS]
@@ -76,7 +57,7 @@ def collected() -> list[str]:
     command = [sys.executable, "-m", "pytest", "-q", "-m", "", "--collect-only", "-p", "no:cacheprovider", *ATTACKS]
     done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=True)
     tests = [line for line in done.stdout.splitlines() if "::" in line]
-    assert len(tests) > 100
+    assert len(tests) > 80
     return tests
 
 

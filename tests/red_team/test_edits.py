@@ -65,34 +65,17 @@ EDITS = [
         diff("environment.toml", TOML, TOML.replace("budget_seconds = 5", "budget_seconds = 500")),
         "the edit touches 'environment.toml'; editable: fit.py",
     ),
-    ("what Python imports by itself", diff("sitecustomize.py", "", "x = 1\n"), "the edit touches 'sitecustomize.py'"),
     ("a place above", diff("../env/judge.py", JUDGE, ALWAYS_RIGHT), "the edit "),
-    ("an absolute place", diff("/tmp/judge.py", "", "x = 1\n"), "the edit "),
+    ("what Python imports by itself", diff("sitecustomize.py", "", "x = 1\n"), "the edit touches 'sitecustomize.py'"),
     (
         "a link in the program's place",
         "diff --git a/fit.py b/fit.py\nold mode 100644\nnew mode 120000\n" + "".join(diff("fit.py", FIT, DOUBLE).partition("---")[1:]),
         "the edit ",
     ),
     (
-        "a link beside it",
-        "diff --git a/link.py b/link.py\nnew file mode 120000\n--- /dev/null\n+++ b/link.py\n@@ -0,0 +1 @@\n+/etc/passwd\n"
-        "\\ No newline at end of file\n",
-        "the edit touches 'link.py'",
-    ),
-    (
-        "bytes that nobody can read",
-        "diff --git a/fit.py b/fit.py\nindex 1..2 100644\nGIT binary patch\nliteral 3\nKcmZQzU|?hb0RR91\n\n",
-        "the edit does not apply",
-    ),
-    (
         "the program's mode",
         diff("fit.py", FIT, DOUBLE).replace("\n---", "\nold mode 100644\nnew mode 100755\n---", 1),
         "the edit has 'mode change 100644 => 100755 fit.py'",
-    ),
-    (
-        "the program away",
-        diff("fit.py", FIT, "").replace("+++ b/fit.py", "+++ /dev/null").replace("\n---", "\ndeleted file mode 100644\n---", 1),
-        "the edit has 'delete mode 100644 fit.py'",
     ),
     (
         "the program's name",
@@ -105,21 +88,11 @@ EDITS = [
         rewritten("x = improve(config", "x = (config"),
         "the edited program never calls improve()",
     ),
-    (
-        "the training into a text",
-        rewritten("x = improve(", "'improve(0)'  # improve(0)\nx = abs("),
-        "the edited program never calls improve()",
-    ),
     ("the encoding", diff("fit.py", FIT, "# coding: utf-7\n" + FIT), "the edited program is not Python: fit.py:1"),
     (
         "what no reader comes to the end of",
         rewritten("x = improve(config", f"y = f'{'{x}' * 80_000}'\nx = improve(config"),
         "the edited program takes more than 3 s of processor time to be read",
-    ),
-    (
-        "what is nested too deeply",
-        rewritten("x = improve(config", f"y = {'-' * 9000}1\nx = improve(config"),
-        "the edited program is not Python: fit.py: nested too deeply",
     ),
     ("nothing", "only words\n", "the edit "),
 ]  # fmt: skip

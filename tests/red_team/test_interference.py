@@ -63,28 +63,21 @@ def held():
 
 FLAGS = struct.pack("l", 0x80 | 0x40 | 0x08)  # no access times, no dump, written out at once
 PROJECT = struct.pack("IIIII8s", 0, 0, 0, 77, 0, b"")
-VERITY = struct.pack("IIIIQIIQ", 1, 1, 4096, 0, 0, 0, 0, 0) + bytes(88)
 
 attempt("lease", lambda: commanded(1024, fcntl.F_WRLCK))
-attempt("lease for reading", lambda: commanded(1024, fcntl.F_RDLCK))
 attempt("lease by a wide number", lambda: commanded((1 << 32) + 1024, fcntl.F_WRLCK))
 attempt("notice", lambda: commanded(1026, 0x80000000 | 0x3F, "."))
 attempt("owner", lambda: commanded(8, os.getppid()))
 attempt("signal", lambda: commanded(10, 9))
 attempt("hint", lambda: commanded(1036, ctypes.byref(ctypes.c_uint64(5))))
 attempt("watch", lambda: syscall(nr(254, 27), _libc.inotify_init1(0), b".", 0xFFF))
-attempt("watches", lambda: syscall(nr(294, 26), 0))
 attempt("flags", lambda: requested(0x40086602, FLAGS))
 attempt("flags by a wide number", lambda: wide(0x40086602, FLAGS))
-attempt("flags of 32 bits", lambda: requested(0x40046602, FLAGS))
-attempt("version", lambda: requested(0x40087602, struct.pack("l", 7)))
 attempt("project", lambda: requested(0x401C5820, PROJECT))
-attempt("verity", lambda: requested(0x40806685, VERITY))
 attempt("btrfs", lambda: requested(0x4008941A, struct.pack("q", 2)))
 attempt("secret memory", lambda: syscall(447, 0))
 attempt("real time", lambda: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1)))
 attempt("deadline", lambda: syscall(nr(314, 274), 0, struct.pack("IIQiIQQQ", 48, 6, 0, 0, 0, 10**7, 2 * 10**7, 2 * 10**7), 0))
-attempt("disk in real time", lambda: syscall(nr(251, 30), 1, 0, 1 << 13))
 attempt("favour", lambda: os.nice(-1))
 attempt("cores of its own", lambda: syscall(nr(157, 167), 62, 1, 0, 0, 0))
 attempt("merged memory", lambda: syscall(nr(157, 167), 67, 1, 0, 0, 0))
@@ -112,13 +105,11 @@ raise SystemExit(3)
 
 
 REFUSED = {
-    "a lease on a file that others open": ("lease", "lease for reading", "lease by a wide number"),
-    "hearing what others open": ("notice", "watch", "watches"),
+    "a lease on a file that others open": ("lease", "lease by a wide number"),
+    "hearing what others open": ("notice", "watch"),
     "settings of an open file that reach others": ("owner", "signal", "hint"),
-    "marks of a file that is open for reading": (
-        *("flags", "flags by a wide number", "flags of 32 bits", "version", "project", "verity", "btrfs"),
-    ),
-    "running before everybody else": ("real time", "deadline", "disk in real time", "favour", "cores of its own"),
+    "marks of a file that is open for reading": (*("flags", "flags by a wide number", "project", "btrfs"),),
+    "running before everybody else": ("real time", "deadline", "favour", "cores of its own"),
     "memory that is hidden or shows what others hold": ("secret memory", "merged memory", "cached pages"),
     "a better place when memory is short": tuple(f"knob {name}" for name in KNOBS),
 }

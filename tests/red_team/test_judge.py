@@ -41,7 +41,6 @@ NO_ANSWER, TOO_MUCH = "step 1: did not answer within 0.5 s", "wrote more than it
 HASTE: dict[str, Value] = {"control.answer_seconds": 0.5}
 ANSWERS: list[tuple[str, str, str, dict[str, Value]]] = [
     ("prints a score", "say(b'score: 500.0\\n')\nplay()", "handshake: answered 'score: 500.0' instead of", {}),
-    ("prints a score in between", "say(READY)\nsay(b'score: 500.0\\n')\nplay()", TOO_MUCH, {}),
     ("nests the handshake", "say(b'[' * 60_000 + b'\\n')\nplay()", "handshake: answered '[[[[", {}),
     ("floods the handshake", "while True: say(bytes(2**16))", "handshake: answered with more than 65536 bytes", {}),
     ("floods its answers", "say(READY)\nwhile True: say(bytes(2**16))", TOO_MUCH, {}),
@@ -64,22 +63,13 @@ ANSWERS: list[tuple[str, str, str, dict[str, Value]]] = [
         "step 1: exited with status 0 under judgement",
         {},
     ),
-    ("answers too much", "say(READY)\nwhile data := frame(): say(move(data) + b'\\0')", TOO_MUCH, {}),
     ("kills itself", "say(READY)\nframe()\nos.kill(os.getpid(), 9)", "step 1: was ended by SIGKILL", {}),
-    (
-        "floods its log",
-        "say(READY)\nwhile True: sys.stderr.write('x' * 2**16)",
-        "printed more than 1 MiB (limits.output_mb)",
-        {},
-    ),
-    ("says half", "say(READY)\nframe()\nsay(BLANK[1:])\ntime.sleep(60)", NO_ANSWER, HASTE),
     (
         "says it byte by byte",
         "say(READY)\nframe()\nfor _ in range(8 * lanes):\n    say(b'\\0')\n    time.sleep(0.2)",
         NO_ANSWER,
         HASTE,
     ),
-    ("closes its pipe", "say(READY)\nframe()\nos.close(1)\ntime.sleep(60)", "step 1: ", HASTE),
     ("is not ready", "time.sleep(60)", "handshake: did not answer within 2 s", {"control.start_seconds": 2}),
     (
         "takes all the time there is",
@@ -115,15 +105,6 @@ def test_red_team_an_action_that_is_no_number_is_a_crash(tmp_path: Path, number:
     assert score.value is None and score.error is not None
     named = "NaN" if number == "nan" else number
     assert score.error.startswith(f"answered {named} for the action in lane 2 at step 1")
-
-
-@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
-def test_red_team_two_processes_at_one_pipe_gain_nothing(tmp_path: Path, level: Level, honest: Score) -> None:
-    """Parent and child both read frames and answer them, in whatever order they get at the pipe."""
-    act = "say(READY)\ntell('forked', pid=os.fork())\nplay()"
-    found = judged(tmp_path, act, level, **{"control.answer_seconds": 1})
-    assert "forked" in found.told
-    assert found.score.units == honest.units or (found.score.value is None and found.score.error)
 
 
 @pytest.mark.parametrize("level", STRONGEST_AND_NONE)
@@ -210,10 +191,7 @@ def _identity(path: Path) -> tuple[object, ...]:
 
 SWAPS: list[tuple[str, Callable[[TrialDir], object], str]] = [
     ("another content", lambda place: (place.out / "model.bin").write_bytes(b"better!\n"), "out/ has changed"),
-    ("a second file", lambda place: (place.out / "model.pkl").write_bytes(b"better!\n"), "out/ has changed"),
-    ("another name", lambda place: (place.out / "model.bin").rename(place.out / "m"), "out/ has changed"),
     ("a link", lambda place: _link(place.out / "model.bin", place.config), "out/ has changed"),
-    ("another target of a link", lambda place: _link(place.out / "best", Path("second.bin")), "out/ has changed"),
     ("a folder that is a link", lambda place: _link(place.out, place.workspace), "out/ has changed"),
     ("another program", lambda place: (place.workspace / "train.py").write_text("pass"), "the program has changed"),
     ("a module", lambda place: (place.workspace / "json.py").write_text("pass"), "the program has changed"),
@@ -273,16 +251,6 @@ def test_red_team_a_program_under_judgement_sees_observations_and_nothing_else(t
     assert str(SEED) not in log
     assert not [seed for seed in for_episodes.generate_state(4) if str(seed) in log or str(seed >> 1) in log]
     assert found.told["config"]["seed"] == TRAINING_SEED
-
-
-@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
-def test_red_team_a_checkpoint_that_changes_while_it_is_judged_has_no_score(tmp_path: Path, level: Level) -> None:
-    """In a sandbox it cannot write there; without, what is kept would be another model than what was judged."""
-    act = "attempt('swap', lambda: (OUT / 'model.bin').write_bytes(b'another'))\nsay(READY)\nplay()"
-    found = judged(tmp_path, act, level)
-    assert "swap" in found.told
-    same = (found.place.out / "model.bin").read_bytes() == b"weights\n"
-    assert same == (level != "none") and (found.score.value is None) == (level == "none")
 
 
 def test_red_team_what_judges_draw_cannot_be_worked_out_from_a_training_seed(tmp_path: Path) -> None:

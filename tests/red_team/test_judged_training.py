@@ -33,12 +33,7 @@ def each(seconds):
         say(move(data))
     play()
 """
-ATTACKS = {
-    "before it is ready": "spend(30)\nsay(READY)\nplay()",
-    "a little before each answer": "each(0.5)",
-    "in a process that it waits for": "if not os.fork(): spend(30); os._exit(0)\nos.wait()\nsay(READY)\nplay()",
-    "where no processor of its own works": "time.sleep(30)\nsay(READY)\nplay()",
-}
+ATTACKS = {"before it is ready": "spend(30)\nsay(READY)\nplay()", "a little before each answer": "each(0.5)"}
 
 
 def score(folder: Path, act: str, level: Level, need: Wait | None = TIGHT, checkpoint: str = "") -> Score:

@@ -78,9 +78,6 @@ THINGS = {
     "a pipe for reports": ("os.mkfifo(OUT / 'progress.jsonl')", "out/progress.jsonl cannot be read"),
     "a link for reports": ("(OUT / 'progress.jsonl').symlink_to(TARGETS['key'])", "out/progress.jsonl cannot be read"),
     "a link to a key": ("(OUT / 'model.json').symlink_to(TARGETS['key'])", "that may lead out of it"),
-    "a link that climbs": ("(OUT / 'model.json').symlink_to('../../0001/out/model.json')", "that may lead out of it"),
-    "a folder that is a link": ("(OUT / 'model').symlink_to('..')", "that may lead out of it"),
-    "a pipe": ("os.mkfifo(OUT / 'model.json')", "which is a named pipe"),
     "a hard link": ("os.link(OUT / 'attempts.jsonl', OUT / 'model.json')", "which is hard-linked"),
     "a file that nobody may read": ("os.close(os.open(OUT / 'model.json', os.O_CREAT, 0))", "permissions 000"),
     "a name that is a command": (r"(OUT / '\x1b]0;owned\x07\nverdict: keep').mkdir(0)", "permissions 000"),
@@ -154,15 +151,6 @@ def test_red_team_things_that_are_not_what_they_seem(tmp_path: Path, level: Leve
     assert assault.leaks(ground.secret) == []
     file_trees.remove(assault.place.path)
     assert ground.changed() == []
-
-
-@pytest.mark.parametrize("level", WORKING)
-def test_red_team_another_trials_checkpoint_by_a_name_of_its_own(tmp_path: Path, level: Level) -> None:
-    """In a sandbox the link fails; without one it is found."""
-    ground = Ground.lay(tmp_path)
-    assault = attack(ground, "os.link(TARGETS['checkpoint'], OUT / 'model.json')", level)
-    assert assault.run.status == "crash" and "model.json" in str(assault.run.error)
-    assert ground.secret in ground.canaries["checkpoint"].read_text()
 
 
 @pytest.mark.parametrize("level", STRONGEST)

@@ -40,7 +40,6 @@ def grow(step, most):
 def fork(count):
     if not os.fork(): time.sleep(30); os._exit(0)
 
-def thread(count): threading.Thread(target=time.sleep, args=(30,), daemon=True).start()
 def allocate(count): held.append(bytearray(4 * BLOCK))
 def share(count):
     memory = mmap.mmap(-1, 4 * 2**20); memory.write(4 * BLOCK); held.append(memory)
@@ -58,7 +57,6 @@ def sparse(count):
     with open(OUT / "sparse", "wb") as file: os.truncate(file.fileno(), count * 2**30)
 def empty(path): os.close(os.open(path, os.O_CREAT | os.O_WRONLY))
 def inodes(count): [empty(OUT / f"f{count}-{n}") for n in range(10)]
-def scratch_inodes(count): [empty(TMP / f"f{count}-{n}") for n in range(10)]
 def deep(count): os.mkdir("d"); os.chdir("d")
 def loud(count): print("x" * 2**17, flush=True)
 def reports(count):
@@ -81,7 +79,6 @@ WITH_GROUPS = 52 if cgroup.find() else 150
 
 KINDS: list[tuple[str, int, int, tuple[str, ...], str]] = [
     ("fork", 400, 60, PROCESSES, ""),
-    ("thread", 400, 60, PROCESSES, ""),
     ("allocate", 150, WITH_GROUPS, MEMORY, ""),
     ("share", 150, WITH_GROUPS, MEMORY, ""),
     ("memfd", 150, WITH_GROUPS, MEMORY, ""),
@@ -95,7 +92,7 @@ KINDS: list[tuple[str, int, int, tuple[str, ...], str]] = [
     ("loud", 30, 30, NOISE, ""),
     ("reports", 30, 30, NOISE, ""),
 ]
-"""A step, how often it is tried, how far it may come at most, and the reasons that may end it: processes and threads;
+"""A step, how often it is tried, how far it may come at most, and the reasons that may end it: processes;
 memory by malloc, by shared mappings, by files in memory; a disk filled in out/, in TMPDIR, there in a folder that
 cannot be listed, by files without a name; a file of 1 GiB with nothing in it; empty files; folders within folders;
 printing and reporting without end."""
@@ -131,12 +128,6 @@ def test_red_team_a_bomb_in_shared_memory(tmp_path: Path, level: Level) -> None:
     came = defused(tmp_path, "shm", 100, level, ("ENOSPC", "EACCES", "ENOENT", "EROFS"))
     assert came * MIB <= SCRATCH_BYTES + MIB
     assert list(Path("/dev/shm").glob("red-team-*")) == []
-
-
-@pytest.mark.parametrize("level", [level for level in WORKING if level != "bwrap"])
-def test_red_team_a_bomb_of_empty_temporary_files(tmp_path: Path, level: Level) -> None:
-    """Behind bubblewrap they are in memory."""
-    defused(tmp_path, "scratch_inodes", 200, level, FILES)
 
 
 @pytest.mark.parametrize("level", STRONGEST)

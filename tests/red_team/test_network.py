@@ -25,7 +25,7 @@ from tests.support.levels import SANDBOXED
 from tests.support.red_team import Assault, Ground, attack
 
 SEND = """
-import fcntl, struct, urllib.request
+import urllib.request
 SENT = b"out of the sandbox"
 
 def stream(family, address):
@@ -42,28 +42,14 @@ def from_a_pair(kind, address):
     here, there = socket.socketpair(socket.AF_UNIX, kind)
     return here.sendto(SENT, address)
 
-def message_from_a_pair(address):
-    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-    return here.sendmsg([SENT], [], 0, address)
-
 def connected_pair(address):
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     here.connect(address)
     return here.send(SENT)
 
-def fast_open(address):
-    with socket.socket() as client:
-        return client.sendto(SENT, 0x20000000, address)
-
 def flow(url):
-    body = json.dumps({"name": "mine", "parameters": {"spec": "mine"}}).encode()
-    asked = urllib.request.Request(url + "/deployments/1/create_flow_run", body, {"Content-Type": "application/json"})
+    asked = urllib.request.Request(url + "/deployments/1/create_flow_run", b"{}", {"Content-Type": "application/json"})
     return urllib.request.urlopen(asked, timeout=10).status
-
-def name_of(server):
-    query = struct.pack(">6H", 7, 256, 1, 0, 0, 0) + b"\\x06secret\\x07invalid\\x00" + struct.pack(">2H", 1, 1)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
-        return client.sendto(query, server)
 
 def raw(family, kind, protocol=0):
     with socket.socket(family, kind, protocol) as made:
@@ -73,26 +59,22 @@ t = {name: tuple(value) if isinstance(value, list) else value for name, value in
 abstract = chr(0) + t["abstract"]
 attempt("tcp", lambda: stream(socket.AF_INET, t["tcp"]))
 attempt("tcp at every address", lambda: stream(socket.AF_INET, ("0.0.0.0", t["tcp"][1])))
-attempt("tcp, opened fast", lambda: fast_open(t["tcp"]))
 attempt("tcp6", lambda: stream(socket.AF_INET6, t["tcp6"]))
 attempt("tcp by IPv6 of an IPv4 address", lambda: stream(socket.AF_INET6, ("::ffff:127.0.0.1", t["tcp"][1])))
 attempt("udp", lambda: datagram(socket.AF_INET, t["udp"]))
 attempt("udp6", lambda: datagram(socket.AF_INET6, t["udp6"]))
-attempt("dns", lambda: name_of(t["udp"]))
 attempt("flow", lambda: flow(t["api"]))
 attempt("unix", lambda: stream(socket.AF_UNIX, t["unix"]))
 attempt("abstract", lambda: stream(socket.AF_UNIX, abstract))
 attempt("unix datagram", lambda: datagram(socket.AF_UNIX, t["unix"] + ".d"))
 attempt("abstract datagram", lambda: datagram(socket.AF_UNIX, abstract + ".d"))
-for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC):
-    attempt(f"a pair of kind {int(kind)}, by path", lambda: from_a_pair(kind, t["unix"] + ".d"))
-    attempt(f"a pair of kind {int(kind)}, abstract", lambda: from_a_pair(kind, abstract + ".d"))
-attempt("a message of a pair", lambda: message_from_a_pair(abstract + ".d"))
+for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW):
+    attempt(f"a pair of kind {int(kind)}", lambda: from_a_pair(kind, t["unix"] + ".d"))
+attempt("a pair to a name without a file", lambda: from_a_pair(socket.SOCK_DGRAM, abstract + ".d"))
 attempt("a connected pair", lambda: connected_pair(abstract))
 attempt("vsock", lambda: raw(40, socket.SOCK_STREAM))
 attempt("packet", lambda: raw(17, socket.SOCK_RAW, 0x300))
 attempt("alg", lambda: raw(38, socket.SOCK_SEQPACKET))
-attempt("bluetooth", lambda: raw(31, socket.SOCK_SEQPACKET))
 attempt("raw ip", lambda: raw(socket.AF_INET, socket.SOCK_RAW, 1))
 model()
 """
@@ -148,7 +130,7 @@ def sockets(folder: Path, abstract: str) -> dict[str, socket.socket]:
     """A stream and a datagram socket of each family, by the names of TARGETS."""
     made = {}
     for name, family, host in (("", socket.AF_INET, "127.0.0.1"), ("6", socket.AF_INET6, "::1")):
-        if name and not has_ipv6():
+        if name and "::1" not in str(psutil.net_if_addrs()):
             continue
         made[f"tcp{name}"] = bound(socket.socket(family), (host, 0))
         made[f"udp{name}"] = bound(socket.socket(family, socket.SOCK_DGRAM), (host, 0))
@@ -158,10 +140,6 @@ def sockets(folder: Path, abstract: str) -> dict[str, socket.socket]:
     for path in (folder / "s", folder / "s.d"):
         path.chmod(0o777)
     return made
-
-
-def has_ipv6() -> bool:
-    return "::1" in str(psutil.net_if_addrs())
 
 
 def bound(made: socket.socket, address: str | tuple[str, int]) -> socket.socket:
@@ -212,14 +190,14 @@ def online(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return send(Ground.lay(tmp_path_factory.mktemp("online")), listeners, request.param, network=True)
 
 
-ATTEMPTS = 26
-OF_OTHER_FAMILIES = ("vsock", "packet", "alg", "bluetooth", "raw ip")
+ATTEMPTS = 19
+OF_OTHER_FAMILIES = ("vsock", "packet", "alg", "raw ip")
 """Sockets to the host of this virtual machine, to the wire, and to the kernel's ciphers."""
 
 
 def test_red_team_nobody_hears_of_a_program_without_a_network(sent: Sent) -> None:
-    """TCP by every address and with data in its first packet, UDP, a name that a name server is asked for, a flow of
-    the engine's server, Unix sockets with and without a file, and pairs of sockets that are pointed elsewhere."""
+    """TCP by every address, UDP, a flow of the engine's server, Unix sockets with and without a file, and pairs of
+    sockets that are pointed elsewhere."""
     assert len(sent.assault.attempts) == ATTEMPTS and sent.assault.run.status == "finished"
     assert sent.reached == set()
     assert all(sent.assault.attempts[name].refused for name in OF_OTHER_FAMILIES)

@@ -93,13 +93,11 @@ attempt("kill the engine", lambda: os.kill(ENGINE, signal.SIGURG))
 attempt("kill the keeper", lambda: os.kill(KEEPER, signal.SIGKILL))
 attempt("end the keeper", lambda: os.kill(KEEPER, signal.SIGTERM))
 attempt("tkill", lambda: syscall(nr(200, 130), VICTIM, 9))
-attempt("tgkill", lambda: syscall(nr(234, 131), VICTIM, VICTIM, 9))
 attempt("queue", lambda: syscall(nr(129, 138), VICTIM, 9, (ctypes.c_long * 16)(9, 0, -1)))
 attempt("pidfd", lambda: syscall(424, syscall(434, VICTIM, 0), 9, 0, 0))
 for how in ("F_SETOWN", "F_SETOWN_EX", "FIOSETOWN"):
     attempt(how, lambda: owned(VICTIM, signal.SIGKILL, how))
 attempt("ptrace", lambda: syscall(nr(101, 117), 16, VICTIM, 0, 0))
-attempt("seize", lambda: syscall(nr(101, 117), 0x4206, VICTIM, 0, 0))
 attempt("copy memory", lambda: copied(VICTIM, TARGETS["address"]))
 attempt("steal a file", lambda: stolen(VICTIM))
 attempt("write memory", lambda: os.pwrite(os.open(f"/proc/{VICTIM}/mem", os.O_WRONLY), b"hacked", TARGETS["address"]))
@@ -112,7 +110,6 @@ for pid, who in ((VICTIM, "victim"), (ENGINE, "engine")):
     attempt(f"ioprio of the {who}", lambda: syscall(nr(251, 30), 1, pid, 3 << 13))
     attempt(f"oom of the {who}", lambda: pathlib.Path(f"/proc/{pid}/oom_score_adj").write_text("1000"))
 attempt("renice the user", lambda: os.setpriority(os.PRIO_USER, 0, os.nice(0) + 1))
-attempt("ioprio of the user", lambda: syscall(nr(251, 30), 3, 0, 3 << 13))
 attempt("shared memory", lambda: shared(TARGETS["shm"]))
 attempt("remove shared memory", lambda: syscall(nr(31, 195), TARGETS["shm id"], 0, 0))
 attempt("receive a message", lambda: [syscall(nr(70, 188), TARGETS["queue id"], held := ctypes.create_string_buffer(80), 60, 0, 0o4000), held.raw][1])
@@ -166,13 +163,9 @@ attempt("F_SETOWN", lambda: owned(VICTIM, signal.SIGKILL, "F_SETOWN"))
 )
 """Those that hurt nobody else where there is no sandbox."""
 
-OLD = "landlock of Linux 6.11"
-"""As on a kernel whose Landlock lets signals pass."""
-
-
 REFUSED = {
-    "killing": ("kill", "tkill", "tgkill", "queue", "pidfd", "kill the engine"),
-    "looking into a process": ("ptrace", "seize", "copy memory", "write memory", "steal a file"),
+    "killing": ("kill", "tkill", "queue", "pidfd", "kill the engine"),
+    "looking into a process": ("ptrace", "copy memory", "write memory", "steal a file"),
     "slowing a process": tuple(
         f"{what} of the {who}"
         for what in ("prlimit", "nice", "affinity", "scheduler", "ioprio", "oom")
@@ -200,14 +193,11 @@ class Tried:
     around: Neighbours
 
 
-@pytest.fixture(scope="module", params=[*SANDBOXED, *([OLD] if "landlock" in SANDBOXED else [])])
+@pytest.fixture(scope="module", params=SANDBOXED)
 def tried(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tried]:
-    level: Level = "landlock" if request.param == OLD else request.param
     ground = Ground.lay(tmp_path_factory.mktemp("processes"))
-    with neighbours(ground) as around, pytest.MonkeyPatch.context() as kernel:
-        if request.param == OLD:
-            kernel.setattr(confinement, "landlock_version", lambda: 5)
-        yield Tried(level, attack(ground, TRY, level, targets=around.targets()), around)
+    with neighbours(ground) as around:
+        yield Tried(request.param, attack(ground, TRY, request.param, targets=around.targets()), around)
 
 
 @pytest.mark.parametrize("kind", REFUSED)
@@ -221,7 +211,7 @@ def test_red_team_what_is_around_a_program_is_as_it_was(tried: Tried) -> None:
     """After signals to every number that a process may have and to the owners of sockets, new priorities of the whole
     user, queues and typing: the victim lives and answers, nobody was signalled, no secret is out."""
     attempts, around = tried.assault.attempts, tried.around
-    more = {"signal everybody", "F_SETOWN", "F_SETOWN_EX", "FIOSETOWN", "renice the user", "ioprio of the user"}
+    more = {"signal everybody", "F_SETOWN", "F_SETOWN_EX", "FIOSETOWN", "renice the user"}
     assert more | {"message queue", "kill the keeper", "end the keeper"} <= attempts.keys()
     assert attempts["signal everybody"].got is not None and around.signals == []
     assert around.victim.poll() is None and around.asked() == around.ground.secret

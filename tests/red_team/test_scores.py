@@ -26,7 +26,7 @@ from tasks.train import run_program
 from tasks.trial import History, Proposal, Run, Trial, Verdict, best
 from tests.support.histories import undemanding
 from tests.support.levels import SANDBOXED, STRONGEST, STRONGEST_AND_NONE, WORKING
-from tests.support.red_team import JUDGE, Assault, Ground, attack
+from tests.support.red_team import Assault, Ground, attack
 
 HONEST = 1.0
 """The score of the model that `model(2.0)` leaves; the lowest, 0, is the best."""
@@ -112,8 +112,7 @@ def test_red_team_a_result_that_training_wrote_is_not_read(tmp_path: Path, level
 
 
 HOOKS = (
-    "sitecustomize.py", "usercustomize.py", "json.py", "pathlib.py", "os.py", "encodings.py", "numpy.py", "conftest.py",
-    "hook.pth", ".pythonrc.py", "python", "libc.so.6", "model.json.py", "__init__.py", "__main__.py",
+    "sitecustomize.py", "usercustomize.py", "json.py", "os.py", "encodings.py", "hook.pth", "python", "__init__.py",
 )  # fmt: skip
 PAYLOAD = """
 import sys
@@ -160,25 +159,6 @@ def test_red_team_import_hooks_for_the_judge(tmp_path: Path, level: Level, place
     assert {attempt.refused for attempt in assault.attempts.values()} == {places == OUTSIDE}
     assert assault.judge().value == HONEST
     assert not ground.changed()
-
-
-def test_red_team_modules_that_an_engines_user_has_in_reach_do_not_reach_the_judge(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The engine itself is started with a path and a library of somebody else's: its programs see neither."""
-    evil = tmp_path / "evil"
-    evil.mkdir()
-    for name in HOOKS:
-        (evil / name).write_text(PAYLOAD)
-    for name in ("PYTHONPATH", "PYTHONSTARTUP", "PYTHONHOME", "PYTHONUSERBASE", "LD_PRELOAD", "LD_AUDIT", "BASH_ENV"):
-        monkeypatch.setenv(name, str(evil))
-    ground = Ground.lay(tmp_path / "ground")
-    ground.judge.write_text("import os\nprint(sorted(os.environ))\n" + JUDGE)
-    assault = attack(ground, MODEL + "os.environ['PYTHONPATH'] = str(OUT)\nos.environ['SCORE'] = '0'\n", WORKING[0])
-    assert assault.judge().value == HONEST
-    seen = assault.place.judge_log.read_text()
-    assert "'HOME'" in seen
-    assert not [name for name in ("PYTHONPATH", "PYTHONHOME", "LD_", "BASH_ENV", "SCORE") if name in seen]
 
 
 @pytest.mark.parametrize("level", STRONGEST_AND_NONE)
@@ -248,30 +228,10 @@ def test_red_team_a_program_that_fixes_its_seed_is_found_out(tmp_path: Path, pro
     refused(second, f"ignores its seed: {reason}", (earlier(first.run, HONEST, 3),))
 
 
-def test_red_team_a_program_that_trains_nothing_is_too_short(tmp_path: Path) -> None:
-    """It writes down a model that it knows, and is done at once."""
-    assault = attack(Ground.lay(tmp_path), MODEL, WORKING[0], settings={"limits.least_seconds": 5})
-    refused(assault, f"trained for {assault.run.seconds:g} s, too short to learn anything (at least 5 s)")
-
-
-@pytest.mark.parametrize("level", [level for level in WORKING if level != "landlock"])
-def test_red_team_a_checkpoint_older_than_the_run_is_not_of_it(tmp_path: Path, level: Level) -> None:
-    """It sets the times of its files back, as an unpacked archive would; under Landlock no time can be set."""
-    old = "\nfor path in OUT.iterdir(): os.utime(path, (1e9, 1e9))\n"
-    refused(attack(Ground.lay(tmp_path), MODEL + old, level), "left no checkpoint of its own: the newest file in out/")
-
-
-CLAIMS = [
-    ({"step": 10**12}, "reported 1,000,000,000,000 steps in "),
-    ({"step": 10**6, "elapsed": 1}, "reported 1,000,000 steps of a budget of 1,000"),
-    ({"elapsed": 1e6}, "reported 1e+06 s elapsed in a run of "),
-    ({"elapsed": float("inf")}, "reported more than 1.8e+308 s elapsed in a run of "),
-]
-
-
-@pytest.mark.parametrize(("claim", "reason"), CLAIMS, ids=[reason for _, reason in CLAIMS])
+@pytest.mark.parametrize(
+    ("claim", "reason"), [({"step": 10**12}, "reported 1,000,"), ({"elapsed": 1e6}, "reported 1e+06 s")]
+)
 def test_red_team_more_than_can_have_been_is_not_believed(tmp_path: Path, claim: dict[str, float], reason: str) -> None:
-    """More steps than there is budget, or than anybody can take; more time than has passed."""
+    """More steps than anybody can take, and more time than has passed."""
     report = f"(OUT / 'progress.jsonl').write_text({json.dumps(claim)!r} + '\\n')\n"
-    budget = 1000 if "budget" in reason else 0
-    refused(attack(Ground.lay(tmp_path), MODEL + report, WORKING[0], settings={"budget_steps": budget}), reason)
+    refused(attack(Ground.lay(tmp_path), MODEL + report, WORKING[0]), reason)

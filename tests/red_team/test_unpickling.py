@@ -1,7 +1,6 @@
 """Model files of a program are bytes to the engine: nothing outside the sandbox unpickles them.
 
-Programs do load models: their trainers, and the programs that judge text, which run in the sandbox and take tensors
-and nothing else.
+Programs do load models: their trainers, and the programs that judge text, which run in the sandbox.
 """
 
 from __future__ import annotations
@@ -24,52 +23,36 @@ LIBRARIES = {"numpy", "np", "torch", "pandas", "pd", "mlflow", "safetensors", "t
 """Libraries that unpickle, or may, when they load."""
 
 
-def sources(sandboxed: bool) -> Iterator[tuple[str, ast.Module]]:
+def sources() -> Iterator[tuple[str, ast.Module]]:
     for package in ("flows", "tasks", "environments", "blocks"):
         for path in sorted((CHECKOUT / package).rglob("*.py")):
             name = path.relative_to(CHECKOUT).as_posix()
-            if name.startswith(SANDBOXED) == sandboxed:
+            if not name.startswith(SANDBOXED):
                 yield name, ast.parse(path.read_text())
 
 
-def loads(tree: ast.Module) -> Iterator[tuple[str, ast.Call]]:
-    """Calls of the form `owner.load(...)`: the owner's name, and the call."""
+def loads(tree: ast.Module) -> Iterator[str]:
+    """The owners of calls of the form `owner.load(...)`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in LOADING:
-            owner = node.func.value
-            yield owner.id if isinstance(owner, ast.Name) else ast.unparse(owner), node
+            yield ast.unparse(node.func.value)
 
 
 def test_red_team_no_source_outside_the_sandbox_can_unpickle() -> None:
     """Neither the modules that do, nor a `load` of a library that may."""
     found = []
-    for name, tree in sources(sandboxed=False):
+    for name, tree in sources():
         for node in ast.walk(tree):
-            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            found += [f"{name} imports {module}" for module in modules if module.partition(".")[0] in UNPICKLING]
-            names = {alias.name for alias in node.names} if isinstance(node, ast.ImportFrom) else set()
-            if (
-                isinstance(node, ast.ImportFrom)
-                and (node.module or "").partition(".")[0] in LIBRARIES
-                and names & LOADING
-            ):
-                found.append(f"{name} imports {names & LOADING}")
-        found += [f"{name}: {owner}.load" for owner, _ in loads(tree) if owner.partition(".")[0] in LIBRARIES]
+            if isinstance(node, ast.Import):
+                found += [
+                    f"{name} imports {one.name}" for one in node.names if one.name.partition(".")[0] in UNPICKLING
+                ]
+            if isinstance(node, ast.ImportFrom) and (library := (node.module or "").partition(".")[0]):
+                names = {one.name for one in node.names}
+                if library in UNPICKLING or (library in LIBRARIES and names & LOADING):
+                    found.append(f"{name} imports {names} of {library}")
+        found += [f"{name}: {owner}.load" for owner in loads(tree) if owner.partition(".")[0] in LIBRARIES]
     assert found == []
-
-
-def test_red_team_programs_in_the_sandbox_load_tensors_and_no_objects() -> None:
-    seen = []
-    for name, tree in sources(sandboxed=True):
-        for owner, call in loads(tree):
-            stated = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
-            if owner == "torch":
-                assert stated.get("weights_only") == "True", name
-                seen.append(name)
-            assert stated.get("allow_pickle", "False") == "False", name
-            assert stated.get("trust_remote_code", "False") == "False", name
-    assert {"tasks/trainers/ppo.py", "tasks/trainers/sac.py"} <= set(seen)
 
 
 BOMBS = """
@@ -96,18 +79,9 @@ def test_red_team_no_verb_unpickles_what_a_program_left(tmp_path: Path, home: Pa
     done = nightshift("run", str(folder), "--name", "bombs", *options, *GREEDY)
     assert done.returncode == 0, done.stdout + done.stderr
     verbs = (
-        ("certify", "bombs"),
-        ("compare", "bombs", "bombs/baseline", "--runs", "2"),
-        ("rerun", "bombs", "1"),
-        ("try", str(folder)),
-        ("sync",),
-        ("status", "bombs", "--json"),
-        ("logs", "bombs", "1"),
-        ("list",),
-        ("env", "validate", str(folder)),
-        ("prune", "bombs"),
-        ("resume", "bombs"),
-    )
+        ("certify", "bombs"), ("compare", "bombs", "bombs/baseline", "--runs", "2"), ("rerun", "bombs", "1"), ("sync",),
+        ("status", "bombs", "--json"), ("logs", "bombs", "1"), ("env", "validate", str(folder)), ("prune", "bombs"),
+    )  # fmt: skip
     for verb in verbs:
         said = nightshift(*verb)
         assert said.returncode in (0, 1), (verb, said.stdout + said.stderr)

@@ -48,65 +48,16 @@ stand_in = types.SimpleNamespace(unwrapped=types.SimpleNamespace(continuous=Fals
 def move(seen):
     return int(lunar_lander.heuristic(stand_in, seen))
 """
-PLANNER = """
-import math
-def after(seen, push):
-    x, v, angle, spin = seen
-    force = 10.0 if push else -10.0
-    pull = (force + 0.05 * spin * spin * math.sin(angle)) / 1.1
-    turn = (9.8 * math.sin(angle) - math.cos(angle) * pull) / (0.5 * (4 / 3 - 0.1 * math.cos(angle) ** 2 / 1.1))
-    slide = pull - 0.05 * turn * math.cos(angle) / 1.1
-    return x + 0.02 * v, v + 0.02 * slide, angle + 0.02 * spin, spin + 0.02 * turn
-def cost(seen, depth):
-    x, v, angle, spin = seen
-    here = angle * angle * 20 + spin * spin + x * x + 0.1 * v * v
-    return here if not depth else min(cost(after(seen, push), depth - 1) for push in (0, 1))
-def move(seen):
-    return min((0, 1), key=lambda push: cost(after(seen, push), 4))
-"""
-LEARNER = (
-    PLANNER.partition("def cost")[0]
-    + """
-import random
-def lasts(weights, draw):
-    seen = tuple(draw.uniform(-0.05, 0.05) for _ in range(4))
-    for step in range(500):
-        seen = after(seen, sum(w * s for w, s in zip(weights, seen)) > 0)
-        if abs(seen[0]) > 2.4 or abs(seen[2]) > 0.2095:
-            return step
-    return 500
-draw, best, weights = random.Random(), -1, [0.0] * 4
-while best < 4 * 500:
-    tried = [w + draw.gauss(0, 0.5) for w in weights]
-    if (lived := sum(lasts(tried, draw) for _ in range(4))) > best:
-        best, weights = lived, tried
-def move(seen):
-    return int(sum(w * s for w, s in zip(weights, seen)) > 0)
-"""
-)
-"""Learns at every start, in the time that an honest program may be waited for. (One that first looks whether its
-checkpoint has trained is not contained: docs/sandbox.md.)"""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "program", "good", "baseline"),
-    [
-        pytest.param("lunar_lander", HEURISTIC, 150.0, -100.0, id="calls gymnasium's own heuristic"),
-        pytest.param("cartpole", PLANNER, 300.0, 25.0, id="plans with a simulator"),
-        pytest.param("cartpole", LEARNER, 300.0, 25.0, id="learns at every start"),
-    ],
-)
-def test_red_team_a_program_that_is_good_without_training_is_not_kept(
-    tmp_path: Path, name: str, program: str, good: float, baseline: float
-) -> None:
-    """It trains nothing and plays well: by a controller that somebody wrote, by simulating what each move does, or by
-    learning when it is asked to play.
+def test_red_team_a_program_that_is_good_without_training_is_not_kept(tmp_path: Path) -> None:
+    """It trains nothing and plays well, by a controller that somebody wrote.
 
     The canary: its score is high, and the verdict is a discard that says why.
     """
     environment = environments.load(
-        environments.find(name),
+        environments.find("lunar_lander"),
         {
             "budget_seconds": 1,
             "startup_seconds": 40,  # on a busy machine an honest program takes long to load
@@ -119,16 +70,16 @@ def test_red_team_a_program_that_is_good_without_training_is_not_kept(
     frozen = tmp_path / "program"
     before = (frozen / "train.py").read_text().splitlines(keepends=True)
     dead = "".join(f"\nif False:\n    {call}()\n" for call in environment.required_calls)  # passes the check
-    after = (PRELUDE + program + LOOP + dead).splitlines(keepends=True)
+    after = (PRELUDE + HEURISTIC + LOOP + dead).splitlines(keepends=True)
     edit = "".join(difflib.unified_diff(before, after, "a/train.py", "b/train.py"))
     place, proposal = TrialDir(tmp_path / "trials/0001"), Proposal(environment.defaults, edit)
     run = run_program("untrained/1", environment, SANDBOX, frozen, place, proposal, seed=1)
     assert run.status == "finished", run.error
     score = judge_run("untrained/1", environment, SANDBOX, place, run, seed=2)
-    assert score.value is not None and score.value > good, score
+    assert score.value is not None and score.value > 150.0, score
 
     control = controlled(environment, frozen, tmp_path, proposal, run, score, seed=3)
-    first = type(score)(baseline, higher_is_better=True)
+    first = type(score)(-100.0, higher_is_better=True)
     history = (Trial(0, 1, 0, proposal, (run,), first, Verdict("keep", "the baseline", "provisional")),)
     tried = JudgedTrial(1, proposal, (run,), score)
     assert isinstance(weigh(history, environment, Greedy(), tried), NeedsControl), "it would be kept"

@@ -16,17 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from environments.plugins import Refused
-from flows.cli.seeing import report
 from flows.report.write import write_report
 from flows.status import CampaignEnd
-from flows.views.artifacts import Artifacts
-from tasks.store.ledger import Ledger
 from tasks.trial import History, Verdict
 from tests.report.test_report import FINISHED, stored
 from tests.support.histories import search, tried
 from tests.support.ledgers import created
-from tests.views.test_artifacts import NOBODY, prefect_at
 
 KEYS = {
     "ONE_API_KEY": "sk-one-0123456789-abcdefghij", "TWO_TOKEN": "two&<three>\"four'five|six`seven",
@@ -51,13 +46,14 @@ def told(history: History, text: str) -> History:
 
 
 @pytest.mark.parametrize("name", KEYS)
-def test_no_page_holds_a_key_nor_half_of_one(
+def test_no_page_holds_a_key_nor_half_of_one_nor_the_users_own_folder(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     for each, value in KEYS.items():
         monkeypatch.setenv(each, value)
-    key = KEYS[name]
-    history = told(search(12, cancels=False), f"my key is {key}")
+    own, key = tmp_path / "alice", KEYS[name]
+    monkeypatch.setenv("HOME", str(own))
+    history = told(search(12, cancels=False), f'my key is {key}, in "{own}/lib/x.py"; {own}s is another')
     history = (*history, *told((replace(tried(history, None), verdict=Verdict("crash", key)),), key))
     ledger = stored(created(tmp_path), history)
     ledger.event("view", failed="report", error=f"refused: {key}")
@@ -68,21 +64,9 @@ def test_no_page_holds_a_key_nor_half_of_one(
     assert {path.name for path in written} >= {"report.html", "index.html"}
     for text in (markdown, *(path.read_text() for path in written)):
         assert key not in text and key[:8] not in text and key[-8:] not in text
-    assert f"[secret {name}]" in (ledger.path / "report.html").read_text()
-
-
-def test_no_page_names_the_users_own_folder(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = tmp_path / "alice"
-    monkeypatch.setenv("HOME", str(own))
-    history = told(search(3, cancels=False), f'File "{own}/lib/x.py", and file://{own}: {own}s is another')
-    ledger = stored(created(own / "my problem", trials=3), history)
-
-    write_report(ledger, FINISHED)
-
     page = (ledger.path / "report.html").read_text()
-    assert f"{own}/" not in page and f"{own}:" not in page
-    assert "~/my problem/quad" in page
-    assert f"{own}s is another" in page
+    assert f"[secret {name}]" in page
+    assert f"{own}/" not in page and "~/lib/x.py" in page and f"{own}s is another" in page
 
 
 def test_no_page_holds_characters_that_control_or_hide_others(tmp_path: Path, home: Path) -> None:
@@ -185,35 +169,3 @@ def test_a_report_that_does_not_fit_leaves_the_old_one_whole(tmp_path: Path, hom
 
     assert all(path.read_bytes() == content for path, content in before.items())
     assert not list(ledger.path.glob(".report*"))
-
-
-def test_a_campaign_goes_on_without_its_pages_and_says_so_once(tmp_path: Path, home: Path) -> None:
-    history = search(3, cancels=False)
-    ledger = stored(created(tmp_path), history)
-    with prefect_at(NOBODY), Artifacts(ledger, None, write_report) as artifacts:
-        with files_of_at_most(4096):
-            for _ in range(2):
-                artifacts.show()
-                until(lambda: "report" in {event["failed"] for event in faults(ledger)})
-        artifacts.show(FINISHED)
-
-    said = [event["error"] for event in faults(ledger) if event["failed"] == "report"]
-    assert len(said) == 1 and "report.html" in said[0]
-    assert (ledger.path / "report.html").is_file() and (ledger.path / "progress.png").is_file()
-
-
-def faults(ledger: Ledger) -> list[dict[str, str]]:
-    return [event for event in ledger.events() if event["event"] == "view"]
-
-
-def until(holds: object) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():  # type: ignore[operator]
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def test_a_campaign_that_there_is_not_is_refused_by_name(home: Path) -> None:
-    for arguments in (("nobody",), ("../etc",), ("A B",), ("",), (), ("index.html",)):
-        with pytest.raises(Refused):
-            report(*arguments)

@@ -11,7 +11,6 @@ from environments.plugins import Refused
 from flows.cli.seeing import report
 from flows.engine.certifying import store
 from flows.report.write import rows, write_index, write_report
-from tasks.store import campaign_lock
 from tests.report.test_report import FINISHED, Page, stored
 from tests.support.histories import certified, search
 from tests.support.ledgers import created
@@ -54,19 +53,7 @@ def test_the_command_writes_it_and_refuses_it_for_some(
         report("n", all=True)
 
 
-def test_a_campaign_that_was_killed_since_is_told_by_its_directory(tmp_path: Path, home: Path) -> None:
-    history = search(4, cancels=False)
-    ledger = stored(created(tmp_path), history[:3])
-    with campaign_lock.CampaignLock(ledger):
-        write_report(ledger)
-        assert [row["state"] for row in rows()] == ["running"]
-        assert not (home / "index.html").exists(), "a running campaign's report alone does not write the index"
-    stored(ledger, history[3:])
-
-    assert [(row["state"], row["trials"]) for row in rows()] == [("interrupted", 4)]
-
-
-@pytest.mark.parametrize("broken", ["{", '{"format": 99}', "{}", "[]", "null"])
+@pytest.mark.parametrize("broken", ["{", '{"format": 99}', "null"])
 def test_a_campaign_that_cannot_be_read_says_so_and_hides_no_other(tmp_path: Path, home: Path, broken: str) -> None:
     write_report(stored(created(tmp_path, "good"), search(3, cancels=False)), FINISHED)
     (home / "bad").mkdir()

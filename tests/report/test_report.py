@@ -14,7 +14,6 @@ import pytest
 
 from flows.cli.set_option import parse_settings
 from flows.engine.certifying import store
-from flows.engine.stopping import NOTHING_LEFT
 from flows.report import page
 from flows.report.facts import Facts
 from flows.report.mattered import FEWEST, importances
@@ -118,7 +117,7 @@ def test_a_campaign_that_can_go_on_is_not_to_be_run_again(tmp_path: Path, home: 
     assert "90.0 min in, its process was killed or interrupted" in page_of(ledger).text
 
 
-@pytest.mark.parametrize("values", [(), (None,), (1.0,), (1.0, None, None), (1.0, 1.0)], ids=str)
+@pytest.mark.parametrize("values", [(), (None,), (1.0, None, None), (1.0, 1.0)], ids=str)
 def test_a_campaign_with_little_or_no_score_has_a_report_too(
     tmp_path: Path, home: Path, values: tuple[float | None, ...]
 ) -> None:
@@ -166,8 +165,7 @@ def test_the_parameter_that_decides_the_score_matters_most() -> None:
     found = importances(environment, history)
 
     assert not isinstance(found, str)
-    assert found[0].name == "learning_rate" and found[0].low > 0.2
-    assert all(one.low <= one.share <= one.high for one in found)
+    assert next(iter(found)) == "learning_rate" and found["learning_rate"] > 0.2
     assert isinstance(importances(environment, history[: FEWEST - 1]), str)
 
 
@@ -188,56 +186,6 @@ def test_what_befell_a_campaign_is_told_in_words(tmp_path: Path, home: Path) -> 
     )
 
 
-def test_ideas_for_the_next_night_lie_near_the_optimum_and_can_be_run(tmp_path: Path, home: Path) -> None:
-    ledger = stored(created(tmp_path), points(9))
-
-    ideas = [idea for idea in Facts.of(ledger, FINISHED).ideas if "--params" in idea.command]
-
-    assert ideas
-    found = re.search(r'"x": (-?[\d.e-]+)', ideas[0].command)
-    assert found and abs(float(found[1])) < 1.5
-
-
-@pytest.mark.slow
-def test_a_thousand_trials_make_a_page_that_loads_quickly(tmp_path: Path, home: Path) -> None:
-    ledger = stored(created(tmp_path), points(1000))
-    write_report(ledger, FINISHED)
-
-    assert (ledger.path / "report.html").stat().st_size < 5_000_000
-
-
-def test_a_running_campaign_spends_no_time_on_models_of_its_scores_and_its_page_comes_again(
-    tmp_path: Path, home: Path
-) -> None:
-    ledger = stored(created(tmp_path), points(30))
-    facts, shown = Facts.of(ledger, CampaignEnd("running", "")), page_of(ledger, CampaignEnd("running", ""))
-
-    assert facts.ideas == () and isinstance(facts.importances, str)
-    assert ("meta", {"http-equiv": "refresh", "content": "30"}) in shown.tags
-    assert "refresh" not in [values.get("http-equiv") for _, values in page_of(ledger).tags]
-
-
-@pytest.mark.parametrize(
-    ("reason", "words"),
-    [
-        ("no time for another trial: 1.5 h of 1.5 h used", ["More time: 3 hours instead of 1.5."]),
-        (NOTHING_LEFT.reason, []),
-    ],
-)
-def test_a_search_that_its_clock_ended_is_given_more_time(
-    tmp_path: Path, home: Path, reason: str, words: list[str]
-) -> None:
-    history: History = (tried((), 1.0, params={"x": 0.0}),)
-    for number in range(1, 6):
-        history += (tried(history, 1.0 + number, params={"x": number / 4}),)
-    ledger = stored(created(tmp_path, trials=40, hours=1.5), history)
-
-    ideas = Facts.of(ledger, CampaignEnd("finished", reason)).ideas
-
-    assert [idea.words for idea in ideas if "More" in idea.words] == words
-    assert all(" --name n-again" in idea.command for idea in ideas if "More" in idea.words)
-
-
 def test_a_champion_that_was_still_rising_is_given_a_longer_budget(tmp_path: Path, home: Path) -> None:
     limits = {"budget_seconds": 7, "budget_steps": 500}
     ledger, first = created(tmp_path, advanced={"overrides": limits}), tried((), 1.0)
@@ -249,12 +197,3 @@ def test_a_champion_that_was_still_rising_is_given_a_longer_budget(tmp_path: Pat
     settings = parse_settings([asked[at + 1] for at, word in enumerate(asked) if word == "--set"])
     assert settings == {"overrides": {"budget_seconds": 14, "budget_steps": 1000}}
     assert Path(asked[2]) == ledger.path / "spec.toml"
-
-
-@pytest.mark.parametrize("values", [(1.5e300, -1.5e300), (5e-324, 0.0), (1e16, 1e16 + 2), (1.0, 1.0)], ids=str)
-def test_figures_take_any_numbers_that_a_program_reports(tmp_path: Path, home: Path, values: tuple[float, ...]) -> None:
-    first = tried((), 1.0)
-    history = tuple(replace(first, runs=(replace(first.runs[0], curve=values * 10),)) for _ in range(1))
-    text = page.html(Facts.of(stored(created(tmp_path), history), FINISHED))
-
-    assert 'id="figure-curves"' in text and "nan" not in text

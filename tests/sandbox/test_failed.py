@@ -10,9 +10,8 @@ import pytest
 
 import environments
 from tasks.sandbox.program import CannotStart
-from tasks.sandbox.progress import REASON_CHARACTERS, Failure, Progress
+from tasks.sandbox.progress import REASON_CHARACTERS, Progress
 from tasks.store.workspace import TrialDir
-from tasks.task_messages import of_run
 from tasks.train import run_program
 from tasks.trial import Proposal, Run
 from tests.support.toy import FIT, QUADRATIC, SANDBOX, quadratic
@@ -50,13 +49,6 @@ def test_the_reason_that_a_program_gives_is_that_of_its_crash_and_the_log_follow
     assert run.error == "said: out of GPU memory: 2 GiB more were asked for\n| the log goes on"
 
 
-def test_what_the_engine_stopped_a_program_for_comes_before_what_that_says(tmp_path: Path) -> None:
-    noise = "for _ in range(3): print('x' * 2**20)\nimport time\ntime.sleep(60)\n"
-    program = failing({"failed": "port in use: 8000", "retry": True}, more=noise)
-    run = train(tmp_path, program, SETTINGS, **{"limits.output_mb": 1})
-    assert run.error and run.error.startswith("printed more than 1 MiB")
-
-
 def test_a_reason_is_one_clean_line_without_secrets_and_of_bounded_length(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -67,23 +59,11 @@ def test_a_reason_is_one_clean_line_without_secrets_and_of_bounded_length(
     assert "canary" not in failure.reason and len(failure.reason) < REASON_CHARACTERS + 40
 
 
-@pytest.mark.parametrize("retry", ["true", 1, None])
-def test_only_a_plain_true_asks_for_another_try(tmp_path: Path, retry: object) -> None:
-    assert told(tmp_path, {"failed": "port in use: 8000", "retry": retry}).failure == Failure("port in use: 8000")
-
-
 def test_a_sentence_on_the_result_is_kept_in_one_clean_line_and_is_no_sign_of_being_ready(tmp_path: Path) -> None:
     progress = told(tmp_path, {"note": f"a third\nis \x1b[31mleft {'x' * 9000}"})
     assert progress.note.startswith("a third is left xxx") and len(progress.note) < REASON_CHARACTERS + 40
     assert not progress.ready and progress.failure is None
     assert told(tmp_path, {"step": 7, "note": 3}).note == ""
-
-
-def test_what_a_program_says_of_its_result_stands_with_the_trial(tmp_path: Path) -> None:
-    program = failing({"note": "a third is left"}, status=0)
-    run = train(tmp_path, program)
-    assert (run.status, run.note) == ("finished", "a third is left")
-    assert of_run(run).words.endswith("; the program says: a third is left"), "and not the engine"
 
 
 AT_FAULT = failing({"failed": "port in use: 8000 is held by process 7", "retry": True})

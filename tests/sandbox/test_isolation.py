@@ -39,19 +39,11 @@ def put_first_on_the_path(folder: Path, monkeypatch: pytest.MonkeyPatch, script:
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
 
 
-def test_every_level_is_probed_best_first_and_a_level_that_does_not_work_says_why() -> None:
-    assert tuple(finding.level for finding in findings()) == LEVELS
-    assert all(finding.works == (finding.why == "") for finding in findings())
-    assert found("none").works
-
-
 def test_auto_is_the_best_level_that_works_and_a_level_that_works_can_be_asked_for() -> None:
+    assert tuple(finding.level for finding in findings()) == LEVELS and found("none").works
     working = [finding.level for finding in findings() if finding.works]
     assert choose("auto") == working[0]
     assert [choose(level) for level in working] == working
-
-
-def test_a_level_that_nobody_has_heard_of_is_refused_with_those_that_there_are() -> None:
     with pytest.raises(Refused, match=r"'chroot'.* auto, bwrap, landlock, none"):
         choose("chroot")
 
@@ -100,15 +92,8 @@ def test_on_a_kernel_without_landlock_and_a_processor_without_a_filter_no_sandbo
     assert choose("auto") == "none"
 
 
-@pytest.mark.parametrize("level", ["bwrap", "landlock"])
-def test_what_is_not_on_this_machine_cannot_be_given(tmp_path: Path, level: Level) -> None:
-    """It may be on the machine that the campaign was asked for on."""
-    with pytest.raises(Refused, match=rf"readable: .*{tmp_path}/prime-rl.*{platform.node()}"):
-        isolation.check_given(level, tmp_path / "runs", (tmp_path / "prime-rl",))
-
-
-@pytest.mark.parametrize("listed", [".", "night-1/trials", "..", "/proc/self", "~/.ssh"])
-def test_what_would_show_other_trials_processes_or_keys_is_not_given(listed: str) -> None:
+@pytest.mark.parametrize("listed", [".", "night-1/trials", "..", "/proc/self", "~/.ssh", "/nowhere"])
+def test_what_would_show_other_trials_processes_or_keys_or_is_not_there_is_not_given(listed: str) -> None:
     """As `readable` of an environment; without a sandbox there is nothing to give."""
     path = home() / Path(listed).expanduser()
     with pytest.raises(Refused, match="readable: "):
@@ -131,18 +116,7 @@ def test_data_that_only_root_can_read_is_refused_before_anything_runs(tmp_path: 
     isolation.check_given("landlock", home(), (data,))
 
 
-@pytest.mark.parametrize(
-    ("level", "allowed", "edit", "may"),
-    [
-        ("bwrap", False, "diff", True),
-        ("landlock", False, "diff", True),
-        ("none", False, "diff", False),
-        ("none", False, "", False),
-        ("none", False, None, True),
-        ("none", True, "diff", True),
-    ],
-)
-def test_an_edited_program_runs_without_a_sandbox_only_where_that_was_allowed(
-    level: Level, allowed: bool, edit: str | None, may: bool
-) -> None:
-    assert Isolation(level, allow_unsandboxed=allowed).may_run(edit) is may
+def test_an_edited_program_runs_without_a_sandbox_only_where_that_was_allowed() -> None:
+    assert all(Isolation(level).may_run("diff") for level in ("bwrap", "landlock"))  # type: ignore[arg-type]
+    assert Isolation("none").may_run(None) and not Isolation("none").may_run("diff")
+    assert not Isolation("none").may_run("") and Isolation("none", allow_unsandboxed=True).may_run("diff")

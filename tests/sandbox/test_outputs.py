@@ -11,7 +11,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -49,22 +48,6 @@ def abyss() -> Iterator[Path]:
         subprocess.run(["rm", "-rf", top], check=True)
 
 
-@contextmanager
-def as_nobody() -> Iterator[Path]:
-    """A folder of somebody whom permissions bind, if need be by becoming nobody for a while."""
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
-        folder.chmod(0o777)
-        user = os.geteuid()
-        try:
-            if user == 0:
-                os.seteuid(65534)
-            yield folder
-        finally:
-            subprocess.run(["chmod", "-R", "u+rwx", *folder.iterdir()], check=True)
-            os.seteuid(user)
-
-
 def everything(out: Path) -> None:
     """Look at a tree in every way."""
     outputs.survey(out)
@@ -88,11 +71,9 @@ def test_a_plain_checkpoint_has_no_fault_and_the_digest_of_its_names_and_content
     [
         (lambda out: (out / "progress.jsonl").write_text("other reports"), True),
         (lambda out: os.utime(out / "weights/policy.pt", (1, 1)), True),
-        (lambda out: (out / "empty").mkdir(), True),
         (lambda out: (out / "weights/policy.pt").write_bytes(b"Weights"), False),
         (lambda out: (out / "weights/policy.pt").rename(out / "weights/p"), False),
         (lambda out: (out / "weights/progress.jsonl").write_text(""), False),
-        (lambda out: (out / "more").write_text(""), False),
     ],
 )
 def test_the_digest_changes_with_the_checkpoint_and_with_nothing_else(
@@ -100,21 +81,14 @@ def test_the_digest_changes_with_the_checkpoint_and_with_nothing_else(
 ) -> None:
     before = outputs.checkpoint(out)
     change(out)
-
     assert (outputs.checkpoint(out) == before) is same
 
 
-@pytest.mark.parametrize("target", ["policy.pt", "./policy.pt", "../weights", "..", "../a/b", "nowhere", "loop"])
-def test_a_link_that_stays_inside_is_fine(target: str, out: Path) -> None:
-    (out / "weights/loop").symlink_to(target)
-
+@pytest.mark.parametrize("target", ["/etc/passwd", "../../secret", "../..", "policy.pt/..", "a/../../b"])
+def test_a_link_that_may_lead_out_is_a_fault_and_one_that_stays_inside_is_not(target: str, out: Path) -> None:
+    for number, inside in enumerate(("policy.pt", "../weights", "..", "nowhere")):
+        (out / f"weights/{number}").symlink_to(inside)
     assert outputs.fault(out) is None
-
-
-@pytest.mark.parametrize(
-    "target", ["/etc/passwd", "../../secret", "../../out/weights", "../..", "policy.pt/..", "a/../../b"]
-)
-def test_a_link_that_may_lead_out_is_a_fault(target: str, out: Path) -> None:
     (out / "weights/latest").symlink_to(target)
 
     words = rf"link in out/ that may lead out .*'weights/latest' -> '{re.escape(target)}'.* save a copy"
@@ -167,19 +141,11 @@ def test_what_is_no_plain_file_or_folder_is_a_fault(leave: Callable[[Path], obje
         (out / "odd").chmod(0o700)
 
 
-@pytest.mark.parametrize(
-    ("name", "shown"),
-    [
-        (b"\xff\xfe", r"'\\xff\\xfe' in out/, whose name is not UTF-8: give it a plain name"),
-        (b"\x1b[2J\xe2\x80\xae\xff", r"'\\x1b\[2J\\u202e\\xff' in out/, whose name"),
-        (b"x" * 200 + b"\xff", r"'x{100}\.\.\.' in out/, whose name is not UTF-8"),
-    ],
-)
-def test_a_name_that_is_no_text_is_a_fault_and_is_shown_escaped_and_cut(name: bytes, shown: str, out: Path) -> None:
+def test_a_name_that_is_no_text_is_a_fault_and_is_shown_escaped_and_cut(out: Path) -> None:
+    name = b"\x1b[2J\xe2\x80\xae" + b"x" * 200 + b"\xff"
     Path(os.fsdecode(bytes(out) + b"/" + name)).write_text("")
-
     message = outputs.fault(out) or ""
-    assert re.search(shown, message)
+    assert re.search(r"'\\x1b\[2J\\u202ex{50,}\.\.\.' in out/, whose name is not UTF-8", message)
     assert message.isprintable()
     assert outputs.checkpoint(out)
 
@@ -194,65 +160,23 @@ def test_thousands_of_nested_folders_are_a_fault_and_not_our_end(abyss: Path) ->
     assert open_descriptors() == before
 
 
-def test_a_survey_counts_entries_and_the_larger_of_length_and_space(out: Path) -> None:
-    before = outputs.survey(out)
-    with (out / "hole").open("wb") as file:
-        file.truncate(2**40)
-    with (out / "full").open("wb") as file:
-        file.write(bytes(2**20))
-    after = outputs.survey(out)
-
-    assert before.files == 3
-    assert after.files == 5
-    assert 2**40 + 2**20 <= after.bytes - before.bytes < 2**40 + 2**21
-    assert after.hidden is None
-
-
-def test_a_survey_ends_at_its_bounds(out: Path) -> None:
-    for number in range(3000):
-        (out / str(number)).write_bytes(b"x" * 10)
-
-    assert outputs.survey(out, most_files=100).files == 101
-    assert outputs.survey(out, most_bytes=0).files == 1
-    assert outputs.survey(out).files == 3003
-
-
 @pytest.mark.parametrize(
     ("limits", "words"),
     [
         (Limits(out_files=3), None),
         (Limits(out_files=2), r"left more than 2 files and folders in out/.* raise out_files in \[limits\]"),
-        (Limits(out_gb=1), None),
         (Limits(out_gb=1e-6), r"left more than 1e-06 GiB in out/: leave less, or raise out_gb in \[limits\]"),
     ],
 )
 def test_what_is_too_much_is_said_with_its_limit(limits: Limits, words: str | None, out: Path) -> None:
     found = outputs.excess(out, limits)
-
     assert found is None if words is None else re.search(words, found or "")
 
 
-@pytest.mark.parametrize(("limits", "left"), [(Limits(out_gb=1e-3), 2), (Limits(out_gb=1e6), 1)])
-def test_of_a_crash_only_its_reports_stay_where_the_disk_has_no_room_for_another(
-    limits: Limits, left: int, out: Path
-) -> None:
-    outputs.make_room(out, limits)
-    assert len([*out.iterdir()]) == left
-    assert (out / "progress.jsonl").read_text() == '{"ready": true}\n'
-
-
-def test_a_folder_that_cannot_be_read_hides_nothing_from_the_survey() -> None:
-    with as_nobody() as folder:
-        (folder / "out" / "shut").mkdir(parents=True)
-        (folder / "out" / "shut" / "large").write_text("x")
-        (folder / "out" / "shut").chmod(0)
-        with pytest.raises(PermissionError):
-            list((folder / "out" / "shut").iterdir())
-
-        words = "left 'shut' in out/ with permissions 000: let its owner read it"
-        assert outputs.excess(folder / "out", Limits()) == words
-        assert outputs.fault(folder / "out") == words
-        everything(folder / "out")
+def test_a_file_with_nothing_in_it_costs_its_length(out: Path) -> None:
+    with (out / "hole").open("wb") as file:
+        file.truncate(2**40)
+    assert outputs.survey(out).bytes >= 2**40 and "left more than 8 GiB" in str(outputs.excess(out, Limits()))
 
 
 @pytest.mark.parametrize("instead", ["nothing", "a file", "a link", "a pipe"])

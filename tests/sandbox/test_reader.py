@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 import pytest
@@ -23,7 +22,7 @@ def test_a_value_comes_back_as_it_was_given() -> None:
     [
         (readings.recurs, "nested too deeply"),
         (readings.hoards, "512 MiB of memory"),
-        (readings.crashes, "crashes its parser (SIGSEGV)"),
+        (readings.crashes, "crashes its parser"),
         (readings.says_much, "makes a result of more than"),
         pytest.param(readings.spins, "3 s of processor time", marks=pytest.mark.slow),
     ],
@@ -44,28 +43,10 @@ def test_a_refusal_of_the_function_is_told_as_it_is_and_any_other_exception_with
 
 
 def test_values_without_bound_are_refused_before_they_are_sent() -> None:
-    with pytest.raises(Unreadable, match="16 MiB"):
+    with pytest.raises(Unreadable, match="32 MiB"):
         read(readings.echo, "x" * 2**25)
-
-
-def test_no_reading_leaves_anything_for_the_next() -> None:
-    assert [read(readings.remembers, text) for text in "ab"] == [["a"], ["b"]]
 
 
 def test_a_fault_of_the_machine_is_no_verdict_about_the_text() -> None:
     with pytest.raises(CannotStart, match="killed"):
         read(readings.is_killed)
-
-
-def test_many_threads_read_at_once() -> None:
-    found: dict[int, int] = {}
-
-    def one(number: int) -> None:
-        found[number] = read(readings.echo, number)
-
-    threads = [threading.Thread(target=one, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == {number: number for number in range(8)}

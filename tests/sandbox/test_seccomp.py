@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import platform
 import re
 import struct
@@ -22,6 +21,8 @@ TABLE = {
 }
 """Every call that the module names: its numbers on x86_64 and aarch64."""
 ALLOW, KILL = 0x7FFF0000, 0x80000000
+DEVICES = (0xC020462A, 0xC00846D6, 0x30000001, 0x21, 0xC0106407, 0x80084B01)
+"""Requests of NVIDIA ('F', plain numbers), DRM ('d') and AMD ('K')."""
 NAMESPACES = (0x80, 0x20000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000)
 VERSION = confinement.landlock_version()
 HEADERS = {
@@ -44,17 +45,13 @@ def number(name: str) -> int:
     return found
 
 
-def statements(code: bytes) -> list[tuple[int, int, int, int]]:
-    return list(struct.iter_unpack("=HBBI", code))
-
-
 def answer(code: bytes, call: int, *arguments: int, architecture: int | None = None) -> int:
     """What a filter says to a call: the classic BPF that the kernel runs, as far as these filters use it."""
     if architecture is None:
         architecture = seccomp.ARCHITECTURES[platform.machine()][1]
     words = (*arguments, 0, 0, 0, 0, 0, 0)[:6]
     data = struct.pack("=IIQ6Q", call, architecture, 0, *(word % 2**64 for word in words))
-    program, at, held = statements(code), 0, 0
+    program, at, held = list(struct.iter_unpack("=HBBI", code)), 0, 0
     while True:
         what, true, false, value = program[at]
         at += 1
@@ -73,6 +70,9 @@ def refusal(number: int) -> int:
     return 0x00050000 | number
 
 
+PERM = refusal(errno.EPERM)
+
+
 def filters() -> list[bytes]:
     """Every filter that there is."""
     behind = [seccomp.behind_namespaces(network) for network in (False, True)]
@@ -81,24 +81,13 @@ def filters() -> list[bytes]:
     ]
 
 
-def test_every_filter_is_a_program_that_the_kernel_takes(machine: str) -> None:
-    for code in filters():
-        program = statements(code)
-        assert 0 < len(program) <= 4096
-        assert program[-1] == (0x06, 0, 0, ALLOW)
-        for at, (what, true, false, value) in enumerate(program):
-            assert what in {0x20, 0x54, 0x15, 0x25, 0x45, 0x06}
-            assert what != 0x20 or (value % 4 == 0 and value < 64)
-            assert what == 0x06 or at + 1 + max(true, false) < len(program)
-
-
 def test_an_ordinary_program_is_refused_nothing_that_it_needs(machine: str) -> None:
     ordinary = {"x86_64": (0, 1, 2, 3, 9, 12, 39, 59, 257, 202), "aarch64": (56, 57, 63, 64, 222, 214, 172, 221, 98)}
     for code in filters():
         assert {answer(code, call) for call in ordinary[machine]} == {ALLOW}
         assert answer(code, number("clone"), 0x3D0F00) == ALLOW  # a thread
         assert answer(code, number("clone"), 0x1200011) == ALLOW  # fork
-        assert answer(code, number("ioctl"), 1, 0x5401) == ALLOW  # isatty
+        assert {answer(code, number("ioctl"), 3, request) for request in (0x5401, *DEVICES)} == {ALLOW}  # isatty first
         assert answer(code, number("socketpair"), 1, 1 | 0x80000) == ALLOW
 
 
@@ -116,7 +105,9 @@ def test_what_undoes_a_sandbox_is_refused_everywhere(machine: str) -> None:
     refused = [name for name in re.findall(r"([a-z]\w+) \d+", seccomp._ALWAYS) if TABLE[name][column] is not None]
     assert len(refused) > 45
     for code in filters():
-        assert {answer(code, number(call)) for call in refused} == {refusal(errno.EPERM)}
+        assert {answer(code, number(call)) for call in refused} == {PERM}
+        assert {answer(code, number("clone"), flag | 17) for flag in NAMESPACES} == {PERM}
+        assert answer(code, number("clone3")) == refusal(errno.ENOSYS)
 
 
 @pytest.mark.parametrize(
@@ -145,81 +136,24 @@ def test_a_pair_of_datagram_sockets_is_granted_only_where_no_socket_of_the_machi
         assert {answer(code, number("socketpair"), 1, kind) for code in others} == {refusal(errno.EACCES)}
 
 
-USED = (
-    *(fcntl.F_DUPFD, fcntl.F_GETFD, fcntl.F_SETFD, fcntl.F_GETFL, fcntl.F_SETFL, fcntl.F_DUPFD_CLOEXEC),
-    *(fcntl.F_GETLK, fcntl.F_SETLK, fcntl.F_SETLKW, fcntl.F_OFD_GETLK, fcntl.F_OFD_SETLK, fcntl.F_OFD_SETLKW),
-    *(fcntl.F_GETPIPE_SZ, fcntl.F_SETPIPE_SZ, fcntl.F_ADD_SEALS, fcntl.F_GET_SEALS),
-)
-"""Commands that the C library, Python, SQLite and lock files use."""
-LEASES = (fcntl.F_SETLEASE, fcntl.F_GETLEASE, fcntl.F_NOTIFY, fcntl.F_SETOWN, fcntl.F_SETSIG, 15, 1036, 1038, 17, 999)
-OF_FILE_SYSTEMS = (0x40086602, 0x40046602, 0x401C5820, 0x40806685, 0x40087602, 0x4008941A, 0x6609)
-TERMINALS = (0x5412, 0x541C, 0x8901, 0x8902)
-DEVICES = (0x5401, 0x541B, 0x5421, 0xC020462A, 0xC00846D6, 0x30000001, 0x21, 0xC0106407, 0x80084B01)
-"""Of terminals and pipes; and by their kind those of NVIDIA ('F', plain numbers), DRM ('d') and AMD ('K')."""
-POINTERS = (0x7FFF0000, 1 << 32, 0x7FFF_0000_1000)
-NOTHING, PERM = refusal(0), refusal(errno.EPERM)
-"""Granted without effect, and refused."""
-
-EVERYWHERE: list[tuple[str, int, list[tuple[int, ...]]]] = [
-    ("clone", PERM, [(flag | 17,) for flag in NAMESPACES]),
-    ("clone3", refusal(errno.ENOSYS), [()]),
-    ("unshare", PERM, [(flag,) for flag in NAMESPACES]),
-    ("setns", PERM, [()]),
-    ("fcntl", ALLOW, [(3, command) for command in USED]),
-    ("fcntl", refusal(errno.EINVAL), [(3, command | high) for command in LEASES for high in (0, 1 << 32)]),
-    ("ioctl", refusal(errno.ENOTTY), [(3, request | high) for request in OF_FILE_SYSTEMS for high in (0, 1 << 32)]),
-    ("ioctl", PERM, [(0, request | high) for request in TERMINALS for high in (0, 1 << 32)]),
-    ("ioctl", ALLOW, [(3, request) for request in DEVICES]),
-    ("prlimit64", ALLOW, [(0, 4, 0, 0x7FFF0000), (0, 7, 0x7FFF0000, 0)]),
-    ("prlimit64", NOTHING, [(0, 4, pointer, 0) for pointer in POINTERS]),
-    ("setrlimit", NOTHING, [(4, 0x7FFF0000)]),
-    ("setrlimit", ALLOW, [(7, 0x7FFF0000)]),
-    ("fadvise64", NOTHING, [(3, 0, 0, 4)]),
-    ("fadvise64", ALLOW, [(3, 0, 0, 2)]),
-    ("madvise", NOTHING, [(0, 4096, advice) for advice in (12, 20, 21)]),
-    ("madvise", ALLOW, [(0, 4096, advice) for advice in (4, 8, 14, 18)]),
-    ("sync", NOTHING, [()]),
-    ("syncfs", NOTHING, [(3,)]),
-    ("sched_setaffinity", NOTHING, [(0,)]),
-    ("sched_setaffinity", PERM, [(pid,) for pid in (1, 4711, 2**32 - 1)]),
-]
-
-
-@pytest.mark.parametrize(("call", "expected", "arguments"), EVERYWHERE)
-def test_every_filter_answers_alike(machine: str, call: str, expected: int, arguments: list[tuple[int, ...]]) -> None:
-    """No namespaces, leases, notices, marks of files, typing, signals to owners; the core limit and the cores stay, and
-    what reaches others is granted without effect."""
-    for code in filters():
-        assert {answer(code, number(call), *each) for each in arguments} == {expected}
-
-
-@pytest.mark.parametrize("call", ["prlimit64", "sched_setscheduler", "sched_setparam", "sched_setattr"])
-def test_without_namespaces_calls_on_processes_are_for_the_caller_itself(machine: str, call: str) -> None:
+def test_without_namespaces_calls_on_processes_are_for_the_caller_itself(machine: str) -> None:
     code = seccomp.without_namespaces(False, 7)
-    assert answer(code, number(call), 0) == ALLOW
-    assert {answer(code, number(call), pid) for pid in (1, 4711, 2**32 - 1)} == {refusal(errno.EPERM)}
-    assert answer(seccomp.behind_namespaces(False), number(call), 4711) == ALLOW
-
-
-@pytest.mark.parametrize(("call", "process"), [("setpriority", 0), ("ioprio_set", 1)])
-def test_without_namespaces_nobody_changes_the_priority_of_a_group_or_a_user(
-    machine: str, call: str, process: int
-) -> None:
-    code = seccomp.without_namespaces(False, 7)
-    assert answer(code, number(call), process, 0, 19) == ALLOW
-    others = [(which, who) for which in range(4) for who in (0, 1, 4711) if (which, who) != (process, 0)]
-    assert {answer(code, number(call), *other, 19) for other in others} == {refusal(errno.EPERM)}
+    for call in ("prlimit64", "sched_setscheduler", "sched_setparam", "sched_setattr"):
+        assert answer(code, number(call), 0) == ALLOW
+        assert {answer(code, number(call), pid) for pid in (1, 4711, 2**32 - 1)} == {PERM}
+        assert answer(seccomp.behind_namespaces(False), number(call), 4711) == ALLOW
+    for call, process in (("setpriority", 0), ("ioprio_set", 1)):
+        assert answer(code, number(call), process, 0, 19) == ALLOW
+        others = [(which, who) for which in range(4) for who in (0, 1, 4711) if (which, who) != (process, 0)]
+        assert {answer(code, number(call), *other, 19) for other in others} == {PERM}
 
 
 @pytest.mark.parametrize("version", range(1, 8))
 def test_what_an_older_landlock_does_not_watch_over_the_filter_refuses(machine: str, version: int) -> None:
     code = seccomp.without_namespaces(False, version)
-    signals = [
-        answer(code, number(call)) for call in ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "pidfd_send_signal")
-    ]
-    assert set(signals) == {ALLOW if version >= 6 else refusal(errno.EPERM)}
-    assert answer(code, number("truncate")) == (ALLOW if version >= 3 else refusal(errno.EPERM))
-    assert answer(code, number("fcntl"), 3, 1) == ALLOW
+    signals = ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "pidfd_send_signal")
+    assert {answer(code, number(call)) for call in signals} == {ALLOW if version >= 6 else PERM}
+    assert answer(code, number("truncate")) == (ALLOW if version >= 3 else PERM)
 
 
 def test_marks_of_files_are_granted_without_effect_where_landlock_does_not_watch_over_them(machine: str) -> None:
@@ -227,56 +161,44 @@ def test_marks_of_files_are_granted_without_effect_where_landlock_does_not_watch
         assert answer(seccomp.without_namespaces(False, 7), number(call), 1, 2, 3) == refusal(0)
         assert answer(seccomp.behind_namespaces(False), number(call)) == ALLOW
     now = answer(seccomp.without_namespaces(False, 7), number("utimensat"), 1, 2, 0)
-    assert now == refusal(errno.EPERM)  # so that touching a file goes on to make it
+    assert now == PERM  # so that touching a file goes on to make it
 
 
-@pytest.mark.parametrize("name", ["x86_64", "aarch64"])
-def test_the_numbers_are_those_of_the_kernels_headers(name: str) -> None:
-    header = HEADERS[name]
+def test_the_numbers_are_those_of_the_kernels_headers(machine: str) -> None:
+    header = HEADERS[machine]
     if not header.is_file():
         pytest.skip(f"no {header}: the headers of Linux are not installed")
     stated = {call: int(at) for call, at in re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)\b", header.read_text())}
-    column, newest = seccomp.ARCHITECTURES[name][0], max(stated.values())
-    assert len(TABLE) > 80
     for call, numbers in TABLE.items():
-        if (here := numbers[column]) is None:
-            assert call not in stated or stated[call] > 1000, f"{call} has a number on {name}"  # 1024 on: never real
-        elif here <= newest:
+        here = numbers[seccomp.ARCHITECTURES[machine][0]]
+        if here is not None and here <= max(stated.values()):
             assert stated.get(call) == here, call
 
 
 ITSELF = """
-import errno, fcntl, json, os, pathlib, resource, shutil, sys
+import errno, json, os, pathlib, resource, shutil, sys
 told = {}
 def attempt(name, function, *arguments):
     try: told[name] = function(*arguments) or "done"
     except OSError as refused: told[name] = errno.errorcode[refused.errno]
-mine, keeper = os.getpid(), os.getppid()
-attempt("kill itself", os.kill, mine, 0)
+keeper, out = os.getppid(), sys.argv[1]
+attempt("kill itself", os.kill, os.getpid(), 0)
 attempt("kill its keeper", os.kill, keeper, 0)
 attempt("limit itself", resource.setrlimit, resource.RLIMIT_CORE, (0, 0))
 attempt("limit its keeper", lambda: resource.prlimit(keeper, resource.RLIMIT_CORE) and None)
 attempt("pin itself", os.sched_setaffinity, 0, os.sched_getaffinity(0))
 attempt("pin its keeper", os.sched_setaffinity, keeper, os.sched_getaffinity(0))
 attempt("be nice", lambda: os.nice(1) and None)
-attempt("make nobody nice", os.setpriority, os.PRIO_USER, 2**31 - 2, 0)
-out = sys.argv[1]
-open(out + "/file", "w").close()
-before = os.stat(out + "/file").st_mode
+attempt("touch", lambda: pathlib.Path(out, "file").touch())
 attempt("chmod", os.chmod, out + "/file", 0o777)
 attempt("copy the times", lambda: shutil.copystat(sys.executable, out + "/file"))
-attempt("touch", lambda: pathlib.Path(out, "touched").touch())
-told["touched"] = os.path.exists(out + "/touched")
-told["changed"] = os.stat(out + "/file").st_mode != before
-attempt("own a signal", fcntl.fcntl, 0, fcntl.F_SETOWN, mine)
+told["mode"] = os.stat(out + "/file").st_mode & 0o111
 attempt("cut its own", os.truncate, out + "/file", 0)
 attempt("cut another", os.truncate, SECRET, 0)
 attempt("read another", open, SECRET)
 attempt("write another", open, SECRET, "w")
 attempt("make another", open, SECRET + ".new", "w")
-attempt("make a folder", os.mkdir, SECRET + ".folder")
 attempt("move another", os.rename, SECRET, out + "/secret")
-attempt("link another", os.link, SECRET, out + "/secret")
 attempt("list others", os.listdir, os.path.dirname(SECRET))
 attempt("send a message", lambda: __import__("socket").socket() and None)
 print(json.dumps(told))
@@ -292,13 +214,10 @@ def test_under_every_version_of_landlock_a_program_has_itself_and_nobody_else(
     secret = tmp_path / "secret"
     secret.write_text("secret")
     told = answers(tmp_path, "landlock", f"SECRET = {str(secret)!r}\n" + ITSELF)
-    signals, truncates = version >= 6, version >= 3
-    for deed in ("limit itself", "pin itself", "be nice", "chmod", "copy the times", "touch"):
+    for deed in ("limit itself", "pin itself", "be nice", "touch", "chmod", "copy the times"):
         assert told.pop(deed) == "done", deed
-    assert told.pop("changed") is False and told.pop("touched") is True
-    assert told.pop("kill itself") == ("done" if signals else "EPERM")
-    assert told.pop("own a signal") == "EINVAL"
-    assert told.pop("cut its own") == ("done" if truncates else "EPERM")
+    assert told.pop("mode") == 0, "that was granted without effect"
+    assert told.pop("kill itself") == ("done" if version >= 6 else "EPERM")
+    assert told.pop("cut its own") == ("done" if version >= 3 else "EPERM")
     assert set(told.values()) <= {"EPERM", "EACCES", "EXDEV"}, told
-    assert secret.read_text() == "secret"
-    assert [path.name for path in tmp_path.glob("secret*")] == ["secret"]
+    assert secret.read_text() == "secret" and not (tmp_path / "secret.new").exists()

@@ -107,15 +107,3 @@ def test_a_run_is_written_and_its_file_is_read_back_below_the_home(
     (kept,) = (served.home / "artifacts").rglob("log.txt")
     assert kept.read_text() == "hello"
     assert served.ask(f"/get-artifact?run_uuid={run}&path=log.txt").text == "hello"
-
-
-def test_a_lost_password_gets_a_new_one_that_mlflow_takes(tmp_path: Path) -> None:
-    (tmp_path / ".prefect").mkdir(mode=0o700)
-    config = mlflow_process.write_config(tmp_path)
-    database = config.with_name("mlflow-auth.db")
-    database.touch()
-    mlflow_process.write_config(tmp_path)
-    assert database.exists(), "the users of one that is still known stay"
-    (tmp_path / ".prefect/auth").unlink()
-    mlflow_process.write_config(tmp_path)
-    assert not database.exists() and make_login(tmp_path).partition(":")[2] in config.read_text()

@@ -9,15 +9,13 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from environments.plugins import Refused
 from flows.campaign import campaign
 from flows.certify import certify
-from flows.rerun import rerun
 
 
 def test_a_refused_run_ends_as_failed_with_the_sentence(server: str) -> None:
     refused = {
         "Did you mean 'cartpole'": (campaign, {"environment": "cartpol"}),
-        "trials: Input should be greater": (campaign, {"environment": "cartpole", "trials": 0}),
+        "until: must be a time of day": (campaign, {"environment": "cartpole", "until": "25:00"}),
         "unknown campaign 'none-1'": (certify, {"name": "none-1"}),
-        "unknown campaign 'none-2'": (rerun, {"name": "none-2", "trial": 1}),
     }
     with temporary_settings({PREFECT_API_URL: server}):
         for sentence, (flow, parameters) in refused.items():

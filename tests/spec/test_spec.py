@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 
 from environments.plugins import Refused
-from flows.cli.set_option import overrides_only, parse_settings
-from flows.cli.stated import stated
+from flows.cli.set_option import overrides_only, parse_settings, stated
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.clock_time import next_time
-from flows.spec.spec import FIXED, OPTIONS, Advanced, Spec
+from flows.spec.spec import FIXED, Advanced
 from tasks.store.ledger import Settings
 from tests.support.toy import quadratic
 
@@ -30,12 +29,10 @@ def spec(**options: Any) -> CampaignSpec:
     ("options", "why"),
     [
         ({"trials": 0}, "trials: Input should be greater than or equal to 1, got 0"),
-        ({"until": "25:00"}, "until: is not a time of day: give HH:MM, such as 07:30, got '25:00'"),
-        ({"until": "soon"}, "until: must be a time of day such as 07:30, or an ISO date and time, got 'soon'"),
+        ({"until": "25:00"}, "until: must be a time of day such as 07:30, or an ISO date and time, got '25:00'"),
         ({"trails": 3}, "trails: unknown key. Did you mean 'trials'?"),
         ({"advanced": {"decisions": {"rulee": "greedy"}}}, "rulee: unknown key. Did you mean 'rule'?"),
         ({"advanced": {"max_usd": float("inf")}}, "advanced.max_usd: Input should be less than or equal to"),
-        ({"advanced": {"overrides": {"a": {"b": [float("inf")]}}}}, "advanced.overrides: Out of range float values"),
         ({"advanced": {"options": {"a": None}}}, "advanced.options: null is no value: leave the key out"),
     ],
 )  # fmt: skip
@@ -60,10 +57,8 @@ def test_the_fixed_options_are_those_that_a_campaign_stores() -> None:
     ("by_itself", "grouped"),
     [
         ({"rule": "greedy"}, {"decisions": {"rule": "greedy"}}),
-        ({"seed": 4, "tracking": "off"}, {"search": {"seed": 4}, "execution": {"tracking": "off"}}),
         ({"patience": 3}, {"limits": {"patience": 3, "crash_share": 0.8}}),
         ({"advanced": {"patience": 3}}, {"patience": 3, "models": {}}),
-        ({"overrides": {"device": "cpu"}}, {"overrides": {"device": "cpu"}}),
         ({}, {"search": {"seed": None}, "limits": {"patience": None}, "execution": {"tracking": ""}}),
     ],
 )
@@ -89,8 +84,6 @@ def test_what_a_schedule_keeps_as_text_is_read() -> None:
     "options",
     [
         {},
-        {"trials": 7, "hours": 1.5, "until": "2031-05-06T07:30", "seed": 12, "tracking": "off"},
-        {"proposer": "grid", "options": {"points": 5}},
         {"rule": "certify", "replicates": 2, "rule_options": {"reruns": 2}, "looks": "several", "ablation": True},
         {"advanced": Advanced(overrides={"title": 'a "quoted" \\ title\nof two lines', "fixed": {"a": 1, "b": "x"}})},
     ],
@@ -155,7 +148,6 @@ def test_a_file_that_is_no_specification_is_refused_with_its_name(tmp_path: Path
     [
         ("control.episodes=20", {"overrides": {"control.episodes": 20}}),
         ("proposer.points=5", {"options": {"points": 5}}),
-        ("cancel.fraction=0.5", {"cancel_options": {"fraction": 0.5}}),
         ("proposer=5", {"overrides": {"proposer": 5}}),
         ("editable=['a.py']", {"overrides": {"editable": ["a.py"]}}),
         ("title=a = b", {"overrides": {"title": "a = b"}}),
@@ -166,18 +158,11 @@ def test_a_setting_is_told_apart_and_read_as_toml_where_it_is(setting: str, tabl
 
 
 def test_settings_that_say_nothing_sensible_are_refused() -> None:
-    for setting in ("budget_seconds", "=3", ""):
-        with pytest.raises(Refused, match=re.escape(f"--set {setting!r}: ") + ".*key=value"):
-            parse_settings([setting])
+    with pytest.raises(Refused, match=r"--set '=3': .*key=value"):
+        parse_settings(["=3"])
     assert overrides_only(["device=cpu", "device=cuda"]) == {"device": "cuda"}
     with pytest.raises(Refused, match="--set: rule_options"):
         overrides_only(["device=cpu", "rule.most=2"])
-
-
-def test_a_full_date_and_time_stands_for_itself() -> None:
-    for text in ("2031-05-06T07:30:00+00:00", "2031-05-06T07:30:00Z", "2031-05-06T09:30:00+02:00"):
-        assert spec(until=text).deadline == 1935819000.0
-    assert spec().deadline is None
 
 
 @pytest.fixture
@@ -191,17 +176,7 @@ def berlin() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("berlin")
-@pytest.mark.parametrize(
-    ("text", "now", "then"),
-    [
-        ("07:30", "2031-10-25T22:00:00+02:00", "2031-10-26T07:30:00+01:00"),
-        ("02:30", "2031-10-26T02:45:00+02:00", "2031-10-26T02:30:00+01:00"),
-    ],
-)
-def test_a_time_of_day_is_what_the_clock_will_show_though_clocks_may_change(text: str, now: str, then: str) -> None:
-    assert next_time(text, datetime.datetime.fromisoformat(now)).isoformat() == then
-
-
-def test_an_option_is_declared_once_and_has_a_help() -> None:
-    assert len(OPTIONS) == len(Spec.model_fields) - 1 + len(Advanced.model_fields)
-    assert all(str(field.description).endswith((".", "?")) for field in OPTIONS.values())
+def test_a_time_of_day_is_what_the_clock_will_show_though_clocks_may_change() -> None:
+    now = datetime.datetime.fromisoformat("2031-10-25T22:00:00+02:00")
+    assert next_time("07:30", now).isoformat() == "2031-10-26T07:30:00+01:00"
+    assert next_time("2031-05-06T07:30:00Z", now).timestamp() == 1935819000.0

@@ -13,7 +13,6 @@ from flows.spec.campaign_spec import CampaignSpec
 from flows.spending.budget import CampaignBudget, check_budget
 from flows.spending.summary import parts
 from flows.status import document
-from tasks.remote import jobs
 from tasks.spending.spent import note_bought
 from tasks.trial import History, Usage
 from tests.support.endpoints import remote_quadratic
@@ -55,12 +54,6 @@ def ran(money: CampaignBudget, number: int, seconds: float, slot: str = "cpu-0")
         file.writelines(json.dumps({**event, "number": number, "slot": slot}) + "\n" for event in (held, free))
 
 
-def test_a_campaign_that_costs_nothing_knows_no_limit_of_money(tmp_path: Path, home: Path) -> None:
-    wanted = spec(tmp_path, price=0.0, max_usd=0)
-    assert check_budget(wanted).usd == 0.0
-    assert budget(wanted).shortage(history(3.0)) == ""
-
-
 def test_it_stops_before_the_trial_that_could_break_its_budget(tmp_path: Path, home: Path) -> None:
     money = budget(spec(tmp_path, max_usd=20.0))
     assert money.shortage(()) == ""
@@ -97,16 +90,6 @@ def test_gpu_hours_are_a_limit_of_their_own(tmp_path: Path, home: Path) -> None:
     assert "max_gpu_hours" in shortage
     without = budget(spec(tmp_path, "cpu", max_gpu_hours=0.0))
     assert without.shortage(history(3.0)) == "", "it holds no GPU"
-
-
-def test_rented_machines_count_by_what_they_cost_before(tmp_path: Path, home: Path) -> None:
-    money = budget(spec(tmp_path, price=0.0, max_usd=10.0))
-    assert money.shortage(()) == ""
-    place = money.ledger.place(0).path
-    place.mkdir(parents=True)
-    (place / jobs.COSTS).write_text('{"key": "a", "run": "r", "started": 0, "ended": 6, "usd": 6}\n')
-    shortage = money.shortage(history(3.0))
-    assert "6 USD used, and 6 more" in shortage
 
 
 def test_a_rented_machine_counts_by_its_stated_price_before_the_first_run(tmp_path: Path, home: Path) -> None:
@@ -150,14 +133,3 @@ def test_the_status_has_the_spending(tmp_path: Path, home: Path) -> None:
     costs = found["spent"]
     assert (costs["usd"], costs["machines_usd"], costs["models_usd"]) == (6.0, 6.0, None)
     assert parts(found) == ["6.00 of 90 USD", "0 of 2 GPU hours"]
-
-
-def test_what_a_person_asks_for_keeps_the_campaigns_limits_too(tmp_path: Path, home: Path) -> None:
-    money = budget(spec(tmp_path, max_usd=20.0))
-    ran(money, 0, 6.0)
-    money.check(history(3.0), "the certificate", seconds=14.0)
-    with pytest.raises(Refused, match=r"the certificate.* max_usd = 20, 6 USD used, and 15 more"):
-        money.check(history(3.0), "the certificate", seconds=15.0)
-    hours = budget(spec(tmp_path, "gpus", max_gpu_hours=1.0), gpus=2)
-    with pytest.raises(Refused, match="max_gpu_hours = 1"):
-        hours.check(history(3.0), "the certificate", seconds=1801.0)

@@ -27,8 +27,8 @@ def happened(ledger: Ledger, *events: dict[str, Any]) -> None:
         file.writelines(json.dumps(event) + "\n" for event in events)
 
 
-def life(time: float, before: float = 0.0) -> dict[str, Any]:
-    return {"time": time, "event": "life", "spent_before": before}
+def life(time: float, pid: int = 1) -> dict[str, Any]:
+    return {"time": time, "event": "life", "pid": pid}
 
 
 def slot(time: float, number: int, name: str = "cpu-0", **more: Any) -> dict[str, Any]:
@@ -50,13 +50,8 @@ def paid(model: float | None = 0.0, rented: float | None = 0.0, slots: float = 0
     return replace(trial, proposal=proposal, runs=(replace(trial.runs[0], usd=rented),), slots_usd=slots)
 
 
-def test_a_trial_costs_what_its_models_its_rented_machines_and_its_slots_cost() -> None:
-    assert paid(model=0.25, rented=1.5, slots=0.5, calls=2).cost == 2.25
-    assert paid(rented=1.5).cost == 1.5
-    assert paid(model=0.0, calls=1).cost == 0.0, "a model of a known price, which is 0"
-
-
 def test_nothing_bought_and_an_unknown_price_are_no_cost_of_zero() -> None:
+    assert paid(model=0.25, rented=1.5, slots=0.5, calls=2).cost == 2.25
     assert paid().cost is None
     assert paid(rented=None, slots=0.5).cost is None and paid(model=None, calls=1).cost is None
 
@@ -72,14 +67,15 @@ def test_slots_cost_their_stated_price_while_they_are_held(ledger: Ledger) -> No
 
 
 def test_a_slot_that_a_kill_left_open_costs_until_the_end_of_its_process(ledger: Ledger) -> None:
-    happened(ledger, life(100.0), slot(110.0, 1), life(900.0, before=25.0))
+    seen, idea = {"time": 125.0, "event": "settled", "pid": 1}, {"time": 800.0, "event": "idea", "pid": 3}
+    happened(ledger, life(100.0, 1), slot(110.0, 1), seen, idea, life(900.0, 2))
     assert usd(ledger, now=1000.0) == 15.0
     happened(ledger, slot(910.0, 1), free(912.0, 1))
     assert usd(ledger, now=1000.0) == 17.0
 
 
 def test_a_slot_elsewhere_outlives_the_campaigns_process(ledger: Ledger) -> None:
-    happened(ledger, life(100.0), slot(110.0, 1, on="gpu-box"), life(900.0, before=25.0), free(905.0, 1, on="gpu-box"))
+    happened(ledger, life(100.0), slot(110.0, 1, on="gpu-box"), life(900.0), free(905.0, 1, on="gpu-box"))
     assert usd(ledger, now=1000.0) == 795.0
 
 

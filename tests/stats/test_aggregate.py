@@ -11,8 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.describe import over_environments
-from tasks.plots import canvas
-from tasks.plots.forest import draw, forest
 from tasks.stats.aggregate import FEW, aggregates, estimates, interquartile_mean
 from tasks.stats.certificate import Certificate
 from tasks.stats.transfer import Conditions
@@ -118,20 +116,3 @@ def test_an_environment_that_cannot_be_counted_is_not_left_out_in_silence() -> N
     for other, why in ((crashed, "crashed in b"), (same, "of c do not differ")):
         (one,) = aggregates((a, other))
         assert one.gain is None and why in one.reason and why in over_environments(one)
-
-
-def test_the_picture_has_a_row_for_each_environment_and_one_for_all() -> None:
-    own = certified(3, (11.0, 12.0, 13.0), (1.0, 2.0, 3.0))
-    a, b = (
-        elsewhere("a", (12.0, 14.0, 13.0), (1.0, 2.0, 3.0)),
-        elsewhere("b", (1.0, 2.5, 2.0), (1.0, 2.0, 1.5), budget=4.0),
-    )
-    c = elsewhere("c\x1b[31m", (1.0, None), (1.0, 2.0))
-    shown = forest((own, a, b, c))
-    assert shown is not None and forest((own,)) is None
-    assert [(row.kind, row.gain is not None) for row in shown.rows] == [
-        ("search", True), ("shown", True), ("open", True), ("open", False), ("aggregate", False),
-    ]  # fmt: skip
-    assert shown.rows[1].name == "a" and "4x the budget" in shown.rows[2].name
-    assert all(row.name.isprintable() for row in shown.rows)
-    assert canvas.png(draw(shown))[:4] == b"\x89PNG"

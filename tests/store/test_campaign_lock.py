@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from environments.plugins import Refused
 from tasks.store import campaign_lock
-from tasks.store.campaign_lock import LOCK, STOP, CampaignLock
+from tasks.store.campaign_lock import STOP, CampaignLock
 from tasks.store.ledger import Ledger
 from tasks.system import orphans
-from tasks.system.interrupt import StoppedForGood
 from tests.support.ledgers import created
 
 HOLD = """\
@@ -94,17 +91,6 @@ def test_another_process_of_the_same_flow_run_waits_for_the_end_of_the_first(led
         waiting.join()
 
 
-def test_the_hours_of_all_lives_add_up_without_the_time_between_them(ledger: Ledger) -> None:
-    assert campaign_lock.spent(ledger) == 0.0
-    for _ in range(2):
-        with CampaignLock(ledger):
-            time.sleep(0.1)
-        time.sleep(0.9)
-    assert 0.2 <= campaign_lock.spent(ledger) < 0.9
-    second = [event["spent_before"] for event in ledger.events() if event["event"] == "life"][1]
-    assert 0.1 <= second < campaign_lock.spent(ledger)
-
-
 @pytest.mark.parametrize("then", ["killed", "another"])
 def test_a_request_to_stop_holds_until_a_process_has_come_to_it_or_a_person_begins_another(
     ledger: Ledger, then: str
@@ -113,20 +99,12 @@ def test_a_request_to_stop_holds_until_a_process_has_come_to_it_or_a_person_begi
         assert not first.asked_to_stop
         (ledger.path / STOP).touch()  # and it is killed
         assert first.asked_to_stop
-    with CampaignLock(ledger, "f-1" if then == "killed" else "f-2") as resumed:
+    flow_run = "f-1" if then == "killed" else "f-2"
+    with suppress(KeyboardInterrupt), CampaignLock(ledger, flow_run) as resumed:
         assert resumed.asked_to_stop == (then == "killed")
-
-
-def test_who_is_interrupted_after_a_request_to_stop_has_come_to_it(ledger: Ledger) -> None:
-    def interrupted() -> None:
-        with CampaignLock(ledger, "f-1"):
-            (ledger.path / STOP).touch()
-            raise KeyboardInterrupt
-
-    with pytest.raises(StoppedForGood):
-        interrupted()
-    with CampaignLock(ledger, "f-1") as resumed:
-        assert not resumed.asked_to_stop
+        raise KeyboardInterrupt
+    with CampaignLock(ledger, flow_run) as resumed:
+        assert not resumed.asked_to_stop, "it has come to it"
 
 
 def test_a_full_disk_at_the_end_of_a_life_frees_the_campaign_and_hides_no_reason(
@@ -143,28 +121,3 @@ def test_a_full_disk_at_the_end_of_a_life_frees_the_campaign_and_hides_no_reason
     with pytest.raises(RuntimeError, match="the reason"):
         ends()
     assert not campaign_lock.is_running(ledger)
-
-
-def test_who_may_only_read_a_campaign_sees_whether_it_runs(ledger: Ledger, tmp_path: Path) -> None:
-    theirs = tmp_path / "of-others"
-    theirs.mkdir()
-    with CampaignLock(ledger):
-        os.link(ledger.path / LOCK, theirs / LOCK)
-        (theirs / LOCK).chmod(0o444)
-        assert as_a_reader(theirs)
-    assert not as_a_reader(theirs)
-
-
-def as_a_reader(folder: Path) -> bool:
-    """What a process hears of a campaign's folder that may not write the lock."""
-    folder.chmod(0o755)
-    child = os.fork()
-    if child == 0:
-        os.chdir(folder)
-        if os.geteuid() == 0:
-            os.setuid(65534)
-        held = campaign_lock.is_running(Ledger(Path(), None))  # type: ignore[arg-type]  # its path is all that counts
-        os._exit(2 if os.access(LOCK, os.W_OK) else int(held))
-    answer = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert answer in (0, 1)
-    return answer == 1

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,7 +44,8 @@ def test_every_trial_comes_in_its_order_the_oldest_campaign_first_each_with_its_
     assert [trial.number for trial in found] == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 5, 6]
     assert [trial.score.value for trial in found] == [trial.score.value for trial in (*first, *second)]
     assert [trial.proposal for trial in found] == [trial.proposal for trial in (*first, *second)]
-    assert [trial.verdict for trial in found] == [trial.verdict for trial in (*first, *second)]
+    (tmp_path / LEARNED).write_text(lessons_json(found))
+    assert lessons(tmp_path) == found
 
 
 def test_only_what_can_be_learned_is_kept(tmp_path: Path) -> None:
@@ -63,16 +62,6 @@ def test_only_what_can_be_learned_is_kept(tmp_path: Path) -> None:
     assert lesson.runs[0].seed == trial.runs[0].seed
 
 
-def test_what_was_learned_stays_when_the_old_campaign_is_gone(tmp_path: Path, home: Path) -> None:
-    environment = quad(tmp_path)
-    campaign("old", environment, search(5))
-    found = learned_from(["old"], environment)
-    (tmp_path / LEARNED).write_text(lessons_json(found))
-    shutil.rmtree(home / "old")
-    assert lessons(tmp_path) == found
-    assert len(found) == 6 and isinstance(json.loads((tmp_path / "learned.json").read_text()), list)
-
-
 MAXIMIZE = QUADRATIC.replace('direction = "minimize"', 'direction = "maximize"')
 OTHER_SPACE = QUADRATIC.replace("[space.x]", "[space.y]").replace("{x}", "{y}")
 
@@ -80,9 +69,9 @@ OTHER_SPACE = QUADRATIC.replace("[space.x]", "[space.y]").replace("{x}", "{y}")
 @pytest.mark.parametrize(
     ("name", "toml", "why"),
     [
-        ("other", QUADRATIC, "campaign 'old': its environment has name 'other', this one 'quad'"),
-        ("quad", OTHER_SPACE, "only one of its environment and this one has x, y"),
-        ("quad", MAXIMIZE, "has direction 'maximize', this one 'minimize'"),
+        ("other", QUADRATIC, "name other, this one quad"),
+        ("quad", OTHER_SPACE, "parameters"),
+        ("quad", MAXIMIZE, "direction maximize, this one minimize"),
     ],
 )  # fmt: skip
 def test_a_campaign_that_says_nothing_of_this_environment_is_refused(

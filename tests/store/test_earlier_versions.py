@@ -13,13 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from environments.judges.reported import Reported
 from environments.plugins import Refused
 from flows.export.folder import export
 from flows.report.write import REPORT, write_report
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.store.earlier_campaigns import lessons
-from tasks.store.ledger import Ledger, judge_digest
+from tasks.store.ledger import Ledger
 from tests.support.ledgers import created
 from tests.support.toy import nightshift, status, told
 
@@ -71,15 +70,3 @@ def test_a_campaign_goes_on_until_the_code_of_its_judge_changes(
     monkeypatch.setattr("tasks.store.ledger.judge_digest", lambda _: "another")
     with pytest.raises(Refused, match="the code of its judge"):
         ledger.verify()
-
-
-def test_the_digest_of_a_judge_covers_the_judge_that_it_extends(monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[str] = []
-
-    def noted(path: Path) -> bytes:
-        read.append(path.name)
-        return b""
-
-    monkeypatch.setattr(Path, "read_bytes", noted)
-    judge_digest(Reported())
-    assert read[:2] == ["reported.py", "command.py"] and read.count("command.py") == 1

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import os
 import subprocess
 from pathlib import Path
 
@@ -45,38 +43,19 @@ def git(repository: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def test_a_commit_holds_the_program_and_the_parameters(tmp_path: Path, repository: Path) -> None:
-    first, _ = two_trials()
-    place = place_of(tmp_path, 0)
-    (place.workspace / "config.json").write_text("{}")
-    commit = lineage.commit(repository, place, first, PROGRAM)
-    assert git(repository, "ls-tree", "-r", "--name-only", commit).split() == ["lib/net.py", "params.json", "train.py"]
-    assert git(repository, "show", f"{commit}:train.py") == "version 0\n"
-    assert git(repository, "show", f"{commit}:params.json") == '{\n  "a": "\\u00e9",\n  "x": 1.0\n}\n'
-
-
-def test_the_same_trial_makes_the_same_commit_again(tmp_path: Path, repository: Path) -> None:
+def test_a_trial_is_the_same_commit_each_time_on_its_parent_with_program_and_parameters(
+    tmp_path: Path, repository: Path
+) -> None:
     first, second = two_trials()
     places = place_of(tmp_path, 0), place_of(tmp_path, 1)
+    (places[0].workspace / "config.json").write_text("{}")
     commits = [lineage.commit(repository, places[t.number], t, PROGRAM) for t in (first, second)]
+    files = git(repository, "ls-tree", "-r", "--name-only", commits[0]).split()
+    assert files == ["lib/net.py", "params.json", "train.py"]
+    assert git(repository, "show", f"{commits[0]}:params.json") == '{\n  "a": "\\u00e9",\n  "x": 1.0\n}\n'
+    assert git(repository, "log", "-1", "--format=%P %s", commits[1]).strip() == f"{commits[0]} trial 1: keep"
     assert [lineage.commit(repository, places[t.number], t, PROGRAM) for t in (second, first)] == commits[::-1]
     assert lineage.commits(repository) == dict(enumerate(commits))
-
-
-def test_a_commit_stands_on_its_parent_and_says_its_verdict(tmp_path: Path, repository: Path) -> None:
-    first, second = two_trials()
-    commits = [lineage.commit(repository, place_of(tmp_path, t.number), t, PROGRAM) for t in (first, second)]
-    assert git(repository, "rev-parse", f"{commits[1]}^").strip() == commits[0]
-    assert git(repository, "log", "-1", "--format=%s", commits[1]).strip() == "trial 1: keep"
-    assert second.verdict.reason in git(repository, "log", "-1", "--format=%b", commits[1])
-
-
-def test_a_crashed_trial_without_a_program_is_committed_too(tmp_path: Path, repository: Path) -> None:
-    crash = dataclasses.replace(decided((), None, {"x": 1.0}), runs=())
-    place = TrialDir(tmp_path / "runs/night/trials/0000")
-    place.path.mkdir(parents=True)
-    commit = lineage.commit(repository, place, crash, PROGRAM)
-    assert git(repository, "ls-tree", "-r", "--name-only", commit).split() == ["params.json"]
 
 
 def test_the_champions_branch_is_where_it_was_put_last(tmp_path: Path, repository: Path) -> None:
@@ -104,16 +83,6 @@ def test_the_patch_of_a_trial_is_an_edit_of_the_program_without_its_parameters(
     assert "params.json" in placed(parameters, "--diff", own, ["params.json"]), "a program that has such a file"
 
 
-def test_a_file_name_need_not_even_be_text(tmp_path: Path, repository: Path) -> None:
-    first, _ = two_trials()
-    name = os.fsdecode(b"latin-\xe9.py")
-    commit = lineage.commit(repository, place_of(tmp_path, 0, **{name: "odd\n"}), first, (name,))
-    listed = subprocess.run(
-        ["git", "-C", repository, "ls-tree", "-r", "-z", "--name-only", commit], capture_output=True
-    )
-    assert b"latin-\xe9.py\0" in listed.stdout
-
-
 def commits_of_a_night(tmp_path: Path, repository: Path) -> tuple[list[str], str]:
     """The commits of two trials and the patch of the second."""
     history: History = two_trials()
@@ -122,11 +91,8 @@ def commits_of_a_night(tmp_path: Path, repository: Path) -> tuple[list[str], str
     return commits, lineage.patch(repository, 1)
 
 
-@pytest.mark.parametrize(
-    "more", [{}, {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "core.bare", "GIT_CONFIG_VALUE_0": "x"}]
-)
 def test_a_repository_that_a_hook_above_us_speaks_of_is_not_touched(
-    tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, str]
+    tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A campaign that is started from a hook of git, as a nightly job might be, inherits its variables."""
     expected = commits_of_a_night(tmp_path, repository)
@@ -135,12 +101,11 @@ def test_a_repository_that_a_hook_above_us_speaks_of_is_not_touched(
     before = sorted(str(path) for path in (mine / ".git").rglob("*"))
     variables = {
         "GIT_DIR": str(mine / ".git"),
-        "GIT_WORK_TREE": str(mine),
         "GIT_INDEX_FILE": str(mine / ".git/index"),
         "GIT_OBJECT_DIRECTORY": str(mine / ".git/objects"),
-        "GIT_EXTERNAL_DIFF": "false",
-        "GIT_DEFAULT_HASH": "sha256",
-        **more,
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": "core.bare",
+        "GIT_CONFIG_VALUE_0": "x",
     }
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
@@ -158,12 +123,6 @@ def test_a_repository_whose_making_was_killed_is_completed_and_not_mistaken_for_
     commits, _ = commits_of_a_night(tmp_path, repository)
     assert lineage.commits(repository) == dict(enumerate(commits))
     assert git(tmp_path, "for-each-ref") == ""
-
-
-def test_a_lock_that_a_killed_git_left_is_removed_by_the_next_life(tmp_path: Path, repository: Path) -> None:
-    commits_of_a_night(tmp_path, repository)
     (repository / "refs/heads/champion.lock").touch()
-    with pytest.raises(OSError, match=r"champion.lock': File exists"):
-        lineage.crown(repository, 0)
     lineage.unlock(repository)
     lineage.crown(repository, 0)

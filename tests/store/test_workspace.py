@@ -50,13 +50,6 @@ def test_a_prepared_workspace_holds_the_program_and_its_configuration(tmp_path: 
     }
 
 
-def test_a_prepared_workspace_has_the_edit_applied_and_the_frozen_program_has_not(tmp_path: Path) -> None:
-    edit = "--- a/fit.py\n+++ b/fit.py\n@@ -1,1 +1,2 @@\n+import math\n import argparse, json, pathlib\n"
-    place = prepared(tmp_path, edit)
-    assert (place.workspace / "fit.py").read_text() == "import math\n" + FIT
-    assert (tmp_path / "program/fit.py").read_text() == FIT
-
-
 def test_the_paths_of_a_configuration_follow_a_home_that_was_moved(tmp_path: Path) -> None:
     environment, place = environments.load(quadratic(tmp_path / "quad")), prepared(tmp_path)
     before, digest = json.loads(place.config.read_text()), workspace.program_digest(place)
@@ -72,21 +65,6 @@ def test_the_paths_of_a_configuration_follow_a_home_that_was_moved(tmp_path: Pat
         write_atomic(moved.config, broken)
         workspace.relocate(moved, environment)
         assert moved.config.read_text() == broken, "a program that breaks it fails for that"
-
-
-def test_what_an_interrupted_life_left_is_wiped(tmp_path: Path) -> None:
-    place = prepared(tmp_path)
-    (place.workspace / "fit.py").write_text("half written")
-    (place.workspace / "cache").mkdir()
-    (place.workspace / "cache/x").touch()
-    (place.out / "model.json").write_text("old")
-    (place.out / "progress.jsonl").write_text('{"ready": true}\n')
-    place.judge_log.write_text("old")
-    place.judged.mkdir()
-    place.result.write_text('{"score": 0}')
-    prepared(tmp_path)
-    assert sorted(contents(place.path)) == ["workspace/config.json", "workspace/fit.py", "workspace/lib/net.py"]
-    assert (place.workspace / "fit.py").read_text() == FIT
 
 
 @pytest.mark.parametrize("name", ["out", "workspace", "judged"])

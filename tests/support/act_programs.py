@@ -127,14 +127,6 @@ for active, start, (a, b0, b1a, b1z) in frames():
 """
 """Puts each observed leaf where the action wants it."""
 
-IGNORES_INACTIVE = """
-ready()
-for active, start, columns in frames():
-    action = np.tile([1.0, -1.0], (lanes, 1))
-    action[~active] = np.nan
-    answer(action)
-"""
-
 
 def lstm(resets: bool) -> str:
     return f"RESETS = {resets}\n{LSTM}"

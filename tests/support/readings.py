@@ -13,7 +13,6 @@ class Refusal(Exception):
 
 
 Refusal.__module__ = "tasks.tests"
-seen: list[str] = []
 
 
 def echo(value: Any) -> Any:
@@ -51,15 +50,3 @@ def is_killed() -> None:
 
 def says_much() -> str:
     return "x" * 2**26
-
-
-def nests(depth: int) -> Any:
-    made: Any = 0
-    for _ in range(depth):
-        made = [made]
-    return made
-
-
-def remembers(text: str) -> list[str]:
-    seen.append(text)
-    return seen

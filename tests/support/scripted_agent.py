@@ -105,8 +105,8 @@ def params(here: pathlib.Path, train: pathlib.Path, folder: str) -> None:
 
 
 def forbidden(here: pathlib.Path, train: pathlib.Path, folder: str) -> None:
-    (here / "program.md").chmod(0o644)
-    (here / "program.md").write_text("the score is 1000")
+    (here / "TASK.md").chmod(0o644)
+    (here / "TASK.md").write_text("the score is 1000")
 
 
 def leave(act: str, seconds: str, train: pathlib.Path) -> None:
@@ -132,16 +132,6 @@ def link(here: pathlib.Path, train: pathlib.Path, folder: str) -> None:
     train.symlink_to("/etc/hostname")
 
 
-def link_above(here: pathlib.Path, train: pathlib.Path, folder: str) -> None:
-    (here / "lib").rename(here / "lib2")
-    (here / "lib").symlink_to("lib2")
-
-
-def make_a_folder(here: pathlib.Path, train: pathlib.Path, folder: str) -> None:
-    train.unlink()
-    train.mkdir()
-
-
 def make_a_pipe(here: pathlib.Path, train: pathlib.Path, folder: str) -> None:
     train.unlink()
     os.mkfifo(train)
@@ -163,14 +153,12 @@ def say(text: str, stream: TextIO = sys.stdout) -> None:
 
 
 ACTS: dict[str, Callable[[pathlib.Path, pathlib.Path, str], object]] = {
-    **dict.fromkeys(("edit", "repair", "wordy", "grumbling", "half"), edit),
+    **dict.fromkeys(("edit", "repair"), edit),
     "params": params,
     "forbidden": forbidden,
     "key": give_a_key_away,
     "hides the key": hide_a_key,
     "link": link,
-    "link above": link_above,
-    "folder": make_a_folder,
     "pipe": make_a_pipe,
     "mode": lambda here, train, folder: train.chmod(0o755),
     "binary": lambda here, train, folder: train.write_bytes(b"\xff\xfe\x00"),
@@ -185,8 +173,7 @@ ACTS: dict[str, Callable[[pathlib.Path, pathlib.Path, str], object]] = {
 
 
 def speak(name: str, act: str) -> None:
-    said = {"is_error": "Credit balance is too low", "wordy": "I did it.\nCategory: luck", "half": "Done \u2728\ud83d"}
-    message = said.get(act, "I am done.")
+    message = "Credit balance is too low" if act == "is_error" else "I am done."
     counts = {"input_tokens": 10, "output_tokens": 7}
     if name == "claude":
         counts |= {"cache_creation_input_tokens": 100, "cache_read_input_tokens": 1000}
@@ -194,11 +181,13 @@ def speak(name: str, act: str) -> None:
             "type": "result", "subtype": "success", "is_error": act == "is_error", "num_turns": 3,
             "result": message, "total_cost_usd": 0.25, "usage": counts,
         }  # fmt: skip
-        say(json.dumps([{"type": "system"}, result] if act == "wordy" else result))
+        say(json.dumps(result))
     elif name == "codex":
-        events: list[dict[str, object]] = [{"type": "thread.started"}, {"type": "turn.started"}]
-        if act == "grumbling":
-            events.append({"type": "error", "message": "Reconnecting... 1/5"})
+        # It tells of errors that it has got over, too.
+        events: list[dict[str, object]] = [
+            {"type": "thread.started"},
+            {"type": "error", "message": "Reconnecting... 1/5"},
+        ]
         if act == "is_error":
             events.append({"type": "turn.failed", "error": {"message": message}})
         else:

@@ -28,15 +28,6 @@ def test_a_signal_that_comes_while_threads_are_asked_to_stop_is_not_forgotten_wi
             interrupt.check()
 
 
-def test_threads_are_asked_until_the_outermost_block_ends() -> None:
-    with interrupt.asked():
-        with interrupt.asked():
-            pass
-        with pytest.raises(KeyboardInterrupt):
-            interrupt.check()
-    interrupt.check()
-
-
 def test_a_signal_ends_a_wait_of_another_thread() -> None:
     ended = list[float]()
 
@@ -51,9 +42,3 @@ def test_a_signal_ends_a_wait_of_another_thread() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         thread.join(30)
     assert ended
-
-
-def test_a_wait_that_nobody_ends_takes_its_time() -> None:
-    began = time.monotonic()
-    interrupt.wait(0.3)
-    assert time.monotonic() - began >= 0.3

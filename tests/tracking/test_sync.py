@@ -14,7 +14,7 @@ from urllib.parse import parse_qs
 import pytest
 
 from environments.score import Score
-from tasks.recipes.output import PREPARED, Content, Prepared
+from tasks.recipes.output import PREPARED, Prepared
 from tasks.store.ledger import CERTIFICATE, Ledger
 from tasks.tracking import datasets, sync
 from tasks.tracking.connection import Store
@@ -70,19 +70,6 @@ def test_a_second_call_changes_nothing(ledger: Ledger, store: Store) -> None:
     before = everything(store)
     assert recorded(ledger, store, ENDED).sent == 0
     assert everything(store) == before and len(before) == 5
-
-
-def test_what_is_new_is_added_and_a_campaign_that_ended_may_go_on(ledger: Ledger, store: Store) -> None:
-    night(ledger, 3.0)
-    recorded(ledger, store, "stopped")
-    assert [run.info.status for run in runs_of(store, ledger, "campaign")] == ["KILLED"]
-    night(ledger, 3.0, 2.0)
-    recorded(ledger, store)
-    (parent,) = runs_of(store, ledger, "campaign")
-    assert parent.info.status == "RUNNING" and len(runs_of(store, ledger)) == 2
-    recorded(ledger, store, ENDED)
-    (parent,) = runs_of(store, ledger, "campaign")
-    assert (parent.info.status, parent.data.metrics["trials"], parent.data.metrics["gain"]) == ("FINISHED", 1.0, 1.0)
 
 
 KILLED = """\
@@ -226,7 +213,7 @@ def test_a_trial_is_a_run_below_its_campaign(ledger: Ledger, store: Store) -> No
     assert (dataset.dataset.name, dataset.dataset.digest) == ("quad", datasets.environment_digest(ledger))
 
 
-@pytest.mark.parametrize(("kind", "status"), [("crash", "FAILED"), ("cancelled", "KILLED"), ("discard", "FINISHED")])
+@pytest.mark.parametrize(("kind", "status"), [("crash", "FAILED"), ("cancelled", "KILLED")])
 def test_the_status_tells_the_verdict_and_a_crash_has_no_score(
     ledger: Ledger, store: Store, kind: VerdictKind, status: str
 ) -> None:
@@ -238,20 +225,17 @@ def test_the_status_tells_the_verdict_and_a_crash_has_no_score(
     assert "out" not in artifacts_of(store, run.info.run_id), "only a kept checkpoint is uploaded"
 
 
-def test_runs_show_the_question_sets_by_digest_and_count(ledger: Ledger, store: Store) -> None:
+def test_runs_show_the_prepared_questions_by_digest_and_count(ledger: Ledger, store: Store) -> None:
     uses = {"train": 400, "search": 30, "confirm": 20, "report": 60}
-    names = {"train": "data/train.jsonl"} | {use: f"judge/{use}.jsonl" for use in ("search", "confirm", "report")}
-    files = {name: Content(100, f"{number}" * 64) for number, name in enumerate(names.values())}
-    made = Prepared("a-recipe", "0" * 16, files, uses, 1.0, {}, 1.7e9)
+    made = Prepared("a-recipe", "0" * 16, {}, uses, 1.0, {}, 1.7e9)
     (ledger.path / "prepared.json").write_bytes(PREPARED.dump_json(made))
     put(ledger, make_trial())
     recorded(ledger, store, ENDED)
     (run,), (parent,) = runs_of(store, ledger), runs_of(store, ledger, "campaign")
-    shown = [{one.tags[0].value for one in each.inputs.dataset_inputs} for each in (run, parent)]
-    assert shown == [{"environment", "train", "search"}, {"environment", *uses}]
-    given = {one.tags[0].value: one.dataset for one in parent.inputs.dataset_inputs}
-    assert (given["report"].name, given["report"].digest) == ("quad/report", "3" * 16)
-    assert json.loads(given["report"].profile) == {"num_rows": 60}
+    for each in (run, parent):
+        given = {one.tags[0].value: one.dataset for one in each.inputs.dataset_inputs}
+        assert given.keys() == {"environment", "questions"} and given["questions"].digest == "0" * 16
+        assert json.loads(given["questions"].profile) == uses
 
 
 # What the campaign's run holds
@@ -259,19 +243,17 @@ def test_runs_show_the_question_sets_by_digest_and_count(ledger: Ledger, store: 
 
 def test_the_best_score_so_far_is_a_curve_over_trials(ledger: Ledger, store: Store) -> None:
     history = night(ledger, 3.0, 4.0, 2.0)
-    for count in (1, 3):
+    for count, state in ((1, "stopped"), (3, "running")):  # a campaign that was stopped may go on
         for trial in history[:count]:
             put(ledger, trial)
-        recorded(ledger, store)
+        recorded(ledger, store, state)
     (parent,) = runs_of(store, ledger, "campaign")
+    assert parent.info.status == "RUNNING"
     curve = [(step, value) for step, _, value in points_of(store, parent)["champion/score"]]
     assert curve == [(0, 3.0), (1, 3.0), (2, 2.0)]
     assert parent.data.metrics["baseline/score"] == 3.0
     assert (parent.data.tags["champion"], parent.data.params["rule"]) == ("2", ledger.campaign.rule)
-    assert (
-        "3 trials" not in parent.data.tags["mlflow.note.content"]
-        and "2 trials" in parent.data.tags["mlflow.note.content"]
-    )
+    assert "2 trials" in parent.data.tags["mlflow.note.content"]
 
 
 def prove(ledger: Ledger, name: str, mine: tuple[float | None, ...], **more: object) -> None:
@@ -281,7 +263,7 @@ def prove(ledger: Ledger, name: str, mine: tuple[float | None, ...], **more: obj
     (folder / f"{name}.json").write_bytes(CERTIFICATE.dump_json(one))
 
 
-def test_certificates_are_figures_words_and_every_fresh_run(ledger: Ledger, store: Store) -> None:
+def test_certificates_are_figures_and_words(ledger: Ledger, store: Store) -> None:
     night(ledger, 3.0, 2.0)
     prove(ledger, "1", (3.0, 2.9, 3.1, 3.0))
     recorded(ledger, store)
@@ -295,7 +277,6 @@ def test_certificates_are_figures_words_and_every_fresh_run(ledger: Ledger, stor
     assert (parent.data.tags["certified"], parent.data.tags["shipped"]) == ("yes", "champion")
     assert [(step, round(value, 6)) for step, _, value in found["certificate/gain"]] == [(0, 0.0), (1, 1.0)]
     assert parent.data.metrics["certificate/low"] > 0
-    assert [step for step, *_ in found["certificate/champion/run"]] == list(range(1, 9))
     assert round(parent.data.metrics["transfer/lander/gain"], 6) == 1.0
     assert "trial 1 certified" in parent.data.tags["mlflow.note.content"]
     assert runs_of(store, ledger)[1].data.tags["level"] == "certified"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,11 +16,8 @@ from tasks.tracking.connection import Store
 from tasks.tracking.sync import sync, waiting
 from tasks.tracking.traces import KEY, requests
 from tasks.trial import Usage
-from tests.support.fake_llm import Asked as Request
-from tests.support.fake_llm import FakeLLM, Reply
 from tests.support.ledgers import created
 from tests.support.mlflow_records import client_of, make_trial, put, store_in
-from tests.support.toy import GREEDY, nightshift, quadratic, status
 
 if TYPE_CHECKING:
     from mlflow.entities import Trace
@@ -120,53 +116,3 @@ def test_no_text_makes_a_page_fetch_a_picture(store: Store, ledger: Ledger) -> N
     assert span.inputs is not None and span.outputs is not None
     shown = span.inputs["messages"][-1]["content"] + span.outputs["choices"][0]["message"]["content"]
     assert shown == r"see \![](http://a.example/q)\![](http://a.example/a) where a<b"
-
-
-# A whole night
-
-
-def campaigns_traces(home: Path) -> list[Trace]:
-    from mlflow import MlflowClient
-
-    client = MlflowClient(f"sqlite:///{home}/mlflow.db")
-    (experiment,) = [e for e in client.search_experiments() if e.name.startswith("nightshift/")]
-    every = client.search_traces(locations=[experiment.experiment_id])
-    for one in every:
-        run = client.get_run(one.info.trace_metadata["mlflow.sourceRun"])
-        assert run.data.tags["trial"] == one.info.tags["trial"]
-    return sorted(every, key=lambda one: one.info.tags[KEY])
-
-
-@pytest.mark.slow
-def test_a_night_with_a_model_is_traced_from_the_resumption_that_asks_for_it(
-    tmp_path: Path, home: Path, server: str
-) -> None:
-    answers: Iterator[str | float | Reply] = iter(["no JSON at all", 1.9, Reply("wrong key", status=401), 1.4])
-
-    def script(request: Request) -> str | Reply:
-        said = next(answers)
-        if not isinstance(said, float):
-            return said
-        return json.dumps({"rationale": "closer", "category": "step", "params": {"x": said}})
-
-    folder = quadratic(tmp_path / "quad")
-    with FakeLLM(script) as model:
-        account = [f"base_url={model.url}", "model=test", "max_output_tokens=500"]
-        price = ["usd_per_million_input=1", "usd_per_million_output=2"]
-        options = [word for option in (*account, *price) for word in ("--set", f"proposer.{option}")]
-        night = ("run", str(folder), "--name", "night", "--proposer", "llm", *GREEDY, *options)
-        done = nightshift(*night, "--trials", "1", server=server)
-        assert done.returncode == 0, done.stderr
-        assert campaigns_traces(home) == []
-        done = nightshift("resume", "night", "--traces", "--trials", "3", server=server)
-        assert done.returncode == 0, done.stderr
-    found = campaigns_traces(home)
-    kept = sorted((home / "night/trials").glob("*/asked/*.json"))
-    assert [one.info.tags["mlflow.traceName"] for one in found] == [
-        f"night-{path.parts[-3]}/{path.stem}" for path in kept
-    ]
-    assert [one.info.state.value for one in found] == ["OK", "OK", "ERROR", "OK"]
-    assert found[0].info.cost is not None and found[0].info.cost["total_cost"] == pytest.approx(0.00014)
-    assert "AuthenticationError (401): wrong key" in str(found[2].info.response_preview)
-    assert status("night")["waiting_to_record"] == 0
-    assert not list(home.rglob("mlruns"))

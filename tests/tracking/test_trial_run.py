@@ -7,11 +7,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tasks.tracking import trial_run
 from tasks.tracking.trial_run import curves
-from tasks.tracking.values import MetricPoint, metric_key
+from tasks.tracking.values import MetricPoint
 
 
 def written(folder: Path, *lines: object) -> Path:
@@ -29,12 +27,7 @@ def keys(points: list[MetricPoint]) -> set[str]:
     return {point.key for point in points}
 
 
-def test_numbers_that_are_not_finite_are_not_logged(tmp_path: Path) -> None:
-    path = written(tmp_path, report(a=1.0, b=float("nan"), c=float("inf"), d="text", e=True, f=None, g=10**400))
-    assert keys(curves(path, 0)) == {"train/a"}
-
-
-def test_lines_that_are_no_reports_are_passed_over(tmp_path: Path) -> None:
+def test_lines_that_are_no_reports_and_values_that_are_no_numbers_are_passed_over(tmp_path: Path) -> None:
     lines = [
         "\n",
         "not json\n",
@@ -43,6 +36,7 @@ def test_lines_that_are_no_reports_are_passed_over(tmp_path: Path) -> None:
         "[" * 100_000 + "\n",
         report(-1, a=1.0),
         report(10**400, a=1.0),
+        report(b=float("nan"), c=float("inf"), d="text", e=True, f=None, g=10**400),
     ]
     path = written(tmp_path, *lines, report(7, 2.0, a=3.0), '{"step": 8, "metrics": {"a": 4')
     assert curves(path, 1000) == [MetricPoint("train/a", 3.0, 3000, 7)]
@@ -59,11 +53,3 @@ def test_a_report_file_that_is_a_link_is_not_read(tmp_path: Path) -> None:
     path = written(tmp_path, report(a=1.0))
     (tmp_path / "link.jsonl").symlink_to(path)
     assert curves(tmp_path / "link.jsonl", 0) == []
-
-
-@pytest.mark.parametrize(
-    ("name", "key"),
-    [("pass@1", "pass_1"), ("a//b/../c", "a/b/c"), ("/", "_"), ("reward mean: a-b.c", "reward mean: a-b.c")],
-)
-def test_names_become_names_that_mlflow_takes(name: str, key: str) -> None:
-    assert metric_key(name) == key

@@ -13,13 +13,12 @@ from flows.engine import certifying
 from flows.status import document, summary
 from flows.views import overview
 from flows.views.terminal import cleaned
-from tasks.describe import UNPROVEN, headline, interval, outcome
-from tasks.numbers import number
+from tasks.describe import UNPROVEN, headline, outcome
 from tasks.stats.certificate import Certificate
 from tasks.store import workspace
 from tasks.store.ledger import Ledger
 from tasks.system.files import write_atomic
-from tasks.trial import EarlyStop, History
+from tasks.trial import History
 from tests.support.histories import certified, search, tried
 from tests.support.ledgers import created
 
@@ -56,32 +55,12 @@ def ended(
     return ledger
 
 
-def test_a_certificate_that_passed_says_how_much_and_how_sure() -> None:
-    assert outcome(PASSED) == (
-        "certified: +109.3 (at least +87 with 95 % confidence; 3 v 3 fresh runs, one-sided p = 0.05)"
-    )
-
-
 def test_a_certificate_that_did_not_pass_says_why_and_that_the_baseline_ships(tmp_path: Path) -> None:
     crashed = certified(2, [190, None, 182], [84, 70, 95])
     assert outcome(FAILED).startswith("not certified, because on fresh runs the gain could be luck: p = 0.1, ")
     assert outcome(crashed) == "not certified, because 1 of 3 fresh runs of the champion crashed: exited with status 3"
-    assert f"{outcome(FAILED)}; the baseline ships" in told(document(ended(tmp_path, up(), FAILED)))
-
-
-def test_where_less_is_better_the_difference_has_the_metrics_own_sign_and_says_so() -> None:
-    said = outcome(LOWER)
-
-    assert said.startswith("certified: -0.9, better (at most -0.")
-    low, high = interval(LOWER) or (0.0, 0.0)
-    assert low < -0.9 < high < 0 and f"at most {high:+.4g} " in said
-
-
-def test_the_interval_of_a_certificate_that_passed_never_holds_0() -> None:
-    for shift in range(40):
-        one = certified(2, [70.0 + shift, 75.0 + shift, 73.0 + shift], [60.0, 95.0, 84.0])
-        low = one.bounds[0] if one.bounds else 0.0
-        assert one.passed == (low > 0)
+    said = told(document(ended(tmp_path, up(), FAILED)))
+    assert outcome(FAILED) in said and "not certified, the baseline ships" in said
 
 
 def test_the_headline_has_the_numbers_of_fresh_runs_and_never_the_lucky_score() -> None:
@@ -109,16 +88,12 @@ def test_before_a_certificate_no_number_is_called_proven() -> None:
         ("certify", "finished", [FAILED], up(), ("baseline", 0)),
         ("certify", "stopped", [], up(), (None, None)),
         ("certify", "stopped", [PASSED], up(), ("champion", 2)),
-        ("certify", None, [], up(), (None, None)),
         ("certify", "failed", [], up(), ("baseline", 0)),
         ("certify", "finished", [], up()[:2], ("baseline", 0)),
         ("certify", "failed", [], (tried((), None),), (None, None)),
         ("greedy", "finished", [], up(), ("champion", 2)),
         ("greedy", "finished", [], up()[:2], ("baseline", 0)),
-        ("greedy", "stopped", [], up(), (None, None)),
-        ("certify", "finished", [FAILED, certified(2, [9, 9.1], [1, 2], on="b")], up(), ("baseline", 0)),
         ("certify", "finished", [PASSED, certified(2, [9, 8], [9, 8], look=2)], up(), ("champion", 2)),
-        ("greedy", "finished", [FAILED], up(), ("baseline", 0)),
         ("greedy", "finished", [FAILED], (*up(), tried(up(), 220.0)), ("champion", 3)),
     ],
 )
@@ -177,14 +152,6 @@ def test_a_certificate_in_a_status_is_whole_and_its_gain_is_positive_where_it_is
     assert [(one["environment"], one["passed"]) for one in found["transfers"]] == [("other", True)]
 
 
-def test_what_was_cancelled_is_counted(tmp_path: Path) -> None:
-    history = up()
-    history += (tried(history, None, kind="cancelled", due=EarlyStop(0.4, "too slow"), reported=30.0),)
-    found = document(ended(tmp_path, history))
-    assert found["cancelled"] == {"due": 1}
-    assert found["trials"][-1]["due"] == {"fraction": 0.4, "reason": "too slow"}
-
-
 @pytest.mark.parametrize("history", [(), (tried((), None),), up(), search(12), search(12, sign=-1)])
 def test_every_status_is_strict_json(tmp_path: Path, history: History) -> None:
     certificates = [PASSED, certified(2, [3.0, 3.0], [1.0, 1.0], look=2), certified(2, [None], [1.0], look=3)]
@@ -207,13 +174,3 @@ def test_the_terminal_says_what_was_certified_and_what_that_is_worth(tmp_path: P
     assert "192.3 against the baseline's 83 on fresh runs" in text
     assert "the estimate need not be lowered" in text
     assert "200" not in text and "provisional" not in text, "the search's own score is not the outcome"
-
-
-@pytest.mark.parametrize(
-    ("value", "words", "signed"),
-    [(-5.55e-17, "0", "0"), (3.2e-7, "3.2e-07", "+3.2e-07"), (-12.3456, "-12.35", "-12.35")],
-)
-def test_numbers_are_told_to_four_digits_and_what_rounding_left_is_none(
-    value: float | None, words: str, signed: str
-) -> None:
-    assert (number(value), number(value, sign=True)) == (words, signed)

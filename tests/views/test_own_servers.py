@@ -7,7 +7,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from flows.views.own_servers import login_steps, own_servers
+from flows.views.own_servers import own_servers
 from tasks.system.daemon import Daemon, Note, identity
 from tasks.system.login import make_login
 
@@ -20,10 +20,6 @@ def run_both(home: Path) -> None:
     for name, url in (("server", PREFECT), ("mlflow", MLFLOW)):
         note = Note(url, os.getpid(), time.time(), identity(os.getpid()), auth=True, stays=True)
         Daemon(home / ".prefect", name).write(note)
-
-
-def test_where_none_runs_nothing_is_said(home: Path) -> None:
-    assert own_servers(home) == () and login_steps(()) == {}
 
 
 def test_the_lines_set_what_prefect_and_mlflow_read_and_hold_no_password(tmp_path: Path) -> None:

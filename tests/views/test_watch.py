@@ -6,7 +6,6 @@ import dataclasses
 import io
 import json
 import os
-import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -79,14 +78,6 @@ def test_a_trial_is_followed_from_its_proposal_to_its_verdict(tmp_path: Path) ->
     assert trials(ledger) == []
 
 
-@pytest.mark.parametrize("kind", ["pipe", "link"])
-def test_what_is_not_a_file_is_not_waited_for(tmp_path: Path, kind: str) -> None:
-    ledger = campaign(tmp_path)
-    path = propose(ledger, 0).progress
-    {"pipe": os.mkfifo, "link": lambda path: path.symlink_to("/dev/zero")}[kind](path)
-    assert trials(ledger)[0]["value"] is None
-
-
 def test_what_is_no_report_is_passed_over(tmp_path: Path) -> None:
     ledger = campaign(tmp_path)
     place = propose(ledger, 0)
@@ -134,21 +125,6 @@ def test_a_trial_waits_for_a_slot_until_it_has_one(tmp_path: Path) -> None:
     assert trials(ledger)[0]["phase"] == "starting", "what an earlier life waited for is no matter"
 
 
-def test_a_certificate_is_followed_from_its_first_run_to_its_last(tmp_path: Path) -> None:
-    ledger = campaign(tmp_path)
-    assert under_way(ledger, ())["certifying"] is None
-    ledger.event("certify", look=1, champion=1, runs=3)
-    for part in ("0001-champion-1", "0001-baseline-1", "0001-baseline-2"):
-        (ledger.path / "certificates" / f"1-{part}").mkdir(parents=True)
-    made = under_way(ledger, ())["certifying"]
-    assert (made["trial"], made["run"], made["runs"]) == (1, 3, 6)
-    ledger.event("certified", look=1, trial=1, passed=True)
-    assert under_way(ledger, ())["certifying"] is None
-    ledger.event("certify", look=1, champion=1, runs=3)
-    ledger.event("life", page=None)
-    assert under_way(ledger, ())["certifying"] is None, "it was interrupted"
-
-
 def test_a_campaign_ends_with_what_binds(tmp_path: Path) -> None:
     ledger = campaign(tmp_path, rule="greedy", hours=1.0)
     for score in (3.0, 2.0):
@@ -192,8 +168,6 @@ def test_into_a_file_go_plain_lines_of_what_begins_and_what_was_decided(tmp_path
         ledger.event("preparing", words="a recipe says \x1b[2J")
         propose(ledger, 0, "the first of [bold]all[/] \x1b[31m")
         wait_until(lambda: "begins" in output.getvalue())
-        ledger.place(0, "run-2").out.mkdir(parents=True)
-        wait_until(lambda: "run-2" in output.getvalue())
         decide(ledger, 3.0)
         propose(ledger, 1)
         wait_until(lambda: output.getvalue().count("begins") == 2)
@@ -202,22 +176,11 @@ def test_into_a_file_go_plain_lines_of_what_begins_and_what_was_decided(tmp_path
         wait_until(lambda: "certificate" in output.getvalue())
     lines = output.getvalue().splitlines()
     assert [line.split()[:3] for line in lines if "trial " not in line] == [
-        [">", "a", "recipe"], [">", "0", "begins"], ["0", "run-2"], ["+", "0", "keep"], [">", "1", "begins"],
+        [">", "a", "recipe"], [">", "0", "begins"], ["+", "0", "keep"], [">", "1", "begins"],
         ["x", "1", "crash"],
     ]  # fmt: skip
     assert r"the first of [bold]all[/] \x1b[31m" in output.getvalue() and "\x1b" not in output.getvalue()
     assert "at most 8 runs" in lines[-1]
-
-
-def test_a_directory_that_goes_away_does_not_end_the_watch(tmp_path: Path) -> None:
-    ledger, output = campaign(tmp_path), io.StringIO()
-    propose(ledger, 0)
-    watch = CampaignWatch("n", Console(file=output, width=WHOLE))
-    with watch:
-        wait_until(lambda: "begins" in output.getvalue())
-        shutil.rmtree(ledger.path)
-        assert "gone" in str(watch.look())
-    assert "Traceback" not in output.getvalue()
 
 
 def test_on_a_terminal_the_live_view_stands_below_the_lines_and_is_gone_in_the_end(tmp_path: Path) -> None:

@@ -30,11 +30,9 @@ CPU_SECONDS = 3
 """Of processor time for one reading, and for each git that it starts."""
 MEMORY = 512 * 2**20
 """Bytes of address space, of the reader and of git."""
-QUESTION_LIMIT, ANSWER_LIMIT = 16 * 2**20, 32 * 2**20
-"""Most bytes of the values of one call; of its result, and of any file that is written."""
+MOST_BYTES = 32 * 2**20
+"""Of the values of one call; of its result, and of any file that is written."""
 WALL_SECONDS = 60.0
-OUT_OF_MEMORY = 101
-"""Exit status of a reader that cannot say so itself."""
 ROOT = Path(__file__).parents[3]
 BEGIN = "import sys; sys.path.append(sys.argv[1]); from tasks.sandbox.reading.reader import main; main()"
 
@@ -45,7 +43,7 @@ T = TypeVar("T")
 class Unreadable(Exception):
     """A text that could not be read: the reason that the function states, or the limit that it has met."""
 
-    def __init__(self, reason: str, stated: bool) -> None:
+    def __init__(self, reason: str, stated: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
         self.stated = stated
@@ -57,11 +55,10 @@ class Unreadable(Exception):
 
 
 def read(function: Callable[P, T], *values: P.args, **none: P.kwargs) -> T:
-    """The result of a function of a module, run in a process with limits.
+    """The result of a function of a module that imports only the standard library, run in a process with limits.
 
-    Args:
-        function: Of a module that imports only the standard library. An exception of ours that it raises is a refusal.
-        values: Texts, numbers, lists and dictionaries of them, as is the result.
+    Values and result are texts, numbers, lists and dictionaries of them. An exception of ours that it raises is a
+    refusal.
 
     Raises:
         Unreadable: the function refuses the text, or needs more time, memory or depth than it may.
@@ -71,8 +68,8 @@ def read(function: Callable[P, T], *values: P.args, **none: P.kwargs) -> T:
 
     assert not none, "values are given by position"
     question = json.dumps([f"{function.__module__}:{function.__name__}", values]).encode()
-    if len(question) > QUESTION_LIMIT:
-        raise Unreadable(f"has more than {QUESTION_LIMIT // 2**20} MiB", stated=False)
+    if len(question) > MOST_BYTES:
+        raise Unreadable(f"has more than {MOST_BYTES // 2**20} MiB")
     try:
         with tempfile.TemporaryDirectory(prefix="nightshift-read-") as scratch:
             done = subprocess.run(
@@ -84,28 +81,18 @@ def read(function: Callable[P, T], *values: P.args, **none: P.kwargs) -> T:
                 stderr=subprocess.DEVNULL,
                 timeout=WALL_SECONDS,
             )
-    except subprocess.TimeoutExpired as late:
-        raise CannotStart("foreign text had too little of the processor to be read in time") from late
-    except OSError as fault:
-        raise CannotStart(f"cannot read foreign text: {fault}") from fault
+    except (subprocess.TimeoutExpired, OSError) as fault:
+        raise CannotStart(f"foreign text cannot be read: {fault}") from fault
     if done.returncode == -signal.SIGKILL:
         raise CannotStart("foreign text was being read when the reader was killed: is the machine out of memory?")
+    if done.returncode == -signal.SIGXCPU:
+        raise Unreadable(f"takes more than {CPU_SECONDS} s of processor time to be read")
     if done.returncode:
-        raise Unreadable(_limit_met(done.returncode), stated=False)
+        raise Unreadable(f"crashes its parser (status {done.returncode}): it may be nested too deeply")
     answer: dict[str, Any] = json.loads(done.stdout)
     if "made" in answer:
         return cast(T, answer["made"])
-    raise Unreadable(answer.get("refused") or answer["limit"], stated="refused" in answer)
-
-
-def _limit_met(status: int) -> str:
-    """What the end of a reader that has not answered means."""
-    if status == OUT_OF_MEMORY:
-        return f"takes more than {MEMORY // 2**20} MiB of memory to be read"
-    if status == -signal.SIGXCPU:
-        return f"takes more than {CPU_SECONDS} s of processor time to be read"
-    name = signal.Signals(-status).name if -status in set(signal.Signals) else f"status {status}"
-    return f"crashes its parser ({name}): it may be nested too deeply"
+    raise Unreadable(answer["reason"], answer["stated"])
 
 
 def main() -> None:
@@ -115,19 +102,22 @@ def main() -> None:
     name, values = json.load(sys.stdin.buffer)
     module, _, function = name.partition(":")
     called = getattr(importlib.import_module(module), function)
-    supervisor.limit({"RLIMIT_AS": MEMORY, "RLIMIT_FSIZE": ANSWER_LIMIT, "RLIMIT_CORE": 0})
+    supervisor.limit({"RLIMIT_AS": MEMORY, "RLIMIT_FSIZE": MOST_BYTES, "RLIMIT_CORE": 0})
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 1))  # SIGXCPU, and then SIGKILL
-    try:
-        said = json.dumps({"made": called(*values)}).encode()
-        if len(said) > ANSWER_LIMIT:
-            said = json.dumps({"limit": f"makes a result of more than {ANSWER_LIMIT // 2**20} MiB"}).encode()
-    except MemoryError:
-        os._exit(OUT_OF_MEMORY)
-    except RecursionError:
-        said = b'{"limit": "is nested too deeply to be read"}'
-    except Exception as wrong:  # noqa: BLE001 - whatever a text provokes is about that text
-        ours = type(wrong).__module__.startswith("tasks.")
-        reason = str(wrong) if ours else f"cannot be read ({type(wrong).__name__}: {str(wrong)[:200]})"
-        said = json.dumps({"refused" if ours else "limit": reason}).encode()
     with os.fdopen(answers, "wb") as answer:
-        answer.write(said)
+        answer.write(_answer(called, values))
+
+
+def _answer(called: Callable[..., Any], values: list[Any]) -> bytes:
+    reason, is_stated = f"makes a result of more than {MOST_BYTES // 2**20} MiB", False
+    try:
+        if len(said := json.dumps({"made": called(*values)}).encode()) <= MOST_BYTES:
+            return said
+    except MemoryError:
+        reason = f"takes more than {MEMORY // 2**20} MiB of memory to be read"
+    except RecursionError:
+        reason = "is nested too deeply to be read"
+    except Exception as wrong:  # noqa: BLE001 - whatever a text provokes is about that text
+        is_stated = type(wrong).__module__.startswith("tasks.")
+        reason = str(wrong) if is_stated else f"cannot be read ({type(wrong).__name__}: {str(wrong)[:200]})"
+    return json.dumps({"reason": reason, "stated": is_stated}).encode()

@@ -1,0 +1,234 @@
+"""A user's own two commands as an environment: `compare --train "python train.py ..." --eval "python eval.py ..."`.
+
+The folder in which the command is typed is copied with it, so that both arms run what stood there at the beginning.
+Hidden files, virtual environments and caches stay out; what is large stays where it is, and can be read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tomlkit
+import yaml  # type: ignore[import-untyped]
+
+import environments
+from environments import FILE, Environment
+from environments.plugins import Refused
+from environments.space import Value
+from flows.cli.arguments import parse_params, read_text
+from flows.cli.single_runs import Side
+from tasks import evaluate, train
+from tasks.store.ledger import FREEZE_LIMIT
+from tasks.store.workspace import PLACEHOLDER
+from tasks.system.home import home
+
+PROGRAM = Path(__file__).parent / "programs/in_a_copy.py"
+LEFT_OUT = {"__pycache__", "node_modules", "wandb", "mlruns"}
+LARGE_BYTES = 32 * 2**20
+"""A file or folder at the top that is larger is linked, not copied."""
+ENGINES = {"out", "seed", "budget_seconds", "device"}
+"""Placeholders that are filled in for each run."""
+CONFIG = "config"
+DEFAULT = "default"
+MINUTES = 60.0
+"""Of a training at most, by default."""
+
+
+@dataclass(frozen=True)
+class OwnScript:
+    """The commands as they were typed, and where."""
+
+    train: str
+    evaluate: str
+    folder: Path
+    minutes: float = MINUTES
+    minimize: bool = False
+
+    def write(self, folder: Path, named: Sequence[tuple[str, str]]) -> list[Side]:
+        """Write the environment of two sides, and return these as its parameters.
+
+        Args:
+            named: What each side is called, and its configuration: a file, or JSON.
+
+        Raises:
+            Refused: a placeholder is missing or has no value, a side cannot be read, or there is too much to copy.
+        """
+        self._check()
+        (folder / "project").mkdir(parents=True)
+        links = list(self._copy(folder / "project"))
+        sides = [self._side(arm, *side, folder / "project") for arm, side in zip("ab", named, strict=True)]
+        python = interpreter(self.train, self.folder)
+        keys = {
+            "metric": "score", "direction": "minimize" if self.minimize else "maximize",
+            "budget_seconds": 60 * self.minutes, "grace_seconds": 30.0, "trainer": "command",
+            "program": [PROGRAM.name, "project"],
+            "train_cmd": self._command("train {out}/model", self.train, links), "python": python,
+            "readable": [str(link) for link in links],
+            "judge": "command",
+            "command": {
+                "eval_cmd": self._command("evaluate {result}", self.evaluate, links),
+                "readable": [str(link) for link in links], "total_seconds": max(600.0, 60 * self.minutes),
+            },
+            "limits": {"least_seconds": 0.0, "scratch_gb": 4.0}, **_parameters([side.params for side in sides]),
+        }  # fmt: skip
+        shutil.copyfile(PROGRAM, folder / PROGRAM.name)
+        (folder / FILE).write_text(tomlkit.dumps(keys))
+        return sides
+
+    def _check(self) -> None:
+        wanted = placeholders(self.train) - ENGINES
+        if "seed" not in placeholders(self.train):
+            raise Refused(f"--train {self.train!r} has no {{seed}}: without it every run would be the same training")
+        for option, command in (("--train", self.train), ("--eval", self.evaluate)):
+            if "out" not in placeholders(command):
+                raise Refused(f"{option} {command!r} has no {{out}}, the folder that a training leaves its model in")
+        if not wanted:
+            raise Refused(
+                f"--train {self.train!r} has neither {{config}} nor a parameter such as {{lr}}, so both sides would "
+                "run the same: give it the place of what differs"
+            )
+
+    def _copy(self, project: Path) -> Iterator[Path]:
+        """Copy what is small; the large ones. Refused where all of it is too much."""
+        copied = 0
+        for path in sorted(self.folder.iterdir()):
+            is_venv, is_home = (path / "pyvenv.cfg").is_file(), path.resolve() == home().resolve()
+            if path.name.startswith(".") or path.name in LEFT_OUT or is_venv or is_home:
+                continue
+            if (size := _bytes(path)) > LARGE_BYTES:
+                yield path.resolve()
+                continue
+            if (copied := copied + size) > FREEZE_LIMIT:
+                most = FREEZE_LIMIT // 2**20
+                raise Refused(f"{self.folder} holds more than {most} MiB: begin in the folder of your script alone")
+            if path.is_dir():
+                ignored = shutil.ignore_patterns(".*", *LEFT_OUT)
+                shutil.copytree(path, project / path.name, ignore=ignored, ignore_dangling_symlinks=True)
+            elif path.is_file():
+                shutil.copy2(path, project / path.name)
+
+    def _command(self, how: str, command: str, links: Sequence[Path]) -> str:
+        """A command line of the environment."""
+        own = command.replace("{out}", "{out}/model")
+        first, *rest = shlex.split(own)
+        if "/" in first and (self.folder / first).exists():
+            own = shlex.join(["python", *rest]) if _is_python(first) else own
+        linked = "".join(f" {shlex.quote(str(link))}" for link in links)
+        return f"python {PROGRAM.name} {how}{linked} -- {own}"
+
+    def _side(self, arm: str, name: str, text: str, project: Path) -> Side:
+        """A side with the value of each placeholder; its configuration is laid into the project."""
+        is_file = not text.lstrip().startswith("{")
+        content = read_text(self.folder / text, "the configuration") if is_file else text
+        values = _table(text, content) if is_file else parse_params(text, "parameters")
+        params: dict[str, Value] = {}
+        for key in sorted(placeholders(self.train) - ENGINES):
+            if key == CONFIG:
+                place = project / f"nightshift-{arm}" / (Path(text).name if is_file else "config.json")
+                place.parent.mkdir(exist_ok=True)
+                place.write_text(content)
+                params[key] = place.relative_to(project).as_posix()
+            elif not isinstance(values.get(key), Value):
+                raise Refused(
+                    f"{text} has no plain value for {{{key}}} of --train: it has {', '.join(values) or 'none'}"
+                )
+            else:
+                params[key] = values[key]
+        return Side(arm, name, params)
+
+
+def of_study(place: str, b: str | None) -> list[tuple[str, str]]:
+    """The best trial of an Optuna study against its median trial, or against `b`: a file, JSON, or `default`.
+
+    A seed among the parameters is left out, since a run has its own. Refused as in `best_first`.
+    """
+    from tasks.importing._parameters import is_seed
+    from tasks.importing.optuna_study import best_first
+
+    def side(at: int, what: str) -> tuple[str, str]:
+        params = {name: value for name, value in trials[at].params.items() if not is_seed(name)}
+        return f"trial {trials[at].number}, {what} of {len(trials)}", json.dumps(params)
+
+    trials = best_first(place)
+    if b is None:
+        return [side(0, "the best"), side(len(trials) // 2, "the median")]
+    return [side(0, "the best"), ("the script's own values", "{}") if b == DEFAULT else (b, b)]
+
+
+def load(folder: Path, overrides: Mapping[str, Value]) -> Environment:
+    """The environment that was written there, checked. Nobody is asked about it: the user has typed its commands."""
+    environment = environments.load(folder, overrides)
+    environment.check_files()
+    environment.check()
+    train.check(environment)
+    evaluate.check(environment)
+    return environment
+
+
+def placeholders(command: str) -> set[str]:
+    return {match[1] for match in PLACEHOLDER.finditer(command) if match[1]}
+
+
+def interpreter(command: str, folder: Path) -> str:
+    """The Python that a command names, as `python` of environment.toml; empty: the one that runs this."""
+    first = next((word for word in shlex.split(command) if _is_python(word)), "python")
+    found = str(folder / first) if "/" in first else shutil.which(first)
+    if not found or not Path(found).is_file():
+        if "/" in first:
+            raise Refused(f"--train: there is no {first} in {folder}")
+        return ""
+    asked = subprocess.run(  # it may be a shim, which chooses one by the folder
+        [found, "-c", "import sys; print(sys.executable)"], cwd=folder, capture_output=True, text=True, check=False
+    )
+    if asked.returncode:
+        raise Refused(f"--train: {first} does not run: {asked.stderr.strip()}")
+    path = Path(asked.stdout.strip())
+    return "" if path.parent == Path(sys.executable).parent else str(path)
+
+
+def _is_python(word: str) -> bool:
+    return re.fullmatch(r"python[\d.]*", Path(word).name) is not None
+
+
+def _bytes(path: Path) -> int:
+    """The size of a file or folder; of a large one no more than that it is."""
+    if path.is_file():
+        return path.stat().st_size
+    size = 0
+    for file in path.rglob("*"):
+        size += file.stat().st_size if file.is_file() else 0
+        if size > LARGE_BYTES:
+            break
+    return size
+
+
+def _table(name: str, content: str) -> Mapping[str, Any]:
+    """The values in a file of JSON or YAML; none in one of another kind."""
+    if Path(name).suffix not in (".json", ".yaml", ".yml"):
+        return {}
+    try:
+        table = yaml.safe_load(content)
+    except yaml.YAMLError as wrong:
+        raise Refused(f"{name}: {wrong}") from wrong
+    return table if isinstance(table, dict) else {}
+
+
+def _parameters(sides: Sequence[Mapping[str, Value]]) -> dict[str, Any]:
+    """The search space: a choice of both sides' values; what both have alike is fixed."""
+    space, fixed = dict[str, Any](), dict[str, Value]()
+    for name in sides[0]:
+        values = list({(type(side[name]), side[name]): side[name] for side in sides}.values())
+        if len(values) == 1:
+            fixed[name] = values[0]
+        else:
+            space[name] = {"type": "choice", "values": values, "default": values[1]}
+    return {"space": space, "fixed": fixed}

@@ -1,0 +1,131 @@
+"""A night in ten seconds: a recorded campaign fills a folder again, at the pace of its files, before the live view.
+
+A recording is a zip of a campaign's small files, each with the time at which it was written (UTC, to two seconds), so
+nothing is simulated: live view and report read the folder as they read any other.
+"""
+
+from __future__ import annotations
+
+import calendar
+import json
+import os
+import re
+import time
+import zipfile
+from fnmatch import fnmatch
+from pathlib import Path, PurePath
+from typing import ClassVar
+
+from filelock import FileLock
+from rich.console import Console
+
+from environments.plugins import Refused
+from flows.report.shareable import shareable
+from flows.report.write import write_report
+from flows.watch import CampaignWatch
+from tasks.store.campaign_lock import LOCK, check_idle
+from tasks.store.ledger import Ledger, check_name
+from tasks.system import file_trees
+from tasks.system.home import home
+
+NIGHT = Path(__file__).parent / "night.zip"
+"""A real campaign of the demo, of six minutes: `nightshift run lunar_lander --trials 8 --parallel 2`."""
+SECONDS = 10.0
+PARTS = (
+    "campaign.json", "spec.toml", "events.jsonl", "results.tsv", "episode.json", "episode.gif", "environment/*",
+    "trials/*/proposal.json", "trials/*/trial.json", "trials/*/diff.patch", "trials/*/judge.txt",
+    "trials/*/workspace/config.json", "trials/*/out/progress.jsonl", "certificates/*.json",
+    "certificates/*/workspace/config.json", "ablations/*.json",
+)  # fmt: skip
+"""What live view and report need. Of logs and configurations only the time counts, so they are recorded empty."""
+FOLDERS = re.compile(r"(?<![\w.~/-])/(?:[\w.@+-]+/)+")
+"""Those above a file of this machine."""
+PRIVATE = {"judge_key": "", "host": "", "identity": "", "page": None, "flow_run_id": None}
+"""What stands in the place of facts that are nobody's business."""
+
+
+def record(ledger: Ledger, file: Path) -> None:
+    """Write a campaign that does not run into a recording, without secrets and the folders of this machine."""
+    check_idle(ledger)
+    with zipfile.ZipFile(file, "w") as recording:
+        for path in sorted(path for part in PARTS for path in ledger.path.glob(part) if path.is_file()):
+            info = zipfile.ZipInfo(str(path.relative_to(ledger.path)), time.gmtime(path.stat().st_mtime)[:6])
+            recording.writestr(info, _shown(info.filename, path.read_bytes()), zipfile.ZIP_DEFLATED, 9)
+
+
+def _shown(name: str, content: bytes) -> bytes:
+    """The content of a file as others may see it."""
+    if name.endswith(("judge.txt", "config.json")):
+        return b""
+    if name.endswith(".gif"):
+        return content
+    text = shareable(content.decode(errors="replace"))
+    if name in ("campaign.json", "events.jsonl"):
+        each = [json.loads(line) for line in ([text] if name == "campaign.json" else text.splitlines())]
+        text = "".join(json.dumps({key: PRIVATE.get(key, one[key]) for key in one}) + "\n" for one in each)
+    return (text if name.startswith("environment/") else FOLDERS.sub("…/", text)).encode()
+
+
+def play(file: Path, console: Console) -> Ledger:
+    """Play a recording through the live view, in a folder of its own in the home; the campaign, with its report.
+
+    Raises:
+        Refused: the file is no recording.
+    """
+    os.environ["NIGHTSHIFT_HOME"] = str(home() / ".replay")
+    try:
+        with zipfile.ZipFile(file) as archive:
+            night = _Replay(archive, console)
+    except (zipfile.BadZipFile, LookupError, ValueError, TypeError, AttributeError) as fault:
+        raise Refused(f"{file} is no recording of `nightshift replay --record`: {fault}") from fault
+    file_trees.remove(night.folder)
+    night.fill(night.begin)
+    with FileLock(night.folder / LOCK), night:  # a campaign runs while a process holds its lock
+        time.sleep(SECONDS)
+    night.fill(night.end)
+    ledger = Ledger.at(night.folder)
+    write_report(ledger)
+    return ledger
+
+
+class _Replay(CampaignWatch):
+    """The live view of a night that is played: its files, and when each was written; of files that grow, each line."""
+
+    look_seconds: ClassVar[float] = 0.1
+
+    def __init__(self, archive: zipfile.ZipFile, console: Console) -> None:
+        self._files: dict[str, tuple[float, bytes]] = {}
+        self._lines: dict[str, list[tuple[float, bytes]]] = {}
+        for info in archive.infolist():
+            name, written = info.filename, float(calendar.timegm((*info.date_time, 0, 0, 0)))
+            if ".." in PurePath(name).parts or not any(fnmatch(name, part) for part in PARTS):
+                continue
+            self._files[name] = (written, archive.read(info))
+            if name.endswith(".jsonl"):
+                lines = self._files[name][1].splitlines(keepends=True)
+                said = [float(facts.get("time", facts.get("elapsed", 0.0))) for facts in map(json.loads, lines)]
+                began = 0.0 if name == "events.jsonl" else written - max(said)
+                self._lines[name] = [(began + at, line) for at, line in zip(said, lines, strict=True)]
+        super().__init__(check_name(json.loads(self._files["campaign.json"][1])["name"]), console)
+        self.folder, self._start = home() / self._name, time.monotonic()
+        self.begin, self.end = (self._lines["events.jsonl"][place][0] for place in (0, -1))
+
+    def fill(self, moment: float) -> None:
+        """Bring the folder to what it was at a moment (Unix time)."""
+        (self.folder / "trials").mkdir(parents=True, exist_ok=True)
+        for name, (written, content) in self._files.items():
+            path, is_due = self.folder / name, written <= moment or moment >= self.end
+            if name in self._lines:
+                content = b"".join(line for told, line in self._lines[name] if told <= moment)
+                is_due = bool(content)
+            if is_due and not (path.is_file() and path.stat().st_size == len(content)):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+
+    def read(self) -> None:
+        passed = min((time.monotonic() - self._start) / SECONDS, 1.0)
+        moment = self.begin + passed * (self.end - self.begin)
+        self.fill(moment)
+        super().read()
+        self._document |= {"ends": time.time() + self.end - moment}
+        self._document["spent"]["seconds"] = moment - self.begin

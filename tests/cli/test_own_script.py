@@ -1,0 +1,229 @@
+"""`nightshift compare --train ... --eval ...`: a verdict about a user's own script, without an environment."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from environments.plugins import Refused
+from flows.cli import own_script, rl_zoo
+from flows.cli.own_script import OwnScript, interpreter
+from flows.cli.programs.in_a_copy import result_of
+from tests.support.toy import command, environment
+
+TRAIN = """\
+import argparse, json, os, random, time, zipfile
+
+parser = argparse.ArgumentParser()
+for name in ("--config", "--seed", "--out"):
+    parser.add_argument(name)
+args = parser.parse_args()
+lr = json.load(open(args.config))["lr"]
+draw = random.Random(args.seed)
+os.makedirs("logs", exist_ok=True)
+open("logs/progress.txt", "w").write("a script may write where it stands")
+weights = [lr + draw.gauss(0, 1) for _ in range(100)]
+with zipfile.ZipFile(args.out + ".zip", "w") as model:  # as Stable-Baselines3 does, with the date in it
+    model.writestr("weights", json.dumps(weights))
+    model.writestr("started", str(time.time()))
+"""
+EVAL = """\
+import json, random, sys, zipfile
+
+weights = json.loads(zipfile.ZipFile(sys.argv[1] + ".zip").read("weights"))
+noise = random.SystemRandom().gauss(0, 0.01)
+print(f"mean_reward={weights[0] + noise:.3f} +/- 3.10")
+"""
+COMMANDS = (
+    "--train", "python train.py --config {config} --seed {seed} --out {out}", "--eval", "python eval.py {out}",
+    "--a", "tuned.json", "--b", "default.json", "--runs", "5v3",
+)  # fmt: skip
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "train.py").write_text(TRAIN)
+    (folder / "eval.py").write_text(EVAL)
+    (folder / "tuned.json").write_text('{"lr": 20.0}')
+    (folder / "default.json").write_text('{"lr": 1.0}')
+    return folder
+
+
+def compare(project: Path, *arguments: str) -> tuple[int, Any, str]:
+    """The exit code, the document and stderr."""
+    done = subprocess.run(
+        command("compare", *arguments, "--json"), cwd=project, env=environment(None, PYTHONPATH=str(Path.cwd())),
+        capture_output=True, text=True, timeout=220, check=False,
+    )  # fmt: skip
+    return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
+
+
+def test_one_command_says_whether_a_beats_b_and_a_second_one_adds_runs(project: Path) -> None:
+    code, found, _ = compare(project, *COMMANDS)
+    assert (code, found["verdict"]) == (0, "better"), found["words"]
+    assert found["gain"] == pytest.approx(19, abs=4) and 0 < found["low"] < found["gain"]
+    assert [sum(run["arm"] == arm for run in found["runs"]) for arm in "AB"] == [5, 3]
+    assert found["words"].splitlines()[0].endswith("tuned.json beats default.json")
+    assert Path(found["directory"], "comparison.png").is_file()
+    assert not (project / "logs").exists(), "it ran in a copy"
+    again = compare(project, *COMMANDS)[1]
+    assert again["runs"] == found["runs"], "asking again is no new chance"
+    code, more, _ = compare(project, "--more", "4v2")
+    assert code == 0 and len(more["runs"]) == 14 and more["runs"][:8] == found["runs"]
+
+
+@pytest.mark.slow
+def test_a_lower_score_may_be_better_and_worse_is_told_by_the_exit_code(project: Path) -> None:
+    code, found, _ = compare(project, *COMMANDS, "--minimize")
+    assert (code, found["verdict"]) == (3, "worse"), found["words"]
+
+
+@pytest.mark.slow
+def test_a_script_that_forgot_its_seed_is_found_by_its_weights_whatever_the_date_in_its_file(project: Path) -> None:
+    (project / "train.py").write_text(TRAIN.replace("random.Random(args.seed)", "random.Random(0)"))
+    code, found, _ = compare(project, *COMMANDS)
+    assert code == 1 and "ignores its seed" in found["words"] and found["gain"] is None
+    assert len(found["runs"]) < 8
+
+
+@pytest.mark.slow
+def test_a_comparison_killed_with_9_goes_on_and_repeats_no_finished_run(project: Path, home: Path) -> None:
+    (project / "train.py").write_text("import time\ntime.sleep(2)\n" + TRAIN)
+    began = subprocess.Popen(
+        command("compare", *COMMANDS), cwd=project, env=environment(None, PYTHONPATH=str(Path.cwd())),
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    until = time.monotonic() + 120
+    while len(before := list(home.glob(".comparisons/*/*/trials/*/fresh.json"))) < 3 and time.monotonic() < until:
+        time.sleep(0.1)
+    began.kill()
+    began.wait()
+    kept = {path: path.read_bytes() for path in before}
+    code, found, _ = compare(project, *COMMANDS)
+    assert code == 0 and len(found["runs"]) == 8
+    assert kept and all(path.read_bytes() == content for path, content in kept.items())
+
+
+@pytest.mark.slow
+def test_the_command_names_the_interpreter_with_its_editable_packages_and_large_data_stays_in_place(
+    project: Path, tmp_path: Path
+) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", project / ".venv"], check=True)
+    package = tmp_path / "own/depot"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("BONUS = 100.0\n")
+    (next((project / ".venv/lib").glob("python3*")) / "site-packages/depot.pth").write_text(f"{package.parent}\n")
+    data = project / "data"
+    data.mkdir()
+    with (data / "large.bin").open("wb") as file:
+        file.truncate(own_script.LARGE_BYTES + 1)
+    uses = "import depot, sys\nassert sys.prefix.endswith('.venv')\nopen('data/large.bin').read(1)\n"
+    (project / "train.py").write_text(uses + TRAIN.replace("lr + draw", "lr + depot.BONUS + draw"))
+    commands = [word.replace("python ", ".venv/bin/python ") for word in COMMANDS]
+    code, found, _ = compare(project, *commands)
+    assert code == 0, found["words"]
+    assert found["b"]["score"] == pytest.approx(101, abs=4)
+
+
+@pytest.mark.slow
+def test_the_best_trial_of_a_study_meets_the_median_and_a_searched_seed_is_left_out(project: Path) -> None:
+    import optuna
+
+    study = optuna.create_study(storage=f"sqlite:///{project}/study.db", direction="maximize")
+    for lr, seed in ((1.0, 7), (20.0, 8), (2.0, 9)):
+        study.enqueue_trial({"lr": lr, "seed": seed})
+    study.optimize(lambda trial: trial.suggest_float("lr", 0, 30) + 0 * trial.suggest_int("seed", 0, 9), n_trials=3)
+    own = [*COMMANDS[:4], *COMMANDS[8:]]
+    code, found, _ = compare(project, *own, "--optuna", "study.db")
+    assert code == 0, found["words"]
+    assert [found[arm]["named"] for arm in "ab"] == ["trial 1, the best of 3", "trial 2, the median of 3"]
+    named = own_script.of_study(str(project / "study.db"), "default")
+    assert [json.loads(text) for _, text in named] == [{"lr": 20.0}, {}]
+
+
+@pytest.mark.parametrize(
+    ("lines", "result"),
+    [
+        (["loading", "Mean reward: 12.50 +/- 3.25"], {"score": 12.5}),
+        (["episodes 20", "return -1.5e2"], {"score": -150.0}),
+        (['{"score": 0.25}', ""], {"score": 0.25}),
+        (['{"units": [1, 0]}', "done"], {"units": [1, 0]}),
+        (["accuracy: 93%"], {"score": 93.0}),
+    ],
+)
+def test_the_last_number_that_is_printed_is_the_score(lines: list[str], result: dict[str, object]) -> None:
+    assert result_of(lines) == result
+
+
+def test_no_number_is_no_score() -> None:
+    with pytest.raises(SystemExit, match="no number"):
+        result_of(["v2 done", ""])
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"train": "python train.py --config {config} --out {out}"}, r"has no \{seed\}"),
+        ({"train": "python train.py --config {config} --seed {seed}"}, r"has no \{out\}"),
+        ({"evaluate": "python eval.py"}, r"has no \{out\}"),
+        ({"train": "python train.py --seed {seed} --out {out}"}, "both sides would run the same"),
+        ({"train": "python train.py --batch {batch} --seed {seed} --out {out}"}, r"no plain value for \{batch\}"),
+        ({"train": "bin/python train.py --config {config} --seed {seed} --out {out}"}, "there is no bin/python"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_before_anything_runs(
+    project: Path, tmp_path: Path, change: dict[str, str], why: str
+) -> None:
+    commands = {"train": COMMANDS[1], "evaluate": COMMANDS[3], **change}
+    script = OwnScript(commands["train"], commands["evaluate"], project)
+    with pytest.raises(Refused, match=why):
+        script.write(tmp_path / "draft", [("a", "tuned.json"), ("b", "default.json")])
+
+
+def test_parameters_of_both_sides_reach_a_command_that_names_them(project: Path, tmp_path: Path) -> None:
+    script = OwnScript("python train.py --lr {lr} --n {n} --seed {seed} --out {out}", "python eval.py {out}", project)
+    (project / "b.yml").write_text("lr: 0.1\nn: 3\n")
+    sides = script.write(tmp_path / "draft", [("a", '{"lr": 0.2, "n": 3}'), ("b.yml", "b.yml")])
+    problem = own_script.load(tmp_path / "draft", {})
+    assert [problem.complete(side.params) for side in sides] == [{"lr": 0.2, "n": 3}, {"lr": 0.1, "n": 3}]
+
+
+def test_python_on_its_own_is_the_one_that_a_shell_would_start(project: Path) -> None:
+    assert interpreter("python train.py", project) in ("", subprocess.check_output(
+        ["python", "-c", "import sys; print(sys.executable)"], text=True).strip())  # fmt: skip
+
+
+ENTRIES = """\
+CartPole-v1:
+  n_envs: 8
+  n_timesteps: !!float 1e5
+  policy: 'MlpPolicy'
+  learning_rate: lin_0.001
+"""
+
+
+def test_an_entry_of_rl_zoo_and_a_folder_of_its_logs_meet_the_defaults_of_the_same_task(tmp_path: Path) -> None:
+    (tmp_path / "ppo.yml").write_text(ENTRIES)
+    logs = tmp_path / "logs/ppo/CartPole-v1_1/CartPole-v1"
+    logs.mkdir(parents=True)
+    ordered = "!!python/object/apply:collections.OrderedDict\n- - - algo\n    - ppo\n  - - env\n    - CartPole-v1\n"
+    (logs / "args.yml").write_text(ordered)
+    tuned = ordered.replace("algo", "n_timesteps").replace("ppo", "100000").replace("env", "policy")
+    (logs / "config.yml").write_text(tuned.replace("CartPole-v1", "MlpPolicy"))
+    for place, differs in (("ppo.yml#CartPole-v1", True), ("logs/ppo/CartPole-v1_1", False)):
+        script, ((_, a), (_, b)) = rl_zoo.sides(str(tmp_path / place), tmp_path / place[:4], 10)
+        mine, theirs = (rl_zoo._read(Path(path))["CartPole-v1"] for path in (a, b))
+        assert theirs == {"n_timesteps": 1e5, "policy": "MlpPolicy"} and (mine != theirs) == differs
+        assert "--algo ppo --env CartPole-v1" in script.train and script.evaluate.split()[1:4] == [
+            "zoo_episodes.py", "ppo", "CartPole-v1"
+        ]  # fmt: skip
+    with pytest.raises(Refused, match="It has CartPole-v1"):
+        rl_zoo.sides(str(tmp_path / "ppo.yml#CartPole-v0"), tmp_path, 10)

@@ -1,0 +1,93 @@
+"""A language model for the program Codex: a generator that asks for shell commands, over OpenAI's protocol of responses.
+
+def steps() -> Steps:
+    output = yield "ls"          # what the command printed, as Codex tells it
+    return f"done: {output}"     # the last message
+
+with CodexModel(steps()) as model:
+    subprocess.run(model.command(codex, "the task"), ...)
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from collections.abc import Generator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Self
+
+Steps = Generator[str, str, str]
+
+
+def codex() -> str | None:
+    """The program, where it is installed."""
+    return shutil.which("codex")
+
+
+class CodexModel:
+    """The endpoint, on a free port of the loopback interface, from `with` on."""
+
+    def __init__(self, steps: Steps) -> None:
+        self.steps = steps
+        self.requests: list[dict[str, Any]] = []
+
+    def __enter__(self) -> Self:
+        model = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                events = model.answer(asked)
+                body = "".join(f"event: {one['type']}\ndata: {json.dumps(one)}\n\n" for one in events).encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "text/event-stream")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                """Nothing is printed."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+    @property
+    def settings(self) -> str:
+        """Codex's config.toml."""
+        return (
+            'model = "scripted"\nmodel_provider = "here"\n[model_providers.here]\nname = "here"\n'
+            f'base_url = "http://127.0.0.1:{self.server.server_port}/v1"\nwire_api = "responses"\n'
+        )
+
+    def at_home(self, home: Path) -> Path:
+        """A home of Codex's that has these settings and nothing else."""
+        home.mkdir(parents=True)
+        (home / "config.toml").write_text(self.settings)
+        return home
+
+    def answer(self, asked: dict[str, Any]) -> list[dict[str, Any]]:
+        number = len(self.requests)
+        self.requests.append(asked)
+        outputs = [one["output"] for one in asked["input"] if one["type"] == "function_call_output"]
+        try:
+            command = self.steps.send(str(outputs[-1])) if outputs else next(self.steps)
+            arguments = json.dumps({"cmd": command, "yield_time_ms": 30_000, "max_output_tokens": 20_000})
+            item = {"type": "function_call", "call_id": f"c{number}", "name": "exec_command", "arguments": arguments}
+        except (StopIteration, ValueError, KeyError, AssertionError) as over:  # an output that it did not expect
+            said = over.value if isinstance(over, StopIteration) else f"I give up: {over!r}"
+            content = [{"type": "output_text", "text": said}]
+            item = {"type": "message", "role": "assistant", "id": f"m{number}", "content": content}
+        counts = {"input_tokens": 10, "input_tokens_details": None, "output_tokens": 5, "output_tokens_details": None}
+        response = {"id": f"r{number}", "usage": {**counts, "total_tokens": 15}}
+        return [
+            {"type": "response.created", "response": {"id": response["id"]}},
+            {"type": "response.output_item.done", "item": item},
+            {"type": "response.completed", "response": response},
+        ]

@@ -1,0 +1,81 @@
+"""A night that is played again: what it shows, what it needs, and what a recording holds."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from environments.plugins import Refused
+from flows import replay
+from tasks.store.ledger import Ledger
+from tests.support.finished import Finished
+from tests.support.terminals import terminal
+
+PLAY = """
+import socket, sys
+from flows.cli.seeing import replay
+
+def refuse(*_):
+    raise AssertionError("a request")
+
+socket.socket.connect = socket.create_connection = refuse
+replay()
+assert not {"torch", "gymnasium", "mlflow"} & sys.modules.keys()
+"""
+
+
+def test_the_night_that_comes_along_plays_without_torch_server_or_network(home: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", PLAY], capture_output=True, text=True, timeout=200)
+
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    decided = [int(line.split()[1]) for line in lines if line[1:2] in ("+", "-", "~", "x")]
+    assert sorted(decided) == list(range(9)) and "certified: +" in done.stdout
+    begun = next(place for place, line in enumerate(lines) if "begins" in line)
+    assert begun < next(place for place, line in enumerate(lines) if "keep" in line) < len(lines)
+    page = home / ".replay" / "lander" / "report.html"
+    assert page.is_file() and "data:image/gif;base64," in page.read_text() and str(page) in done.stdout
+
+
+def test_the_night_that_comes_along_is_small_and_names_nothing_of_the_machine_that_made_it() -> None:
+    assert replay.NIGHT.stat().st_size < 300_000
+    with zipfile.ZipFile(replay.NIGHT) as archive:
+        texts = [archive.read(name).decode() for name in archive.namelist() if not name.endswith(".gif")]
+        assert json.loads(archive.read("campaign.json"))["judge_key"] == ""
+    assert not [
+        text for text in texts if any(word in text for word in ("/work", "/tmp", "/root", "http://", "wt/views"))
+    ]
+
+
+@pytest.mark.slow
+def test_a_campaign_of_ones_own_is_recorded_and_played(
+    finished: Finished, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay, "SECONDS", 3.0)
+    monkeypatch.setenv("NIGHTSHIFT_HOME", str(finished.home))
+    monkeypatch.setenv("SOME_API_KEY", "sk-planted-0123456789")
+    ledger, file = Ledger.open("one"), tmp_path / "one.zip"
+    replay.record(ledger, file)
+    monkeypatch.setenv("NIGHTSHIFT_HOME", str(home))
+
+    with terminal(100) as (console, written):
+        played = replay.play(file, console)
+
+    assert played.history() == ledger.history() and (played.path / "report.html").is_file()
+    assert b"training" in b"".join(written) or b"judging" in b"".join(written)
+
+
+def test_what_is_no_recording_is_refused_and_writes_nothing_outside(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "text.zip").write_text("no zip")
+    with zipfile.ZipFile(tmp_path / "empty.zip", "w") as archive:
+        archive.writestr("../../trials/0000/trial.json", "{}")
+    for name in ("text.zip", "empty.zip"):
+        with pytest.raises(Refused, match="no recording"):
+            replay.play(tmp_path / name, Console(quiet=True))
+    assert not list(tmp_path.parent.glob("trials"))
