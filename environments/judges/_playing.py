@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -35,11 +36,14 @@ class EnvSource:
     kwargs: dict[str, Any]
     section: str
     """Of environment.toml, with the kwargs."""
+    packages: tuple[str, ...] = ()
+    """Folders in which modules are looked for after all others."""
 
     def make(self) -> Env:
         """Raises ValueError: there is none of that name, or it cannot be made; gymnasium says the remedy."""
         import gymnasium
 
+        sys.path += [folder for folder in self.packages if folder not in sys.path]
         try:
             return gymnasium.make(self.env_id, self.max_episode_steps, disable_env_checker=True, **self.kwargs)
         except (Exception, SystemExit) as error:  # whatever a foreign environment raises

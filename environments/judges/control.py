@@ -60,6 +60,10 @@ class Control(Judge):
 
     id: str = Field(description="Registered gymnasium id with its version; `module:id` imports a module first.")
     kwargs: dict[str, object] = Field(default={}, description="Keyword arguments of the environment.")
+    packages: tuple[str, ...] = Field(
+        default=(),
+        description="Folders in which the module of `id` and what it imports are looked for after all others.",
+    )
     sources: dict[Annotated[str, Field(pattern=METRIC)], Source] = Field(
         default={}, max_length=50, description="Settings to play under, by name, each an equal part of the episodes."
     )
@@ -159,9 +163,11 @@ class Control(Judge):
     def env_sources(self) -> list[EnvSource]:
         """What environments are made from: one, or one for each source."""
         if not self.sources:
-            return [EnvSource(self.id, self.max_episode_steps, self.kwargs, "[control]")]
+            return [EnvSource(self.id, self.max_episode_steps, self.kwargs, "[control]", self.packages)]
         return [
-            EnvSource(self.id, self.max_episode_steps, self.kwargs | own.kwargs, f"[control.sources.{name}]")
+            EnvSource(
+                self.id, self.max_episode_steps, self.kwargs | own.kwargs, f"[control.sources.{name}]", self.packages
+            )
             for name, own in self.sources.items()
         ]
 

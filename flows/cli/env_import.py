@@ -37,7 +37,7 @@ def import_environment(place: str, to: Path | None, importer: str) -> dict[str, 
     here = as_typed(folder)
     return {
         "importer": name, "origin": made.origin, "folder": here, "files": sorted(made.files),
-        "carried": [asdict(term) for term in made.carried], "left": [asdict(term) for term in made.left],
+        "left": [asdict(term) for term in made.left],
         "warnings": list(made.warnings), "earlier_trials": len(made.history),
         "next": shlex.join(["nightshift", "run", here, *made.options]),
     }  # fmt: skip
@@ -78,9 +78,8 @@ def _account(made: Imported) -> str:
     if made.history:
         lines.append(f"\n{len(made.history)} earlier trials: {HISTORY}")
     lines += [f"\n**{warning}**" for warning in made.warnings]
-    for title, terms in (("Carried (there: here)", made.carried), ("Not carried", made.left)):
-        rows = [f"- {' '.join(term.theirs.split())}: {' '.join(term.ours.split())}" for term in terms]
-        lines += [f"\n## {title}\n", *rows] if rows else []
+    rows = [f"- {' '.join(term.theirs.split())}: {' '.join(term.ours.split())}" for term in made.left]
+    lines += ["\n## Not carried, or otherwise here\n", *rows] if rows else []
     return "\n".join(lines) + "\n"
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from typing import Annotated
 
 import tomlkit
-from cyclopts import App
+from cyclopts import App, Parameter
 
 import environments
 from environments import FILE
-from environments.plugins import Refused
+from environments.plugins import Refused, require
 from flows.cli import consent, validation
 from flows.cli.arguments import as_typed
 from flows.cli.env_import import import_environment, shown
@@ -22,6 +23,9 @@ from flows.views import terminal
 from tasks.system.home import home
 
 TEMPLATE = Path(__file__).with_name("template")
+COPIED = {"command": TEMPLATE, "grpo": TEMPLATE / "grpo"}
+IMPORTED = {"sb3": TEMPLATE / "sb3/train.py", "rl-zoo": TEMPLATE / "rl-zoo/ppo.yml"}
+"""What a new environment is copied or imported from, by what it trains with."""
 env = App(name="env", help="List, create, import, check and prepare environments.", group_commands="Commands")
 
 
@@ -45,22 +49,32 @@ def env_list(*, json: Json = False) -> int:
 
 
 @env.command(name="new")
-def env_new(folder: Path, /) -> int:
+def env_new(folder: Path, /, *, kind: Annotated[str, Parameter("--from")] = "command") -> int:
     """Create FOLDER with a small environment that runs, to start your own from.
 
-    Example: nightshift env new ./my-problem
+    Example: nightshift env new ./my-problem --from sb3
+
+    Args:
+        kind: What it trains with: command, sb3, rl-zoo or grpo.
     """
-    print(write_environment(folder))
+    print(write_environment(folder, kind))
     return 0
 
 
-def write_environment(folder: Path) -> str:
-    """Write the template into a folder, and return a message with the next command.
+def write_environment(folder: Path, kind: str = "command") -> str:
+    """Write a template into a folder, and return a message with the next command.
 
     Raises:
-        Refused: one of the files exists already.
+        Refused: one of the files exists already, or there is no such kind.
     """
-    contents = {file.name: file.read_text() for file in sorted(TEMPLATE.iterdir()) if file.is_file()}
+    require(kind, {**COPIED, **IMPORTED}, "kind")
+    typed = shlex.quote(as_typed(folder))
+    then = f"next: nightshift env validate {typed} && nightshift run {typed} --trials 5"
+    if kind in IMPORTED:
+        files = import_environment(str(IMPORTED[kind]), folder, "")["files"]
+        own = next(file for file in files if file.startswith("repository/"))
+        return f"wrote {folder}: {own} is to be edited; of your own, `nightshift env import` makes the same\n{then}"
+    contents = {file.name: file.read_text() for file in sorted(COPIED[kind].iterdir()) if file.is_file()}
     for name in contents:
         if (folder / name).exists():
             raise Refused(f"{folder / name} exists already: choose another folder, or write {FILE} yourself")
@@ -71,9 +85,7 @@ def write_environment(folder: Path) -> str:
     for name, text in contents.items():
         (folder / name).write_text(text)
     leave_word(folder)
-    typed = shlex.quote(as_typed(folder))
-    wrote = f"wrote {folder}: {', '.join(contents)}"
-    return f"{wrote}\nnext: nightshift env validate {typed} && nightshift run {typed} --trials 5"
+    return f"wrote {folder}: {', '.join(contents)}\n{then}"
 
 
 @env.command(name="import")

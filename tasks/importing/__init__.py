@@ -35,7 +35,7 @@ HISTORY = earlier_trials.FILE
 
 @dataclass(frozen=True)
 class Term:
-    """A word of the original: what it is called there, and what it became here, or why it could not be carried."""
+    """A word of the original, and why it could not be carried, or what it became here."""
 
     theirs: str
     ours: str
@@ -51,9 +51,8 @@ class Imported:
     """What was recognised, in words: `a folder like karpathy/autoresearch`."""
     files: Mapping[str, str | Path]
     """By place in the new folder: a text, or a file of the original to copy."""
-    carried: tuple[Term, ...] = ()
     left: tuple[Term, ...] = ()
-    """What could not be carried; `ours` says why."""
+    """What could not be carried, and why, or became something else than one expects."""
     warnings: tuple[str, ...] = ()
     history: tuple[EarlierTrial, ...] = ()
     """Written to `HISTORY`, a line per trial, where there are any."""
@@ -70,16 +69,7 @@ class Importer(ABC):
 
     @abstractmethod
     def convert(self, place: str) -> Imported:
-        """The environment. Only asked of what is of this kind.
-
-        Raises:
-            Refused: it cannot be converted; fact, value and remedy.
-        """
-
-
-def importers() -> dict[str, Importer]:
-    """The importers, by name."""
-    return {name: plugins.load(PACKAGE, name, Importer)() for name in plugins.names(PACKAGE)}  # type: ignore[type-abstract]
+        """The environment of what is of this kind. Raises Refused: it cannot be converted."""
 
 
 def imported(place: str, source: str = "") -> tuple[str, Imported]:
@@ -93,23 +83,23 @@ def imported(place: str, source: str = "") -> tuple[str, Imported]:
         Refused: nothing is there; it is of no importer's kind, with each one's reason, or of several; or it cannot be
             converted.
     """
-    known = importers()
+    names = plugins.names(PACKAGE)
     if re.match(r"(https?|git|ssh)://|git@", place):
         raise Refused(f"{place} is an address, and nothing is downloaded: git clone it, and import what lies there")
     if "://" not in place and not any(Path(each).exists() for each in (place, place.partition("#")[0])):
         raise Refused(f"there is no {place}: give a file, a folder or the URL of a storage")
     if source:
-        plugins.require(source, known, "source")
-        known = {source: known[source]}
+        plugins.require(source, names, "source")
+    each = {name: plugins.load(PACKAGE, name, Importer)() for name in ([source] if source else names)}  # type: ignore[type-abstract]
     try:
-        reasons = {name: importer.why_not(place) for name, importer in known.items()}
+        reasons = {name: importer.why_not(place) for name, importer in each.items()}
         fitting = [name for name, reason in reasons.items() if not reason]
         if not fitting:
             listed = "\n".join(f"  {name}: {reason}" for name, reason in reasons.items())
             raise Refused(f"{place} is not recognised:\n{listed}\nSee docs/coming-from.md.")
         if len(fitting) > 1:
             raise Refused(f"{place} can be read as {' and as '.join(fitting)}: choose one with --source NAME")
-        return fitting[0], known[fitting[0]].convert(place)
+        return fitting[0], each[fitting[0]].convert(place)
     except OSError as fault:
         name = fault.filename or place
         raise Refused(f"{name} cannot be read ({fault.strerror}): give a copy that you may read") from fault

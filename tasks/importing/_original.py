@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,15 +13,14 @@ from tasks.importing import Term
 
 REPOSITORY = "repository"
 """Folder of the original's files in the new environment."""
-LARGEST_BYTES = 32 * 2**20
-LARGEST_TOTAL = 128 * 2**20
+LARGEST_BYTES, LARGEST_TOTAL = 32 * 2**20, 128 * 2**20
 UNUSED = frozenset({".gif", ".svg", ".pdf", ".ipynb", ".lock", ".log"})
 """Suffixes of files that no program reads."""
 PASSED_OVER = frozenset({*NOT_FROZEN, "wandb", "node_modules", "venv"})
-DEEPEST = 20
-"""Tables within tables of a configuration that are told one by one."""
 MOST_LISTED, UP = 3, 4
 """Names of a list that is shown, and folders above a configuration in which the files that it names are looked for."""
+DEEPEST = 20
+"""A YAML table may hold itself."""
 T = TypeVar("T")
 
 
@@ -54,17 +54,18 @@ class Table:
 
     def unread(self) -> list[str]:
         """The dotted keys that nobody has asked for, of those below a key that was read none."""
-        return list(self._unread(self.content, ""))
+        above = tuple(f"{key}." for key in self._read)
+        return [key for key, _ in flat(self.content) if not f"{key}.".startswith(above)]
 
-    def _unread(self, table: dict[str, Any], above: str) -> Iterable[str]:
-        for name, value in table.items():
-            key = f"{above}{name}"
-            if key in self._read:
-                continue
-            if isinstance(value, dict) and value and key.count(".") < DEEPEST:  # a YAML table may hold itself
-                yield from self._unread(value, f"{key}.")
-            else:
-                yield key
+
+def flat(table: Mapping[Any, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys and values of nested tables. An empty table is a value, and so is one whose keys are no words."""
+    for name, value in table.items():
+        is_table = isinstance(value, dict) and value and above.count(".") < DEEPEST
+        if is_table and all(re.fullmatch(r"\w+", str(inner)) for inner in value):
+            yield from flat(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", value
 
 
 def yaml_table(path: Path, *required: str) -> Table | str:
@@ -77,7 +78,9 @@ def yaml_table(path: Path, *required: str) -> Table | str:
         content = yaml.safe_load(read_text(path))
     except (yaml.YAMLError, RecursionError, ValueError) as wrong:
         return f"{path} is not YAML: {' '.join(str(wrong).split())}"
-    missing = [key for key in required if not isinstance(content, dict) or key not in content]
+    if not isinstance(content, dict):
+        return f"{path.name} is no table"
+    missing = [key for key in required if key not in content]
     return f"{path.name} has no {', no '.join(missing)} at its top" if missing else Table(content, path)
 
 

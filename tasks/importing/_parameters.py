@@ -12,6 +12,7 @@ from typing import Any, TypeGuard
 from environments.space import LARGEST_INT, Value, is_finite
 
 SEED = re.compile(r"(.*[-_./])?(seed([-_]everything)?|random[-_]?(seed|state)|rng([-_]?key)?)", re.IGNORECASE)
+EXPONENT = re.compile(r"[+-]?\d+(\.\d*)?[eE][+-]?\d+")
 MOST_STEPS = 64
 """Values of a parameter with steps that are listed one by one; of more the steps are dropped."""
 UNBOUNDED = re.compile(r"LR|RATE|NORM|SCALE|TEMP", re.IGNORECASE)
@@ -23,6 +24,11 @@ LARGEST_SEARCHED = 1e6
 def is_seed(name: str) -> bool:
     """Whether a parameter is a seed: it gets the seed of the run, and no search picks the luckiest one."""
     return SEED.fullmatch(name) is not None
+
+
+def number_of_text(value: object) -> Any:
+    """The value; a text such as `1e-4`, which YAML does not take for a number, as that number."""
+    return float(value) if isinstance(value, str) and EXPONENT.fullmatch(value) else value
 
 
 def is_plain(value: object) -> TypeGuard[Value]:
@@ -103,5 +109,5 @@ def _guess(name: str, value: Value) -> dict[str, Any]:
     if bounded and value > 0.8:
         low, high = round(1 - min(10 * (1 - value), 1), 12), round(1 - (1 - value) / 10, 12)
         return {"type": "float", "low": low, "high": high, "default": value}
-    high = min(value * 10, 1.0) if bounded else value * 10
-    return {"type": "float", "low": value / 10, "high": high, "log": True, "default": value}
+    low, high = (float(f"{end:.6g}") for end in (value / 10, value * 10))
+    return {"type": "float", "low": low, "high": min(high, 1.0) if bounded else high, "log": True, "default": value}

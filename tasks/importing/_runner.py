@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from environments import FILE
 from environments.score import METRIC
-from tasks.importing import Term
+from tasks.importing import Term, environment_toml
 from tasks.importing._original import REPOSITORY
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -21,8 +24,8 @@ REPORTS: dict[str, str | Path] = {
 """The package by which programs and stand-ins report."""
 TENSORBOARD = ("sitecustomize", "tensorboardX")
 """The stand-ins for TensorBoard's writers."""
-PYTHON = "Nightshift's own Python runs it; python = \"/path/of/its/.venv\" in environment.toml takes the original's"
-"""Of packages: what runs the original, and how to change that."""
+UP = 2
+"""Folders above that of a program in which its virtual environment may lie, none above its repository."""
 NOTE = """\
 # {title}
 
@@ -36,36 +39,55 @@ and `results.tsv` does not apply. Files other than `{repository}/{script}` canno
 """
 
 
-def files(how: Mapping[str, Any], *stand_ins: str) -> dict[str, str | Path]:
-    """The runner, how it runs the original, and the modules that take the place of installed ones."""
+def files(
+    title: str, origin: str, script: str, text: str, *, how: Mapping[str, Any], keys: Mapping[str, Any],
+    originals: Mapping[str, str | Path], stand_ins: tuple[str, ...] = (),
+) -> dict[str, str | Path]:  # fmt: skip
+    """The files of an environment: the originals by place, the runner, and what tells how.
+
+    Args:
+        title: Its name.
+        origin: Where it comes from, in words.
+        script: The original's file that is edited; empty: none is.
+        text: The original's words for the agent.
+        how: Keys of `HOW` in programs/run.py.
+        keys: Keys of environment.toml, laid over the usual ones; None: without it.
+        originals: By place.
+        stand_ins: Modules of `programs` in place of installed ones.
+    """
+    place = f"{REPOSITORY}/{script}"
+    usual = {
+        "title": title, "trainer": "command", "train_cmd": f"python train.py {place}" if script else "python train.py",
+        "program": ["train.py", "run.json", "standin", REPOSITORY], "editable": [place] if script else [],
+        "judge": "command", "command": {"eval_cmd": "cp {out}/result.json {result}"},
+    }  # fmt: skip
+    stated = {key: value for key, value in {**usual, **keys}.items() if value is not None}
+    tables = {key: value for key, value in stated.items() if isinstance(value, dict)}
     return {
+        **originals,
         "train.py": PROGRAMS / "run.py",
         "run.json": json.dumps(how, indent=1) + "\n",
         **REPORTS,
         **{f"standin/{name}.py": PROGRAMS / f"{name}.py" for name in stand_ins},
+        "program.md": NOTE.format(title=title, origin=origin, repository=REPOSITORY, script=script, text=text),
+        FILE: environment_toml({key: value for key, value in stated.items() if key not in tables} | tables, origin),
     }
 
 
-def keys(title: str, metric: str, direction: str, script: str, editable: bool = True) -> dict[str, Any]:
-    """The keys of environment.toml that every problem with the runner has; `script` may be empty."""
-    place = f"{REPOSITORY}/{script}"
-    return {
-        "title": title,
-        "metric": metric,
-        "direction": direction,
-        "trainer": "command",
-        "train_cmd": f"python train.py {place}" if script else "python train.py",
-        "program": ["train.py", "run.json", "standin", REPOSITORY],
-        "editable": [place] if script and editable else [],
-        "judge": "command",
-        "command": {"eval_cmd": "cp {out}/result.json {result}"},
-    }
+def python_of(place: Path) -> str:
+    """The virtual environment that a program is likely run with: beside or above it, here, the active one; or empty."""
+    above = [place.resolve().parent, *place.resolve().parents[1 : UP + 1]]
+    root = next((at for at, folder in enumerate(above) if (folder / ".git").exists()), UP)
+    likely = [folder / name for folder in (*above[: root + 1], Path.cwd()) for name in (".venv", "venv")]
+    likely += [Path(active)] if (active := os.environ.get("VIRTUAL_ENV")) else []
+    first = next((each for each in likely if (each / "pyvenv.cfg").is_file()), None)
+    return str(first) if first and first.resolve() != Path(sys.prefix).resolve() else ""
 
 
-def instructions(title: str, origin: str, script: str, text: str) -> dict[str, str | Path]:
-    """The original's words for the agent, with a note on top."""
-    note = NOTE.format(title=title, origin=origin, repository=REPOSITORY, script=script, text=text)
-    return {"program.md": note}
+def packages(python: str) -> Term:
+    """What became of the packages of a program."""
+    own = "Nightshift's own Python runs it; python = \"/path/of/its/.venv\" in environment.toml takes the original's"
+    return Term("packages of its own environment", f"python = {python!r}, which runs it" if python else own)
 
 
 def metric_name(name: str) -> str:
@@ -74,16 +96,17 @@ def metric_name(name: str) -> str:
     return kept if re.match(METRIC, kept) else "value"
 
 
-def metric_term(theirs: str, ours: str, direction: str) -> Term:
-    """What became of a metric, with its new name where it has one."""
-    renamed = f" {ours!r}, since a name has letters, digits, _ - . space : / @" if ours != theirs else ""
-    return Term(f"metric {theirs}", f"metric{renamed}, {direction}")
+def of_run(seeds: Iterable[str], metric: str, ours: str) -> list[Term]:
+    """What became of seeds, which are never searched, and of a metric's name that ours may not have."""
+    renamed = f"called {ours!r} here: a name has letters, digits, _ - . space : / @"
+    seed = [Term(seed, "not searched: it gets the seed of the run") for seed in seeds]
+    return [*seed, *([Term(f"metric {metric}", renamed)] if ours != metric else [])]
 
 
 def warning(edited: str, metric: str) -> str:
     """That the score comes from what is scored."""
     return (
         f"the score is what {edited} gives as {metric!r}, and that is the program which is scored: an edit can give "
-        f"any number. Before code is edited, let it save its model, and have a frozen program measure that "
-        f"(docs/environments.md); until then read the diff of every champion (--approval code)"
+        "any number. Before code is edited, let it save its model, and have a frozen program measure that "
+        "(docs/environments.md); until then read the diff of every champion (--approval code)"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import math
 import operator
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -35,7 +36,18 @@ def parsed(path: Path) -> ast.Module:
         raise Refused(f"{path} is not Python {sys.version_info[0]}.{sys.version_info[1]}: {wrong}") from wrong
 
 
-def literal(node: ast.expr) -> Literal | None:
+def script(place: str) -> ast.Module | str:
+    """The syntax tree of a lone script, or why a place is none."""
+    path = Path(place)
+    if path.suffix != ".py" or not path.is_file():
+        return "a folder: name the script in it" if path.is_dir() else "no file .py"
+    try:
+        return parsed(path)
+    except Refused as unreadable:
+        return str(unreadable)
+
+
+def literal(node: ast.expr | None) -> Literal | None:
     """A literal, or arithmetic of literals, as a value; None if it is anything else."""
     if isinstance(node, ast.Constant) and isinstance(node.value, Literal):
         return node.value
@@ -69,15 +81,14 @@ def _as_kind(value: Literal | None, kind: str) -> Literal | None:
 
 def constants(tree: ast.Module) -> dict[str, Literal]:
     """Upper-case names that the file assigns once at its top level, with a literal value or arithmetic of such."""
-    assigned: dict[str, list[ast.expr]] = {}
+    values: dict[str, list[ast.expr]] = {}
     for node in tree.body:
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
             targets = [node.target] if isinstance(node, ast.AnnAssign) else node.targets
             for target in targets:
-                assigned.setdefault(ast.unparse(target), []).extend([node.value] * len(targets))
-    names = (name for name, values in assigned.items() if len(values) == 1 and name.isidentifier() and name.isupper())
-    literals = {name: literal(assigned[name][0]) for name in names}
-    return {name: value for name, value in literals.items() if value is not None}
+                values.setdefault(ast.unparse(target), []).extend([node.value] * len(targets))
+    once = {name: each[0] for name, each in values.items() if len(each) == 1 and name.isidentifier() and name.isupper()}
+    return {name: value for name, node in once.items() if (value := literal(node)) is not None}
 
 
 @dataclass
@@ -95,7 +106,7 @@ class Options:
     flags: set[str] = field(default_factory=set)
     """Switches that take no value."""
 
-    def _add(self, name: str, value: Literal | None) -> None:
+    def add(self, name: str, value: Literal | None) -> None:
         if value is None:
             self.others.append(name)
         else:
@@ -105,17 +116,17 @@ class Options:
 def options(tree: ast.Module) -> Options:
     """The options of a script: a dataclass of its own that `tyro.cli` reads, or argparse's and `init(config={...})`."""
     classes = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
-    given = [call.args[0] for call in _calls(tree, "cli") if call.args]
+    given = [call.args[0] for call in calls(tree, "cli") if call.args]
     name = next((one.id for one in given if isinstance(one, ast.Name) and one.id in classes), "")
     if not name or not any("dataclass" in ast.unparse(one) for one in classes[name].decorator_list):
         return _argparse_options(tree)
-    found = Options(name)
+    every = Options(name)
     for option, (default, kind) in _fields(classes[name], classes).items():
         if default is None:
-            found.required.append(option)
+            every.required.append(option)
         else:
-            found._add(option, _as_kind(literal(default), kind))
-    return found
+            every.add(option, _as_kind(literal(default), kind))
+    return every
 
 
 def _fields(node: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> dict[str, tuple[ast.expr | None, str]]:
@@ -134,59 +145,62 @@ def _fields(node: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> dict[str, t
 
 
 def _argparse_options(tree: ast.Module) -> Options:
-    found = Options()
-    named: dict[str, ast.expr] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign):
-            named |= {target.id: node.value for target in node.targets if isinstance(target, ast.Name)}
-    for call in _calls(tree, "add_argument"):
+    every, named = Options(), assigned(tree)
+    for call in calls(tree, "add_argument"):
         words = {word.arg: named.get(ast.unparse(word.value), word.value) for word in call.keywords if word.arg}
         flags = [flag for flag in map(literal, call.args) if isinstance(flag, str)]
         if not flags:
             continue
         name = next((flag for flag in flags if flag.startswith("--")), flags[0]).lstrip("-")
-        value = literal(words["default"]) if "default" in words else None
+        value = literal(words.get("default"))
         if "action" in words:
-            found.flags.add(name)
+            every.flags.add(name)
             value = SWITCHES.get(str(literal(words["action"]))) if value is None else value
-        found._add(name, _as_kind(value, ast.unparse(words["type"]) if "type" in words else ""))
-    settings = [(word.arg, word.value) for call in _calls(tree, "set_defaults") for word in call.keywords if word.arg]
-    for call in _calls(tree, "init"):
-        stated_config = next((word.value for word in call.keywords if word.arg == "config"), call)
-        config = named.get(ast.unparse(stated_config), stated_config)
-        if isinstance(config, ast.Dict):
-            settings += [
-                (str(literal(key)), value) for key, value in zip(config.keys, config.values, strict=True) if key
-            ]
-        elif isinstance(config, ast.Call) and ast.unparse(config.func) == "dict":
-            settings += [(word.arg, word.value) for word in config.keywords if word.arg]
-    stated = {name: literal(named.get(ast.unparse(value), value)) for name, value in settings}
-    found.values |= {name: value for name, value in stated.items() if value is not None}
-    return found
+        every.add(name, _as_kind(value, ast.unparse(words["type"]) if "type" in words else ""))
+    settings = {word.arg: word.value for call in calls(tree, "set_defaults") for word in call.keywords if word.arg}
+    for call in calls(tree, "init"):
+        config = next((word.value for word in call.keywords if word.arg == "config"), None)
+        settings |= entries(named.get(ast.unparse(config), config) if config else None)
+    stated = {name: literal(named.get(ast.unparse(value), value)) for name, value in settings.items()}
+    every.values |= {name: value for name, value in stated.items() if value is not None}
+    return every
 
 
-def _calls(tree: ast.Module, name: str) -> Iterator[ast.Call]:
-    """Calls of `name(...)` or `owner.name(...)`."""
+def calls(tree: ast.AST, *names: str) -> Iterator[ast.Call]:
+    """Calls of `name(...)` or `owner.name(...)`; without names all."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == name:
+        if isinstance(node, ast.Call) and (not names or ast.unparse(node.func).rpartition(".")[2] in names):
             yield node
 
 
-def scalars(tree: ast.Module) -> list[str]:
-    """Names that `add_scalar(NAME, ...)` is called with, in their order."""
-    names = (literal(call.args[0]) for call in _calls(tree, "add_scalar") if call.args)
-    return list(dict.fromkeys(name for name in names if isinstance(name, str)))
+def assigned(tree: ast.Module) -> dict[str, ast.expr]:
+    """What names are assigned, anywhere; the last where there are several."""
+    assignments = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
+    return {name.id: node.value for node in assignments for name in node.targets if isinstance(name, ast.Name)}
+
+
+def entries(table: ast.expr | None) -> dict[str, ast.expr]:
+    """The entries of `{"name": value}` or `dict(name=value)`; none of anything else."""
+    if isinstance(table, ast.Dict):
+        return {str(literal(key)): value for key, value in zip(table.keys, table.values, strict=True) if key}
+    if isinstance(table, ast.Call) and ast.unparse(table.func) == "dict":
+        return {word.arg: word.value for word in table.keywords if word.arg}
+    return {}
 
 
 def imports(tree: ast.Module) -> set[str]:
     """The first parts of the modules that a file imports, at its top or later."""
     nodes = [*ast.walk(tree)]
-    plain = {alias.name.partition(".")[0] for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    return plain | {
-        node.module.partition(".")[0]
-        for node in nodes
-        if isinstance(node, ast.ImportFrom) and node.module and not node.level
-    }
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [str(node.module) for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level]
+    return {name.partition(".")[0] for name in names}
+
+
+def named_files(tree: ast.Module, folder: Path) -> dict[str, Path]:
+    """The files below a folder that a text of the program names."""
+    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    likely = sorted(text for text in texts if re.fullmatch(r"(?!/)[\w./-]{1,200}\.\w+", text) and ".." not in text)
+    return {text.removeprefix("./"): folder / text for text in likely if (folder / text).is_file()}
 
 
 def local_modules(script: Path) -> dict[str, Path]:
@@ -194,7 +208,7 @@ def local_modules(script: Path) -> dict[str, Path]:
 
     They lie beside it, or in a folder above: there only modules count that are not installed, as `~/torch` is none.
     """
-    found: dict[str, Path] = {}
+    every: dict[str, Path] = {}
     own, *above = [script.resolve().parent, *script.resolve().parents[1 : UP + 1]]
     waiting = [script]
     for file in waiting:  # it grows
@@ -207,9 +221,9 @@ def local_modules(script: Path) -> dict[str, Path]:
                 module = folder / f"{name}.py"
                 files = [module] if module.is_file() else [*(folder / name).rglob("*.py")]
                 inside = [each for each in sorted(files) if each.resolve().is_relative_to(folder)]
-                if inside:
+                if inside and not script.resolve().is_relative_to(folder / name):  # a project called as its package
                     new = {each.relative_to(folder).as_posix(): each for each in inside}
-                    waiting += [each for place, each in new.items() if place not in found]
-                    found |= new
+                    waiting += [each for place, each in new.items() if place not in every]
+                    every |= new
                     break
-    return found
+    return every

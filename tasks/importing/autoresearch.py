@@ -13,21 +13,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from environments import FILE
 from environments.plugins import Refused
-from tasks.importing import (
-    Imported,
-    Importer,
-    Term,
-    _original,
-    _parameters,
-    _results_tsv,
-    _runner,
-    _source,
-    environment_toml,
-)
+from tasks.importing import Imported, Importer, Term, _original, _parameters, _results_tsv, _runner, _source
 from tasks.importing._original import REPOSITORY
-from tasks.importing._source import Literal
 
 SCRIPT, INSTRUCTIONS = "train.py", "program.md"
 PREPARE, EVALUATE = "prepare.py", "evaluate.py"
@@ -79,9 +67,9 @@ class Autoresearch(Importer):
         script = Script(folder, EVALUATE if _is_played(folder) else PREPARE)
         script.check()
         origin, metric, files = ORIGINS[script.harness], script.metric, dict(script.files)
-        keys, how, judged = script.keys(), script.how(), ""
+        keys, how, warnings = script.keys(), script.how(), [_runner.warning(f"{REPOSITORY}/{SCRIPT}", metric)]
         if script.harness == EVALUATE:
-            judged = _play(script, keys)
+            keys, warnings = keys | _played(script), []
             files |= {f"{REPOSITORY}/{EVALUATE}": _original.read_text(folder / EVALUATE) + KEEP_AGENT}
             files["act.py"] = _runner.PROGRAMS / "act.py"
         else:
@@ -90,20 +78,13 @@ class Autoresearch(Importer):
         return Imported(
             name=script.name,
             origin=origin,
-            files={
-                **files,
-                **_runner.files(how),
-                **_runner.instructions(script.name, origin, SCRIPT, script.instructions),
-                FILE: environment_toml(keys, origin),
-            },
-            carried=(
-                *script.carried(),
-                Term(f"the line {metric}: ...", judged or "the score: the last that is printed"),
+            files=_runner.files(
+                script.name, origin, SCRIPT, script.instructions, how=how, keys=keys, originals=files
             ),
             left=(*script.left(), *of_history),
-            warnings=() if judged else (_runner.warning(f"{REPOSITORY}/{SCRIPT}", metric),),
+            warnings=tuple(warnings),
             history=history,
-        )
+        )  # fmt: skip
 
 
 def _is_played(folder: Path) -> bool:
@@ -112,8 +93,8 @@ def _is_played(folder: Path) -> bool:
     return path.is_file() and all(word in _original.read_text(path) for word in (f"def {POLICY}(", f"{ID} ="))
 
 
-def _play(script: Script, keys: dict[str, Any]) -> str:
-    """Have the control judge play the agent of a script; returns what became of the score that it prints."""
+def _played(script: Script) -> dict[str, Any]:
+    """The keys with which the control judge plays the agent of a script."""
     gym_id, episodes = script.frozen.get(ID), script.frozen.get(EPISODES)
     if not isinstance(gym_id, str):
         raise Refused(f'{script.folder / EVALUATE}: {ID} is no plain text: write {ID} = "CartPole-v1"')
@@ -123,13 +104,11 @@ def _play(script: Script, keys: dict[str, Any]) -> str:
             f"{POLICY}(agent, device) at its end"
         )
     judged = min(int(episodes), MOST_EPISODES) if isinstance(episodes, int) and episodes > 0 else 100
-    keys["program"].append("act.py")
-    del keys["command"]
-    keys |= {
-        "device": "cpu", "required_calls": [POLICY], "requires": {"cloudpickle": "pip install cloudpickle"},
+    return {
+        "program": ["train.py", "run.json", "standin", REPOSITORY, "act.py"], "command": None, "device": "cpu",
+        "required_calls": [POLICY], "requires": {"cloudpickle": "pip install cloudpickle"},
         "judge": "control", "control": {"id": gym_id, "episodes": judged, "other_episodes": 0, "deterministic": True},
     }  # fmt: skip
-    return f"no score: the judge plays the agent that {POLICY} gets, {judged} episodes with seeds of its own"
 
 
 class Script:
@@ -145,15 +124,21 @@ class Script:
         self.files, self.not_copied = _original.repository_files(folder)
         self.space = _parameters.guesses(self.constants)
         self.seeds = [name for name in self.constants if _parameters.is_seed(name)]
+        self.python = _runner.python_of(folder / SCRIPT)
         named = [match for text in (self.text, frozen) for match in HOME.finditer(text)]
         data = {Path.home().joinpath(match[1] or "", *re.findall(r"[\w.-]+", match[2])) for match in named}
         data.discard(Path.home())
         self.data = sorted(place for place in data if not data & {*place.parents})
         """Folders of the home directory that the programs read: a trial has a home of its own."""
-        hub = os.environ.get("HF_HOME") or Path.home() / ".cache/huggingface"
+        hub = os.environ.get("HF_HUB_CACHE") or Path(
+            os.environ.get("HF_HOME") or Path.home() / ".cache/huggingface", "hub"
+        )
         uses_hub = HUGGING_FACE & (_source.imports(self.tree) | _source.imports(harness_tree))
-        self.hub = [Path(os.environ.get("HF_HUB_CACHE") or Path(hub, "hub")).absolute()] if uses_hub else []
+        self.hub = [str(Path(hub).absolute())] if uses_hub else []
         """The cache of the Hugging Face hub, if they use it. The token lies beside it and stays out of reach."""
+        clocks = [name for name, value in self.frozen.items() if "TIME_BUDGET" in name and type(value) in (int, float)]
+        self.clock = clocks[:1]
+        """The constant of the harness that holds the training time in seconds, if there is one."""
 
     def check(self) -> None:
         """Refuse a fork in which another file is edited or run."""
@@ -175,16 +160,10 @@ class Script:
             )
 
     @cached_property
-    def clock(self) -> dict[str, Literal]:
-        """The constant of the harness that holds the training time in seconds, if there is one."""
-        numbers = {name: value for name, value in self.frozen.items() if isinstance(value, int | float) and value > 0}
-        return dict([(name, value) for name, value in numbers.items() if "TIME_BUDGET" in name][:1])
-
-    @cached_property
     def metric(self) -> str:
         """The metric that the instructions have looked up in the log."""
-        if found := re.search(r"grep\s+(?:-\w+\s+)?[\"']\^?([A-Za-z_]\w*):", self.instructions):
-            return found[1]
+        if looked_up := re.search(r"grep\s+(?:-\w+\s+)?[\"']\^?([A-Za-z_]\w*):", self.instructions):
+            return looked_up[1]
         if self.harness == EVALUATE:
             return "return"
         raise Refused(
@@ -210,44 +189,35 @@ class Script:
         return {
             "command": ["${interpreter}", "${program}"], "at_end": "finish",
             "own": dict.fromkeys(self.seeds, "seed") | dict.fromkeys(self.clock, "budget_seconds"),
-            "constants": {SCRIPT: [*self.space, *self.seeds], self.harness: [*self.clock]},
+            "constants": {SCRIPT: [*self.space, *self.seeds], self.harness: self.clock},
             "defaults": {name: self.constants[name] for name in self.space},
             "home": str(Path.home()), "links": [str(place) for place in self.data],
-            "variables": {"HF_HUB_CACHE": str(self.hub[0]), "HF_HUB_OFFLINE": "1"} if self.hub else {},
+            "variables": {"HF_HUB_CACHE": self.hub[0], "HF_HUB_OFFLINE": "1"} if self.hub else {},
         }  # fmt: skip
 
     def keys(self) -> dict[str, Any]:
         """The keys of environment.toml for a score that it prints."""
         least, most = GRACE_SECONDS
-        seconds = next(map(float, self.clock.values()), BUDGET_SECONDS)
+        seconds = float(self.frozen[self.clock[0]]) if self.clock else BUDGET_SECONDS
         longest = re.search(r"exceeds?\s+(\d+(?:\.\d+)?)\s*minute", self.instructions)  # "exceeds 10 minutes, kill it"
         after = 60 * float(longest[1]) - seconds if longest else least
         return {
-            **_runner.keys(self.name, self.metric, self.direction, SCRIPT),
-            "budget_seconds": seconds,
-            "startup_seconds": 120.0,
-            "grace_seconds": min(max(least, after), most),
-            "readable": [str(place) for place in (*self.data, *self.hub)],
-            "space": self.space,
-        }
-
-    def carried(self) -> Iterator[Term]:
-        yield Term(SCRIPT, f"{REPOSITORY}/{SCRIPT}, unchanged; editable, and nothing else is")
-        yield Term(f"constants of {SCRIPT}: {', '.join(self.space)}", "[space]; ranges are guesses: correct them")
-        yield from (Term(seed, "the seed of the run") for seed in self.seeds)
-        for name in self.clock:
-            yield Term(name, "budget_seconds, set in the copy that runs (--set budget_seconds=60)")
-        yield from (
-            Term(str(place), "readable: prepare data there with the original, as before") for place in self.data
-        )
-        for place in self.hub:
-            yield Term(str(place), "readable, without a download: run the original once, which fills it")
+            "metric": self.metric, "direction": self.direction, "budget_seconds": seconds, "startup_seconds": 120.0,
+            "grace_seconds": min(max(least, after), most), "python": self.python or None,
+            "readable": [*map(str, self.data), *self.hub], "space": self.space,
+        }  # fmt: skip
 
     def left(self) -> Iterator[Term]:
         yield from self.not_copied
+        yield from (
+            Term(str(place), "readable: prepare data there with the original, as before") for place in self.data
+        )
+        yield from (
+            Term(place, "readable, without a download: run the original once, to fill it") for place in self.hub
+        )
         if not self.seeds:
             why = "every run draws the same numbers, so fresh runs differ only by timing: give it SEED"
             yield Term("no constant SEED in train.py", why)
         if not self.clock:
             yield Term(f"no TIME_BUDGET in {self.harness}", f"train.py must end by itself in {BUDGET_SECONDS:g} s")
-        yield Term("packages of its own environment", _runner.PYTHON)
+        yield _runner.packages(self.python)

@@ -8,9 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from environments import FILE
 from environments.plugins import Refused
-from tasks.importing import Imported, Importer, Term, _original, _results_tsv, _runner, environment_toml
+from tasks.importing import Imported, Importer, Term, _original, _results_tsv, _runner
 from tasks.importing._original import REPOSITORY, Table
 from tasks.importing._parameters import choice, is_plain, is_seed, sections
 
@@ -18,15 +17,12 @@ CONFIG = "config.yaml"
 ORIGIN = "a configuration of epappas/autoresearch-rl"
 CONTAINER = "/app/"
 """Where a container has the folder of the configuration."""
-STEPS = 1000
+STEPS, EMIT = 1000, "emit_progress"
 """Budget of steps where a program reports step and step_target: parts of its own target."""
-EMIT = "emit_progress"
 PROPOSERS = {
     "static": "random_search", "grid": "grid", "random": "random_search", "learned": "learned", "llm": "llm",
     "llm_ensemble": "llm", "llm_diff": "llm_diff", "hybrid": "hybrid",
 }  # fmt: skip
-MODEL = {"llm_model": "model", "llm_api_url": "base_url", "llm_api_key_env": "key_variable"}
-"""Keys of a policy that asks a model, and ours."""
 EVAL_CMD = (
     "for a judge that no edit changes, let training save its model in AR_MODEL_DIR, set eval_cmd to another program "
     "that measures it there, and import again"
@@ -44,8 +40,8 @@ class AutoresearchRL(Importer):
     def convert(self, place: str) -> Imported:
         table = _table(place)
         assert isinstance(table, Table), "it was recognised"
-        config = Config(table)
-        keys, options = config.keys(), _options(table)
+        config, options = Config(table), _options(table)
+        keys = config.keys()
         copied, not_copied = _original.repository_files(config.folder)
         ledger = table.get("telemetry.ledger_path", str) or f"artifacts/{_results_tsv.FILE}"
         history, of_history = _results_tsv.history(config.root / ledger, config.metric)
@@ -53,17 +49,12 @@ class AutoresearchRL(Importer):
             "prepare": config.prepare, "command": config.train, "evaluate": config.evaluate, "metric": config.metric,
             "name": config.metric, "printed": True, "at_end": "fail", "own": dict.fromkeys(config.seeds, "seed"),
         }  # fmt: skip
+        script, said = config.script, config.instructions
         return Imported(
             name=config.name,
             origin=f"{ORIGIN} ({table.path.name})",
-            files={
-                **copied,
-                **_runner.files(how),
-                **_runner.instructions(config.name, ORIGIN, config.script, config.instructions),
-                FILE: environment_toml(keys, ORIGIN),
-            },
-            carried=(*config.carried(), Term("policy.type, controller", f"nightshift run ... {' '.join(options)}")),
-            left=(*not_copied, *of_history, *config.left()),
+            files=_runner.files(config.name, ORIGIN, script, said, how=how, keys=keys, originals=copied),
+            left=(*_runner.of_run(config.seeds, "", ""), *not_copied, *of_history, *config.left()),
             warnings=() if config.evaluate else (_runner.warning(REPOSITORY, config.metric), EVAL_CMD),
             options=options,
             history=history,
@@ -85,7 +76,8 @@ class Config:
         self.seconds = table.get("target.timeout_s", float) or 3600.0
         self.params: dict[str, Any] = table.get("policy.params", dict) or {}
         self.seeds = [name for name in self.params if is_seed(name)]
-        self.is_rented = table.get("target.type", str) == "basilica"
+        kind = table.get("target.type", str) or "command"
+        self.is_rented = kind == "basilica"
         workdir = "" if self.is_rented else table.get("target.workdir", str) or "."
         mutable = table.get("policy.mutable_file", str) or ""
         programs = [table.get(key, str) for key in ("program_path", "policy.program_file")]
@@ -102,57 +94,48 @@ class Config:
         judged_apart = evaluate != self.train and self.mutable not in [Path(word).as_posix() for word in evaluate]
         self.evaluate = evaluate if judged_apart else []
         """The command of a judge of its own; empty where it is that of training, or of the file that is edited."""
-        if (table.get("target.type", str) or "command") not in ("command", "basilica") or not self.train:
+        if kind not in ("command", "basilica") or not self.train:
             raise Refused(f"{path}: target: it trains nothing on this machine: give it type: command and a train_cmd")
         self.script = self.mutable or next((word for word in self.train if (self.folder / word).is_file()), "")
-        self.sources = [_original.read_text(file) for file in sorted(self.folder.glob("*.py"))]
+        self.python = _runner.python_of(path)
+        sources = "".join(_original.read_text(file) for file in sorted(self.folder.glob("*.py")))
+        self.uses_seed, self.emits = bool(self.seeds) or "AR_SEED" in sources, f"{EMIT}(" in sources
 
     @cached_property
-    def uses_seed(self) -> bool:
-        return bool(self.seeds) or any("AR_SEED" in source for source in self.sources)
-
-    @cached_property
-    def emits(self) -> bool:
-        return any(f"{EMIT}(" in source for source in self.sources)
-
-    def keys(self) -> dict[str, Any]:
-        """The keys of environment.toml."""
-        direction = self.table.get("objective.direction", str) or "min"
-        if direction not in ("min", "max"):
-            raise Refused(f"{self.table.path}: objective.direction: must be min or max, got {direction!r}")
+    def space(self) -> dict[str, Any]:
         space = {}
         for name, values in self.params.items():
             if not isinstance(values, list) or not all(map(is_plain, values)):
                 raise Refused(f"{self.table.path}: policy.params.{name}: must be a list of values, got {values!r}")
             if values and name not in self.seeds:
                 space[name] = choice(values)
-        keys = _runner.keys(self.name, self.metric, f"{direction}imize", self.script, editable=bool(self.mutable))
-        if self.evaluate:
-            keys["command"] = {"eval_cmd": "python train.py judge {out} {result}", "total_seconds": self.seconds}
-        keys |= {"budget_seconds": self.seconds, "startup_seconds": 600.0, **sections(space)}
-        keys |= {"budget_steps": STEPS} if self.emits else {}
-        keys |= {} if self.uses_seed else {"deterministic": True}
-        keys |= {"gpus": self.table.get("target.basilica.gpu_count", int) or 1} if self.is_rented else {}
-        source = _original.read_text(self.folder / self.mutable) if self.mutable else ""
-        calls = [call for call in self.table.get("policy.required_calls", list) or [EMIT] if f"{call}(" in source]
-        return keys | ({"required_calls": calls} if calls else {})
+        return sections(space)
 
-    def carried(self) -> Iterator[Term]:
-        yield Term("target.train_cmd", f"run unchanged in {REPOSITORY}/: {' '.join(self.train)}")
-        yield Term("target.timeout_s", f"budget_seconds = {self.seconds:g}; one that is not over by then is stopped")
-        if self.emits:
-            yield Term(EMIT, f"as before; step / step_target counts in {STEPS} parts (budget_steps)")
-        judged = "the judge runs it in a frozen copy, with AR_MODEL_DIR and AR_RUN_DIR"
-        yield Term("target.eval_cmd", judged if self.evaluate else "not run again: the numbers of training count")
-        for name in self.params:
-            ours = (
-                "the seed of the run" if name in self.seeds else "[space], a choice; the baseline has the first value"
-            )
-            yield Term(f"policy.params.{name}", ours)
+    def keys(self) -> dict[str, Any]:
+        """The keys of environment.toml."""
+        direction = self.table.get("objective.direction", str) or "min"
+        if direction not in ("min", "max"):
+            raise Refused(f"{self.table.path}: objective.direction: must be min or max, got {direction!r}")
+        source = _original.read_text(self.folder / self.mutable) if self.mutable else ""
+        required = self.table.get("policy.required_calls", list) or [EMIT]
+        judged = {"eval_cmd": "python train.py judge {out} {result}", "total_seconds": self.seconds}
+        optional = {
+            "command": judged if self.evaluate else {}, "budget_steps": STEPS if self.emits else 0,
+            "deterministic": not self.uses_seed, "python": self.python,
+            "gpus": (self.table.get("target.basilica.gpu_count", int) or 1) if self.is_rented else 0,
+            "required_calls": [call for call in required if f"{call}(" in source],
+        }  # fmt: skip
+        return {
+            "metric": self.metric, "direction": f"{direction}imize", "budget_seconds": self.seconds,
+            "startup_seconds": 600.0, **self.space, **{key: value for key, value in optional.items() if value},
+            **({} if self.mutable else {"editable": []}),
+        }  # fmt: skip
 
     def left(self) -> Iterator[Term]:
         if unread := self.table.unread():
             yield Term(", ".join(unread), NO_COUNTERPART)
+        if not self.evaluate:
+            yield Term("target.eval_cmd", "not run again: the numbers of training count")
         if not self.uses_seed:
             yield Term("no file reads AR_SEED", "deterministic = true: a seed changes nothing")
         if self.is_rented:
@@ -172,19 +155,14 @@ def _command(table: Table, key: str) -> list[str]:
 
 
 def _options(table: Table) -> tuple[str, ...]:
-    """The policy and the controller as options of `run`."""
+    """The policy, and how long and wide it goes on, as options of `run`."""
     kind, seed = table.get("policy.type", str) or "static", table.get("policy.seed", int)
     options = ["--proposer", PROPOSERS.get(kind, "tpe"), "--seed", str(7 if seed is None else seed)]
-    for theirs, ours in MODEL.items() if kind.startswith("llm") or kind == "hybrid" else ():
-        value = table.get(f"policy.{theirs}", str)
-        options += ["--set", f"proposer.{ours}={value}"] if value else []
     hours, is_parallel = table.get("controller.max_wall_time_s", float), table.get("controller.parallel.enabled", bool)
     at_a_time = table.get("controller.parallel.max_concurrency", int)
     limits = {
         "--trials": table.get("controller.max_iterations", int),
         "--hours": hours and f"{hours / 3600:.3g}",
-        "--patience": table.get("controller.no_improve_limit", int),
-        "--crash-share": table.get("controller.failure_rate_limit", float),
         "--parallel": at_a_time if is_parallel else None,
     }
     options += [word for flag, limit in limits.items() if limit for word in (flag, str(limit))]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from environments import FILE
 from environments.plugins import Refused
-from tasks.importing import EarlierTrial, Imported, Importer, Term, _runner, environment_toml
+from environments.space import Value
+from tasks.importing import EarlierTrial, Imported, Importer, Term, _runner
 from tasks.importing._original import REPOSITORY
 from tasks.importing._parameters import ConvertedParameter, choice, is_plain, is_seed, number, sections
 from tasks.system.redact import without_passwords
@@ -67,7 +67,7 @@ class OptunaStudy(Importer):
 
     def convert(self, place: str) -> Imported:
         where, name = _parted(place)
-        return _imported(_study(where, name), without_passwords(where))
+        return StoredStudy(_study(where, name), without_passwords(where)).imported()
 
 
 def best_first(place: str) -> list[FrozenTrial]:
@@ -128,132 +128,107 @@ def _study(where: str, name: str) -> Study:
     return optuna.load_study(study_name=name or names[0], storage=storage)
 
 
-def _imported(study: Study, where: str) -> Imported:
-    from optuna.study import StudyDirection
-    from optuna.trial import TrialState
+class StoredStudy:
+    """A study with its trials."""
 
-    trials, name = study.get_trials(deepcopy=False), study.study_name
-    direction, names = study.directions[0], study.metric_names or ["value"]
-    if direction == StudyDirection.NOT_SET:
-        raise Refused(f"study {name!r} of {where} has no direction yet: run a trial of it first")
-    metric, higher = _runner.metric_name(names[0]), direction == StudyDirection.MAXIMIZE
-    finished = [one for one in trials if one.state == TrialState.COMPLETE and _value(one) is not None]
-    best = (max if higher else min)(finished, key=lambda one: one.values[0], default=None)
-    distributions: dict[str, list[BaseDistribution]] = {}
-    for trial in trials:
-        for parameter, one in trial.distributions.items():
-            distributions.setdefault(parameter, []).append(one)
-    seeds = [parameter for parameter in distributions if is_seed(parameter)]
-    searched = {parameter: every for parameter, every in distributions.items() if parameter not in seeds}
-    as_json = [parameter for parameter, every in searched.items() if not all(map(is_plain, _choices(every)))]
-    parameters = {
-        parameter: _parameter(every, parameter in as_json, best.params.get(parameter) if best else None)
-        for parameter, every in searched.items()
-    }
-    if not any(one.table for one in parameters.values()):
-        raise Refused(f"study {name!r} of {where} has no trial with a parameter that varies: run some first")
-    took = [one.duration.total_seconds() for one in finished if one.duration]
-    seconds = max(math.ceil(SLACK * max(took)), SHORTEST) if took else UNKNOWN
-    history = tuple(_earlier(trials, as_json, seeds))
-    origin = f"the Optuna study {name!r} in {where}"
-    how = {
-        "command": ["${interpreter}", "-m", "optuna_call", metric], "metric": metric, "name": metric,
-        "own": dict.fromkeys(seeds, "seed"), "as_json": as_json,
-    }  # fmt: skip
-    keys = {
-        **_runner.keys(name, metric, "maximize" if higher else "minimize", "objective.py"),
-        "budget_seconds": seconds,
-        **sections(parameters),
-    }
-    said = (
-        "objective.py has the function `objective(trial)`; it is called once per trial with its parameters and returns "
-        f"`{metric}`. {len(history)} trials of the study are imported: proposers know them, nothing compares with "
-        "them.\n"
-    )
-    return Imported(
-        name=name,
-        origin=origin,
-        files={
-            FILE: environment_toml(keys, origin),
-            **_runner.files(how, "optuna_call"),
-            f"{REPOSITORY}/objective.py": OBJECTIVE.format(parameters=", ".join(distributions)),
-            **_runner.instructions(name, origin, "objective.py", said),
-        },
-        carried=(
-            _runner.metric_term(names[0], metric, direction.name.lower()),
-            *(Term(seed, "the seed of the run") for seed in seeds),
-            Term(
-                f"best trial, {best.number}" if best else "best trial",
-                "the baseline" if best else "none has finished: the baseline has the middle of each range",
-            ),
-            Term(f"{len(trials)} trials", f"{len(history)} earlier trials in history.jsonl, for proposers"),
-            Term("time of a trial", f"budget_seconds = {seconds}: three times the longest, {SHORTEST} s at least"),
-        ),
-        left=(*_lost(parameters, finished), *_states(trials), *_other_values(study), *NOT_STORED),
-        warnings=WARNINGS,
-        history=history,
-    )
+    def __init__(self, study: Study, where: str) -> None:
+        from optuna.study import StudyDirection
+
+        self.study, self.name, self.where = study, study.study_name, where
+        self.trials = study.get_trials(deepcopy=False)
+        if study.directions[0] == StudyDirection.NOT_SET:
+            raise Refused(f"study {self.name!r} of {where} has no direction yet: run a trial of it first")
+        self.direction = study.directions[0].name.lower()
+        self.finished = [trial for trial in self.of_state("COMPLETE") if _value(trial) is not None]
+        least_or_most = max if self.direction == "maximize" else min
+        self.best = least_or_most(self.finished, key=lambda trial: trial.values[0], default=None)
+        self.distributions: dict[str, list[BaseDistribution]] = {}
+        for trial in self.trials:
+            for name, one in trial.distributions.items():
+                self.distributions.setdefault(name, []).append(one)
+        self.seeds = [name for name in self.distributions if is_seed(name)]
+        self.as_json = [name for name, every in self.distributions.items() if not all(map(is_plain, _choices(every)))]
+        self.space = {name: self._parameter(name) for name in self.distributions if name not in self.seeds}
+        if not any(one.table for one in self.space.values()):
+            raise Refused(f"study {self.name!r} of {where} has no trial with a parameter that varies: run some first")
+
+    def of_state(self, *states: str) -> list[FrozenTrial]:
+        return [trial for trial in self.trials if trial.state.name in states]
+
+    def shown(self, name: str, value: Any) -> Value:
+        return json.dumps(value, default=str) if name in self.as_json else value
+
+    def _parameter(self, name: str) -> ConvertedParameter:
+        """One parameter over all of its distributions; the kind is that of the newest one."""
+        from optuna.distributions import FloatDistribution, IntDistribution
+
+        every, default = self.distributions[name], self.best.params.get(name) if self.best else None
+        newest = every[-1]
+        if not isinstance(newest, FloatDistribution | IntDistribution):
+            return choice([self.shown(name, value) for value in _choices(every)], self.shown(name, default))
+        ranges = [one for one in every if isinstance(one, FloatDistribution | IntDistribution)]
+        low, high = min(one.low for one in ranges), max(one.high for one in ranges)
+        lost = "" if (low, high) == (newest.low, newest.high) else "it had several ranges: all of them are searched"
+        whole = isinstance(newest, IntDistribution)
+        return number(low, high, whole=whole, log=newest.log, step=newest.step, default=default, lost=lost)
+
+    def _earlier(self) -> Iterator[EarlierTrial]:
+        """Finished and failed trials; of others there is no value that compares."""
+        for trial in [one for one in self.of_state("COMPLETE", "FAIL") if one.params][-MOST_TRIALS:]:
+            params = {name: self.shown(name, one) for name, one in trial.params.items() if name not in self.seeds}
+            score = _value(trial) if trial.state.name == "COMPLETE" else None
+            yield EarlierTrial(params, score, f"Optuna's trial {trial.number}{': it failed' if score is None else ''}")
+
+    def _lost(self) -> Iterator[Term]:
+        for name, one in self.space.items():
+            if one.lost:
+                yield Term(name, one.lost)
+            if (where_set := sum(name in trial.params for trial in self.finished)) < len(self.finished):
+                only = f"set in {where_set} of {len(self.finished)} finished trials: here every trial has a value"
+                yield Term(f"{name}, conditional", only)
+        if pruned := self.of_state("PRUNED"):
+            yield Term(f"{len(pruned)} pruned trials", "left out: what they last reported is no final value")
+        for place, direction in enumerate(self.study.directions[1:], 2):
+            guard = f'a guard by [guards.value_{place}] direction = "{direction.name.lower()}"'
+            yield Term(f"objective {place}", f"a figure value_{place} beside the score; {guard}")
+
+    def imported(self) -> Imported:
+        theirs = (self.study.metric_names or ["value"])[0]
+        metric, history = _runner.metric_name(theirs), tuple(self._earlier())
+        took = [trial.duration.total_seconds() for trial in self.finished if trial.duration]
+        seconds = max(math.ceil(SLACK * max(took)), SHORTEST) if took else UNKNOWN
+        origin = f"the Optuna study {self.name!r} in {self.where}"
+        files = _runner.files(
+            self.name,
+            origin,
+            "objective.py",
+            "objective.py has the function `objective(trial)`; it is called once per trial with its parameters and "
+            f"returns `{metric}`. {len(history)} trials of the study are imported: proposers know them, nothing "
+            "compares with them.\n",
+            how={
+                "command": ["${interpreter}", "-m", "optuna_call", metric], "metric": metric, "name": metric,
+                "own": dict.fromkeys(self.seeds, "seed"), "as_json": self.as_json,
+            },
+            keys={"metric": metric, "direction": self.direction, "budget_seconds": seconds, **sections(self.space)},
+            originals={
+                f"{REPOSITORY}/objective.py": OBJECTIVE.format(parameters=", ".join(self.distributions)),
+            },
+            stand_ins=("optuna_call",),
+        )  # fmt: skip
+        return Imported(
+            name=self.name,
+            origin=origin,
+            files=files,
+            left=(*_runner.of_run(self.seeds, theirs, metric), *self._lost(), *NOT_STORED),
+            warnings=WARNINGS,
+            history=history,
+        )
 
 
 def _choices(every: Sequence[BaseDistribution]) -> list[Any]:
     return [value for one in every for value in getattr(one, "choices", ())]
 
 
-def _parameter(every: Sequence[BaseDistribution], as_json: bool, default: object) -> ConvertedParameter:
-    """One parameter over all of its distributions; the kind is that of the newest one."""
-    from optuna.distributions import FloatDistribution, IntDistribution
-
-    newest = every[-1]
-    if not isinstance(newest, FloatDistribution | IntDistribution):
-        values = [json.dumps(value, default=str) if as_json else value for value in _choices(every)]
-        return choice(values, json.dumps(default, default=str) if as_json else default)
-    ranges = [one for one in every if isinstance(one, FloatDistribution | IntDistribution)]
-    low, high = min(one.low for one in ranges), max(one.high for one in ranges)
-    lost = "" if (low, high) == (newest.low, newest.high) else "it had several ranges: the whole of them is searched"
-    whole = isinstance(newest, IntDistribution)
-    return number(low, high, whole=whole, log=newest.log, step=newest.step, default=default, lost=lost)
-
-
 def _value(trial: FrozenTrial) -> float | None:
     value = trial.values[0] if trial.values else None
     return value if value is not None and math.isfinite(value) else None
-
-
-def _earlier(trials: Sequence[FrozenTrial], as_json: Sequence[str], seeds: Sequence[str]) -> Iterator[EarlierTrial]:
-    """Finished and failed trials; of others there is no value that compares."""
-    from optuna.trial import TrialState
-
-    told = [one for one in trials if one.state in (TrialState.COMPLETE, TrialState.FAIL) and one.params]
-    for one in told[-MOST_TRIALS:]:
-        params = {
-            name: json.dumps(value, default=str) if name in as_json else value
-            for name, value in one.params.items()
-            if name not in seeds
-        }
-        score = _value(one) if one.state == TrialState.COMPLETE else None
-        yield EarlierTrial(params, score, f"Optuna's trial {one.number}" + (": it failed" if score is None else ""))
-
-
-def _lost(parameters: Mapping[str, ConvertedParameter], finished: Sequence[FrozenTrial]) -> Iterator[Term]:
-    for name, one in parameters.items():
-        if one.lost:
-            yield Term(name, one.lost)
-        if (where_set := sum(name in trial.params for trial in finished)) < len(finished):
-            only = f"set in {where_set} of {len(finished)} finished trials: here every trial has a value for it"
-            yield Term(f"{name}, conditional", only)
-
-
-def _states(trials: Sequence[FrozenTrial]) -> Iterator[Term]:
-    from optuna.trial import TrialState
-
-    if pruned := sum(one.state == TrialState.PRUNED for one in trials):
-        yield Term(f"{pruned} pruned trials", "left out: what they last reported is no final value")
-    if open_ones := sum(one.state in (TrialState.RUNNING, TrialState.WAITING) for one in trials):
-        yield Term(f"{open_ones} trials running or waiting", "left out: they have no value")
-
-
-def _other_values(study: Study) -> Iterator[Term]:
-    for place, direction in enumerate(study.directions[1:], 2):
-        name = (study.metric_names or [])[place - 1 : place] or [f"value {place}"]
-        guard = f'a guard by [guards.value_{place}] direction = "{direction.name.lower()}"'
-        yield Term(f"objective {name[0]}", f"a figure value_{place} beside the score; {guard}")

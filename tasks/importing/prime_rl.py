@@ -10,8 +10,7 @@ from __future__ import annotations
 import re
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,19 +39,16 @@ SETTINGS = {
 """Keys that one of environment.toml takes the place of."""
 MOST_QUESTIONS = 500
 """That a bundled judge has to search with."""
-_NOT_CARRIED = {
-    "the trial's own folder": "output_dir run clean resume ckpt",
-    "MLflow has every trial": "wandb monitors",
-    "gpus = 2: the slot says which": "inference_gpu_ids trainer_gpu_ids deployment slurm",
-    "the environment says it": "model trainer.model.name orchestrator.model.name orchestrator.renderer",
-    "by files, from which the model is made that is judged": "weight_broadcast",
-    "the judge evaluates after training, and a curve is asked every 4 steps": "orchestrator.eval",
-    "of an old prime-rl: gone, or it means something else now": (
-        "orchestrator.sampling orchestrator.advantage orchestrator.buffer trainer.loss.token_mask_low "
-        "trainer.loss.token_mask_high"
-    ),
-}
-NOT_CARRIED = {key: why for why, keys in _NOT_CARRIED.items() for key in keys.split()}
+_SET_HERE = (
+    "output_dir run clean resume ckpt wandb monitors inference_gpu_ids trainer_gpu_ids deployment slurm model "
+    "trainer.model.name orchestrator.model.name orchestrator.renderer weight_broadcast orchestrator.eval"
+)
+_GONE = (
+    "orchestrator.sampling orchestrator.advantage orchestrator.buffer trainer.loss.token_mask_low "
+    "trainer.loss.token_mask_high"
+)
+NOT_CARRIED = dict.fromkeys(_SET_HERE.split(), "set by the slot, the environment, the judge or MLflow here")
+NOT_CARRIED |= dict.fromkeys(_GONE.split(), "of an old prime-rl: gone, or it means something else now")
 """Keys that are left out, themselves and all below them, and why."""
 KL_TAU = {"trainer.loss.kl_tau": "it weighed a log ratio in the advantage, and weighs its square in the loss now"}
 """The same of old files alone."""
@@ -75,21 +71,6 @@ WARNINGS = (
 )
 
 
-@dataclass
-class _Config:
-    """What a configuration says."""
-
-    base: str
-    """The bundled environment with the same questions."""
-    is_old: bool
-    tuned: dict[str, Any] = field(default_factory=dict)
-    """Values by today's dotted keys."""
-    settings: dict[str, Any] = field(default_factory=dict)
-    """Keys of environment.toml, dotted."""
-    carried: list[Term] = field(default_factory=list)
-    left: list[Term] = field(default_factory=list)
-
-
 class PrimeRl(Importer):
     """A configuration of prime-rl: a TOML file, or a folder with a train.toml (vivekvkashyap/autoresearch-rl)."""
 
@@ -107,21 +88,21 @@ class PrimeRl(Importer):
     def convert(self, place: str) -> Imported:
         path = _file(place)
         assert path is not None, "it was recognised"
-        config, folder = _read(dict(flat(toml_file.read(path))), str(path)), path.parent
+        config, folder = Configuration(dict(_original.flat(toml_file.read(path))), str(path)), path.parent
         constants = folder / CONSTANTS
         text = _original.read_text(constants) if constants.is_file() else ""
         if stated := re.search(rf"^{BUDGET}\s*=\s*(\d+)\b", text, re.MULTILINE):
             config.settings["budget_seconds"] = int(stated[1])
-            config.carried.append(Term(f"{BUDGET} = {stated[1]}", "budget_seconds, from the first sign of work"))
         title = folder.resolve().name if path.name == TRAIN else path.stem
         history, of_history = _results_tsv.history(folder / _results_tsv.FILE, METRIC)
-        files = {**_files(config, title), "program.md": _described(config, title, path)}
-        run = Term("run.py", "the trainer prime_rl launches `rl`, and the judge scores: nothing is read out of a log")
         return Imported(
-            name=title, origin=f"prime-rl's {path}", files=files, carried=tuple(config.carried),
-            left=(*config.left, *of_history, *([run] if (folder / "run.py").is_file() else [])),
-            warnings=WARNINGS, history=history,
-        )  # fmt: skip
+            name=title,
+            origin=f"prime-rl's {path}",
+            files=config.files(title, path.name),
+            left=(*config.left, *of_history),
+            warnings=WARNINGS,
+            history=history,
+        )
 
 
 def _file(place: str) -> Path | None:
@@ -139,51 +120,80 @@ def _keys() -> Any:
     return prime_rl_parts.keys
 
 
-def flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted keys and values of nested tables. An empty table is a value, and so is one whose keys are no words."""
-    for name, value in table.items():
-        if isinstance(value, dict) and value and all(re.fullmatch(r"\w+", inner) for inner in value):
-            yield from flat(value, f"{above}{name}.")
-        else:
-            yield above + name, value
-
-
-def _read(stated: Mapping[str, Any], where: str) -> _Config:
-    """A configuration in today's keys, and what could not be carried.
+class Configuration:
+    """A configuration in today's keys.
 
     Raises:
         Refused: its questions are not those of a bundled environment.
     """
-    is_old = any(key in RENAMED or key in OLD_SOURCES for key in stated)
-    config = _Config(_bundled(stated, where), is_old)
-    config.carried.append(
-        Term("questions", f"those of {config.base}: its recipe, taskset and judge; other keys are the same")
-    )
-    for key, value in stated.items():
-        theirs = f"{key} = {value!r}"[:60]
-        setting, now = SETTINGS.get(key, ""), RENAMED.get(key, key)
-        reasons = NOT_CARRIED | (KL_TAU if is_old else {})
-        why = next((why for above, why in reasons.items() if f"{now}.".startswith(f"{above}.")), "")
-        if setting and _fits(setting, value):
-            config.settings[setting] = value
-            config.carried.append(Term(theirs, f"{setting} = {value!r}"))
-        elif why:
-            config.left.append(Term(theirs, why))
-        elif key == SOURCE:
-            _take_source(config, _tables(value))
-        elif key not in SOURCES:
-            config.tuned[now] = value
-            config.carried += [] if now == key else [Term(theirs, f"{now} = {value!r}")]
-    return config
 
+    def __init__(self, stated: Mapping[str, Any], where: str) -> None:
+        self.base, self.left = _bundled(stated, where), list[Term]()
+        self.tuned: dict[str, Any] = {}
+        """Values by today's dotted keys."""
+        self.settings: dict[str, Any] = {}
+        """Keys of environment.toml, dotted."""
+        self.is_old = any(key in RENAMED or key in OLD_SOURCES for key in stated)
+        reasons = NOT_CARRIED | (KL_TAU if self.is_old else {})
+        for key, value in stated.items():
+            setting, now = SETTINGS.get(key, ""), RENAMED.get(key, key)
+            why = next((why for above, why in reasons.items() if f"{now}.".startswith(f"{above}.")), "")
+            if setting and _fits(setting, value):
+                self.settings[setting] = value
+            elif why:
+                self._leave(key, value, why)
+            elif key == SOURCE:
+                self._take_source(_tables(value))
+            elif key not in SOURCES:
+                self.tuned[now] = value
 
-def _take_source(config: _Config, sources: list[dict[str, Any]]) -> None:
-    """Take over what the one source says beside its questions, such as its curriculum."""
-    own = [{key: value for key, value in one.items() if key not in ("name", "env")} for one in sources]
-    if any(own) and len(own) > 1:
-        config.left.append(Term(SOURCE, "what several sources say; here is one, with the questions of all"))
-    elif any(own):
-        config.tuned[SOURCE] = own
+    def _leave(self, key: str, value: object, why: str) -> None:
+        self.left.append(Term(f"{key} = {value!r}"[:60], why))
+
+    def _take_source(self, sources: list[dict[str, Any]]) -> None:
+        """Take over what the one source says beside its questions, such as its curriculum."""
+        own = [{key: value for key, value in one.items() if key not in ("name", "env")} for one in sources]
+        if any(own) and len(own) > 1:
+            self.left.append(Term(SOURCE, "what several sources say; here is one, with the questions of all"))
+        elif any(own):
+            self.tuned[SOURCE] = own
+
+    def files(self, title: str, source: str) -> dict[str, str | Path]:
+        """The environment's files: those of the bundled one with the configuration laid over."""
+        folder, keys = environments.find(self.base), _keys()
+        document, table = tomlkit.parse((folder / FILE).read_text("utf-8")), toml_file.read(folder / FILE)
+        document.pop(environments.VARIANTS, None)
+        settings = table.get(environments.VARIANTS, {}).get(self.base, {}) | self.settings | {"title": title}
+        bundled = table["prepare"]["settings"]["model"]
+        if settings.get("prepare.settings.model", bundled) != bundled:
+            settings["prepare.settings.model_revision"] = "main"
+            why = "main, which may change: pin prepare.settings.model_revision"
+            self.left.append(Term("revision of the model", why))
+        for key, value in settings.items():
+            *above, last = key.split(".")
+            place: Any = document
+            for part in above:
+                place = place.setdefault(part, {})
+            place[last] = value
+        names, rest = {dotted: name for name, dotted in keys.DOTTED.items()}, {}
+        for key, value in self.tuned.items():
+            name = names.get(key, key)
+            if one := document["space"].get(name):  # it is written over train.toml: the baseline gets its value
+                if not _widened(one, value):
+                    why = f"not in the range of {name}: the baseline keeps {one['default']!r}"
+                    self._leave(key, value, why)
+            elif name in table["fixed"]:
+                document["fixed"][name] = value
+            else:
+                rest[key] = value
+        below = tomllib.loads((folder / TRAIN).read_text("utf-8")) if self.is_old else {}
+        first = (folder / "program.md").read_text("utf-8").partition("\n## ")[0].partition("\n")[2].strip()
+        return {
+            FILE: tomlkit.dumps(document),
+            TRAIN: tomlkit.dumps(keys.laid_over(below, keys.as_tables(rest))),
+            "program.md": f"# {title}\n\n{first}\n\nThe baseline is the configuration of {source}, in today's keys.\n",
+            **{name: folder / name for name in COPIED},
+        }
 
 
 def _bundled(stated: Mapping[str, Any], where: str) -> str:
@@ -206,42 +216,6 @@ def _tables(value: object) -> list[dict[str, Any]]:
     return [one for one in (value if isinstance(value, list) else [value]) if isinstance(one, dict)]
 
 
-def _files(config: _Config, title: str) -> dict[str, str | Path]:
-    """The environment's files: those of the bundled one with the configuration laid over."""
-    folder, keys = environments.find(config.base), _keys()
-    document, table = tomlkit.parse((folder / FILE).read_text("utf-8")), toml_file.read(folder / FILE)
-    document.pop(environments.VARIANTS, None)
-    settings = table.get(environments.VARIANTS, {}).get(config.base, {}) | config.settings | {"title": title}
-    bundled = table["prepare"]["settings"]["model"]
-    if settings.get("prepare.settings.model", bundled) != bundled:
-        settings["prepare.settings.model_revision"] = "main"
-        config.left.append(Term("revision of the model", "main, which may change: pin prepare.settings.model_revision"))
-    for key, value in settings.items():
-        *above, last = key.split(".")
-        place: Any = document
-        for part in above:
-            place = place.setdefault(part, {})
-        place[last] = value
-    names = {dotted: name for name, dotted in keys.DOTTED.items()}
-    rest = {}
-    for key, value in config.tuned.items():
-        name = names.get(key, key)
-        if one := table["space"].get(name):  # a parameter is written over train.toml: the baseline gets its value
-            is_number = type(value) in (int, float) and not (one.get("log") and value <= 0)
-            if is_number or (one["type"] == "choice" and isinstance(value, bool | int | float | str)):
-                _widen(document["space"][name], value)
-            else:
-                fact = f"not in the range of {name}: the baseline keeps {one['default']!r}"
-                config.left.append(Term(f"{key} = {value!r}"[:60], fact))
-        elif name in table["fixed"]:
-            document["fixed"][name] = value
-        else:
-            rest[key] = value
-    below = tomllib.loads((folder / TRAIN).read_text("utf-8")) if config.is_old else {}
-    train = tomlkit.dumps(keys.laid_over(below, keys.as_tables(rest)))
-    return {FILE: tomlkit.dumps(document), TRAIN: train} | {name: folder / name for name in COPIED}
-
-
 def _fits(setting: str, value: Any) -> bool:
     """Whether a value is one that our setting takes: -1 is all questions there, and a judge asks some."""
     if setting == "prepare.settings.model":
@@ -249,17 +223,13 @@ def _fits(setting: str, value: Any) -> bool:
     return type(value) is int and 0 < value <= (MOST_QUESTIONS if setting == "text.questions" else value)
 
 
-def _widen(parameter: Any, value: Any) -> None:
-    """Make a value the default of a parameter, whose range gets it where it has it not."""
-    if parameter["type"] == "choice":
+def _widened(parameter: Any, value: Any) -> bool:
+    """Make a value the default of a parameter, whose range gets it where it has it not; whether that could be."""
+    if parameter["type"] == "choice" and isinstance(value, bool | int | float | str):
         parameter["values"] = list(dict.fromkeys([*parameter["values"].unwrap(), value]))
-    else:
+    elif type(value) in (int, float) and not (parameter.get("log") and value <= 0):
         parameter["low"], parameter["high"] = min(parameter["low"], value), max(parameter["high"], value)
+    else:
+        return False
     parameter["default"] = value
-
-
-def _described(config: _Config, title: str, path: Path) -> str:
-    """The bundled environment's description, without what belongs to it alone."""
-    text = (environments.find(config.base) / "program.md").read_text("utf-8")
-    first = text.partition("\n## ")[0].partition("\n")[2].strip()
-    return f"# {title}\n\n{first}\n\nThe baseline is the configuration of {path.name}, in today's keys.\n"
+    return True

@@ -5,30 +5,33 @@ from __future__ import annotations
 import datetime
 import json
 import math
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from environments import FILE
 from environments.plugins import Refused
-from tasks.importing import Imported, Importer, Term, _original, _runner, _source, environment_toml
-from tasks.importing._original import REPOSITORY, Table
-from tasks.importing._parameters import ConvertedParameter, choice, is_number, is_plain, is_seed, number, sections
+from tasks.importing import Imported, Importer, Term, _original, _runner, _source
+from tasks.importing._original import DEEPEST, REPOSITORY, Table
+from tasks.importing._parameters import (
+    ConvertedParameter,
+    choice,
+    is_number,
+    is_plain,
+    is_seed,
+    number,
+    number_of_text,
+    sections,
+)
 
 METHODS = {"grid": "grid", "random": "random_search", "bayes": "tpe"}
 """The proposers that search as W&B's methods do."""
 COMMAND = ["${env}", "${interpreter}", "${program}", "${args}"]
 MACROS = (*COMMAND, "${args_no_hyphens}", "${args_no_boolean_flags}", "${args_json}")
 USUAL = ("sweep.yaml", "sweep.yml")
-BUDGET_SECONDS = 600
-SIGMAS = 3
-"""Standard deviations to either side of the mean that a normal distribution becomes a range of."""
-EXPONENT = re.compile(r"[+-]?\d+(\.\d*)?[eE][+-]?\d+")
+BUDGET_SECONDS, SIGMAS = 600, 3
+"""A normal distribution becomes a range of so many standard deviations to either side of its mean."""
 LOG = ("log_uniform", "log_uniform_values")
-DEEPEST = 20
-"""A YAML may hold itself."""
 REASONS = {
     "early_terminate": "its brackets; trials that fall behind are stopped early anyway: --cancel",
     "metric.target": "no stopping at a score: the search ends by --trials, --hours or --until",
@@ -49,15 +52,14 @@ class WandbSweep(Importer):
     def convert(self, place: str) -> Imported:
         sweep = _sweep(place)
         assert isinstance(sweep, Table), "it was recognised"
-        path, method = sweep.path, sweep.get("method", str)
+        path, method, command = sweep.path, sweep.get("method", str), _command(sweep)
         if method not in METHODS:
             raise Refused(f"{path}: method: must be {', '.join(METHODS)}, got {method!r}")
-        command = _command(sweep)
         stated = sweep.get("program", str) or next((word for word in command if word.endswith(".py")), "")
         if not (name := stated.strip().removeprefix("./")):
             raise Refused(f"{path}: program: is missing, and no word of command ends in .py: state it in a copy")
         root = _original.folder_with([name], path)
-        text = _original.read_text(root / name)
+        text, python = _original.read_text(root / name), _runner.python_of(root / name)
         try:
             defaults = _source.options(_source.parsed(root / name)).values
         except Refused:  # of another Python, or in another language
@@ -72,36 +74,40 @@ class WandbSweep(Importer):
         metric, origin = _runner.metric_name(theirs), f"the W&B sweep {path}"
         copied, not_copied = _original.repository_files(root)
         title = sweep.get("name", str) or sweep.get("project", str) or path.parent.resolve().name
-        keys = {**_runner.keys(title, metric, goal, name), "budget_seconds": BUDGET_SECONDS, **sections(made.found)}
         how = {
             "command": command, "metric": theirs, "name": metric, "says_ready": "wandb" in text,
             "as_json": made.as_json, "paths": made.paths, "own": dict.fromkeys(made.seeds, "seed"), "keeps_files": True,
         }  # fmt: skip
         cap, proposer = sweep.get("run_cap", int), METHODS[method]
-        said = sweep.get("description", str) or f"{name} gets the parameters of a trial and logs `{metric}`."
         return Imported(
             name=title,
             origin=origin,
-            files={
-                **copied,
-                **_runner.files(how, "wandb", *_runner.TENSORBOARD),
-                **_runner.instructions(title, origin, name, said),
-                FILE: environment_toml(keys, origin),
-            },
-            carried=(
-                Term(name, f"{REPOSITORY}/{name}, unchanged; editable, and nothing else is"),
-                _runner.metric_term(theirs, metric, f"{goal}: the last value that is logged"),
-                *(Term(key, "the seed of the run") for key in made.seeds),
-                Term("command", " ".join(command)),
-                Term("method, run_cap", f"--proposer {proposer}{f' --trials {cap}' if cap else ''}"),
+            files=_runner.files(
+                title,
+                origin,
+                name,
+                sweep.get("description", str) or f"{name} gets the parameters of a trial and logs `{metric}`.",
+                how=how,
+                keys={
+                    "metric": metric, "direction": goal, "budget_seconds": BUDGET_SECONDS, "python": python or None,
+                    **sections(made.found),
+                },
+                originals=copied,
+                stand_ins=("wandb", *_runner.TENSORBOARD),
             ),
-            left=(*made.left, *not_copied, *_left(sweep, text)),
+            left=(
+                *_runner.of_run(made.seeds, theirs, metric),
+                *made.left,
+                *not_copied,
+                *_left(sweep, text),
+                _runner.packages(python),
+            ),
             warnings=(_runner.warning(f"{REPOSITORY}/{name}", theirs), *([] if made.seeds else [SEEDS])),
             options=(
                 *(() if proposer == "tpe" else ("--proposer", proposer)),
                 *(("--trials", str(cap)) if cap and cap > 0 else ()),
             ),
-        )
+        )  # fmt: skip
 
 
 def _sweep(place: str) -> Table | str:
@@ -124,7 +130,6 @@ def _left(sweep: Table, text: str) -> Iterator[Term]:
     for word in (word for word in ("WandbLogger", "WandbCallback", "wandb.plot") if word in text):
         yield Term(word, "numbers that reach W&B this way are not seen: log the metric by wandb.log")
     yield Term("no time limit in a sweep", f"budget_seconds = {BUDGET_SECONDS}, a guess: state your own")
-    yield Term("packages of its own environment", _runner.PYTHON)
 
 
 @dataclass
@@ -162,8 +167,7 @@ def converted(parameters: Mapping[str, Any], stated_defaults: Mapping[str, Any])
         else:
             one = _range(name, {key: _plain(value) for key, value in stated.items()}, default)
         made.found[name] = one
-        if one.lost:
-            made.left.append(Term(name, one.lost))
+        made.left += [Term(name, one.lost)] if one.lost else []
         if one.table and default is None:
             unseen.append(name)
         elif one.table and one.table["default"] != default:
@@ -190,10 +194,7 @@ def _leaves(parameters: Mapping[str, Any], above: tuple[str, ...] = ()) -> Itera
 
 
 def _plain(value: object) -> Any:
-    """The value; a text such as `1e-4`, which YAML does not take for a number, as that number, and a date as a text."""
-    if isinstance(value, datetime.date):
-        return value.isoformat()
-    return float(value) if isinstance(value, str) and EXPONENT.fullmatch(value) else value
+    return value.isoformat() if isinstance(value, datetime.date) else number_of_text(value)
 
 
 def _listed(made: SweepParameters, name: str, values: object, default: object) -> ConvertedParameter:

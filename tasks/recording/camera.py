@@ -94,7 +94,7 @@ class FilmedSource(EnvSource):
     def make(self) -> Env:
         os.environ |= WITHOUT_DISPLAY
         kwargs = {**self.kwargs, "render_mode": "rgb_array"}
-        return Camera(EnvSource(self.env_id, self.max_episode_steps, kwargs, self.section).make())
+        return Camera(EnvSource(self.env_id, self.max_episode_steps, kwargs, self.section, self.packages).make())
 
 
 def film() -> Film:

@@ -16,7 +16,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -231,7 +231,7 @@ class _FilmedControl(Control):
         from tasks.recording.camera import FilmedSource, film  # gymnasium takes long to load
 
         source = self._source
-        filmed = FilmedSource(source.env_id, source.max_episode_steps, source.kwargs, source.section)
+        filmed = FilmedSource(**{field.name: getattr(source, field.name) for field in fields(source)})
         with ForeignProcess(exam.folder, self.total_seconds, exam.check) as process:
             yield Lanes([process], [filmed])
             self._film = process.call(film)

@@ -28,7 +28,7 @@ from environments import Environment
 from environments.judges._taskset import Taskset
 from prime_rl_parts.keys import as_tables, at
 from prime_rl_parts.run import HARNESSES, Settings
-from tasks.importing.prime_rl import flat
+from tasks.importing._original import flat
 
 NAMES = ("gsm8k", "gsm8k_math", "reverse_text")
 HERE: dict[str, Any] = {"text.backend": "openai", "text.endpoint.base_url": "http://127.0.0.1:1/v1", "readable": []}

@@ -14,7 +14,6 @@ from environments.score import Score
 from flows.cli.env_import import import_environment
 from flows.cli.validation import warnings
 from tasks.evaluate import judge_run
-from tasks.importing import _source
 from tasks.store.workspace import TrialDir
 from tasks.train import run_program
 from tasks.trial import Proposal, Run
@@ -94,13 +93,18 @@ def run(environment: Environment, folder: Path, **params: float) -> tuple[Run, S
 
 
 def test_a_script_with_a_dataclass_of_options_becomes_an_environment(script: Path, tmp_path: Path) -> None:
-    environment = imported_from(script, tmp_path / "here")
+    account = import_environment(str(script), tmp_path / "here", "")
+    environment = environments.load(tmp_path / "here")
     assert (environment.metric, environment.direction) == ("charts/episodic_return", "maximize")
     assert environment.defaults == {
         "learning_rate": 2.5e-4, "num_envs": 2, "anneal_lr": True, "env_id": "CartPole-v1",
     }  # fmt: skip
     assert environment.budget_steps == 50 and environment.editable == ("repository/small.py",)
-    assert warnings(environment) == []
+    assert warnings(environment) == [] and account["warnings"]
+    left = " ".join(term["theirs"] + term["ours"] for term in account["left"])
+    assert "learning_rate" not in left
+    for name in ("budget_seconds", "track", "tau", "target_kl", "exp_name"):
+        assert name in left
     assert (tmp_path / "here/repository/small.py").read_text() == SCRIPT
     for module in ("small_utils/returns.py", "factors.py"):
         assert (tmp_path / "here/repository" / module).is_file()
@@ -130,15 +134,6 @@ def test_an_option_that_an_edit_has_removed_is_named(script: Path, tmp_path: Pat
     assert "Args in small.py has no num_envs any more" in (tmp_path / "0000/log.txt").read_text()
 
 
-def test_its_score_is_warned_of_and_what_was_left_is_said(script: Path, tmp_path: Path) -> None:
-    account = import_environment(str(script), tmp_path / "here", "")
-    assert account["warnings"]
-    left = " ".join(term["theirs"] + term["ours"] for term in account["left"])
-    for name in ("budget_seconds", "track", "tau", "target_kl", "exp_name"):
-        assert name in left
-    assert "learning_rate" not in left
-
-
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
@@ -155,22 +150,6 @@ def test_a_script_that_cannot_be_carried_is_refused_with_the_reason(
     with pytest.raises(Refused, match=re.compile(reason, re.DOTALL)):
         import_environment(str(script), tmp_path / "here", "")
     assert not (tmp_path / "here").exists()
-
-
-def test_options_are_read_with_their_types_bases_and_fields(tmp_path: Path) -> None:
-    (tmp_path / "one.py").write_text(
-        "import dataclasses\nfrom tyro import cli\n"
-        "class Common:\n    seed: int = 3\n    Rate: float = 2\n"
-        "@dataclasses.dataclass(frozen=True)\nclass Options(Common):\n"
-        "    Rate: float = 1\n    size: int = dataclasses.field(default=2**4)\n    room: int = int(1e6)\n    start: int = 5e3\n"
-        "    sizes: list = dataclasses.field(default_factory=list)\n    path: str\n"
-        "print(cli(Options))\n"
-    )
-    options = _source.options(_source.parsed(tmp_path / "one.py"))
-    assert options.dataclass == "Options" and options.values == {
-        "seed": 3, "Rate": 1.0, "size": 16, "room": 1000000, "start": 5000,
-    }  # fmt: skip
-    assert (options.others, options.required) == (["sizes"], ["path"])
 
 
 def test_a_script_with_argparse_gets_its_options_on_its_command_line(tmp_path: Path) -> None:

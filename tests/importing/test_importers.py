@@ -266,21 +266,13 @@ def test_the_new_folder_has_the_originals_name_and_never_takes_its_place(
     assert import_environment("../tiny-research", None, "")["folder"] == "./tiny-research"
 
 
-def test_an_original_that_cannot_be_read_is_refused_with_the_file(tmp_path: Path) -> None:
-    place = f"/proc/{os.getpid()}/mem"
-    with pytest.raises(Refused, match=f"{place}.* cannot be read"):
-        import_environment(place, tmp_path / "here", "")
-
-
 @pytest.mark.parametrize(
     ("file", "text", "reason"),
     [
         ("train.py", "def", "is not Python"),
         ("train.py", "from prepare import *\nprint('no summary')", "no metric is stated"),
-        ("train.py", "print('val_loss: 1.0')", "imports no prepare"),
         ("program.md", "Optimise it: `grep '^fitness:' run.log`", "better high or low"),
         ("program.md", "You may edit `reward.py` and nothing else.", "has reward.py edited"),
-        ("program.md", "Run `python prepare.py > run.log 2>&1`.", "runs prepare.py"),
     ],
 )
 def test_a_repository_that_is_of_another_kind_or_says_too_little_is_refused(
@@ -316,11 +308,8 @@ def test_the_score_of_an_earlier_trial_is_the_column_of_the_metric(
     [
         ("direction: min", "direction: down", "objective.direction"),
         ("workdir: examples/tiny", "workdir: /etc", "'/etc' leads elsewhere"),
-        ("program_path: examples/tiny/program.md", "program_path: /etc/hostname", "'/etc/hostname' leads elsewhere"),
         ("type: command", "type: http", "trains nothing on this machine"),
         ("  type: random", "  mutable_file: examples/tiny/none.py", r"folders above it has .*none\.py"),
-        ("name: tiny", "name: [tiny", "is not YAML"),
-        ("max_iterations: 16", "max_iterations: many", r"controller\.max_iterations: must be of the type int"),
         ("[python3, train.py]", '"python3 \'train.py"', "No closing quotation: close it"),
     ],
 )

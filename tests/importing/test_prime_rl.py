@@ -96,7 +96,6 @@ def test_a_new_configuration_keeps_its_keys_and_finds_the_environment_of_both_da
     [
         (OLD.replace("primeintellect/gsm8k", "me/wordle"), "no environment here has the questions of me/wordle"),
         (NEW.replace('"gsm8k"', '"reverse-text"'), "also together"),
-        ('[orchestrator]\nbatch_size = 4\n[model]\nname = "x"\n', "the questions of no source"),
     ],
 )
 def test_questions_that_no_environment_has_are_refused(tmp_path: Path, text: str, said: str) -> None:
@@ -124,21 +123,3 @@ def test_a_source_s_curriculum_is_carried_where_there_is_one_source(tmp_path: Pa
     assert source == {"curriculum": tomllib.loads(one)["orchestrator"]["train"]["source"][0]["curriculum"]}
     (tmp_path / "train.toml").write_text(f"{one}[[orchestrator.train.source]]\nenv.taskset.id = 'math'\n")
     assert "several sources" in left(imported(str(tmp_path))[1])["orchestrator.train.source"]
-
-
-@pytest.mark.parametrize(
-    ("text", "scores"),
-    [
-        ("commit\teval_score\tmemory_gb\tstatus\tdescription\na1\t0.35\t38\tkeep\tx\nb2\t0.0\t0\tcrash\tOOM\n", [0.35, None]),
-        ("", []),
-        ("\0\xff\n\t\t\n", []),
-        ("commit\tstatus\tdescription\nx\ty\tz\n", []),
-    ],
-)  # fmt: skip
-def test_a_results_tsv_becomes_earlier_trials_where_a_column_is_the_score(
-    tmp_path: Path, text: str, scores: list[float | None]
-) -> None:
-    (tmp_path / "train.toml").write_text(OLD)
-    (tmp_path / "results.tsv").write_text(text)
-    made = imported(str(tmp_path))[1]
-    assert [one.score for one in made.history] == scores and "results.tsv" in left(made)

@@ -77,7 +77,6 @@ def read(place: Path) -> tuple[Imported, dict[str, Any]]:
             {"distribution": "q_uniform", "min": 0, "max": 1, "q": 0.25},
             {"type": "choice", "values": [0, 0.25, 0.5, 0.75, 1]},
         ),
-        ({"distribution": "q_uniform", "min": 1, "max": 10, "q": 2}, {"type": "choice", "values": [0, 2, 4, 6, 8, 10]}),
         (
             {"distribution": "q_log_uniform_values", "min": 32, "max": 64, "q": 8},
             {"type": "choice", "values": [32, 40, 48, 56, 64]},
@@ -103,14 +102,11 @@ def test_a_distribution_becomes_a_range(stated: dict[str, Any], table: dict[str,
     ("stated", "said"),
     [
         ({"min": 2, "max": 1}, "is no range"),
-        ({"distribution": "log_uniform_values", "min": 0, "max": 1}, "is no range"),
         ({"distribution": "log_uniform", "min": 0, "max": 1e6}, "too large"),
         ({"distribution": "cauchy", "min": 0, "max": 1}, "is not carried"),
-        ({"min": 1}, "max must be a finite number"),
         ({"values": []}, "not empty"),
         ({"min": 1, "max": 10**400}, "max must be a finite number"),
         ({"value": {datetime.date(2026, 1, 1): 1}}, "must be a text, or a number"),
-        (None, "must be a table"),
         (3, "must be a table"),
     ],
 )
@@ -198,7 +194,7 @@ def test_defaults_seeds_and_names_that_ours_may_not_have_are_carried_as_they_are
     assert {name: one["default"] for name, one in table["space"].items()} == {
         "use_bn": False, "lr": 3e-4, "batch_size": 64,
     }  # fmt: skip
-    assert {"random-seed", "metric Accuracy (%)"} <= {term.theirs for term in made.carried}
+    assert {"random-seed", "metric Accuracy (%)"} <= {term.theirs for term in made.left}
     run = written(made, tmp_path / "run")
     config = {"params": {"use_bn": False, "lr": 0.1, "batch_size": 32}, "seed": 7, "out": str(run / "out")}
     (run / "config.json").write_text(json.dumps({**config, "budget_steps": 0}))
@@ -223,9 +219,7 @@ def test_a_program_above_the_yaml_is_found_and_one_elsewhere_is_not(tmp_path: Pa
     ("old", "new", "said"),
     [
         ("method: random", "method: annealing", "method: must be"),
-        ("program: train.py", "program: ../train.py", "leads elsewhere"),
         ("run_cap: 12", "command: ['${interpreter}', '${program}', '${envvar:HOME}']", "has no value here"),
-        ("goal: minimize", "goal: least", "metric: must be"),
         ("metric: {name: loss, goal: minimize}\n", "", "metric: must be"),
     ],
 )

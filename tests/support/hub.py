@@ -16,26 +16,23 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 import yaml
 
 TOKEN = "hf_" + "StandIn" * 5
 LFS = (".bin", ".pt", ".safetensors")
-PAGE = 2
-"""Entries of a page of commits or files."""
 
 
 @dataclass
 class Fault:
-    """What happens to requests instead of an answer."""
+    """What happens to one request instead of an answer."""
 
     method: str
     path: str
     """A regular expression that is searched for in the path."""
     status: int = 500
     times: int = 1
-    headers: dict[str, str] = field(default_factory=dict)
     cut: bool = False
     """Close the connection in place of an answer."""
     done: bool = False
@@ -48,9 +45,7 @@ class Fault:
 class StoredCommit:
     oid: str
     title: str
-    message: str
     files: dict[str, bytes]
-    date: str
 
 
 @dataclass
@@ -65,8 +60,7 @@ class Repository:
 
     def commit(self, title: str, message: str, files: dict[str, bytes]) -> StoredCommit:
         oid = hashlib.sha1(f"{len(self.commits)}{title}{message}{sorted(files)}".encode()).hexdigest()
-        date = f"2026-11-{len(self.commits) + 1:02d}T08:00:00.000Z"
-        self.commits.append(StoredCommit(oid, title, message, files, date))
+        self.commits.append(StoredCommit(oid, title, files))
         return self.commits[-1]
 
 
@@ -94,15 +88,10 @@ class Hub:
         self.agents: set[str] = set()
         self.lock = threading.Lock()
 
-    def make(self, repo: str, private: bool = True) -> Repository:
-        made = self.repositories[repo] = Repository(private)
-        made.commit("initial commit", "", {".gitattributes": b""})
-        return made
-
     def files(self, repo: str, revision: str = "main") -> dict[str, bytes]:
-        found = self.repositories[repo].at(revision)
-        assert found is not None
-        return found.files
+        commit = self.repositories[repo].at(revision)
+        assert commit is not None
+        return commit.files
 
     def asked(self, pattern: str) -> list[str]:
         """The requests, as `METHOD path`, in which a pattern is found."""
@@ -124,39 +113,36 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        self._serve()
-
-    do_HEAD = do_POST = do_PUT = do_GET
-
-    def _serve(self) -> None:
-        hub, self.where = self.hub, urlsplit(self.path)
-        self.query = parse_qs(self.where.query)
+        hub = self.hub
         with hub.lock:
             hub.requests.append((self.command, self.path))
             hub.agents.add(self.headers.get("User-Agent", ""))
             fault = hub.fault(self.command, self.path)
         if fault and fault.seconds:
             time.sleep(fault.seconds)
-            fault = fault if fault.cut or fault.status != 200 else None
-        if fault and fault.cut and not fault.done:
-            self.rfile.read(min(int(self.headers.get("Content-Length") or 0), 100))
-            self.close_connection = True
-            self.connection.close()
-            return
         body = self._body()
         if fault and not fault.done:
-            self._send(Answer(fault.status, {"error": "as a test says"}, **fault.headers))
-            return
+            if fault.cut:
+                self._cut()
+            elif fault.status != 200:
+                self._send(Answer(fault.status, {"error": "as a test says"}))
+            if fault.cut or fault.status != 200:
+                return
         try:
             with hub.lock:
                 hub.received.append(body)
                 self._route(body)
         except Answer as answer:
-            if fault:
-                self.close_connection = True
-                self.connection.close()
-                return
-            self._send(answer)
+            if fault and fault.cut:
+                self._cut()
+            else:
+                self._send(answer)
+
+    do_HEAD = do_POST = do_PUT = do_GET
+
+    def _cut(self) -> None:
+        self.close_connection = True
+        self.connection.close()
 
     def _body(self) -> bytes:
         if "chunked" not in self.headers.get("Transfer-Encoding", ""):
@@ -171,20 +157,19 @@ class _Handler(BaseHTTPRequestHandler):
     def _send(self, answer: Answer) -> None:
         body = answer.body if isinstance(answer.body, bytes) else json.dumps(answer.body).encode()
         self.send_response(answer.status)
-        for name, value in answer.headers.items():
+        for name, value in {**answer.headers, "Content-Length": str(len(body))}.items():
             self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         if self.command != "HEAD":
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 self.wfile.write(body)
 
     def _route(self, body: bytes) -> None:
-        path = self.where.path
+        path = urlsplit(self.path).path
         for method, pattern, action in ROUTES:
-            found = re.fullmatch(pattern, path)
-            if found and method in (self.command, "GET" if self.command == "HEAD" else ""):
-                action(self, body, *map(unquote, found.groups()))
+            match = re.fullmatch(pattern, path)
+            if match and method in (self.command, "GET" if self.command == "HEAD" else ""):
+                action(self, body, *map(unquote, match.groups()))
         raise Answer(404, {"error": f"no route {self.command} {path}"})
 
     def _user(self) -> None:
@@ -194,16 +179,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _repository(self, repo: str) -> Repository:
         self._user()
-        found = self.hub.repositories.get(repo)
-        if found is None:
+        if repo not in self.hub.repositories:
             raise Answer(404, {"error": "Repository not found"}, X_Error_Code="RepoNotFound")
-        return found
+        return self.hub.repositories[repo]
 
     def _commit(self, repo: str, revision: str) -> StoredCommit:
-        found = self._repository(repo).at(revision)
-        if found is None:
+        commit = self._repository(repo).at(revision)
+        if commit is None:
             raise Answer(404, {"error": "Invalid rev id"}, X_Error_Code="RevisionNotFound")
-        return found
+        return commit
 
     def _may_write(self, repo: str) -> None:
         self._user()
@@ -211,24 +195,19 @@ class _Handler(BaseHTTPRequestHandler):
             words = f"You don't have the rights to write under {repo.split('/')[0]}"
             raise Answer(403, {"error": words}, X_Error_Message=words)
 
-    def _page(self, entries: list[Any]) -> None:
-        start = int(self.query.get("cursor", ["0"])[0])
-        more = start + PAGE < len(entries)
-        link = f'<{self.hub.endpoint}{self.where.path}?cursor={start + PAGE}>; rel="next"'
-        raise Answer(200, entries[start : start + PAGE], **({"Link": link} if more else {}))
-
     def whoami(self, body: bytes) -> None:
         self._user()
         raise Answer(200, {"type": "user", "name": "me", "orgs": [{"name": "lab"}], "auth": {}})
 
     def create(self, body: bytes) -> None:
-        asked = json.loads(body)
-        repo = f"{asked['organization'] or 'me'}/{asked['name']}"
+        wanted = json.loads(body)
+        repo = f"{wanted['organization'] or 'me'}/{wanted['name']}"
         self._may_write(repo)
         url = {"url": f"{self.hub.endpoint}/{repo}"}
         if repo in self.hub.repositories:
             raise Answer(409, {"error": "You already created this model repo", **url})
-        self.hub.make(repo, private=asked.get("visibility") == "private")
+        made = self.hub.repositories[repo] = Repository(wanted.get("visibility") == "private")
+        made.commit("initial commit", "", {".gitattributes": b""})
         raise Answer(200, url)
 
     def info(self, body: bytes, repo: str, revision: str = "main") -> None:
@@ -238,8 +217,7 @@ class _Handler(BaseHTTPRequestHandler):
         raise Answer(200, {"id": repo, "modelId": repo, "sha": commit.oid, "private": private, "siblings": files})
 
     def validate(self, body: bytes) -> None:
-        content = json.loads(body)["content"]
-        head = re.match(r"---\n(.*?)\n---", content, re.DOTALL)
+        head = re.match(r"---\n(.*?)\n---", json.loads(body)["content"], re.DOTALL)
         try:
             metadata = yaml.safe_load(head[1]) if head else None
         except yaml.YAMLError as wrong:
@@ -249,8 +227,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def preupload(self, body: bytes, repo: str, revision: str) -> None:
         self._may_write(repo)
-        asked, files = json.loads(body), self._commit(repo, revision).files
-        ignored = asked.get("gitIgnore", files.get(".gitignore", b"").decode()).splitlines()
+        wanted, files = json.loads(body), self._commit(repo, revision).files
+        ignored = wanted.get("gitIgnore", files.get(".gitignore", b"").decode()).splitlines()
 
         def answer(path: str) -> dict[str, Any]:
             lfs = path.endswith(LFS)
@@ -258,22 +236,15 @@ class _Handler(BaseHTTPRequestHandler):
             mode = "lfs" if lfs else "regular"
             return {"path": path, "uploadMode": mode, "shouldIgnore": path.split("/")[-1] in ignored, "oid": known}
 
-        raise Answer(200, {"files": [answer(one["path"]) for one in asked["files"]]})
+        raise Answer(200, {"files": [answer(one["path"]) for one in wanted["files"]]})
 
     def batch(self, body: bytes, repo: str) -> None:
         self._may_write(repo)
-
-        def answer(oid: str, size: int) -> dict[str, Any]:
-            if oid in self.hub.objects:
-                return {"oid": oid, "size": size}
-            links = {"upload": f"lfs/{oid}?signature=x", "verify": f"lfs-verify/{oid}"}
-            return {
-                "oid": oid,
-                "size": size,
-                "actions": {name: {"href": f"{self.hub.endpoint}/{link}"} for name, link in links.items()},
-            }
-
-        objects = [answer(one["oid"], one["size"]) for one in json.loads(body)["objects"]]
+        objects = [{"oid": one["oid"], "size": one["size"]} for one in json.loads(body)["objects"]]
+        for one in objects:
+            if one["oid"] not in self.hub.objects:
+                links = {"upload": f"lfs/{one['oid']}?signature=x", "verify": f"lfs-verify/{one['oid']}"}
+                one["actions"] = {name: {"href": f"{self.hub.endpoint}/{link}"} for name, link in links.items()}
         raise Answer(200, {"transfer": "basic", "objects": objects})
 
     def store(self, body: bytes, oid: str) -> None:
@@ -287,12 +258,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def commit(self, body: bytes, repo: str, revision: str) -> None:
         self._may_write(repo)
-        found = self._repository(repo)
-        lines = [json.loads(line) for line in body.splitlines()]
+        repository, lines = self._repository(repo), [json.loads(line) for line in body.splitlines()]
         header = next(line["value"] for line in lines if line["key"] == "header")
-        if header.get("parentCommit") not in (None, found.commits[-1].oid):
+        if header.get("parentCommit") not in (None, repository.commits[-1].oid):
             raise Answer(412, {"error": "A commit has happened since. Please refresh and try again."})
-        files = dict(found.commits[-1].files)
+        files = dict(repository.commits[-1].files)
         for line in lines:
             value = line["value"]
             if line["key"] == "file":
@@ -303,33 +273,24 @@ class _Handler(BaseHTTPRequestHandler):
                 files[value["path"]] = self.hub.objects[value["oid"]]
             elif line["key"] == "deletedFile":
                 del files[value["path"]]
-        made = found.commit(header["summary"], header["description"], files)
+        made = repository.commit(header["summary"], header["description"], files)
         raise Answer(200, {"commitUrl": f"{self.hub.endpoint}/{repo}/commit/{made.oid}", "commitOid": made.oid})
 
     def refs(self, body: bytes, repo: str) -> None:
-        found = self._repository(repo)
-        tags = [{"name": n, "ref": f"refs/tags/{n}", "targetCommit": oid} for n, oid in found.tags.items()]
-        main = {"name": "main", "ref": "refs/heads/main", "targetCommit": found.commits[-1].oid}
+        repository = self._repository(repo)
+        tags = [{"name": n, "ref": f"refs/tags/{n}", "targetCommit": oid} for n, oid in repository.tags.items()]
+        main = {"name": "main", "ref": "refs/heads/main", "targetCommit": repository.commits[-1].oid}
         raise Answer(200, {"branches": [main], "converts": [], "tags": tags})
 
     def commits(self, body: bytes, repo: str, revision: str) -> None:
         self._commit(repo, revision)
-        self._page(
-            [
-                {
-                    "id": one.oid,
-                    "title": one.title,
-                    "message": one.message,
-                    "authors": [{"user": "me"}],
-                    "date": one.date,
-                }
-                for one in reversed(self.hub.repositories[repo].commits)
-            ]
-        )
+        same = {"message": "", "authors": [{"user": "me"}], "date": "2026-11-01T08:00:00.000Z"}
+        made = reversed(self.hub.repositories[repo].commits)
+        raise Answer(200, [{"id": one.oid, "title": one.title, **same} for one in made])
 
     def tree(self, body: bytes, repo: str, revision: str) -> None:
-        files = self._commit(repo, revision).files
-        self._page([{"type": "file", "path": p, "size": len(c), "oid": _git_oid(c)} for p, c in sorted(files.items())])
+        files = sorted(self._commit(repo, revision).files.items())
+        raise Answer(200, [{"type": "file", "path": p, "size": len(c), "oid": _git_oid(c)} for p, c in files])
 
     def tag(self, body: bytes, repo: str, revision: str) -> None:
         self._may_write(repo)

@@ -1,43 +1,96 @@
-"""Plays the agent that an imported script has left, for the control judge, as the script's own evaluation calls it."""
+"""Plays the agent that an imported script has left, for the control judge.
+
+It is a model of Stable-Baselines3 (`model.zip`, with `vecnormalize.pkl`), or the object that the evaluation of a
+repository like zjianyi/autoRL is given (`agent.pkl`).
+"""
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import os
+import pickle
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
-import torch
+
+HERE = Path(__file__).resolve().parent
+Play = Callable[[Any, Any, Any, Any], Any]
+"""Actions of all lanes, from the observations and the lanes that are active, that begin, and that are deterministic."""
 
 
-def send(answers: Any, data: bytes) -> None:
-    answers.write(data)
-    answers.flush()
+def of_sb3(folder: Path) -> Play:
+    """Each mode has a state of its own, which recurrent policies need."""
+    module, name = json.loads((folder / "model.json").read_text())
+    model = getattr(importlib.import_module(module), name).load(folder / "model.zip", device="cpu")
+    statistics = folder / "vecnormalize.pkl"
+    normalize = pickle.loads(statistics.read_bytes()).normalize_obs if statistics.is_file() else lambda seen: seen
+    states: dict[bool, Any] = {}
+
+    def play(seen: Any, active: Any, begins: Any, modes: Any) -> Any:
+        taken: Any = None
+        for mode in sorted({*modes[active].tolist()}):
+            some, states[mode] = model.predict(normalize(seen), states.get(mode), begins, deterministic=mode)
+            lanes = (modes == mode).reshape(-1, *[1] * (some.ndim - 1))
+            taken = some if taken is None else np.where(lanes, some, taken)
+        return taken
+
+    return play
+
+
+def of_agent(file: Path, actions: Any) -> Play:
+    """An agent that is asked as its own evaluation asks it, one observation at a time."""
+    import torch
+
+    agent, device = pickle.loads(file.read_bytes())  # by cloudpickle, whose pickles any pickle reads
+
+    def play(seen: Any, active: Any, begins: Any, modes: Any) -> Any:
+        for lane in np.flatnonzero(active):
+            one = torch.tensor(seen[lane], dtype=torch.float32, device=device).unsqueeze(0)
+            with torch.no_grad():
+                actions[lane] = agent.get_action(one)
+        return actions
+
+    return play
 
 
 def main() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # a stray print is log and cannot garble an answer
+    sys.path.insert(0, str(HERE / "repository"))
     hello = json.loads(sys.stdin.buffer.readline())
-    [seen], [taken], lanes = hello["observation"], hello["action"], hello["lanes"]
-    torch.manual_seed(hello["seed"])
-    out = Path(json.loads(Path(__file__).with_name("config.json").read_text())["out"])
-    agent, device = cloudpickle.loads((out / "model/agent.pkl").read_bytes())
-    size = math.prod(seen["shape"]) * np.dtype(seen["dtype"]).itemsize
+    lanes, leaves, [taken] = hello["lanes"], hello["observation"], hello["action"]
     actions = np.zeros((lanes, *taken["shape"]), taken["dtype"])
-    send(answers, b'{"ready": true}\n')
-    while frame := sys.stdin.buffer.read(lanes * (2 + size)):
-        active = np.frombuffer(frame, "?", lanes)
-        observations = np.frombuffer(frame, seen["dtype"], offset=2 * lanes).reshape(lanes, *seen["shape"])
-        for lane in np.flatnonzero(active):
-            one = torch.tensor(observations[lane], dtype=torch.float32, device=device).unsqueeze(0)
-            with torch.no_grad():
-                actions[lane] = agent.get_action(one)
-        send(answers, actions.tobytes())
+    folder = Path(json.loads((HERE / "config.json").read_text())["out"]) / "model"
+    agent = folder / "agent.pkl"
+    if not agent.is_file() and not (folder / "model.zip").is_file():
+        sys.exit("training left no model: it ended before its first model had learned")
+    seed_all(hello["seed"])
+    play = of_agent(agent, actions) if agent.is_file() else of_sb3(folder)
+    modes = np.array(hello["deterministic"])
+    answers.write(b'{"ready": true}\n')
+    answers.flush()
+    sizes = [lanes * math.prod(leaf["shape"]) * np.dtype(leaf["dtype"]).itemsize for leaf in leaves]
+    while frame := sys.stdin.buffer.read(2 * lanes + sum(sizes)):
+        active, begins = np.frombuffer(frame, "?", 2 * lanes).reshape(2, lanes)
+        at, seen = 2 * lanes, {}
+        for leaf, size in zip(leaves, sizes, strict=True):
+            seen[leaf["path"]] = np.frombuffer(frame[at : at + size], leaf["dtype"]).reshape(lanes, *leaf["shape"])
+            at += size
+        actions[:] = play(seen[""] if [*seen] == [""] else seen, active, begins, modes)
+        answers.write(actions.tobytes())
+        answers.flush()
+
+
+def seed_all(seed: int) -> None:
+    import torch
+
+    torch.manual_seed(seed)
+    np.random.seed(seed % 2**32)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ class Reporting(FixedTrial):
         emit_progress(step=int(step), step_target=0, metrics={METRIC: float(value)})
 
 
-def main() -> None:
+if __name__ == "__main__":
     random.seed(SEED)
     np.random.seed(SEED % 2**32)
     from objective import objective  # type: ignore[import-not-found]
@@ -35,7 +35,3 @@ def main() -> None:
     first, *others = returned if isinstance(returned, tuple | list) else [returned]
     also = {f"value_{place}": float(value) for place, value in enumerate(others, 2)}
     emit_progress(step=0, step_target=0, metrics={METRIC: float(first), **also})
-
-
-if __name__ == "__main__":
-    main()

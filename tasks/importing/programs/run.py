@@ -46,18 +46,15 @@ HOW: dict[str, Any] = {
     "home": "", "links": [],  # the home directory of the import, and folders below it that the program reads
     "variables": {},
     "keeps_files": False,  # whether it runs in out/, so that what it writes beside itself is kept
-}  # fmt: skip
-HOW |= json.loads((HERE / "run.json").read_text())
-POLL_SECONDS = 0.1
-CANCEL_SECONDS = 5.0
-"""For a program that hears of its cancellation by its next report."""
+} | json.loads((HERE / "run.json").read_text())  # fmt: skip
+POLL_SECONDS, CANCEL_SECONDS = 0.1, 5.0
+"""A program hears of its cancellation by its next report."""
 NUMBER = re.compile(
     r"(?<![\w./-])([A-Za-z][\w./-]*)\s*[:=]\s*([-+]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|(?i:nan|inf(?:inity)?)))(?![\w.])"
 )
 """A number that is printed: `val_loss: 0.5`, `loss=9.0 val_loss=0.5`."""
-FIGURE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_\-. :/@]{0,99}")
-"""Names that figures beside a score may have."""
-MOST_FIGURES, LARGEST_FIGURE = 40, 1e30
+FIGURE, MOST_FIGURES, LARGEST_FIGURE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_\-. :/@]{0,99}"), 40, 1e30
+"""Names that figures beside a score may have, and how many and how large they may be."""
 
 
 class Numbers:
@@ -75,8 +72,18 @@ class Numbers:
             sys.stdout.write(f"{line}\n")
             self.printed |= {name: float(number) for name, number in NUMBER.findall(line)}
 
-    def take(self, report: Mapping[str, Any], steps: int) -> dict[str, Any]:
-        """Take a report; returns it in the engine's form. A step towards a target counts in `steps` parts of it."""
+    def hand_on(self, lines: Iterable[str], steps: int) -> list[str]:
+        """The reports among these lines, in the engine's form; of many with a mean in them the last alone."""
+        taken: list[str] = []
+        for line in lines:
+            try:
+                taken.append(json.dumps(self._take(json.loads(line), steps)) + "\n")
+            except (ValueError, KeyError, TypeError, AttributeError, OverflowError):  # of another form: no report
+                continue
+        return taken if HOW["window"] == 1 else taken[-1:]
+
+    def _take(self, report: Mapping[str, Any], steps: int) -> dict[str, Any]:
+        """A step towards a target counts in `steps` parts of it."""
         if "ready" in report:
             return {"ready": True}
         metrics = {name: float(value) for name, value in report["metrics"].items()}
@@ -93,26 +100,22 @@ class Numbers:
         finite = {name: value for name, value in shown.items() if math.isfinite(value)}
         return {"elapsed": max(float(report["elapsed_s"]), 0.0), **counted, "metrics": finite}
 
-    def hand_on(self, lines: Iterable[str], steps: int) -> list[str]:
-        """The reports among these lines, for the engine; of many with a mean in them the last alone."""
-        taken: list[str] = []
-        for line in lines:
-            try:
-                taken.append(json.dumps(self.take(json.loads(line), steps)) + "\n")
-            except (ValueError, KeyError, TypeError, AttributeError, OverflowError):  # of another form: no report
-                continue
-        return taken if HOW["window"] == 1 else taken[-1:]
-
-    def result(self) -> dict[str, Any] | str:
-        """The score with other figures, or why there is none."""
+    def leave(self, file: Path) -> int:
+        """Leave the score with other figures for the judge, or say why there is none; returns the status."""
         figures = {**self.reported, **(self.printed if HOW["printed"] else {})}
         score = figures.pop(HOW["metric"], None)
         if score is None:
-            return f"the program gave no {HOW['metric']!r}; it gave {', '.join(figures) or 'no number'}"[:400]
+            return complain(f"the program gave no {HOW['metric']!r}; it gave {', '.join(figures) or 'no number'}"[:400])
         if not math.isfinite(score):  # what it was before the training diverged is no score
-            return f"the program ended with {HOW['metric']} = {score}"
+            return complain(f"the program ended with {HOW['metric']} = {score}")
         fit = [name for name, value in figures.items() if FIGURE.fullmatch(name) and abs(value) <= LARGEST_FIGURE]
-        return {"score": score, "also": {name: figures[name] for name in fit[-MOST_FIGURES:]}}
+        file.write_text(json.dumps({"score": score, "also": {name: figures[name] for name in fit[-MOST_FIGURES:]}}))
+        return 0
+
+
+def complain(reason: str) -> int:
+    sys.stderr.write(f"{reason}\n")
+    return 1
 
 
 class Tail:
@@ -135,13 +138,15 @@ class Tail:
 
 def parameters(config: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters of a trial as the program knows them: with the run's seed, nested where they are nested there."""
-    values, defaults = config["params"], HOW["defaults"]
-    changed = {name: value for name, value in values.items() if name not in defaults or defaults[name] != value}
-    read = {name: json.loads(value) if name in HOW["as_json"] else value for name, value in changed.items()}
-    of_run = {**config, "seed": config["seed"] % 2**31}
+    defaults, of_run = HOW["defaults"], {**config, "seed": config["seed"] % 2**31}
+    values = {
+        name: json.loads(value) if name in HOW["as_json"] else value
+        for name, value in config["params"].items()
+        if name not in defaults or defaults[name] != value
+    }
     own = {name: of_run[key] for name, key in HOW["own"].items() if key == "seed" or of_run[key]}
     tables: dict[str, Any] = {}
-    for name, value in {**read, **own}.items():
+    for name, value in {**values, **own}.items():
         *above, last = HOW["paths"].get(name, [name])
         table = tables
         for part in above:
@@ -152,19 +157,17 @@ def parameters(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def words(command: list[str], program: str, params: Mapping[str, Any]) -> list[str]:
     """A command with its macros filled in."""
-
-    def shown(value: Any) -> str:
-        return json.dumps(value) if isinstance(value, dict | list) else str(value)
-
-    flags = [f"--{name}={shown(value)}" for name, value in params.items()]
+    texts = {name: json.dumps(one) if isinstance(one, dict | list) else str(one) for name, one in params.items()}
+    flags = [f"--{name}={text}" for name, text in texts.items()]
     switches = [
-        f"--{name}" if value is True else f"--{name}={shown(value)}"
-        for name, value in params.items()
-        if value is not False
+        f"--{name}" if params[name] is True else f"--{name}={text}"
+        for name, text in texts.items()
+        if params[name] is not False
     ]
     macros = {
         "${env}": [], "${interpreter}": [sys.executable], "${program}": [program], "${args}": flags,
-        "${args_no_hyphens}": [flag.removeprefix("--") for flag in flags], "${args_no_boolean_flags}": switches,
+        "${args_no_hyphens}": [flag.removeprefix("--") for flag in flags],
+        "${args_no_boolean_flags}": switches,
         "${args_json}": [json.dumps(params)],
     }  # fmt: skip
     return [word for given in command for word in macros.get(given, [given])]
@@ -214,7 +217,7 @@ def assign(file: Path, values: Mapping[str, Any]) -> None:
 def train(program: str) -> int:
     config = json.loads((HERE / "config.json").read_text())
     out, params = Path(config["out"]), parameters(config)
-    (out / "params.json").write_text(json.dumps({"params": params, "seed": config["seed"]}))
+    (out / "params.json").write_text(json.dumps(params))
     place = copied(out if HOW["keeps_files"] else Path(tempfile.gettempdir()))
     for name, constants in HOW["constants"].items():
         assign(place / name, {constant: params[constant] for constant in constants if constant in params})
@@ -225,13 +228,13 @@ def train(program: str) -> int:
     environment = variables(params, config["seed"], out, place)
     if HOW["prepare"] and (status := subprocess.run(HOW["prepare"], cwd=place, env=environment).returncode):
         return status
-    return follow(words(HOW["command"], program, params), place, environment, config, out)
+    return follow(words(HOW["command"], program, params), place, environment, config["budget_steps"], out)
 
 
-def follow(command: list[str], place: Path, environment: dict[str, str], config: Mapping[str, Any], out: Path) -> int:
+def follow(command: list[str], place: Path, environment: dict[str, str], steps: int, out: Path) -> int:
     """Run the program to its end, hand on what it reports, and leave the result; returns its status."""
     printed, reported = Tail(out / "run.log"), Tail(Path(environment["AR_PROGRESS_FILE"]))
-    numbers, is_over, cancelled = Numbers(), False, 0.0
+    numbers, control, is_over, cancelled = Numbers(), Path(environment["AR_CONTROL_FILE"]), False, 0.0
     if HOW["at_end"] == "finish":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # inherited
     with printed.file.open("wb") as log:
@@ -250,46 +253,30 @@ def follow(command: list[str], place: Path, environment: dict[str, str], config:
         while not has_ended:
             has_ended = process.poll() is not None
             numbers.read(printed.lines(has_ended))
-            progress.writelines(numbers.hand_on(reported.lines(has_ended), config["budget_steps"]))
-            cancelled = cancelled or tell_of_cancellation(Path(environment["AR_CONTROL_FILE"]))
+            progress.writelines(numbers.hand_on(reported.lines(has_ended), steps))
+            if not cancelled and (HERE / "cancel").exists():
+                control.write_text(json.dumps({"action": "cancel", "reason": (HERE / "cancel").read_text()}))
+                cancelled = time.monotonic()
             if cancelled and time.monotonic() > cancelled + CANCEL_SECONDS:
                 process.kill()
             time.sleep(0 if has_ended else POLL_SECONDS)
     if process.returncode and not is_over:
         return 128 - process.returncode if process.returncode < 0 else process.returncode
     if is_over and HOW["at_end"] == "fail":  # its numbers are those of a part
-        return leave("the program had not ended when its time was over", out / "result.json")
-    return leave(numbers.result(), out / "result.json") if HOW["metric"] and not HOW["evaluate"] else 0
-
-
-def tell_of_cancellation(control: Path) -> float:
-    """Hand a cancellation on to the program; returns when, or 0 where there is none."""
-    if not (HERE / "cancel").exists():
-        return 0.0
-    control.write_text(json.dumps({"action": "cancel", "reason": (HERE / "cancel").read_text()}))
-    return time.monotonic()
-
-
-def leave(result: dict[str, Any] | str, file: Path) -> int:
-    """Leave a result for the judge, or say why there is none; returns the status."""
-    if isinstance(result, str):
-        sys.stderr.write(f"{result}\n")
-        return 1
-    file.write_text(json.dumps(result))
-    return 0
+        return complain("the program had not ended when its time was over")
+    return numbers.leave(out / "result.json") if HOW["metric"] and not HOW["evaluate"] else 0
 
 
 def evaluate(out: Path, result: Path) -> int:
     """Run the command of the judge where training has never been; its last numbers become the result."""
     with tempfile.TemporaryDirectory() as folder:
         place = copied(Path(folder))
-        params = json.loads((out / "params.json").read_text())["params"]
-        here = variables(params, 0, Path(folder), place)
+        here = variables(json.loads((out / "params.json").read_text()), 0, Path(folder), place)
         here |= {"AR_RUN_DIR": str(out / "run"), "AR_MODEL_DIR": str(out / "model")}
         done = subprocess.run(HOW["evaluate"], cwd=place, env=here, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         numbers = Numbers()
         numbers.read(done.stdout.decode("utf-8", "replace").splitlines())
-        return done.returncode or leave(numbers.result(), result)
+        return done.returncode or numbers.leave(result)
 
 
 if __name__ == "__main__":

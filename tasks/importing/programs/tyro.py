@@ -34,12 +34,7 @@ def restore_gymnasium_029() -> None:
     for name in ("SyncVectorEnv", "AsyncVectorEnv"):
         setattr(gymnasium.vector, name, with_final_info(getattr(gymnasium.vector, name)))
     transform: Any = gymnasium.wrappers.TransformObservation
-
-    class TransformObservation(transform):  # type: ignore[misc]
-        def __init__(self, env: Any, func: Any, observation_space: Any = None) -> None:
-            super().__init__(env, func, observation_space)
-
-    gymnasium.wrappers.TransformObservation = TransformObservation  # type: ignore[misc]
+    transform.__init__.__defaults__ = (None,)  # of observation_space
 
 
 def with_final_info(kind: Any) -> Any:
@@ -53,9 +48,9 @@ def with_final_info(kind: Any) -> Any:
         if "final_info" in infos:
             ended, figures = infos["_final_info"], infos["final_info"].get("episode", {})
             names = [name for name in figures if not name.startswith("_")]
-            episodes = [{name: np.array([figures[name][lane]]) for name in names} for lane in range(self.num_envs)]
             infos["final_info"] = [
-                {"episode": one} if over else None for one, over in zip(episodes, ended, strict=True)
+                {"episode": {name: np.array([figures[name][lane]]) for name in names}} if over else None
+                for lane, over in enumerate(ended)
             ]
             infos |= {"final_observation": infos["final_obs"], "_final_observation": ended}
         return (*first, infos)

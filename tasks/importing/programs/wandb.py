@@ -1,8 +1,7 @@
 """In place of the package wandb in an imported program: parameters in, numbers out, no account, no network.
 
-W&B's own offline mode leaves no summary, and what is logged in a format of its own, so it cannot be used for this.
 `wandb.config` has the trial's parameters, laid over what `init(config=...)` states. Numbers that are logged become
-reports; media are dropped. Whatever else of wandb is used raises an AttributeError that names it.
+reports; media, and whatever else is for the site, are dropped.
 """
 
 from __future__ import annotations
@@ -16,17 +15,7 @@ from typing import Any
 from autoresearch_rl.target.progress import emit_progress, emit_ready, numbers  # type: ignore[import-not-found]
 
 _OWN = json.loads(os.environ.get("AR_PARAMS_JSON", "{}"))
-_LEAST_OR_LARGEST: dict[str | None, Callable[[float, float], float]] = {"min": min, "max": max}
-_SITE = (
-    "watch", "unwatch", "save", "alert", "log_artifact", "log_code", "mark_preempting", "login", "get_url",
-    "get_sweep_url", "get_project_url",
-)  # fmt: skip
-"""Functions that are for the site alone."""
-_MEDIA = ("Image", "Video", "Audio", "Table", "Histogram", "Html", "Object3D", "Molecule", "Plotly", "Artifact")
-
-
-def _nothing(*_: Any, **__: Any) -> None:
-    pass
+_KEPT: dict[str | None, Callable[[float, float], float]] = {"min": min, "max": max}
 
 
 class Settings(dict[str, Any]):
@@ -44,12 +33,11 @@ class Settings(dict[str, Any]):
         self[name] = value
 
     def update(self, *settings: Any, allow_val_change: bool = False, **more: Any) -> None:
-        for one in (*settings, more):
-            for name, value in _table(one).items():
-                self[name] = value
+        for name, value in (item for one in (*settings, more) for item in _items(one)):
+            self[name] = value
 
     def setdefaults(self, settings: Any) -> None:
-        for name, value in _table(settings).items():
+        for name, value in _items(settings):
             self.setdefault(name, value)
 
 
@@ -65,7 +53,19 @@ class Summary(dict[str, Any]):
             self[name] = value
 
 
-class Run:
+class Dropped:
+    """Takes every call and attribute, and does nothing: a picture, a table, a function for the site."""
+
+    def __call__(self, *_: Any, **__: Any) -> Dropped:
+        return self
+
+    def __getattr__(self, name: str) -> Dropped:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+
+class Run(Dropped):
     """The one run of a trial."""
 
     def __init__(self) -> None:
@@ -75,8 +75,6 @@ class Run:
         self.url, self.tags = "", ()
         self._held: dict[str, float] = {}
         self._better: dict[str, Callable[[float, float], float]] = {}
-        for name in _SITE:
-            setattr(self, name, _nothing)
 
     def log(self, data: Mapping[str, Any], step: int | None = None, commit: bool | None = None, **_: Any) -> None:
         """Log numbers; with commit = False together with the next ones."""
@@ -91,7 +89,7 @@ class Run:
         self.step, self._held = self.step + 1, {}
 
     def define_metric(self, name: str, *_: Any, summary: str | None = None, **__: Any) -> None:
-        if better := _LEAST_OR_LARGEST.get(summary):
+        if better := _KEPT.get(summary):
             self._better[name] = better
 
     def finish(self, *_: Any, **__: Any) -> None:
@@ -104,34 +102,25 @@ class Run:
         self.finish()
 
 
-class Dropped:
-    """A picture, a table or the like."""
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        pass
-
-    def __getattr__(self, name: str) -> Any:
-        return _nothing
-
-
 def init(*_: Any, config: Any = None, **__: Any) -> Run:
     """The run, with these settings below those of the sweep."""
     run.config.setdefaults(config or ())
     return run
 
 
-def _table(settings: Any) -> dict[str, Any]:
-    return dict(settings) if isinstance(settings, Mapping | tuple) else vars(settings)
+def _items(settings: Any) -> Any:
+    return (dict(settings) if isinstance(settings, Mapping | tuple) else vars(settings)).items()
 
 
 def __getattr__(name: str) -> Any:
-    raise AttributeError(f"the stand-in for wandb has no {name!r}: leave it out of the program, or write it there")
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return Dropped()
 
 
 config, summary = Settings(_OWN), Summary()
 run = Run()
 log, define_metric, finish, join = run.log, run.define_metric, run.finish, run.finish
-globals().update(dict.fromkeys(_SITE, _nothing) | dict.fromkeys(_MEDIA, Dropped))
 __version__ = "0"
 atexit.register(run.finish)
 emit_ready()

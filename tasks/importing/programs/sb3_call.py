@@ -1,0 +1,145 @@
+"""Runs a Stable-Baselines3 program unchanged: `python -m sb3_call`, with what is to run in the variable SB3_CALL.
+
+Its model gets the seed of the run and the parameters that no option takes, learns for the steps of the budget, reports
+the mean return of its training episodes, and is left for the judge with its normalisation. Where time is over, learning
+ends, and the program goes on behind it.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import os
+import runpy
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from autoresearch_rl.target.progress import emit_progress, emit_ready  # type: ignore[import-not-found]
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback, CallbackList
+from stable_baselines3.common.utils import set_random_seed
+
+HOW: dict[str, Any] = {
+    "program": "",  # a file, or a module
+    "arguments": [],  # of its command line
+    "class": "", "keywords": [],  # parameters that the constructor of this class gets, whatever the program gives it
+    "hyperparameters": {},  # parameters of RL Zoo, each with what precedes its value, as in `lin_0.001`
+} | json.loads(os.environ["SB3_CALL"])  # fmt: skip
+PARAMS: dict[str, Any] = json.loads(os.environ["AR_PARAMS_JSON"])
+SEED = int(os.environ["AR_SEED"]) % 2**31
+MODEL = Path(os.environ["AR_MODEL_DIR"])
+REPORT_SECONDS = 0.5
+learner: Any = None
+"""The model that learns now."""
+is_over = False
+saved, prepared = BaseAlgorithm.save, BaseAlgorithm._setup_learn
+
+
+class Curve(BaseCallback):  # type: ignore[misc]
+    """Reports progress, ends learning where the time is over, and leaves the model when it has ended."""
+
+    def _on_training_start(self) -> None:
+        global learner
+        learner, self.reported = self.model, 0.0
+        emit_ready()
+
+    def _on_step(self) -> bool:
+        if time.monotonic() > self.reported + REPORT_SECONDS:
+            self.report()
+        return not is_over
+
+    def _on_training_end(self) -> None:
+        global learner
+        learner = None
+        self.report()
+        leave(self.model)
+
+    def report(self) -> None:
+        self.reported = time.monotonic()
+        if returns := [episode["r"] for episode in self.model.ep_info_buffer or ()]:
+            metrics = {"return": float(sum(returns) / len(returns))}
+            emit_progress(step=self.model.num_timesteps, step_target=0, metrics=metrics)
+
+
+def leave(model: Any) -> None:
+    """Leave a model for the judge, with the class that loads it and the statistics of VecNormalize; as a whole."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    saved(model, MODEL / "half.zip")
+    (MODEL / "half.zip").replace(MODEL / "model.zip")
+    kinds = (kind for kind in type(model).__mro__ if kind.__module__.startswith(("stable_baselines3", "sb3_contrib")))
+    kind = next(kinds)
+    (MODEL / "model.json").write_text(json.dumps([kind.__module__, kind.__name__]))
+    if normalize := model.get_vec_normalize_env():
+        normalize.save(MODEL / "vecnormalize.pkl")
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+
+
+def save(self: Any, *args: Any, **options: Any) -> None:
+    saved(self, *args, **options)
+    if not learner:  # what callbacks save on the way is not what the program chooses at its end
+        leave(self)
+
+
+def setup_learn(self: Any, total_timesteps: int, *args: Any, **options: Any) -> tuple[int, Any]:
+    total, callback = prepared(self, PARAMS.get("total_timesteps") or total_timesteps, *args, **options)
+    curve = Curve()
+    curve.init_callback(self)
+    both = CallbackList([callback, curve])
+    both.model = self
+    return total, both
+
+
+def give_keywords(name: str, values: dict[str, Any]) -> None:
+    """Have the constructor of an algorithm take these values, whatever the program gives it."""
+    modules = [importlib.import_module("stable_baselines3")]
+    if not hasattr(modules[0], name):
+        modules = [importlib.import_module("sb3_contrib")]
+    kind: Any = getattr(modules[0], name)
+    begin = kind.__init__
+
+    @functools.wraps(begin)
+    def __init__(self: Any, *args: Any, **options: Any) -> None:
+        begin(self, *args, **{**options, **values})
+
+    kind.__init__ = __init__
+
+
+def end(*_: object) -> None:
+    """Leave the model at once: where environments have processes of their own, the signal ends these too."""
+    global is_over
+    if is_over:  # the runner hands on what it gets itself
+        return
+    is_over = True
+    if not learner:
+        sys.exit(0)
+    leave(learner)
+
+
+def main() -> None:
+    seeded = BaseAlgorithm.set_random_seed
+    BaseAlgorithm.set_random_seed = lambda self, seed=None: seeded(self, SEED)
+    BaseAlgorithm.save, BaseAlgorithm._setup_learn = save, setup_learn
+    signal.signal(signal.SIGTERM, end)
+    set_random_seed(SEED)
+    if keywords := {name: PARAMS[name] for name in HOW["keywords"] if name in PARAMS}:
+        give_keywords(HOW["class"], keywords)
+    zoo = [
+        f"{name}:{(f'{prefix}{PARAMS[name]}' if prefix else PARAMS[name])!r}"
+        for name, prefix in HOW["hyperparameters"].items()
+        if name in PARAMS
+    ]
+    program = HOW["program"]
+    sys.argv = [program, *HOW["arguments"], *(["--hyperparams", *zoo] if zoo else [])]
+    if program.endswith(".py"):
+        sys.path[0] = str(Path(program).parent.resolve())
+        runpy.run_path(program, run_name="__main__")
+    else:
+        runpy.run_module(program, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,212 @@
+"""A training script of Stable-Baselines3: it runs unchanged, and the control judge plays the model that it leaves."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from environments.plugins import Refused
+from tasks.importing import Imported, Importer, Term, _original, _runner, _sb3, _source
+from tasks.importing._original import REPOSITORY
+from tasks.importing._parameters import guesses, is_plain
+from tasks.importing._sb3 import DEFAULTS
+from tasks.importing._source import Literal
+
+MODULES = ("stable_baselines3", "sb3_contrib")
+COMMON = sys.stdlib_module_names | {*MODULES, "gymnasium", "gym", "numpy", "torch", "yaml", "wandb", "optuna", "rich"}
+"""Modules that hold no environment of the user's."""
+MAKING = frozenset({"render_mode", "n_envs", "seed", "start_index", "monitor_dir", "vec_env_cls", "wrapper_class"})
+"""Arguments of what makes environments that are none of the environment's."""
+SHOWN = frozenset({"env", "policy", "verbose", "device", "seed", "tensorboard_log"})
+"""Arguments of a constructor that nobody searches."""
+HARMLESS = frozenset({
+    "Monitor", "TimeLimit", "RecordVideo", "RecordEpisodeStatistics", "VecMonitor", "VecNormalize", "VecVideoRecorder",
+    "VecTransposeImage", "VecEnv",
+})  # fmt: skip
+"""Wrappers that a judge need not have."""
+JUDGED, SCRIPT, LIMIT = "judged_env", "judged_script", 1000
+REGISTER = """\
+\"\"\"The problem as the judge makes it.\"\"\"
+
+import gymnasium
+
+gymnasium.register("Judged-v0", entry_point="{}")
+"""
+
+
+class Sb3(Importer):
+    """A script that trains a model of stable_baselines3 or sb3_contrib."""
+
+    def why_not(self, place: str) -> str:
+        tree = _source.script(place)
+        if isinstance(tree, str):
+            return tree
+        if not _source.imports(tree) & {*MODULES}:
+            return f"it imports no {' and no '.join(MODULES)}"
+        return "" if [*_source.calls(tree, *DEFAULTS)] else f"it makes none of {', '.join(DEFAULTS)}"
+
+    def convert(self, place: str) -> Imported:
+        script = Script(Path(place))
+        path, name, problem = script.path, script.path.name, script.problem
+        modules = {file: where for file, where in _source.local_modules(path).items() if file != name}
+        files: dict[str, str | Path] = {
+            f"{REPOSITORY}/{file}": where for file, where in {name: path, **modules, **script.files}.items()
+        }
+        if ":" in problem["id"]:  # the judge finds its modules in the environment's folder
+            files |= modules
+        if script.entry:
+            files |= {f"{JUDGED}.py": REGISTER.format(script.entry)}
+        if script.entry.startswith(SCRIPT):
+            files |= {f"{SCRIPT}.py": path}
+        return _sb3.environment(
+            f"{path.stem} on {(script.entry or problem['id']).rpartition(':')[2]}",
+            f"the Stable-Baselines3 script {path}",
+            [name, *filter(None, [script.yaml])],
+            files,
+            call={"program": name, "class": script.algorithm, "keywords": [*script.space]},
+            space=script.space,
+            steps=script.steps,
+            problem=problem,
+            python=_runner.python_of(path),
+            left=script.left(),
+        )
+
+
+class Script:
+    """A script as read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.tree = path, _source.parsed(path)
+        self.options, self.named = _source.options(self.tree).values, _source.assigned(self.tree)
+        self.files = _source.named_files(self.tree, path.parent)
+        self.yaml = next((file for file in self.files if Path(file).suffix in (".yml", ".yaml")), "")
+        """The file with its settings; empty if it names none."""
+        table = _original.yaml_table(self.files[self.yaml]) if self.yaml else ""
+        every = {} if isinstance(table, str) else dict(_original.flat(table.content))
+        self.settings = {name: value for name, value in every.items() if is_plain(value)}
+        self.call = next(_source.calls(self.tree, *DEFAULTS))
+        self.algorithm = ast.unparse(self.call.func).rpartition(".")[2]
+        self.entry = ""
+        """The class of the environment, with its module, where it has no registered id."""
+        self.problem = self._problem()
+        """Its keys of [control]. Refused if no environment is seen."""
+
+    def value(self, node: ast.expr | None) -> Literal | None:
+        """A literal, a name that is assigned one, an option's default in `args.name`, a setting in `config["name"]`."""
+        if isinstance(node, ast.Name):
+            return _source.literal(self.named.get(node.id))
+        if isinstance(node, ast.Attribute):
+            return next((value for name, value in self.options.items() if name.replace("-", "_") == node.attr), None)
+        keys: list[str] = []
+        while isinstance(node, ast.Subscript):
+            keys.insert(0, str(_source.literal(node.slice)))
+            node = node.value
+        return self.settings.get(".".join(keys)) if keys else _source.literal(node)
+
+    @cached_property
+    def stated(self) -> dict[str, Literal | None]:
+        """The arguments of the constructor by name, those of `**table` among them; None where one is computed."""
+        named = {word.arg: self.value(word.value) for word in self.call.keywords if word.arg}
+        for table in [word.value for word in self.call.keywords if word.arg is None]:
+            entries = _source.entries(self.named.get(ast.unparse(table), table))
+            settings = {name.rpartition(".")[2]: value for name, value in self.settings.items()}
+            named |= {name: self.value(node) for name, node in entries.items()} if entries else settings
+            if not entries and not settings:  # not seen: anything may be in it
+                named = dict.fromkeys(DEFAULTS[self.algorithm]) | named
+        return named
+
+    @cached_property
+    def space(self) -> dict[str, dict[str, Any]]:
+        """Ranges around what the constructor gets, or takes by default."""
+        values = {**DEFAULTS[self.algorithm], **self.stated}
+        return guesses({
+            name: value for name, value in values.items()
+            if name in _sb3.SEARCHED and isinstance(value, int | float) and value not in (0, 1)
+        })  # fmt: skip
+
+    @cached_property
+    def steps(self) -> int:
+        """What the one call of `learn` gets; 0 where that is no number, there are several, or it is in a loop."""
+        calls = [*_source.calls(self.tree, "learn")]
+        loops = [node for node in ast.walk(self.tree) if isinstance(node, ast.For | ast.While)]
+        if len(calls) != 1 or any(calls[0] in ast.walk(loop) for loop in loops):
+            return 0
+        words = {word.arg: word.value for word in calls[0].keywords}
+        value = self.value(words.get("total_timesteps", (*calls[0].args, None)[0]))
+        return int(value) if isinstance(value, int | float) else 0
+
+    def _problem(self) -> dict[str, Any]:
+        given = {word.arg: word.value for word in self.call.keywords}.get("env", (*self.call.args, None, None)[1])
+        if isinstance(gym_id := self.value(given), str):  # PPO("MlpPolicy", "CartPole-v1")
+            return {"id": self._with_module(gym_id)}
+        for call in _source.calls(self.tree, "make", "make_vec_env", "make_atari_env"):
+            if call.args and isinstance(gym_id := self.value(call.args[0]), str):
+                return {"id": self._with_module(gym_id), **self._arguments(call)}
+        makers = {ast.unparse(call.func): call for call in _source.calls(self.tree)}
+        makers |= {ast.unparse(call.args[0]): call for call in _source.calls(self.tree, "make_vec_env") if call.args}
+        for name, module in self._classes().items():
+            if name in makers:
+                self.entry = f"{module}:{name}"
+                limits = [self._arguments(call) for call in _source.calls(self.tree, "TimeLimit")]
+                most = {"max_episode_steps": LIMIT, **(limits[0] if limits else {})}
+                return {"id": f"{JUDGED}:Judged-v0", **most, **self._arguments(makers[name])}
+        raise Refused(
+            f'{self.path}: its environment is not seen: in a copy, make it by gymnasium.make("ID"), '
+            'make_vec_env("ID"), or as a class that is imported or derived from gymnasium.Env there'
+        )
+
+    def _classes(self) -> dict[str, str]:
+        """Classes that may be environments, with their modules: derived from Env here, or imported from elsewhere."""
+        every: dict[str, str] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.ClassDef) and any(ast.unparse(base).endswith("Env") for base in node.bases):
+                if "__main__" not in _original.read_text(self.path):
+                    raise Refused(
+                        f"{self.path}: the judge would train if it imported {node.name} from there: move the class to "
+                        'a file beside it, or put the training below if __name__ == "__main__":'
+                    )
+                every[node.name] = SCRIPT
+            elif isinstance(node, ast.ImportFrom) and str(node.module).partition(".")[0] not in COMMON:
+                every |= {alias.name: str(node.module) for alias in node.names if alias.name[:1].isupper()}
+        return every
+
+    def _with_module(self, gym_id: str) -> str:
+        """An id with the module that registers it, where gymnasium here does not know it and one may be it."""
+        if find_spec("gymnasium"):
+            import gymnasium
+
+            if ":" in gym_id or gym_id in gymnasium.registry:
+                return gym_id
+        modules = sorted(_source.imports(self.tree) - COMMON)
+        return f"{modules[0]}:{gym_id}" if len(modules) == 1 else gym_id
+
+    def _arguments(self, call: ast.Call) -> dict[str, Any]:
+        """Keys of [control] by the arguments that make an environment, as far as they are seen."""
+        words = {word.arg: word.value for word in call.keywords if word.arg and word.arg not in MAKING}
+        words |= _source.entries(words.pop("env_kwargs", None))
+        values = {name: value for name, node in words.items() if (value := self.value(node)) is not None}
+        limit = {name: values.pop(name) for name in ("max_episode_steps",) if name in values}
+        return {**limit, **({"kwargs": values} if values else {})}
+
+    def left(self) -> Iterator[Term]:
+        text = _original.read_text(self.path)
+        imports = [node for node in ast.walk(self.tree) if isinstance(node, ast.ImportFrom)]
+        wrappers = {each.name for node in imports if "wrapper" in str(node.module) for each in node.names}
+        calls = [ast.unparse(call.func).rpartition(".") for call in _source.calls(self.tree)]
+        wrappers |= {name for above, _, name in calls if above.endswith("wrappers") or name.startswith("Vec")}
+        if strange := sorted(wrappers - HARMLESS):
+            why = "the judge plays without: what changes observations or actions has to be part of [control] id"
+            yield Term(", ".join(strange), why)
+        if self.entry and self.problem["max_episode_steps"] == LIMIT:
+            yield Term(f"the longest episode of {self.entry}", f"control.max_episode_steps = {LIMIT}, a guess")
+        if rest := [name for name in self.stated if name not in {*self.space, *SHOWN}]:
+            yield Term(", ".join(rest), "as the script gives them: computed, or no range can be guessed")
+        if not self.steps:
+            yield Term("total timesteps", "not one number: the script's own, and budget_seconds")
+        if "human" in text or "while True" in text:
+            yield Term("what shows the agent", "no screen here; a loop without end runs until the budget: take it out")

@@ -1,0 +1,181 @@
+"""Scripts of Stable-Baselines3 and entries of RL Zoo: what is read of them, and that the judge plays what they save."""
+
+from __future__ import annotations
+
+import json
+import os
+import textwrap
+import tomllib
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import environments
+from environments.plugins import Refused
+from environments.space import Value
+from flows.cli.problems import write_environment
+from tasks.importing import Imported, imported
+from tests.importing.test_cleanrl import run
+from tests.importing.test_wandb_sweep import written
+
+SB3 = os.environ.get("SB3_PYTHON", "")
+"""A virtual environment with stable_baselines3, where ours has none."""
+SCRIPT = """\
+import argparse
+
+import yaml
+from depot.env import DepotEnv
+from stable_baselines3 import PPO
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import VecNormalize
+
+GAMMA = 0.9
+parser = argparse.ArgumentParser()
+parser.add_argument("--config", default="ppo.yml")
+parser.add_argument("--lr", type=float, default=1e-3)
+parser.add_argument("--timesteps", type=int, default=512)
+args = parser.parse_args()
+config = yaml.safe_load(open(args.config))
+env = VecNormalize(make_vec_env(DepotEnv, n_envs=2, env_kwargs=dict(size=100)))
+model = PPO("MultiInputPolicy", env, learning_rate=args.lr, gamma=GAMMA, n_steps=config["ppo"]["n_steps"])
+model.learn(args.timesteps)
+model.save("depot_ppo")
+"""
+HEAD, _, TRAINING = SCRIPT.partition("env = ")
+PARALLEL = (
+    HEAD.replace("import VecNormalize", "import SubprocVecEnv, VecNormalize")
+    + 'if __name__ == "__main__":\n'
+    + textwrap.indent(f"env = {TRAINING}".replace("n_envs=2", "n_envs=2, vec_env_cls=SubprocVecEnv"), "    ")
+)
+"""The same with environments in processes of their own."""
+DEPOT = """\
+import gymnasium
+import numpy as np
+
+
+class DepotEnv(gymnasium.Env):
+    observation_space = gymnasium.spaces.Dict({"at": gymnasium.spaces.Box(0, 1000, (1,), np.float32)})
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, size):
+        self.size = size
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.at, self.steps = self.np_random.uniform(0, self.size), 0
+        return {"at": np.array([self.at], np.float32)}, {}
+
+    def step(self, action):
+        self.steps += 1
+        return {"at": np.array([self.at], np.float32)}, float(action), False, self.steps >= 20, {}
+"""
+ZOO = """\
+CartPole-v1: {n_timesteps: !!float 1e5, n_envs: 2, policy: MlpPolicy, n_steps: 24, gamma: 0.98, learning_rate: lin_0.01}
+Wrapped-v0: {n_timesteps: 10, frame_stack: 4}
+"""
+SAMPLER = """\
+def sample_ppo_params(trial, n_actions, n_envs, additional_args):
+    n_steps_pow = trial.suggest_int("n_steps_pow", 5, 7)
+    one_minus_gamma = trial.suggest_float("one_minus_gamma", 0.0001, 0.03, log=True)
+    learning_rate = trial.suggest_float("learning_rate", 1e-5, 0.002, log=True)
+    net_arch = trial.suggest_categorical("net_arch", ["tiny", "small"])
+"""
+
+
+def read(place: str) -> tuple[Imported, dict[str, Any]]:
+    made = imported(place)[1]
+    return made, tomllib.loads(str(made.files["environment.toml"]))
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    (tmp_path / "theirs/depot").mkdir(parents=True)
+    (tmp_path / "theirs/depot/__init__.py").touch()
+    (tmp_path / "theirs/depot/env.py").write_text(DEPOT)
+    (tmp_path / "theirs/ppo.yml").write_text("ppo:\n  n_steps: 128\n")
+    path = tmp_path / "theirs/train.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+def test_what_the_constructor_gets_is_searched_and_the_class_of_the_environment_is_judged(script: Path) -> None:
+    made, table = read(str(script))
+    defaults = {name: one["default"] for name, one in table["space"].items()}
+    assert defaults["learning_rate"] == 1e-3 and defaults["gamma"] == 0.9 and defaults["n_steps"] == 128
+    assert defaults["batch_size"] == 64  # of the algorithm
+    assert table["budget_steps"] == 512 and table["editable"] == ["repository/train.py", "repository/ppo.yml"]
+    control = table["control"]
+    assert (control["id"], control["kwargs"]) == ("judged_env:Judged-v0", {"size": 100})
+    assert "depot.env:DepotEnv" in str(made.files["judged_env.py"]) and made.files["depot/env.py"]
+
+
+@pytest.mark.parametrize(
+    ("call", "judged"),
+    [
+        ('PPO("MlpPolicy", "CartPole-v1").learn(5)', {"id": "CartPole-v1"}),
+        (
+            'PPO("MlpPolicy", gym.make("maze/Maze-v0", size=3)).learn(5)',
+            {"id": "maze:maze/Maze-v0", "kwargs": {"size": 3}},
+        ),
+    ],
+)
+def test_an_id_is_judged_as_the_script_makes_it(tmp_path: Path, call: str, judged: dict[str, Any]) -> None:
+    (tmp_path / "one.py").write_text(
+        f"import maze\nimport gymnasium as gym\nfrom stable_baselines3 import PPO\n{call}\n"
+    )
+    control = read(str(tmp_path / "one.py"))[1]["control"]
+    assert {key: control[key] for key in judged} == judged
+
+
+def test_a_class_in_a_script_that_trains_when_imported_is_refused(script: Path) -> None:
+    script.write_text(DEPOT + SCRIPT.replace("from depot.env import DepotEnv\n", ""))
+    with pytest.raises(Refused, match="the judge would train"):
+        imported(str(script))
+
+
+def test_an_entry_of_the_zoo_gets_the_ranges_of_its_sampler_widened_to_its_values(tmp_path: Path) -> None:
+    (tmp_path / "hyperparams").mkdir()
+    (tmp_path / "hyperparams/ppo.yml").write_text(ZOO)
+    (tmp_path / "hyperparams_opt.py").write_text(SAMPLER)
+    made, table = read(f"{tmp_path}/hyperparams/ppo.yml#CartPole-v1")
+    space = table["space"]
+    assert space["n_steps"] == {"type": "choice", "values": [24, 32, 64, 128], "default": 24}
+    assert (space["gamma"]["low"], space["gamma"]["high"], space["gamma"]["default"]) == (0.97, 0.9999, 0.98)
+    assert (space["learning_rate"]["high"], space["learning_rate"]["default"]) == (0.01, 0.01)
+    called = json.loads(json.loads(str(made.files["run.json"]))["variables"]["SB3_CALL"])
+    assert called["hyperparameters"] == {"n_steps": "", "gamma": "", "learning_rate": "lin_"}
+    assert table["budget_steps"] == 100_000 and "n_envs, policy" in [term.theirs for term in made.left]
+    for name, reason in (("", "name one"), ("#Wrapped-v0", "frame_stack"), ("#Cart", "unknown entry")):
+        with pytest.raises(Refused, match=reason):
+            imported(f"{tmp_path}/hyperparams/ppo.yml{name}")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not SB3 and not find_spec("stable_baselines3"), reason="the extra sb3, or SB3_PYTHON, is missing")
+@pytest.mark.parametrize(("text", "limit"), [(SCRIPT, {}), (PARALLEL, {"budget_steps": 10**9, "budget_seconds": 3})])
+def test_the_judge_plays_the_model_with_its_statistics_also_of_a_training_that_its_time_ends(
+    script: Path, tmp_path: Path, text: str, limit: dict[str, Value]
+) -> None:
+    script.write_text(text)
+    made, _ = read(str(script))
+    (tmp_path / "here").mkdir()
+    written(made, tmp_path / "here")
+    python: dict[str, Value] = {"python": SB3} if SB3 else {}
+    overrides = {"control.max_episode_steps": 20, "control.episodes": 10, **python, **limit}
+    environment = environments.load(tmp_path / "here", overrides)
+    done, score = run(environment, tmp_path / "0000", learning_rate=0.01)
+    assert done.status == "finished", (tmp_path / "0000/log.txt").read_text()
+    assert (
+        score.value is not None and 0 < score.value <= 20 and (tmp_path / "0000/out/model/vecnormalize.pkl").is_file()
+    )
+    assert done.curve and done.reported is not None
+
+
+@pytest.mark.parametrize("kind", ["sb3", "rl-zoo", "grpo"])
+def test_a_new_environment_of_each_kind_is_read(tmp_path: Path, kind: str) -> None:
+    write_environment(tmp_path / "new", kind)
+    environment = environments.load(tmp_path / "new")
+    environment.check_files()
+    assert environment.higher_is_better and environment.space
