@@ -139,10 +139,8 @@ def _unfit(path: Path) -> str:
         return "weights are read from safetensors only, and there may be no others beside them"
     if path.name == "adapter_config.json":
         return "it makes the model an adapter: merge it into its base before it is saved"
-    if path.suffix == ".py":
-        return "no code of a model is run: leave it out"
-    if path.name.endswith("config.json") and b'"auto_map"' in path.read_bytes():
-        return "it has an auto_map, and no code of a model is run: leave it out"
+    if path.suffix == ".py" or (path.name.endswith("config.json") and b'"auto_map"' in path.read_bytes()):
+        return "it is code or names some (auto_map), and no code of a model is run: leave it out"
     return ""
 
 
@@ -193,6 +191,7 @@ def _loaded(folder: Path, words: Path, dtype: Any) -> tuple[Any, Any]:
         raise CannotGenerate(f"refused: the model lacks {len(lacking)} of its weights, such as {lacking[0]}")
     if tokenizer.chat_template is None:
         raise CannotGenerate("refused: the model's tokenizer has no chat template: save one with it")
+    tokenizer.padding_side, tokenizer.pad_token = "left", tokenizer.pad_token or tokenizer.eos_token
     told = [network.generation_config.eos_token_id, network.config.eos_token_id, tokenizer.eos_token_id]
     ends = {end for some in told if some is not None for end in (some if isinstance(some, list) else [some])}
     # The judge sets how to generate; nothing of the model's own settings is kept.
@@ -203,35 +202,23 @@ def _loaded(folder: Path, words: Path, dtype: Any) -> tuple[Any, Any]:
 def _generated(request: Request, tokenizer: Any, network: Any, batch: int) -> Iterator[Reply]:
     import torch
 
-    prompts = [
-        tokenizer.encode(
-            tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True), add_special_tokens=False
-        )
-        for prompt in request.prompts
-    ]
+    texts = (tokenizer.apply_chat_template(one, tokenize=False, add_generation_prompt=True) for one in request.prompts)
+    prompts = [tokenizer.encode(text, add_special_tokens=False) for text in texts]
     room = getattr(network.config, "max_position_embeddings", None) or sys.maxsize
     if (longest := max(map(len, prompts)) + request.max_tokens) > room:
         raise CannotGenerate(f"refused: prompt and max_tokens make up to {longest} tokens, the model takes {room}")
     ends = network.generation_config.eos_token_id
-    padding = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else (ends or [0])[0]
     how = {"temperature": request.temperature, "top_k": 0, "top_p": 1.0} if request.temperature else {}
-    how |= {"do_sample": bool(how), "max_new_tokens": request.max_tokens, "pad_token_id": padding}
+    how |= {"do_sample": bool(how), "max_new_tokens": request.max_tokens, "pad_token_id": tokenizer.pad_token_id}
     torch.manual_seed(request.seed)
     alike = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))  # similar lengths: less padding
     rows = [index for index in alike for _ in range(request.samples)]
     held: dict[int, Reply] = {}
     for first in range(0, len(rows), batch):
         part = rows[first : first + batch]
-        width = max(len(prompts[index]) for index in part)
-        before = [width - len(prompts[index]) for index in part]
-        ids = [[padding] * left + prompts[index] for left, index in zip(before, part, strict=True)]
-        mask = [[0] * left + [1] * (width - left) for left in before]
-        made = network.generate(
-            input_ids=torch.tensor(ids, device=network.device),
-            attention_mask=torch.tensor(mask, device=network.device),
-            **how,
-        )
-        for index, tokens in zip(part, made[:, width:].tolist(), strict=True):
+        padded = tokenizer.pad({"input_ids": [prompts[index] for index in part]}, return_tensors="pt")
+        made = network.generate(**padded.to(network.device), **how)[:, padded["input_ids"].shape[1] :]
+        for index, tokens in zip(part, made.tolist(), strict=True):
             reply = held.setdefault(index, {"index": index, "completions": [], "tokens": 0})
             end = next((at for at, token in enumerate(tokens) if token in ends), None)
             text = tokenizer.decode(tokens[:end], skip_special_tokens=True)
@@ -252,43 +239,42 @@ class ChatServer:
             # No proxy: a server of this machine is asked, too. Certificates are the system's.
             http_client=openai.DefaultHttpxClient(trust_env=False, verify=ssl.create_default_context()),
         )  # fmt: skip
-        self._refused, self._garbled = openai.OpenAIError, (TypeError, LookupError, AttributeError, ValueError)
+        self._faults = (openai.OpenAIError, TypeError, LookupError, AttributeError, ValueError)
         self._model, self._how, self._more = model, how, more or {}
 
     def complete(self, request: Request) -> Iterator[Reply]:
         """A reply for each prompt, in the order of arrival."""
         pool = ThreadPoolExecutor(self._how.concurrency)
         try:
-            under_way = [pool.submit(self._completed, request, index) for index in range(len(request.prompts))]
+            under_way = [pool.submit(self._reply, request, index) for index in range(len(request.prompts))]
             for done in as_completed(under_way):
                 yield done.result()
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
+    def _reply(self, request: Request, index: int) -> Reply:
+        """The completions of a prompt, or what was wrong with the answer, which may be anything."""
+        try:
+            return self._completed(request, index)
+        except self._faults as why:
+            words = f"{type(why).__name__}: {why}: {why.__cause__ or ''}".rstrip(": ")
+            return {"index": index, "error": words.replace(self._how.key or "\0", "[key]")}
+
     def _completed(self, request: Request, index: int) -> Reply:
         reply: Reply = {"index": index, "completions": [], "tokens": 0}
-        again = iter(range(1, self._how.retries + 1))  # of answers that are none; the client retries all others
-        while (had := len(reply["completions"])) < request.samples:  # some servers ignore n
-            seed = random.Random(f"{request.seed} {index} {had}").getrandbits(31)
-            try:
-                answer = self._client.chat.completions.create(
-                    model=self._model, messages=request.prompts[index], n=request.samples - had, top_p=1.0,
-                    temperature=request.temperature, max_tokens=request.max_tokens, seed=seed, extra_body=self._more,
-                )  # fmt: skip
-                made = [
-                    {"text": str(one.message.content or ""), "truncated": one.finish_reason == "length"}
-                    for one in answer.choices
-                ]
-                reply["tokens"] += int(answer.usage.completion_tokens)
-            except (self._refused, *self._garbled) as why:
-                if not isinstance(why, self._refused) and (attempt := next(again, 0)):
-                    time.sleep(min(2**attempt / 4, 30.0))
-                    continue
-                words = f"{type(why).__name__}: {why}: {why.__cause__ or ''}".rstrip(": ")
-                return {"index": index, "error": words.replace(self._how.key or "\0", "[key]")}
-            if not 1 <= len(made) <= request.samples - had:
-                return {"index": index, "error": f"{len(made)} completions instead of {request.samples - had}"}
-            reply["completions"] += made
+        while wanted := request.samples - len(reply["completions"]):  # some servers ignore n
+            answer = self._client.chat.completions.create(
+                model=self._model, messages=request.prompts[index], n=wanted, top_p=1.0,
+                temperature=request.temperature, max_tokens=request.max_tokens, extra_body=self._more,
+                seed=random.Random(f"{request.seed} {index} {wanted}").getrandbits(31),
+            )  # fmt: skip
+            if not 1 <= len(answer.choices) <= wanted:
+                raise ValueError(f"{len(answer.choices)} completions instead of {wanted}")
+            reply["completions"] += [
+                {"text": str(one.message.content or ""), "truncated": one.finish_reason == "length"}
+                for one in answer.choices
+            ]
+            reply["tokens"] += int(answer.usage.completion_tokens)
         return reply
 
 
@@ -348,17 +334,16 @@ def cards() -> dict[str, str]:
     A GPU that nvidia-smi does not list, such as a part of one, is passed unchanged.
     """
     words = [word.strip() for word in os.environ.get(VISIBLE, "").split(",")]
-    if all(word.isdigit() or not word for word in words):
+    if not any(words) or all(word.isdigit() for word in words):
         return {}
     query = ["nvidia-smi", "--query-gpu=index,uuid", "--format=csv,noheader"]
     try:
-        told = subprocess.run(query, capture_output=True, text=True, timeout=30, check=True).stdout
+        listed = subprocess.run(query, capture_output=True, text=True, timeout=30, check=True).stdout
     except (OSError, subprocess.SubprocessError) as fault:
         raise CannotGenerate(f"did not start: nvidia-smi tells no number of GPU {', '.join(words)}: {fault}") from fault
-    pairs = [line.split(", ") for line in told.splitlines() if ", GPU-" in line]
-    for at, word in enumerate(words):
-        words[at] = next((number for number, uuid in pairs if word and uuid.startswith(word)), word)
-    return {VISIBLE: ",".join(words), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # the order in which nvidia-smi counts
+    numbers = {uuid: number for number, uuid in re.findall(r"^(\d+), *(\S+)", listed, re.MULTILINE)}
+    # The order in which nvidia-smi counts.
+    return {VISIBLE: ",".join(numbers.get(word, word) for word in words), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
 def ends(model: Path) -> list[int]:

@@ -63,9 +63,7 @@ class Talk:
             answer = self._receive(LINE_BYTES + samples * max_tokens * TOKEN_BYTES, self._answer_seconds)
             index, completed = _completed(answer, samples)
             if not 0 <= index < len(prompts) or index in made:
-                raise Misbehaved(
-                    f"the generator answered prompt {index} {self._where}: it was not asked, or answered before"
-                )
+                raise Misbehaved(f"the generator answered prompt {index} {self._where}, which it was not asked now")
             made[index] = completed
         return [made[index] for index in range(len(prompts))]
 

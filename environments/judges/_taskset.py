@@ -7,7 +7,6 @@ on a trace of two turns that is built here. A reward that never ends, or ends it
 from __future__ import annotations
 
 import asyncio
-import atexit
 import contextlib
 import importlib
 import importlib.util
@@ -54,27 +53,24 @@ class Taskset:
     def __enter__(self) -> Taskset:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        if self._process.is_free:
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        if error is None and self._process.is_alive:
             _idle.append(self._process)
         else:
-            self._process.close()
+            self._process.__exit__()
 
     def prompts(self, places: Sequence[int]) -> list[Prompt]:
         """The prompts of the questions in those lines. Call it first, and once: it waits until the taskset is loaded.
 
-        Raises:
-            ValueError: the file has no taskset of these questions, or one of them is not made of text.
+        Raises ValueError: the file has no taskset of these questions, or one of them is not made of text.
         """
         self._process.answer()
-        self._process.ask(_prompts, list(places))
-        return self._process.answer()  # type: ignore[no-any-return]
+        return self._process.call(_prompts, list(places))
 
     def rewards(self, answered: Iterable[tuple[int, str]]) -> list[float]:
         """The reward of each completion of the question in that line, in order; equal ones are scored once.
 
-        Raises:
-            Misbehaved: a reward cannot be computed, takes too long, or is not finite.
+        Raises Misbehaved: a reward cannot be computed, takes too long, or is not finite.
         """
         pairs = list(answered)
         for pair in pairs:
@@ -102,19 +98,10 @@ _idle: list[ForeignProcess] = []
 """Processes of judgements that are over, for the next ones: verifiers takes seconds to import."""
 
 
-@atexit.register
-def end_idle() -> None:
-    """End what waits for another judgement."""
-    while _idle:
-        _idle.pop().close()
-
-
 def _process() -> ForeignProcess:
-    while _idle:
-        with contextlib.suppress(IndexError):  # another judgement was quicker
-            if (idle := _idle.pop()).is_free:
-                return idle
-            idle.close()
+    with contextlib.suppress(IndexError):
+        if (process := _idle.pop()).is_alive:
+            return process
     return ForeignProcess(None, LOAD_SECONDS, name="the taskset")
 
 
@@ -127,8 +114,7 @@ _runner: asyncio.Runner
 def _load(file: Path, pool: Path, ids: Sequence[str]) -> None:
     """Make the tasks of a pool.
 
-    Raises:
-        ValueError: the file is no such module, or makes other tasks of the pool.
+    Raises ValueError: the file is no such module, or makes other tasks of the pool.
     """
     global _tasks, _runner
     try:
@@ -156,11 +142,11 @@ def _made(file: Path, pool: Path) -> Iterable[Task]:
     sys.modules[spec.name] = module  # annotations are looked up there
     spec.loader.exec_module(module)
     exported = [getattr(module, name) for name in getattr(module, "__all__", ())]
-    found = [thing for thing in exported if isinstance(thing, type) and issubclass(thing, vf.Taskset)]
-    if len(found) != 1:
-        raise TypeError(f"it exports {len(found)} subclasses of vf.Taskset in __all__, not one")
-    config = generic.concrete_type(found[0], vf.TasksetConfig, origin=vf.Taskset) or vf.TasksetConfig
-    return found[0](config(path=str(pool)))  # type: ignore[no-any-return]
+    tasksets = [thing for thing in exported if isinstance(thing, type) and issubclass(thing, vf.Taskset)]
+    if len(tasksets) != 1:
+        raise TypeError(f"it exports {len(tasksets)} subclasses of vf.Taskset in __all__, not one")
+    config = generic.concrete_type(tasksets[0], vf.TasksetConfig, origin=vf.Taskset) or vf.TasksetConfig
+    return tasksets[0](config(path=str(pool)))  # type: ignore[no-any-return]
 
 
 def _prompts(places: Sequence[int]) -> list[Prompt]:

@@ -7,7 +7,6 @@ import os
 import shlex
 import shutil
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -65,11 +64,12 @@ def test_a_unit_is_the_mean_reward_of_a_questions_samples_and_the_rest_stands_be
     assert score.units == (0.5,) * 5
     assert score.value == 0.5
     assert score.also == {"pass@1/greedy": 1.0, "tokens/mean": 5.0, "truncated/share": 0.25}
-
-
-def test_equal_answers_to_a_question_are_scored_once(tmp_path: Path) -> None:
-    judged(HALF, tmp_path, exam(tmp_path, questions(5)), samples=16)
-    assert len((tmp_path / "scored").read_text()) == 5 * 2
+    assert len((tmp_path / "scored").read_text()) == 5 * 2, "equal answers to a question are scored once"
+    first = answers(tmp_path)[0]
+    assert {"1 more": first["expected"], "two kinds": sorted(first["sampled"]["completions"])} == {
+        "1 more": str(eval(first["text"])), "two kinds": sorted([first["expected"], "none"] * 2),
+    }  # fmt: skip
+    assert first["greedy"]["rewards"] == [1.0]
 
 
 def test_the_seed_draws_the_questions_and_their_order_and_the_samples(tmp_path: Path) -> None:
@@ -146,9 +146,7 @@ def test_prompts_are_made_with_the_bases_tokenizer_where_there_is_a_base(tmp_pat
     ("body", "words"),
     [
         ("say({'failed': 'diverged: NaN'})", "^diverged: NaN$"),
-        ("say({'ready': 1})", "answered {\"ready\": 1} before it was ready"),
         ("print('Loading weights')", "answered \"Loading weights\" before it was ready, not an object"),
-        ("say({'ready': True}); hear(); say({'failed': 'out of GPU memory: x'})", "^out of GPU memory: x$"),
         ("say({'ready': True}); hear(); import time; time.sleep(60)", "after 0 of 2 answers: did not answer within"),
         ("say({'ready': True}); hear(); sys.stdout.write('x' * 10**6); sys.stdout.flush()", "bytes where one line was due"),
     ],
@@ -164,7 +162,6 @@ def test_a_generator_that_fails_is_no_score_and_has_its_reason(body: str, words:
         ("{'index': 2, 'completions': [text('1')] * 2, 'tokens': 2}", "answered prompt 2 after 0 of 2 answers"),
         ("{'index': 0, 'completions': [text('1')] * 2, 'tokens': 2}", "answered prompt 0 after 1 of 2 answers"),
         ("{'index': 0, 'completions': [text('1')], 'tokens': 2}", "made 1 completions of prompt 0, asked for 2"),
-        ("{'index': 0, 'completions': [text(1)] * 2, 'tokens': 2}", "which is no completion"),
         ("{}", "answered {}, which is no completion"),
     ],
 )
@@ -204,9 +201,7 @@ def test_questions_that_failed_refuse_the_score_with_their_number_and_the_first_
         (questions(9, ["a", "b", "a"]), {"questions": 8}, "has 3 questions of source 'b', and 4 are to be asked"),
         (questions(4, ["a", "b"]), {"sources": {"a": 1, "c": 1}}, "has the sources a, b, the weights .* are for a, c"),
         ([*questions(2), {"id": "x", "question": "1", "answer": "1", "source": "a"}], {}, "with a source and without"),
-        ([*questions(2), *questions(1)], {}, "search.jsonl has a question twice"),
-        ([{"question": "1"}], {}, "search.jsonl, line 1 has no id"),
-        ([{"id": "1"}], {}, "taskset.py cannot be used .KeyError: 'question'"),
+        (questions(4, ["a", "b"]), {"questions": 1}, "its pool has 2 sources, and questions = 1"),
     ],
 )  # fmt: skip
 def test_questions_that_cannot_be_asked_are_refused_with_the_numbers(
@@ -220,10 +215,8 @@ def test_questions_that_cannot_be_asked_are_refused_with_the_numbers(
     ("old", "new", "words"),
     [
         ('["Sums"]', '["Sums", "Sums"]', "exports 2 subclasses of vf.Taskset"),
-        ("import json", "import jsonn", "taskset.py cannot be used .ModuleNotFoundError: No module named 'jsonn'"),
         ('.splitlines()', '.splitlines()[1:]', "makes 1 tasks of the 2 questions"),
         ("return float(", "return float('nan') * float(", "the reward of question 0+. is nan, not a finite number"),
-        ("return float(", "return 1e200 + float(", r"the reward of question 0+. is 1e\+200, not a finite number up to 1e\+30"),
         ("return float(", "return 1 / float(", "the reward of question 0+. failed .*division by zero"),
         ("@vf.reward(weight=1.0)", "@vf.metric", "the reward of question 0+. is None"),
         ("trace: vf.Trace)", "trace: vf.Trace, runtime)", "reward 'correct' needs a runtime"),
@@ -267,32 +260,6 @@ def test_a_reward_that_does_not_come_back_is_no_score_and_the_next_look_has_one(
     assert judged(RIGHT, tmp_path, look).value == 1.0
 
 
-@pytest.mark.slow
-def test_what_a_reward_has_started_ends_with_it(tmp_path: Path) -> None:
-    look = exam(tmp_path, questions(2))
-    taskset = tmp_path / "taskset.py"
-    starts = (
-        "        import subprocess\n"
-        "        started = subprocess.Popen(['sleep', '600'])\n"
-        "        Path(__file__).with_name('pid').write_text(str(started.pid))\n"
-        "        started.wait()\n"
-    )
-    taskset.write_text(taskset.read_text().replace("        return float(", f"{starts}        return float("))
-    with pytest.raises(Misbehaved, match=" 3 s"):
-        judged(RIGHT, tmp_path, look, reward_seconds=3)
-    deadline, pid = time.monotonic() + 20, int((tmp_path / "pid").read_text())
-    while is_running(pid):
-        assert time.monotonic() < deadline, "it outlived the reward"
-        time.sleep(0.05)
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
 # Before anything starts
 
 
@@ -300,15 +267,12 @@ def is_running(pid: int) -> bool:
     ("settings", "words"),
     [
         ({"temperature": 0}, "samples = 16 with temperature = 0 .*set samples = 1"),
-        ({"questions": 1, "sources": {"a": 1, "b": 1}}, "questions = 1 leave some of 2 sources without any"),
         ({"backend": "vllm", "vllm": "vllm-that-nobody-has"}, "no command 'vllm-that-nobody-has' is on PATH"),
         ({"backend": "openai"}, "endpoint.base_url must be an address such as .*got ''"),
-        ({"backend": "openai", "endpoint": {"base_url": "ftp://x/v1"}}, "must be an address"),
         (
             {"backend": "openai", "endpoint": {"base_url": "http://x/v1", "key_variable": "NOBODYS_KEY"}},
             "NOBODYS_KEY is not set",
         ),
-        ({"endpoint": {"base_url": "http://x/v1"}}, "asked by backend 'openai' alone, got backend 'transformers'"),
     ],
 )
 def test_settings_that_cannot_work_are_refused_with_the_remedy(settings: dict[str, Any], words: str) -> None:
