@@ -144,7 +144,7 @@ def test_in_a_slot_of_two_gpus_the_first_serves_and_the_second_trains(
         run = train(tmp_path, environment, slot=slot)
     assert (run.status, run.error) == ("finished", None)
     written = tmp_path / "trials/0007/out/prime_rl"
-    assert json.loads((written / "run.json").read_text())["gpus"] == [0, 1]
+    assert json.loads((written / "run.json").read_text())["gpus"] == ["0", "1"]
     said = (written / "rl.log").read_text()
     assert "inference on GPU(s) 0" in said and "trainer on GPU(s) 1" in said
 

@@ -98,16 +98,6 @@ def test_densities_of_squashed_actions_agree_with_torch() -> None:
     torch.testing.assert_close(logs, squashed.log_prob(actions).sum(-1), rtol=1e-3, atol=1e-3)
 
 
-def test_the_memory_keeps_the_latest_rows_whole() -> None:
-    memory = sac.Memory(3, policy_for(2, 1))
-    for step in range(5):
-        memory.add(torch.full((1, 2), step), torch.full((1, 1), step), torch.full((1, 4), step))
-    observations, actions, later, rewards, terminated = memory.draw(64)
-    assert [part.shape[-1] for part in (observations, actions, later, rewards, terminated)] == [2, 1, 2, 1, 1]
-    assert set(rewards[:, 0].tolist()) == {2.0, 3.0, 4.0}
-    assert torch.equal(observations[:, :1], terminated)
-
-
 @pytest.mark.parametrize(
     ("terminates", "first", "second"), [(True, 1.5, 1.0), pytest.param(False, 2.0, 2.0, marks=pytest.mark.slow)]
 )
@@ -160,24 +150,6 @@ def test_a_remembered_transition_leads_to_where_the_episode_ended(tmp_path: Path
 def test_actions_arrive_inside_the_action_space(tmp_path: Path, space: gym.Space[Any]) -> None:
     params = {"random_steps": 50, "batch": 8, "learning_rate": 0.1}
     train(config(tmp_path, "SacEndless-v0", steps=100, params=params, kwargs={"action_space": space}))
-
-
-@pytest.mark.slow
-def test_the_same_seed_gives_the_same_policy_and_another_seed_another(tmp_path: Path) -> None:
-    runs = {name: tmp_path / name for name in ("one", "again", "other")}
-    for name, place in runs.items():
-        seed = 2 if name == "other" else 1
-        started = program(place, config(place / "out", seed=seed, steps=400, params={"random_steps": 250, "batch": 32}))
-        _, errors = started.communicate(timeout=60)
-        assert started.returncode == 0, errors.decode()
-    one, again, other = ((place / "out" / "policy.pt").read_bytes() for place in runs.values())
-    assert one == again
-    assert one != other
-    lines = progress(runs["one"] / "out")
-    assert lines[0] == {"ready": True}
-    assert lines[-1]["step"] == lines[-1]["step_target"] == 400
-    assert -2000 < lines[-1]["metrics"]["return/mean"] < 0
-    assert sorted(path.name for path in (runs["one"] / "out").iterdir()) == ["policy.pt", "progress.jsonl"]
 
 
 def test_training_stops_when_the_time_is_over_even_between_the_updates_of_one_step(tmp_path: Path) -> None:
@@ -253,18 +225,6 @@ def play(
         player.stdin.close()
         assert (player.wait(timeout=20), player.stdout.read()) == (0, b"")
     return np.array(rows)
-
-
-@pytest.mark.slow
-def test_act_plays_the_most_likely_action_or_samples_by_the_seed_of_the_handshake(tmp_path: Path) -> None:
-    sac.save(tmp_path / "policy.pt", policy_for(3, 1), step=0)
-    first, again, other = (
-        play(tmp_path / name, tmp_path, [True, False], seed, [1, 1], steps=3)[:, :2]
-        for name, seed in (("a", 3), ("b", 3), ("c", 4))
-    )
-    assert first.tolist() == again.tolist()
-    assert first[0, 0] == other[0, 0]
-    assert first[0, 1] != other[0, 1]
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from prime_rl_parts import Failed, adapter
 from prime_rl_parts.reasons import LOG_BYTES, read
-from prime_rl_parts.run import MADE_AT, Run
+from prime_rl_parts.run import Run
 
 
 def weights(broadcast: Path) -> list[Path]:
@@ -56,9 +56,6 @@ def tidy(run: Run) -> None:
     """Keep the end of each log, and delete large files."""
     for name in ("run/rollouts", "run/broadcasts", "run/checkpoints", "converted"):
         shutil.rmtree(run.home / name, ignore_errors=True)
-    if run.settings.keep_cache and run.cache.is_dir():
-        (run.cache / MADE_AT).write_text(f"{run.cache}\n")
-        shutil.copytree(run.cache, run.home / "cache", symlinks=True)
     shutil.rmtree(run.cache, ignore_errors=True)
     run.questions.unlink(missing_ok=True)
     for path in run.home.rglob("*.log"):

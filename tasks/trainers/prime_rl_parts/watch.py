@@ -33,6 +33,7 @@ CURVES = {
 REWARD = "train/agg/effective/agent/reward/mean"
 CURVE = ("eval/curve/effective/agent/pass@1", "eval/curve/effective/agent/avg@1")
 """The mean on data/curve.jsonl."""
+EMPTY_BATCHES = 4
 NOTHING = "no two answers to a question that scored differently: too hard, too easy, or group_size is 1"
 
 
@@ -48,7 +49,7 @@ class Lines:
             chunk = file.read()
             complete = chunk[: chunk.rfind(b"\n") + 1]
             self.offset += len(complete)
-            return complete.decode(errors="replace").splitlines()
+            return complete.decode(errors="replace").split("\n")[:-1]
         return []
 
 
@@ -141,11 +142,10 @@ class Watch:
         steps.read()
         if not self.ready and now - steps.began > settings.start_deadline:
             raise why(self.run, f"did not start: no answer or metric within {settings.start_deadline:g} s")
-        empty = [
-            int(count) for count in re.findall(r"consecutive empty batches: (\d+)", "\n".join(self.orchestrator.new()))
-        ]
-        if max(empty, default=0) >= settings.empty_batches:
-            raise Failed(f"no learning signal: {settings.empty_batches} batches in a row had {NOTHING}")
+        for line in self.orchestrator.new():
+            count = re.search(r"consecutive empty batches: (\d+)", line)
+            if count and int(count[1]) >= EMPTY_BATCHES:
+                raise Failed(f"no learning signal: {EMPTY_BATCHES} batches in a row had {NOTHING}")
         if self.ready and now - steps.last > settings.stall_deadline:
             raise why(self.run, f"stalled: no metrics for {settings.stall_deadline:g} s after step {steps.step}")
 
