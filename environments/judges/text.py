@@ -36,12 +36,13 @@ from environments.score import METRIC, Score, source_metric
 GENERATOR = Path(__file__).with_name("_generate.py")
 GREEDY, TOKENS, TRUNCATED = "pass@1/greedy", "tokens/mean", "truncated/share"
 MODEL, BASE = "{out}/model", "base"
-NEEDED = {"transformers": ("torch", "transformers"), "vllm": ("openai",), "openai": ("openai",)}
-"""What the generator imports for each backend, in the Python of the programs; the taskset needs verifiers, in ours."""
+NEEDED = {"transformers": ("torch", "transformers"), "vllm": (), "openai": ("openai",)}
+"""What the generator imports for each backend, in the Python of the programs; the taskset needs verifiers, in ours.
+vLLM has a Python of its own."""
 
 
 class Endpoint(BaseModel):
-    """A server with OpenAI's API run by somebody else, and how it is used; `vllm` is used in the same way."""
+    """A server with OpenAI's API run by somebody else, and how it is used."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -72,12 +73,13 @@ class Text(Judge):
         default={}, description="How much the mean of each source counts, by its name; absent: all alike."
     )
     backend: Literal["transformers", "vllm", "openai"] = Field(
-        default="transformers",
-        description="Who generates: this machine by itself, a `vllm serve` that is started for it, or `endpoint`.",
+        default="transformers", description="Who generates: transformers or vLLM on this machine, or `endpoint`."
     )
     batch: int = Field(default=256, ge=1, le=65_536, description="Completions that transformers makes at one time.")
     vllm: str = Field(default="vllm", description="The `vllm` command, by name or path; it may be of another Python.")
-    vllm_args: tuple[str, ...] = Field(default=(), description="Further arguments of `vllm serve`.")
+    vllm_args: dict[str, bool | int | float | str] = Field(
+        default={}, description="Further arguments of vLLM's engine, such as max_model_len."
+    )
     endpoint: Endpoint = Field(default=Endpoint(), description="The server that is asked, and how.")
     start_seconds: float = Field(default=600, gt=0, description="How long loading the model may take.")
     answer_seconds: float = Field(default=600, gt=0, description="How long it may take until the next answer.")
@@ -95,7 +97,7 @@ class Text(Judge):
 
     @property
     def online(self) -> bool:
-        """Only for an endpoint: `vllm serve` is reached on the loopback interface, which a network namespace has."""
+        """Only for an endpoint."""
         return self.backend == "openai"
 
     @property
@@ -107,8 +109,9 @@ class Text(Judge):
 
     def command(self) -> str:
         model = self.endpoint.model if self.backend == "openai" else MODEL
-        program = shlex.quote(str(GENERATOR).replace("{", "{{").replace("}", "}}"))
-        return f"python -I -B {program} {self.backend} {shlex.quote(model)} {{device}}"
+        python = str(_command(self.vllm).with_name("python")) if self.backend == "vllm" else "python"
+        python, program = (shlex.quote(path.replace("{", "{{").replace("}", "}}")) for path in (python, str(GENERATOR)))
+        return f"{python} -I -B {program} {self.backend} {shlex.quote(model)} {{device}}"
 
     def measures(self) -> tuple[str, ...]:
         """Metrics that a guard may name: not the greedy mean; of the sources, those that [text.sources] names."""
@@ -183,10 +186,8 @@ class Text(Judge):
         return {
             **asked.model_dump(exclude={"model", "key_variable"}),
             "batch": self.batch,
-            "key": os.environ.get(asked.key_variable, "") if asked.key_variable else "",
-            "start_seconds": self.start_seconds,
-            "vllm": shutil.which(self.vllm) or self.vllm,
             "vllm_args": self.vllm_args,
+            "key": os.environ.get(asked.key_variable, "") if asked.key_variable else "",
             "tokenizer": str(base) if base.is_dir() else "",
         }
 
@@ -196,14 +197,17 @@ def _word(seed: np.random.SeedSequence) -> int:
     return int(seed.generate_state(1)[0]) >> 1
 
 
+def _command(vllm: str) -> Path:
+    """Where the `vllm` command is, beside the Python that has vLLM."""
+    return Path(shutil.which(vllm) or vllm)
+
+
 def _places(vllm: str) -> tuple[Path, ...]:
-    """The files that the `vllm` command reads: its virtual environment and that one's Python, or the file alone."""
-    if (found := shutil.which(vllm)) is None:
-        return ()
-    command = Path(found).resolve()
+    """What vLLM reads here: its virtual environment and that one's Python, or the command's folder alone."""
+    command = _command(vllm)
     settings = command.parent.parent / "pyvenv.cfg"
     if not settings.is_file():
-        return (command,)
+        return (command.parent,) if command.is_absolute() and command.exists() else ()
     lines = (line.partition("=") for line in settings.read_text().splitlines())
     homes = [Path(value.strip()).parent for key, _, value in lines if key.strip() == "home"]
     return (settings.parent, *(home for home in homes if home.exists() and not home.is_relative_to("/usr")))

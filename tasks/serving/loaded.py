@@ -228,10 +228,4 @@ class LanguageModel:
 
     def _how(self, words: Path) -> Settings:
         """The generator's settings (environments/judges/_generate.py); those of endpoints are not used."""
-        asked = self._judge.endpoint
-        return {
-            "batch": self._judge.batch, "base_url": "", "key": "", "concurrency": asked.concurrency,
-            "retries": asked.retries, "request_seconds": asked.request_seconds,
-            "start_seconds": self._judge.start_seconds, "vllm": "", "vllm_args": (),
-            "tokenizer": str(words) if words.is_dir() else "",
-        }  # fmt: skip
+        return {"batch": self._judge.batch, "tokenizer": str(words) if words.is_dir() else ""}

@@ -29,13 +29,6 @@ def asked_of(server: FakeLLM, *requests: dict[str, Any], **how: Any) -> list[dic
     return told[1:-1]
 
 
-def is_alive(process: int) -> bool:
-    try:
-        return "Z" not in Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-
-
 # An endpoint
 
 
@@ -78,32 +71,18 @@ def test_a_question_that_goes_on_failing_is_an_error_and_the_others_are_answered
     assert sum(asked.last == "long" for asked in server.requests) == 1, "it is refused for good"
 
 
-# A server of its own
+# vLLM
 
 
-def test_a_server_is_started_asked_and_ended_with_its_engine(tmp_path: Path) -> None:
-    model, engine = hollow_model(tmp_path / "model"), tmp_path / "engine"
-    told, noise = generate(
-        "vllm", model, request("1+2", "3+4"), vllm=str(stand_in(tmp_path)), vllm_args=["--engine", str(engine)]
-    )
+def test_vllm_is_asked_in_its_own_python(tmp_path: Path) -> None:
+    model, python = hollow_model(tmp_path / "model"), stand_in(tmp_path).with_name("python")
+    told, noise = generate("vllm", model, request("1+2", "3+4", "5+6"), python=python, concurrency=2)
     assert told[0] == {"ready": True}, noise
-    assert {reply["index"]: reply["completions"][1]["text"] for reply in told[1:3]} == {0: "3", 1: "7"}
-    assert told[3:] == [{"finished": True}]
-    assert not is_alive(int(engine.read_text()))
-
-
-def test_a_server_that_ends_at_its_start_says_what_was_behind_it(tmp_path: Path) -> None:
-    model, arguments = hollow_model(tmp_path / "model"), ["--mode", "fails"]
-    (told,), noise = generate("vllm", model, vllm=str(stand_in(tmp_path)), vllm_args=arguments)
-    assert told["failed"].startswith("did not start: `vllm serve` ended with status 1 (ValueError: Free memory")
-    assert "Engine core initialization failed" in noise
-
-
-def test_a_server_that_is_well_and_makes_no_token_is_not_ready(tmp_path: Path) -> None:
-    model = hollow_model(tmp_path / "model")
-    arguments = ["--mode", "sick"]
-    (told,), _ = generate("vllm", model, vllm=str(stand_in(tmp_path)), vllm_args=arguments, start_seconds=3.0)
-    assert "was not ready within 3 s: InternalServerError" in told["failed"]
+    assert [reply["completions"][1]["text"] for reply in told[1:4]] == ["3", "7", "11"]
+    assert [(reply["index"], reply["tokens"]) for reply in told[1:4]] == [(0, 4), (1, 4), (2, 4)]
+    assert told[4:] == [{"finished": True}]
+    (told,) = generate("vllm", model, python=python, vllm_args={"mode": "fails"})[0]
+    assert told["failed"].startswith("did not start: vLLM: ValueError: Free memory on device")
 
 
 @pytest.mark.parametrize(
@@ -115,7 +94,7 @@ def test_a_server_that_is_well_and_makes_no_token_is_not_ready(tmp_path: Path) -
         ("", {}),
     ],
 )
-def test_a_server_is_told_its_gpus_by_number(
+def test_vllm_is_told_its_gpus_by_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stated: str, told: dict[str, str]
 ) -> None:
     smi = tmp_path / "nvidia-smi"

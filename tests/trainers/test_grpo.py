@@ -164,9 +164,8 @@ def test_the_same_answer_is_scored_once() -> None:
 def test_a_taskset_that_is_part_of_the_program_asks_and_pays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert grpo.declared() == (grpo.prompt, grpo.reward)
     monkeypatch.syspath_prepend(Path(environments.__file__).parent / "gsm8k")
-    monkeypatch.delitem(sys.modules, "taskset", raising=False)
     ask, reward = grpo.declared()
-    monkeypatch.delitem(sys.modules, "taskset")
+    del sys.modules["taskset"]
     system, user = ask("How many?")
     assert (system["role"], user) == ("system", {"role": "user", "content": "How many?"}) and "box" in system["content"]
     assert [reward("How many?", said, "18") for said in ("It is \\boxed{18}.", "It is 18.")] == [1.0, 0.0]
