@@ -72,8 +72,7 @@ def run(name: str, main: Callable[[Path], None]) -> None:
 def settings_of(cls: type[S], folder: Path) -> S:
     """FOLDER/settings.json as a dataclass of settings.
 
-    Raises:
-        CannotPrepare: a key that it does not have, or a value of another type than the default's.
+    Raises CannotPrepare: a key that it does not have, or a value of another type than the default's.
     """
     stated = json.loads((folder / "settings.json").read_text())
     defaults = {field.name: field.default for field in fields(cls)}  # type: ignore[arg-type]
@@ -101,8 +100,7 @@ def distinct(rows: Iterable[Row], without: Iterable[Row] = ()) -> list[Row]:
 def split(rows: Sequence[Row], sizes: Mapping[str, int]) -> dict[str, list[Row]]:
     """Distinct rows in the order of their identities, cut into the judge's three sets; a size of 0 takes the rest.
 
-    Raises:
-        CannotPrepare: there are too few, or nothing is left for a set.
+    Raises CannotPrepare: there are too few, or nothing is left for a set.
     """
     parts, at = {}, 0
     for name in SPLITS:
@@ -150,8 +148,7 @@ def dataset_rows(place: Place, files: Sequence[str], plain: str) -> list[dict[st
 def base_model(place: Place, folder: Path) -> None:
     """Put the files of a model into `folder`: configuration, safetensors, tokenizer.
 
-    Raises:
-        CannotPrepare: it cannot be had, or is not what can be trained and asked.
+    Raises CannotPrepare: it cannot be had, or is not what can be trained and asked.
     """
     source = place.folder or _fetched(place, MODEL_FILES)
     if lack := model_lacks(source):

@@ -16,8 +16,7 @@ from tasks.system import redact
 def of_block(name: str) -> Address:
     """Address and login of a saved endpoint block; read once, so that an outage of the server ends no training.
 
-    Raises:
-        Refused: there is no such block, it is not valid, or there is no server to read it from.
+    Raises Refused: there is no such block, it is not valid, or there is no server to read it from.
     """
     import httpx
     from prefect.settings import PREFECT_API_URL, temporary_settings

@@ -209,9 +209,7 @@ class Reporter:
     def take(self, logs: dict[str, Any]) -> None:
         """Take in what TRL logged of a gradient step.
 
-        Raises:
-            Failed: training has diverged.
-            Cancelled: the result is no longer wanted.
+        Raises Failed: training has diverged; Cancelled: the result is no longer wanted.
         """
         for name in ("loss", "grad_norm"):
             if not math.isfinite(logs.get(name, 0.0)):
@@ -417,11 +415,7 @@ def learner(
 
 
 def moved(reporter: Reporter) -> None:
-    """Give up if there is nothing to learn.
-
-    Raises:
-        Failed: all answers so far have earned the same.
-    """
+    """Give up if there is nothing to learn. Raises Failed: all answers so far have earned the same."""
     rewards, step = reporter.rewards, reporter.progress.budget.step
     if step == UNMOVED and rewards.low == rewards.high:
         raise Failed(
@@ -432,9 +426,7 @@ def moved(reporter: Reporter) -> None:
 def learn(trainer: GRPOTrainer, budget: InterruptibleBudget, reporter: Reporter) -> None:
     """Train until the budget is spent, or SIGTERM comes.
 
-    Raises:
-        Failed: no further step can be made.
-        Cancelled: the result is no longer wanted.
+    Raises Failed: no further step can be made; Cancelled: the result is no longer wanted.
     """
     import torch
 

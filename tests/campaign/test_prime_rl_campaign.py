@@ -86,11 +86,11 @@ def test_a_sandbox_without_sockets_is_refused_with_what_to_do_about_it(tmp_path:
 
 
 def test_a_training_by_the_stand_in_is_a_model_that_is_judged(tmp_path: Path) -> None:
-    folder, _ = laid(tmp_path, Faults(metrics="monitors/file/metrics.jsonl"))
+    folder, _ = laid(tmp_path, Faults())
     environment = prepared(tmp_path, folder)
     run = train(tmp_path, environment, learning_rate=3e-5)
     assert (run.status, run.error, run.steps) == ("finished", None, 6)
-    assert run.reported is not None and run.curve, "the reward is followed, wherever the rows go"
+    assert run.reported is not None and run.curve, "the reward is followed"
     place = TrialDir(tmp_path / "trials/0007")
     assert (place.out / "model/tokenizer.json").is_file()
     assert quality_of(place.out / "model/model.safetensors") > 0.5, "0.03 a step above 0.4"

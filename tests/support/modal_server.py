@@ -23,7 +23,6 @@ from typing import Any
 
 import pytest
 
-from tasks.remote import endpoint
 from tests.support.clouds import Containers
 from tests.support.servers import free_port
 
@@ -219,7 +218,6 @@ def modal_server(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Moda
         for name, value in zip(("MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET"), LOGIN, strict=True):
             monkeypatch.setenv(name, value)
         monkeypatch.setenv("SSL_CERT_FILE", str(folder / "cert.pem"))
-        endpoint._authorities.cache_clear()
         yield found
     finally:
         modal.Client.from_env().close()  # the next test's server is another
@@ -227,4 +225,3 @@ def modal_server(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Moda
         over.set()
         thread.join()
         found.containers.end_all()  # what was under way
-        endpoint._authorities.cache_clear()

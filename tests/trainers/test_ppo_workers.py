@@ -148,8 +148,7 @@ def test_two_processes_play_what_one_plays_where_no_action_is_drawn(tmp_path: Pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM])
-def test_forks_end_with_the_program_in_the_middle_of_a_rollout(tmp_path: Path, sent: signal.Signals) -> None:
+def test_forks_end_with_the_program_in_the_middle_of_a_rollout(tmp_path: Path) -> None:
     out = tmp_path / "out"
     started = trainer_programs.program(
         ppo, tmp_path, config(out, budget_seconds=600.0, cores=3, params={"num_steps": 10**6})
@@ -159,11 +158,11 @@ def test_forks_end_with_the_program_in_the_middle_of_a_rollout(tmp_path: Path, s
     forks = psutil.Process(started.pid).children()
     assert len(forks) == 2
     for process in (*forks, started):  # as a whole group is told to end; forks leave that to the first process
-        process.send_signal(sent if process is started else signal.SIGTERM)
+        process.send_signal(signal.SIGTERM)
     _, errors = started.communicate(timeout=60)
-    assert started.returncode == (0 if sent == signal.SIGTERM else -sent), errors.decode()
+    assert started.returncode == 0, errors.decode()
     assert psutil.wait_procs(forks, timeout=30)[1] == []
-    assert (out / "policy.pt").exists() == (sent == signal.SIGTERM)
+    assert (out / "policy.pt").exists()
 
 
 @pytest.mark.slow

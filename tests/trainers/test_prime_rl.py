@@ -159,8 +159,8 @@ ORCHESTRATOR = {
 }
 
 
-def write(run: Run, step: int, *rows: dict[str, Any], to: str = "metrics.jsonl") -> None:
-    path = run.folder / to
+def write(run: Run, step: int, *rows: dict[str, Any]) -> None:
+    path = run.folder / "metrics.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         for row in rows:
@@ -172,13 +172,12 @@ def follow(run: Run) -> tuple[Steps, io.StringIO]:
     return Steps(run, told), told
 
 
-@pytest.mark.parametrize("place", ["metrics.jsonl", "monitors/file/metrics.jsonl"])
-def test_the_rows_of_two_writers_become_one_report_for_each_step(run: Run, place: str) -> None:
+def test_the_rows_of_two_writers_become_one_report_for_each_step(run: Run) -> None:
     steps, told = follow(run)
     for step in (1, 2):
-        write(run, step, ORCHESTRATOR, *TRAINER, to=place)
+        write(run, step, ORCHESTRATOR, *TRAINER)
         steps.read()
-    write(run, 3, ORCHESTRATOR, to=place)
+    write(run, 3, ORCHESTRATOR)
     steps.read(final=True)
     lines = [json.loads(line) for line in told.getvalue().splitlines()]
     assert [(line["step"], line["step_target"]) for line in lines] == [(1, 4), (2, 4)]

@@ -19,13 +19,9 @@ def weights(broadcast: Path) -> list[Path]:
 def assemble(run: Run, reached: int) -> str:
     """Make out/model from the last complete broadcast and the base model's configuration and tokenizer.
 
-    What an adapter was trained beside comes from the base model too, with the adapter added.
+    What an adapter was trained beside comes from the base model, with the adapter added. Returns what to know of it.
 
-    Returns:
-        What to know of it, or nothing.
-
-    Raises:
-        Failed: there is no broadcast after step 0.
+    Raises Failed: there is no broadcast after step 0.
     """
     broadcasts = ((int(path.name[5:]), weights(path)) for path in run.folder.glob("broadcasts/step_*"))
     step, files = max((one for one in broadcasts if all(one)), default=(0, []))

@@ -62,7 +62,7 @@ class Steps:
         """When work began, which `elapsed` counts from; and when the latest row came."""
         self.step = 0
         self._latest: dict[str, float] = {}
-        self._files: dict[Path, Lines] = {}
+        self._rows = Lines(run.folder / "metrics.jsonl")
         self._steps: set[int] = set()
         self._losses: set[int] = set()
         # The reward in training is no measure of what is learnt where trials sample differently.
@@ -72,21 +72,15 @@ class Steps:
 
     def read(self, final: bool = False) -> None:
         """Read new rows. A step without a loss has diverged, since NaN is not written: the next step tells."""
-        for path in self.files():
-            for line in self._files.setdefault(path, Lines(path)).new():
-                with suppress(ValueError, KeyError, TypeError):  # two processes write to it
-                    self._take(json.loads(line))
+        for line in self._rows.new():
+            with suppress(ValueError, KeyError, TypeError):  # two processes write to it
+                self._take(json.loads(line))
         if lost := [step for step in self._steps - self._losses if final or step < self.step]:
             raise Failed(f"diverged: the loss of step {min(lost)} is no finite number")
 
-    def files(self) -> list[Path]:
-        """The metrics files, whose place depends on the version."""
-        paths = [self.run.folder / "metrics.jsonl", *self.run.folder.glob("monitors/*/metrics.jsonl")]
-        return [path for path in paths if path.is_file() and path.stat().st_size]
-
     def has_begun(self) -> bool:
         """Whether there is a first sign of work: an answer or a row."""
-        return any(self.run.folder.glob("rollouts/*")) or bool(self.files())
+        return any(self.run.folder.glob("rollouts/*")) or self._rows.path.is_file()
 
     def _take(self, row: dict[str, Any]) -> None:
         step, self.last = int(row["step"]), time.monotonic()

@@ -55,8 +55,6 @@ class Faults:
     step_seconds: float = 0.02
     join_seconds: float = 0.1
     """How long the launcher joins each of its threads before it ends a process; the real one takes 5 s."""
-    metrics: str = "metrics.jsonl"
-    """Where the rows go, below the run directory: newer versions write monitors/file/metrics.jsonl."""
 
 
 NORMAL = Faults()
