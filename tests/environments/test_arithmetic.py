@@ -91,6 +91,6 @@ def test_the_taskset_calls_right_what_ends_with_the_right_total(monkeypatch: pyt
     right = ["04,06=07", "=7", "=08=07", "04,06= 07 "]
     wrong = ["04,06=08", "=17", "", "=", "04,06=", "07", "04,06,07"]
     malformed = ["=07,", "=07 or 08", "=-7", "=7.0", "=\u0667", "=" + "0" * 5000 + "7", "=07=", "7=x"]
-    assert [reply for reply in (*right, *wrong, *malformed) if taskset.is_right(reply, "7")] == right
+    assert [reply for reply in (*right, *wrong, *malformed) if taskset.reward("", reply, "7")] == right
     for reply in ("04,06=07", "=07", "04,06=08", "=", ""):
-        assert bool(grpo.reward("3+1+2+1", reply, "7")) == taskset.is_right(reply, "7"), "the trainer pays alike"
+        assert grpo.reward("", reply, "7") == taskset.reward("", reply, "7"), "the trainer pays alike"

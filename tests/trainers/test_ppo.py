@@ -307,63 +307,10 @@ def test_an_unlearnable_step_size_fails_instead_of_training_on_nan(tmp_path: Pat
     assert not (tmp_path / "policy.pt").exists()
 
 
-class Player:
-    """The judge's end of the act protocol, spoken over the pipes of a real process."""
-
-    def __init__(self, place: Path, out: Path, seen: dict[str, Any], taken: dict[str, Any], **hello: Any) -> None:
-        self.process = program(place, {"out": str(out)}, "act")
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.to, self.back, self.taken, self.lanes = (self.process.stdin, self.process.stdout, taken, hello["lanes"])
-        line = {"protocol": 2, "observation": [seen], "action": [taken], **hello}
-        self.to.write(json.dumps(line).encode() + b"\n")
-        self.to.flush()
-        assert json.loads(self.back.readline()) == {"ready": True}
-
-    def __enter__(self) -> Player:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with self.process:  # closes the pipes, and waits
-            self.process.kill()
-
-    def ask(self, observations: NDArray[Any], active: NDArray[np.uint8], pieces: int = 1) -> NDArray[Any]:
-        """One frame each way; the question sent in `pieces` writes, to be put together again by the program."""
-        frame = active.tobytes() + np.zeros(self.lanes, np.uint8).tobytes() + observations.tobytes()
-        for part in np.array_split(np.frombuffer(frame, np.uint8), pieces):
-            self.to.write(part.tobytes())
-            self.to.flush()
-            time.sleep(0.01 if pieces > 1 else 0)
-        kind = np.dtype(self.taken["dtype"])
-        shape = (self.lanes, *self.taken["shape"])
-        size = int(np.prod(shape)) * kind.itemsize
-        return np.frombuffer(self.back.read(size), kind).reshape(shape)
-
-    def end(self) -> tuple[int, bytes]:
-        """Close the program's stdin; its exit status, and whatever it wrote that was no answer."""
-        self.to.close()
-        return self.process.wait(timeout=20), self.back.read()
-
-
 @pytest.mark.slow
-def test_a_good_configuration_masters_cartpole_as_judged_over_pipes(tmp_path: Path) -> None:
+def test_a_good_configuration_masters_cartpole_as_judged(tmp_path: Path) -> None:
     good = {"learning_rate": 2e-3, "epochs": 10, "minibatches": 8}
-    agent = train(config(tmp_path / "out", steps=20_000, params=good))
-    lanes = 10
-    seen, taken = {"path": "", "dtype": "<f4", "shape": [4]}, {"path": "", "dtype": "<i8", "shape": []}
-    envs = [gym.make("CartPole-v1") for _ in range(lanes)]
-    observations = np.stack([env.reset(seed=900 + lane)[0] for lane, env in enumerate(envs)])
-    active, returns = np.ones(lanes, np.uint8), np.zeros(lanes)
-    with Player(tmp_path, tmp_path / "out", seen, taken, lanes=lanes, deterministic=[True] * lanes, seed=0) as player:
-        while active.any():
-            actions = player.ask(observations, active)
-            if returns.max() == 0:
-                best = agent.actor(torch.from_numpy(observations)).argmax(-1)
-                assert actions.tolist() == best.tolist()
-            for lane in np.flatnonzero(active):
-                arrived, reward, terminated, truncated, _ = envs[lane].step(actions[lane])
-                returns[lane] += float(reward)
-                active[lane] = not (terminated or truncated)
-                observations[lane] = arrived if active[lane] else 0.0
-        assert player.end() == (0, b"")
-    assert returns.mean() > 400
+    train(config(tmp_path / "out", steps=20_000, params=good))
+    score = trainer_programs.judged(ppo, tmp_path, tmp_path / "out", "CartPole-v1", episodes=10, other_episodes=4)
+    assert score.value is not None and score.value > 400
+    assert score.also["return/sampled"] != score.value
