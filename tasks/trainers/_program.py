@@ -6,6 +6,7 @@ learns: networks, losses and rollouts belong to the trainer. It imports neither 
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import os
@@ -22,7 +23,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkContext, ForkProcess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TextIO, TypeVar
 
 if TYPE_CHECKING:
     import numpy as np
@@ -345,3 +346,9 @@ def main(arguments: Sequence[str], train: Train, act: Act | None = None, clock: 
     except Cancelled:
         return CANCELLED
     return 0
+
+
+def leave(status: int) -> NoReturn:
+    """End the program."""
+    gc.freeze()  # spares the end a last search for garbage among all that torch is made of: most of a second
+    sys.exit(status)

@@ -38,7 +38,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from _program import Budget, Config, Failed, ProgressFile, Refused, main, parse, use_cuda
+from _program import Budget, Config, Failed, ProgressFile, Refused, leave, main, parse, use_cuda
 
 # Imported where needed: after the SIGTERM handler is set and telemetry is switched off.
 if TYPE_CHECKING:
@@ -486,4 +486,4 @@ def train(config: Config, progress: ProgressFile) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], train, clock=InterruptibleBudget))
+    leave(main(sys.argv[1:], train, clock=InterruptibleBudget))

@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import Adam
 
-from _program import Budget, Config, Moves, Pool, ProgressFile, Refused, Workers, main, parse, use_cuda
+from _program import Budget, Config, Moves, Pool, ProgressFile, Refused, Workers, leave, main, parse, use_cuda
 
 
 @dataclass(frozen=True)
@@ -427,4 +427,4 @@ def act(out: Path, moves: Moves) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], train, act))
+    leave(main(sys.argv[1:], train, act))
