@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import importlib
 import importlib.util
-import inspect
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -127,11 +126,6 @@ def _load(file: Path, pool: Path, ids: Sequence[str]) -> None:
             f"{file.name} makes {len(own)} tasks of the {len(ids)} questions in {pool.name}, or in another order: it "
             "must make one of each line"
         )
-    for reward in _tasks[0].hooks("reward"):
-        runtime = inspect.signature(reward).parameters.get("runtime")
-        if runtime is not None and runtime.default is inspect.Parameter.empty:
-            fact = f"{file.name}: reward {reward.__name__!r} needs a runtime"
-            raise ValueError(f"{fact}: compute it from the trace alone")
 
 
 def _made(file: Path, pool: Path) -> Iterable[Task]:

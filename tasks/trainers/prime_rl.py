@@ -102,7 +102,6 @@ def prepare(run: Run) -> None:
     if not commit.startswith(settings.prime_rl_commit):
         wanted = f"prime_rl_commit is {settings.prime_rl_commit}"
         raise Failed(f"refused: {settings.prime_rl} is at commit {commit or 'unknown'}, and {wanted}")
-    run.of_driver.mkdir(parents=True, exist_ok=True)
     for path in (run.base / "config.json", run.data / "train.jsonl"):
         if not path.is_file():
             raise Failed(f"refused: there is no {path}: it is made by `nightshift env prepare`")

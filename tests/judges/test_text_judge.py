@@ -145,7 +145,7 @@ def test_prompts_are_made_with_the_bases_tokenizer_where_there_is_a_base(tmp_pat
     ("body", "words"),
     [
         ("say({'failed': 'diverged: NaN'})", "^diverged: NaN$"),
-        ("print('Loading weights')", "answered \"Loading weights\" before it was ready, not an object"),
+        ("print('Loading weights')", "before it was ready: the generator answered no object: Loading weights"),
         ("say({'ready': True}); hear(); import time; time.sleep(60)", "after 0 of 2 answers: did not answer within"),
         ("say({'ready': True}); hear(); sys.stdout.write('x' * 10**6); sys.stdout.flush()", "bytes where one line was due"),
     ],
@@ -158,10 +158,10 @@ def test_a_generator_that_fails_is_no_score_and_has_its_reason(body: str, words:
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        ("{'index': 2, 'completions': [text('1')] * 2, 'tokens': 2}", "answered prompt 2 after 0 of 2 answers"),
-        ("{'index': 0, 'completions': [text('1')] * 2, 'tokens': 2}", "answered prompt 0 after 1 of 2 answers"),
-        ("{'index': 0, 'completions': [text('1')], 'tokens': 2}", "made 1 completions of prompt 0, asked for 2"),
-        ("{}", "answered {}, which is no completion"),
+        ("{'index': 2, 'completions': [text('1')] * 2, 'tokens': 2}", "after 0 of 2 answers.*not asked, prompt 2"),
+        ("{'index': 0, 'completions': [text('1')] * 2, 'tokens': 2}", "after 1 of 2 answers.*not asked, prompt 0"),
+        ("{'index': 0, 'completions': [text('1')], 'tokens': 2}", "not asked, prompt 0"),
+        ("{}", "in another form"),
     ],
 )
 def test_a_garbled_or_missing_answer_is_no_score(answer: str, words: str, tmp_path: Path) -> None:
@@ -218,7 +218,6 @@ def test_questions_that_cannot_be_asked_are_refused_with_the_numbers(
         ("return float(", "return float('nan') * float(", "the reward of question 0+. is nan, not a finite number"),
         ("return float(", "return 1 / float(", "the reward of question 0+. failed .*division by zero"),
         ("@vf.reward(weight=1.0)", "@vf.metric", "the reward of question 0+. is None"),
-        ("trace: vf.Trace)", "trace: vf.Trace, runtime)", "reward 'correct' needs a runtime"),
         ("return float(", "raise SystemExit(0); return float(", "the reward of question 0+. failed .SystemExit: 0"),
     ],
 )  # fmt: skip

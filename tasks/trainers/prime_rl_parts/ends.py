@@ -52,7 +52,6 @@ def tidy(run: Run) -> None:
     """Keep the end of each log, and delete large files."""
     for name in ("run/rollouts", "run/broadcasts", "run/checkpoints", "converted"):
         shutil.rmtree(run.home / name, ignore_errors=True)
-    shutil.rmtree(run.cache, ignore_errors=True)
     run.questions.unlink(missing_ok=True)
     for path in run.home.rglob("*.log"):
         if not path.is_symlink() and path.stat().st_size > LOG_BYTES:

@@ -87,9 +87,6 @@ class Run:
         self.data = Path(self.config["data"] or "nowhere")
         self.base = Path(self.settings.model or self.data / "base")
         self.questions = self.home / "train.jsonl"
-        self.cache = Path(os.environ.get("TMPDIR", self.home), "prime_rl_cache")
-        self.of_driver = self.cache / "driver"
-        """Where the driver keeps what it compiles, such as vLLM's attention on most GPUs; it has to be there."""
 
     @property
     def stated(self) -> dict[str, Any]:
@@ -157,14 +154,8 @@ class Run:
             "PYTHONPATH": os.pathsep.join(map(str, (Path.cwd(), HARNESSES))),
             "CUDA_VISIBLE_DEVICES": ",".join(self.gpus),
             "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # as nvidia-smi counts
-            "SPT_NOENV": "1",  # or the titles of its processes wipe out the mark by which the engine finds them
             "VLLM_HOST_IP": "127.0.0.1",  # or it asks the network for its own address
             "VLLM_USE_FLASHINFER_SAMPLER": "0",  # it is compiled by nvcc at the start, and only top-k and top-p need it
-            "VLLM_CACHE_ROOT": str(self.cache / "vllm"),
-            "TRITON_CACHE_DIR": str(self.cache / "triton"),
-            "TORCHINDUCTOR_CACHE_DIR": str(self.cache / "inductor"),
-            "FLASHINFER_WORKSPACE_BASE": str(self.cache),
-            "CUDA_CACHE_PATH": str(self.of_driver),
             "HF_HUB_OFFLINE": "1",
             "HF_DATASETS_OFFLINE": "1",
             "WANDB_MODE": "disabled",
