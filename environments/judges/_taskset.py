@@ -7,6 +7,7 @@ on a trace of two turns that is built here. A reward that never ends, or ends it
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import importlib
 import importlib.util
@@ -95,6 +96,12 @@ class Taskset:
 
 _idle: list[ForeignProcess] = []
 """Processes of judgements that are over, for the next ones: verifiers takes seconds to import."""
+
+
+@atexit.register
+def end_idle() -> None:
+    while _idle:
+        _idle.pop().__exit__()
 
 
 def _process() -> ForeignProcess:

@@ -199,7 +199,7 @@ def _word(seed: np.random.SeedSequence) -> int:
 
 def _command(vllm: str) -> Path:
     """Where the `vllm` command is, beside the Python that has vLLM."""
-    return Path(shutil.which(vllm) or vllm)
+    return Path(command).resolve() if (command := shutil.which(vllm)) else Path(vllm)
 
 
 def _places(vllm: str) -> tuple[Path, ...]:

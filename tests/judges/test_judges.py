@@ -40,8 +40,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 @pytest.fixture(autouse=True, scope="module")
 def no_idle_process() -> None:
     """Whatever runs below is of these tests, and waits for no taskset."""
-    while _taskset._idle:
-        _taskset._idle.pop().__exit__()
+    _taskset.end_idle()
 
 
 def judged(body: str, folder: Path, seed: int = 7, prelude: str = PRELUDE, **fields: Any) -> Score:

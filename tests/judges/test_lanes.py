@@ -23,8 +23,7 @@ SECONDS = 60.0
 @pytest.fixture(autouse=True, scope="module")
 def no_idle_process() -> None:
     """Whatever runs below is of these tests, and waits for no taskset."""
-    while _taskset._idle:
-        _taskset._idle.pop().__exit__()
+    _taskset.end_idle()
 
 
 def nobody() -> None:
