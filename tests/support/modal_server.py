@@ -55,8 +55,6 @@ class ModalServer:
     """The status with which a call fails, by its name."""
     is_full: bool = False
     """Whether sandboxes wait for a machine."""
-    silent: bool = False
-    """Whether it takes questions, and never answers."""
     _secrets: dict[str, dict[str, str]] = field(default_factory=dict)
     _ids: dict[str, str] = field(default_factory=dict)
     """Of sandboxes, by their names; by their form the SDK knows the version."""
@@ -81,8 +79,6 @@ class ModalServer:
 
         asked = await stream.recv_message()
         self.asked.append(name)
-        while self.silent:
-            await asyncio.sleep(0.05)
         if name in self.faults:
             raise GRPCError(self.faults[name], f"{name} fails in this test")
         login = tuple(stream.metadata.get(f"x-modal-token-{part}") for part in ("id", "secret"))
