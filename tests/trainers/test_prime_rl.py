@@ -203,7 +203,7 @@ MEMORY = "ValueError: Free memory on device ({}/79.1 GiB) on startup is less tha
     ("log", "line", "reason", "retry", "unsure"),
     [
         ("trainer/torchrun/a1/attempt_0/0/stderr.log", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB",
-         "out of GPU memory: trainer/torchrun/a1/attempt_0/0/stderr.log: torch.OutOfMemoryError", False, False),
+         "out of GPU memory: trainer/stderr.log: torch.OutOfMemoryError", False, False),
         ("inference.log", MEMORY.format("3.1"), "GPU memory is taken: inference.log: ", True, False),
         ("inference.log", MEMORY.format("78.5"), "out of GPU memory: inference.log: ", False, False),
         ("orchestrator.log", "zmq.error.ZMQError: Address already in use (addr='tcp://localhost:8002')", "port in use: ", True, False),
@@ -235,7 +235,7 @@ def test_the_component_that_the_launcher_blames_is_heard_first(run: Run) -> None
     (logs / "trainer.log").write_text("ConnectionError: the server has gone\n")
     (logs / "envs/train/train.log").write_text("RuntimeError: no such file\n")
     (run.home / "rl.log").write_text("12:00:00   ERROR Error: Train env server train failed with exit code 1\n")
-    said = "Train env server train failed with exit code 1; envs/train/train.log: RuntimeError: no such file"
+    said = "Train env server train failed with exit code 1; envs/train.log: RuntimeError: no such file"
     assert str(reasons.why(run, "ended by itself")) == f"ended by itself; {said}"
 
 

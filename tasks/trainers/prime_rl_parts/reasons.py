@@ -56,7 +56,8 @@ def logs(run: Run) -> tuple[str, dict[str, str]]:
     folder, launcher = run.folder / "logs" / "latest", read(run.home / "rl.log")
     paths = [folder / "trainer.log", *folder.glob("trainer/torchrun/**/stderr.log"), folder / "inference.log"]
     paths += [folder / "orchestrator.log", *folder.glob("envs/*/*.log")]
-    texts = {path.relative_to(folder).as_posix(): read(path) for path in paths} | {"rl.log": launcher}
+    names = (dict.fromkeys((path.relative_to(folder).parts[0], path.name)) for path in paths)
+    texts = {"/".join(name): read(path) for name, path in zip(names, paths, strict=True)} | {"rl.log": launcher}
     failed = re.search(r"(\w+)[\w ]* failed with exit code -?\d+", launcher)
     first = {"train": "envs/", "eval": "envs/"}.get(failed[1].lower(), failed[1].lower()) if failed else "-"
     return failed[0] if failed else "", dict(sorted(texts.items(), key=lambda log: not log[0].startswith(first)))
