@@ -80,7 +80,8 @@ class Steps:
 
     def has_begun(self) -> bool:
         """Whether there is a first sign of work: an answer or a row."""
-        return any(self.run.folder.glob("rollouts/*")) or self._rows.path.is_file()
+        rows = self._rows.path
+        return any(self.run.folder.glob("rollouts/*")) or (rows.is_file() and rows.stat().st_size > 0)
 
     def _take(self, row: dict[str, Any]) -> None:
         step, self.last = int(row["step"]), time.monotonic()
