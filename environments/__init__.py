@@ -49,7 +49,7 @@ VARIANTS = "variants"
 NOT_FROZEN = frozenset({"__pycache__", ".git", ".venv"})
 """Folders inside an environment that are not part of its content, and are not copied when it is frozen."""
 
-STATED_ELSEWHERE = frozenset({"name", "folder", "prepared"})
+UNSTATED = frozenset({"name", "folder", "prepared"})
 """What an environment knows of itself that its file does not state."""
 LONGEST = 14 * 86_400.0
 """Longest training of one run, in seconds."""
@@ -252,42 +252,27 @@ class Environment(BaseModel):
     def check_files(self) -> None:
         """Check the files and paths that it names; no code of the environment runs. Raises Refused."""
         earlier_trials.read(self.folder)
-        own = [("program", name) for name in self.program]
+        source, here = self.folder / FILE, Path(os.path.realpath(self.folder))
+        inside = [("program", name) for name in self.program]
         if self.prepare:
-            own += [("prepare", name) for name in (self.prepare.program, *self.prepare.files)]
+            inside += [("prepare", name) for name in (self.prepare.program, *self.prepare.files)]
             list(self.prepare.helper_files(self.folder))
-        for key, path in [*own, *(("readable", path) for path in (*self.readable, *self.judge.reads))]:
-            if "\0" in path:
-                raise Refused(f"{self.folder / FILE}: {key}: {path!r} holds a null character: no path does")
-        for key, path in own:
-            folder, place = self.folder.resolve(), (self.folder / path).resolve()
-            if place == folder:
-                fact = f"{path!r} is the environment's folder itself, with its judge"
-                raise Refused(f"{self.folder / FILE}: {key}: {fact}: list the files and folders that are meant")
-            if not place.is_relative_to(folder) or ".." in Path(path).parts or not (self.folder / path).exists():
-                raise Refused(f"{self.folder / FILE}: {key}: {path!r} is not in the environment's folder")
-        self._check_readable()
-
-    def _check_readable(self) -> None:
-        source, here = self.folder / FILE, self.folder.resolve()
+        # An absolute path need only be where trials run (`tasks.sandbox.isolation.check_given`); a relative one that
+        # leads out would be looked for beside the frozen copy, where other files are.
         listed = [("readable", path) for path in self.readable]
         listed += [(f"[{judge_name(self.judge)}] readable", path) for path in self.judge.reads]
-        # An absolute path need only be where trials run (`tasks.sandbox.isolation.check_given`).
-        for key, path in ((key, path) for key, path in listed if not Path(path).is_absolute()):
+        inside += [(key, path) for key, path in listed if not Path(path).is_absolute()]
+        for key, path in inside:
             target = Path(os.path.realpath(self.folder / path))  # unlike resolve(), it takes links in a circle
-            if not target.exists():
-                raise Refused(f"{source}: {key}: {str(self.folder / path)!r} does not exist")
-            if not target.is_relative_to(here):
-                # It would be looked for beside the frozen copy, where other files are.
-                remedy = f"give it as an absolute path, {str(target)!r}"
-                raise Refused(f"{source}: {key}: {path!r} leads out of the environment's folder: {remedy}")
+            if target == here:
+                fact = f"{path!r} is the environment's folder itself, with its judge"
+                raise Refused(f"{source}: {key}: {fact}: list the files and folders that are meant")
+            if not target.is_relative_to(here) or ".." in Path(path).parts or not target.exists():
+                raise Refused(f"{source}: {key}: {path!r} is not in the environment's folder")
         for path in self.readable:
             target = Path(os.path.realpath(self.folder / path))
             if here.is_relative_to(target):
-                raise Refused(
-                    f"{source}: readable: {path!r} holds the whole environment, and with it what its judge asks: list "
-                    "the folders and files that training needs"
-                )
+                raise Refused(f"{source}: readable: {path!r} holds the whole environment, and what its judge asks")
             for word in self.judge.command().split():
                 asked = (self.folder / word).resolve()
                 if asked.is_file() and asked.is_relative_to(target) and word not in self.program:
@@ -346,14 +331,13 @@ def load(folder: Path, overrides: Mapping[str, Value] | None = None, name: str =
     overrides. Refused with one line per error: file, key, value and remedy.
     """
     source, table = str(folder / FILE), table_of(folder, overrides, name)
-    for key in STATED_ELSEWHERE & set(table):
-        remedy = "state in [prepare] what is made beforehand" if key == "prepared" else "its folder's name counts"
-        raise Refused(f"{source}: {key}: unknown key: {remedy}")
+    for key in UNSTATED & set(table):
+        raise Refused(f"{source}: {key}: unknown key: its folder tells")
     judge = _judge(table, source)
     try:
         return Environment(**table, name=name or folder.name, folder=folder, judge=judge)
     except ValidationError as error:
-        known = [*(field for field in Environment.model_fields if field not in STATED_ELSEWHERE), judge_name(judge)]
+        known = [*(field for field in Environment.model_fields if field not in UNSTATED), judge_name(judge)]
         raise plugins.explain(error, source, known) from error
 
 

@@ -43,8 +43,7 @@ def folder(package: str) -> Path:
 def load(package: str, name: str, base: type[T], where: str = "") -> type[T]:
     """The public subclass of `base` that the plug-in's file defines.
 
-    Raises:
-        Refused: there is no such plug-in, a package that it needs is not installed, or it defines no or several.
+    Raises Refused: there is no such plug-in, a package that it needs is not installed, or it defines no or several.
     """
     require(name, names(package), base.__name__.lower(), where)
     try:

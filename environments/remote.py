@@ -75,8 +75,6 @@ def check_url(url: str) -> None:
         raise ValueError(f"url is {url!r}: begin it with http:// or https:// and a host")
     if parts.username or parts.password:
         raise ValueError("url holds a user name or password: save a block with the login instead")
-    if parts.query or parts.fragment:
-        raise ValueError(f"url is {url!r}: leave out what follows the path")
 
 
 class Deployed(RemoteSettings):

@@ -25,9 +25,8 @@ class NotPlain(OSError):
 def open_file(path: str | Path, within: int | None = None) -> BinaryIO:
     """Open a regular file for reading.
 
-    Raises:
-        NotPlain: it is a folder, a named pipe or a device.
-        OSError: it is missing, a link or a socket, or cannot be read.
+    Raises NotPlain: it is a folder, a named pipe or a device; OSError: it is missing, a link or a socket, or cannot be
+    read.
     """
     descriptor = os.open(path, _PLAINLY, dir_fd=within)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -84,8 +84,7 @@ class Score:
     def of(cls, units: Sequence[float], higher_is_better: bool) -> Score:
         """The score of per-unit results (any length >= 1, all finite).
 
-        Raises:
-            ValueError: no unit, or one that is not a finite number.
+        Raises ValueError: no unit, or one that is not a finite number.
         """
         values = tuple(float(unit) for unit in units)
         if not values:
@@ -108,14 +107,9 @@ class Score:
         """The score of per-unit results from several sources: the weighted mean of the sources' means.
 
         The standard error takes the sources as independent; it is None if one has a single unit. Each source's mean
-        is reported as `source/<name>`.
+        is reported as `source/<name>`. Of the weights, above 0, only the ratios matter.
 
-        Args:
-            sources: Results by source, each as for `of`; their order is that of the units.
-            weights: Weight of each source, above 0; only their ratios matter.
-
-        Raises:
-            ValueError: no source, missing or additional weights, or units that are no score.
+        Raises ValueError: no source, missing or additional weights, or units that are no score.
         """
         if not sources or sources.keys() != weights.keys():
             raise ValueError(f"a weight for every source, got sources {list(sources)}, weights {list(weights)}")

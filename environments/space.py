@@ -34,8 +34,6 @@ class _Range(BaseModel):
     def _is_a_range(self) -> _Range:
         if not self.low < self.high:
             raise ValueError(f"low must be below high, got low = {self.low}, high = {self.high}")
-        if not math.isfinite(self.high - self.low):
-            raise ValueError(f"low = {self.low} and high = {self.high} are too far apart: narrow the range")
         if self.log and self.low <= 0:
             raise ValueError(f"a log scale needs low > 0, got low = {self.low}: raise low or drop log")
         if not self.low <= self.default <= self.high:

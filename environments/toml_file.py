@@ -10,11 +10,7 @@ from environments.plugins import Refused
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The tables of a TOML file.
-
-    Raises:
-        Refused: it cannot be read, or is not TOML.
-    """
+    """The tables of a TOML file. Raises Refused: it cannot be read, or is not TOML."""
     try:
         return tomllib.loads(path.read_bytes().decode())
     except OSError as wrong:

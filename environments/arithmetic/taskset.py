@@ -20,11 +20,16 @@ __all__ = ["Questions"]
 TOTAL = re.compile(r"=\s*([0-9]{1,9})\s*")
 
 
-def is_right(reply: str, answer: str) -> bool:
-    """Whether a reply ends with "=" and the right number, 07 for 7 or not. What comes before does not count."""
-    at = reply.rfind("=")
-    total = TOTAL.fullmatch(reply[at:]) if at >= 0 else None
-    return total is not None and int(total[1]) == int(answer)
+def prompt(question: str) -> list[dict[str, str]]:
+    """The messages for the model's chat template."""
+    return [{"role": "user", "content": question}]
+
+
+def reward(question: str, completion: str, answer: str) -> float:
+    """1 if a completion ends with "=" and the right number, 07 for 7 or not, else 0. What is before does not count."""
+    at = completion.rfind("=")
+    total = TOTAL.fullmatch(completion[at:]) if at >= 0 else None
+    return float(total is not None and int(total[1]) == int(answer))
 
 
 class Data(vf.TaskData):
@@ -38,7 +43,7 @@ class Sum(vf.Task[Data]):
 
     @vf.reward(weight=1.0)
     async def correct(self, trace: vf.Trace) -> float:
-        return float(is_right(trace.last_reply, self.data.answer))
+        return reward(str(self.data.prompt), trace.last_reply, self.data.answer)
 
 
 class Config(vf.TasksetConfig):

@@ -1,8 +1,7 @@
-"""GSM8K, alone or with MATH, as a verifiers taskset: math-verify, which verifiers brings, compares the boxed answer.
+"""GSM8K as a verifiers taskset: math-verify, which verifiers brings, compares the boxed answer.
 
-Read from a JSONL file: {"id": "...", "question": "...", "answer": "18", "source": "gsm8k"}, a question to a line;
-without a source all are GSM8K's. Its reward is the judged reward, and the training reward too: prime-rl trains with
-this file.
+Read from a JSONL file: {"id": "...", "question": "...", "answer": "18"}, a question a line. `prompt` and `reward` are
+the judge's, and training's too: prime-rl trains with this file, and so does the trainer grpo where `program` lists it.
 """
 
 from __future__ import annotations
@@ -18,9 +17,7 @@ from math_verify.errors import TimeoutException
 
 __all__ = ["Questions"]
 
-ASKED = "Work the problem out step by step. End with the answer, without its unit, in \\boxed{}."
-ASKED_FOR_A_NUMBER = ASKED.replace("the answer, without", "the answer, a number without")
-"""Where every answer is a number."""
+SYSTEM = "Work the problem out step by step. End with the answer, a number without its unit, in \\boxed{}."
 LONGEST = 500
 """Characters of a boxed answer; a longer one is wrong."""
 SECONDS = 2
@@ -28,8 +25,25 @@ SECONDS = 2
 BOX = re.compile(r"\\boxed\s*\{")
 
 
+def prompt(question: str) -> list[dict[str, str]]:
+    """The messages for the model's chat template."""
+    return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": question}]
+
+
+def reward(question: str, completion: str, answer: str) -> float:
+    """1 if the box of a completion holds the answer, else 0."""
+    given = boxed(completion)
+    if not given or len(given) > LONGEST:
+        return 0.0
+    try:
+        held, wanted = (parse(f"\\boxed{{{text}}}", parsing_timeout=SECONDS) for text in (given, answer))
+        return float(verify(wanted, held, timeout_seconds=SECONDS))
+    except (Exception, TimeoutException):  # noqa: BLE001 (whatever a model writes)
+        return 0.0
+
+
 def boxed(text: str) -> str:
-    """The content of the last \\boxed{} of a reply; empty where there is none, or it is not closed."""
+    """The content of the last \\boxed{} of a completion; empty where there is none, or it is not closed."""
     begins = [box.end() for box in BOX.finditer(text)]
     depth, begin = 1, begins[-1] if begins else len(text)
     for at in range(begin, len(text)):
@@ -37,18 +51,6 @@ def boxed(text: str) -> str:
         if depth == 0:
             return text[begin:at].strip(" .\n")
     return ""
-
-
-def is_right(reply: str, answer: str) -> bool:
-    """Whether a reply's box holds the answer."""
-    given = boxed(reply)
-    if not given or len(given) > LONGEST:
-        return False
-    try:
-        held, wanted = (parse(f"\\boxed{{{text}}}", parsing_timeout=SECONDS) for text in (given, answer))
-        return bool(verify(wanted, held, timeout_seconds=SECONDS))
-    except (Exception, TimeoutException):  # noqa: BLE001 (whatever a model writes)
-        return False
 
 
 class Data(vf.TaskData):
@@ -62,7 +64,7 @@ class Question(vf.Task[Data]):
 
     @vf.reward(weight=1.0)
     async def correct(self, trace: vf.Trace) -> float:
-        return float(is_right(trace.last_reply, self.data.answer))
+        return reward(str(self.data.prompt), trace.last_reply, self.data.answer)
 
 
 class Config(vf.TasksetConfig):
@@ -77,6 +79,5 @@ class Questions(vf.Taskset[Question, Config]):
     def load(self) -> Iterator[Question]:
         with Path(self.config.path).open() as lines:
             for row in map(json.loads, lines):
-                asked = ASKED if "source" in row else ASKED_FOR_A_NUMBER
-                data = Data(id=row["id"], prompt=row["question"], system_prompt=asked, answer=row["answer"])
+                data = Data(id=row["id"], prompt=row["question"], system_prompt=SYSTEM, answer=row["answer"])
                 yield Question(data, self.config.task)

@@ -1,12 +1,11 @@
 """For recipes with a dataset and a model from the Hugging Face hub: fetching, splitting, writing.
 
-A place is a name on the hub at one revision, or the absolute path of a folder with the same files. The machine's own
-cache of the hub is looked at first, and alone where HF_HUB_OFFLINE is set.
+A place is a name on the hub at one revision, or the absolute path of a folder with the same files. Where
+HF_HUB_OFFLINE is set, only the machine's own cache of the hub is looked at.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import shutil
@@ -14,7 +13,6 @@ import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -74,8 +72,7 @@ def run(name: str, main: Callable[[Path], None]) -> None:
 def settings_of(cls: type[S], folder: Path) -> S:
     """FOLDER/settings.json as a dataclass of settings.
 
-    Raises:
-        CannotPrepare: a key that it does not have, or a value of another type than the default's.
+    Raises CannotPrepare: a key that it does not have, or a value of another type than the default's.
     """
     stated = json.loads((folder / "settings.json").read_text())
     defaults = {field.name: field.default for field in fields(cls)}  # type: ignore[arg-type]
@@ -103,8 +100,7 @@ def distinct(rows: Iterable[Row], without: Iterable[Row] = ()) -> list[Row]:
 def split(rows: Sequence[Row], sizes: Mapping[str, int]) -> dict[str, list[Row]]:
     """Distinct rows in the order of their identities, cut into the judge's three sets; a size of 0 takes the rest.
 
-    Raises:
-        CannotPrepare: there are too few, or nothing is left for a set.
+    Raises CannotPrepare: there are too few, or nothing is left for a set.
     """
     parts, at = {}, 0
     for name in SPLITS:
@@ -141,47 +137,41 @@ def dataset_rows(place: Place, files: Sequence[str], plain: str) -> list[dict[st
     own = place.folder
     if own and (own / plain).is_file():
         return [json.loads(line) for line in (own / plain).read_text().split("\n") if line.strip()]
-    found = own or _fetched(place, files, lambda folder: _first_missing(folder, files))
-    if lack := _first_missing(found, files):
-        raise CannotPrepare(f"{found} holds neither {plain} nor {lack}: {place.remedy}")
+    folder = own or _fetched(place, files)
+    if lack := _first_missing(folder, files):
+        raise CannotPrepare(f"{folder} holds neither {plain} nor {lack}: {place.remedy}")
     from pyarrow import parquet
 
-    return [row for file in files for row in parquet.read_table(found / file).to_pylist()]
+    return [row for file in files for row in parquet.read_table(folder / file).to_pylist()]
 
 
 def base_model(place: Place, folder: Path) -> None:
     """Put the files of a model into `folder`: configuration, safetensors, tokenizer.
 
-    Raises:
-        CannotPrepare: it cannot be had, or is not what can be trained and asked.
+    Raises CannotPrepare: it cannot be had, or is not what can be trained and asked.
     """
-    found = place.folder or _fetched(place, MODEL_FILES, model_lacks)
-    if lack := model_lacks(found):
+    source = place.folder or _fetched(place, MODEL_FILES)
+    if lack := model_lacks(source):
         raise CannotPrepare(f"model {place.name!r} cannot be the base: {lack}: {place.remedy}")
-    if "auto_map" in json.loads((found / "config.json").read_text()):
+    if "auto_map" in json.loads((source / "config.json").read_text()):
         raise CannotPrepare(
             f"model {place.name!r} brings a program of its own (auto_map in its config.json), and none is run: "
             "take one that transformers knows by itself"
         )
     folder.mkdir(parents=True)
-    for file in sorted({file for pattern in MODEL_FILES for file in found.glob(pattern)}):
+    for file in sorted({file for pattern in MODEL_FILES for file in source.glob(pattern)}):
         shutil.copyfile(file, folder / file.name)  # what a cache holds are links
 
 
 def model_lacks(folder: Path) -> str | None:
     """The missing part of a model's folder, in words; None when it is complete."""
-    if lack := _first_missing(folder, ("config.json", "tokenizer_config.json")):
-        return f"no {lack}"
-    if not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.json", "vocab.txt")):
-        return "no tokenizer.json"
-    index = folder / "model.safetensors.index.json"
-    weights = ["model.safetensors"]
+    index, weights = folder / "model.safetensors.index.json", ["model.safetensors"]
     if index.is_file():
         weights = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-    if lack := _first_missing(folder, weights):
+    if lack := _first_missing(folder, ("config.json", "tokenizer_config.json", "tokenizer.json", *weights)):
         return f"no {lack}"
-    template = (folder / "chat_template.jinja").is_file()
-    if not template and not json.loads((folder / "tokenizer_config.json").read_text()).get("chat_template"):
+    has_template = (folder / "chat_template.jinja").is_file()
+    if not has_template and not json.loads((folder / "tokenizer_config.json").read_text()).get("chat_template"):
         return "no chat template: questions are put as a conversation, so take an instruction-tuned model"
     return None
 
@@ -190,23 +180,16 @@ def _first_missing(folder: Path, files: Iterable[str]) -> str | None:
     return next((name for name in files if not (folder / name).is_file()), None)
 
 
-def _fetched(place: Place, files: Sequence[str], lacks: Callable[[Path], str | None]) -> Path:
-    """Its folder in the machine's cache of the hub, into which it is downloaded unless it is there already."""
-    of = f"{place.kind} {place.name!r} at revision {place.revision}"
+def _fetched(place: Place, files: Sequence[str]) -> Path:
+    """Its folder in the machine's cache of the hub, into which what is missing is downloaded."""
     try:
         from huggingface_hub import snapshot_download
-        from huggingface_hub.errors import LocalEntryNotFoundError
 
-        snapshot = partial(snapshot_download, place.name, repo_type=place.kind, revision=place.revision)
-        with contextlib.suppress(LocalEntryNotFoundError):
-            if lacks(known := Path(snapshot(local_files_only=True))) is None:
-                return known
-        return Path(snapshot(allow_patterns=list(files)))
-    except ModuleNotFoundError as missing:
-        raise CannotPrepare(
-            f"{of} is on the hub, and {missing.name} is not installed: pip install huggingface_hub, or set "
-            f"prepare.settings.{place.setting} to a folder with the same files"
-        ) from missing
+        folder = snapshot_download(
+            place.name, repo_type=place.kind, revision=place.revision, allow_patterns=list(files)
+        )
+        return Path(folder)
     except Exception as failed:  # whatever the hub and the network raise
         said = (str(failed).strip().splitlines() or [""])[0][:300]
-        raise CannotPrepare(f"{of} could not be fetched ({type(failed).__name__}: {said}): {place.remedy}") from failed
+        what = f"{place.kind} {place.name!r} at revision {place.revision} could not be fetched"
+        raise CannotPrepare(f"{what} ({type(failed).__name__}: {said}): {place.remedy}") from failed

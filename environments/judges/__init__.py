@@ -131,8 +131,7 @@ class Judge(BaseModel, ABC):
         Args:
             folder: The environment's.
 
-        Raises:
-            ValueError: with fact, value and remedy.
+        Raises ValueError: with fact, value and remedy.
         """
 
     def measures(self) -> tuple[str, ...] | None:
@@ -145,8 +144,4 @@ class Judge(BaseModel, ABC):
 
     @abstractmethod
     def score(self, candidate: Candidate, exam: Exam) -> Score:
-        """Judge one candidate.
-
-        Raises:
-            Misbehaved: the candidate cannot be scored, and why.
-        """
+        """Judge one candidate. Raises Misbehaved: the candidate cannot be scored, and why."""

@@ -68,38 +68,31 @@ class Conversation:
         )
 
     def _exchange(self, message: bytes, seconds: float, receive: Callable[[float], bytes]) -> bytes:
+        """The answer to a message. Raises Misbehaved with the moment in front, or what ran out."""
+        when = f"step {self._asked}" if self._asked else "handshake"
+        most = self._need.most(self._asked) if self._need else math.inf
         try:
-            self._candidate.send(message, self._at_most(seconds))
-            return receive(self._at_most(seconds))
+            self._candidate.send(message, self._at_most(seconds, most))
+            return receive(self._at_most(seconds, most))
         except Misbehaved as error:
-            raise self._blame(error) from error
+            why, waited = str(error), self._waited_for()
+            if time.monotonic() >= self._ends:
+                why = f"the evaluation was not over after {self._total_seconds:g} s in all"
+            elif waited >= most:
+                why = (
+                    f"was waited for {waited:.1f} s in all, and may be for {most:.1f} s, by what the baseline needed "
+                    "under judgement: it may play, not train"
+                )
+            raise Misbehaved(f"{when}: {why}") from error
 
-    def _waited_by(self, now: float) -> float:
-        return self._ready + self._answering + now - self._waits_since
+    def _waited_for(self) -> float:
+        return self._ready + self._answering + time.monotonic() - self._waits_since
 
-    @property
-    def _most(self) -> float:
-        """For how long it may be waited for until the answer that it owes."""
-        return self._need.most(self._asked) if self._need else math.inf
-
-    def _at_most(self, seconds: float) -> float:
-        now = time.monotonic()
-        left = min(self._ends - now, self._most - self._waited_by(now))
+    def _at_most(self, seconds: float, most: float) -> float:
+        left = min(self._ends - time.monotonic(), most - self._waited_for())
         if left <= 0:
             raise Misbehaved("out of time")
         return min(seconds, left)
-
-    def _blame(self, error: Misbehaved) -> Misbehaved:
-        """The same error with the moment in front, or what ran out."""
-        when, now = f"step {self._asked}" if self._asked else "handshake", time.monotonic()
-        if now >= self._ends:
-            return Misbehaved(f"{when}: the evaluation was not over after {self._total_seconds:g} s in all")
-        if (waited := self._waited_by(now)) >= self._most:
-            return Misbehaved(
-                f"{when}: was waited for {waited:.1f} s in all, and may be for {self._most:.1f} s, by what the "
-                "baseline needed under judgement: it may play, not train"
-            )
-        return Misbehaved(f"{when}: {error}")
 
 
 def _is_ready(line: bytes) -> bool:

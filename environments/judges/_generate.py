@@ -2,9 +2,8 @@
 
     python -I _generate.py BACKEND MODEL DEVICE         DEVICE is auto, cpu or cuda
 
-BACKEND `transformers` loads the model's directory in this process, `vllm` has it served by `vllm serve` for so long,
-and `openai` asks an endpoint of others for the model of that name; these two need the package `openai`. It is never
-told an answer. It is spoken to in lines of JSON:
+BACKEND `transformers` loads the model's directory by transformers, `vllm` by vLLM, and `openai` asks an endpoint of
+others for the model of that name, by the package `openai`. It is told no answer, and is spoken to in lines of JSON:
 
     <- {"concurrency": 64, ...}                         how to work: the fields of `How`
     -> {"ready": true}
@@ -20,44 +19,36 @@ told an answer. It is spoken to in lines of JSON:
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import random
 import re
 import signal
-import socket
 import ssl
 import subprocess
 import sys
-import threading
-import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".npz", ".npy", ".h5", ".msgpack")
 """Endings of files that may hold pickled weights, or weights other than the judged ones."""
 IGNORED = "training_args.bin"  # left by transformers' own trainer beside every model; never read here
-OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-SERVED = "policy"
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 QUIET = {
-    "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1",
+    "HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine is this process: its errors are raised here
+    "VLLM_HOST_IP": "127.0.0.1",  # or it asks the network for its own address
     "VLLM_USE_FLASHINFER_SAMPLER": "0",  # it is compiled by nvcc at the start, and only top-k and top-p need it
 }  # fmt: skip
-LOOK_SECONDS, TOKEN_SECONDS, STOP_SECONDS = 0.25, 60.0, 20.0
-CAUSE = re.compile(r"\b[A-Z]\w*(Error|Exception): ")
-CONSEQUENCE = "Engine core initialization failed"
 
 Reply = dict[str, Any]
 Complete = Callable[["Request"], Iterator[Reply]]
 """Completes the prompts of one request: a reply for each of them."""
-Backend = Callable[[str, str, "How"], contextlib.AbstractContextManager[Complete]]
+Backend = Callable[[str, str, "How"], Complete]
 
 
 class CannotGenerate(Exception):
@@ -69,15 +60,13 @@ class How:
     """Settings; each backend reads the fields that it needs."""
 
     tokenizer: str = ""  # a directory; empty for the model's own
-    batch: int = 256  # completions at a time in this process
+    batch: int = 256  # completions at a time, by transformers
+    vllm_args: dict[str, Any] = field(default_factory=dict)
     base_url: str = ""
     key: str = ""
     concurrency: int = 64  # requests at a time
     retries: int = 4
     request_seconds: float = 300.0
-    start_seconds: float = 600.0
-    vllm: str = "vllm"
-    vllm_args: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -90,10 +79,14 @@ class Request:
     max_tokens: int
     seed: int
 
+    def seed_of(self, *words: int) -> int:
+        """A seed of 31 bits, for a part of the request."""
+        return random.Random(f"{self.seed} {words}").getrandbits(31)
+
 
 def main() -> int:
     backend, model, device = sys.argv[1:]
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # started processes are ended on the way out
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
         os.dup2(2, 1)  # libraries print to the log
 
@@ -102,12 +95,11 @@ def main() -> int:
             out.flush()
 
         try:
-            how = How(**json.loads(sys.stdin.readline()))
-            with BACKENDS[backend](model, device, how) as complete:
-                say({"ready": True})
-                for request in iter(_heard, None):
-                    for reply in complete(request):
-                        say(reply)
+            complete = BACKENDS[backend](model, device, How(**json.loads(sys.stdin.readline())))
+            say({"ready": True})
+            for request in iter(_heard, None):
+                for reply in complete(request):
+                    say(reply)
             say({"finished": True})
         except CannotGenerate as why:
             say({"failed": str(why)})
@@ -139,19 +131,16 @@ def _unfit(path: Path) -> str:
         return "weights are read from safetensors only, and there may be no others beside them"
     if path.name == "adapter_config.json":
         return "it makes the model an adapter: merge it into its base before it is saved"
-    if path.suffix == ".py":
-        return "no code of a model is run: leave it out"
-    if path.name.endswith("config.json") and b'"auto_map"' in path.read_bytes():
-        return "it has an auto_map, and no code of a model is run: leave it out"
+    if path.suffix == ".py" or (path.name.endswith("config.json") and b'"auto_map"' in path.read_bytes()):
+        return "it is code or names some (auto_map), and no code of a model is run: leave it out"
     return ""
 
 
-@contextlib.contextmanager
-def in_process(model: str, device: str, how: How) -> Iterator[Complete]:
-    """The model in this process, by transformers: in float32 on one thread, in bfloat16 on a GPU."""
+def by_transformers(model: str, device: str, how: How) -> Complete:
+    """The model in float32 on one thread, or in bfloat16 on a GPU."""
     folder, words = Path(model), Path(how.tokenizer or model)
     check_model(folder, words)
-    os.environ |= OFFLINE
+    os.environ |= QUIET
     import torch
 
     torch.set_num_threads(1)
@@ -165,7 +154,8 @@ def in_process(model: str, device: str, how: How) -> Iterator[Complete]:
 
     def complete(request: Request) -> Iterator[Reply]:
         try:
-            yield from _generated(request, tokenizer, network, how.batch)
+            with torch.inference_mode():
+                yield from _generated(request, tokenizer, network, how.batch)
         except torch.OutOfMemoryError as full:
             raise CannotGenerate(f"out of GPU memory: batch = {how.batch} is too many at one time ({full})") from full
         except CannotGenerate:
@@ -173,8 +163,7 @@ def in_process(model: str, device: str, how: How) -> Iterator[Complete]:
         except Exception as wrong:  # also of a foreign template or tokenizer
             raise CannotGenerate(f"refused: the model completes nothing ({type(wrong).__name__}: {wrong})") from wrong
 
-    with torch.inference_mode():
-        yield complete
+    return complete
 
 
 def _loaded(folder: Path, words: Path, dtype: Any) -> tuple[Any, Any]:
@@ -193,45 +182,44 @@ def _loaded(folder: Path, words: Path, dtype: Any) -> tuple[Any, Any]:
         raise CannotGenerate(f"refused: the model lacks {len(lacking)} of its weights, such as {lacking[0]}")
     if tokenizer.chat_template is None:
         raise CannotGenerate("refused: the model's tokenizer has no chat template: save one with it")
-    told = [network.generation_config.eos_token_id, network.config.eos_token_id, tokenizer.eos_token_id]
-    ends = {end for some in told if some is not None for end in (some if isinstance(some, list) else [some])}
+    tokenizer.padding_side, tokenizer.pad_token = "left", tokenizer.pad_token or tokenizer.eos_token
     # The judge sets how to generate; nothing of the model's own settings is kept.
-    network.generation_config = library.GenerationConfig(eos_token_id=sorted(ends))
+    network.generation_config = library.GenerationConfig(
+        eos_token_id=sorted({*ends(folder), *_tokens(tokenizer.eos_token_id)})
+    )
     return tokenizer, network
+
+
+def ends(model: Path) -> list[int]:
+    """The tokens that end a completion by the model's settings."""
+    told = (json.loads(path.read_text()).get("eos_token_id") for path in model.glob("*config.json"))
+    return sorted({token for some in told for token in _tokens(some)})
+
+
+def _tokens(stated: int | list[int] | None) -> list[int]:
+    return stated if isinstance(stated, list) else [] if stated is None else [stated]
 
 
 def _generated(request: Request, tokenizer: Any, network: Any, batch: int) -> Iterator[Reply]:
     import torch
 
-    prompts = [
-        tokenizer.encode(
-            tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True), add_special_tokens=False
-        )
-        for prompt in request.prompts
-    ]
+    texts = (tokenizer.apply_chat_template(one, tokenize=False, add_generation_prompt=True) for one in request.prompts)
+    prompts = [tokenizer.encode(text, add_special_tokens=False) for text in texts]
     room = getattr(network.config, "max_position_embeddings", None) or sys.maxsize
     if (longest := max(map(len, prompts)) + request.max_tokens) > room:
         raise CannotGenerate(f"refused: prompt and max_tokens make up to {longest} tokens, the model takes {room}")
     ends = network.generation_config.eos_token_id
-    padding = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else (ends or [0])[0]
     how = {"temperature": request.temperature, "top_k": 0, "top_p": 1.0} if request.temperature else {}
-    how |= {"do_sample": bool(how), "max_new_tokens": request.max_tokens, "pad_token_id": padding}
+    how |= {"do_sample": bool(how), "max_new_tokens": request.max_tokens, "pad_token_id": tokenizer.pad_token_id}
     torch.manual_seed(request.seed)
     alike = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))  # similar lengths: less padding
     rows = [index for index in alike for _ in range(request.samples)]
     held: dict[int, Reply] = {}
     for first in range(0, len(rows), batch):
         part = rows[first : first + batch]
-        width = max(len(prompts[index]) for index in part)
-        before = [width - len(prompts[index]) for index in part]
-        ids = [[padding] * left + prompts[index] for left, index in zip(before, part, strict=True)]
-        mask = [[0] * left + [1] * (width - left) for left in before]
-        made = network.generate(
-            input_ids=torch.tensor(ids, device=network.device),
-            attention_mask=torch.tensor(mask, device=network.device),
-            **how,
-        )
-        for index, tokens in zip(part, made[:, width:].tolist(), strict=True):
+        padded = tokenizer.pad({"input_ids": [prompts[index] for index in part]}, return_tensors="pt")
+        made = network.generate(**padded.to(network.device), **how)[:, padded["input_ids"].shape[1] :]
+        for index, tokens in zip(part, made.tolist(), strict=True):
             reply = held.setdefault(index, {"index": index, "completions": [], "tokens": 0})
             end = next((at for at, token in enumerate(tokens) if token in ends), None)
             text = tokenizer.decode(tokens[:end], skip_special_tokens=True)
@@ -241,105 +229,40 @@ def _generated(request: Request, tokenizer: Any, network: Any, batch: int) -> It
                 yield held.pop(index)
 
 
-class ChatServer:
-    """A server with OpenAI's chat completions API; the client retries what may pass, and waits as it is told to."""
+def by_vllm(model: str, device: str, how: How) -> Complete:
+    """The model in vLLM, whose Python runs this program then."""
+    words = how.tokenizer or model
+    check_model(Path(model), Path(words))
+    os.environ |= QUIET | cards()
+    try:
+        vllm: Any = __import__("vllm")
+        # Or what a request leaves out is taken from the model's generation_config.json.
+        fixed = {"load_format": "safetensors", "generation_config": "vllm", "trust_remote_code": False}
+        engine = vllm.LLM(model=model, tokenizer=words, **(how.vllm_args | fixed))
+    except Exception as wrong:  # whatever vLLM, torch or the driver raises
+        raise CannotGenerate(f"did not start: vLLM: {type(wrong).__name__}: {wrong}") from wrong
+    stops = ends(Path(model))
 
-    def __init__(self, base_url: str, model: str, how: How, more: dict[str, Any] | None = None) -> None:
-        import openai
-
-        self._client = openai.OpenAI(
-            base_url=base_url, api_key=how.key or "none", max_retries=how.retries, timeout=how.request_seconds,
-            # No proxy: a server of this machine is asked, too. Certificates are the system's.
-            http_client=openai.DefaultHttpxClient(trust_env=False, verify=ssl.create_default_context()),
-        )  # fmt: skip
-        self._refused, self._garbled = openai.OpenAIError, (TypeError, LookupError, AttributeError, ValueError)
-        self._model, self._how, self._more = model, how, more or {}
-
-    def complete(self, request: Request) -> Iterator[Reply]:
-        """A reply for each prompt, in the order of arrival."""
-        pool = ThreadPoolExecutor(self._how.concurrency)
-        try:
-            under_way = [pool.submit(self._completed, request, index) for index in range(len(request.prompts))]
-            for done in as_completed(under_way):
-                yield done.result()
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-
-    def _completed(self, request: Request, index: int) -> Reply:
-        reply: Reply = {"index": index, "completions": [], "tokens": 0}
-        again = iter(range(1, self._how.retries + 1))  # of answers that are none; the client retries all others
-        while (had := len(reply["completions"])) < request.samples:  # some servers ignore n
-            seed = random.Random(f"{request.seed} {index} {had}").getrandbits(31)
+    def complete(request: Request) -> Iterator[Reply]:
+        for first in range(0, len(request.prompts), how.concurrency):
+            part = request.prompts[first : first + how.concurrency]
+            sampling = [
+                vllm.SamplingParams(
+                    n=request.samples, temperature=request.temperature, max_tokens=request.max_tokens,
+                    seed=request.seed_of(first + at), stop_token_ids=stops,
+                )
+                for at in range(len(part))
+            ]  # fmt: skip
             try:
-                answer = self._client.chat.completions.create(
-                    model=self._model, messages=request.prompts[index], n=request.samples - had, top_p=1.0,
-                    temperature=request.temperature, max_tokens=request.max_tokens, seed=seed, extra_body=self._more,
-                )  # fmt: skip
-                made = [
-                    {"text": str(one.message.content or ""), "truncated": one.finish_reason == "length"}
-                    for one in answer.choices
-                ]
-                reply["tokens"] += int(answer.usage.completion_tokens)
-            except (self._refused, *self._garbled) as why:
-                if not isinstance(why, self._refused) and (attempt := next(again, 0)):
-                    time.sleep(min(2**attempt / 4, 30.0))
-                    continue
-                words = f"{type(why).__name__}: {why}: {why.__cause__ or ''}".rstrip(": ")
-                return {"index": index, "error": words.replace(self._how.key or "\0", "[key]")}
-            if not 1 <= len(made) <= request.samples - had:
-                return {"index": index, "error": f"{len(made)} completions instead of {request.samples - had}"}
-            reply["completions"] += made
-        return reply
+                outputs = engine.chat(part, sampling, use_tqdm=False)
+            except Exception as wrong:
+                raise CannotGenerate(f"vLLM completes nothing: {type(wrong).__name__}: {wrong}") from wrong
+            for index, output in enumerate(outputs, first):
+                made = [{"text": one.text, "truncated": one.finish_reason == "length"} for one in output.outputs]
+                tokens = sum(len(one.token_ids) for one in output.outputs)
+                yield {"index": index, "completions": made, "tokens": tokens}
 
-
-def elsewhere(model: str, device: str, how: How) -> contextlib.nullcontext[Complete]:
-    """A model that somebody else serves."""
-    return contextlib.nullcontext(ChatServer(how.base_url, model, how).complete)
-
-
-@contextlib.contextmanager
-def served(model: str, device: str, how: How) -> Iterator[Complete]:
-    """The model in `vllm serve`, started here; the sandbox ends what it leaves behind, such as its engine."""
-    check_model(Path(model), Path(how.tokenizer or model))
-    port = free_port()
-    command = [
-        how.vllm, "serve", model, "--host", "127.0.0.1", "--port", str(port), "--served-model-name", SERVED,
-        "--load-format", "safetensors", "--generation-config", "vllm", *how.vllm_args,
-        *(["--tokenizer", how.tokenizer] if how.tokenizer else []),
-    ]  # fmt: skip
-    path = os.pathsep.join([str(Path(how.vllm).parent), os.environ.get("PATH", os.defpath)])
-    errors: deque[str] = deque(maxlen=100)
-    try:
-        server = subprocess.Popen(
-            command, env=os.environ | QUIET | cards() | {"PATH": path},
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
-    except OSError as fault:
-        raise CannotGenerate(f"did not start: {how.vllm}: {fault.strerror}") from fault
-    assert server.stdout is not None, "started with a pipe"
-    threading.Thread(target=_listen, args=(server.stdout, errors), daemon=True).start()
-    try:
-        url, more = f"http://127.0.0.1:{port}/v1", {"stop_token_ids": ends(Path(model))}
-        probe = ChatServer(url, SERVED, replace(how, retries=0, request_seconds=TOKEN_SECONDS), more)
-        wait_until_ready(server, probe, how.start_seconds, errors)
-        yield ChatServer(url, SERVED, how, more).complete
-    finally:
-        server.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            server.wait(STOP_SECONDS)
-
-
-def free_port() -> int:
-    """A free port of the loopback interface."""
-    try:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port: int = probe.getsockname()[1]
-            return port
-    except PermissionError as denied:
-        raise CannotGenerate(
-            "refused: there is no loopback in this sandbox to serve a model on: it takes --isolation bwrap"
-        ) from denied
+    return complete
 
 
 def cards() -> dict[str, str]:
@@ -348,58 +271,64 @@ def cards() -> dict[str, str]:
     A GPU that nvidia-smi does not list, such as a part of one, is passed unchanged.
     """
     words = [word.strip() for word in os.environ.get(VISIBLE, "").split(",")]
-    if all(word.isdigit() or not word for word in words):
+    if not any(words) or all(word.isdigit() for word in words):
         return {}
     query = ["nvidia-smi", "--query-gpu=index,uuid", "--format=csv,noheader"]
     try:
-        told = subprocess.run(query, capture_output=True, text=True, timeout=30, check=True).stdout
+        listed = subprocess.run(query, capture_output=True, text=True, timeout=30, check=True).stdout
     except (OSError, subprocess.SubprocessError) as fault:
         raise CannotGenerate(f"did not start: nvidia-smi tells no number of GPU {', '.join(words)}: {fault}") from fault
-    pairs = [line.split(", ") for line in told.splitlines() if ", GPU-" in line]
-    for at, word in enumerate(words):
-        words[at] = next((number for number, uuid in pairs if word and uuid.startswith(word)), word)
-    return {VISIBLE: ",".join(words), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # the order in which nvidia-smi counts
+    numbers = {uuid: number for number, uuid in re.findall(r"^(\d+), *(\S+)", listed, re.MULTILINE)}
+    # The order in which nvidia-smi counts.
+    return {VISIBLE: ",".join(numbers.get(word, word) for word in words), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
-def ends(model: Path) -> list[int]:
-    """The tokens that end a completion by the model's settings, the only ones that vLLM reads."""
-    found: set[int] = set()
-    for path in (model / "generation_config.json", model / "config.json"):
-        told = json.loads(path.read_text()).get("eos_token_id") if path.is_file() else None
-        found |= set(told if isinstance(told, list) else [] if told is None else [told])
-    return sorted(found)
+def by_endpoint(model: str, device: str, how: How) -> Complete:
+    """A model that somebody else serves by OpenAI's chat completions; the client retries what may pass."""
+    import openai
+
+    client = openai.OpenAI(
+        base_url=how.base_url, api_key=how.key or "none", max_retries=how.retries, timeout=how.request_seconds,
+        # No proxy: a server of this machine is asked, too. Certificates are the system's.
+        http_client=openai.DefaultHttpxClient(trust_env=False, verify=ssl.create_default_context()),
+    )  # fmt: skip
+
+    def completed(request: Request, index: int) -> Reply:
+        reply: Reply = {"index": index, "completions": [], "tokens": 0}
+        while wanted := request.samples - len(reply["completions"]):  # some servers ignore n
+            answer = client.chat.completions.create(
+                model=model, messages=request.prompts[index], n=wanted, temperature=request.temperature, top_p=1.0,
+                max_tokens=request.max_tokens, seed=request.seed_of(index, wanted),
+            )  # fmt: skip
+            if not 1 <= len(answer.choices) <= wanted:
+                raise ValueError(f"{len(answer.choices)} completions instead of {wanted}")
+            reply["completions"] += [
+                {"text": str(one.message.content or ""), "truncated": one.finish_reason == "length"}
+                for one in answer.choices
+            ]
+            reply["tokens"] += int(answer.usage.completion_tokens)
+        return reply
+
+    def safely(request: Request, index: int) -> Reply:
+        try:
+            return completed(request, index)
+        except (openai.OpenAIError, TypeError, LookupError, AttributeError, ValueError) as why:  # it may be no answer
+            words = f"{type(why).__name__}: {why}: {why.__cause__ or ''}".rstrip(": ")
+            return {"index": index, "error": words.replace(how.key or "\0", "[key]")}
+
+    def complete(request: Request) -> Iterator[Reply]:
+        pool = ThreadPoolExecutor(how.concurrency)
+        try:
+            under_way = [pool.submit(safely, request, index) for index in range(len(request.prompts))]
+            for done in as_completed(under_way):
+                yield done.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    return complete
 
 
-def _listen(pipe: IO[bytes], errors: deque[str]) -> None:
-    """Pass on the server's output, and keep its errors but the one that reports others: the cause is before it."""
-    for line in pipe:
-        sys.stderr.buffer.write(line)
-        sys.stderr.buffer.flush()
-        text = line.decode(errors="replace").strip()
-        if CAUSE.search(text) and CONSEQUENCE not in text:
-            errors.append(text[:300])
-
-
-def wait_until_ready(server: subprocess.Popen[bytes], probe: ChatServer, seconds: float, errors: Sequence[str]) -> None:
-    """Wait until the server has made a token: its health says nothing of its engine."""
-    request = Request([[{"role": "user", "content": "1"}]], 1, 0.0, 1, 0)
-    deadline, why = time.monotonic() + seconds, "it was never asked"
-    while time.monotonic() < deadline:
-        if (status := server.poll()) is not None:
-            time.sleep(LOOK_SECONDS)  # its last output is on the way
-            cause = f" ({errors[-1]})" if errors else ""
-            raise CannotGenerate(f"did not start: `vllm serve` ended with status {status}{cause}")
-        (reply,) = probe.complete(request)
-        if "error" not in reply:
-            return
-        why = reply["error"]
-        if why.startswith("BadRequestError"):
-            raise CannotGenerate(f"did not start: `vllm serve` answers no question: {why}")
-        time.sleep(LOOK_SECONDS)
-    raise CannotGenerate(f"did not start: `vllm serve` was not ready within {seconds:g} s: {why}")
-
-
-BACKENDS: dict[str, Backend] = {"transformers": in_process, "vllm": served, "openai": elsewhere}
+BACKENDS: dict[str, Backend] = {"transformers": by_transformers, "vllm": by_vllm, "openai": by_endpoint}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -15,16 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from environments.judges import Misbehaved, _playing
-from environments.judges._leaves import Column, Leaf, accept, columns, fault, frame_bytes
-from environments.judges._playing import EnvSource, LaneFailed
+from environments.judges._leaves import Column, accept, columns, fault, frame_bytes
+from environments.judges._playing import EnvSource
 from environments.judges._process import ForeignProcess
 
 
 class Lanes:
-    """The running environments, the frame that shows them to the program, and their returns so far.
-
-    Of n processes, the first steps the first part of the lanes, and so on.
-    """
+    """The running environments, the frame that shows them to the program, and their returns so far."""
 
     def __init__(self, processes: Sequence[ForeignProcess], sources: Sequence[EnvSource]) -> None:
         """Makes an environment from each source, in at least as many lanes as there are processes."""
@@ -76,31 +73,19 @@ class Lanes:
     def step(self, answer: bytes) -> None:
         """Take one answer for all lanes, and step the active ones. Raises Misbehaved: it is invalid."""
         self._step += 1
-        raw = columns(self._answered, self._lanes, answer)
-        actions = [self._accept(leaf, column) for leaf, column in zip(self._answered, raw, strict=True)]
+        actions = columns(self._answered, self._lanes, answer)
+        for at, leaf in enumerate(self._answered):
+            if wrong := fault(leaf, actions[at], self.active):
+                which = f"action '{leaf.path}'" if leaf.path else "the action"
+                raise Misbehaved(f"answered {wrong[1]} for {which} in lane {wrong[0]} at step {self._step}")
+            actions[at] = accept(leaf, actions[at])
         for process, part in zip(self._processes, self._parts, strict=True):
             process.ask(_playing.step, [column[part] for column in actions])
         self._gather()
 
-    def _accept(self, leaf: Leaf, column: Column) -> Column:
-        """The actions of one leaf; those of inactive lanes are meaningless."""
-        if (found := fault(leaf, column, self.active)) is None:
-            return accept(leaf, column)
-        lane, wrong = found
-        which = f"action '{leaf.path}'" if leaf.path else "the action"
-        raise Misbehaved(f"answered {wrong} for {which} in lane {lane} at step {self._step}")
-
     def _gather(self) -> None:
-        """Take in the frames of all; the fault of the lowest lane counts."""
-        faults: list[LaneFailed] = []
-        frames: list[list[Column]] = []
-        for process in self._processes:
-            try:
-                frames.append(process.answer())
-            except LaneFailed as failed:
-                faults.append(failed)
-        if faults:
-            raise min(faults, key=lambda failed: failed.lane)
+        """Take in the frames of all processes."""
+        frames = [process.answer() for process in self._processes]
         self._frame = [np.concatenate(parts) for parts in zip(*frames, strict=True)]
 
 

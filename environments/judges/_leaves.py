@@ -1,7 +1,7 @@
 """Spaces as leaves: observations and actions of many lanes as plain arrays.
 
 A *leaf* is a plain space inside a Dict or Tuple, or the whole space. A *column* is one leaf of all lanes, an array of
-shape (lanes, *leaf.shape). All functions are pure; only `leaves` and `samples` need gymnasium.
+shape (lanes, *leaf.shape). Only `leaves` and `samples` need gymnasium.
 """
 
 from __future__ import annotations
@@ -49,11 +49,7 @@ class Leaf:
 def leaves(space: object, role: str, keys: tuple[Hashable, ...] = ()) -> list[Leaf]:
     """The leaves of a gymnasium space in the order of transmission, in a Dict that of its keys.
 
-    Args:
-        role: "observation" or "action", for messages.
-
-    Raises:
-        ValueError: a space without a fixed size.
+    Raises ValueError for a space without a fixed size; `role`, observation or action, is for its message.
     """
     from gymnasium import spaces
 

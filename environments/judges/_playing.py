@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Env = gymnasium.Env[Any, Any]  # its observations are known only to its space
 
 Spaces = tuple[list[Leaf], list[Leaf]]
-"""The leaves of observations and of actions, for the engine: without keys, which may be of somebody's type."""
+"""The leaves of observations and of actions."""
 
 
 @dataclass(frozen=True)
@@ -48,18 +48,7 @@ class EnvSource:
             return gymnasium.make(self.env_id, self.max_episode_steps, disable_env_checker=True, **self.kwargs)
         except (Exception, SystemExit) as error:  # whatever a foreign environment raises
             made = f"{self.env_id} cannot be made with kwargs {self.kwargs} of {self.section}"
-            raise ValueError(f"{made} ({in_words(error)})") from error
-
-
-class LaneFailed(Misbehaved):
-    """An environment failed; `lane` is its number."""
-
-    def __init__(self, lane: int, words: str) -> None:
-        super().__init__(lane, words)  # both, so that it can be sent to another process
-        self.lane = lane
-
-    def __str__(self) -> str:
-        return str(self.args[1])
+            raise ValueError(f"{made} ({type(error).__name__}: {error})") from error
 
 
 class PlayedLanes:
@@ -84,15 +73,12 @@ class PlayedLanes:
     def reset(self, seeds: Mapping[int, int]) -> None:
         """Begin an episode in each of these lanes that is here, with its seed."""
         for lane, env in enumerate(self.envs):
-            number = self._first + lane
-            if number not in seeds:
+            if (number := self._first + lane) not in seeds:
                 continue
             try:
-                seen, _ = env.reset(seed=seeds[number])
-                self._show(lane, seen)
+                self._show(lane, env.reset(seed=seeds[number])[0])
             except (Exception, SystemExit) as error:  # whatever a foreign environment raises
-                where = f"at its reset in lane {number}"
-                raise LaneFailed(number, f"the environment failed {where}: {in_words(error)}") from error
+                raise _failed(f"at its reset in lane {number}", error) from error
             self.active[lane] = self._start[lane] = True
 
     def step(self, actions: Sequence[Sample]) -> None:
@@ -100,8 +86,7 @@ class PlayedLanes:
         self._steps += 1
         self._start[:] = False
         for lane in self.active.nonzero()[0].tolist():
-            number = self._first + lane
-            where = f"in lane {number} at step {self._steps}"
+            where = f"in lane {self._first + lane} at step {self._steps}"
             try:
                 after, reward, terminated, truncated, _ = self.envs[lane].step(actions[lane])
                 gain = float(reward.item() if isinstance(reward, np.ndarray) else reward)
@@ -109,10 +94,10 @@ class PlayedLanes:
                     self._hide(lane)
                 else:
                     self._show(lane, after)
-            except (Exception, SystemExit) as error:  # whatever a foreign environment raises
-                raise LaneFailed(number, f"the environment failed {where}: {in_words(error)}") from error
+            except (Exception, SystemExit) as error:
+                raise _failed(where, error) from error
             if not abs(gain) <= LARGEST:  # comparisons with NaN are false
-                raise LaneFailed(number, f"the environment returned reward {gain} {where}")
+                raise Misbehaved(f"the environment returned reward {gain} {where}")
             self.returns[lane] += gain
 
     def _show(self, lane: int, observation: Sample) -> None:
@@ -125,18 +110,14 @@ class PlayedLanes:
             column[lane] = 0
 
 
-def in_words(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
+def _failed(where: str, error: BaseException) -> Misbehaved:
+    return Misbehaved(f"the environment failed {where}: {type(error).__name__}: {error}")
 
 
 def examine(sources: Mapping[str, EnvSource]) -> Spaces:
-    """Check, by one reset and one step of each, that environments can be judged, and that one policy can play all.
+    """The spaces that environments share, after one reset and one step of each.
 
-    Returns:
-        The spaces that they share.
-
-    Raises:
-        ValueError: they cannot be judged.
+    Raises ValueError: they cannot be judged, or no one policy can play all.
     """
     examined = {name: _examined(source) for name, source in sources.items()}
     first = next(iter(examined))
@@ -148,11 +129,7 @@ def examine(sources: Mapping[str, EnvSource]) -> Spaces:
                     "be able to play both, so correct their kwargs"
                 )
     observation, action = examined[first]
-    return _plain(leaves(observation, "observation")), _plain(leaves(action, "action"))
-
-
-def _plain(some: list[Leaf]) -> list[Leaf]:
-    return [replace(leaf, keys=()) for leaf in some]
+    return leaves(observation, "observation"), leaves(action, "action")
 
 
 def _examined(source: EnvSource) -> tuple[Space[Any], Space[Any]]:
@@ -163,10 +140,6 @@ def _examined(source: EnvSource) -> tuple[Space[Any], Space[Any]]:
             )
         try:
             alone = PlayedLanes([env])
-            for role, some in (("observation", alone.seen), ("action", alone.answered)):
-                paths = [leaf.path for leaf in some]
-                if twice := next((path for path in paths if paths.count(path) > 1), None):
-                    raise ValueError(f"{role} leaf {twice!r} exists twice: rename a key that spells this path")
             alone.reset({0: 0})
             env.action_space.seed(0)
             alone.step([env.action_space.sample()])
@@ -183,7 +156,7 @@ def begin(sources: Sequence[EnvSource], first: int) -> Spaces:
     """Make environments; `first` is the number of the first lane."""
     global played
     played = PlayedLanes([source.make() for source in sources], first)
-    return _plain(played.seen), _plain(played.answered)
+    return played.seen, played.answered
 
 
 def reset(seeds: Mapping[int, int]) -> list[Column]:

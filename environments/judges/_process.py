@@ -27,8 +27,6 @@ PRINTED_BYTES = 2**20
 """Of what it prints; more is forgotten."""
 SHOWN = 300
 """Characters of what it printed last, in the reason of a failure."""
-FIRST_TO_GO = "900"
-"""Its OOM score: it is killed before the engine and before any training."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -56,7 +54,7 @@ class ForeignProcess:
             name: What runs there, for messages.
         """
         self.check = check
-        self._seconds, self._name, self._owed = seconds, name, 0
+        self._seconds, self._name = seconds, name
         self._printed = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
         paths = [path for path in [*sys.path, str(folder or "")] if path]
         ours, theirs = socket.socketpair()
@@ -69,17 +67,13 @@ class ForeignProcess:
         self._talk = Connection(ours.detach())
 
     @property
-    def is_free(self) -> bool:
-        """Whether it runs and owes no answer."""
-        return not self._owed and self._process.poll() is None
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
 
     def __enter__(self) -> ForeignProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
         self._talk.close()
         self._kill()
         self._printed.close()
@@ -91,7 +85,6 @@ class ForeignProcess:
 
     def ask(self, function: Callable[P, Any], *values: P.args, **named: P.kwargs) -> None:
         """Have it called; `answer` waits for what it says."""
-        self._owed += 1
         try:
             self._talk.send((function, values, named))
         except OSError:
@@ -109,13 +102,12 @@ class ForeignProcess:
                 if time.monotonic() > deadline:
                     self._kill()
                     raise ProcessLost(f"{self._name} did not come back within {most:g} s{self._last_words()}")
-            found, error = self._talk.recv()
+            value, error = self._talk.recv()
         except (EOFError, OSError):
             raise self._lost() from None
-        self._owed -= 1
         if error is not None:
             raise error
-        return found
+        return value
 
     def _lost(self) -> ProcessLost:
         with contextlib.suppress(subprocess.TimeoutExpired):  # it closes its end a moment before it has ended
@@ -144,8 +136,8 @@ def _end_with(parent: int) -> None:
 def main(descriptor: int) -> None:
     """Call functions for the process at the other end, until it is gone."""
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-    with contextlib.suppress(OSError):  # not Linux
-        Path("/proc/self/oom_score_adj").write_text(FIRST_TO_GO)
+    with contextlib.suppress(OSError):  # where memory is short, it is killed before the engine and any training
+        Path("/proc/self/oom_score_adj").write_text("900")
     talk = Connection(descriptor)
     while True:
         try:

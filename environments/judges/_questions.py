@@ -2,7 +2,7 @@
 
 A pool is a file of JSON lines, `{"id": "0123456789abcdef", "question": "...", "answer": "...", "source": "..."}`,
 where `source` is in all lines or in none. Judgements of one purpose share a pool. The recipe's check makes sure that
-no question is in two pools or in the training data.
+each line is a question, and that none is in two pools or in the training data.
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ from environments.score import METRIC
 
 @dataclass(frozen=True)
 class Question:
-    """One line of a pool. Question and answer are read by the taskset."""
+    """One line of a pool."""
 
     id: str
     place: int
-    """Its line in the pool, from 0."""
+    """Its line in the pool, from 0; the taskset makes the prompt of it."""
     source: str = ""
     """Empty if the pool has no sources."""
+    text: str = ""
+    answer: object = ""
+    """The expected one."""
 
 
 def pool_file(prepared: Path, use: Use) -> Path:
@@ -40,27 +43,27 @@ def pool_file(prepared: Path, use: Use) -> Path:
 def pool(file: Path) -> tuple[Question, ...]:
     """The questions of a pool, in order.
 
-    Raises:
-        ValueError: it is missing or empty, a line is invalid, or a question is there twice.
+    Raises ValueError: it is missing, or its sources are no names.
     """
-    try:
-        lines = file.read_text(encoding="utf-8").split("\n")
-    except FileNotFoundError:
-        raise ValueError(f"{file.name} is missing: the recipe makes it (`nightshift env prepare`)") from None
-    lines = lines[:-1] if not lines[-1] else lines
-    questions = tuple(_question(f"{file.name}, line {at + 1}", line, at) for at, line in enumerate(lines))
-    if len({question.id for question in questions}) < len(questions) or not questions:
-        raise ValueError(f"{file.name} has a question twice, or none at all: correct the recipe")
-    if len({bool(question.source) for question in questions}) > 1:
+    if not file.is_file():
+        raise ValueError(f"{file.name} is missing: the recipe makes it (`nightshift env prepare`)")
+    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").removesuffix("\n").split("\n")]
+    questions = tuple(
+        Question(row["id"], at, row.get("source", ""), row["question"], row["answer"]) for at, row in enumerate(rows)
+    )
+    sources = {question.source for question in questions}
+    if "" in sources and len(sources) > 1:
         raise ValueError(f"{file.name} has questions with a source and without: give all of them one, or none")
+    for source in sources - {""}:
+        if not re.fullmatch(METRIC, source):
+            raise ValueError(f"{file.name} has source {source!r}: a name has letters, digits, _ - . space : / @")
     return questions
 
 
 def share(asked: Sequence[Question], block: ComparisonBlock | None) -> tuple[Question, ...]:
     """The questions of one block: disjoint shares of a pool, equally large up to one, of each source.
 
-    Raises:
-        ValueError: there are fewer questions than blocks.
+    Raises ValueError: there are fewer questions than blocks.
     """
     if block is None:
         return tuple(asked)
@@ -85,8 +88,7 @@ def rarest(asked: Sequence[Question]) -> int:
 def draw(asked: Sequence[Question], many: int, seed: np.random.SeedSequence) -> list[Question]:
     """`many` questions of a pool in random order, 0 for all; from several sources equally many, up to one.
 
-    Raises:
-        ValueError: there are fewer.
+    Raises ValueError: there are fewer.
     """
     parts = _by_source(asked, np.random.default_rng(seed))
     if 0 < many < len(parts):
@@ -100,22 +102,10 @@ def draw(asked: Sequence[Question], many: int, seed: np.random.SeedSequence) -> 
     return drawn
 
 
-def _by_source(asked: Sequence[Question], rng: np.random.Generator) -> dict[str, list[Question]]:
-    """The questions of each source in random order."""
-    shuffled = [asked[index] for index in rng.permutation(len(asked))]
-    sources = sorted({question.source for question in asked})
-    return {source: [question for question in shuffled if question.source == source] for source in sources}
-
-
-def _of(source: str) -> str:
-    return f" of source {source!r}" if source else ""
-
-
 def sources(asked: Iterable[Question], weights: Mapping[str, float]) -> dict[str, float]:
     """The weight of each source of these questions, equal if none are given; empty without sources.
 
-    Raises:
-        ValueError: the weights are for other sources.
+    Raises ValueError: the weights are for other sources.
     """
     found = sorted({question.source for question in asked} - {""})
     if weights and sorted(weights) != found:
@@ -126,14 +116,12 @@ def sources(asked: Iterable[Question], weights: Mapping[str, float]) -> dict[str
     return dict(weights) or dict.fromkeys(found, 1.0)
 
 
-def _question(where: str, line: str, place: int) -> Question:
-    try:
-        held = json.loads(line)
-    except (ValueError, RecursionError) as broken:
-        raise ValueError(f"{where} is not JSON ({broken})") from broken
-    name, source = (held.get("id"), held.get("source", "")) if isinstance(held, dict) else (None, "")
-    if not isinstance(name, str) or not name:
-        raise ValueError(f"{where} has no id")
-    if not isinstance(source, str) or (source and not re.fullmatch(METRIC, source)):
-        raise ValueError(f"{where} has source {source!r}: a name has letters, digits, _ - . space : / @")
-    return Question(name, place, source)
+def _by_source(asked: Sequence[Question], rng: np.random.Generator) -> dict[str, list[Question]]:
+    """The questions of each source in random order."""
+    shuffled = [asked[index] for index in rng.permutation(len(asked))]
+    sources = sorted({question.source for question in asked})
+    return {source: [question for question in shuffled if question.source == source] for source in sources}
+
+
+def _of(source: str) -> str:
+    return f" of source {source!r}" if source else ""

@@ -35,9 +35,7 @@ class Talk:
 
     def __init__(self, candidate: Candidate, answer_seconds: float, ends: float) -> None:
         """`ends`: the total deadline, on the monotonic clock."""
-        self._candidate = candidate
-        self._answer_seconds = answer_seconds
-        self._ends = ends
+        self._candidate, self._answer_seconds, self._ends = candidate, answer_seconds, ends
         self._where = "before it was ready"
 
     def start(self, how: Mapping[str, Any]) -> None:
@@ -46,9 +44,8 @@ class Talk:
 
     def wait_until_ready(self, seconds: float) -> None:
         """Wait until the model is loaded."""
-        answer = self._receive(LINE_BYTES, seconds)
-        if answer.get("ready") is not True:
-            raise Misbehaved(f"the generator answered {_short(answer)} {self._where}")
+        if self._receive(LINE_BYTES, seconds).get("ready") is not True:
+            raise Misbehaved("the generator did not say that it is ready")
 
     def ask(self, prompts: list[Any], samples: int, temperature: float, max_tokens: int, seed: int) -> list[Completed]:
         """The completions of each prompt, in order."""
@@ -56,16 +53,16 @@ class Talk:
             "prompts": prompts, "samples": samples, "temperature": temperature, "max_tokens": max_tokens, "seed": seed,
         }  # fmt: skip
         made: dict[int, Completed] = {}
-        self._where = f"after 0 of {len(prompts)} answers"
         self._send(request)
         while len(made) < len(prompts):
             self._where = f"after {len(made)} of {len(prompts)} answers"
             answer = self._receive(LINE_BYTES + samples * max_tokens * TOKEN_BYTES, self._answer_seconds)
-            index, completed = _completed(answer, samples)
-            if not 0 <= index < len(prompts) or index in made:
-                raise Misbehaved(
-                    f"the generator answered prompt {index} {self._where}: it was not asked, or answered before"
-                )
+            try:
+                index, completed = int(answer["index"]), _completed(answer)
+            except (LookupError, TypeError, ValueError, AttributeError) as wrong:
+                raise Misbehaved(f"{self._where}: the generator answered in another form") from wrong
+            if index in made or not (0 <= index < len(prompts) and len(completed.texts) in (0, samples)):
+                raise Misbehaved(f"{self._where}: the generator answered what it was not asked, prompt {index}")
             made[index] = completed
         return [made[index] for index in range(len(prompts))]
 
@@ -85,15 +82,14 @@ class Talk:
     def _receive(self, limit: int, seconds: float) -> dict[str, Any]:
         try:
             line = self._candidate.receive_line(limit, self._at_most(seconds))
+            answer = json.loads(line)
         except Misbehaved as wrong:
             raise Misbehaved(f"{self._where}: {wrong}") from wrong
-        try:
-            answer = json.loads(line)
         except (ValueError, RecursionError):
             answer = None
         if not isinstance(answer, dict):
-            said = _short(line.decode(errors="replace"))
-            raise Misbehaved(f"the generator answered {said} {self._where}, not an object")
+            said = _plain(line.decode(errors="replace"))
+            raise Misbehaved(f"{self._where}: the generator answered no object: {said}")
         if "failed" in answer:
             raise Misbehaved(_plain(str(answer["failed"])))
         return answer
@@ -105,26 +101,13 @@ class Talk:
         return min(seconds, left)
 
 
-def _completed(answer: dict[str, Any], samples: int) -> tuple[int, Completed]:
-    """The answer to one prompt, with the prompt's index."""
-    try:
-        index = int(answer["index"])
-        if "error" in answer:
-            return index, Completed(error=_plain(str(answer["error"])))
-        # Half characters become question marks: no file and no library takes them.
-        texts = tuple(one["text"].encode(errors="replace").decode() for one in answer["completions"])
-        truncated = sum(one["truncated"] is True for one in answer["completions"])
-        tokens = int(answer["tokens"])
-    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as wrong:
-        raise Misbehaved(f"the generator answered {_short(answer)}, which is no completion") from wrong
-    if len(texts) != samples:
-        raise Misbehaved(f"the generator made {len(texts)} completions of prompt {index}, asked for {samples}")
-    return index, Completed(texts, tokens, truncated)
-
-
-def _short(value: object) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 100 else f"{text[:97]}..."
+def _completed(answer: dict[str, Any]) -> Completed:
+    """The completions in an answer."""
+    if "error" in answer:
+        return Completed(error=_plain(str(answer["error"])) or "no reason")
+    # Half characters become question marks: no file and no library takes them.
+    texts = tuple(one["text"].encode(errors="replace").decode() for one in answer["completions"])
+    return Completed(texts, int(answer["tokens"]), sum(one["truncated"] is True for one in answer["completions"]))
 
 
 def _plain(text: str) -> str:

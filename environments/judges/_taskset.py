@@ -11,7 +11,6 @@ import atexit
 import contextlib
 import importlib
 import importlib.util
-import inspect
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -54,27 +53,24 @@ class Taskset:
     def __enter__(self) -> Taskset:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        if self._process.is_free:
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        if error is None and self._process.is_alive:
             _idle.append(self._process)
         else:
-            self._process.close()
+            self._process.__exit__()
 
     def prompts(self, places: Sequence[int]) -> list[Prompt]:
         """The prompts of the questions in those lines. Call it first, and once: it waits until the taskset is loaded.
 
-        Raises:
-            ValueError: the file has no taskset of these questions, or one of them is not made of text.
+        Raises ValueError: the file has no taskset of these questions, or one of them is not made of text.
         """
         self._process.answer()
-        self._process.ask(_prompts, list(places))
-        return self._process.answer()  # type: ignore[no-any-return]
+        return self._process.call(_prompts, list(places))
 
     def rewards(self, answered: Iterable[tuple[int, str]]) -> list[float]:
         """The reward of each completion of the question in that line, in order; equal ones are scored once.
 
-        Raises:
-            Misbehaved: a reward cannot be computed, takes too long, or is not finite.
+        Raises Misbehaved: a reward cannot be computed, takes too long, or is not finite.
         """
         pairs = list(answered)
         for pair in pairs:
@@ -104,17 +100,14 @@ _idle: list[ForeignProcess] = []
 
 @atexit.register
 def end_idle() -> None:
-    """End what waits for another judgement."""
     while _idle:
-        _idle.pop().close()
+        _idle.pop().__exit__()
 
 
 def _process() -> ForeignProcess:
-    while _idle:
-        with contextlib.suppress(IndexError):  # another judgement was quicker
-            if (idle := _idle.pop()).is_free:
-                return idle
-            idle.close()
+    with contextlib.suppress(IndexError):
+        if (process := _idle.pop()).is_alive:
+            return process
     return ForeignProcess(None, LOAD_SECONDS, name="the taskset")
 
 
@@ -127,8 +120,7 @@ _runner: asyncio.Runner
 def _load(file: Path, pool: Path, ids: Sequence[str]) -> None:
     """Make the tasks of a pool.
 
-    Raises:
-        ValueError: the file is no such module, or makes other tasks of the pool.
+    Raises ValueError: the file is no such module, or makes other tasks of the pool.
     """
     global _tasks, _runner
     try:
@@ -141,11 +133,6 @@ def _load(file: Path, pool: Path, ids: Sequence[str]) -> None:
             f"{file.name} makes {len(own)} tasks of the {len(ids)} questions in {pool.name}, or in another order: it "
             "must make one of each line"
         )
-    for reward in _tasks[0].hooks("reward"):
-        runtime = inspect.signature(reward).parameters.get("runtime")
-        if runtime is not None and runtime.default is inspect.Parameter.empty:
-            fact = f"{file.name}: reward {reward.__name__!r} needs a runtime"
-            raise ValueError(f"{fact}: compute it from the trace alone")
 
 
 def _made(file: Path, pool: Path) -> Iterable[Task]:
@@ -156,11 +143,11 @@ def _made(file: Path, pool: Path) -> Iterable[Task]:
     sys.modules[spec.name] = module  # annotations are looked up there
     spec.loader.exec_module(module)
     exported = [getattr(module, name) for name in getattr(module, "__all__", ())]
-    found = [thing for thing in exported if isinstance(thing, type) and issubclass(thing, vf.Taskset)]
-    if len(found) != 1:
-        raise TypeError(f"it exports {len(found)} subclasses of vf.Taskset in __all__, not one")
-    config = generic.concrete_type(found[0], vf.TasksetConfig, origin=vf.Taskset) or vf.TasksetConfig
-    return found[0](config(path=str(pool)))  # type: ignore[no-any-return]
+    tasksets = [thing for thing in exported if isinstance(thing, type) and issubclass(thing, vf.Taskset)]
+    if len(tasksets) != 1:
+        raise TypeError(f"it exports {len(tasksets)} subclasses of vf.Taskset in __all__, not one")
+    config = generic.concrete_type(tasksets[0], vf.TasksetConfig, origin=vf.Taskset) or vf.TasksetConfig
+    return tasksets[0](config(path=str(pool)))  # type: ignore[no-any-return]
 
 
 def _prompts(places: Sequence[int]) -> list[Prompt]:

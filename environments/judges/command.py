@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -53,14 +52,13 @@ class Result(BaseModel):
 
     @property
     def beside(self) -> dict[str, float]:
-        """The metrics of `also` that are numbers: what stands beside a score costs none."""
-        named = self.also.items() if isinstance(self.also, dict) else ()
-        found = {
+        """The first metrics of `also` that are numbers: what stands beside a score costs none."""
+        named = list(self.also.items())[:MOST_NAMES] if isinstance(self.also, dict) else ()
+        return {
             name: float(value)
             for name, value in named
             if re.fullmatch(METRIC, name) and isinstance(value, float | int) and abs(value) <= LARGEST
         }
-        return dict(islice(found.items(), MOST_NAMES))
 
 
 class Command(Judge):
@@ -111,27 +109,23 @@ class Command(Judge):
         if status != 0:
             raise Misbehaved(f"the evaluation command exited with status {status}")
         result = _read(candidate.result)
-        score = self._scored(candidate.result, result, exam.higher_is_better)
-        return replace(score, also=result.beside | score.also)
-
-    def _scored(self, path: Path, result: Result, higher_is_better: bool) -> Score:
-        sources = result.sources or {}
+        sources, better = result.sources or {}, exam.higher_is_better
         if self.weights and self.weights.keys() != sources.keys():
             raise Misbehaved(
-                f"the result {path} has sources {', '.join(sources) or 'none'}, the weights in [command] are for "
-                f"{', '.join(self.weights)}: give a weight to every source and to nothing else"
+                f"the result {candidate.result} has sources {', '.join(sources) or 'none'}, the weights in [command] "
+                f"are for {', '.join(self.weights)}: give a weight to every source and to nothing else"
             )
         if sources:
-            return Score.of_sources(sources, self.weights or dict.fromkeys(sources, 1.0), higher_is_better)
-        units = result.units if result.score is None else [result.score]
-        return Score.of(units or (), higher_is_better)
+            score = Score.of_sources(sources, self.weights or dict.fromkeys(sources, 1.0), better)
+        else:
+            score = Score.of(result.units or [result.score or 0.0], better)
+        return replace(score, also=result.beside | score.also)
 
 
 def _read(path: Path) -> Result:
     """The result in a file, which may be anything.
 
-    Raises:
-        Misbehaved: it is missing, too large, not a regular file, or no result.
+    Raises Misbehaved: it is missing, too large, not a regular file, or no result.
     """
     try:
         with safe_open.open_file(path) as file:

@@ -6,7 +6,8 @@ samples, drawn at `temperature`. The greedy completion of each question is score
 `pass@1/greedy`. It is no guard, since training that improves samples may well worsen the greedy completion.
 
 A question that could not be completed is no wrong answer: it costs the score, and the reason says how many there
-were. Every completion and its reward is kept in answers.jsonl, beside the result.
+were. Each question with its expected answer, and every completion with its reward, is kept in answers.jsonl, beside the
+result.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from environments.judges import BlockUnits, Candidate, Exam, Judge, Misbehaved, Use, _answers, _questions
+from environments.judges._answers import Answers
 from environments.judges._talk import Talk
 from environments.judges._taskset import Taskset
 from environments.recipe import DATA
@@ -34,12 +36,13 @@ from environments.score import METRIC, Score, source_metric
 GENERATOR = Path(__file__).with_name("_generate.py")
 GREEDY, TOKENS, TRUNCATED = "pass@1/greedy", "tokens/mean", "truncated/share"
 MODEL, BASE = "{out}/model", "base"
-NEEDED = {"transformers": ("torch", "transformers"), "vllm": ("openai",), "openai": ("openai",)}
-"""What the generator imports for each backend, in the Python of the programs; the taskset needs verifiers, in ours."""
+NEEDED = {"transformers": ("torch", "transformers"), "vllm": (), "openai": ("openai",)}
+"""What the generator imports for each backend, in the Python of the programs; the taskset needs verifiers, in ours.
+vLLM has a Python of its own."""
 
 
 class Endpoint(BaseModel):
-    """A server with OpenAI's API run by somebody else, and how it is used; `vllm` is used in the same way."""
+    """A server with OpenAI's API run by somebody else, and how it is used."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -70,12 +73,13 @@ class Text(Judge):
         default={}, description="How much the mean of each source counts, by its name; absent: all alike."
     )
     backend: Literal["transformers", "vllm", "openai"] = Field(
-        default="transformers",
-        description="Who generates: this machine by itself, a `vllm serve` that is started for it, or `endpoint`.",
+        default="transformers", description="Who generates: transformers or vLLM on this machine, or `endpoint`."
     )
     batch: int = Field(default=256, ge=1, le=65_536, description="Completions that transformers makes at one time.")
     vllm: str = Field(default="vllm", description="The `vllm` command, by name or path; it may be of another Python.")
-    vllm_args: tuple[str, ...] = Field(default=(), description="Further arguments of `vllm serve`.")
+    vllm_args: dict[str, bool | int | float | str] = Field(
+        default={}, description="Further arguments of vLLM's engine, such as max_model_len."
+    )
     endpoint: Endpoint = Field(default=Endpoint(), description="The server that is asked, and how.")
     start_seconds: float = Field(default=600, gt=0, description="How long loading the model may take.")
     answer_seconds: float = Field(default=600, gt=0, description="How long it may take until the next answer.")
@@ -93,7 +97,7 @@ class Text(Judge):
 
     @property
     def online(self) -> bool:
-        """Only for an endpoint: `vllm serve` is reached on the loopback interface, which a network namespace has."""
+        """Only for an endpoint."""
         return self.backend == "openai"
 
     @property
@@ -105,8 +109,9 @@ class Text(Judge):
 
     def command(self) -> str:
         model = self.endpoint.model if self.backend == "openai" else MODEL
-        program = shlex.quote(str(GENERATOR).replace("{", "{{").replace("}", "}}"))
-        return f"python -I -B {program} {self.backend} {shlex.quote(model)} {{device}}"
+        python = str(_command(self.vllm).with_name("python")) if self.backend == "vllm" else "python"
+        python, program = (shlex.quote(path.replace("{", "{{").replace("}", "}}")) for path in (python, str(GENERATOR)))
+        return f"{python} -I -B {program} {self.backend} {shlex.quote(model)} {{device}}"
 
     def measures(self) -> tuple[str, ...]:
         """Metrics that a guard may name: not the greedy mean; of the sources, those that [text.sources] names."""
@@ -119,29 +124,15 @@ class Text(Judge):
         if importlib.util.find_spec("verifiers") is None:
             raise ValueError("a taskset needs the package 'verifiers': pip install verifiers")
         if self.samples > 1 and self.temperature == 0:
-            raise ValueError(
-                f"samples = {self.samples} with temperature = 0 are as many times the same answer: "
-                "set samples = 1, or a temperature"
-            )
-        if 0 < self.questions < len(self.sources):
-            raise ValueError(
-                f"questions = {self.questions} leave some of {len(self.sources)} sources without any: ask more"
-            )
+            raise ValueError(f"samples = {self.samples} with temperature = 0 are all the same answer: set samples = 1")
         # A path may exist only where trials run; a command name is looked up here, to know what it reads.
         if self.backend == "vllm" and not Path(self.vllm).is_absolute() and shutil.which(self.vllm) is None:
             raise ValueError(f"no command {self.vllm!r} is on PATH: install vllm, or set vllm to its path")
-        self._check_endpoint()
-
-    def _check_endpoint(self) -> None:
         url, variable = self.endpoint.base_url, self.endpoint.key_variable
-        if self.backend != "openai" and (url or variable):
-            raise ValueError(f"endpoint is asked by backend 'openai' alone, got backend {self.backend!r}: set one")
-        if self.backend == "openai":
-            parts = urllib.parse.urlsplit(url)
-            if parts.scheme not in ("http", "https") or not parts.hostname:
-                raise ValueError(f"endpoint.base_url must be an address such as http://127.0.0.1:8000/v1, got {url!r}")
-            if variable and variable not in os.environ:
-                raise ValueError(f"endpoint.key_variable: {variable} is not set: export the endpoint's key there")
+        if self.backend == "openai" and urllib.parse.urlsplit(url).scheme not in ("http", "https"):
+            raise ValueError(f"endpoint.base_url must be an address such as http://127.0.0.1:8000/v1, got {url!r}")
+        if variable and variable not in os.environ:
+            raise ValueError(f"endpoint.key_variable: {variable} is not set: export the endpoint's key there")
 
     def score(self, candidate: Candidate, exam: Exam) -> Score:
         """Ask the questions of one judgement, and average the rewards.
@@ -153,44 +144,36 @@ class Text(Judge):
         ends = time.monotonic() + self.total_seconds
         for_draw, for_samples, for_greedy = np.random.SeedSequence(exam.seed).spawn(3)
         file = _questions.pool_file(exam.prepared, exam.use)
+        talk = Talk(candidate, self.answer_seconds, ends)
         try:
             pool = _questions.pool(file)
             weights = _questions.sources(pool, self.sources)
             share = _questions.share(pool, exam.block)
-            asked = self.questions if exam.block is None else min(self.questions, _questions.evenly(share))
-            drawn = _questions.draw(share, asked, for_draw)
+            many = self.questions if exam.block is None else min(self.questions, _questions.evenly(share))
+            drawn = _questions.draw(share, many, for_draw)
+            talk.start(self._how(exam.prepared / DATA / BASE))  # it loads the model while the taskset is loaded here
+            ids = [question.id for question in pool]
+            with Taskset(exam.folder / self.taskset, file, ids, self.reward_seconds, ends, exam.check) as taskset:
+                prompts = taskset.prompts([question.place for question in drawn])
+                talk.wait_until_ready(self.start_seconds)
+                sampled = talk.ask(prompts, self.samples, self.temperature, self.max_tokens, _word(for_samples))
+                kinds = {"sampled": Answers.scored(taskset, drawn, sampled)}
+                if not kinds["sampled"].failures:
+                    with contextlib.suppress(Misbehaved):  # it stands beside the score, and costs none
+                        greedy = talk.ask(prompts, 1, 0.0, self.max_tokens, _word(for_greedy))
+                        kinds["greedy"] = Answers.scored(taskset, drawn, greedy)
+                        talk.end()
         except ValueError as wrong:
             raise Misbehaved(f"the questions for {exam.use}: {wrong}") from wrong
-        talk = Talk(candidate, self.answer_seconds, ends)
-        talk.start(self._how(exam.prepared / DATA / BASE))  # it loads the model while the taskset is loaded here
-        ids = [question.id for question in pool]
-        with Taskset(exam.folder / self.taskset, file, ids, self.reward_seconds, ends, exam.check) as taskset:
-            try:
-                prompts = taskset.prompts([question.place for question in drawn])
-            except ValueError as wrong:
-                raise Misbehaved(f"the questions for {exam.use}: {wrong}") from wrong
-            talk.wait_until_ready(self.start_seconds)
-            sampled = talk.ask(prompts, self.samples, self.temperature, self.max_tokens, _word(for_samples))
-            kinds = {"sampled": (sampled, _answers.rewards(taskset, drawn, sampled))}
-            if not any(one.error for one in sampled):
-                with contextlib.suppress(Misbehaved):  # it stands beside the score, and costs none
-                    greedy = talk.ask(prompts, 1, 0.0, self.max_tokens, _word(for_greedy))
-                    kinds["greedy"] = (greedy, _answers.rewards(taskset, drawn, greedy))
-                    talk.end()
-        _answers.store(candidate.result.with_name(_answers.FILE), drawn, kinds)
-        _answers.refuse_failures(drawn, sampled)
-        scores = {
-            kind: _answers.averaged(drawn, rewards, weights, exam.higher_is_better)
-            for kind, (made, rewards) in kinds.items()
-            if not any(one.error for one in made)
-        }
-        score, many = scores["sampled"], len(drawn) * self.samples
+        _answers.store(candidate.result.with_name(_answers.FILE), kinds)
+        score, completions = kinds["sampled"].score(weights, exam.higher_is_better), len(drawn) * self.samples
         also = {
-            TOKENS: sum(one.tokens for one in sampled) / many,
-            TRUNCATED: sum(one.truncated for one in sampled) / many,
+            TOKENS: sum(one.tokens for one in sampled) / completions,
+            TRUNCATED: sum(one.truncated for one in sampled) / completions,
         }
-        if "greedy" in scores and (likeliest := scores["greedy"].value) is not None:
-            also[GREEDY] = likeliest
+        with contextlib.suppress(Misbehaved, LookupError):
+            if (likeliest := kinds["greedy"].score(weights, exam.higher_is_better).value) is not None:
+                also[GREEDY] = likeliest
         return replace(score, also=also | score.also)
 
     def _how(self, base: Path) -> dict[str, Any]:
@@ -203,10 +186,8 @@ class Text(Judge):
         return {
             **asked.model_dump(exclude={"model", "key_variable"}),
             "batch": self.batch,
-            "key": os.environ.get(asked.key_variable, "") if asked.key_variable else "",
-            "start_seconds": self.start_seconds,
-            "vllm": shutil.which(self.vllm) or self.vllm,
             "vllm_args": self.vllm_args,
+            "key": os.environ.get(asked.key_variable, "") if asked.key_variable else "",
             "tokenizer": str(base) if base.is_dir() else "",
         }
 
@@ -216,14 +197,17 @@ def _word(seed: np.random.SeedSequence) -> int:
     return int(seed.generate_state(1)[0]) >> 1
 
 
+def _command(vllm: str) -> Path:
+    """Where the `vllm` command is, beside the Python that has vLLM."""
+    return Path(command).resolve() if (command := shutil.which(vllm)) else Path(vllm)
+
+
 def _places(vllm: str) -> tuple[Path, ...]:
-    """The files that the `vllm` command reads: its virtual environment and that one's Python, or the file alone."""
-    if (found := shutil.which(vllm)) is None:
-        return ()
-    command = Path(found).resolve()
+    """What vLLM reads here: its virtual environment and that one's Python, or the command's folder alone."""
+    command = _command(vllm)
     settings = command.parent.parent / "pyvenv.cfg"
     if not settings.is_file():
-        return (command,)
+        return (command.parent,) if command.is_absolute() and command.exists() else ()
     lines = (line.partition("=") for line in settings.read_text().splitlines())
     homes = [Path(value.strip()).parent for key, _, value in lines if key.strip() == "home"]
     return (settings.parent, *(home for home in homes if home.exists() and not home.is_relative_to("/usr")))

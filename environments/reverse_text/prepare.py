@@ -42,13 +42,7 @@ def text(draw: random.Random, words: int) -> str:
 
 
 def texts(settings: Settings) -> list[Row]:
-    """Distinct texts, in the order of their hashes.
-
-    Raises:
-        CannotPrepare: there are not enough of that length.
-    """
-    if settings.words < 2:
-        raise CannotPrepare(f"prepare.settings.words must be 2 or more, got {settings.words}")
+    """Distinct texts, in the order of their hashes. Raises CannotPrepare: there are not enough of that length."""
     draw = random.Random(settings.seed)
     wanted = settings.train + settings.search + settings.confirm + settings.report
     rows: dict[str, Row] = {}

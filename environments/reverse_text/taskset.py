@@ -1,7 +1,7 @@
 """Reversing a text, as a verifiers taskset: the answer is the text from its end to its beginning, in tags.
 
-Read from a JSONL file: {"id": "...", "question": "tano bo", "answer": "ob onat"}, a text to a line. Its reward is the
-judged reward, and the training reward too: prime-rl trains with this file.
+Read from a JSONL file: {"id": "...", "question": "tano bo", "answer": "ob onat"}, a line each. `prompt` and `reward`
+are the judge's, and training's too.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ import verifiers.v1 as vf
 __all__ = ["Questions"]
 
 OPEN, CLOSE = "<reversed_text>", "</reversed_text>"
-ASKED = f"Reverse the text, character by character. Give the result in {OPEN} tags."
+SYSTEM = f"Reverse the text, character by character. Give the result in {OPEN} tags."
 
 
-def tagged(reply: str) -> str | None:
-    """The text in the last pair of tags, stripped; None where there is no such pair."""
-    _, tag, rest = reply.rpartition(OPEN)
+def prompt(question: str) -> list[dict[str, str]]:
+    """The messages for the model's chat template."""
+    return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": question}]
+
+
+def reward(question: str, completion: str, answer: str) -> float:
+    """1 if the text in the last pair of tags is the answer, sign for sign, else 0."""
+    _, tag, rest = completion.rpartition(OPEN)
     inside, end, _ = rest.partition(CLOSE)
-    return inside.strip() if tag and end else None
-
-
-def is_right(reply: str, answer: str) -> bool:
-    """Whether the tagged text of a reply is the answer, sign for sign."""
-    return tagged(reply) == answer
+    return float(bool(tag and end) and inside.strip() == answer)
 
 
 class Data(vf.TaskData):
@@ -41,7 +41,7 @@ class Question(vf.Task[Data]):
 
     @vf.reward(weight=1.0)
     async def correct(self, trace: vf.Trace) -> float:
-        return float(is_right(trace.last_reply, self.data.answer))
+        return reward(str(self.data.prompt), trace.last_reply, self.data.answer)
 
 
 class Config(vf.TasksetConfig):
@@ -56,6 +56,5 @@ class Questions(vf.Taskset[Question, Config]):
     def load(self) -> Iterator[Question]:
         with Path(self.config.path).open() as lines:
             for row in map(json.loads, lines):
-                prompt, answer = row["question"], row["answer"]
-                data = Data(id=row["id"], prompt=prompt, system_prompt=ASKED, answer=answer)
+                data = Data(id=row["id"], prompt=row["question"], system_prompt=SYSTEM, answer=row["answer"])
                 yield Question(data, self.config.task)

@@ -54,14 +54,8 @@ KL_TAU = {"trainer.loss.kl_tau": "it weighed a log ratio in the advantage, and w
 """The same of old files alone."""
 OLD_SOURCES, SOURCE = ("orchestrator.env", "orchestrator.eval.env"), "orchestrator.train.source"
 SOURCES = (*OLD_SOURCES, SOURCE, "orchestrator.eval.source")
-TASKSETS = {
-    "gsm8k": "gsm8k", "hendrycks_math": "math", "math": "math", "reverse_text": "reverse_text", "i3_math": "math",
-}  # fmt: skip
-"""prime-rl's packages of questions that a bundled environment has a taskset for."""
-BUNDLED = {
-    frozenset({"gsm8k"}): "gsm8k", frozenset({"gsm8k", "math"}): "gsm8k_math",
-    frozenset({"reverse_text"}): "reverse_text",
-}  # fmt: skip
+TASKSETS = ("gsm8k", "reverse_text")
+"""prime-rl's packages of questions that a bundled environment of the same name has a taskset for."""
 COPIED = ("prepare.py", "taskset.py")
 WARNINGS = (
     "nothing of prime-rl has been run here: `nightshift doctor --for` the new environment says whether this machine "
@@ -202,14 +196,13 @@ def _bundled(stated: Mapping[str, Any], where: str) -> str:
     names = [name for one in sources for name in (one.get("id"), _keys().at(one, "env.taskset.id")) if name]
     # primeintellect/reverse-text@0.1 -> reverse_text
     plain = [str(name).rpartition("/")[2].partition("@")[0].replace("-", "_").lower() for name in names]
-    base = BUNDLED.get(frozenset(TASKSETS.get(name, "") for name in plain))
-    if base is None:
+    if len(set(plain)) != 1 or plain[0] not in TASKSETS:
         raise Refused(
             f"{where}: no environment here has the questions of {', '.join(map(str, names)) or 'no source'} (known: "
-            f"{', '.join(sorted(TASKSETS))}; gsm8k and math also together): write a taskset and a recipe, as "
+            f"{', '.join(TASKSETS)}): write a taskset and a recipe, as "
             "environments/reverse_text has them, and put this file's keys into its train.toml"
         )
-    return base
+    return plain[0]
 
 
 def _tables(value: object) -> list[dict[str, Any]]:

@@ -6,10 +6,8 @@ is no error; so every question can be repeated after a lost answer. docs/other-m
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
-from functools import cache
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeVar
 from urllib.parse import quote
 
@@ -20,8 +18,6 @@ from tasks.system.redact import capped, clean
 from tasks.system.retrying import PASSING, retrying
 
 if TYPE_CHECKING:
-    import ssl
-
     import httpx
 
 PROTOCOL = 1
@@ -118,7 +114,6 @@ class RemoteEndpoint:
             headers={"Accept-Encoding": "identity", **address.headers},
             timeout=httpx.Timeout(answer_seconds, connect=min(answer_seconds, CONNECT_SECONDS)),
             follow_redirects=False,
-            verify=_authorities(),
         )
 
     def __enter__(self) -> RemoteEndpoint:
@@ -159,17 +154,12 @@ class RemoteEndpoint:
         return self._parsed(FILES, self._ask("GET", f"{_path(key)}/files", LIST_BYTES))
 
     def download(self, key: str, file: RemoteFile, target: BinaryIO) -> None:
-        """Write the content of a file; a download that was cut goes on behind what is there."""
+        """Write the content of a file; a download that was cut begins again."""
 
         def ask() -> None:
-            begin = target.seek(0, os.SEEK_END)
-            headers = {"Range": f"bytes={begin}-"} if begin else {}
-            with self._client.stream(
-                "GET", self._url(f"{_path(key)}/files/{quote(file.path)}"), headers=headers
-            ) as got:
+            target.truncate(target.seek(0))
+            with self._client.stream("GET", self._url(f"{_path(key)}/files/{quote(file.path)}")) as got:
                 _check(got)
-                if got.status_code != 206:
-                    target.truncate(target.seek(0))
                 for chunk in got.iter_raw():
                     interrupt.check()
                     if target.tell() + len(chunk) > file.bytes:
@@ -189,10 +179,9 @@ class RemoteEndpoint:
         self, method: str, path: str, most: int = ANSWER_BYTES, cut: bool = False, content: bytes = b"",
         headers: Mapping[str, str] | None = None, fine: Set[int] = frozenset(),
     ) -> bytes:  # fmt: skip
-        """The body of an answer.
+        """The body of an answer, of at most so many bytes.
 
         Args:
-            most: So many bytes of it at most.
             cut: Whether the beginning of a longer one will do.
             fine: Statuses that are no fault here.
         """
@@ -245,14 +234,6 @@ def _check(got: httpx.Response, body: bytes = b"", fine: Set[int] = frozenset())
         raise EndpointFault(f"the endpoint lost the trial: {message}")
     login = ": see the login in its block" if code in (401, 403) else ""
     raise EndpointFault(f"{got.request.url.host} answers {message}{login}")
-
-
-@cache
-def _authorities() -> ssl.SSLContext:
-    """The certificate authorities, which take a tenth of a second to read."""
-    import httpx
-
-    return httpx.create_ssl_context()
 
 
 def one_line(text: str, limit: int) -> str:

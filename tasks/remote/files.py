@@ -19,7 +19,6 @@ from tasks.sandbox import outputs
 from tasks.system.redact import capped
 
 PROGRESS = outputs.PROGRESS.decode()
-TRIES = 3
 
 
 def fetch(endpoint: RemoteEndpoint, key: str, out: Path, limits: Limits) -> None:
@@ -58,13 +57,10 @@ def _fetch(endpoint: RemoteEndpoint, key: str, file: RemoteFile, out: Path) -> N
             raise
         raise TrialFault(f"left {_shown(file)} in out/, which cannot be written: {fault.strerror}") from fault
     with opened:
-        for _ in range(TRIES):  # a training that was paid for is not lost to a connection that ends early
-            opened.truncate(opened.seek(0))
-            endpoint.download(key, file, opened)
-            opened.seek(0)
-            if hashlib.file_digest(opened, "sha256").hexdigest() == file.sha256:
-                return
-    raise EndpointFault(f"{endpoint.address.shown} sends {file.path!r} with another content than it has listed")
+        endpoint.download(key, file, opened)
+        opened.seek(0)
+        if hashlib.file_digest(opened, "sha256").hexdigest() != file.sha256:
+            raise EndpointFault(f"{endpoint.address.shown} sends {file.path!r} with another content than it has listed")
 
 
 def _shown(file: RemoteFile) -> str:

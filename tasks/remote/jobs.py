@@ -133,10 +133,10 @@ class Paid(NamedTuple):
 def paid(path: Path) -> Paid:
     """What a run's jobs have cost so far, by its file of costs."""
     jobs: dict[str, dict[str, Any]] = {}
-    for line in path.read_text().splitlines() if path.is_file() else ():
+    for line in path.read_text().split("\n") if path.is_file() else ():
         with suppress(ValueError):  # a line that a full disk cut short
             cost = json.loads(line)
-            if not jobs.get(cost["key"], {}).get("removed"):  # a teardown that succeeded may have been repeated
+            if not jobs.get(cost["key"], {}).get("removed"):  # a kill may have had a teardown repeated
                 jobs[cost["key"]] = cost
     return Paid(
         round(math.fsum(job["usd"] for job in jobs.values()), 6),

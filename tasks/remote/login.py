@@ -16,8 +16,7 @@ from tasks.system import redact
 def of_block(name: str) -> Address:
     """Address and login of a saved endpoint block; read once, so that an outage of the server ends no training.
 
-    Raises:
-        Refused: there is no such block, it is not valid, or there is no server to read it from.
+    Raises Refused: there is no such block, it is not valid, or there is no server to read it from.
     """
     import httpx
     from prefect.settings import PREFECT_API_URL, temporary_settings
@@ -26,9 +25,7 @@ def of_block(name: str) -> Address:
 
     api = PREFECT_API_URL.value() or os.environ.get("PREFECT_API_URL")
     if not api:
-        raise Refused(
-            f"endpoint block {name!r} cannot be read without a Prefect server: set PREFECT_API_URL, or give http.url"
-        )
+        raise Refused(f"endpoint block {name!r} cannot be read without a Prefect server: set PREFECT_API_URL")
     try:
         # Prefect may have been imported before the address was set; it would start a server of its own.
         with temporary_settings({PREFECT_API_URL: api}):
@@ -38,15 +35,11 @@ def of_block(name: str) -> Address:
         raise Refused(
             f"there is no endpoint block called {name!r} at {where} that can be used (docs/other-machines.md): {fault}"
         ) from fault
-    headers = {}
-    if block.token is not None:
-        headers["Authorization"] = f"Bearer {_secret(name, block.token.get_secret_value())}"
-    elif block.username is not None and block.password is not None:
-        pair = f"{block.username}:{_secret(name, block.password.get_secret_value())}"
-        headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
-    return Address(block.url, headers)
-
-
-def _secret(name: str, value: str) -> str:
+    if (secret := block.token or block.password) is None:
+        return Address(block.url)
+    value = secret.get_secret_value()
     redact.remember(f"ENDPOINT_{name}", value)
-    return value
+    login = f"Bearer {value}"
+    if block.username is not None:
+        login = f"Basic {base64.b64encode(f'{block.username}:{value}'.encode()).decode()}"
+    return Address(block.url, {"Authorization": login})

@@ -6,9 +6,7 @@ learns: networks, losses and rollouts belong to the trainer. It imports neither 
 
 from __future__ import annotations
 
-import contextlib
 import gc
-import importlib.util
 import json
 import math
 import os
@@ -23,9 +21,8 @@ from dataclasses import fields
 from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
+from multiprocessing.context import ForkContext, ForkProcess
 from pathlib import Path
-from queue import SimpleQueue
-from threading import Thread
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TextIO, TypeVar
 
 if TYPE_CHECKING:
@@ -37,6 +34,7 @@ Config = dict[str, Any]
 """What config.json says: params, seed, budget_seconds, budget_steps, device, cores, out, problem, data, resume, init.
 
 On the CPU, `cores` is how many processor cores the program has for itself: it is kept on these."""
+FORKING = ForkContext()
 CANCELLED = 42
 """The exit status of a cancelled training."""
 
@@ -189,39 +187,32 @@ class Workers:
     """This process and forks of it, which do the same at the same time: each its share.
 
     `prepare(number, count)` makes, in each of the `count` processes, the function that does its share. The first
-    process is number 0, so one alone forks nothing. A fork shares nothing with it but a pipe, and ends with it.
+    process is number 0, so one alone forks nothing. A fork shares nothing with it but a pipe.
 
     Raises Refused where torch has several threads.
     """
 
     def __init__(self, count: int, prepare: Callable[[int, int], Callable[..., Any]]) -> None:
         self._pipes: list[Connection] = []
-        self._forks: list[int] = []
+        self._forks: list[ForkProcess] = []
         torch = sys.modules.get("torch")
         if count > 1 and torch and torch.get_num_threads() > 1:  # forks of a process with OpenMP's threads hang
             raise Refused(f"torch has {torch.get_num_threads()} threads: torch.set_num_threads(1) before forks")
         try:
             for number in range(1, count):
-                self._fork(partial(prepare, number, count))
+                ours, theirs = Pipe()
+                self._pipes.append(ours)
+                self._forks.append(FORKING.Process(target=_work, args=(theirs, partial(prepare, number, count))))
+                with warnings.catch_warnings():  # Python 3.12 warns of threads, and none works at this time
+                    warnings.simplefilter("ignore", DeprecationWarning)
+                    self._forks[-1].start()
+                theirs.close()
             self._own = prepare(0, count)
             for pipe in self._pipes:
                 _received(pipe)
         except BaseException:
             self.close()
             raise
-
-    def _fork(self, prepare: Callable[[], Callable[..., Any]]) -> None:
-        ours, theirs = Pipe()
-        self._pipes.append(ours)
-        with warnings.catch_warnings():  # Python 3.12 warns of threads, and none works at this time
-            warnings.simplefilter("ignore", DeprecationWarning)
-            fork = os.fork()
-        if fork == 0:
-            for pipe in self._pipes:  # with a copy left here, this fork would not see the first process end
-                pipe.close()
-            _work(theirs, prepare)
-        theirs.close()
-        self._forks.append(fork)
 
     def __call__(self, budget: Budget, *asked: Any) -> list[Any] | None:
         """What all answer, in the order of their numbers; None if one does, or is not done when the budget is late."""
@@ -243,35 +234,27 @@ class Workers:
         self.close()
 
     def close(self) -> None:
-        for pipe in self._pipes:
-            pipe.close()
-        for fork in self._forks:
-            os.waitpid(fork, 0)
+        for fork in filter(ForkProcess.is_alive, self._forks):
+            fork.kill()
+            fork.join()
 
 
-def _work(pipe: Connection, prepare: Callable[[], Callable[..., Any]]) -> NoReturn:
-    """The life of a fork: it does what it is asked until its pipe closes, as by the death of the first process."""
+def _work(pipe: Connection, prepare: Callable[[], Callable[..., Any]]) -> None:
+    """The life of a fork: it does what it is asked, until it is killed or the first process has ended."""
+    first = os.getppid()
     for number in (signal.SIGTERM, signal.SIGINT):  # which may reach all processes; the first one decides
         signal.signal(number, signal.SIG_IGN)
-    asked: SimpleQueue[Any] = SimpleQueue()
-
-    def listen() -> None:
-        try:
-            while True:
-                asked.put(pipe.recv())
-        finally:
-            os._exit(0)  # in the middle of whatever it does
-
     try:
-        Thread(target=listen, daemon=True).start()
         answer, said = prepare(), None  # the first says that it is ready
         while True:
             pipe.send((said, None))
-            said = answer(*asked.get())
+            while not pipe.poll(1.0):
+                if os.getppid() != first:
+                    return
+            said = answer(*pipe.recv())
     except Exception:  # noqa: BLE001 - it is raised again where the answer is awaited
-        pipe.send((None, traceback.format_exc()))
-    finally:
-        os._exit(1)
+        with suppress(OSError):
+            pipe.send((None, traceback.format_exc()))
 
 
 def _received(pipe: Connection) -> Any:
@@ -290,14 +273,10 @@ class Pool:
     def __init__(self, problem: Mapping[str, Any], seeds: Sequence[int]) -> None:
         if problem.get("kwargs"):
             raise Refused(f"EnvPool takes no kwargs, and the problem has {problem['kwargs']}: simulator = 'gymnasium'")
-        if not importlib.util.find_spec("envpool"):
-            raise Refused(
-                "simulator is 'envpool', which is not installed: install the extra envpool, or take gymnasium"
-            )
-        import envpool
-
-        if problem["id"] not in envpool.list_all_envs():
-            raise Refused(f"EnvPool does not know {problem['id']!r}: simulator = 'gymnasium'")
+        try:
+            import envpool
+        except ModuleNotFoundError as missing:
+            raise Refused("simulator is 'envpool', which is not installed: install the extra envpool") from missing
         limit = {"max_episode_steps": limit} if (limit := problem.get("max_episode_steps")) else {}
         self._pool = envpool.make_gymnasium(problem["id"], num_envs=len(seeds), num_threads=1, env_seed=seeds, **limit)
         self._taken = self._pool.action_space
@@ -332,20 +311,6 @@ def use_cuda(config: Config) -> bool:
     if config["device"] == "cuda" and not cuda:
         raise Refused("device is 'cuda', and torch finds no such GPU: set it to 'auto' or 'cpu'")
     return cuda
-
-
-@contextlib.contextmanager
-def loading() -> Iterator[None]:
-    """No search for garbage while libraries are imported and models loaded, which leave none, nor among it later.
-
-    Saves a fifth of an import's time.
-    """
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 def training(config: Config, train: Train, clock: type[Budget] = Budget) -> None:

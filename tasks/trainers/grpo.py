@@ -1,8 +1,8 @@
 """GRPO for language models, by TRL: one program, free to edit.
 
 Group relative policy optimisation: each question is answered several times, `reward` scores each answer, and answers
-that earn more than the others of their group become more likely. `prompt` and `reward`, first below, are the
-problem; the rest reads the configuration, keeps to the budget and saves.
+that earn more than the others of their group become more likely. `prompt` and `reward`, first below, are the problem,
+unless a taskset.py beside this file has functions of these names: then training asks and pays as the judge does.
 
     python train.py        trains as ./config.json says: out/progress.jsonl on the way, then out/model
 
@@ -22,6 +22,7 @@ budget of steps that binds give the same model, bit for bit.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import math
@@ -37,7 +38,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from _program import Budget, Config, Failed, ProgressFile, Refused, leave, loading, main, parse, use_cuda
+from _program import Budget, Config, Failed, ProgressFile, Refused, leave, main, parse, use_cuda
 
 # Imported where needed: after the SIGTERM handler is set and telemetry is switched off.
 if TYPE_CHECKING:
@@ -54,10 +55,7 @@ def prompt(question: str) -> list[dict[str, str]]:
 
 
 def reward(question: str, completion: str, answer: str) -> float:
-    """The training reward of an answer: 1 if its last number is right, else 0. Called once per distinct answer.
-
-    What the judge scores, with a taskset of its own, is the judged reward.
-    """
+    """The training reward of an answer: 1 if its last number is right, else 0. Called once per distinct answer."""
     number = last_number(completion)
     return float(number is not None and number == last_number(answer))
 
@@ -66,6 +64,14 @@ def last_number(text: str) -> float | None:
     """The last number in a text by value, so that 07 is 7 and 1,000 is 1000.0; None without any."""
     numbers = NUMBER.findall(text)
     return float(numbers[-1].replace(",", "")) if numbers else None
+
+
+def declared() -> tuple[Callable[[str], list[dict[str, str]]], Callable[[str, str, str], float]]:
+    """`prompt` and `reward` of the taskset, where it is part of the program; else those above."""
+    if importlib.util.find_spec("taskset") is None:
+        return prompt, reward
+    taskset = importlib.import_module("taskset")
+    return taskset.prompt, taskset.reward
 
 
 RECENT = 1000
@@ -169,7 +175,7 @@ class InterruptibleBudget(Budget):
 class Rewards:
     """The rewards of all answers; each distinct one is scored once."""
 
-    score: Callable[[str, str, str], float] = field(default_factory=lambda: lru_cache(2**17)(reward))
+    score: Callable[[str, str, str], float]
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
     count: int = 0
     low: float = math.inf
@@ -203,9 +209,7 @@ class Reporter:
     def take(self, logs: dict[str, Any]) -> None:
         """Take in what TRL logged of a gradient step.
 
-        Raises:
-            Failed: training has diverged.
-            Cancelled: the result is no longer wanted.
+        Raises Failed: training has diverged; Cancelled: the result is no longer wanted.
         """
         for name in ("loss", "grad_norm"):
             if not math.isfinite(logs.get(name, 0.0)):
@@ -235,7 +239,7 @@ METRICS = {
 """TRL's names of metrics, and ours."""
 
 
-def questions(path: Path) -> list[dict[str, Any]]:
+def questions(path: Path, prompt: Callable[[str], list[dict[str, str]]]) -> list[dict[str, Any]]:
     """The rows of train.jsonl in TRL's form."""
     if not path.is_file():
         raise Refused(f"there are no questions at {path}: prepare the environment first")
@@ -297,41 +301,12 @@ def adapted(model: Any, params: Params) -> Any:
         return model
     from peft import LoraConfig, get_peft_model
 
-    rank, alpha = params.lora_rank, params.lora_alpha or 2 * params.lora_rank
-    return get_peft_model(model, LoraConfig(r=rank, lora_alpha=alpha, target_modules=targets(model, params)))
-
-
-def targets(model: Any, params: Params) -> str | list[str]:
-    """The layers that adapters are put on. Refused if the model has none of a name.
-
-    The output layer is none of them: it often shares its weights with the input layer, and merging would change both.
-    """
-    import torch
-
-    if params.lora_targets == (every := "all-linear"):
-        return every
-    head = model.get_output_embeddings()
-    linear = {
-        name.rpartition(".")[2]
-        for name, layer in model.named_modules()
-        if isinstance(layer, torch.nn.Linear) and layer is not head
-    }
-    asked = [name.strip() for name in params.lora_targets.split(",")]
-    if unknown := [name for name in asked if name not in linear]:
-        raise Refused(
-            f"lora_targets names {unknown[0]!r}, which is no linear layer of the model that can be adapted; take some "
-            f"of {','.join(sorted(linear))}, or {every}"
-        )
-    return asked
-
-
-def check_peft(params: Params) -> None:
-    """Refuse adapters without the package that makes them, before anything is loaded."""
-    if params.lora_rank and importlib.util.find_spec("peft") is None:
-        raise Refused(
-            f"lora_rank is {params.lora_rank}, and the package peft is not installed: pip install --editable '.[grpo]' "
-            "in the checkout, or set lora_rank to 0"
-        )
+    rank, alpha, names = params.lora_rank, params.lora_alpha or 2 * params.lora_rank, params.lora_targets
+    layers = names if names == "all-linear" else [name.strip() for name in names.split(",")]
+    try:
+        return get_peft_model(model, LoraConfig(r=rank, lora_alpha=alpha, target_modules=layers))
+    except ValueError as unknown:
+        raise Refused(f"lora_targets is {names!r}: {unknown}") from unknown
 
 
 def merged_share(model: Any, form: torch.dtype) -> float:
@@ -391,17 +366,6 @@ def schedule(params: Params, budget: Budget) -> Callable[[int], float]:
     return factor
 
 
-def fit_logits(vocabulary: int) -> None:
-    """Give TRL's loss a buffer as wide as the vocabulary, where that is less than the 32,768 columns which it takes.
-
-    Each of its rows is a token, and begins on a page of its own: with 18 tokens, clearing those pages was a tenth of a
-    training. No number changes.
-    """
-    from trl.trainer import utils
-
-    utils._CHUNKED_LOGPROB_CHUNK_SIZE = min(utils._CHUNKED_LOGPROB_CHUNK_SIZE, vocabulary)
-
-
 def learner(
     model: Any,
     words: PreTrainedTokenizerBase,
@@ -416,8 +380,6 @@ def learner(
     from datasets import Dataset
     from transformers import PrinterCallback, TrainerCallback
     from trl import GRPOTrainer
-
-    fit_logits(model.get_input_embeddings().num_embeddings)
 
     class Keeper(TrainerCallback):  # type: ignore[misc]
         """Enforces the budget, and holds SIGTERM back during an update."""
@@ -453,11 +415,7 @@ def learner(
 
 
 def moved(reporter: Reporter) -> None:
-    """Give up if there is nothing to learn.
-
-    Raises:
-        Failed: all answers so far have earned the same.
-    """
+    """Give up if there is nothing to learn. Raises Failed: all answers so far have earned the same."""
     rewards, step = reporter.rewards, reporter.progress.budget.step
     if step == UNMOVED and rewards.low == rewards.high:
         raise Failed(
@@ -468,9 +426,7 @@ def moved(reporter: Reporter) -> None:
 def learn(trainer: GRPOTrainer, budget: InterruptibleBudget, reporter: Reporter) -> None:
     """Train until the budget is spent, or SIGTERM comes.
 
-    Raises:
-        Failed: no further step can be made.
-        Cancelled: the result is no longer wanted.
+    Raises Failed: no further step can be made; Cancelled: the result is no longer wanted.
     """
     import torch
 
@@ -500,23 +456,24 @@ def train(config: Config, progress: ProgressFile) -> None:
     if not config.get("data"):
         raise Refused("data is missing: the folder of train.jsonl, which the environment's recipe makes")
     name = source(params.model, Path(config["data"]))
-    rows = questions(Path(config["data"]) / "train.jsonl")
-    check_peft(params)
+    if params.lora_rank and importlib.util.find_spec("peft") is None:
+        raise Refused(f"lora_rank is {params.lora_rank}, and peft is not installed: pip install --editable '.[grpo]'")
     scratch = alone(local=Path(name).is_dir())
-    with loading():
-        import torch
+    ask, score = declared()
+    rows = questions(Path(config["data"]) / "train.jsonl", ask)
+    import torch
 
-        cuda = use_cuda(config)
-        if not cuda:  # no more than are granted: threads that share a core lose much
-            torch.set_num_threads(config.get("cores", 1))
-        model, words, form = load(name)
-        torch.manual_seed(config["seed"])  # of the adapters, too
-        model = adapted(model, params)
-        reporter = Reporter(progress, Rewards())
-        args = settings(params, budget, config["seed"], cuda, scratch)
-        if cuda:  # one process on one GPU, although others may be visible: TRL refuses to share a model out
-            args._n_gpu = 1
-        trainer = learner(model, words, rows, params, args, budget, reporter)
+    cuda = use_cuda(config)
+    if not cuda:  # no more than are granted: threads that share a core lose much
+        torch.set_num_threads(config.get("cores", 1))
+    model, words, form = load(name)
+    torch.manual_seed(config["seed"])  # of the adapters, too
+    model = adapted(model, params)
+    reporter = Reporter(progress, Rewards(lru_cache(2**17)(score)))
+    args = settings(params, budget, config["seed"], cuda, scratch)
+    if cuda:  # one process on one GPU, although others may be visible: TRL refuses to share a model out
+        args._n_gpu = 1
+    trainer = learner(model, words, rows, params, args, budget, reporter)
     progress.ready()
     learn(trainer, budget, reporter)
     kept = merged_share(model, form)

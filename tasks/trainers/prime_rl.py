@@ -24,7 +24,7 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
+import resource
 import signal
 import sys
 import tempfile
@@ -37,14 +37,14 @@ import tomlkit
 from prime_rl_parts import Cancelled, Failed, adapter
 from prime_rl_parts.ends import assemble, tidy
 from prime_rl_parts.keys import as_tables
-from prime_rl_parts.machine import check_sandbox, choose_gpus, commit_of, find_port, list_gpus, open_many_files
+from prime_rl_parts.machine import check_sandbox, choose_gpus, commit_of, find_port, list_gpus
 from prime_rl_parts.reasons import complaint, read
-from prime_rl_parts.run import MADE_AT, Run, Settings
+from prime_rl_parts.run import Run, Settings
 from prime_rl_parts.watch import Watch
 
 CANCELLED = 42
 """The exit status of a training that was cancelled."""
-ANY_GPUS, ANY_PORT = (0, 1), 8000
+ANY_GPUS, ANY_PORT = ("0", "1"), 8000
 """Placeholders that a check writes; nothing is opened there."""
 
 
@@ -55,20 +55,15 @@ def train(config: dict[str, Any], progress: TextIO) -> None:
     begin(run)
     try:
         prepare(run)
-        if note := assemble(run, followed(run, progress)):
+        watch = Watch(run, progress)
+        try:
+            watch.follow()
+        finally:
+            watch.end()
+        if note := assemble(run, watch.steps.step):
             progress.write(json.dumps({"note": note}) + "\n")
     finally:
         tidy(run)
-
-
-def followed(run: Run, progress: TextIO) -> int:
-    """Launch `rl` and watch it to its end; the steps it came to."""
-    watch = Watch(run, progress)
-    try:
-        watch.follow()
-    finally:
-        watch.end()
-    return watch.steps.step
 
 
 def check(config: dict[str, Any]) -> None:
@@ -100,21 +95,18 @@ def begin(run: Run) -> None:
 
 
 def prepare(run: Run) -> None:
-    """Check what training needs, write the files that `rl` reads, and let it validate them."""
+    """Check what training needs, and let `rl` validate the files that it is to read."""
     settings, commit = run.settings, commit_of(Path(run.settings.prime_rl))
     if not (run.bin / "rl").is_file():
         raise Failed(f"did not start: there is no {run.bin / 'rl'}: set prime_rl, and let `readable` list it")
     if not commit.startswith(settings.prime_rl_commit):
         wanted = f"prime_rl_commit is {settings.prime_rl_commit}"
         raise Failed(f"refused: {settings.prime_rl} is at commit {commit or 'unknown'}, and {wanted}")
-    kept = Path(settings.prime_rl, ".cache")
-    if (kept / MADE_AT).is_file() and (kept / MADE_AT).read_text().strip() == str(run.cache):
-        shutil.copytree(kept, run.cache, dirs_exist_ok=True)
-    run.of_driver.mkdir(parents=True, exist_ok=True)
     for path in (run.base / "config.json", run.data / "train.jsonl"):
         if not path.is_file():
             raise Failed(f"refused: there is no {path}: it is made by `nightshift env prepare`")
-    open_many_files()
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     run.gpus = choose_gpus(list_gpus(run), os.environ.get("CUDA_VISIBLE_DEVICES"))
     run.port = find_port()
     questions = (run.data / "train.jsonl").read_text().rstrip("\n").split("\n")

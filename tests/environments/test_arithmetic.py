@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 import json
 import random
@@ -10,7 +9,6 @@ import re
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 
@@ -86,50 +84,13 @@ def test_the_recipe_makes_questions_and_a_base_that_loads(recipe: ModuleType, tm
     assert words.decode(ids[5:], skip_special_tokens=True) == "=10"
 
 
-def scored(taskset: ModuleType, path: Path, replies: list[str]) -> list[float]:
-    """What each reply earns as the answer to the first question, by verifiers itself."""
-    import verifiers.v1 as vf
-
-    task = next(iter(taskset.Questions(taskset.Config(path=str(path)))))
-
-    async def earned(reply: str) -> float:
-        said: list[Any] = [vf.UserMessage(content=task.data.prompt), vf.AssistantMessage(content=reply)]
-        nodes = [
-            vf.MessageNode(message=message, parent=at - 1 if at else None, sampled=at > 0)
-            for at, message in enumerate(said)
-        ]
-        trace = vf.Trace(
-            task=vf.TraceTask(type=type(task).__name__, data=task.data),
-            agent=vf.AgentInfo(config=vf.AgentConfig()), nodes=nodes,
-        )  # fmt: skip
-        await task.score(trace)
-        return float(trace.reward)
-
-    return [asyncio.run(earned(reply)) for reply in replies]
-
-
-@pytest.mark.slow
-@quietly
-def test_the_taskset_calls_right_what_ends_with_the_right_total(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    row = {"id": "0" * 16, "question": "3+1+2+1", "answer": "7"}
-    (tmp_path / "questions.jsonl").write_text(json.dumps(row) + "\n")
-    taskset = module("taskset", monkeypatch)
-    assert taskset.__all__ == ["Questions"]
-    right = ["04,06=07", "=7", "=07", "=08=07", "04,06= 07 "]
-    wrong = ["04,06=08", "=17", "=70"]
-    missing = ["", "=", "04,06=", "07", "04,06,07"]
-    malformed = ["=07,", "=07 or 08", "=-7", "=7.0", "=\u0667", "=" + "0" * 5000 + "7", "=07=", "7=x"]
-    replies = [*right, *wrong, *missing, *malformed]
-    assert scored(taskset, tmp_path / "questions.jsonl", replies) == [1.0] * len(right) + [0.0] * (
-        len(replies) - len(right)
-    )
-
-
-def test_what_the_trainer_pays_for_by_default_is_what_the_judge_calls_right(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_taskset_calls_right_what_ends_with_the_right_total(monkeypatch: pytest.MonkeyPatch) -> None:
     from tasks.trainers import grpo
 
     taskset = module("taskset", monkeypatch)
+    right = ["04,06=07", "=7", "=08=07", "04,06= 07 "]
+    wrong = ["04,06=08", "=17", "", "=", "04,06=", "07", "04,06,07"]
+    malformed = ["=07,", "=07 or 08", "=-7", "=7.0", "=\u0667", "=" + "0" * 5000 + "7", "=07=", "7=x"]
+    assert [reply for reply in (*right, *wrong, *malformed) if taskset.reward("", reply, "7")] == right
     for reply in ("04,06=07", "=07", "04,06=08", "=", ""):
-        assert bool(grpo.reward("3+1+2+1", reply, "7")) == taskset.is_right(reply, "7")
+        assert grpo.reward("", reply, "7") == taskset.reward("", reply, "7"), "the trainer pays alike"

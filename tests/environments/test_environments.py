@@ -53,12 +53,6 @@ def test_the_parameters_of_a_bundled_environment_are_those_that_its_program_take
     assert environment.trainer == "command" or unknown == []
 
 
-def test_an_environment_may_stand_anywhere(tmp_path: Path) -> None:
-    folder = quadratic(tmp_path / "far away" / "my problem")
-    environment = environments.load(environments.find(str(folder)))
-    assert (environment.name, environment.folder) == ("my problem", folder)
-
-
 @pytest.mark.parametrize(
     ("reference", "why"),
     [
@@ -79,20 +73,17 @@ def test_an_environment_that_is_nowhere_is_refused(reference: str, why: str, tmp
     [
         ('title = "Quad', 'titel = "Quad', "titel: unknown key. Did you mean 'title'?"),
         ("[limits]", "zzz = 1\n[limits]", "[command]: zzz: unknown key. Known: eval_cmd, total_seconds, "),
-        ("[space.x]", "zzz = 1\n[space.x]", "limits.zzz: unknown key."),
         ("[space.x]", "[space.y]\ntype = 'int'\nlow = 1\nhigh = 2\ndefault = 1\nvalues = [1]\n[space.x]",
          "space.y.values: unknown key."),
         ("budget_seconds = 5", "budget_seconds = 0", "budget_seconds: Input should be greater than 0, got 0"),
         ("[limits]", "[variants]\nother = 1\n[limits]", "variants: must be tables of dotted keys, by name"),
-        ('metric = "loss"', 'metric = "lo$$"', "metric: String should match pattern"),
         ('judge = "command"\n', "", "judge: is required. Available: command, control, reported, text."),
         ('judge = "command"', 'judge = "comand"', "judge: unknown judge 'comand'. Did you mean 'command'?"),
         ('judge = "command"', 'judge = "control"', "[control]: id: Field required"),
         ("[space.x]", "[fixed]\nx = 1\n[space.x]", "'x' stands in [space] and in [fixed]: keep one"),
         ("[space.x]", "[fixed]\ny = [1]\n[space.x]", "fixed: 'y' must be a finite number, a text or a boolean, got"),
-        ('title = "', 'fixed = 3\ntitle = "', "fixed: Input should be a valid dictionary, got 3"),
         ("[space.x]", "[space.x", "not TOML: "),
-        ('title = "', 'name = "mine"\ntitle = "', "name: unknown key: its folder's name counts"),
+        ('title = "', 'name = "mine"\ntitle = "', "name: unknown key: its folder tells"),
     ],
 )  # fmt: skip
 def test_a_bad_environment_is_refused_with_file_and_key(tmp_path: Path, old: str, new: str, why: str) -> None:
@@ -101,13 +92,6 @@ def test_a_bad_environment_is_refused_with_file_and_key(tmp_path: Path, old: str
     with pytest.raises(Refused) as refused:
         environments.load(folder)
     assert f"{folder / 'environment.toml'}: {why}" in str(refused.value)
-
-
-def test_everything_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
-    toml = QUADRATIC.replace("budget_seconds = 5", "budget_seconds = 0").replace('"minimize"', '"down"')
-    with pytest.raises(Refused) as refused:
-        environments.load(quadratic(tmp_path / "quad", toml=toml))
-    assert [line.split(": ")[1] for line in str(refused.value).splitlines()] == ["direction", "budget_seconds"]
 
 
 @pytest.mark.parametrize("path", ["../other.py", "/etc/hostname", "missing.py", "link.py", "../quad/fit.py"])
@@ -178,13 +162,7 @@ def test_a_dotted_override_is_laid_over_the_file(
     assert found == value
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "why"),
-    [
-        ("budget_secnds", 9, "budget_secnds: unknown key. Did you mean 'budget_seconds'?"),
-        ("command.episodes", 9, "[command]: episodes: unknown key"),
-    ],
-)
+@pytest.mark.parametrize(("key", "value", "why"), [("command.episodes", 9, "[command]: episodes: unknown key")])
 def test_a_bad_override_is_refused(tmp_path: Path, key: str, value: Value, why: str) -> None:
     with pytest.raises(Refused, match=re.escape(why)):
         environments.load(quadratic(tmp_path / "quad"), {key: value})
@@ -233,10 +211,11 @@ def test_listing_plug_ins_imports_none_of_them() -> None:
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ('readable = ["../results"]', "readable: '../results' leads out of the environment's folder"),
-        ('readable = ["."]', "readable: '.' holds the whole environment"),
+        ('readable = ["../results"]', "readable: '../results' is not in the environment's folder"),
+        ('readable = ["."]', "readable: '.' is the environment's folder itself"),
         ('readable = ["judge.py"]', "readable: 'judge.py' shows 'judge.py' of the judge to the program"),
         ('readable = ["missing"]', "missing' does not exist"),
+        ('readable = ["/"]', "readable: '/' holds the whole environment"),
     ],
 )
 def test_what_a_program_may_read_and_must_call_is_checked_before_anything_runs(

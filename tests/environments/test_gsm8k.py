@@ -1,4 +1,4 @@
-"""gsm8k, alone and with MATH, and reverse_text: recipes on small local files, tasksets on answers, files for prime-rl."""
+"""gsm8k and reverse_text: recipes on small local files, tasksets on answers, files for prime-rl."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from prime_rl_parts.keys import as_tables, at
 from prime_rl_parts.run import HARNESSES, Settings
 from tasks.importing._original import flat
 
-NAMES = ("gsm8k", "gsm8k_math", "reverse_text")
+NAMES = ("gsm8k", "reverse_text")
 HERE: dict[str, Any] = {"text.backend": "openai", "text.endpoint.base_url": "http://127.0.0.1:1/v1", "readable": []}
 """In place of what the environments say of a machine with two GPUs."""
 
@@ -70,12 +70,6 @@ def lines(path: Path, rows: list[dict[str, str]]) -> None:
 def words(number: int, answer: str | None = None) -> dict[str, str]:
     """A row as GSM8K has it."""
     return {"question": f"How many are {number} hens?", "answer": f"They are <<{number}>>.\n#### {answer or number}"}
-
-
-def latex(number: int) -> dict[str, str]:
-    """A row as MATH has it."""
-    solution = f"First \\boxed{{0}}, then \\boxed{{\\frac{{{number}}}{{7}}}}."
-    return {"problem": f"What is ${number}/7$?", "solution": solution, "level": "Level 1", "type": "Algebra"}
 
 
 def prepared(name: str, folder: Path, settings: dict[str, object], **variables: str) -> tuple[Path, str]:
@@ -131,13 +125,6 @@ def test_train_toml_says_nothing_that_a_parameter_is_written_over(name: str) -> 
         assert at(train, key) is None, "an edit of such a key would be written over without a word"
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_no_draw_of_a_space_leaves_a_batch_that_its_groups_do_not_divide(name: str) -> None:
-    space = loaded(name).space
-    sizes = [(batch, group) for batch in space["batch_size"].grid(9) for group in space["group_size"].grid(9)]
-    assert all(int(batch) % int(group) == 0 for batch, group in sizes) and len(sizes) == 9
-
-
 def test_gsm8k_is_prepared_from_local_files(tmp_path: Path) -> None:
     lines(tmp_path / "data" / "test.jsonl", [words(number, "-1,234") for number in range(20)])
     twice = {**words(3), "question": "  how many ARE 3\nhens? "}
@@ -155,34 +142,6 @@ def test_gsm8k_is_prepared_from_local_files(tmp_path: Path) -> None:
     base = {path.name: path for path in (made / "data" / "base").iterdir()}
     assert base.keys() == {"config.json", "tokenizer_config.json", "tokenizer.json", "model.safetensors"}
     assert base["model.safetensors"].read_bytes() == b"weights" and not base["model.safetensors"].is_symlink()
-
-
-def test_two_datasets_are_prepared_from_the_hubs_own_files_with_as_many_questions_of_each(tmp_path: Path) -> None:
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    subjects = module("gsm8k", "prepare.py").SUBJECTS
-    for part, first in (("train", 0), ("test", 1000)):
-        files = {f"gsm8k/main/{part}": [words(number) for number in range(first, first + 20)]}
-        for index, subject in enumerate(subjects):
-            start = first + 4 * index
-            files[f"math/{subject}/{part}"] = [latex(number) for number in range(start, start + 4)]
-        files[f"math/algebra/{part}"].append(latex(1001))  # of the test part, so it is left out of training
-        for name, content in files.items():
-            path = tmp_path / f"{name}-00000-of-00001.parquet"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            parquet.write_table(pa.Table.from_pylist(content), path)
-    places = {"dataset": str(tmp_path / "gsm8k"), "math": str(tmp_path / "math")}
-    settings: dict[str, object] = {**places, "search": 5, "confirm": 4, "report": 7, "model": model(tmp_path / "m")}
-    (tmp_path / "settings.json").write_text(json.dumps(settings))
-    module("gsm8k", "prepare.py").main(tmp_path)
-    found = sets(tmp_path)
-    trained, asked = found.pop("train"), found.pop("curve")
-    assert (len(trained), len(asked)) == (44, 4), "a tenth of 20 and 4 of each subject"
-    assert not {row["id"] for row in trained} & {row["id"] for row in asked}
-    for name, size in (("search", 5), ("confirm", 4), ("report", 7)):
-        assert sorted(row["source"] for row in found[name]) == ["gsm8k"] * size + ["math"] * size
-    assert {"\\frac{1001}{7}", "1001"} & {row["answer"] for part in found.values() for row in part}
 
 
 def test_texts_to_reverse_are_made_from_a_seed(tmp_path: Path) -> None:
@@ -204,7 +163,6 @@ def test_texts_to_reverse_are_made_from_a_seed(tmp_path: Path) -> None:
         ({"serach": 1}, "prepare.settings.serach: unknown key. Available: confirm, curve, dataset, dataset_revision,"),
         ({"search": "6"}, 'prepare.settings.search must be like 500, got "6"'),
         ({"dataset": "/nowhere"}, "prepare.settings.dataset = '/nowhere' is no folder: give the absolute path of one"),
-        ({"dataset": "./data"}, "prepare.settings.dataset = './data' is no folder: give the absolute path of one"),
         ({"search": 19}, "20 questions are too few for 19 to search, 4 to confirm and the rest to report: set"),
         ({"model": "/tmp"}, "model '/tmp' cannot be the base: no config.json"),
     ],
@@ -251,24 +209,6 @@ def test_without_a_network_what_is_missing_is_named_with_the_remedy(tmp_path: Pa
     assert "or set prepare.settings.model to a folder with the same files" in error
 
 
-def test_what_the_cache_of_the_hub_has_is_taken_from_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hub_at(tmp_path, monkeypatch)
-    model(tmp_path / "models--some--one" / "snapshots" / ("a" * 40))
-    making.base_model(making.Place("model", "model", "some/one", "a" * 40), tmp_path / "base")
-    assert (tmp_path / "base" / "model.safetensors").read_bytes() == b"weights"
-    (tmp_path / "models--some--one" / "snapshots" / ("a" * 40) / "tokenizer.json").unlink()
-    with pytest.raises(making.CannotPrepare, match="hf download"):
-        making.base_model(making.Place("model", "model", "some/one", "a" * 40), tmp_path / "again")
-
-
-def hub_at(cache: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """An empty cache of the hub, and no network: it reads its variables when it is imported."""
-    constants = importlib.import_module("huggingface_hub.constants")
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    return constants
-
-
 RIGHT = [
     ("18", "18"), ("18.", "18"), ("18.0", "18"), ("1,234", "1234"), (r"\$18", "18"), ("x = 7", "7"), ("-5", "-5"),
     (r"\frac{36}{2}", "18"), (r"\frac12", "0.5"), (r"90^\circ", "90"), (r"\text{(B)}", "B"), ("1, 2", "2,1"),
@@ -283,8 +223,8 @@ WRONG = [
 
 def test_answers_are_compared_by_their_value() -> None:
     taskset = module("gsm8k", "taskset.py")
-    assert [pair for pair in RIGHT if not taskset.is_right(f"So \\boxed{{{pair[0]}}}.", pair[1])] == []
-    assert [pair for pair in WRONG if taskset.is_right(f"So \\boxed{{{pair[0]}}}.", pair[1])] == []
+    assert [pair for pair in RIGHT if not taskset.reward("", f"So \\boxed{{{pair[0]}}}.", pair[1])] == []
+    assert [pair for pair in WRONG if taskset.reward("", f"So \\boxed{{{pair[0]}}}.", pair[1])] == []
 
 
 @pytest.mark.parametrize(
@@ -299,27 +239,21 @@ def test_answers_are_compared_by_their_value() -> None:
     ],
 )
 def test_the_last_box_of_a_reply_is_the_answer(reply: str, right: bool) -> None:
-    assert module("gsm8k", "taskset.py").is_right(reply, "18") is right
+    assert module("gsm8k", "taskset.py").reward("", reply, "18") == right
 
 
 @pytest.mark.parametrize(
     ("name", "reply", "answer"),
-    [
-        ("gsm8k", r"\boxed{18}", "18"),
-        ("gsm8k_math", r"\boxed{1/2}", r"\frac{1}{2}"),
-        ("reverse_text", "<reversed_text>ba</reversed_text>", "ba"),
-    ],
+    [("gsm8k", r"\boxed{18}", "18"), ("reverse_text", "<reversed_text>ba</reversed_text>", "ba")],
 )
 def test_the_judge_scores_with_each_taskset(tmp_path: Path, name: str, reply: str, answer: str) -> None:
     pool = tmp_path / "search.jsonl"
-    source = {"source": "math"} if name == "gsm8k_math" else {}
-    lines(pool, [{"id": f"{at:016x}", "question": f"Q{at}", "answer": answer, **source} for at in range(2)])
+    lines(pool, [{"id": f"{at:016x}", "question": f"Q{at}", "answer": answer} for at in range(2)])
     file, ids = environments.find(name) / "taskset.py", [f"{at:016x}" for at in range(2)]
     with Taskset(file, pool, ids, 30, time.monotonic() + 600) as taskset:
         ((system, user),) = taskset.prompts([1])
         assert taskset.rewards([(0, reply), (1, reply), (1, "no idea")]) == [1.0, 1.0, 0.0]
-    assert (system["role"], user) == ("system", {"role": "user", "content": "Q1"})
-    assert ("a number" in system["content"]) == (name == "gsm8k")
+    assert [system, user] == module(name, "taskset.py").prompt("Q1"), "training asks in the same words"
 
 
 @pytest.mark.parametrize("status", [200, 400])

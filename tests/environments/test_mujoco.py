@@ -6,14 +6,12 @@ import json
 import sys
 from pathlib import Path
 
-import gymnasium
 import pytest
 
 import environments
 from environments.plugins import Refused
 from flows.engine.transfer import check_fits
 from flows.spec.environment import checked_environment
-from tasks.recording.camera import Camera, CannotRecord
 from tasks.stats.transfer import arms_there
 from tests.support.histories import tried
 from tests.support.toy import QUADRATIC, nightshift, quadratic, told
@@ -52,24 +50,6 @@ def test_the_list_of_environments_says_where_mujoco_is_missing(monkeypatch: pyte
     assert (shown["cartpole"]["lacks"], shown["cartpole"]["cores"]) == (None, 1)
     with pytest.raises(Refused, match="walker2d needs the module 'mujoco'"):
         checked_environment("walker2d", {})
-
-
-def test_an_environment_that_cannot_draw_says_why() -> None:
-    class Blind(gymnasium.Env[int, int]):
-        metadata: dict[str, object] = {"render_modes": ["rgb_array"]}  # noqa: RUF012
-
-        def reset(self, *, seed: int | None = None, options: object = None) -> tuple[int, dict[str, object]]:
-            return 0, {}
-
-        def render(self) -> None:
-            raise Wordless
-
-    class Wordless(Exception):
-        def __str__(self) -> str:
-            raise TypeError("OpenGL's own errors are like this without a display")
-
-    with pytest.raises(CannotRecord, match=r"pictures cannot be drawn here .*Wordless"):
-        Camera(Blind()).reset(seed=1)
 
 
 @needs_mujoco

@@ -46,7 +46,7 @@ name = "a"
 env.taskset.id = "gsm8k"
 [[orchestrator.eval.source]]
 name = "b"
-env.taskset.id = "hendrycks-math"
+env.taskset.id = "gsm8k"
 [trainer.loss]
 kl_tau = 0.05
 """
@@ -80,13 +80,13 @@ def test_an_old_configuration_is_carried_where_its_keys_mean_the_same(tmp_path: 
     assert {"trainer.loss.kl_tau = 0.05", "inference_gpu_ids = [0]"} <= why.keys()
 
 
-def test_a_new_configuration_keeps_its_keys_and_finds_the_environment_of_both_datasets(tmp_path: Path) -> None:
+def test_a_new_configuration_keeps_its_keys_and_finds_the_environment(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(NEW)
     _, made = imported(str(tmp_path / "mine.toml"))
     environment = environments.load(laid(made, tmp_path / "made"))
     assert environment.defaults["kl_tau"] == 0.05 and environment.defaults["group_size"] == 16
     assert environment.prepare is not None
-    assert environment.prepare.settings["math"] and environment.prepare.settings["model"] == "me/other"
+    assert environment.prepare.settings["model"] == "me/other"
     assert environment.prepare.settings["model_revision"] == "main" and "revision of the model" in left(made)
     assert tomllib.loads(str(made.files["train.toml"]))["seq_len"] == 1024
 
@@ -95,7 +95,8 @@ def test_a_new_configuration_keeps_its_keys_and_finds_the_environment_of_both_da
     ("text", "said"),
     [
         (OLD.replace("primeintellect/gsm8k", "me/wordle"), "no environment here has the questions of me/wordle"),
-        (NEW.replace('"gsm8k"', '"reverse-text"'), "also together"),
+        (NEW.replace('"gsm8k"', '"reverse-text"', 1), "no environment here"),
+        ('[orchestrator]\nbatch_size = 4\n[model]\nname = "x"\n', "the questions of no source"),
     ],
 )
 def test_questions_that_no_environment_has_are_refused(tmp_path: Path, text: str, said: str) -> None:
@@ -121,5 +122,5 @@ def test_a_source_s_curriculum_is_carried_where_there_is_one_source(tmp_path: Pa
     train = tomllib.loads(str(made.files["train.toml"]))
     [source] = train["orchestrator"]["train"]["source"]
     assert source == {"curriculum": tomllib.loads(one)["orchestrator"]["train"]["source"][0]["curriculum"]}
-    (tmp_path / "train.toml").write_text(f"{one}[[orchestrator.train.source]]\nenv.taskset.id = 'math'\n")
+    (tmp_path / "train.toml").write_text(f"{one}[[orchestrator.train.source]]\nenv.taskset.id = 'gsm8k'\n")
     assert "several sources" in left(imported(str(tmp_path))[1])["orchestrator.train.source"]

@@ -10,7 +10,6 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -80,34 +79,18 @@ def test_a_judge_is_read_without_the_heavy_packages() -> None:
     ("fields", "words"),
     [
         ({"id": "Cartpole-v1"}, "Cartpole-v1 cannot be made .*Did you mean: `CartPole"),
-        ({"id": "a_module_nobody_has:Some-v0"}, "cannot be made .*a_module_nobody_has"),
         ({"id": f"{ENVIRONMENTS}:Drift-v0", "kwargs": {"lenght": 3}}, "kwargs {'lenght': 3} .*unexpected keyword"),
         ({"id": f"{ENVIRONMENTS}:Drifting-v0"}, "Drifting-v0 has no time limit.*set max_episode_steps"),
-        (
-            {
-                "id": f"{ENVIRONMENTS}:Spaces-v0",
-                "kwargs": {"needs": gymnasium.error.DependencyNotInstalled("run `pip install x`")},
-            },
-            "cannot be made .*pip install x",
-        ),
         (
             {"id": f"{ENVIRONMENTS}:Spaces-v0", "kwargs": {"shows": RuntimeError("no track")}},
             "failed at its reset .*no track",
         ),
-        ({"id": f"{ENVIRONMENTS}:Spaces-v0", "kwargs": {"shows": np.zeros(3)}}, "failed at its reset"),
         (
             {
                 "id": f"{ENVIRONMENTS}:Spaces-v0",
                 "kwargs": {"action": spaces.Dict(b=spaces.Tuple([spaces.OneOf([spaces.Discrete(2)])]))},
             },
             "action leaf 'b/0' is of type OneOf",
-        ),
-        (
-            {
-                "id": f"{ENVIRONMENTS}:Spaces-v0",
-                "kwargs": {"action": {"red": spaces.Discrete(2), "blue": spaces.Discrete(2)}},
-            },
-            "action leaf '' is of type dict, .*one agent",
         ),
     ],
 )
@@ -143,11 +126,6 @@ def test_nested_spaces_cross_in_sorted_order_and_every_leaf_keeps_its_values(tmp
         {"path": "2/x", "dtype": "|i1", "shape": [3]},
         {"path": "2/y", "dtype": "<i8", "shape": []},
     ]
-
-
-def test_a_continuous_action_outside_its_bounds_is_clipped(tmp_path: Path) -> None:
-    body = at_step(2, "column[:] = [1e6, -0.25]")
-    assert judged(body, tmp_path, kwargs={"length": 4}).units == (1.25,) * 8
 
 
 def test_every_lane_plays_one_episode_and_is_dark_afterwards(tmp_path: Path) -> None:
@@ -225,10 +203,8 @@ for active, start, columns in frames():
     ("wrong", "words"),
     [
         ("column[3, 1] = np.nan", "^answered NaN for the action in lane 3 at step 2$"),
-        ("column[5, 0] = -np.inf", "^answered -inf for the action in lane 5 at step 2$"),
         ("say(pack(*actions)[:9]); time.sleep(60)", "^step 2: did not answer within 1 s$"),
         ("time.sleep(60)", "^step 2: did not answer within 1 s$"),
-        ("say(bytes(1))", "^step 9: wrote more than its answers.*prints to standard output"),
         ("say(b'{\"score\": 500}\\n')", "^step \\d: wrote more than its answers"),
         ("say(np.full(64, np.nan, '<f4').tobytes())", "^step 2: wrote more than its answers"),
     ],
@@ -243,7 +219,6 @@ def test_a_wrong_answer_has_a_reason_and_no_score(wrong: str, words: str, tmp_pa
     ("action", "low", "wrong", "words"),
     [
         (spaces.Discrete(3, start=5), 5, "column[2] = 8", "8, which is outside 5..7, for the action in lane 2"),
-        (spaces.MultiDiscrete([9, 2]), 0, "column[1] = [8, 2]", "2, which is outside 0..1, for the action in lane 1"),
         (
             spaces.Dict(gas=spaces.Tuple([spaces.Discrete(2)])),
             0,
@@ -268,7 +243,6 @@ def test_a_choice_that_does_not_exist_has_a_reason_and_no_score(
     ("program", "words"),
     [
         ("print('loading the weights', flush=True); input()", "^handshake: answered 'loading the weights' instead"),
-        ("print('{\"score\": 500}', flush=True); input()", "^handshake: answered .*500.* instead of"),
         ("print('[' * 60_000, flush=True); input()", "^handshake: answered .* instead of"),
         ("import sys; sys.stdout.write('.' * 200_000)", "^handshake: answered more than 65536 bytes"),
         ("import time; time.sleep(60)", "^handshake: did not answer within 1 s$"),
@@ -324,46 +298,16 @@ def test_the_score_over_sources_is_the_weighted_mean_of_their_means(tmp_path: Pa
     }
 
 
-def test_every_source_is_played_with_its_own_arguments_and_the_same_seeds_as_ever(tmp_path: Path) -> None:
-    """Two gravities, replayed by hand: the first half of the seeds under one, the second under the other."""
-    gravities = {"moon": 1.6, "earth": 9.8}
-    sources = {name: {"kwargs": {"g": g}} for name, g in gravities.items()}
-    score = judged(policies.ZEROS, tmp_path, id="Pendulum-v1", episodes=4, sources=sources)
-
-    seeds = np.random.SeedSequence(7).spawn(2)[0].generate_state(4) >> 1
-    by_hand = [swung(g, int(seed)) for g, seed in zip([1.6, 1.6, 9.8, 9.8], seeds, strict=True)]
-    assert score.units == pytest.approx(by_hand)
-    assert score.also["source/moon"] == pytest.approx(np.mean(by_hand[:2]))
-    assert score.also["source/earth"] == pytest.approx(np.mean(by_hand[2:]))
-    assert score.value == pytest.approx(np.mean(by_hand))
-
-
-def swung(g: float, seed: int) -> float:
-    """The return of an untouched pendulum."""
-    env = gymnasium.make("Pendulum-v1", g=g)
-    env.reset(seed=seed)
-    rewards, done = [], False
-    while not done:
-        _, reward, _, done, _ = env.step(np.zeros(1, np.float32))
-        rewards.append(float(reward))
-    env.close()
-    return sum(rewards)
-
-
 SIZES = {"one": {"kwargs": {"observation": spaces.Discrete(2)}}, "two": {"kwargs": {"observation": spaces.Discrete(3)}}}
 ABC: dict[str, Any] = {"a": {}, "b": {}, "c": {}}
-MOVES = {"one": {}, "two": {}, "three": {"kwargs": {"action": spaces.Discrete(5)}}}
 
 
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
         ({"id": f"{ENVIRONMENTS}:Spaces-v0", "sources": SIZES}, r"sources 'one' and 'two' have different observation spaces, Discrete\(2\) and Discrete\(3\)"),
-        ({"id": f"{ENVIRONMENTS}:Spaces-v0", "sources": MOVES, "episodes": 9, "other_episodes": 0}, "sources 'one' and 'three' have different action spaces"),
         ({"sources": {"a": {}, "b": {"kwargs": {"lenght": 3}}}}, r"'lenght': 3.*of \[control.sources.b\]"),
         ({"sources": ABC}, "episodes must be a multiple of 3, the number of sources, got 100: set 99 or 102"),
-        ({"sources": ABC, "episodes": 3}, "other_episodes must be a multiple of 3, the number of sources, got 20: set 18 or 21"),
-        ({"sources": {"a": {"weight": 0}}}, "sources.a.weight\n.*greater than 0"),
     ],
 )  # fmt: skip
 def test_sources_that_cannot_be_judged_together_are_refused(fields: dict[str, Any], words: str) -> None:
@@ -482,32 +426,18 @@ def test_the_means_of_a_commands_sources_count_alike_whatever_their_size(tmp_pat
     assert not score.higher_is_better
 
 
-@pytest.mark.parametrize("form", ["'score': 1", "'units': [1]", "'sources': {'gsm': [1]}"])
-def test_what_a_command_measures_besides_stands_beside_the_score(form: str, tmp_path: Path) -> None:
-    program = f"json.dump({{{form}, 'also': {{'tokens/mean': 312.5, 'pass@1': 0}}}}, open(result, 'w'))"
-    also = run_command(program, tmp_path).also
-    assert (also.pop("tokens/mean"), also.pop("pass@1")) == (312.5, 0.0)
-    assert set(also) <= {"source/gsm"}
-
-
 @pytest.mark.parametrize(
     ("program", "words"),
     [
         ("sys.exit(3)", "^the evaluation command exited with status 3$"),
-        ("open(result, 'w').write('{\"score\": 1}'); sys.exit(1)", "exited with status 1"),
         ("print('{\"score\": 1}')", r"result.json cannot be read \(No such file.*must leave {\"score\": number}"),
         ("os.mkfifo(result)", "result.json is not a plain file"),
-        ("open(result, 'w').write('0.5 points')", "result.json: Invalid JSON"),
         ("open(result, 'w').write('[' * 100_000)", "result.json: Invalid JSON"),
         ("open(result, 'w').write('{}')", "must have one of 'score', 'units' and 'sources'"),
-        ("json.dump({'score': 1, 'units': [1]}, open(result, 'w'))", "must have one of"),
         ("json.dump({'score': True}, open(result, 'w'))", "score: .*valid number.*must leave"),
-        ("json.dump({'score': 10**400}, open(result, 'w'))", "result.json"),
         ("json.dump({'units': [1, float('nan')]}, open(result, 'w'))", r"units.1: .*finite number"),
         ("json.dump({'units': [1e200, 1]}, open(result, 'w'))", r"units.0: .*less than or equal"),
-        ("json.dump({'units': []}, open(result, 'w'))", "units: .*at least 1 item"),
         (f"open(result, 'w').write(' ' * {RESULT_BYTES} + '1')", "is larger than 8388608 bytes"),
-        ("json.dump({'sources': {}}, open(result, 'w'))", "sources: .*at least 1 item"),
         ("json.dump({'sources': {'a': []}}, open(result, 'w'))", "sources.a: .*at least 1 item"),
     ],
 )
@@ -516,23 +446,12 @@ def test_a_broken_result_has_a_reason_and_no_score(program: str, words: str, tmp
         run_command(program, tmp_path)
 
 
-@pytest.mark.parametrize(
-    "also", ["3", "{'a': '3'}", "{'a': float('inf')}", "{'': 3}", "{'a': 10**400}", "{'source/a': 2}"]
-)
+@pytest.mark.parametrize("also", ["3", "{'a': '3'}", "{'a': float('inf')}", "{'': 3}"])
 def test_what_stands_beside_the_score_costs_none(also: str, tmp_path: Path) -> None:
     score = run_command(f"json.dump({{'sources': {{'a': [1]}}, 'also': {also}}}, open(result, 'w'))", tmp_path)
     assert (score.value, score.also) == (1.0, {"source/a": 1.0})
 
 
-def test_a_command_that_takes_too_long_has_a_reason_and_no_score(tmp_path: Path) -> None:
-    with pytest.raises(Misbehaved, match=r"0\.5 s"):
-        run_command("import time; time.sleep(60)", tmp_path, seconds=0.5)
-
-
-@pytest.mark.parametrize(
-    ("eval_cmd", "words"),
-    [("  ", "never mentions {result}"), ("python evaluate.py", "never mentions {result}, got 'python")],
-)
-def test_a_command_that_could_not_tell_its_result_is_refused(eval_cmd: str, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        Command(eval_cmd=eval_cmd).check(Path())
+def test_a_command_that_could_not_tell_its_result_is_refused() -> None:
+    with pytest.raises(ValueError, match="never mentions"):
+        Command(eval_cmd="python evaluate.py").check(Path())

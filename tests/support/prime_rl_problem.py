@@ -76,9 +76,8 @@ model = pathlib.Path(sys.argv[1], "model")
 assert json.loads((model / "config.json").read_text())["model_type"] == "stand_in"
 data = (model / "model.safetensors").read_bytes()
 (length,) = struct.unpack_from("<Q", data)
-tensors, quality = json.loads(data[8 : 8 + length]), 0.0
-for name in ("model.norm.weight", "model.layers.0.self_attn.q_proj.weight"):
-    quality += struct.unpack_from("<f", data, 8 + length + tensors[name]["data_offsets"][0])[0]
+tensors = json.loads(data[8 : 8 + length])
+(quality,) = struct.unpack_from("<f", data, 8 + length + tensors["model.norm.weight"]["data_offsets"][0])
 draws = random.Random(int(sys.argv[3]))
 units = [int(draws.random() < quality) for _ in range(400)]
 pathlib.Path(sys.argv[2]).write_text(json.dumps({"units": units, "also": {"quality": quality}}))

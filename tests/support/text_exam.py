@@ -1,4 +1,4 @@
-"""What the text judge's tests share: questions, a taskset that scores them, generators, and a stand-in `vllm`."""
+"""What the text judge's tests share: questions, a taskset that scores them, generators, and a stand-in for vLLM."""
 
 from __future__ import annotations
 
@@ -77,59 +77,34 @@ say({"finished": True})
 """
 """Knows every answer, and gives the last one first."""
 
-STAND_IN = """\
-#!{python}
-import http.server, json, os, signal, subprocess, sys, threading, time
+VLLM = """\
+import os, subprocess, sys
+from types import SimpleNamespace
 
-arguments = sys.argv[1:]
-def option(name, default=""):
-    return arguments[arguments.index(name) + 1] if name in arguments else default
+assert os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
 
-assert arguments[0] == "serve" and option("--load-format") == "safetensors", arguments
-assert os.path.isfile(os.path.join(arguments[1], "config.json"))
-mode, began = option("--mode"), time.monotonic()
-engine = subprocess.Popen([sys.executable, "-IS", "-c", "import time; time.sleep(600)"], start_new_session=True)
-with open(option("--engine", os.devnull), "w") as file:
-    file.write(str(engine.pid))
-if mode == "fails":
-    print("ValueError: Free memory on device (3.1/79.2 GiB) on startup is less than desired", flush=True)
-    print("RuntimeError: Engine core initialization failed. See root cause above.", flush=True)
-    os._exit(1)
+class SamplingParams(SimpleNamespace):
+    pass
 
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_POST(self):
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        assert asked["stop_token_ids"] == [2, 5], asked
-        if time.monotonic() - began < 0.3:
-            self.answer(503, {{}})
-            return
-        if mode == "sick":
-            self.answer(500, {{"error": "EngineDeadError"}})
-            return
-        said = str(eval(asked["messages"][-1]["content"]))
-        choice = {{"message": {{"role": "assistant", "content": said}}, "finish_reason": "stop"}}
-        many = asked.get("n", 1)
-        self.answer(200, {{"choices": [choice] * many, "usage": {{"completion_tokens": min(2, asked["max_tokens"]) * many}}}})
+class LLM:
+    def __init__(self, model, tokenizer, load_format, generation_config, trust_remote_code, mode=""):
+        assert (load_format, generation_config, trust_remote_code) == ("safetensors", "vllm", False)
+        assert os.path.isfile(os.path.join(model, "config.json"))
+        if mode == "fails":
+            raise ValueError("Free memory on device (3.1/79.2 GiB) on startup is less than desired")
+        if mode == "orphan":
+            subprocess.Popen([sys.executable, "-IS", "-c", "import time; time.sleep(600)"], start_new_session=True)
 
-    def answer(self, status, told):
-        body = json.dumps(told).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
-
-def ended(*_):
-    if mode != "orphan":
-        engine.kill()
-    os._exit(0)
-
-signal.signal(signal.SIGTERM, ended)
-http.server.ThreadingHTTPServer(("127.0.0.1", int(option("--port"))), Handler).serve_forever()
+    def chat(self, prompts, sampling, use_tqdm):
+        assert all(how.stop_token_ids == [2, 5] for how in sampling)
+        outputs = []
+        for prompt, how in zip(prompts, sampling, strict=True):
+            said = str(eval(prompt[-1]["content"]))
+            one = SimpleNamespace(text=said, token_ids=[0] * min(2, how.max_tokens), finish_reason="stop")
+            outputs.append(SimpleNamespace(outputs=[one] * how.n))
+        return outputs
 """
-"""Behaves as `vllm serve` does: slow to be well, an engine in a session of its own, which it may leave behind."""
+"""The little of vLLM that the generator calls."""
 
 
 def questions(many: int, sources: Sequence[str] = ()) -> list[dict[str, str]]:
@@ -149,11 +124,18 @@ def exam(folder: Path, rows: Iterable[dict[str, Any]], seed: int = 7, **more: An
 
 
 def stand_in(folder: Path) -> Path:
-    """A command `vllm` in that folder."""
-    path = folder / "vllm"
-    path.write_text(STAND_IN.format(python=sys.executable))
-    path.chmod(0o755)
-    return path
+    """A command `vllm`, beside a Python that has the module above."""
+    own = folder / "bin"
+    own.mkdir(parents=True, exist_ok=True)
+    (own / "vllm.py").write_text(VLLM)
+    (own / "run.py").write_text(
+        "import runpy, sys\nsys.argv = [word for word in sys.argv[1:] if word not in ('-I', '-B')]\n"
+        "runpy.run_path(sys.argv[0], run_name='__main__')\n"
+    )
+    for name in ("vllm", "python"):
+        (own / name).write_text(f'#!/bin/sh\nexec {sys.executable} -B {own}/run.py "$@"\n')
+        (own / name).chmod(0o755)
+    return own / "vllm"
 
 
 def hollow_model(folder: Path) -> Path:
@@ -166,12 +148,14 @@ def hollow_model(folder: Path) -> Path:
     return folder
 
 
-def generate(backend: str, model: object, *requests: dict[str, Any], **how: Any) -> tuple[list[dict[str, Any]], str]:
+def generate(
+    backend: str, model: object, *requests: dict[str, Any], python: str | Path = sys.executable, **how: Any
+) -> tuple[list[dict[str, Any]], str]:
     """What the generator says to these requests, after it was told to end, and what it prints besides."""
-    told = {"batch": 64, "concurrency": 8, "retries": 2, "request_seconds": 20.0, "start_seconds": 60.0}
+    told = {"batch": 64, "concurrency": 8, "retries": 2, "request_seconds": 20.0}
     lines = [told | how, *requests, {"end": True}]
     done = subprocess.run(
-        [sys.executable, "-I", "-B", str(GENERATOR), backend, str(model), "cpu"],
+        [str(python), "-I", "-B", str(GENERATOR), backend, str(model), "cpu"],
         input="".join(json.dumps(line) + "\n" for line in lines), capture_output=True, text=True,
     )  # fmt: skip
     return [json.loads(line) for line in done.stdout.splitlines()], done.stderr

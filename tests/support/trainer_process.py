@@ -10,7 +10,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from environments.judges import Exam
+from environments.judges.control import Control
+from environments.score import Score
 from tasks.store.workspace import trainer_files
+from tests.support.act_programs import PipeCandidate
 
 
 def config(out: Path, id: str, seed: int = 1, steps: int = 0, **more: Any) -> dict[str, Any]:
@@ -24,10 +28,7 @@ def config(out: Path, id: str, seed: int = 1, steps: int = 0, **more: Any) -> di
 
 def program(trainer: ModuleType, workspace: Path, settings: dict[str, Any], *arguments: str) -> subprocess.Popen[bytes]:
     """Start a copy of the program in its workspace, as the engine does."""
-    for source, name in trainer_files(Path(str(trainer.__file__)).stem):
-        (workspace / name).parent.mkdir(parents=True, exist_ok=True)
-        (workspace / name).write_bytes(source.read_bytes())
-    (workspace / "config.json").write_text(json.dumps(settings))
+    lay(trainer, workspace, settings)
     return subprocess.Popen(
         [sys.executable, "train.py", *arguments],
         cwd=workspace,
@@ -36,6 +37,20 @@ def program(trainer: ModuleType, workspace: Path, settings: dict[str, Any], *arg
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
+
+
+def lay(trainer: ModuleType, workspace: Path, settings: dict[str, Any]) -> None:
+    for source, name in trainer_files(Path(str(trainer.__file__)).stem):
+        (workspace / name).parent.mkdir(parents=True, exist_ok=True)
+        (workspace / name).write_bytes(source.read_bytes())
+    (workspace / "config.json").write_text(json.dumps(settings))
+
+
+def judged(trainer: ModuleType, workspace: Path, out: Path, id: str, **fields: Any) -> Score:
+    """What the control judge says of the policy in `out`, played by the trainer's own program."""
+    lay(trainer, workspace, {"out": str(out)})
+    with PipeCandidate([sys.executable, "train.py", "act"], workspace) as candidate:
+        return Control(id=id, **fields).score(candidate, Exam(7))
 
 
 def progress(out: Path) -> list[dict[str, Any]]:

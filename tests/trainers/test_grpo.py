@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
@@ -9,6 +10,7 @@ import random
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -18,6 +20,7 @@ from typing import Any
 import pytest
 
 import _program
+import environments
 from tasks.trainers import grpo
 from tests.support import trainer_process as trainer_programs
 from tests.support.trainer_process import progress
@@ -102,13 +105,11 @@ def same_weights(one: Path, other: Path) -> bool:
     ("completion", "answer", "earned"),
     [
         ("10,15=17", "17", 1.0),
-        ("=07", "7", 1.0),
         ("so it is $1,250.00.", "1250", 1.0),
         ("between 3 and -4", "-4", 1.0),
         ("17 is not it, 18 is", "17", 0.0),
         ("10,15=", "17", 0.0),
         ("no idea", "17", 0.0),
-        ("", "17", 0.0),
     ],
 )
 def test_an_answer_earns_something_if_its_last_number_is_the_right_one(
@@ -123,11 +124,8 @@ def test_an_answer_earns_something_if_its_last_number_is_the_right_one(
         ({"learning_rte": 1e-3}, "unknown parameter 'learning_rte'; known are model, learning_rate"),
         ({"learning_rate": "high"}, "learning_rate must be of type float, got 'high'"),
         ({"learning_rate": -1.0}, "learning_rate must be finite and from 0 to inf, got -1.0"),
-        ({"beta": math.inf}, "beta must be finite"),
-        ({"anneal": 1}, "anneal must be of type bool, got 1"),
         ({"group_size": 1}, "group_size must be finite and from 2 to inf, got 1"),
         ({"group_size": 7}, "batch_size must be a multiple of group_size, got 128, 7"),
-        ({"minibatches": 3}, "batch_size must be a multiple of minibatches, got 128, 3"),
         ({"minibatches": 4, "micro_batch_size": 24}, "micro_batch_size must divide a minibatch, of 32, got 24"),
         ({"loss": "mean"}, "loss must be one of dapo, grpo"),
         ({"adam_beta2": 1.0}, "adam_beta2 must be less than 1"),
@@ -149,25 +147,38 @@ def test_sigterm_breaks_in_once_and_only_where_it_may() -> None:
     budget.stop()  # the second one comes while the model is saved
 
 
-def test_the_same_answer_is_scored_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_answer_is_scored_once() -> None:
     asked: list[str] = []
 
     def counted(question: str, completion: str, answer: str) -> float:
         asked.append(completion)
         return 1.0
 
-    monkeypatch.setattr(grpo, "reward", counted)
-    rewards = grpo.Rewards()
+    rewards = grpo.Rewards(functools.cache(counted))
     said = [[{"role": "assistant", "content": text}] for text in ("=3", "=4", "=3")]
     assert rewards.earned(said, ["1+2"] * 3, ["3"] * 3) == [1.0, 1.0, 1.0]
     assert rewards.earned(said, ["2+1"] * 3, ["3"] * 3, trainer_state=None) == [1.0, 1.0, 1.0]
     assert asked == ["=3", "=4", "=3", "=4"]  # of another question it is another answer
 
 
+def test_a_taskset_that_is_part_of_the_program_asks_and_pays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert grpo.declared() == (grpo.prompt, grpo.reward)
+    monkeypatch.syspath_prepend(Path(environments.__file__).parent / "gsm8k")
+    ask, reward = grpo.declared()
+    del sys.modules["taskset"]
+    system, user = ask("How many?")
+    assert (system["role"], user) == ("system", {"role": "user", "content": "How many?"}) and "box" in system["content"]
+    assert [reward("How many?", said, "18") for said in ("It is \\boxed{18}.", "It is 18.")] == [1.0, 0.0]
+    asked = "a\u2028b"
+    (tmp_path / "train.jsonl").write_text(json.dumps({"question": asked, "answer": 1}, ensure_ascii=False) + "\n")
+    [row] = grpo.questions(tmp_path / "train.jsonl", ask)
+    assert (row["question"], row["answer"]) == (asked, "1"), "a line ends at a line feed alone"
+
+
 @pytest.mark.parametrize("log", [{"loss": math.nan}, {"loss": 0.1, "grad_norm": math.inf}])
 def test_a_loss_or_a_gradient_that_is_no_number_ends_the_training(log: dict[str, Any], tmp_path: Path) -> None:
     with (tmp_path / "progress.jsonl").open("w") as lines:
-        reporter = grpo.Reporter(_program.ProgressFile(lines, _program.Budget(1e6, 10)), grpo.Rewards())
+        reporter = grpo.Reporter(_program.ProgressFile(lines, _program.Budget(1e6, 10)), grpo.Rewards(digits))
         with pytest.raises(_program.Failed, match=r"^diverged: (loss is nan|grad_norm is inf) at step 0$"):
             reporter.take(log)
 
@@ -303,45 +314,6 @@ def test_a_change_that_is_lost_when_adapters_are_rounded_is_noted(
     assert train(config(tmp_path / "out", data, steps=2, params=changed)) == 0
     assert shares[0] == pytest.approx(1, abs=0.01) and shares[1] < 0.5
     assert "of the adapters' change is left" in progress(tmp_path / "out")[-1]["note"]
-
-
-@quietly
-@pytest.mark.parametrize("name", ["k_prj", "lm_head", "embed_tokens", ""])
-def test_adapters_for_a_layer_that_cannot_have_any_are_refused_with_those_that_can(
-    name: str, train: Callable[..., int], data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    changed = {"lora_rank": 2, "lora_targets": f"q_proj,{name}"}
-    assert train(config(tmp_path / "out", data, params=changed)) == 2
-    said = capsys.readouterr().err
-    assert f"lora_targets names {name!r}" in said
-    assert "down_proj,gate_proj,k_proj,o_proj,q_proj,up_proj,v_proj, or all-linear" in said
-
-
-def test_trl_still_has_the_width_of_its_buffer_for_logits_where_it_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    from trl.trainer import utils
-
-    monkeypatch.setattr(utils, "_CHUNKED_LOGPROB_CHUNK_SIZE", 32768)
-    grpo.fit_logits(151_936)
-    assert utils._CHUNKED_LOGPROB_CHUNK_SIZE == 32768
-    grpo.fit_logits(18)
-    assert utils._CHUNKED_LOGPROB_CHUNK_SIZE == 18
-
-
-@quietly
-def test_sigterm_within_a_step_leaves_the_model_as_it_was_after_the_step_before(
-    train: Callable[..., int], data: Path, tmp_path: Path
-) -> None:
-    calls: list[str] = []
-
-    def ends(question: str, completion: str, answer: str) -> float:
-        if len(calls) == 3:  # answers are being scored: no gradient step is under way
-            os.kill(os.getpid(), signal.SIGTERM)
-        calls.append(completion)
-        return digits(question, completion, answer) + 1e-3 * len(calls)
-
-    assert train(config(tmp_path / "out", data), ends) == 0
-    assert [report.get("step") for report in progress(tmp_path / "out")] == [None, 0]
-    assert all(bool((tensor == weights_of(data)[name]).all()) for name, tensor in weights(tmp_path / "out").items())
 
 
 @quietly

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import random
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -89,15 +89,6 @@ def test_what_goes_wrong_in_a_fork_ends_training_and_says_what_it_was(tmp_path: 
     assert psutil.Process().children() == before
 
 
-def test_what_goes_wrong_in_the_first_process_ends_its_forks(tmp_path: Path) -> None:
-    before = psutil.Process().children()
-    with pytest.raises(ValueError, match="the hundredth step is too much"):
-        train(config(tmp_path, "Fragile-v0", steps=4000, cores=3, kwargs={"spared": 0, "killed": False}))
-    with pytest.raises(gym.error.NameNotFound):
-        train(config(tmp_path, "Unheard-v0"))
-    assert psutil.Process().children() == before
-
-
 def test_workers_answer_in_the_order_of_their_numbers_and_keep_what_they_know() -> None:
     def prepare(number: int, count: int) -> Play:
         known = [number]
@@ -117,15 +108,6 @@ def test_workers_answer_in_the_order_of_their_numbers_and_keep_what_they_know() 
     assert [known for _, known in second] == [[0, 7, 8], [1, 7, 8], [2, 7, 8]]
     assert len({pid for pid, _ in first}) == 3
     assert first[0][0] == os.getpid()
-
-
-def test_several_threads_of_torch_are_refused_before_a_fork_hangs_on_them() -> None:
-    torch.set_num_threads(2)
-    try:
-        with pytest.raises(_program.Refused, match=r"set_num_threads\(1\)"):
-            _program.Workers(2, lambda number, count: lambda budget: number)
-    finally:
-        torch.set_num_threads(1)
 
 
 def test_nobody_waits_for_a_fork_longer_than_the_budget() -> None:
@@ -165,28 +147,8 @@ def test_two_processes_play_what_one_plays_where_no_action_is_drawn(tmp_path: Pa
     assert all(batch[-1].any() for batch in batches[0])  # episodes ended, and others began
 
 
-def test_each_process_draws_other_numbers_and_the_same_ones_again(tmp_path: Path) -> None:
-    draws = []
-    for _ in range(2):
-        with _program.Workers(3, partial(_drawing, config(tmp_path))) as workers:
-            draws.append(workers(_program.Budget(60, 0)))
-    first, again = draws
-    assert first == again
-    assert first is not None
-    for kind in zip(*first, strict=True):
-        assert len(set(kind)) == 3
-
-
-def _drawing(settings: dict[str, Any], number: int, count: int) -> Play:
-    params = ppo.Params()
-    torch.manual_seed(settings["seed"])
-    ppo.player(settings, params, ppo.build({"id": "CartPole-v1"}, params), number, count)
-    return lambda budget: (random.random(), np.random.random(), torch.rand(1).item())
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM])
-def test_forks_end_with_the_program_in_the_middle_of_a_rollout(tmp_path: Path, sent: signal.Signals) -> None:
+def test_forks_end_with_the_program_in_the_middle_of_a_rollout(tmp_path: Path) -> None:
     out = tmp_path / "out"
     started = trainer_programs.program(
         ppo, tmp_path, config(out, budget_seconds=600.0, cores=3, params={"num_steps": 10**6})
@@ -196,11 +158,11 @@ def test_forks_end_with_the_program_in_the_middle_of_a_rollout(tmp_path: Path, s
     forks = psutil.Process(started.pid).children()
     assert len(forks) == 2
     for process in (*forks, started):  # as a whole group is told to end; forks leave that to the first process
-        process.send_signal(sent if process is started else signal.SIGTERM)
+        process.send_signal(signal.SIGTERM)
     _, errors = started.communicate(timeout=60)
-    assert started.returncode == (0 if sent == signal.SIGTERM else -sent), errors.decode()
+    assert started.returncode == 0, errors.decode()
     assert psutil.wait_procs(forks, timeout=30)[1] == []
-    assert (out / "policy.pt").exists() == (sent == signal.SIGTERM)
+    assert (out / "policy.pt").exists()
 
 
 @pytest.mark.slow
@@ -225,20 +187,16 @@ def test_it_trains_in_the_sandbox_and_leaves_no_process_behind(tmp_path: Path, l
 
 
 @pytest.mark.parametrize(
-    ("problem", "installed", "reason"),
+    ("problem", "reason"),
     [
-        ({"id": "CartPole-v1", "kwargs": {"sutton_barto_reward": True}}, True, "EnvPool takes no kwargs"),
-        ({"id": "CartPole-v1"}, False, "not installed"),
-        ({"id": "Fragile-v0"}, True, "EnvPool does not know 'Fragile-v0'"),
+        ({"id": "CartPole-v1", "kwargs": {"sutton_barto_reward": True}}, "EnvPool takes no kwargs"),
+        ({"id": "CartPole-v1"}, "not installed"),
     ],
 )
 def test_a_problem_that_envpool_cannot_step_is_refused(
-    monkeypatch: pytest.MonkeyPatch, problem: dict[str, Any], installed: bool, reason: str
+    monkeypatch: pytest.MonkeyPatch, problem: dict[str, Any], reason: str
 ) -> None:
-    if installed and not problem.get("kwargs"):
-        pytest.importorskip("envpool")
-    if not installed:
-        monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "envpool", None)
     with pytest.raises(_program.Refused, match=reason):
         _program.Pool(problem, [1])
 

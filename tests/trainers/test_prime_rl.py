@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import resource
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -73,7 +72,7 @@ def run(tmp_path: Path) -> Run:
     questions = [json.dumps({"id": index, "question": "1+1", "answer": "2"}) for index in range(20)]
     (tmp_path / "data/train.jsonl").write_text("\n".join(questions) + "\n")
     config = trainer_programs.config(tmp_path / "out", "", seed=3, steps=4, data=str(tmp_path / "data"))
-    made = Run(config, Settings(str(tmp_path / "prime-rl")), TRAIN, gpus=(0, 1), port=8000)
+    made = Run(config, Settings(str(tmp_path / "prime-rl")), TRAIN, gpus=("0", "1"), port=8000)
     made.home.mkdir(parents=True)
     return made
 
@@ -95,10 +94,10 @@ def test_the_engine_s_file_has_the_parameters_and_above_them_what_is_the_engine_
     assert "eval" not in table["orchestrator"], "without questions for a curve there is none"
 
 
-@pytest.mark.parametrize(("head", "name"), [("[[{}]]", "theirs"), ("[{}]", "theirs")])
-def test_what_is_said_of_the_one_source_beside_its_questions_is_kept(run: Run, head: str, name: str) -> None:
+@pytest.mark.parametrize("head", ["[[{}]]", "[{}]"])
+def test_what_is_said_of_the_one_source_beside_its_questions_is_kept(run: Run, head: str) -> None:
     place = "orchestrator.train.source"
-    run.train = f"{head.format(place)}\nname = '{name}'\nenv.taskset.id = 'theirs'\ncurriculum.gates.a.type = 'x'\n"
+    run.train = f"{head.format(place)}\nname = 'theirs'\nenv.taskset.id = 'theirs'\ncurriculum.gates.a.type = 'x'\n"
     [source] = at(run.overlay(), place)
     assert source["curriculum"] == {"gates": {"a": {"type": "x"}}}
     assert (source["name"], source["env"]["taskset"]["id"]) == ("train", "taskset")
@@ -124,51 +123,26 @@ def test_a_curve_is_measured_as_the_judge_samples_whatever_training_does(run: Ru
     assert served["generation_config"] == "vllm", "or vLLM adds the model's own top_k, top_p and repetition penalty"
 
 
-def test_the_curve_is_the_metric_where_there_is_one_and_the_reward_stands_beside_it(run: Run) -> None:
-    (run.data / "curve.jsonl").write_text("{}\n")
-    steps, written = follow(run)
-    reward = {"train/agg/effective/agent/reward/mean": 0.7}
-    for step in (1, 2):
-        write(run, step, reward, *TRAINER)
-    write(run, 2, {"eval/curve/effective/agent/pass@1": 0.4})
-    steps.read()
-    *before, last = [json.loads(line)["metrics"] for line in written.getvalue().splitlines()]
-    assert before and all("pass@1" not in metrics and metrics["reward/mean"] == 0.7 for metrics in before)
-    assert (last["pass@1"], last["reward/mean"]) == (0.4, 0.7)
-
-
-FOUR = [(number, f"GPU-{number}{number}-ab") for number in range(4)]
+FOUR = [(str(number), f"GPU-{number}{number}-ab") for number in range(4)]
 
 
 @pytest.mark.parametrize(
-    ("stated", "chosen"),
-    [(None, (0, 1)), ("2,3", (2, 3)), ("3, 1,0", (3, 1)), ("GPU-22-ab,GPU-00-ab", (2, 0)), ("GPU-3,1", (3, 1))],
+    ("stated", "chosen"), [(None, ("0", "1")), ("3, 1,0", ("3", "1")), ("GPU-22-ab,GPU-00-ab", ("2", "0"))]
 )
-def test_gpus_are_named_by_number(stated: str | None, chosen: tuple[int, int]) -> None:
+def test_gpus_are_named_by_number(stated: str | None, chosen: tuple[str, str]) -> None:
     assert machine.choose_gpus(FOUR, stated) == chosen
 
 
 @pytest.mark.parametrize(
     ("found", "stated", "reason"),
     [
-        (FOUR[:1], None, "refused: prime-rl needs two GPUs.* nvidia-smi lists 1"),
         (FOUR, "2", "refused: prime-rl needs two GPUs.* CUDA_VISIBLE_DEVICES='2' names 1"),
         (FOUR, "0,7", "did not start: of GPU 7 nvidia-smi knows no number"),
     ],
 )
-def test_gpus_that_cannot_be_named_are_refused(found: list[tuple[int, str]], stated: str | None, reason: str) -> None:
+def test_gpus_that_cannot_be_named_are_refused(found: list[tuple[str, str]], stated: str | None, reason: str) -> None:
     with pytest.raises(Failed, match=reason):
         machine.choose_gpus(found, stated)
-
-
-def test_a_block_of_ports_of_which_one_is_taken_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine.random, "sample", lambda blocks, count: list(blocks))
-    first = machine.find_port()
-    with socket.socket() as taken:
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        taken.bind(("127.0.0.1", first + 3))
-        taken.listen()
-        assert machine.find_port() > first
 
 
 TRAINER: list[dict[str, Any]] = [
@@ -185,8 +159,8 @@ ORCHESTRATOR = {
 }
 
 
-def write(run: Run, step: int, *rows: dict[str, Any], to: str = "metrics.jsonl") -> None:
-    path = run.folder / to
+def write(run: Run, step: int, *rows: dict[str, Any]) -> None:
+    path = run.folder / "metrics.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         for row in rows:
@@ -198,13 +172,12 @@ def follow(run: Run) -> tuple[Steps, io.StringIO]:
     return Steps(run, told), told
 
 
-@pytest.mark.parametrize("place", ["metrics.jsonl", "monitors/file/metrics.jsonl"])
-def test_the_rows_of_two_writers_become_one_report_for_each_step(run: Run, place: str) -> None:
+def test_the_rows_of_two_writers_become_one_report_for_each_step(run: Run) -> None:
     steps, told = follow(run)
     for step in (1, 2):
-        write(run, step, ORCHESTRATOR, *TRAINER, to=place)
+        write(run, step, ORCHESTRATOR, *TRAINER)
         steps.read()
-    write(run, 3, ORCHESTRATOR, to=place)
+    write(run, 3, ORCHESTRATOR)
     steps.read(final=True)
     lines = [json.loads(line) for line in told.getvalue().splitlines()]
     assert [(line["step"], line["step_target"]) for line in lines] == [(1, 4), (2, 4)]
@@ -212,19 +185,6 @@ def test_the_rows_of_two_writers_become_one_report_for_each_step(run: Run, place
         "pass@1": 0.5, "tokens/per_second": 9000.0, "memory/reserved_gib": 11.5, "learning_rate": 1e-6,
         "gradient/norm": 0.5, "loss": 0.25, "entropy/mean": 0.3, "kl/mean": 0.01,
     }  # fmt: skip
-
-
-def test_a_line_that_is_half_written_is_read_when_it_is_whole(run: Run) -> None:
-    steps, told = follow(run)
-    write(run, 1, *TRAINER[:3])
-    with (run.folder / "metrics.jsonl").open("a") as file:
-        file.write('{"step": 1, "time/forward_')
-        file.flush()
-        steps.read()
-        assert not told.getvalue()
-        file.write('backward": 1.0}\n[]\n{"no": "step"}\nnot json\n')
-    steps.read(final=True)
-    assert json.loads(told.getvalue())["step"] == 1
 
 
 def test_a_step_whose_loss_is_missing_has_diverged(run: Run) -> None:
@@ -247,13 +207,11 @@ MEMORY = "ValueError: Free memory on device ({}/79.1 GiB) on startup is less tha
         ("inference.log", MEMORY.format("3.1"), "GPU memory is taken: inference.log: ", True, False),
         ("inference.log", MEMORY.format("78.5"), "out of GPU memory: inference.log: ", False, False),
         ("orchestrator.log", "zmq.error.ZMQError: Address already in use (addr='tcp://localhost:8002')", "port in use: ", True, False),
-        ("inference.log", "RuntimeError: No CUDA GPUs are available", "did not start: a GPU is gone: ", True, False),
         ("orchestrator.log", "RuntimeError: 10 consecutive empty train batches", "no learning signal: orchestrator.log: ", False, False),
         ("inference.log", "(EngineCore pid=7) torch.AcceleratorError: CUDA error: the provided PTX was compiled with an unsupported "
          "toolchain.", "did not start: the driver is too old: inference.log: torch.AcceleratorError", True, False),
         ("inference.log", "(EngineCore_DP0 pid=7) ERROR 08-21 22:40:01 [core.py:718] RuntimeError: Could not find nvcc and",
          "did not start: there is no CUDA compiler: inference.log: RuntimeError: Could not", True, True),
-        ("trainer.log", "OSError: [Errno 28] No space left on device", "the disk is full: ", True, True),
         ("trainer.log", "  traceback : Signal 7 (SIGBUS) received by PID 8", "shared memory is full: ", True, True),
         ("trainer.log", "[trainer0]:[rank0]: KeyError: 'x'\nTraceback\ntorch.distributed.ChildFailedError:\n  exitcode : 1",
          "unknown; trainer.log: KeyError: 'x'", False, False),
@@ -328,13 +286,6 @@ def test_the_model_is_the_last_complete_broadcast_with_the_base_s_tokenizer(run:
     assert quality_of(model / "model.safetensors") == pytest.approx(0.9)
     assert all(path.stat().st_nlink == 1 for path in model.iterdir()), "what has two names is refused by the engine"
     assert json.loads((run.home / "run.json").read_text()) == {"scored_step": 9, "reached_step": 11}
-
-
-def test_weights_from_before_the_first_step_are_no_model(run: Run, tmp_path: Path) -> None:
-    broadcast(run, 0)
-    with pytest.raises(Failed, match=r"^left nothing to score: .*step 0"):
-        ends.assemble(run, reached=0)
-    assert not (tmp_path / "out/model").exists()
 
 
 def test_what_is_large_is_removed_and_logs_keep_their_end(run: Run) -> None:
@@ -420,19 +371,6 @@ def test_a_training_ends_with_its_steps_and_leaves_a_model_and_no_process(start:
     assert left(tmp_path) == []
 
 
-@pytest.mark.slow
-def test_a_training_of_an_adapter_leaves_the_whole_model(start: Start, tmp_path: Path) -> None:
-    assert ended(start(params={"lora_rank": 2, "learning_rate": 3e-4})) == (0, b"")
-    out = tmp_path / "out"
-    assert sorted(path.name for path in (out / "model").iterdir()) == [
-        "config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
-    ]  # fmt: skip
-    assert quality_of(out / "model/model.safetensors") > quality_of(tmp_path / "data/base/model.safetensors") + 0.04
-    assert 0.99 < json.loads((out / "prime_rl/run.json").read_text())["adapter_kept"] < 1.01, (
-        "in 32 bits nothing is lost"
-    )
-
-
 def test_at_the_end_of_its_budget_it_leaves_the_last_weights(start: Start, tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 512), hard))
@@ -457,25 +395,6 @@ def test_a_cancelled_training_ends_without_a_model(start: Start, tmp_path: Path)
     assert not (tmp_path / "out/model").exists() and left(tmp_path) == []
 
 
-@pytest.mark.slow
-def test_a_start_finds_the_compiled_kernels_of_the_checkout_and_leaves_them_alone(
-    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept = tmp_path / "prime-rl/.cache/vllm/torch_compile_cache/stand-in"
-    kept.mkdir(parents=True)
-    (tmp_path / "prime-rl/.cache/made_at").write_text(f"{tmp_path}/scratch/prime_rl_cache\n")
-    monkeypatch.setenv("TMPDIR", f"{tmp_path}/scratch")
-    assert ended(start(Faults("compiles for long"), params={"start_deadline": 30})) == (0, b"")
-    assert not (tmp_path / "out/prime_rl/cache").exists() and not list(kept.iterdir())
-
-
-def test_a_file_that_prime_rl_does_not_take_is_refused_before_anything_is_started(start: Start, tmp_path: Path) -> None:
-    assert ended(start(params={"trainer.optim.learning": 1}))[0] == 2
-    [told] = reported(tmp_path)
-    assert told["failed"].startswith("refused: rl --dry-run of train.toml") and "optim.learning" in told["failed"]
-    assert not (tmp_path / "out/prime_rl/rl.log").exists()
-
-
 CHECK = "check"
 
 
@@ -489,11 +408,3 @@ def test_a_check_takes_what_training_would_take_and_leaves_nothing(start: Start,
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["progress.jsonl"]
     assert not list(aside.iterdir()) and reported(tmp_path) == [] == left(tmp_path)
     assert (tmp_path / "workspace/train.toml").read_text() == TRAIN
-
-
-def test_a_check_says_last_why_training_would_be_refused(start: Start, tmp_path: Path) -> None:
-    status, noise = ended(start(NORMAL, CHECK, params={"group_size": 7}))
-    [told] = reported(tmp_path)
-    assert "divisible by group_size 7" in told["failed"] and told["retry"] is False
-    assert (status, noise.decode().splitlines()[-1]) == (1, f"train.py: {told['failed']}")
-    assert left(tmp_path) == []

@@ -39,19 +39,6 @@ def imported(tree: ast.AST) -> set[str]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_trainer_says_what_it_is(name: str) -> None:
-    for called, text in modules(name).items():
-        said = ast.get_docstring(ast.parse(text))
-        assert said and len(said.splitlines()[0]) > 20, called
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_trainer_compiles(name: str) -> None:
-    for called, text in modules(name).items():
-        compile(text, called, "exec", dont_inherit=True)
-
-
-@pytest.mark.parametrize("name", NAMES)
 def test_a_trainer_imports_nothing_of_ours(name: str) -> None:
     for called, text in modules(name).items():
         assert imported(ast.parse(text)) & OURS == set(), called

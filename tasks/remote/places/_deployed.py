@@ -70,15 +70,13 @@ class DeployedPlace(Deployed, RemotePlace):
 
     def reach(self, key: str, seconds: float) -> Address:
         name, token, until = name_of(key), token_of(key), clock() + self.ready_seconds
-        asked, is_deployed, is_listed, reason = -math.inf, False, False, "it is not listed"
+        asked, is_deployed, reason = -math.inf, False, "it is not listed"
         while clock() < until:
             try:
                 url = self.look_up(name)
-                is_awaited = clock() < asked + LISTED_SECONDS
-                if url is None and (is_listed or (is_deployed and not is_awaited)):
-                    raise EndpointFault(f"the deployment {name} has ended before it served the protocol")
-                is_listed = url is not None
-                if url is None and not is_awaited:
+                if url is None and clock() > asked + LISTED_SECONDS:
+                    if is_deployed:
+                        raise EndpointFault(f"the deployment {name} has ended before it served the protocol")
                     asked = clock()  # where the answer is lost, it may be there, and is found once it is listed
                     self.deploy(name, {"ENDPOINT_TOKEN": token, "NIGHTSHIFT_KEY": key}, seconds)
                     is_deployed = True

@@ -40,8 +40,7 @@ def merge(base: Path, adapter: Path, into: Path) -> float:
         The share of the adapter's change that is left after rounding: bfloat16 has three digits, and loses changes of
         less than half a step.
 
-    Raises:
-        Failed: the base model has no weights of a layer that is adapted.
+    Raises Failed: the base model has no weights of a layer that is adapted.
     """
     import torch
     from safetensors import safe_open

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from prime_rl_parts import Failed, adapter
 from prime_rl_parts.reasons import LOG_BYTES, read
-from prime_rl_parts.run import MADE_AT, Run
+from prime_rl_parts.run import Run
 
 
 def weights(broadcast: Path) -> list[Path]:
@@ -19,13 +19,9 @@ def weights(broadcast: Path) -> list[Path]:
 def assemble(run: Run, reached: int) -> str:
     """Make out/model from the last complete broadcast and the base model's configuration and tokenizer.
 
-    What an adapter was trained beside comes from the base model too, with the adapter added.
+    What an adapter was trained beside comes from the base model, with the adapter added. Returns what to know of it.
 
-    Returns:
-        What to know of it, or nothing.
-
-    Raises:
-        Failed: there is no broadcast after step 0.
+    Raises Failed: there is no broadcast after step 0.
     """
     broadcasts = ((int(path.name[5:]), weights(path)) for path in run.folder.glob("broadcasts/step_*"))
     step, files = max((one for one in broadcasts if all(one)), default=(0, []))
@@ -56,10 +52,6 @@ def tidy(run: Run) -> None:
     """Keep the end of each log, and delete large files."""
     for name in ("run/rollouts", "run/broadcasts", "run/checkpoints", "converted"):
         shutil.rmtree(run.home / name, ignore_errors=True)
-    if run.settings.keep_cache and run.cache.is_dir():
-        (run.cache / MADE_AT).write_text(f"{run.cache}\n")
-        shutil.copytree(run.cache, run.home / "cache", symlinks=True)
-    shutil.rmtree(run.cache, ignore_errors=True)
     run.questions.unlink(missing_ok=True)
     for path in run.home.rglob("*.log"):
         if not path.is_symlink() and path.stat().st_size > LOG_BYTES:

@@ -1,10 +1,9 @@
-"""The machine's resources: sockets, shared memory, open files, two GPUs and a block of ports."""
+"""The machine's resources: sockets, shared memory, two GPUs and a block of ports."""
 
 from __future__ import annotations
 
 import random
 import re
-import resource
 import shutil
 import socket
 import subprocess
@@ -38,13 +37,7 @@ def check_sandbox() -> None:
         raise Failed(f"refused: {DENIED} ({denied.filename or 'socket'}: {denied.strerror})") from denied
 
 
-def open_many_files() -> None:
-    """Let this process, and those that it starts, open as many files as the machine allows."""
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-
-def list_gpus(run: Run) -> list[tuple[int, str]]:
+def list_gpus(run: Run) -> list[tuple[str, str]]:
     """Number and UUID of the GPUs that nvidia-smi lists; empty where it is not installed."""
     if (command := shutil.which("nvidia-smi", path=run.variables()["PATH"])) is None:
         return []
@@ -55,29 +48,25 @@ def list_gpus(run: Run) -> list[tuple[int, str]]:
         raise Failed("did not start: nvidia-smi does not answer: is a GPU dead?", retry=True) from late
     if listed.returncode:
         raise Failed(f"did not start: nvidia-smi: {decisive(listed.stdout + listed.stderr)}", retry=True)
-    rows = re.findall(r"^(\d+), *(\S+)", listed.stdout, re.MULTILINE)  # between warnings
-    return [(int(number), uuid) for number, uuid in rows]
+    return re.findall(r"^(\d+), *(\S+)", listed.stdout, re.MULTILINE)  # between warnings
 
 
-def choose_gpus(listed: Sequence[tuple[int, str]], stated: str | None) -> tuple[int, ...]:
+def choose_gpus(listed: Sequence[tuple[str, str]], stated: str | None) -> tuple[str, ...]:
     """The numbers of the two GPUs to use; `rl` accepts no UUIDs.
 
     Args:
         listed: As of `list_gpus`.
         stated: CUDA_VISIBLE_DEVICES; None for all GPUs.
     """
-    every = ",".join(str(number) for number, _ in listed)
-    words = [word.strip() for word in (every if stated is None else stated).split(",") if word.strip()]
+    numbers = {name: number for number, uuid in listed for name in (number, uuid)}
+    words = [number for number, _ in listed] if stated is None else re.findall(r"[^,\s]+", stated)
     if len(words) < 2:
         whose = "nvidia-smi lists" if stated is None else f"CUDA_VISIBLE_DEVICES={stated!r} names"
         raise Failed(f"refused: prime-rl needs two GPUs, one for vLLM and one to train; {whose} {len(words)}")
-    chosen = []
     for word in words[:2]:
-        numbers = [number for number, uuid in listed if word == str(number) or uuid.startswith(word)]
-        if not numbers and (listed or not word.isdigit()):
+        if word not in numbers and (listed or not word.isdigit()):
             raise Failed(f"did not start: of GPU {word} nvidia-smi knows no number", retry=True)
-        chosen.append(numbers[0] if numbers else int(word))
-    return tuple(chosen)
+    return tuple(numbers.get(word, word) for word in words[:2])
 
 
 def find_port() -> int:

@@ -37,7 +37,7 @@ BEFORE = re.compile(
 )
 """What vLLM's processes and torchrun put before a line: `(EngineCore pid=5) ERROR 08-21 22:40:01 [core.py:7] `."""
 ERROR = re.compile(r"^[\w.]*(Error|Exception|Interrupt)\b|\b(ERROR|CRITICAL|Fatal|Error:)\b|Traceback")
-ELSEWHERE = re.compile(
+CONSEQUENCE = re.compile(
     r"ChildFailedError|Engine core initialization failed|EngineDeadError|Failed core proc|^Traceback"
 )
 """An error that only says that another process has failed, or that one follows."""
@@ -53,15 +53,14 @@ def read(path: Path) -> str:
 
 def logs(run: Run) -> tuple[str, dict[str, str]]:
     """The component that the launcher reports as failed, and the end of each component's log, that one's first."""
-    folder = run.folder / "logs" / "latest"
-    found = [folder / "trainer.log", *folder.glob("trainer/torchrun/**/stderr.log"), folder / "inference.log"]
-    found += [folder / "orchestrator.log", *folder.glob("envs/*/*.log")]
-    names = (dict.fromkeys((path.relative_to(folder).parts[0], path.name)) for path in found)
-    texts = {"/".join(name): read(path) for name, path in zip(names, found, strict=True)}
-    texts["rl.log"] = read(run.home / "rl.log")
-    said = re.search(r"(\w+)[\w ]* failed with exit code -?\d+", texts["rl.log"])
-    first = {"train": "envs/", "eval": "envs/"}.get(said[1].lower(), said[1].lower()) if said else "-"
-    return said[0] if said else "", dict(sorted(texts.items(), key=lambda log: not log[0].startswith(first)))
+    folder, launcher = run.folder / "logs" / "latest", read(run.home / "rl.log")
+    paths = [folder / "trainer.log", *folder.glob("trainer/torchrun/**/stderr.log"), folder / "inference.log"]
+    paths += [folder / "orchestrator.log", *folder.glob("envs/*/*.log")]
+    names = (dict.fromkeys((path.relative_to(folder).parts[0], path.name)) for path in paths)
+    texts = {"/".join(name): read(path) for name, path in zip(names, paths, strict=True)} | {"rl.log": launcher}
+    failed = re.search(r"(\w+)[\w ]* failed with exit code -?\d+", launcher)
+    first = {"train": "envs/", "eval": "envs/"}.get(failed[1].lower(), failed[1].lower()) if failed else "-"
+    return failed[0] if failed else "", dict(sorted(texts.items(), key=lambda log: not log[0].startswith(first)))
 
 
 def why(run: Run, otherwise: str) -> Failed:
@@ -73,8 +72,8 @@ def why(run: Run, otherwise: str) -> Failed:
                 free = re.search(r"\(([\d.]+)/([\d.]+) GiB\)", line)
                 if free and float(free[1]) > 0.9 * float(free[2]):  # nobody is there: it asks for too much
                     beginning, retry = "out of GPU memory", False
-                said_there = BEFORE.sub("", line.strip())[:300]
-                return Failed(f"{beginning}: {name}: {said_there}", retry, unsure=beginning in UNSURE)
+                shown = BEFORE.sub("", line.strip())[:300]
+                return Failed(f"{beginning}: {name}: {shown}", retry, unsure=beginning in UNSURE)
     if said and KILLED.search(f"{said}\n{next(iter(texts.values()))}"):
         advice = "see `dmesg`, or whether memory is short"
         return Failed(f"a process was killed from outside: {said}: {advice}", retry=True, unsure=True)
@@ -86,7 +85,7 @@ def decisive(text: str) -> str:
     """The last line of a log that shows an error of its own, else the last error, else the last line."""
     lines = [plain for line in text.splitlines() if (plain := BEFORE.sub("", line.strip()))]
     errors = [line for line in lines if ERROR.search(line)]
-    own = [line for line in errors if not ELSEWHERE.search(line)]
+    own = [line for line in errors if not CONSEQUENCE.search(line)]
     return (own or errors or lines or ["nothing"])[-1][:300]
 
 

@@ -19,9 +19,6 @@ from prime_rl_parts.keys import at, laid_over
 
 HARNESSES = Path(__file__).with_name("harnesses")
 """Verifiers harnesses of ours, which prime-rl's processes import by their names alone."""
-MADE_AT = "made_at"
-"""The file in a folder of compiled kernels that says where they were compiled: vLLM notes the paths of its own, and an
-engine that does not find them there ends. In bubblewrap that is the same path in every trial."""
 Seconds = Annotated[float, Field(ge=0.1)]
 
 
@@ -46,16 +43,12 @@ class Settings:
     """Of the answers to it: as the judge samples, so that trials with other temperatures in training compare."""
     curve_tokens: PositiveInt = 1024
     """The longest answer to it."""
-    keep_cache: bool = False
-    """Whether to leave compiled kernels in out/prime_rl/cache, to be put into `.cache` of the checkout."""
     start_deadline: Seconds = 800.0
-    """From the launch to the first answer or metric. Most of it is compilation, where no kernels are kept."""
+    """From the launch to the first answer or metric. Most of it is compilation."""
     stall_deadline: Seconds = 300.0
     """Without a new row of metrics."""
     quit_deadline: Seconds = 90.0
     """For `rl` to end after SIGTERM."""
-    empty_batches: PositiveInt = 4
-    """Consecutive batches without any signal that end a training."""
 
     @classmethod
     def split(cls, params: dict[str, Any]) -> tuple[Settings, dict[str, Any]]:
@@ -80,7 +73,7 @@ class Run:
     """The text of train.toml, as its author wrote it."""
     parameters: dict[str, Any] = field(default_factory=dict)
     """prime-rl's tables that are laid over it."""
-    gpus: tuple[int, ...] = ()
+    gpus: tuple[str, ...] = ()
     port: int = 0
     """The first of its ports."""
     told: bool = False
@@ -94,9 +87,6 @@ class Run:
         self.data = Path(self.config["data"] or "nowhere")
         self.base = Path(self.settings.model or self.data / "base")
         self.questions = self.home / "train.jsonl"
-        self.cache = Path(os.environ.get("TMPDIR", self.home), "prime_rl_cache")
-        self.of_driver = self.cache / "driver"
-        """Where the driver keeps what it compiles, such as vLLM's attention on most GPUs; it has to be there."""
 
     @property
     def stated(self) -> dict[str, Any]:
@@ -162,16 +152,10 @@ class Run:
         return mine | {
             "PATH": f"{self.bin}{os.pathsep}{mine.get('PATH', os.defpath)}",
             "PYTHONPATH": os.pathsep.join(map(str, (Path.cwd(), HARNESSES))),
-            "CUDA_VISIBLE_DEVICES": ",".join(map(str, self.gpus)),
+            "CUDA_VISIBLE_DEVICES": ",".join(self.gpus),
             "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # as nvidia-smi counts
-            "SPT_NOENV": "1",  # or the titles of its processes wipe out the mark by which the engine finds them
             "VLLM_HOST_IP": "127.0.0.1",  # or it asks the network for its own address
             "VLLM_USE_FLASHINFER_SAMPLER": "0",  # it is compiled by nvcc at the start, and only top-k and top-p need it
-            "VLLM_CACHE_ROOT": str(self.cache / "vllm"),
-            "TRITON_CACHE_DIR": str(self.cache / "triton"),
-            "TORCHINDUCTOR_CACHE_DIR": str(self.cache / "inductor"),
-            "FLASHINFER_WORKSPACE_BASE": str(self.cache),
-            "CUDA_CACHE_PATH": str(self.of_driver),
             "HF_HUB_OFFLINE": "1",
             "HF_DATASETS_OFFLINE": "1",
             "WANDB_MODE": "disabled",
@@ -182,15 +166,15 @@ class Run:
     def start(self, *more: str, log: str) -> subprocess.Popen[bytes]:
         """Launch `rl` on both files."""
         command = [str(self.bin / "rl"), "@", str(self.train_file), "@", str(self.engine_file)]
-        with (self.home / log).open("wb") as output:
-            try:
+        try:
+            with (self.home / log).open("wb") as output:
                 return subprocess.Popen(
                     [*command, *more], cwd=self.settings.prime_rl, env=self.variables(), start_new_session=True,
                     stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
                 )  # fmt: skip
-            except OSError as fault:
-                hint = "is the Python that .venv links to readable too?"
-                raise Failed(f"did not start: {command[0]}: {fault.strerror}; {hint}") from fault
+        except OSError as fault:
+            hint = "is the Python that .venv links to readable too?"
+            raise Failed(f"did not start: {command[0]}: {fault.strerror}; {hint}") from fault
 
     def note(self, **facts: object) -> None:
         """Add facts to run.json."""
@@ -199,7 +183,7 @@ class Run:
         path.write_text(json.dumps(before | facts, indent=2) + "\n")
 
     def wait(self, seconds: float) -> None:
-        """Sleep before the launch, unless cancelled or told to stop."""
+        """Sleep before the launch; raises Cancelled or Failed if training is not to begin."""
         time.sleep(seconds)
         if Path("cancel").exists():
             raise Cancelled

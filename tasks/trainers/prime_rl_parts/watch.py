@@ -33,6 +33,7 @@ CURVES = {
 REWARD = "train/agg/effective/agent/reward/mean"
 CURVE = ("eval/curve/effective/agent/pass@1", "eval/curve/effective/agent/avg@1")
 """The mean on data/curve.jsonl."""
+EMPTY_BATCHES = 4
 NOTHING = "no two answers to a question that scored differently: too hard, too easy, or group_size is 1"
 
 
@@ -48,7 +49,7 @@ class Lines:
             chunk = file.read()
             complete = chunk[: chunk.rfind(b"\n") + 1]
             self.offset += len(complete)
-            return complete.decode(errors="replace").splitlines()
+            return complete.decode(errors="replace").split("\n")[:-1]
         return []
 
 
@@ -61,7 +62,7 @@ class Steps:
         """When work began, which `elapsed` counts from; and when the latest row came."""
         self.step = 0
         self._latest: dict[str, float] = {}
-        self._files: dict[Path, Lines] = {}
+        self._rows = Lines(run.folder / "metrics.jsonl")
         self._steps: set[int] = set()
         self._losses: set[int] = set()
         # The reward in training is no measure of what is learnt where trials sample differently.
@@ -71,21 +72,16 @@ class Steps:
 
     def read(self, final: bool = False) -> None:
         """Read new rows. A step without a loss has diverged, since NaN is not written: the next step tells."""
-        for path in self.files():
-            for line in self._files.setdefault(path, Lines(path)).new():
-                with suppress(ValueError, KeyError, TypeError):  # two processes write to it
-                    self._take(json.loads(line))
+        for line in self._rows.new():
+            with suppress(ValueError, KeyError, TypeError):  # two processes write to it
+                self._take(json.loads(line))
         if lost := [step for step in self._steps - self._losses if final or step < self.step]:
             raise Failed(f"diverged: the loss of step {min(lost)} is no finite number")
 
-    def files(self) -> list[Path]:
-        """The metrics files, whose place depends on the version."""
-        paths = [self.run.folder / "metrics.jsonl", *self.run.folder.glob("monitors/*/metrics.jsonl")]
-        return [path for path in paths if path.is_file() and path.stat().st_size]
-
     def has_begun(self) -> bool:
         """Whether there is a first sign of work: an answer or a row."""
-        return any(self.run.folder.glob("rollouts/*")) or bool(self.files())
+        rows = self._rows.path
+        return any(self.run.folder.glob("rollouts/*")) or (rows.is_file() and rows.stat().st_size > 0)
 
     def _take(self, row: dict[str, Any]) -> None:
         step, self.last = int(row["step"]), time.monotonic()
@@ -141,11 +137,10 @@ class Watch:
         steps.read()
         if not self.ready and now - steps.began > settings.start_deadline:
             raise why(self.run, f"did not start: no answer or metric within {settings.start_deadline:g} s")
-        empty = [
-            int(count) for count in re.findall(r"consecutive empty batches: (\d+)", "\n".join(self.orchestrator.new()))
-        ]
-        if max(empty, default=0) >= settings.empty_batches:
-            raise Failed(f"no learning signal: {settings.empty_batches} batches in a row had {NOTHING}")
+        for line in self.orchestrator.new():
+            count = re.search(r"consecutive empty batches: (\d+)", line)
+            if count and int(count[1]) >= EMPTY_BATCHES:
+                raise Failed(f"no learning signal: {EMPTY_BATCHES} batches in a row had {NOTHING}")
         if self.ready and now - steps.last > settings.stall_deadline:
             raise why(self.run, f"stalled: no metrics for {settings.stall_deadline:g} s after step {steps.step}")
 

@@ -81,7 +81,7 @@ class Monitor:
     """The file of metrics, to which two processes append."""
 
     def __init__(self, run_dir: Path, place: str) -> None:
-        path = run_dir / str(faults()["metrics"] if place == "metrics.jsonl" else place)
+        path = run_dir / place
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("a", buffering=1)
 

@@ -20,7 +20,6 @@ crashes               the trainer ends with 1 in step 3, without a word
 dies in a broadcast   the trainer is killed while it writes its third weights
 env server dies       the first env server ends at its start
 refused               the configuration is not taken
-compiles for long     the engine is never healthy where it finds nothing that an earlier one has compiled
 disk full             the trainer has no disk left in its second step
 """
 

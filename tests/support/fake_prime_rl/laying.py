@@ -39,7 +39,7 @@ sys.exit({module}.main(sys.argv[1:]))
 MODES = (
     "normal", "hangs at start", "stalls", "out of memory", "memory taken", "port taken", "deaf", "orphan", "no signal",
     "nan", "crashes", "dies in a broadcast", "env server dies", "refused",
-    "compiles for long", "disk full",
+    "disk full",
 )  # fmt: skip
 """What may happen: see `launcher.py`."""
 
@@ -55,8 +55,6 @@ class Faults:
     step_seconds: float = 0.02
     join_seconds: float = 0.1
     """How long the launcher joins each of its threads before it ends a process; the real one takes 5 s."""
-    metrics: str = "metrics.jsonl"
-    """Where the rows go, below the run directory: newer versions write monitors/file/metrics.jsonl."""
 
 
 NORMAL = Faults()
@@ -107,52 +105,23 @@ def base_model(folder: Path, quality: float = 0.4) -> Path:
     return folder
 
 
-LAYER = "model.layers.0.self_attn.q_proj"
-"""The one layer that can have an adapter, as wide as it is high."""
-WIDTH = 4
-
-
 def weights(quality: float, noise: bytes) -> bytes:
-    """Three tensors in the safetensors format: the first value of the norm is the quality; the layer is all zeros."""
-    layer = [0.0] * WIDTH**2
-    return tensors({
-        "model.embed_tokens.weight": ([len(noise) // 4], noise),
-        "model.norm.weight": ([4], struct.pack("<4f", quality, 1.0, 1.0, 1.0)),
-        f"{LAYER}.weight": ([WIDTH, WIDTH], struct.pack(f"<{WIDTH**2}f", *layer)),
-    })  # fmt: skip
-
-
-def adapter(gained: float, rank: int, alpha: float) -> bytes:
-    """The pair of matrices that adds to the first value of the layer what was gained."""
-    low, high = [0.0] * rank * WIDTH, [0.0] * rank * WIDTH
-    low[0], high[0] = 1.0, gained * rank / alpha
-    return tensors({
-        f"{LAYER}.lora_A.weight": ([rank, WIDTH], struct.pack(f"<{rank * WIDTH}f", *low)),
-        f"{LAYER}.lora_B.weight": ([WIDTH, rank], struct.pack(f"<{rank * WIDTH}f", *high)),
-    })  # fmt: skip
-
-
-def tensors(named: Mapping[str, tuple[list[int], bytes]]) -> bytes:
-    """A safetensors file of 32-bit numbers: the shape of each tensor, and its bytes."""
+    """Two tensors of 32-bit numbers in the safetensors format: the first value of the norm is the quality."""
+    norm = struct.pack("<4f", quality, 1.0, 1.0, 1.0)
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
     end = 0
-    for name, (shape, data) in named.items():
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [end, end + len(data)]}
+    for name, data in (("model.embed_tokens.weight", noise), ("model.norm.weight", norm)):
+        header[name] = {"dtype": "F32", "shape": [len(data) // 4], "data_offsets": [end, end + len(data)]}
         end += len(data)
     written = json.dumps(header).encode()
     written += b" " * (-len(written) % 8)
-    return struct.pack("<Q", len(written)) + written + b"".join(data for _, data in named.values())
-
-
-def first(file: Path, name: str) -> float:
-    """The first number of a tensor."""
-    data = file.read_bytes()
-    (length,) = struct.unpack_from("<Q", data)
-    header = json.loads(data[8 : 8 + length])
-    (number,) = struct.unpack_from("<f", data, 8 + length + header[name]["data_offsets"][0])
-    return float(number)
+    return struct.pack("<Q", len(written)) + written + noise + norm
 
 
 def quality_of(file: Path) -> float:
-    """What `weights` was given, and what an adapter has added to the layer since."""
-    return first(file, "model.norm.weight") + first(file, f"{LAYER}.weight")
+    """What `weights` was given."""
+    data = file.read_bytes()
+    (length,) = struct.unpack_from("<Q", data)
+    header = json.loads(data[8 : 8 + length])
+    (quality,) = struct.unpack_from("<f", data, 8 + length + header["model.norm.weight"]["data_offsets"][0])
+    return float(quality)

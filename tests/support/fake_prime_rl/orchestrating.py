@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from tests.support.fake_prime_rl.common import Config, Monitor, at, connect, for_ever, listen, log, mode_of, read
-from tests.support.fake_prime_rl.laying import LAYER, first, quality_of
+from tests.support.fake_prime_rl.laying import quality_of
 from tests.support.fake_prime_rl.serving import is_healthy
 
 STALLS_AFTER = 3
@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
 def send(config: Config, run_dir: Path, monitor: Monitor, trainer: socket.socket, step: int) -> None:
     """One batch, of the weights that the trainer has written last."""
     began = time.time()
-    reward = min(max(quality(config, run_dir, step - 1) + random.gauss(0, 0.02), 0.0), 1.0)
+    reward = min(max(quality(run_dir, step - 1) + random.gauss(0, 0.02), 0.0), 1.0)
     (run_dir / f"rollouts/step_{step}").mkdir(parents=True)
     trainer.sendall(json.dumps({"step": step}).encode() + b"\n")
     figures = {
@@ -67,22 +67,17 @@ def send(config: Config, run_dir: Path, monitor: Monitor, trainer: socket.socket
         log(f"Evaluated {name} (Step {step + 1}) | Policy v{step} | Reward {reward:.4f}", "SUCCESS")
 
 
-def quality(config: Config, run_dir: Path, step: int) -> float:
-    """How good the weights of a step are, as soon as they are there."""
-    folder = run_dir / f"broadcasts/step_{step}"
-    while not (folder / "STABLE").exists():
-        time.sleep(0.01)
-    if not (described := folder / "adapter_config.json").exists():
-        return quality_of(folder / "model.safetensors")
-    adapted, file = json.loads(described.read_text()), folder / "adapter_model.safetensors"
-    gained = first(file, f"{LAYER}.lora_A.weight") * first(file, f"{LAYER}.lora_B.weight")
-    base = quality_of(Path(config["model"]["name"], "model.safetensors"))
-    return base + gained * adapted["lora_alpha"] / adapted["r"]
-
-
 def without_signal() -> None:
     for batch in range(1, EMPTY_BATCHES + 1):
         empty = f"(consecutive empty batches: {batch}/{EMPTY_BATCHES})"
         log(f"Skipping empty train batch after 32 finalized episodes {empty}", "WARNING")
         time.sleep(0.05)
     for_ever()
+
+
+def quality(run_dir: Path, step: int) -> float:
+    """How good the weights of a step are, as soon as they are there."""
+    folder = run_dir / f"broadcasts/step_{step}"
+    while not (folder / "STABLE").exists():
+        time.sleep(0.01)
+    return quality_of(folder / "model.safetensors")

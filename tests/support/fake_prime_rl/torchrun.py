@@ -1,13 +1,11 @@
 """`torchrun`, and the one rank that it starts: the trainer, in a session of its own.
 
 The learning is a toy. Each step the quality rises by at most 0.03, at a learning rate of 3e-5; ten times more or less
-gives a third of that, from 3e-4 on it falls. An adapter wants ten times the rate. The draws are the system's own, since
-prime-rl takes no seed.
+gives a third of that, from 3e-4 on it falls. The draws are the system's own, since prime-rl takes no seed.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import random
@@ -31,7 +29,7 @@ from tests.support.fake_prime_rl.common import (
     mode_of,
     read,
 )
-from tests.support.fake_prime_rl.laying import adapter, quality_of, weights
+from tests.support.fake_prime_rl.laying import quality_of, weights
 
 RANK = "import sys; sys.path.insert(0, {source!r}); from tests.support.fake_prime_rl import torchrun; torchrun.rank(sys.argv[1], sys.argv[2])"
 BEST_RATE, TOO_HIGH = 3e-5, 3e-4
@@ -111,14 +109,6 @@ def rank(path: str, parent: str) -> None:
     log("RL trainer finished!", "SUCCESS")
 
 
-def gain(config: Config) -> float:
-    """What a step adds to the quality."""
-    rate = float(at(config, "optim.lr", 1e-6)) / (10 if lora_of(config) else 1)
-    if rate >= TOO_HIGH:
-        return -0.03
-    return 0.03 * math.exp(-(math.log10(max(rate, 1e-30) / BEST_RATE) ** 2))
-
-
 def report(monitor: Monitor, config: Config, step: int, is_finite: bool) -> None:
     """The rows of a step: a call of the monitor for each group of figures, and none for what is no number."""
     rate, loss = float(at(config, "optim.lr", 1e-6)), 0.01 / step if is_finite else None
@@ -132,27 +122,20 @@ def report(monitor: Monitor, config: Config, step: int, is_finite: bool) -> None
     log(f"Step {step} |    0s | Loss {shown} | Entropy 0.31 | LR {rate:.2e} | Peak Mem. 11.3 GiB", "SUCCESS")
 
 
-def lora_of(config: Config) -> Config:
-    """The settings of the adapter with their defaults; empty where the whole model is trained."""
-    stated = at(config, "model.lora")
-    return {"rank": 16, "alpha": 32.0, **stated} if isinstance(stated, dict) else {}
+def gain(config: Config) -> float:
+    """What a step adds to the quality."""
+    rate = float(at(config, "optim.lr", 1e-6))
+    return -0.03 if rate >= TOO_HIGH else 0.03 * math.exp(-(math.log10(max(rate, 1e-30) / BEST_RATE) ** 2))
 
 
 def broadcast(config: Config, step: int, quality: float, mode: str) -> None:
-    """Leave the weights of a step, or the adapter alone where there is one, and of the steps before keep one."""
-    run_dir, lora = Path(config["run_dir"]), lora_of(config)
-    folder = run_dir / f"broadcasts/step_{step}"
-    folder.mkdir(parents=True)
-    name, data = "model.safetensors", weights(quality, os.urandom(64))
-    if lora:
-        gained = quality - quality_of(Path(config["model"]["name"], name))
-        name, data = "adapter_model.safetensors", adapter(gained, lora["rank"], lora["alpha"])
+    """Leave the weights of a step, and of the steps before keep one."""
+    run_dir, data = Path(config["run_dir"]), weights(quality, os.urandom(64))
+    file = run_dir / f"broadcasts/step_{step}/model.safetensors"
+    file.parent.mkdir(parents=True)
     if mode == "dies in a broadcast" and step == 3:
-        (folder / name).write_bytes(data[: len(data) // 2])
+        file.write_bytes(data[: len(data) // 2])
         os.kill(os.getpid(), signal.SIGKILL)
-    (folder / name).write_bytes(data)
-    if lora:
-        described = {"peft_type": "LORA", "r": lora["rank"], "lora_alpha": lora["alpha"], "modules_to_save": None}
-        (folder / "adapter_config.json").write_text(json.dumps(described))
-    (folder / "STABLE").touch()
+    file.write_bytes(data)
+    (file.parent / "STABLE").touch()
     shutil.rmtree(run_dir / f"broadcasts/step_{step - 2}", ignore_errors=True)
