@@ -78,7 +78,7 @@ def _of_logs(folder: Path) -> tuple[str, str, dict[str, Any]]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        content = yaml.load(read_text(path, "RL Zoo's"), Loader=_Loader)
+        content = _Loader(read_text(path, "RL Zoo's")).get_single_data()
     except yaml.YAMLError as wrong:
         raise Refused(f"{path}: {wrong}") from wrong
     if not isinstance(content, dict):

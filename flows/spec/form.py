@@ -27,8 +27,9 @@ def form(flow: F) -> F:
     """Have a flow of a campaign take every option, and show the form."""
     from prefect.utilities.callables import parameter_schema
 
-    taken = [_parameter(name, REQUIRED if name == "environment" else None, Any) for name in (*OPTIONS, "advanced")]
-    vars(flow.fn)["__signature__"] = inspect.Signature(taken)
+    *own, _ = inspect.signature(flow.fn).parameters.values()  # without **options
+    by_itself = [name for name in (*OPTIONS, "advanced") if name not in {each.name for each in own}]
+    vars(flow.fn)["__signature__"] = inspect.Signature([*own, *(_parameter(name, None, Any) for name in by_itself)])
     shown = [_parameter(name, _default(OPTIONS[name]), _annotated(name)) for name in FIRST]
     advanced = _parameter("advanced", {}, Annotated[_advanced(), Field(json_schema_extra={"title": "Advanced"})])
     vars(flow)["__signature__"] = inspect.Signature([*shown, advanced])

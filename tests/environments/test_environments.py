@@ -185,7 +185,7 @@ def test_a_proposal_outside_the_space_is_refused(params: dict[str, Value], why: 
 @pytest.mark.parametrize(
     ("package", "name", "why"),
     [
-        ("tasks.proposers", "grit", "unknown proposer 'grit'. Did you mean 'grid'? Available: agent, best_of_n, cmaes, ensemble, gp, grid, hybrid, learned, llm, llm_diff, random_search, scripted, tpe."),
+        ("tasks.proposers", "grit", "unknown proposer 'grit'. Did you mean 'grid'? Available: agent, best_of_n, cmaes, ensemble, gp, grid, hybrid, inbox, learned, llm, llm_diff, random_search, scripted, tpe."),
         ("environments.judges", "_leaves", "unknown proposer '_leaves'."),
     ],
 )  # fmt: skip
@@ -214,7 +214,7 @@ def test_listing_plug_ins_imports_none_of_them() -> None:
         ('readable = ["../results"]', "readable: '../results' is not in the environment's folder"),
         ('readable = ["."]', "readable: '.' is the environment's folder itself"),
         ('readable = ["judge.py"]', "readable: 'judge.py' shows 'judge.py' of the judge to the program"),
-        ('readable = ["missing"]', "missing' does not exist"),
+        ('readable = ["missing"]', "readable: 'missing' is not in the environment's folder"),
         ('readable = ["/"]', "readable: '/' holds the whole environment"),
     ],
 )
