@@ -64,10 +64,10 @@ def compare(
     allow_unsandboxed: Unsandboxed = False,
     json: Json = False,
 ) -> int:
-    """Is A better than B? Fresh runs of both; exits with 0: A is, 3: B is, 1: neither was shown.
+    """Is A better than B? Fresh runs of both. Exits with 0: A is, 3: B is, 1: neither was shown.
 
-    Each is one of: baseline, JSON, a .json or .diff file, CAMPAIGN, CAMPAIGN/baseline, CAMPAIGN/7; or with --train,
-    which needs no environment, a configuration of your own. Without either: the last comparison.
+    A side is baseline, JSON, a .json or .diff file, CAMPAIGN, CAMPAIGN/baseline or CAMPAIGN/7.
+    With --train no environment is needed, and the sides are --a and --b. Without any side: the last comparison.
 
     Example: nightshift compare night '{"learning_rate": 0.001}' --runs 10
 
