@@ -30,7 +30,6 @@ from tasks.numbers import number
 from tasks.rules import Rule
 from tasks.sandbox.progress import parse_report, value_of
 from tasks.spending.spent import spent
-from tasks.stats.aggregate import aggregates, newest
 from tasks.stats.certificate import Certificate, level, shipped
 from tasks.stats.champion import champion_estimate, run_sd
 from tasks.stats.design import Arm, design_of
@@ -311,15 +310,15 @@ def of_certificate(one: Certificate) -> dict[str, Any]:
 
 
 def _elsewhere(every: Sequence[Certificate]) -> dict[str, Any] | None:
-    """All environments and budgets side by side, and over several of them; None without a certificate elsewhere."""
+    """All environments and budgets side by side; None without a certificate elsewhere."""
     apart = [one.champion for one in every if one.elsewhere]
     if not apart:
         return None
-    shown = [one for one in newest(every) if one.champion == max(apart)]
+    newest = {(one.champion, one.elsewhere, one.environment, one.budget): one for one in every}
+    shown = [one for one in newest.values() if one.champion == max(apart)]
     shown.sort(key=lambda one: (one.elsewhere, one.environment, one.budget))
     rows = [{"name": where(one), "passed": one.passed, "words": outcome(one)} for one in shown]
-    over = [asdict(one) | {"words": describe.over_environments(one)} for one in aggregates(every)]
-    return {"rows": rows, "aggregates": over}
+    return {"rows": rows}
 
 
 def _arm(one: Certificate, arm: Arm) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from environments import Environment
 from tasks.numbers import number
-from tasks.stats.aggregate import FEW, Aggregate, Unit
 from tasks.stats.certificate import Certificate, shipped
 from tasks.stats.champion import champion_estimate
 from tasks.stats.design import Arm
@@ -16,7 +15,6 @@ from tasks.trial import History, Trial, Value, baseline, best, measured
 UNPROVEN = "nothing is certified yet"
 NOT_COUNTED = "the baseline's runs of the search do not count"
 ARMS: tuple[Arm, Arm] = ("champion", "baseline")
-UNITS: dict[Unit, str] = {"run sd": "run sds", "range": "of the range of scores"}
 """Units of normalised scores, in words."""
 SELF_REPORTED = "self-reported"
 """Of a budget of steps: a program counts its own steps, and no judge could count them."""
@@ -88,23 +86,6 @@ def interval(certificate: Certificate) -> tuple[float, float] | None:
         return None
     low, high = sorted(sign_of(certificate) * end for end in bounds)
     return low, high
-
-
-def over_environments(one: Aggregate) -> str:
-    """An aggregate in a sentence."""
-    over = f"over {setting(', '.join(one.environments), one.budget)}"
-    if one.gain is None or one.champions is None or one.baselines is None:
-        return f"{over}: no aggregate, because {one.reason}"
-    gain, unit = one.gain, UNITS[one.unit]
-    arms = ", ".join(
-        f"{name} {each.value:+.2f} ({each.low:+.2f} to {each.high:+.2f})"
-        for name, each in (("champion", one.champions), ("baseline", one.baselines))
-    )
-    few = f"; {one.fewest} runs of an arm tell little of their spread, so the interval is too narrow"
-    return (
-        f"{over}: the interquartile mean is {gain.value:+.2f} {unit} against the baseline's (95 % interval "
-        f"{gain.low:+.2f} to {gain.high:+.2f}; {arms}){few if one.fewest < FEW else ''}"
-    )
 
 
 def limits(certificate: Certificate) -> list[str]:

@@ -70,7 +70,7 @@ class Question:
     @property
     def conditions(self) -> Conditions:
         changed, left_out = (self.arms.changed, self.arms.left_out) if self.arms else (None, ())
-        return Conditions(self.budget, self.environment.range, changed, left_out)
+        return Conditions(self.budget, changed, left_out)
 
     def bench(self, night: Night) -> Bench:
         if not self.is_transfer:

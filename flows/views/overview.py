@@ -109,7 +109,6 @@ def outcome(document: Document) -> Iterator[Text]:
         yield from (Text(f"  {line}") for line in lines if line)
     for transfer in document["transfers"]:
         yield Text(f"in {transfer['where']}: {transfer['words']}")
-    yield from (Text(f"  {one['words']}") for one in (document["elsewhere"] or {}).get("aggregates", ()))
     yield from (Text(line, "dim") for line in _notes(document) if line)
     for waiting in document["waiting"]:
         trial, name = waiting["trial"], document["campaign"]

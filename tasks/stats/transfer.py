@@ -21,8 +21,6 @@ class Conditions:
 
     budget: float = 1.0
     """Training budget of each run, in that of the environment."""
-    range: tuple[float, float] | None = None
-    """Smallest and largest possible score, where the environment states them."""
     changed: Params | None = None
     """Parameters that the champion changes of another environment's baseline. None in the campaign's own, and in
     certificates of version 0.4 and before, whose arms had the parameters of the campaign's trials."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from tasks.describe import ARMS, SELF_REPORTED, caution, headline, mean_of, outcome, over_environments, ships, where
-from tasks.stats.aggregate import aggregates
+from tasks.describe import ARMS, SELF_REPORTED, caution, headline, mean_of, outcome, ships, where
 from tasks.stats.certificate import Certificate, shipped
 from tasks.store.ledger import Ledger, machine
 from tasks.tracking.trial_run import origin
@@ -68,7 +67,6 @@ def note(ledger: Ledger, history: History, certificates: Sequence[Certificate], 
     if own:
         lines.append(f"{words(own[-1])}; {caution(own[-1]) if own[-1].passed else ships(own)}.")
     lines += [f"On {where(one)}: {words(one)}." for one in certificates if one.elsewhere]
-    lines += [f"{over_environments(one)}." for one in aggregates(certificates)]
     kinds = Counter(trial.verdict.kind for trial in history if trial.number > 0)
     counts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
     lines.append(f"{state}: {kinds.total()} trials besides the baseline" + (f" ({counts})" if counts else ""))
