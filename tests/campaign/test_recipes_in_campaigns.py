@@ -77,7 +77,7 @@ def test_what_a_recipe_has_made_goes_with_a_trial_into_a_rerun_a_comparison_and_
     assert json.loads((comparison / "prepared.json").read_text())["content"] == made
 
     settled(ledger, {"learning_rate": 1e-4})  # or two steps may be no better, and nothing kept
-    carried = nightshift("certify", "n", "--on", str(there), "--trust", "--runs", "2", "--json", server=server)
+    carried = nightshift("certify", "n", "--on", str(there), "--trust", "--runs", "4", "--json", server=server)
     assert carried.returncode == 0, carried.stderr
     (transfer,) = json.loads(carried.stdout)["transfers"]
     assert all(value is not None for value in transfer["champion"]["values"] + transfer["baseline"]["values"])
