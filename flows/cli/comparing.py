@@ -171,10 +171,11 @@ def declared(
             secrets.randbelow(2**31) if seed is None else seed, secrets.randbelow(2**63), (), (),
         ).with_more(runs or default, environment.deterministic)  # fmt: skip
         _check_pool(stage.environment, new)
-        earlier = _same(parent, digest) if seed is None else None
-        if earlier and not (match := opened(earlier, isolation, allow_unsandboxed)).is_broken:
-            file_trees.remove(stage.folder)
-            return match
+        if earlier := _same(parent, digest, seed):
+            match = opened(earlier, isolation, allow_unsandboxed)
+            if not match.is_broken and (seed is None or not match.is_over):  # a stated seed asks for runs of its own
+                file_trees.remove(stage.folder)
+                return match
         _write(stage.folder, new)
     return Match(stage, new)
 
@@ -188,11 +189,14 @@ def opened(folder: Path, isolation: str, allow_unsandboxed: bool) -> Match:
 
 
 def with_more(match: Match, counts: Counts) -> Match:
-    """With another group of runs. Refused where the first ones are not made yet, or share out a finite pool."""
+    """With another group of runs, once the ones before are made. Refused where these share out a finite pool."""
     problem = match.stage.environment
     if problem.judge.block_units == "disjoint":
         raise Refused("--more: the runs have shared out all questions of the pool: make more of them, or compare anew")
+    if match.is_broken:
+        return match
     if not match.is_over:
+        single_runs.print_aside(f"--more waits until the {len(match.missing)} runs that are missing are made")
         return match
     more = match.declared.with_more(counts, problem.deterministic)
     _write(match.stage.folder, more)
@@ -210,10 +214,11 @@ def _newest() -> Path:
     return found[-1].parent
 
 
-def _same(parent: Path, digest: str) -> Path | None:
-    """The newest comparison of the same sides under the same conditions."""
+def _same(parent: Path, digest: str, seed: int | None) -> Path | None:
+    """The newest comparison of the same sides under the same conditions, with this seed if one is stated."""
     for file in sorted(parent.glob("*/match.json"), reverse=True):
-        if DECLARATION.validate_json(file.read_bytes()).digest == digest:
+        known = DECLARATION.validate_json(file.read_bytes())
+        if known.digest == digest and seed in (None, known.seed):
             return file.parent
     return None
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -84,10 +83,6 @@ class Match:
 
     stage: Stage
     declared: Declaration
-
-    @cached_property
-    def root(self) -> Path:
-        return self.stage.folder.parent
 
     @property
     def is_over(self) -> bool:
@@ -184,20 +179,20 @@ class Match:
     def _flaw(self, done: Sequence[FreshRun]) -> str:
         """Why no further run can help: an arm's runs are all one and the same, or it never gets a score."""
         first = {one.arm: one for one in done if one.number == 1}
-        metric, deterministic = self.stage.environment.metric, self.stage.environment.deterministic
+        root, problem = self.stage.folder.parent, self.stage.environment
         for arm in self.declared.arms:
             mine = [one for one in done if one.arm == arm.name]
             if len(mine) >= FEWEST and all(one.score.value is None for one in mine):
                 return f"{CRASHED}{arm.name.upper()} has a score: {mine[0].score.error}"
-            if deterministic or arm.name not in first:
+            if problem.deterministic or arm.name not in first:
                 continue
             one, others = first[arm.name], [each for each in mine if each.number == 2]
-            strangers = [self.root / each.run.dir / "out" for each in first.values() if each.arm != arm.name]
+            strangers = [root / each.run.dir / "out" for each in first.values() if each.arm != arm.name]
             for other in others:
-                folders = [self.root / each.run.dir / "out" for each in (one, other)]
+                folders = [root / each.run.dir / "out" for each in (one, other)]
                 pair = (other.run, other.score), (one.run, one.score)
                 reason = (
-                    same_play(self.root, metric, *pair)
+                    same_play(root, problem.metric, *pair)
                     or same_weights(folders[0], folders[1], strangers)
                     or other.score.error
                 )

@@ -347,7 +347,7 @@ def test_with_json_there_is_one_document_and_nothing_else(tmp_path: Path, home: 
     found = json.loads(done.stdout)
     assert found.keys() == {
         "a", "b", "environment", "metric", "direction", "seed", "runs", "gain", "low", "high", "p", "units", "words",
-        "directory",
+        "level", "verdict", "directory",
     }  # fmt: skip
     assert found["gain"] == pytest.approx(found["a"]["score"] - found["b"]["score"])
     assert found["runs"][0].keys() == {

@@ -13,6 +13,7 @@ import pytest
 
 from environments.plugins import Refused
 from flows.cli import own_script, rl_zoo
+from flows.cli.comparing import of_script
 from flows.cli.own_script import OwnScript, interpreter
 from flows.cli.programs.in_a_copy import result_of
 from tests.support.toy import command, environment
@@ -110,6 +111,33 @@ def test_a_comparison_killed_with_9_goes_on_and_repeats_no_finished_run(project:
     code, found, _ = compare(project, *COMMANDS)
     assert code == 0 and len(found["runs"]) == 8
     assert kept and all(path.read_bytes() == content for path, content in kept.items())
+
+
+@pytest.mark.slow
+def test_a_script_that_saves_when_its_time_is_over_is_asked_once(project: Path) -> None:
+    saves = """
+import signal
+asked = []
+signal.signal(signal.SIGTERM, lambda *_: asked.append(time.time()))
+while not asked:
+    time.sleep(0.02)
+time.sleep(0.3)
+lr += 100 * (len(asked) - 1)
+"""
+    (project / "train.py").write_text(TRAIN.replace("draw = random", saves + "draw = random"))
+    code, found, _ = compare(project, *COMMANDS, "--set", "startup_seconds=0.5", "--set", "budget_seconds=1")
+    assert code == 0, found["words"]
+    assert found["a"]["score"] == pytest.approx(20, abs=4), "a second signal would have told"
+
+
+@pytest.mark.slow
+def test_a_stated_seed_goes_on_after_a_kill_and_asks_for_runs_of_its_own_when_all_are_made(project: Path) -> None:
+    script = OwnScript(COMMANDS[1], COMMANDS[3], project)
+    named = [("tuned.json", "tuned.json"), ("default.json", "default.json")]
+    first, again, other = (of_script(script, named, None, [], seed, "auto", False) for seed in (3, 3, 4))
+    assert again.stage.folder == first.stage.folder != other.stage.folder
+    first.play(lambda line: None)
+    assert of_script(script, named, None, [], 3, "auto", False).stage.folder != first.stage.folder
 
 
 @pytest.mark.slow

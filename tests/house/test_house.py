@@ -16,7 +16,7 @@ HEAVY_FOR_TESTS = re.compile(
     r"datasets|huggingface_hub|litellm|matplotlib|mlflow|optuna|peft|safetensors|sklearn|torch|transformers|trl|verifiers"
 )
 PYPROJECT = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
-SOURCE_LINES = 40_586
+SOURCE_LINES = 40_585
 """Only ever lowered."""
 
 

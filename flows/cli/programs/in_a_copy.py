@@ -40,9 +40,8 @@ def enter_copy(links: list[str]) -> None:
 def start(command: list[str], stdout: int | None = None) -> subprocess.Popen[str]:
     if command[0] in ("python", "python3"):
         command = [sys.executable, *command[1:]]
-    process = subprocess.Popen(command, stdout=stdout, universal_newlines=True)
-    signal.signal(signal.SIGTERM, lambda number, _: process.send_signal(number))
-    return process
+    signal.signal(signal.SIGTERM, lambda *_: None)  # the command gets it too, and once is enough: it is to save then
+    return subprocess.Popen(command, stdout=stdout, universal_newlines=True)
 
 
 def end_like(status: int) -> None:
