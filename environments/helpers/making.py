@@ -12,7 +12,7 @@ import shutil
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -75,7 +75,7 @@ def settings_of(cls: type[S], folder: Path) -> S:
     Raises CannotPrepare: a key that it does not have, or a value of another type than the default's.
     """
     stated = json.loads((folder / "settings.json").read_text())
-    defaults = {field.name: field.default for field in fields(cls)}  # type: ignore[arg-type]
+    defaults = vars(cls())
     for key, value in stated.items():
         if key not in defaults:
             raise CannotPrepare(f"prepare.settings.{key}: unknown key. Available: {', '.join(sorted(defaults))}")

@@ -1,7 +1,10 @@
-"""The taskset of a text judge: a verifiers taskset, in a process of its own that asks its questions and scores answers.
+"""The taskset of a text judge, in a process of its own that asks its questions and scores answers.
 
-It is trusted as the judge is. It needs no harness, no runtime and no network: a completion is scored by `Task.score`,
-on a trace of two turns that is built here. A reward that never ends, or ends its process, gives no score.
+It is a module with a function `reward(question, completion, answer)`, and one `prompt(question)` if it likes, or with a
+verifiers taskset. Further keys of a question's line are given to `reward` by name.
+
+It is trusted as the judge is. A verifiers taskset needs no harness, no runtime and no network: a completion is scored
+by `Task.score`, on a trace of two turns that is built here. A reward that never ends, or ends its process, gives no score.
 """
 
 from __future__ import annotations
@@ -11,10 +14,14 @@ import atexit
 import contextlib
 import importlib
 import importlib.util
+import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from environments.judges import Misbehaved
@@ -24,9 +31,21 @@ from environments.score import LARGEST
 LOAD_SECONDS = 300.0
 """How long a taskset may take to load, with verifiers, on a busy machine."""
 
-Task = Any  # vf.Task: verifiers has no types
 Prompt = list[dict[str, str]]
 """Chat messages."""
+ASKED = ("id", "question", "answer", "source")
+"""The keys of a question's line that every reward knows."""
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A question of a module with plain functions."""
+
+    prompt: Prompt
+    reward: Callable[[str], float]
+
+
+Task = Any  # Declared, or vf.Task: verifiers has no types
 
 
 class Taskset:
@@ -37,8 +56,8 @@ class Taskset:
         check: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         """Args:
-        file: A module that exports one taskset, whose config has a `path`.
-        pool: The file of questions, given to it as `path`.
+        file: The module.
+        pool: The file of questions, given to a verifiers taskset as `path` of its config.
         ids: The ids of the questions in that file, in order.
         seconds: Time limit of one reward.
         ends: The total deadline, on the monotonic clock.
@@ -127,7 +146,7 @@ def _load(file: Path, pool: Path, ids: Sequence[str]) -> None:
         _tasks, _runner = list(_made(file, pool)), asyncio.Runner()
     except BaseException as wrong:  # whatever a foreign module raises
         raise ValueError(f"{file.name} cannot be used ({type(wrong).__name__}: {wrong})") from wrong
-    own = [task.data.id for task in _tasks]
+    own = [None if isinstance(task, Declared) else task.data.id for task in _tasks]
     if len(own) != len(ids) or any(name not in (None, given) for name, given in zip(own, ids, strict=True)):
         raise ValueError(
             f"{file.name} makes {len(own)} tasks of the {len(ids)} questions in {pool.name}, or in another order: it "
@@ -136,18 +155,35 @@ def _load(file: Path, pool: Path, ids: Sequence[str]) -> None:
 
 
 def _made(file: Path, pool: Path) -> Iterable[Task]:
-    vf, generic = (importlib.import_module(f"verifiers.v1{part}") for part in ("", ".utils.generic"))
     spec = importlib.util.spec_from_file_location("nightshift_taskset", file)
     assert spec is not None and spec.loader is not None, f"{file} is no Python file"
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # annotations are looked up there
     spec.loader.exec_module(module)
     exported = [getattr(module, name) for name in getattr(module, "__all__", ())]
+    if not any(isinstance(thing, type) for thing in exported) and hasattr(module, "reward"):
+        return _declared(module, pool)
+    vf, generic = (importlib.import_module(f"verifiers.v1{part}") for part in ("", ".utils.generic"))
     tasksets = [thing for thing in exported if isinstance(thing, type) and issubclass(thing, vf.Taskset)]
     if len(tasksets) != 1:
-        raise TypeError(f"it exports {len(tasksets)} subclasses of vf.Taskset in __all__, not one")
+        raise TypeError(f"it has no function reward, and exports {len(tasksets)} subclasses of vf.Taskset in __all__")
     config = generic.concrete_type(tasksets[0], vf.TasksetConfig, origin=vf.Taskset) or vf.TasksetConfig
     return tasksets[0](config(path=str(pool)))  # type: ignore[no-any-return]
+
+
+def _declared(module: ModuleType, pool: Path) -> Iterable[Declared]:
+    """A task for each line of a pool, by the module's functions."""
+    prompt = getattr(module, "prompt", lambda question: [{"role": "user", "content": question}])
+    for row in map(json.loads, pool.read_text("utf-8").removesuffix("\n").split("\n")):
+        question, answer = row["question"], str(row["answer"])
+        further = {key: value for key, value in row.items() if key not in ASKED}
+        yield Declared(prompt(question), partial(_earned, module.reward, question, answer, further))
+
+
+def _earned(
+    reward: Callable[..., float], question: str, answer: str, further: dict[str, Any], completion: str
+) -> float:
+    return float(reward(question, completion, answer, **further))
 
 
 def _prompts(places: Sequence[int]) -> list[Prompt]:
@@ -155,6 +191,8 @@ def _prompts(places: Sequence[int]) -> list[Prompt]:
 
 
 def _prompt(task: Task) -> Prompt:
+    if isinstance(task, Declared):
+        return task.prompt
     data = task.data
     system = [{"role": "system", "content": data.system_prompt}] if data.system_prompt else []
     if isinstance(data.prompt, str):
@@ -168,8 +206,10 @@ def _prompt(task: Task) -> Prompt:
 def _reward(place: int, completion: str) -> float | None:
     """The reward of a completion; None where no reward is given. Raises ValueError: it cannot be computed."""
     task = _tasks[place]
-    trace = _trace(task, _prompt(task), completion)
     try:
+        if isinstance(task, Declared):
+            return task.reward(completion)
+        trace = _trace(task, _prompt(task), completion)
         _runner.run(task.score(trace))
         return None if not trace.rewards or None in trace.rewards.values() else float(trace.reward)
     except BaseException as wrong:  # whatever a foreign reward raises

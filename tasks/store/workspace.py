@@ -136,6 +136,7 @@ def config(place: TrialDir, environment: Environment, proposal: Proposal, seed: 
         "budget_steps": environment.budget_steps,
         "device": environment.device,
         "cores": max(environment.cores, 1),
+        "memory_gb": environment.limits.memory_gb,
         "resume": None,
         "init": None,
         "problem": environment.judge.problem(),

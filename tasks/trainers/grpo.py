@@ -2,7 +2,8 @@
 
 Group relative policy optimisation: each question is answered several times, `reward` scores each answer, and answers
 that earn more than the others of their group become more likely. `prompt` and `reward`, first below, are the problem,
-unless a taskset.py beside this file has functions of these names: then training asks and pays as the judge does.
+unless a taskset.py beside this file has functions of these names: then training asks and pays as the judge does. What a
+question's line holds beside id, question and answer is given to `reward` by name.
 
     python train.py        trains as ./config.json says: out/progress.jsonl on the way, then out/model
 
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
     from trl import GRPOConfig, GRPOTrainer
 
+ASKED = ("id", "question", "answer", "source")
+"""The keys of a question's line that every reward knows."""
 NUMBER = re.compile(r"-?\d+(?:,\d{3})*(?:\.\d+)?")
 
 
@@ -66,12 +69,10 @@ def last_number(text: str) -> float | None:
     return float(numbers[-1].replace(",", "")) if numbers else None
 
 
-def declared() -> tuple[Callable[[str], list[dict[str, str]]], Callable[[str, str, str], float]]:
-    """`prompt` and `reward` of the taskset, where it is part of the program; else those above."""
-    if importlib.util.find_spec("taskset") is None:
-        return prompt, reward
-    taskset = importlib.import_module("taskset")
-    return taskset.prompt, taskset.reward
+def declared() -> tuple[Callable[[str], list[dict[str, str]]], Callable[..., float]]:
+    """`prompt` and `reward` of the taskset, where it is part of the program and has them; else those above."""
+    taskset = importlib.import_module("taskset") if importlib.util.find_spec("taskset") else None
+    return getattr(taskset, "prompt", prompt), getattr(taskset, "reward", reward)
 
 
 RECENT = 1000
@@ -97,7 +98,7 @@ class Params:
     minibatches: int = 1
     """Gradient steps per batch. With one, learning is on-policy and nothing is clipped."""
     micro_batch_size: int = 0
-    """Answers per pass through the model, to save memory; 0: a whole minibatch."""
+    """Answers per pass through the model; 0: as many of a minibatch as memory holds, found before the first step."""
     temperature: float = 1.0
     """Sampling temperature in training; > 0."""
     max_completion_length: int = 256
@@ -136,7 +137,7 @@ class Params:
             if params.batch_size % getattr(params, name):
                 size = getattr(params, name)
                 raise Refused(f"batch_size must be a multiple of {name}, got {params.batch_size}, {size}")
-        if params.minibatch_size % params.micro:
+        if params.micro_batch_size and params.minibatch_size % params.micro_batch_size:
             whole = params.minibatch_size
             raise Refused(f"micro_batch_size must divide a minibatch, of {whole}, got {params.micro_batch_size}")
         if params.adam_beta2 >= 1:
@@ -147,13 +148,10 @@ class Params:
     def minibatch_size(self) -> int:
         return self.batch_size // self.minibatches
 
-    @property
-    def micro(self) -> int:
-        """Answers in one pass through the model."""
-        return self.micro_batch_size or self.minibatch_size
-
 
 CHOICES = {"loss": ("dapo", "grpo", "dr_grpo", "bnpo"), "scale_rewards": ("group", "batch", "none")}
+HEADROOM = 1.6
+"""Memory of a pass through the model and back, over what the way back needs kept: measured, 1.2 to 1.5."""
 LEFT_ENOUGH = 0.9
 """Where less of the adapters' change is left after rounding, that is noted."""
 LEAST = {"group_size": 2, "micro_batch_size": 0, "warmup_steps": 0, "lora_rank": 0, "temperature": 1e-3}
@@ -175,22 +173,31 @@ class InterruptibleBudget(Budget):
 class Rewards:
     """The rewards of all answers; each distinct one is scored once."""
 
-    score: Callable[[str, str, str], float]
+    reward: Callable[..., float]
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
     count: int = 0
+    tokens: int = 0
     low: float = math.inf
     high: float = -math.inf
 
+    def __post_init__(self) -> None:
+        self._scored = lru_cache(2**17)(self._score)
+
+    def _score(self, question: str, completion: str, answer: str, further: str) -> float:
+        return float(self.reward(question, completion, answer, **json.loads(further)))
+
     def earned(
-        self, completions: Sequence[Any], question: Sequence[str], answer: Sequence[str], **_: object
-    ) -> list[float]:
+        self, completions: Sequence[Any], completion_ids: Sequence[Sequence[int]], question: Sequence[str],
+        answer: Sequence[str], further: Sequence[str], **_: object,
+    ) -> list[float]:  # fmt: skip
         """TRL's reward function: completions are messages, the rest columns of the rows."""
         replies = [completion[0]["content"] for completion in completions]
-        earned = [float(self.score(*row)) for row in zip(question, replies, answer, strict=True)]
+        earned = [self._scored(*row) for row in zip(question, replies, answer, further, strict=True)]
         if not all(map(math.isfinite, earned)):
             raise Failed("diverged: reward() returned a number that is not finite")
         self.recent.extend(earned)
         self.count += len(earned)
+        self.tokens += sum(map(len, completion_ids))
         self.low, self.high = min(self.low, *earned), max(self.high, *earned)
         return earned
 
@@ -219,7 +226,8 @@ class Reporter:
             self.report()
 
     def report(self) -> None:
-        scored = {"pass@1": self.rewards.mean} if self.rewards.count else {}
+        speed = self.rewards.tokens / max(self.progress.budget.elapsed, 1e-3)
+        scored = {"pass@1": self.rewards.mean, "tokens/second": speed} if self.rewards.count else {}
         self.progress.report(scored | self.metrics)
 
 
@@ -247,8 +255,12 @@ def questions(path: Path, prompt: Callable[[str], list[dict[str, str]]]) -> list
     if not rows:
         raise Refused(f"{path} is empty: training needs questions")
     return [
-        {"prompt": prompt(row["question"]), "question": row["question"], "answer": str(row["answer"])} for row in rows
-    ]
+        {
+            "prompt": prompt(row["question"]), "question": row["question"], "answer": str(row["answer"]),
+            "further": json.dumps({key: value for key, value in row.items() if key not in ASKED}),
+        }
+        for row in rows
+    ]  # fmt: skip
 
 
 def alone(local: bool) -> Path:
@@ -335,19 +347,69 @@ def save(out: Path, model: Any, words: PreTrainedTokenizerBase, form: torch.dtyp
     partial.rename(out / "model")
 
 
-def settings(params: Params, budget: Budget, seed: int, cuda: bool, scratch: Path) -> GRPOConfig:
+def answer_bytes(model: Any, tokens: int) -> int:
+    """What one answer of so many tokens, with its prompt, keeps in memory for the backward pass, in bytes."""
+    import torch
+
+    weights = {weight.untyped_storage().data_ptr() for weight in model.parameters()}
+    kept: dict[int, int] = {}
+
+    def count(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    ids = torch.full((1, tokens), 1, device=model.device)
+    with torch.random.fork_rng(), torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+        loss = model(input_ids=ids, attention_mask=torch.ones_like(ids), logits_to_keep=1).logits.sum()
+    del loss
+    return sum(kept.values())
+
+
+def free_bytes(config: Config, cuda: bool) -> float:
+    """Memory that training may still take."""
+    import psutil
+    import torch
+
+    if cuda:
+        return float(torch.cuda.mem_get_info()[0])
+    machine = psutil.virtual_memory()
+    allowed = (config.get("memory_gb") or machine.total * 3 / 4 / 2**30) * 2**30
+    return float(min(machine.available, allowed - psutil.Process().memory_info().rss))
+
+
+def micro_batch(model: Any, tokens: int, params: Params, free: float) -> int:
+    """How many answers go through the model at one time: the largest part of a minibatch that `free` bytes hold.
+
+    Raises Refused: not even one fits.
+    """
+    trained = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
+    fixed = 12 * trained + (4 * model.num_parameters() if params.beta else 0)  # gradients, Adam's two, the reference
+    one = answer_bytes(model, tokens)
+    if fixed + one > free:
+        needs, has = (fixed + one) / 2**30, free / 2**30
+        raise Refused(
+            f"an answer of {tokens} tokens needs some {needs:.1f} GiB of memory, and {has:.1f} are free: lower "
+            "max_completion_length, set gradient_checkpointing or lora_rank, or take a smaller model"
+        )
+    room = max(1, int((free - fixed) / (HEADROOM * one)))
+    return max(size for size in range(1, min(room, params.minibatch_size) + 1) if params.minibatch_size % size == 0)
+
+
+def settings(params: Params, micro: int, budget: Budget, seed: int, cuda: bool, scratch: Path) -> GRPOConfig:
     """TRL's settings: it generates once per batch, and saves and reports nothing itself."""
     import torch
     from trl import GRPOConfig
 
-    passes = params.minibatch_size // params.micro
+    passes = params.minibatch_size // micro
     return GRPOConfig(
         output_dir=str(scratch), report_to="none", push_to_hub=False, save_strategy="no", disable_tqdm=True,
         logging_steps=1, logging_nan_inf_filter=False, log_completions=False,
         seed=seed, use_cpu=not cuda, dataloader_pin_memory=cuda,
         bf16=cuda and torch.cuda.is_bf16_supported(),
         max_steps=budget.steps * params.minibatches if budget.steps else 10**9,
-        per_device_train_batch_size=params.micro, gradient_accumulation_steps=passes,
+        per_device_train_batch_size=micro, gradient_accumulation_steps=passes,
         steps_per_generation=passes * params.minibatches, num_generations=params.group_size,
         max_completion_length=params.max_completion_length, temperature=params.temperature,
         beta=params.beta, epsilon=params.epsilon, epsilon_high=params.epsilon_high,
@@ -469,8 +531,14 @@ def train(config: Config, progress: ProgressFile) -> None:
     model, words, form = load(name)
     torch.manual_seed(config["seed"])  # of the adapters, too
     model = adapted(model, params)
-    reporter = Reporter(progress, Rewards(lru_cache(2**17)(score)))
-    args = settings(params, budget, config["seed"], cuda, scratch)
+    reporter = Reporter(progress, Rewards(score))
+    longest = max(rows, key=lambda row: len(row["question"]))["prompt"]
+    tokens = len(words.apply_chat_template(longest, add_generation_prompt=True, return_dict=False))
+    model.to("cuda" if cuda else "cpu")
+    micro = params.micro_batch_size or micro_batch(
+        model, tokens + params.max_completion_length, params, free_bytes(config, cuda)
+    )
+    args = settings(params, micro, budget, config["seed"], cuda, scratch)
     if cuda:  # one process on one GPU, although others may be visible: TRL refuses to share a model out
         args._n_gpu = 1
     trainer = learner(model, words, rows, params, args, budget, reporter)
