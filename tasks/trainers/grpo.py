@@ -151,7 +151,9 @@ class Params:
 
 CHOICES = {"loss": ("dapo", "grpo", "dr_grpo", "bnpo"), "scale_rewards": ("group", "batch", "none")}
 HEADROOM = 1.6
-"""Memory of a pass through the model and back, over what the way back needs kept: measured, 1.2 to 1.5."""
+"""Memory of a pass through the model and back, over what is kept for the way back."""
+CPU_SHARE = 0.25
+"""Of the free memory, for what a pass on the CPU keeps: larger ones are hardly faster, and others train beside it."""
 LEFT_ENOUGH = 0.9
 """Where less of the adapters' change is left after rounding, that is noted."""
 LEAST = {"group_size": 2, "micro_batch_size": 0, "warmup_steps": 0, "lora_rank": 0, "temperature": 1e-3}
@@ -385,15 +387,16 @@ def micro_batch(model: Any, tokens: int, params: Params, free: float) -> int:
     Raises Refused: not even one fits.
     """
     trained = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
-    fixed = 12 * trained + (4 * model.num_parameters() if params.beta else 0)  # gradients, Adam's two, the reference
+    free -= 12 * trained + (4 * model.num_parameters() if params.beta else 0)  # gradients, Adam's two, the reference
     one = answer_bytes(model, tokens)
-    if fixed + one > free:
-        needs, has = (fixed + one) / 2**30, free / 2**30
+    if one > free:
+        needs, has = one / 2**30, free / 2**30
         raise Refused(
-            f"an answer of {tokens} tokens needs some {needs:.1f} GiB of memory, and {has:.1f} are free: lower "
+            f"an answer of {tokens} tokens needs {needs:.1f} GiB of memory beside the weights, and {has:.1f} are free: lower "
             "max_completion_length, set gradient_checkpointing or lora_rank, or take a smaller model"
         )
-    room = max(1, int((free - fixed) / (HEADROOM * one)))
+    share = CPU_SHARE if model.device.type == "cpu" else 1 / HEADROOM
+    room = max(1, int(share * free / one))
     return max(size for size in range(1, min(room, params.minibatch_size) + 1) if params.minibatch_size % size == 0)
 
 
