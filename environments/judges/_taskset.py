@@ -4,7 +4,8 @@ It is a module with a function `reward(question, completion, answer)`, and one `
 verifiers taskset. Further keys of a question's line are given to `reward` by name.
 
 It is trusted as the judge is. A verifiers taskset needs no harness, no runtime and no network: a completion is scored
-by `Task.score`, on a trace of two turns that is built here. A reward that never ends, or ends its process, gives no score.
+by `Task.score`, on a trace of two turns that is built here. A reward that never ends, or ends its process, gives no
+score.
 """
 
 from __future__ import annotations

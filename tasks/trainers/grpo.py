@@ -392,8 +392,8 @@ def micro_batch(model: Any, tokens: int, params: Params, free: float) -> int:
     if one > free:
         needs, has = one / 2**30, free / 2**30
         raise Refused(
-            f"an answer of {tokens} tokens needs {needs:.1f} GiB of memory beside the weights, and {has:.1f} are free: lower "
-            "max_completion_length, set gradient_checkpointing or lora_rank, or take a smaller model"
+            f"an answer of {tokens} tokens needs {needs:.1f} GiB of memory beside the weights, and {has:.1f} are free: "
+            "lower max_completion_length, set gradient_checkpointing or lora_rank, or take a smaller model"
         )
     share = CPU_SHARE if model.device.type == "cpu" else 1 / HEADROOM
     room = max(1, int(share * free / one))

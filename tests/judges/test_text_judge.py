@@ -71,6 +71,16 @@ def test_a_unit_is_the_mean_reward_of_a_questions_samples_and_the_rest_stands_be
     assert first["greedy"]["rewards"] == [1.0]
 
 
+def test_a_taskset_of_plain_functions_asks_and_pays_with_all_that_a_line_holds(tmp_path: Path) -> None:
+    rows = [row | {"unit": "m"} for row in questions(3)]
+    look = exam(tmp_path, rows)
+    (tmp_path / "taskset.py").write_text(
+        'def prompt(question):\n    return [{"role": "system", "content": "Add."}, {"role": "user", "content": question}]\n'
+        'def reward(question, completion, answer, unit):\n    return float(completion == answer and unit == "m")\n'
+    )
+    assert judged(HALF, tmp_path, look).units == (0.5,) * 3
+
+
 def test_the_seed_draws_the_questions_and_their_order_and_the_samples(tmp_path: Path) -> None:
     def asked(seed: int) -> tuple[list[str], list[dict[str, Any]]]:
         spy = GENERATOR_OF + 'hear_ = hear\ndef hear():\n    told = hear_()\n    log.write(json.dumps(told) + "\\n")\n'

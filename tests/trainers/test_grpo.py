@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 import os
@@ -147,18 +146,31 @@ def test_sigterm_breaks_in_once_and_only_where_it_may() -> None:
     budget.stop()  # the second one comes while the model is saved
 
 
-def test_the_same_answer_is_scored_once() -> None:
-    asked: list[str] = []
+def test_the_same_answer_is_scored_once_with_all_that_its_question_holds() -> None:
+    asked: list[tuple[str, list[int]]] = []
 
-    def counted(question: str, completion: str, answer: str) -> float:
-        asked.append(completion)
+    def counted(question: str, completion: str, answer: str, digits: list[int]) -> float:
+        asked.append((completion, digits))
         return 1.0
 
-    rewards = grpo.Rewards(functools.cache(counted))
+    rewards, further = grpo.Rewards(counted), ['{"digits": [1, 2]}'] * 3
     said = [[{"role": "assistant", "content": text}] for text in ("=3", "=4", "=3")]
-    assert rewards.earned(said, ["1+2"] * 3, ["3"] * 3) == [1.0, 1.0, 1.0]
-    assert rewards.earned(said, ["2+1"] * 3, ["3"] * 3, trainer_state=None) == [1.0, 1.0, 1.0]
-    assert asked == ["=3", "=4", "=3", "=4"]  # of another question it is another answer
+    ids = [[1, 2], [1, 2, 3], [1, 2]]
+    assert rewards.earned(said, ids, ["1+2"] * 3, ["3"] * 3, further) == [1.0, 1.0, 1.0]
+    assert rewards.earned(said, ids, ["2+1"] * 3, ["3"] * 3, further, trainer_state=None) == [1.0, 1.0, 1.0]
+    assert [completion for completion, _ in asked] == ["=3", "=4", "=3", "=4"], "of another question it is another"
+    assert asked[0][1] == [1, 2] and rewards.tokens == 14
+
+
+def test_answers_go_through_the_model_in_parts_that_memory_holds(data: Path) -> None:
+    model, _, _ = grpo.load(str(data / "base"))
+    one, params = grpo.answer_bytes(model, 20), grpo.Params(batch_size=48, group_size=4)
+    assert one == grpo.answer_bytes(model, 20) and 1.5 * one < grpo.answer_bytes(model, 40) < 4 * one
+    fixed = 12 * model.num_parameters()
+    sizes = [grpo.micro_batch(model, 20, params, fixed + share * one / grpo.CPU_SHARE) for share in (1.0, 7.5, 1e6)]
+    assert sizes == [1, 6, 48], "the largest divisors of a batch"
+    with pytest.raises(_program.Refused, match="an answer of 20 tokens needs"):
+        grpo.micro_batch(model, 20, params, fixed + one / 2)
 
 
 def test_a_taskset_that_is_part_of_the_program_asks_and_pays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
