@@ -75,6 +75,8 @@ def declared() -> tuple[Callable[[str], list[dict[str, str]]], Callable[..., flo
     return getattr(taskset, "prompt", prompt), getattr(taskset, "reward", reward)
 
 
+LONG_MINUTES = 10
+"""Of a training on the CPU; one that takes longer says so."""
 RECENT = 1000
 """Latest answers over which reports average the reward."""
 UNMOVED = 20
@@ -211,8 +213,8 @@ class Rewards:
 class Reporter:
     """Turns what TRL logs into reports."""
 
-    def __init__(self, progress: ProgressFile, rewards: Rewards) -> None:
-        self.progress, self.rewards = progress, rewards
+    def __init__(self, progress: ProgressFile, rewards: Rewards, on_cpu: bool = False) -> None:
+        self.progress, self.rewards, self.on_cpu = progress, rewards, on_cpu
         self.metrics: dict[str, float] = {}
 
     def take(self, logs: dict[str, Any]) -> None:
@@ -224,8 +226,20 @@ class Reporter:
             if not math.isfinite(logs.get(name, 0.0)):
                 raise Failed(f"diverged: {name} is {logs[name]} at step {self.progress.budget.step}")
         self.metrics |= {name: logs[key] for key, name in METRICS.items() if logs.get(key) is not None}
+        if self.on_cpu and self.progress.budget.step == 1:
+            self.warn()
         if self.progress.due:
             self.report()
+
+    def warn(self) -> None:
+        """Say what training on the CPU costs, where that is much."""
+        budget = self.progress.budget
+        minutes = budget.elapsed * max(budget.steps, 1) / 60
+        if minutes > LONG_MINUTES:
+            self.progress.note(
+                f"on the CPU, as no GPU was used: {budget.elapsed:.0f} s for the first step, "
+                f"{minutes:.0f} minutes for all, of {budget.seconds / 60:.0f} in budget_seconds"
+            )
 
     def report(self) -> None:
         speed = self.rewards.tokens / max(self.progress.budget.elapsed, 1e-3)
@@ -534,7 +548,7 @@ def train(config: Config, progress: ProgressFile) -> None:
     model, words, form = load(name)
     torch.manual_seed(config["seed"])  # of the adapters, too
     model = adapted(model, params)
-    reporter = Reporter(progress, Rewards(score))
+    reporter = Reporter(progress, Rewards(score), on_cpu=not cuda)
     longest = max(rows, key=lambda row: len(row["question"]))["prompt"]
     tokens = len(words.apply_chat_template(longest, add_generation_prompt=True, return_dict=False))
     model.to("cuda" if cuda else "cpu")

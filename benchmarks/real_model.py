@@ -1,0 +1,128 @@
+"""pass@1 of a real language model as it comes, on GSM8K and on data sets of reasoning-gym.
+
+    python -m benchmarks.real_model MODEL [--gsm8k FOLDER] [--datasets chain_sum gcd ...]
+                                    [--questions 200] [--json]
+
+MODEL is a folder with a Hugging Face model, FOLDER one with GSM8K's train.jsonl and test.jsonl. The questions are those
+of the environments gsm8k_one_gpu and reasoning_gym, made by their recipes; the generator and the tasksets are the text
+judge's own. A whole night with such a model is `nightshift run reasoning_gym` (REPRODUCE.md).
+
+pass@1            mean reward of the answers; its standard error is over questions
+tokens_per_second of all answers together
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import environments
+from benchmarks.tables import about, show
+from environments.judges._taskset import Taskset
+from environments.judges.text import GENERATOR
+from tasks.recipes import preparing
+
+DATASETS: dict[str, dict[str, int]] = {
+    "chain_sum": {"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 1},
+    "products": {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 2},
+    "gcd": {"max_value": 50},
+    "letter_counting": {"min_words": 2, "max_words": 4},
+    "leg_counting": {"min_animals": 1, "max_animals": 2, "max_instances": 9},
+}
+"""The data sets that are asked, and how hard."""
+SECONDS = 60.0
+"""For one reward."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path, help="a folder with a Hugging Face model")
+    parser.add_argument(
+        "--gsm8k", type=Path, help="a folder with its train.jsonl and test.jsonl; without it, not asked"
+    )
+    parser.add_argument(
+        "--datasets", nargs="*", default=list(DATASETS), help=f"of reasoning-gym ({' '.join(DATASETS)})"
+    )
+    parser.add_argument("--questions", type=int, default=200, help="to each (200)")
+    parser.add_argument("--samples", type=int, default=1, help="answers to a question (1)")
+    parser.add_argument("--temperature", type=float, default=0.0, help="0: the likeliest answer (0)")
+    parser.add_argument("--max-tokens", type=int, default=256, help="of the longest answer (256)")
+    parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
+    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    options = parser.parse_args()
+    rows = [asked(name, settings, options) for name, settings in problems(options.gsm8k, options.datasets)]
+    if options.json:
+        print(json.dumps(rows, indent=2))
+    else:
+        show(tuple(rows[0]), [tuple(row.values()) for row in rows], about(options.model.name))
+
+
+def problems(gsm8k: Path | None, datasets: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The environments, with the settings of their recipes."""
+    if gsm8k:
+        yield "gsm8k_one_gpu", {"dataset": str(gsm8k.absolute())}
+    for name in datasets:
+        yield (
+            "reasoning_gym",
+            {"dataset": name, "options": DATASETS.get(name, {}), "train": 1, "confirm": 1, "report": 1},
+        )
+
+
+def asked(name: str, settings: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
+    """The figures of one problem."""
+    own = settings | {"model": str(options.model.absolute()), "search": options.questions}
+    environment = environments.named(name, {f"prepare.settings.{key}": value for key, value in own.items()})
+    taskset = environment.folder / str(environment.judge.model_dump()["taskset"])
+    with tempfile.TemporaryDirectory(prefix="nightshift-real-") as home:
+        prepared = preparing.prepare(environment, Path(home), lambda line: print(line, file=sys.stderr))
+        pool = prepared / "judge" / "search.jsonl"
+        ids = [json.loads(line)["id"] for line in pool.read_text("utf-8").removesuffix("\n").split("\n")]
+        with Taskset(taskset, pool, ids, SECONDS, time.monotonic() + 86_400) as questions:
+            request = {
+                "prompts": questions.prompts(range(len(ids))), "samples": options.samples, "seed": 0,
+                "temperature": options.temperature, "max_tokens": options.max_tokens,
+            }  # fmt: skip
+            began = time.perf_counter()
+            answers = completed(options.model.absolute(), options.device, request)
+            seconds = time.perf_counter() - began
+            said = [(answer["index"], one["text"]) for answer in answers for one in answer["completions"]]
+            rewards = questions.rewards(said)
+    means = [
+        statistics.fmean(reward for (place, _), reward in zip(said, rewards, strict=True) if place == index)
+        for index in range(len(ids))
+    ]
+    tokens = sum(answer["tokens"] for answer in answers)
+    cut = sum(one["truncated"] for answer in answers for one in answer["completions"])
+    return {
+        "problem": settings.get("dataset") if name == "reasoning_gym" else name, "questions": len(ids),
+        "pass@1": round(statistics.fmean(means), 4), "se": round(statistics.pstdev(means) / math.sqrt(len(ids)), 4),
+        "tokens": round(tokens / len(said), 1), "truncated": round(cut / len(said), 3),
+        "tokens_per_second": round(tokens / seconds, 1),
+    }  # fmt: skip
+
+
+def completed(model: Path, device: str, request: dict[str, Any]) -> list[dict[str, Any]]:
+    """The generator's replies to one request."""
+    told = "".join(json.dumps(line) + "\n" for line in ({"batch": 64}, request, {"end": True}))
+    command: list[str | Path] = [sys.executable, "-I", "-B", GENERATOR, "transformers", model, device]
+    done = subprocess.run(
+        command, input=told, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False
+    )
+    replies = [json.loads(line) for line in done.stdout.splitlines()]
+    for reply in replies:
+        if "failed" in reply:
+            sys.exit(f"{model}: {reply['failed']}")
+    return [reply for reply in replies if "index" in reply]
+
+
+if __name__ == "__main__":
+    main()
