@@ -1,0 +1,75 @@
+"""The program Claude Code itself, where it is installed, with a scripted model, as a proposer."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.claude_model import ClaudeModel, Steps, claude
+from tests.support.toy import nightshift, quadratic, status
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(claude() is None, reason="there is no program claude: npm install -g @anthropic-ai/claude-code"),
+]
+
+
+def run(folder: Path, model: ClaudeModel, place: Path, server: str, *more: str) -> None:
+    done = nightshift(
+        *("run", str(folder), "--name", "night", "--rule", "greedy", "--trials", "1"),
+        *("--proposer", "agent", "--set", "proposer.command=claude", *more),
+        server=server, CLAUDE_CONFIG_DIR=str(place / "claude"), **model.variables,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def editor(seen: list[str]) -> Steps:
+    task = yield "Read", {"file_path": "TASK.md"}
+    assert "rationale.md" in task, task
+    program = yield "Read", {"file_path": "fit.py"}
+    assert "args.x" in program, program
+    seen.append((yield "Bash", {"command": "touch escaped", "description": "run a command"}))
+    change = {"file_path": "fit.py", "old_string": '{"x": args.x}', "new_string": '{"x": args.x - 1}'}
+    yield "Edit", change
+    yield "Write", {"file_path": "rationale.md", "content": "One less is better.\n\nExpected: -1\nCategory: offset\n"}
+    return "I subtracted one."
+
+
+def test_it_edits_and_says_why_and_what_it_costs_and_runs_no_command(tmp_path: Path, home: Path, server: str) -> None:
+    folder, seen = quadratic(tmp_path / "quad"), list[str]()
+    with ClaudeModel(editor(seen)) as model:
+        run(folder, model, tmp_path, server)
+    trial = status("night")["trials"][1]
+    assert (trial["proposer"], trial["model"], trial["verdict"]) == ("agent", "claude", "keep"), trial
+    assert "One less is better." in json.dumps(trial)
+    assert trial["usd"] and trial["usd"] > 0, "Claude Code states a price itself"
+    assert seen and not list(tmp_path.rglob("escaped")), seen
+    assert (tmp_path / "claude").is_dir(), "its own files are where its variable says"
+
+
+def stuck() -> Steps:
+    yield "Read", {"file_path": "TASK.md"}
+    return "never"
+
+
+def test_one_that_does_not_end_is_ended_with_all_its_processes(tmp_path: Path, home: Path, server: str) -> None:
+    folder = quadratic(tmp_path / "quad")
+    with ClaudeModel(stuck(), slow=60) as model:
+        run(folder, model, tmp_path, server, "--set", "proposer.wall_seconds=8")
+    known = status("night")
+    assert "8 s" in json.dumps(known["incidents"]) + json.dumps(known["trials"]), known
+    mine = str(tmp_path / "claude")
+    left = [one for one in psutil.process_iter(["name"]) if one.info["name"] == "claude" and mine in str(_environ(one))]
+    assert not left
+
+
+def _environ(process: psutil.Process) -> dict[str, str]:
+    try:
+        return process.environ() if process.uids().real == os.getuid() else {}
+    except psutil.Error:
+        return {}
