@@ -244,7 +244,7 @@ def test_a_choice_that_does_not_exist_has_a_reason_and_no_score(
     [
         ("print('loading the weights', flush=True); input()", "^handshake: answered 'loading the weights' instead"),
         ("print('[' * 60_000, flush=True); input()", "^handshake: answered .* instead of"),
-        ("import sys; sys.stdout.write('.' * 200_000)", "^handshake: answered more than 65536 bytes"),
+        ("import sys; sys.stdout.write('.' * 200_000)", "^handshake: answered with more than 65536 bytes"),
         ("import time; time.sleep(60)", "^handshake: did not answer within 1 s$"),
     ],
 )
