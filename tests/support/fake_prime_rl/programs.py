@@ -144,8 +144,10 @@ def rl(arguments: list[str]) -> int:
         if sign == "@":
             config = laid_over(config, tomllib.loads(Path(path).read_text()))
     stage = Stage(config)
-    if stage.mode == "refused":
-        sys.stderr.write("1 validation error(s) for RLConfig\ntrainer.optim.lr\n  Input should be a valid number\n")
+    batch, group = (config["orchestrator"].get(name, 1) for name in ("batch_size", "group_size"))
+    if stage.mode == "refused" or batch % group:
+        wrong = f"orchestrator\n  Value error, batch_size {batch} must be divisible by group_size {group}"
+        sys.stderr.write(f"1 validation error(s) for RLConfig\n{wrong}\n")
         return 1
     stage.up("").mkdir(parents=True, exist_ok=True)
     (stage.folder / "config.json").write_text(json.dumps(config))
