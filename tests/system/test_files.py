@@ -27,21 +27,3 @@ def test_a_line_that_a_kill_cut_short_comes_once_if_it_comes_at_all(tmp_path: Pa
     assert file.read() == ({"n": 0}, {"n": 2}, {"n": 3})
     append_line(path, '{"n": 4}')
     assert file.read() == ({"n": 0}, {"n": 2}, {"n": 3}, {"n": 4})
-
-
-def test_a_file_that_was_written_anew_is_read_anew(tmp_path: Path) -> None:
-    path = tmp_path / "lines"
-    path.write_text('{"n": 0}\n{"n": 1}\n')
-    file = GrowingFile(path)
-    assert len(file.read()) == 2
-    for content, numbers in (('{"n": 7}\n', [7]), ("", [])):
-        path.write_text(content)
-        assert [one["n"] for one in file.read()] == numbers
-    path.unlink()
-    assert file.read() == ()
-
-
-def test_what_is_no_object_is_left_out(tmp_path: Path) -> None:
-    path = tmp_path / "lines"
-    path.write_bytes(b'3\n\n\xff\xfe\n[1]\n{"n": 0}\r\nnull\n')
-    assert GrowingFile(path).read() == ({"n": 0},)
