@@ -51,8 +51,6 @@ class GrowingFile:
         """All objects so far. A line that is none is left out, such as one cut short by a kill."""
         with self._lock:
             size = self._path.stat().st_size if self._path.exists() else 0
-            if size < self._offset:  # it was written anew
-                self._offset, self._objects = 0, []
             if not size:
                 return ()
             with self._path.open("rb") as file:

@@ -25,7 +25,7 @@ from environments.plugins import Refused
 from environments.remote import HttpEndpoint
 from tasks.machine.gpus import Gpu
 from tasks.machine.slot_use import slot_use
-from tasks.machine.slots import Slots, holder, locks_folder, slots_of
+from tasks.machine.slots import Slots, locks_folder, slots_of
 from tasks.sandbox.capped_log import SAID
 from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.isolation import findings
@@ -222,14 +222,6 @@ def test_nothing_of_a_living_engine_is_ended(one: Slots) -> None:
 
 
 # GPUs
-
-
-def test_a_pipe_in_the_place_of_a_note_holds_nobody_up(one: Slots) -> None:
-    locks_folder().mkdir()
-    os.mkfifo(note_of(one))
-    assert holder(one.parts[0].locks[0]) is None
-    with one.hold():
-        assert holder(one.parts[0].locks[0]) == os.getpid()
 
 
 def test_a_link_in_the_place_of_the_folder_is_refused(tmp_path: Path, one: Slots) -> None:
