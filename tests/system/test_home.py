@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -56,14 +55,3 @@ def test_a_home_that_cannot_be_made_is_refused_with_its_path(monkeypatch: pytest
     monkeypatch.setenv("NIGHTSHIFT_HOME", str(tmp_path / "file/runs"))
     with pytest.raises(Refused, match=r"file/runs.*Not a directory.*NIGHTSHIFT_HOME"):
         home()
-
-
-@pytest.mark.usefixtures("installed")
-def test_a_user_without_a_home_is_told_to_state_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """As in a container that runs as a bare number."""
-    monkeypatch.delenv("HOME")
-    monkeypatch.setattr(os, "getuid", lambda: 3_000_000)
-    with pytest.raises(Refused, match="NIGHTSHIFT_HOME"):
-        home_path()
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    assert home_path() == tmp_path / "nightshift"
