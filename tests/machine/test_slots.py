@@ -26,7 +26,6 @@ from environments.plugins import Refused
 from environments.remote import HttpEndpoint
 from tasks.evaluate import judge_run
 from tasks.machine.gpus import Gpu
-from tasks.machine.slot_use import slot_use
 from tasks.machine.slots import Slots, locks_folder, slots_of
 from tasks.sandbox.capped_log import SAID
 from tasks.sandbox.confinement import Level, VisiblePaths
@@ -34,7 +33,7 @@ from tasks.sandbox.isolation import Isolation
 from tasks.sandbox.program import Program
 from tasks.store.workspace import TrialDir
 from tasks.system import orphans
-from tasks.system.slot import NOWHERE, VISIBLE, Slot
+from tasks.system.slot import NOWHERE, VISIBLE, Slot, slot_use
 from tasks.train import run_program
 from tasks.trial import Proposal
 from tests.support.levels import STRONGEST_AND_NONE, WORKING
