@@ -150,23 +150,22 @@ def slots_of(environment: Environment, home: Path) -> Slots:
     judged_on_gpus = environment.device != "cpu" and getattr(environment.judge, "backend", "openai") != "openai"
     if environment.remote and not judged_on_gpus:
         return Slots.of_cores(home, 0)
+    needs = f"a run of {environment.name} needs"
     if environment.device != "cpu":
         found, faults = gpus.find()
-        stated, each = os.environ.get(VISIBLE), environment.gpus
-        seen = gpus.visible(found, stated)
+        stated = os.environ.get(VISIBLE)
         if faults and not found and environment.device == "cuda":
             raise Refused(f"device = 'cuda', but {'; '.join(faults)}: see `nightshift doctor`")
-        if seen and len(seen) < each:
-            has = f"this machine has GPU {', '.join(str(gpu.index) for gpu in found)}"
-            has += "" if stated is None else f", and {VISIBLE} is {stated!r}"
-            raise Refused(f"a run of {environment.name} needs {each} GPUs in a slot, and {has}: correct these")
-        if seen:
-            return Slots.of_gpus(seen, each)
-    slots, usable = Slots.of_cores(home, environment.cores), len(os.sched_getaffinity(0))
-    if not slots.parts:
-        needs = f"a run of {environment.name} needs {environment.cores} cores (cores = {environment.cores})"
-        raise Refused(f"{needs}, and this machine has {usable} usable: begin with --set cores={usable}")
-    return slots
+        if seen := gpus.visible(found, stated):
+            if (slots := Slots.of_gpus(seen, environment.gpus)).parts:
+                return slots
+            has = f"this machine has {len(found)}, and {VISIBLE} is {stated!r}"
+            raise Refused(f"{needs} {environment.gpus} GPUs in a slot, and {has}: correct these")
+    usable = len(os.sched_getaffinity(0))
+    if (slots := Slots.of_cores(home, environment.cores)).parts:
+        return slots
+    has = f"this machine has {usable} usable: begin with --set cores={usable}"
+    raise Refused(f"{needs} {environment.cores} cores (cores = {environment.cores}), and {has}")
 
 
 def _groups(items: Sequence[T], each: int) -> list[Sequence[T]]:

@@ -54,7 +54,6 @@ def end(marker: str) -> list[str]:
             raise TimeoutError(f"processes {[p.pid for p in survivors]} of {marker} survive SIGKILL")
         for process in survivors:
             with contextlib.suppress(psutil.Error):
-                killed[process.pid] = f"process {process.pid}"
                 killed[process.pid] = " ".join(process.cmdline())[:80].strip() or process.name()
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
