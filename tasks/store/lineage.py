@@ -26,9 +26,7 @@ from tasks.system.redact import Secret, known_secrets, scrub
 from tasks.trial import Trial
 
 PARAMS = "params.json"
-PARAMS_PART = re.compile(
-    rf"^diff --git a/{re.escape(PARAMS)} b/{re.escape(PARAMS)}\n(?:(?!diff --git ).*\n?)*", re.MULTILINE
-)
+PARAMS_PART = re.compile(r"^diff --git a/params\.json b/params\.json\n(?:(?!diff --git ).*\n?)*", re.MULTILINE)
 WHO = "Nightshift <nightshift@localhost>"
 
 
