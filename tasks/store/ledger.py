@@ -52,7 +52,7 @@ from tasks.stats.design import Looks
 from tasks.store import attempts, lineage, workspace
 from tasks.store.seeds import JUDGED, Purpose, derive
 from tasks.store.workspace import TrialDir
-from tasks.system.files import GrowingFile, append_line, write_atomic
+from tasks.system.files import append_line, read_lines, write_atomic
 from tasks.system.home import home
 from tasks.task_key import TaskKey, spec_digest
 from tasks.trial import History, Proposal, Trial
@@ -159,7 +159,8 @@ class Ledger:
         self.path = path
         self.campaign = campaign
         self.program, self.results, self.trials = (path / name for name in ("program", "results", "trials"))
-        self._events = GrowingFile(path / "events.jsonl")
+        self._events: tuple[int, list[dict[str, Any]]] = (0, [])
+        """The size of the file of events when it was read, and what it held."""
 
     @classmethod
     def exists(cls, name: str) -> bool:
@@ -298,7 +299,10 @@ class Ledger:
 
     def events(self) -> Iterator[dict[str, Any]]:
         """The events so far, which are not to be changed."""
-        return (event for event in self._events.read() if "event" in event)
+        file = self.path / "events.jsonl"
+        if (size := file.stat().st_size if file.exists() else 0) != self._events[0]:
+            self._events = size, [event for event in read_lines(file) if "event" in event]
+        return iter(self._events[1])
 
 
 def decided_trial(folder: Path) -> Trial | None:
