@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import functools
-import gc
 import importlib.metadata
 import itertools
 import os
@@ -59,17 +58,6 @@ LONGEST_FIRST = (
 )  # fmt: skip
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
-    """Collect without the garbage collector: hardly anything of it is garbage, and each worker collects all tests."""
-    gc.disable()
-    try:
-        return (yield)
-    finally:
-        gc.freeze()  # modules and tests stay to the end, so nothing needs to look through them
-        gc.enable()
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files first: a long one that begins last would run alone at the end. The same in all workers."""
 
@@ -79,19 +67,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return rank, file
 
     items.sort(key=lambda item: turn(item.nodeid.split("::", 1)[0].partition("tests/")[2]))
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report(
-    collector: pytest.Collector,
-) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Each worker begins to collect in another folder: pytest compiles a test file once, and the others find it done."""
-    report = yield
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
-    if worker and report.passed and collector.path == Path(__file__).parent:
-        first = len(report.result) * int(worker.removeprefix("gw")) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
-        report.result = [*report.result[first:], *report.result[:first]]
-    return report
 
 
 TOGETHER = (

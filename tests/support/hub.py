@@ -14,9 +14,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote, urlsplit
+
+from tests.support import web
+from tests.support.web import Handler
 
 TOKEN = "hf_" + "StandIn" * 5
 LFS = (".bin", ".pt", ".safetensors")
@@ -216,16 +218,12 @@ RAW = (Hub.store, Hub.commit)
 """Routes whose body is no single JSON value."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     hub: Hub
     protocol_version = "HTTP/1.1"
 
-    def log_message(self, *_: Any) -> None:
-        """Nothing is printed."""
-
     def do_GET(self) -> None:
-        hub = self.hub
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        hub, body = self.hub, self.body()
         with hub.lock:
             hub.requests.append((self.command, self.path))
             hub.agents.add(self.headers.get("User-Agent", ""))
@@ -241,14 +239,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             self.connection.close()
             return
-        content = json.dumps(answer).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(content)))
-        if status >= 400:
-            self.send_header("X-Error-Message", answer.get("error", "as a test says"))
-        self.end_headers()
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self.wfile.write(content)
+        why = {"X_Error_Message": answer.get("error", "as a test says")} if status >= 400 else {}
+        self.answer(status, json.dumps(answer).encode(), **why)
 
     do_POST = do_PUT = do_GET
 
@@ -270,14 +262,5 @@ class _Handler(BaseHTTPRequestHandler):
 def serving() -> Iterator[Hub]:
     """A hub on this machine, until the end of the block."""
     hub = Hub()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": hub}))
-    server.daemon_threads = True
-    hub.endpoint = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
+    with web.serving(_Handler, hub=hub) as hub.endpoint:
         yield hub
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

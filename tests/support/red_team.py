@@ -29,6 +29,7 @@ from tasks.sandbox.isolation import Isolation
 from tasks.store.workspace import TrialDir
 from tasks.train import run_program
 from tasks.trial import Proposal, Run, Value
+from tests.support.toy import JUDGE, QUADRATIC
 
 TINY: dict[str, Value] = {
     "limits.memory_gb": 0.2,
@@ -41,39 +42,14 @@ TINY: dict[str, Value] = {
 }
 """Limits so low that a bomb is a small one."""
 
-TOML = """\
-title = "Fort"
-metric = "loss"
-direction = "minimize"
-trainer = "command"
-program = ["train.py"]
-train_cmd = "python train.py {out}"
-editable = ["train.py"]
-budget_seconds = 20
-startup_seconds = 10
-grace_seconds = 0.5
-judge = "command"
-
-[command]
-eval_cmd = "python judge.py {out} {result}"
-total_seconds = 20
-
-[limits]
-least_seconds = 0
-
-[space.x]
-type = "float"
-low = -3.0
-high = 3.0
-default = 2.5
-"""
-
-JUDGE = """\
-import json, pathlib, sys
-x = json.loads(pathlib.Path(sys.argv[1], "model.json").read_text())["x"]
-pathlib.Path(sys.argv[2]).write_text(json.dumps({"score": (x - 1) ** 2}))
-"""
-"""Scores model.json of out/."""
+TOML = (
+    QUADRATIC.replace("fit.py --x {x} --out {out}", "train.py {out}")
+    .replace("fit.py", "train.py")
+    .replace(
+        "budget_seconds = 5\ndeterministic = true\nallow_untrained = true\nstartup_seconds = 2",
+        "budget_seconds = 20\nstartup_seconds = 10",
+    )
+)
 
 PRELUDE = '''\
 import ctypes, errno, json, os, pathlib, signal, socket, stat, subprocess, sys, threading, time

@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 
 from flows.server import automations
 from flows.server.api import Api
+from tests.support.processes import wait_for
 from tests.support.toy import environment, quadratic, slow
 
 POOL = "two-workers"
@@ -184,7 +184,4 @@ def working(
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 240, why: Callable[[], str] = str) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain {why()}"
-        time.sleep(0.2)
+    wait_for(condition, seconds, why)
