@@ -15,8 +15,9 @@ import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
+
+from tests.support.web import Handler, serving
 
 USAGE = (100, 20)
 """Input and output tokens of an answer whose reply does not say."""
@@ -135,23 +136,15 @@ class FakeLLM:
         self.probes: list[Asked] = []
         """What came to `/v1/models`."""
 
-    @property
-    def url(self) -> str:
-        """The base URL, `/v1` included."""
-        return f"http://127.0.0.1:{self._server.server_port}/v1"
-
     def __enter__(self) -> Self:
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"fake": self}))
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
-        self._thread.start()
+        self._serving = serving(_Handler, fake=self)
+        self.url = f"{self._serving.__enter__()}/v1"
+        """The base URL."""
         return self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self._over.set()
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        self._serving.__exit__(None, None, None)
         if error is None and not callable(self._script) and self._taken > len(self._script):
             raise AssertionError(f"{self._taken} requests came, the script has {len(self._script)} replies")
 
@@ -179,33 +172,30 @@ class FakeLLM:
         return self._over.wait(min(seconds, threading.TIMEOUT_MAX)) if seconds else self._over.is_set()
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     fake: FakeLLM
 
     def do_GET(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
-        asked = Asked(self.path, {name.lower(): value for name, value in self.headers.items()}, body)
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        asked = Asked(self.path, headers, json.loads(self.body() or b"{}"))
         reply = self.fake.reply_to(asked)
         is_over = self.fake.wait(reply.delay)
         if reply.cut or (reply.delay and is_over):
             return
-        content = _body(reply, asked).encode()
+        content, pause = _body(reply, asked).encode(), reply.pause
+        headers = {"Content-Type": "application/json", "Content-Length": str(len(content)), **reply.headers}
         # Whoever asked need not have waited for the answer.
         with contextlib.suppress(OSError):
             self.send_response(reply.status)
-            for name, value in {"Content-Type": "application/json", **reply.headers}.items():
+            for name, value in headers.items():
                 self.send_header(name, value)
-            self.send_header("Content-Length", str(len(content)))
             self.end_headers()
-            step = 1 if reply.pause else len(content)
+            step = 1 if pause else len(content)
             for at in range(0, len(content), step):
                 self.wfile.write(content[at : at + step])
-                self.fake.wait(reply.pause)
+                self.fake.wait(pause)
 
     do_POST = do_GET
-
-    def log_message(self, *_: object) -> None:
-        """Nothing is printed."""
 
 
 def _body(reply: Reply, asked: Asked) -> str:

@@ -29,7 +29,7 @@ from tasks.sandbox.isolation import Isolation
 from tasks.store.workspace import TrialDir
 from tasks.train import run_program
 from tasks.trial import Proposal, Run, Value
-from tests.support.toy import JUDGE, QUADRATIC
+from tests.support.toy import JUDGE, stated
 
 TINY: dict[str, Value] = {
     "limits.memory_gb": 0.2,
@@ -42,14 +42,10 @@ TINY: dict[str, Value] = {
 }
 """Limits so low that a bomb is a small one."""
 
-TOML = (
-    QUADRATIC.replace("fit.py --x {x} --out {out}", "train.py {out}")
-    .replace("fit.py", "train.py")
-    .replace(
-        "budget_seconds = 5\ndeterministic = true\nallow_untrained = true\nstartup_seconds = 2",
-        "budget_seconds = 20\nstartup_seconds = 10",
-    )
-)
+TOML = stated(
+    'title = "Fort"', 'program = ["train.py"]', 'train_cmd = "python train.py {out}"', 'editable = ["train.py"]',
+    "budget_seconds = 20", "startup_seconds = 10", "deterministic = false", "allow_untrained = false",
+)  # fmt: skip
 
 PRELUDE = '''\
 import ctypes, errno, json, os, pathlib, signal, socket, stat, subprocess, sys, threading, time
