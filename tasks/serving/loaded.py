@@ -1,12 +1,8 @@
 """A champion as a loaded MLflow model: each prediction starts its program in the sandbox, as under judgement.
 
-`mlflow.pyfunc.load_model` imports this module and calls `_load_pyfunc` with the folder of the model. The folder is
-copied, and its files are compared with the digests that were judged. Nothing of it is imported or unpickled here: the
-program answers over pipes, in a process without network that can write nothing. Where no sandbox works, it is not
-loaded.
-
-A prediction takes as long as the program takes to start, so give many rows at once. Every row is the first step of an
-episode of its own: a recurrent policy remembers nothing from row to row.
+`mlflow.pyfunc.load_model` imports this module and calls `_load_pyfunc` with the folder of the model. Nothing of that is
+imported or unpickled here: the program answers over pipes, in a process without network that can write nothing. Every
+row is the first step of an episode of its own: a recurrent policy remembers nothing from row to row.
 """
 
 from __future__ import annotations
@@ -35,9 +31,7 @@ from tasks.sandbox import confinement, isolation, outputs
 from tasks.sandbox.confinement import VisiblePaths
 from tasks.sandbox.interpreter import interpreter_of
 from tasks.sandbox.program import Program
-from tasks.serving import rows
-from tasks.serving.description import FILE, Description
-from tasks.serving.rows import Rows
+from tasks.serving.description import FILE, Description, Rows, acted, observed
 from tasks.store import workspace
 from tasks.store.safe_read import open_below
 from tasks.store.workspace import TrialDir
@@ -113,7 +107,7 @@ class Policy:
         """
         asked = {"deterministic": self._judge.deterministic, "seed": 0} | (params or {})
         try:
-            seen = rows.observed(self._seen, np.asarray(model_input))
+            seen = observed(self._seen, np.asarray(model_input))
         except ValueError as wrong:
             raise CannotPredict(str(wrong)) from wrong
         lanes = min(len(seen[0]), LANES)
@@ -133,7 +127,7 @@ class Policy:
                 part = [column[first : first + lanes] for column in seen]
                 answer = talk.ask(_frame(part, lanes), frame_bytes(self._taken, lanes))
                 taken = [column[: len(part[0])] for column in columns(self._taken, lanes, answer)]
-                answers.append(rows.acted(self._taken, taken))
+                answers.append(acted(self._taken, taken))
             talk.expect_silence()
         return np.concatenate(answers)
 
