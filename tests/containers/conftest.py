@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import yaml
 
@@ -21,19 +20,9 @@ from tests.support.docker_engine import CHECKOUT, Engine, missing, mounts, proce
 from tests.support.toy import environment
 from tests.support.workers import working
 
-PYPI = "https://pypi.org/simple"
-CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+TORCH_INDEX = os.environ.get("TORCH_INDEX", "https://download.pytorch.org/whl/cpu")
+"""Where the image has torch from; of PyPI's it is 3 GB."""
 POOL = "cpu-docker"
-
-
-def torch_index() -> str:
-    """Where the image has torch from: TORCH_INDEX, else the small builds for CPUs, else (3 GB) those of PyPI."""
-    if stated := os.environ.get("TORCH_INDEX"):
-        return stated
-    with contextlib.suppress(httpx.TransportError):
-        if httpx.get(f"{CPU_INDEX}/torch/", timeout=5).is_success:
-            return CPU_INDEX
-    return PYPI
 
 
 @pytest.fixture(scope="session")
@@ -50,7 +39,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
         outside.delenv("PREFECT_API_SSL_CERT_FILE")  # a worker passes it on, and containers do not have that file
         daemon.start()
         try:
-            daemon.build(torch_index())
+            daemon.build(TORCH_INDEX)
             yield daemon
             assert daemon.containers() == []
         finally:

@@ -173,13 +173,6 @@ def test_every_block_of_settings_parses(page: Path) -> None:
             compile(text, page.name, "exec")
 
 
-def test_the_spec_file_on_the_page_is_one_that_a_campaign_takes() -> None:
-    from flows.spec.campaign_spec import CampaignSpec
-
-    spec = CampaignSpec.of(name="n", **tomllib.loads(block("docs/start.md", "toml", "[advanced]")))
-    assert (spec.environment, spec.advanced.patience) == ("lunar_lander", 50)
-
-
 @pytest.mark.parametrize("catalogue", ["prefect.yaml", "docker/gpu.prefect.yaml"])
 def test_a_catalogue_of_deployments_names_flows_and_their_parameters(catalogue: str) -> None:
     import importlib
