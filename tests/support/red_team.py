@@ -106,13 +106,20 @@ class Attempt:
         return self.error is not None
 
 
-@dataclass(frozen=True)
+@dataclass
 class Ground:
     """A campaign's folders as the engine lays them out, each with a secret or a canary in it."""
 
     root: Path
     secret: str = field(default_factory=lambda: f"canary-{secrets.token_hex(12)}")
     """Stands in every file that no program may read."""
+
+    def __post_init__(self) -> None:
+        self.home = self.root / "runs"
+        self.campaign = self.home / "night-1"
+        self.environment = self.root / "environment"
+        self.judge, self.toml = self.environment / "judge.py", self.environment / "environment.toml"
+        self.user = self.root / "user"  # the home of whoever runs the engine
 
     @classmethod
     def lay(cls, root: Path) -> Ground:
@@ -131,32 +138,6 @@ class Ground:
         texts[self.toml] = f"# {self.secret}\n{TOML}"
         texts[self.environment / "train.py"] = "print('the baseline')\n"
         return texts
-
-    @property
-    def home(self) -> Path:
-        """NIGHTSHIFT_HOME."""
-        return self.root / "runs"
-
-    @property
-    def campaign(self) -> Path:
-        return self.home / "night-1"
-
-    @property
-    def environment(self) -> Path:
-        return self.root / "environment"
-
-    @property
-    def judge(self) -> Path:
-        return self.environment / "judge.py"
-
-    @property
-    def toml(self) -> Path:
-        return self.environment / "environment.toml"
-
-    @property
-    def user(self) -> Path:
-        """The home of whoever runs the engine."""
-        return self.root / "user"
 
     @property
     def canaries(self) -> dict[str, Path]:
