@@ -104,14 +104,6 @@ def test_the_example_trainer_learns_in_the_example_environment(tmp_path: Path) -
     assert scores[1] > scores[0]
 
 
-def test_every_verb_that_a_page_names_exists() -> None:
-    texts = [page.read_text() for page in PAGES if page.name != "CHANGELOG.md"]  # which also tells what is gone
-    named = {verb for text in texts for verb in re.findall(r"nightshift ((?:env )?[a-z]+)\b", text)}
-    known = set(re.findall(r"^│ ([a-z]+) ", nightshift("--help").stdout, re.MULTILINE))
-    known |= {f"env {verb}" for verb in re.findall(r"^│ ([a-z]+) ", nightshift("env", "--help").stdout, re.MULTILINE)}
-    assert named - {"env"} <= known, f"{named - known} are not verbs"
-
-
 def test_every_link_leads_to_a_file_and_a_heading_that_there_are() -> None:
     for page in PAGES:
         for target, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)", prose(page)):
