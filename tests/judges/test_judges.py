@@ -102,11 +102,6 @@ def test_what_cannot_be_judged_is_refused_with_the_remedy(fields: dict[str, Any]
 # Control: policies of every kind
 
 
-def test_a_recurrent_policy_plays_without_mistake_when_it_resets_its_state(tmp_path: Path) -> None:
-    score = judged(policies.lstm(resets=True), tmp_path, id=f"{ENVIRONMENTS}:Recall-v0", episodes=20)
-    assert score.units == (0.0,) * 20
-
-
 def test_images_arrive_as_bytes_in_their_shape_and_actions_count_from_their_start(tmp_path: Path) -> None:
     assert judged(policies.LOOKER, tmp_path, id=f"{ENVIRONMENTS}:Picture-v0").units == (6.0,) * 8
 

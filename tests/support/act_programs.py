@@ -84,31 +84,6 @@ for active, start, columns in frames():
     answer(*(draw.uniform(-1, 1, column.shape) for column in blank()))
 """
 
-LSTM = """
-# Hidden units: one keeps the cue, one counts. All gates stand open, so a cell adds up its candidates.
-CUE, CLOCK = 0, 1
-to_gates = np.zeros((1, 4, 2))  # observation -> (input, forget, output, candidate) x hidden
-to_gates[0, 3, CUE] = 20
-bias = np.array([[20, 20], [20, 20], [20, 20], [0, 0.1]])
-recurrent = np.zeros((2, 4, 2))
-hidden, cell = np.full((lanes, 2), 0.9), np.full((lanes, 2), -3.0)  # as the last training rollout left them
-
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
-
-ready()
-for active, start, (cue,) in frames():
-    if RESETS:
-        hidden[start], cell[start] = 0, 0
-    gates = np.einsum("no,ogh->ngh", cue, to_gates) + np.einsum("nk,kgh->ngh", hidden, recurrent) + bias
-    enter, keep, leave = sigmoid(gates[:, 0]), sigmoid(gates[:, 1]), sigmoid(gates[:, 2])
-    cell = keep * cell + enter * np.tanh(gates[:, 3])
-    hidden = leave * np.tanh(cell)
-    late = hidden[:, CLOCK] > np.tanh(4.5 * np.tanh(0.1))
-    answer((hidden[:, CUE] > 0) != late)
-"""
-"""Answers the cue of the first step, and its opposite from the fifth step on."""
-
 LOOKER = """
 assert hello["observation"] == [{"path": "", "dtype": "|u1", "shape": [5, 4, 3]}], hello
 ready()
@@ -125,10 +100,6 @@ for active, start, (a, b0, b1a, b1z) in frames():
     answer(b1a, a, b1z, b0)
 """
 """Puts each observed leaf where the action wants it."""
-
-
-def lstm(resets: bool) -> str:
-    return f"RESETS = {resets}\n{LSTM}"
 
 
 def at_step(step: int, wrong: str) -> str:
