@@ -70,11 +70,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 TOGETHER = (
-    ("llm/", "proposers/test_llm_proposers", "proposers/test_hybrid"), ("tracking/", "server/test_own_mlflow", "store/test_safe_read"),
-    ("environments/",), ("trainers/test_ppo", "trainers/test_sac", "trainers/test_grpo", "trainers/test_prime_rl_adapter"),
-    ("proposers/test_learned", "proposers/test_numeric", "proposers/test_proposers", "proposers/test_tpe",
-     "cancellers/test_cancellers", "importing/test_optuna_study", "campaign/test_ahead", "proposing/test_short_budgets"),
-    ("plots/", "report/", "certifying/test_aggregate"),
+    ("llm/", "proposers/test_llm_proposers", "proposers/test_hybrid"),
+    ("tracking/", "server/test_own_mlflow", "store/test_safe_read"), ("environments/",), ("plots/", "report/"),
+    ("trainers/test_ppo", "trainers/test_sac", "trainers/test_grpo", "trainers/test_prime_rl_adapter"),
+    ("proposers/", "cancellers/test_cancellers", "importing/test_optuna_study"),
 )  # fmt: skip
 """Files of one worker: they use packages that take long to import (litellm, mlflow, verifiers, torch, matplotlib)."""
 

@@ -33,7 +33,6 @@ class CampaignBudget:
     """GPUs of a slot (`gpus_of`), until one was held."""
 
     def spent(self, history: History) -> Spent:
-        """What it spent until now."""
         return spent(self.ledger, history, time.time())
 
     def shortage(self, history: History, under_way: Iterable[int] = ()) -> str:
