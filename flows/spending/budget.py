@@ -84,10 +84,7 @@ def gpus_of(spec: CampaignSpec, environment: Environment, slots: Slots) -> int:
 
 
 def check_budget(spec: CampaignSpec) -> RemainingBudget:
-    """What models may take at most, for their preflight.
-
-    Refused if the budget of a new campaign does not pay for the baseline and the certificate.
-    """
+    """What models may take at most. Refused if a new campaign's budget does not pay for baseline and certificate."""
     limits = spec.advanced
     if (limits.max_usd, limits.max_gpu_hours) != (None, None) and not Ledger.exists(spec.name):
         environment = spec.new_environment()
@@ -99,10 +96,7 @@ def check_budget(spec: CampaignSpec) -> RemainingBudget:
 
 
 def _hour(spec: CampaignSpec, environment: Environment, so_far: Spent, gpus: int) -> MachineCost:
-    """What an hour of a run costs: its slot, and a machine that its trainer rents.
-
-    The latter as the environment states it, else as the dearest so far.
-    """
+    """What an hour costs: its slot, and a rented machine as the environment states it, else as the dearest so far."""
     slot, dearest = MachineCost(spec.advanced.usd_per_hour, so_far.gpus or gpus), so_far.rented_hour
     if (remote := environment.remote) is None:
         return slot + dearest
@@ -111,9 +105,8 @@ def _hour(spec: CampaignSpec, environment: Environment, so_far: Spent, gpus: int
 
 
 def _excess(spec: CampaignSpec, so_far: Spent, need: MachineCost) -> str:
-    """Why machines that cost so much more could break a limit; empty if they could not.
-
-    Where they cost nothing, only models do, and the fallback proposes in their place.
+    """Why machines that cost so much more could break a limit; empty if they could not, or cost nothing: of models
+    alone the fallback takes the place.
     """
     limits, used = spec.advanced, so_far.machines
     if limits.max_usd is not None and need.usd and so_far.usd is None:

@@ -50,11 +50,7 @@ class CannotPredict(Exception):
 
 
 def _load_pyfunc(path: str) -> Policy:
-    """The model in a folder; MLflow calls this.
-
-    Raises:
-        CannotPredict: it is not what was certified, or this machine may not run it.
-    """
+    """The model in a folder; MLflow calls this. CannotPredict if it is not what was certified, or cannot run here."""
     files = Path(path)
     try:
         described = Description.model_validate_json((files / FILE).read_bytes())
@@ -66,9 +62,8 @@ def _load_pyfunc(path: str) -> Policy:
 
 
 class Policy:
-    """A policy of a control environment: a row of observations in, an action out.
-
-    Its program runs in the sandbox, on a private copy of the model's files that is laid out as a trial's directory.
+    """A policy of a control environment: a row of observations in, an action out. Its program runs on a private copy of
+    the model's files that is laid out as a trial's directory.
     """
 
     def __init__(self, files: Path, described: Description) -> None:
@@ -101,9 +96,8 @@ class Policy:
         return self
 
     def predict(self, model_input: pd.DataFrame | Rows, params: dict[str, Any] | None = None) -> Rows:
-        """The actions for observations, one a row: of shape (rows,) where an action is a number, else (rows, width).
-
-        `params`: `deterministic` (the judge's mode unless stated) and `seed` of the policy's own draws.
+        """The actions for observations, one a row. `params`: `deterministic` (the judge's mode unless stated) and
+        `seed` of the policy's own draws.
         """
         asked = {"deterministic": self._judge.deterministic, "seed": 0} | (params or {})
         try:

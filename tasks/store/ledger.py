@@ -187,9 +187,8 @@ class Ledger:
         cls, name: str, environment: Environment, *, source: str, settings: Settings, isolation: str, spec: str,
         more: Mapping[str, str] | None = None,
     ) -> Ledger:  # fmt: skip
-        """Freeze the environment and its program, and write the files of `more`.
-
-        They appear at once: a kill leaves a hidden directory, which the next creation replaces.
+        """Freeze the environment and its program, and write the files of `more`. They appear at once: a kill leaves a
+        hidden directory, which the next creation replaces.
         """
         path, draft = home() / check_name(name), home() / f".{name}.new"
         shutil.rmtree(draft, ignore_errors=True)

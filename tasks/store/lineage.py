@@ -67,9 +67,8 @@ def without_parameters(diff: str) -> str:
 
 
 def source_commit(folder: Path) -> str:
-    """The commit of the user's repository in which a folder is; empty outside of one, or before its first commit.
-
-    A folder that was installed has none: its virtual environment may lie in a repository that knows nothing of it.
+    """The commit of the user's repository in which a folder is; empty without one. An installed folder has none: its
+    virtual environment may lie in a repository that knows nothing of it.
     """
     if shutil.which("git") is None or (folder.is_relative_to(CODE) and not is_checkout()):
         return ""

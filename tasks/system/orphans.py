@@ -44,8 +44,7 @@ def marked(marker: str) -> list[psutil.Process]:
 
 def end(marker: str) -> list[str]:
     """Kill every process that carries the marker, and those that they start meanwhile; their command lines.
-
-    Raises TimeoutError when some survive SIGKILL for KILL_SECONDS (they hang in the kernel).
+    TimeoutError when some survive SIGKILL for KILL_SECONDS (they hang in the kernel).
     """
     killed: dict[int, str] = {}
     deadline = clock() + KILL_SECONDS

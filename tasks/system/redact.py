@@ -80,10 +80,7 @@ def without_passwords(text: str) -> str:
 
 
 class Scrubber:
-    """Redacts a stream, however it is divided into chunks.
-
-    It holds back only what may be the beginning of a secret: always less than the longest one.
-    """
+    """Redacts a stream, however it is divided into chunks; holds back only what may be the beginning of a secret."""
 
     def __init__(self, secrets: Sequence[Secret] | None = None) -> None:
         self._secrets = known_secrets() if secrets is None else tuple(secrets)
@@ -130,9 +127,8 @@ class Scrubber:
 
 
 def clean(text: str) -> list[str]:
-    """The lines of a program's output, safe to show: without control sequences, secrets and invisible characters.
-
-    A carriage return ends a line too: overwritten text is shown, and nothing of ours can be overwritten.
+    """The lines of a program's output, safe to show: without control sequences, secrets and invisible characters. A
+    carriage return ends a line too: overwritten text is shown, and nothing of ours can be overwritten.
     """
     lines = SEQUENCE.sub("", text).splitlines()
     shown = "\n".join(UNUSUAL.sub(_visible, line) for line in lines)
@@ -141,10 +137,8 @@ def clean(text: str) -> list[str]:
 
 
 def quote(text: str, limit: int, lines: int) -> str:
-    """Quote a program's output in Markdown or a prompt: fenced, each of its lines marked with `| `.
-
-    The last `lines` lines are shown, and of each the first `limit` characters. The fence is longer than any that the
-    program printed.
+    """Quote the last lines of a program's output in Markdown or a prompt: fenced, each marked with `| `, and of each
+    the first `limit` characters. The fence is longer than any that the program printed.
     """
     every = clean(text)
     left_out = max(len(every) - lines, 0)
