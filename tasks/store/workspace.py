@@ -160,8 +160,8 @@ PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([^{}:]*)(?::([^{}]*))?\}|[{}]")
 def fill(command: str, values: Mapping[str, object]) -> list[str]:
     """A command line as arguments; Refused if it is invalid. No shell reads it.
 
-    `{name}` becomes the value of that name. A truth value may be a switch: `{amp:--amp}` becomes `--amp` or nothing, and
-    `{amp:--amp|--no-amp}` one of both. Of other values FORM is that of Python's `format`.
+    `{name}` becomes the value of that name. A truth value may be a switch: `{amp:--amp}` becomes `--amp` or nothing,
+    and `{amp:--amp|--no-amp}` one of both. Of other values FORM is that of Python's `format`.
     """
     try:
         words = shlex.split(command)
