@@ -25,7 +25,6 @@ from flows.views.own_servers import own_servers
 from flows.views.terminal import changes
 from tasks import describe
 from tasks.describe import caution, headline, outcome, where
-from tasks.machine.slot_use import slot_use
 from tasks.numbers import number
 from tasks.rules import Rule
 from tasks.sandbox.progress import parse_report, value_of
@@ -40,6 +39,7 @@ from tasks.store.provenance import incidents, sources
 from tasks.store.workspace import TrialDir
 from tasks.system.daemon import page_of
 from tasks.system.redact import clean
+from tasks.system.slot import slot_use
 from tasks.task_messages import in_short
 from tasks.tracking import sync
 from tasks.trial import TWENTIETHS, History, Proposal, Trial, baseline, best, budgets_used, machine_of, measured

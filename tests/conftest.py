@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import functools
-import gc
 import importlib.metadata
 import itertools
 import os
@@ -59,17 +58,6 @@ LONGEST_FIRST = (
 )  # fmt: skip
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
-    """Collect without the garbage collector: hardly anything of it is garbage, and each worker collects all tests."""
-    gc.disable()
-    try:
-        return (yield)
-    finally:
-        gc.freeze()  # modules and tests stay to the end, so nothing needs to look through them
-        gc.enable()
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files first: a long one that begins last would run alone at the end. The same in all workers."""
 
@@ -81,25 +69,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: turn(item.nodeid.split("::", 1)[0].partition("tests/")[2]))
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report(
-    collector: pytest.Collector,
-) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Each worker begins to collect in another folder: pytest compiles a test file once, and the others find it done."""
-    report = yield
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
-    if worker and report.passed and collector.path == Path(__file__).parent:
-        first = len(report.result) * int(worker.removeprefix("gw")) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
-        report.result = [*report.result[first:], *report.result[:first]]
-    return report
-
-
 TOGETHER = (
-    ("llm/", "proposers/test_llm_proposers", "proposers/test_hybrid"), ("tracking/", "server/test_own_mlflow", "store/test_safe_read"),
-    ("environments/",), ("trainers/test_ppo", "trainers/test_sac", "trainers/test_grpo", "trainers/test_prime_rl_adapter"),
-    ("proposers/test_learned", "proposers/test_numeric", "proposers/test_proposers", "proposers/test_tpe",
-     "cancellers/test_cancellers", "importing/test_optuna_study", "campaign/test_ahead", "proposing/test_short_budgets"),
-    ("plots/", "report/", "certifying/test_aggregate"),
+    ("llm/", "proposers/test_llm_proposers", "proposers/test_hybrid"),
+    ("tracking/", "server/test_own_mlflow", "store/test_safe_read"), ("environments/",), ("plots/", "report/"),
+    ("trainers/test_ppo", "trainers/test_sac", "trainers/test_grpo", "trainers/test_prime_rl_adapter"),
+    ("proposers/", "cancellers/test_cancellers", "importing/test_optuna_study"),
 )  # fmt: skip
 """Files of one worker: they use packages that take long to import (litellm, mlflow, verifiers, torch, matplotlib)."""
 

@@ -33,13 +33,12 @@ class CampaignBudget:
     """GPUs of a slot (`gpus_of`), until one was held."""
 
     def spent(self, history: History) -> Spent:
-        """What it spent until now."""
         return spent(self.ledger, history, time.time())
 
     def shortage(self, history: History, under_way: Iterable[int] = ()) -> str:
         """Why the budget allows no trial after those under way; empty if it does."""
         so_far = self.spent(history)
-        excess = _excess(self.spec, so_far, *self._planned(history, so_far, under_way))
+        excess = _excess(self.spec, so_far, self._planned(history, so_far, under_way))
         return excess and f"no budget for another trial: {excess}"
 
     def left_for_models(self, history: History, under_way: Iterable[int] = ()) -> RemainingBudget:
@@ -50,7 +49,7 @@ class CampaignBudget:
             return RemainingBudget(tokens=tokens)
         if so_far.usd is None:  # a limit that cannot be checked must not be exceeded
             return RemainingBudget(usd=0.0, tokens=tokens)
-        machines = self._planned(history, so_far, under_way)[0].usd
+        machines = self._planned(history, so_far, under_way).usd
         return RemainingBudget(usd=max(limits.max_usd - so_far.usd - machines, 0.0), tokens=tokens)
 
     def check(self, history: History, what: str, seconds: float) -> None:
@@ -60,24 +59,21 @@ class CampaignBudget:
         if excess := _excess(self.spec, so_far, hour.of(seconds)):
             raise Refused(f"no budget for {what}: {excess}: raise the limit with `nightshift resume`, or ask for less")
 
-    def _planned(self, history: History, so_far: Spent, under_way: Iterable[int]) -> tuple[MachineCost, MachineCost]:
+    def _planned(self, history: History, so_far: Spent, under_way: Iterable[int]) -> MachineCost:
         return _commitment(self.spec, self.ledger.environment, history, so_far, self.gpus, under_way)
 
 
 def _commitment(
     spec: CampaignSpec, environment: Environment, history: History, so_far: Spent, gpus: int,
     under_way: Iterable[int] = (),
-) -> tuple[MachineCost, MachineCost]:  # fmt: skip
-    """The most that machines may cost from now on; language models come besides.
-
-    First what the next trial commits it to: itself, what trials under way may still cost, and the certificate with the
-    ablation after it; second the certificate's part of that.
+) -> MachineCost:  # fmt: skip
+    """The most that machines may cost from now on: the next trial, what trials under way may still cost, and the
+    certificate with the ablation after it. Language models come besides.
     """
     hour = _hour(spec, environment, so_far, gpus)
     trial = hour.of(spec.machine_time_for_a_trial(environment, history))
     certificate = hour.of(spec.time_for_the_certificate(environment, history, parallel=1))
-    going = (trial.beyond(so_far.slots.get(number, FREE)) for number in under_way)
-    return sum(going, trial + certificate), certificate
+    return sum((trial.beyond(so_far.slots.get(number, FREE)) for number in under_way), trial + certificate)
 
 
 def gpus_of(spec: CampaignSpec, environment: Environment, slots: Slots) -> int:
@@ -88,25 +84,19 @@ def gpus_of(spec: CampaignSpec, environment: Environment, slots: Slots) -> int:
 
 
 def check_budget(spec: CampaignSpec) -> RemainingBudget:
-    """What models may take at most, for their preflight.
-
-    Refused if the budget of a new campaign does not pay for the baseline and the certificate.
-    """
+    """What models may take at most. Refused if a new campaign's budget does not pay for baseline and certificate."""
     limits = spec.advanced
     if (limits.max_usd, limits.max_gpu_hours) != (None, None) and not Ledger.exists(spec.name):
         environment = spec.new_environment()
         gpus = 0 if limits.max_gpu_hours is None else gpus_of(spec, environment, spec.slots(environment))
-        if excess := _excess(spec, NOTHING_SPENT, *_commitment(spec, environment, (), NOTHING_SPENT, gpus)):
-            remedy = ", or use rule = greedy, which certifies nothing" if spec.loaded_rule.certifies else ""
-            raise Refused(f"no budget for the baseline: {excess}: raise the limit{remedy}")
+        if excess := _excess(spec, NOTHING_SPENT, _commitment(spec, environment, (), NOTHING_SPENT, gpus)):
+            certified = " and the certificate" if spec.loaded_rule.certifies else ""
+            raise Refused(f"no budget for the baseline{certified}: {excess}: raise the limit")
     return RemainingBudget(usd=limits.max_usd, tokens=limits.max_tokens)
 
 
 def _hour(spec: CampaignSpec, environment: Environment, so_far: Spent, gpus: int) -> MachineCost:
-    """What an hour of a run costs: its slot, and a machine that its trainer rents.
-
-    The latter as the environment states it, else as the dearest so far.
-    """
+    """What an hour costs: its slot, and a rented machine as the environment states it, else as the dearest so far."""
     slot, dearest = MachineCost(spec.advanced.usd_per_hour, so_far.gpus or gpus), so_far.rented_hour
     if (remote := environment.remote) is None:
         return slot + dearest
@@ -114,23 +104,18 @@ def _hour(spec: CampaignSpec, environment: Environment, so_far: Spent, gpus: int
     return slot + MachineCost(HOUR * remote.usd_per_second or dearest.usd, max(rented, dearest.gpu_hours))
 
 
-def _excess(spec: CampaignSpec, so_far: Spent, need: MachineCost, certificate: MachineCost = FREE) -> str:
-    """Why machines that cost so much more could break a limit; empty if they could not.
-
-    Where they cost nothing, only models do, and the fallback proposes in their place.
-
-    Args:
-        certificate: The part of `need` that is reserved for it.
+def _excess(spec: CampaignSpec, so_far: Spent, need: MachineCost) -> str:
+    """Why machines that cost so much more could break a limit; empty if they could not, or cost nothing: of models
+    alone the fallback takes the place.
     """
     limits, used = spec.advanced, so_far.machines
     if limits.max_usd is not None and need.usd and so_far.usd is None:
         return f"max_usd = {limits.max_usd:g} cannot be kept, since a language model has no known price"
     of_each = (
-        ("max_usd", "USD", limits.max_usd, so_far.usd or 0.0, need.usd, certificate.usd),
-        ("max_gpu_hours", "GPU hours", limits.max_gpu_hours, used.gpu_hours, need.gpu_hours, certificate.gpu_hours),
+        ("max_usd", "USD", limits.max_usd, so_far.usd or 0.0, need.usd),
+        ("max_gpu_hours", "GPU hours", limits.max_gpu_hours, used.gpu_hours, need.gpu_hours),
     )
-    for name, unit, limit, before, more, kept in of_each:
+    for name, unit, limit, before, more in of_each:
         if limit is not None and more and before + more > limit + ROUNDING:
-            of_that = f", of which {kept:.3g} are for the certificate" if kept else ""
-            return f"{name} = {limit:g}, {before:.3g} {unit} used, and {more:.3g} more may be needed{of_that}"
+            return f"{name} = {limit:g}, {before:.3g} {unit} used, and {more:.3g} more may be needed"
     return ""

@@ -51,10 +51,8 @@ def find() -> tuple[list[Gpu], list[str]]:
 
 
 def visible(found: Sequence[Gpu], stated: str | None) -> list[Gpu]:
-    """The GPUs that CUDA_VISIBLE_DEVICES (`stated`) leaves visible, in its order; None leaves all.
-
-    Read as CUDA does: numbers (in nvidia-smi's order) or UUID prefixes, up to the first that matches nothing. MIG
-    instances are kept as named.
+    """The GPUs that CUDA_VISIBLE_DEVICES (`stated`) leaves visible, in its order; None leaves all. Read as CUDA does:
+    numbers or UUID prefixes, up to the first that matches nothing. MIG instances are kept as named.
     """
     if stated is None:
         return list(found)

@@ -77,9 +77,8 @@ class Slots:
 
     @classmethod
     def of_cores(cls, home: Path, each: int = 1, usable: Sequence[int] | None = None) -> Slots:
-        """Groups of so many of the usable cores, by their numbers in the kernel; each home has slots of its own.
-
-        With `each` 0 they share all cores, and are kept on none. Usable are by default those of this process.
+        """Groups of so many of the usable cores (those of this process); each home has slots of its own. With `each` 0
+        they share all cores, and are kept on none.
         """
         prefix = f"cpu-{_digest(str(home.resolve()))}-"
         if each == 0:
@@ -102,10 +101,8 @@ class Slots:
 
     @contextmanager
     def hold(self, waiting: Callable[[str], None] | None = None) -> Iterator[Slot]:
-        """Hold one slot while the block runs; wait until one is free. `waiting` is told once who uses the slots.
-
-        The first to wait gets the next slot; the order of those behind it is not kept. Raises KeyboardInterrupt when
-        this process was asked to end, and PermissionError where another user's folder keeps it from the locks.
+        """Hold one slot while the block runs; wait until one is free. `waiting` is told once who uses the slots. The
+        first to wait gets the next one. Raises KeyboardInterrupt when this process was asked to end.
         """
         locks_folder().mkdir(exist_ok=True)
         if locks_folder().is_symlink():
@@ -139,34 +136,31 @@ class Slots:
 
 
 def slots_of(environment: Environment, home: Path) -> Slots:
-    """The slots for an environment's programs: GPUs if its device allows and there are any, else cores.
+    """The slots for an environment's programs: GPUs if its device allows and there are any, else cores. Refused if no
+    slot has as many as a run needs, or device is cuda and the driver does not answer.
 
-    GPUs that CUDA_VISIBLE_DEVICES hides from this process are left out, and GPUs of other makers are not locked. What
-    another machine trains only waits here, unless a model on a GPU of this machine answers the judge.
-
-    Raises:
-        Refused: no slot has as many GPUs or cores as a run needs, or device is cuda and the driver does not answer.
+    GPUs of other makers are not locked. What another machine trains only waits here, unless a model on a GPU of this
+    machine answers the judge.
     """
     judged_on_gpus = environment.device != "cpu" and getattr(environment.judge, "backend", "openai") != "openai"
     if environment.remote and not judged_on_gpus:
         return Slots.of_cores(home, 0)
+    needs = f"a run of {environment.name} needs"
     if environment.device != "cpu":
         found, faults = gpus.find()
-        stated, each = os.environ.get(VISIBLE), environment.gpus
-        seen = gpus.visible(found, stated)
+        stated = os.environ.get(VISIBLE)
         if faults and not found and environment.device == "cuda":
             raise Refused(f"device = 'cuda', but {'; '.join(faults)}: see `nightshift doctor`")
-        if seen and len(seen) < each:
-            has = f"this machine has GPU {', '.join(str(gpu.index) for gpu in found)}"
-            has += "" if stated is None else f", and {VISIBLE} is {stated!r}"
-            raise Refused(f"a run of {environment.name} needs {each} GPUs in a slot, and {has}: correct these")
-        if seen:
-            return Slots.of_gpus(seen, each)
-    slots, usable = Slots.of_cores(home, environment.cores), len(os.sched_getaffinity(0))
-    if not slots.parts:
-        needs = f"a run of {environment.name} needs {environment.cores} cores (cores = {environment.cores})"
-        raise Refused(f"{needs}, and this machine has {usable} usable: begin with --set cores={usable}")
-    return slots
+        if seen := gpus.visible(found, stated):
+            if (slots := Slots.of_gpus(seen, environment.gpus)).parts:
+                return slots
+            has = f"this machine has {len(found)}, and {VISIBLE} is {stated!r}"
+            raise Refused(f"{needs} {environment.gpus} GPUs in a slot, and {has}: correct these")
+    usable = len(os.sched_getaffinity(0))
+    if (slots := Slots.of_cores(home, environment.cores)).parts:
+        return slots
+    has = f"this machine has {usable} usable: begin with --set cores={usable}"
+    raise Refused(f"{needs} {environment.cores} cores (cores = {environment.cores}), and {has}")
 
 
 def _groups(items: Sequence[T], each: int) -> list[Sequence[T]]:

@@ -1,12 +1,8 @@
 """A champion as a loaded MLflow model: each prediction starts its program in the sandbox, as under judgement.
 
-`mlflow.pyfunc.load_model` imports this module and calls `_load_pyfunc` with the folder of the model. The folder is
-copied, and its files are compared with the digests that were judged. Nothing of it is imported or unpickled here: the
-program answers over pipes, in a process without network that can write nothing. Where no sandbox works, it is not
-loaded.
-
-A prediction takes as long as the program takes to start, so give many rows at once. Every row is the first step of an
-episode of its own: a recurrent policy remembers nothing from row to row.
+`mlflow.pyfunc.load_model` imports this module and calls `_load_pyfunc` with the folder of the model. Nothing of that is
+imported or unpickled here: the program answers over pipes, in a process without network that can write nothing. Every
+row is the first step of an episode of its own: a recurrent policy remembers nothing from row to row.
 """
 
 from __future__ import annotations
@@ -35,9 +31,7 @@ from tasks.sandbox import confinement, isolation, outputs
 from tasks.sandbox.confinement import VisiblePaths
 from tasks.sandbox.interpreter import interpreter_of
 from tasks.sandbox.program import Program
-from tasks.serving import rows
-from tasks.serving.description import FILE, Description
-from tasks.serving.rows import Rows
+from tasks.serving.description import FILE, Description, Rows, acted, observed
 from tasks.store import workspace
 from tasks.store.safe_read import open_below
 from tasks.store.workspace import TrialDir
@@ -56,11 +50,7 @@ class CannotPredict(Exception):
 
 
 def _load_pyfunc(path: str) -> Policy:
-    """The model in a folder; MLflow calls this.
-
-    Raises:
-        CannotPredict: it is not what was certified, or this machine may not run it.
-    """
+    """The model in a folder; MLflow calls this. CannotPredict if it is not what was certified, or cannot run here."""
     files = Path(path)
     try:
         described = Description.model_validate_json((files / FILE).read_bytes())
@@ -72,9 +62,8 @@ def _load_pyfunc(path: str) -> Policy:
 
 
 class Policy:
-    """A policy of a control environment: a row of observations in, an action out.
-
-    Its program runs in the sandbox, on a private copy of the model's files that is laid out as a trial's directory.
+    """A policy of a control environment: a row of observations in, an action out. Its program runs on a private copy of
+    the model's files that is laid out as a trial's directory.
     """
 
     def __init__(self, files: Path, described: Description) -> None:
@@ -107,13 +96,12 @@ class Policy:
         return self
 
     def predict(self, model_input: pd.DataFrame | Rows, params: dict[str, Any] | None = None) -> Rows:
-        """The actions for observations, one a row: of shape (rows,) where an action is a number, else (rows, width).
-
-        `params`: `deterministic` (the judge's mode unless stated) and `seed` of the policy's own draws.
+        """The actions for observations, one a row. `params`: `deterministic` (the judge's mode unless stated) and
+        `seed` of the policy's own draws.
         """
         asked = {"deterministic": self._judge.deterministic, "seed": 0} | (params or {})
         try:
-            seen = rows.observed(self._seen, np.asarray(model_input))
+            seen = observed(self._seen, np.asarray(model_input))
         except ValueError as wrong:
             raise CannotPredict(str(wrong)) from wrong
         lanes = min(len(seen[0]), LANES)
@@ -133,7 +121,7 @@ class Policy:
                 part = [column[first : first + lanes] for column in seen]
                 answer = talk.ask(_frame(part, lanes), frame_bytes(self._taken, lanes))
                 taken = [column[: len(part[0])] for column in columns(self._taken, lanes, answer)]
-                answers.append(rows.acted(self._taken, taken))
+                answers.append(acted(self._taken, taken))
             talk.expect_silence()
         return np.concatenate(answers)
 

@@ -22,11 +22,7 @@ class NotPredictable(Exception):
 
 
 def pack(environment: Environment, place: TrialDir, trial: Trial, to: Path) -> Description:
-    """Copy a trial's program and checkpoint into a folder, with their description.
-
-    Raises:
-        NotPredictable: what is in the folder cannot be loaded.
-    """
+    """Copy a trial's program and checkpoint into a folder. NotPredictable if they cannot be loaded from there."""
     for folder in (place.workspace, place.out):
         safe_read.pack_folder(folder, to)
     described = _describe(environment, trial)

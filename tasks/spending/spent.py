@@ -76,11 +76,7 @@ NOTHING_SPENT = Spent()
 
 
 def spent(ledger: Ledger, history: History, now: float | None = None) -> Spent:
-    """What a campaign spent.
-
-    Args:
-        now: Unix time until which open holds count; None: until the end of the campaign's last process.
-    """
+    """What a campaign spent. Open holds count until `now` (Unix time); None: until the end of its last process."""
     lost = sum((Usage(**event["usage"]) for event in ledger.events() if event["event"] == BOUGHT), NOTHING_BOUGHT)
     models = sum((proposal.usage for proposal in ledger.proposals(history)), lost)
     holds, (rented, dearest) = _holds(ledger, now), _rented(ledger)

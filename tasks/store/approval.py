@@ -6,10 +6,9 @@ A rejected proposal keeps its number and is never trained.
 from __future__ import annotations
 
 import glob
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import TypeAdapter
 
@@ -54,14 +53,12 @@ def parked(ledger: Ledger) -> tuple[Parked, ...]:
     """Every proposal that needed approval, by number, with its answer."""
     # Not Path.glob, which is slow where there are many, and this is asked often.
     paths = sorted(glob.glob(f"{ledger.trials}/*/{NAME}"))  # noqa: PTH207
-    answers: dict[int, Mapping[str, Any]] = {}
-    for event in ledger.events() if paths else ():
-        if event["event"] == "answer":
-            answers.setdefault(event["trial"], event)
-    return tuple(_answered(PARKED.validate_json(Path(path).read_bytes()), answers) for path in paths)
-
-
-def _answered(one: Parked, answers: Mapping[int, Mapping[str, Any]]) -> Parked:
-    if (answer := answers.get(one.number)) is None:
-        return one
-    return replace(one, state="approved" if answer["approved"] else "rejected", comment=answer["comment"])
+    requests = [PARKED.validate_json(Path(path).read_bytes()) for path in paths]
+    given = [event for event in ledger.events() if event["event"] == "answer"] if requests else []
+    answers = {event["trial"]: event for event in reversed(given)}
+    return tuple(
+        replace(one, state="approved" if answer["approved"] else "rejected", comment=answer["comment"])
+        if (answer := answers.get(one.number))
+        else one
+        for one in requests
+    )

@@ -13,7 +13,6 @@ import platform
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from types import TracebackType
 from typing import Any
 
 from filelock import FileLock, Timeout
@@ -60,7 +59,7 @@ class CampaignLock:
         self._signals.__enter__()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: BaseException | TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         stopped = kind is KeyboardInterrupt and self.asked_to_stop
         if stopped:
             self._stop_file.unlink()
@@ -106,13 +105,11 @@ class CampaignLock:
 
 def is_running(ledger: Ledger) -> bool:
     """Whether a process holds the campaign now. Who asks may not be allowed to write the lock."""
-    try:
-        with (ledger.path / LOCK).open() as lock:
+    with suppress(FileNotFoundError), (ledger.path / LOCK).open() as lock:
+        try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except BlockingIOError:
-        return True
+        except BlockingIOError:
+            return True
     return False
 
 
@@ -154,10 +151,8 @@ def _lived(ledger: Ledger) -> tuple[float, float]:
     seconds, pid, last = 0.0, None, 0.0
     for event in ledger.events():
         if event["event"] == "life":
-            pid = event.get("pid")
-        elif last and event.get("pid", pid) == pid:  # version 0.6 did not say whose
-            seconds += event["time"] - last
-        else:  # of another process, such as a command
-            continue
-        last = event["time"]
+            pid, last = event.get("pid"), event["time"]
+        elif event.get("pid", pid) == pid:  # not of another process, such as a command; version 0.6 did not say whose
+            seconds += event["time"] - (last or event["time"])
+            last = event["time"]
     return seconds, last

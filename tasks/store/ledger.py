@@ -52,7 +52,7 @@ from tasks.stats.design import Looks
 from tasks.store import attempts, lineage, workspace
 from tasks.store.seeds import JUDGED, Purpose, derive
 from tasks.store.workspace import TrialDir
-from tasks.system.files import GrowingFile, append_line, write_atomic
+from tasks.system.files import append_line, read_lines, write_atomic
 from tasks.system.home import home
 from tasks.task_key import TaskKey, spec_digest
 from tasks.trial import History, Proposal, Trial
@@ -119,10 +119,9 @@ CAMPAIGN = TypeAdapter(Campaign)
 
 def check_name(name: str) -> str:
     """Check a campaign's name, which is also a directory and part of keys and URLs."""
-    if not NAME.fullmatch(name):
-        raise Refused(f"campaign name {name!r}: 1 to 64 of a-z 0-9 . _ -, beginning with a letter or digit")
-    if TAKEN.fullmatch(name):
-        raise Refused(f"campaign name {name!r}: MLflow's data or a page is kept under it: choose another")
+    if not NAME.fullmatch(name) or TAKEN.fullmatch(name):
+        rule = "1 to 64 of a-z 0-9 . _ -, beginning with a letter or digit, and not a file of MLflow's or a page"
+        raise Refused(f"campaign name {name!r}: {rule}")
     return name
 
 
@@ -140,7 +139,7 @@ def readable() -> Iterator[Ledger]:
 
 
 def stem_of(name: str, most: int) -> str:
-    """The beginning of campaigns' names that is made from another name, at most so many characters long."""
+    """The beginning of campaigns' names that is made from another name."""
     return re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-._")[:most] or "campaign"
 
 
@@ -160,7 +159,8 @@ class Ledger:
         self.path = path
         self.campaign = campaign
         self.program, self.results, self.trials = (path / name for name in ("program", "results", "trials"))
-        self._events = GrowingFile(path / "events.jsonl")
+        self._events: tuple[int, list[dict[str, Any]]] = (0, [])
+        """The size of the file of events when it was read, and what it held."""
 
     @classmethod
     def exists(cls, name: str) -> bool:
@@ -187,9 +187,8 @@ class Ledger:
         cls, name: str, environment: Environment, *, source: str, settings: Settings, isolation: str, spec: str,
         more: Mapping[str, str] | None = None,
     ) -> Ledger:  # fmt: skip
-        """Freeze the environment and its program, and write the files of `more`.
-
-        They appear at once: a kill leaves a hidden directory, which the next creation replaces.
+        """Freeze the environment and its program, and write the files of `more`. They appear at once: a kill leaves a
+        hidden directory, which the next creation replaces.
         """
         path, draft = home() / check_name(name), home() / f".{name}.new"
         shutil.rmtree(draft, ignore_errors=True)
@@ -222,9 +221,8 @@ class Ledger:
         """Refuse to go on with a campaign of an earlier format, whose specification may have options that are gone."""
         if self.campaign.format < FORMAT:
             raise Refused(
-                f"campaign {self.campaign.name!r} was begun by Nightshift {self.campaign.version}. This version shows "
-                "and exports its trials, and cannot go on with them: use that version, or begin a new campaign that "
-                "learns from it (learn_from)"
+                f"campaign {self.campaign.name!r} was begun by Nightshift {self.campaign.version}: use that version, "
+                "or begin a new campaign that learns from it (learn_from)"
             )
 
     def verify(self) -> None:
@@ -234,9 +232,9 @@ class Ledger:
         settings = campaign.model_dump(include=set(Settings.model_fields))
         if measure(self.path, self.environment, settings) != campaign.digest:
             raise Refused(
-                f"campaign {campaign.name!r} cannot go on: its frozen files or the code of its judge have changed "
-                f"since Nightshift {campaign.version} began it, so new scores would not compare with the old. "
-                f"Restore {self.path}, finish it with that version, or begin a new campaign"
+                f"campaign {campaign.name!r}: its frozen files or the code of its judge have changed since Nightshift "
+                f"{campaign.version} began it, so new scores would not compare with the old: restore {self.path}, "
+                "finish it with that version, or begin a new campaign"
             )
         preparing.compare(self.environment)
 
@@ -251,8 +249,7 @@ class Ledger:
 
     def place(self, number: int, part: str = "", attempt: int | None = None) -> TrialDir:
         """Directory of a trial, or of another of its runs; in the current attempt by default."""
-        which = self.attempt(number) if attempt is None else attempt
-        return TrialDir(self.trials / attempts.directory(number, which, part))
+        return TrialDir(self.trials / attempts.directory(number, attempt or self.attempt(number), part))
 
     def place_of(self, trial: Trial) -> TrialDir:
         """Directory of a decided trial, in its own attempt."""
@@ -260,7 +257,7 @@ class Ledger:
 
     def key(self, number: int, part: str = "", attempt: int | None = None) -> TaskKey:
         """Key of a trial's results; in the current attempt by default. Runs of certificates count to the first."""
-        which = (self.attempt(number) if workspace.is_own(part) else 1) if attempt is None else attempt
+        which = attempt or (self.attempt(number) if workspace.is_own(part) else 1)
         return TaskKey(self.campaign.campaign_id, self.campaign.digest, number, which, part)
 
     def seed(self, purpose: Purpose, key: TaskKey) -> int:
@@ -301,7 +298,10 @@ class Ledger:
 
     def events(self) -> Iterator[dict[str, Any]]:
         """The events so far, which are not to be changed."""
-        return (event for event in self._events.read() if "event" in event)
+        file = self.path / "events.jsonl"
+        if (size := file.stat().st_size if file.exists() else 0) != self._events[0]:
+            self._events = size, [event for event in read_lines(file) if "event" in event]
+        return iter(self._events[1])
 
 
 def decided_trial(folder: Path) -> Trial | None:
@@ -325,10 +325,8 @@ def frozen_elsewhere(campaign: Path, environment: str) -> Path:
 
 
 def ended(ledger: Ledger, apart: Set[str] = frozenset()) -> dict[str, Any]:
-    """The event that ended the last process of a campaign; empty while it runs, or if it was killed.
-
-    Args:
-        apart: Processes with one of these facts take nothing back when they begin.
+    """The event that ended the last process of a campaign; empty while it runs, or if it was killed. Processes with a
+    fact of `apart` take nothing back when they begin.
     """
     last: dict[str, Any] = {}
     for event in ledger.events():
@@ -349,10 +347,8 @@ def freeze(environment: Environment, path: Path) -> None:
     content = environment.content()
     size = sum(file.stat().st_size for file in content.values())
     if size > FREEZE_LIMIT:
-        raise Refused(
-            f"{environment.folder} holds {size / 2**20:.0f} MiB, and every campaign copies it (limit "
-            f"{FREEZE_LIMIT // 2**20} MiB): keep data elsewhere, and list its path under readable"
-        )
+        fact = f"{environment.folder} holds {size >> 20} MiB, and every campaign copies it"
+        raise Refused(f"{fact} (limit {FREEZE_LIMIT >> 20} MiB): keep data elsewhere, and list its path under readable")
     for name, file in content.items():
         _copy(file, path / "environment" / name)
     for source, name in workspace.baseline_files(environment):
@@ -368,10 +364,7 @@ def measure(path: Path, environment: Environment, settings: dict[str, object]) -
 
 
 def judge_digest(judge: Judge) -> str:
-    """SHA-256 of the judge's file, of the judges that it extends, of what judges share, and of the score.
-
-    A campaign goes on only while its judge means what it meant at the start.
-    """
+    """SHA-256 of the judge's file, of the judges that it extends, of what judges share, and of the score."""
     classes = [each for each in type(judge).__mro__ if issubclass(each, Judge) and each is not Judge]
     own = [Path(inspect.getfile(each)) for each in classes]
     code = dict.fromkeys([*own, *sorted(own[0].parent.glob("_*.py")), Path(inspect.getfile(Score))])

@@ -15,20 +15,18 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from tasks.editing.patches import git_environment
 from tasks.store.safe_read import open_below
 from tasks.store.workspace import TrialDir
 from tasks.system.home import CODE, is_checkout
-from tasks.system.redact import Secret, known_secrets, scrub
+from tasks.system.redact import scrub
 from tasks.trial import Trial
 
 PARAMS = "params.json"
-PARAMS_PART = re.compile(
-    rf"^diff --git a/{re.escape(PARAMS)} b/{re.escape(PARAMS)}\n(?:(?!diff --git ).*\n?)*", re.MULTILINE
-)
+PARAMS_PART = re.compile(r"^diff --git a/params\.json b/params\.json\n(?:(?!diff --git ).*\n?)*", re.MULTILINE)
 WHO = "Nightshift <nightshift@localhost>"
 
 
@@ -69,9 +67,8 @@ def without_parameters(diff: str) -> str:
 
 
 def source_commit(folder: Path) -> str:
-    """The commit of the user's repository in which a folder is; empty outside of one, or before its first commit.
-
-    A folder that was installed has none: its virtual environment may lie in a repository that knows nothing of it.
+    """The commit of the user's repository in which a folder is; empty without one. An installed folder has none: its
+    virtual environment may lie in a repository that knows nothing of it.
     """
     if shutil.which("git") is None or (folder.is_relative_to(CODE) and not is_checkout()):
         return ""
@@ -84,30 +81,29 @@ def _stream(place: TrialDir, trial: Trial, program: tuple[str, ...], parent: str
     when = int(trial.runs[0].started) if trial.runs else 0
     title = f"trial {trial.number}: {trial.verdict.kind}"
     message = f"{title}\n\n{trial.verdict.reason}\n\n{trial.proposal.rationale}\n".encode()
-    secrets = known_secrets()
     yield f"commit {_ref(trial.number)}\nmark :1\ncommitter {WHO} {when} +0000\n".encode()
-    yield _data(message, secrets)
+    yield _data(message)
     yield f"from {parent}\n".encode() if parent else b""
     yield b"deleteall\n"
     for name in program:
         if file := open_below(place.workspace, name):
             with file:
-                yield _file(name, file.read(), secrets)
+                yield _file(name, file.read())
     params = json.dumps(trial.proposal.params, indent=2, sort_keys=True) + "\n"
-    yield _file(PARAMS, params.encode(), secrets)
+    yield _file(PARAMS, params.encode())
     if trial.number == 0:
         yield b"reset refs/heads/baseline\nfrom :1\n"
     yield b"get-mark :1\n"  # git answers with the hash
 
 
-def _file(name: str, content: bytes, secrets: Sequence[Secret]) -> bytes:
+def _file(name: str, content: bytes) -> bytes:
     quoted = name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return b'M 100644 inline "%b"\n' % os.fsencode(quoted) + _data(content, secrets)
+    return b'M 100644 inline "%b"\n' % os.fsencode(quoted) + _data(content)
 
 
-def _data(content: bytes, secrets: Sequence[Secret]) -> bytes:
+def _data(content: bytes) -> bytes:
     """Content of a commit or file, redacted: a repository is made to be passed on."""
-    clear = scrub(content, secrets)
+    clear = scrub(content)
     return b"data %d\n%b\n" % (len(clear), clear)
 
 

@@ -97,12 +97,8 @@ def pack_folder(folder: Path, to: Path) -> str:
 
 
 def copy_tree(folder: Path, to: Path, without: Sequence[str] = ()) -> list[str]:
-    """Copy the files of a program's folder without links, over those that are there; returns their names.
-
-    A file stays executable. A copy with redacted secrets would not be what was judged, so none is made.
-
-    Raises:
-        OSError: one cannot be read or copied, or holds a secret.
+    """Copy the files of a program's folder without links, over those that are there; returns their names. OSError if
+    one cannot be read, or holds a secret: a redacted copy would not be what was judged.
     """
     secrets, names = known_secrets(), sorted(path.relative_to(folder).as_posix() for path in _files(folder))
     copied = [name for name in names if name not in without]

@@ -145,7 +145,6 @@ def config(place: TrialDir, environment: Environment, proposal: Proposal, seed: 
 
 
 def _paths(place: TrialDir, environment: Environment) -> dict[str, str | None]:
-    """The paths in a configuration."""
     data = str(environment.prepared / DATA) if environment.prepared else None
     return {"out": str(place.out.absolute()), "data": data}
 

@@ -18,12 +18,7 @@ class Unanswered(Exception):
 
 
 def ask(command: Sequence[str], seconds: float = ASK_SECONDS, environment: Mapping[str, str] | None = None) -> str:
-    """Run a command with these variables, or those of this process; its output.
-
-    Raises:
-        Unanswered: it failed or timed out.
-        OSError: it cannot be started.
-    """
+    """A command's output. Raises Unanswered if it failed or timed out, OSError if it cannot be started."""
     own = variables() if environment is None else environment
     try:
         done = subprocess.run(

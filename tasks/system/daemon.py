@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import psutil
@@ -78,6 +79,12 @@ class Daemon:
         note = self.noted()
         return note if note and note.is_alive else None
 
+    def noted(self) -> Note | None:
+        """The record, whether its process runs or not."""
+        with contextlib.suppress(TypeError):  # of another version
+            return Note(**stored) if (stored := _read(self._note)) else None
+        return None
+
     def launch(
         self, command: list[str], environment: Mapping[str, str], url: str, *, auth: bool = False, stays: bool = False
     ) -> subprocess.Popen[bytes]:
@@ -86,14 +93,9 @@ class Daemon:
             self.log.replace(f"{self.log}.1")
         with self.log.open("wb") as output:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "tasks.system.keeper", *command],
-                cwd=self.log.parent.parent,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=dict(environment),
-                start_new_session=True,
-            )
+                [sys.executable, "-P", "-m", "tasks.system.keeper", *command], cwd=self.log.parent.parent,
+                stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=dict(environment), start_new_session=True,
+            )  # fmt: skip
         self.write(Note(url, process.pid, time.time(), identity(process.pid), auth, stays))
         return process
 
@@ -106,7 +108,7 @@ class Daemon:
         try:
             while not is_up():
                 if process.poll() is not None or time.monotonic() > deadline:
-                    raise self._came_to_nothing(process.poll())
+                    raise self._refused(process.poll())
                 interrupt.wait(POLL_SECONDS)
         except BaseException:
             self.end()
@@ -115,6 +117,14 @@ class Daemon:
             raise
         process.send_signal(signal.SIGUSR1)  # from now on its keeper starts it again
         process.returncode = 0  # it is ended by its pid; this object need not wait for it
+
+    def _refused(self, status: int | None) -> Refused:
+        if status is None:
+            return Refused(f"{self.name} did not answer within {START_SECONDS:.0f} s; see {self.log}")
+        log = self.log.read_text(errors="replace")
+        lines = "\n".join(log.splitlines()[-LAST_LINES:])
+        kind = PortTaken if TAKEN.search(log) else Refused
+        return kind(f"{self.name} ended with status {status} while starting: {self.log}, which ends:\n{lines}")
 
     def write(self, note: Note) -> None:
         write_atomic(self._note, json.dumps(asdict(note)) + "\n")
@@ -142,19 +152,13 @@ class Daemon:
         self._note.unlink(missing_ok=True)
         return note is not None
 
-    def noted(self) -> Note | None:
-        """The record, whether its process runs or not."""
-        with contextlib.suppress(FileNotFoundError, ValueError, TypeError):
-            return Note(**json.loads(self._note.read_text()))
-        return None
-
     def port(self, first: int, stays: bool) -> int:
         """The port to listen on: the one that it had before, else the first free one from `first` on. One that stays
         keeps its port for good, since bookmarks name it: Refused if another program has it, or none is free.
         """
-        before = self._remembered().get(self.name)
+        before = _read(self._ports).get(self.name)
         if before and _is_free(before):
-            return before
+            return int(before)
         if before and stays:
             raise Refused(
                 f"port {before}, where {self.name} is to be found, is held by another program: end that, or remove "
@@ -162,28 +166,21 @@ class Daemon:
             )
         return free_port(first)
 
+    def remember(self, port: int) -> None:
+        write_atomic(self._ports, json.dumps({**_read(self._ports), self.name: port}) + "\n")
+
     def is_own(self, url: str) -> bool:
         """Whether an address is where this program is, or was when it last ran."""
         note, parts = self.noted(), urlsplit(url)
-        ports = {self._remembered().get(self.name), urlsplit(note.url).port if note else None}
+        ports = {_read(self._ports).get(self.name), urlsplit(note.url).port if note else None}
         return parts.hostname in (HOST, "localhost") and parts.port in ports - {None}
 
-    def remember(self, port: int) -> None:
-        write_atomic(self._ports, json.dumps({**self._remembered(), self.name: port}) + "\n")
 
-    def _remembered(self) -> dict[str, int]:
-        with contextlib.suppress(FileNotFoundError, ValueError, TypeError):
-            return dict(json.loads(self._ports.read_text()))
-        return {}
-
-    def _came_to_nothing(self, status: int | None) -> Refused:
-        if status is None:
-            return Refused(f"{self.name} did not answer within {START_SECONDS:.0f} s; see {self.log}")
-        log = self.log.read_text(errors="replace")
-        lines = "\n".join(log.splitlines()[-LAST_LINES:])
-        kind = PortTaken if TAKEN.search(log) else Refused
-        said = f", which ends:\n{lines}" if lines else ", which is empty"
-        return kind(f"{self.name} ended with status {status} while starting; its log is {self.log}{said}")
+def _read(file: Path) -> dict[str, Any]:
+    """The JSON object in a file; empty without one."""
+    with contextlib.suppress(FileNotFoundError, ValueError, TypeError):
+        return dict(json.loads(file.read_text()))
+    return {}
 
 
 def _runs(process: psutil.Process) -> bool:
@@ -224,14 +221,6 @@ def answers(url: str, seconds: float = 5.0) -> bool:
         return False
 
 
-def free_port(first: int) -> int:
-    """The first free port of the hundred from `first` on."""
-    for port in range(first, first + 100):
-        if _is_free(port):
-            return port
-    raise Refused(f"no free port in {first}..{first + 99} on {HOST}: end the programs that listen there")
-
-
 def serves(pid: int, port: int, url: str) -> bool:
     """Whether a process or one of its children listens on a port and is healthy there."""
     with contextlib.suppress(psutil.Error):  # one of them ended just now
@@ -242,10 +231,16 @@ def serves(pid: int, port: int, url: str) -> bool:
     return False
 
 
+def free_port(first: int) -> int:
+    """The first free port of the hundred from `first` on."""
+    for port in filter(_is_free, range(first, first + 100)):
+        return port
+    raise Refused(f"no free port in {first}..{first + 99} on {HOST}: end the programs that listen there")
+
+
 def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
+    with socket.socket() as probe, contextlib.suppress(OSError):
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        with contextlib.suppress(OSError):
-            probe.bind((HOST, port))
-            return True
+        probe.bind((HOST, port))
+        return True
     return False

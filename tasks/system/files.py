@@ -37,37 +37,11 @@ def append_line(path: Path, line: str) -> None:
         file.write((b"\n" if torn else b"") + line.encode() + b"\n")
 
 
-class GrowingFile:
-    """The JSON objects of a file that grows by lines. Each reading looks only at what was added since the last one."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._lock = threading.Lock()
-        self._offset = 0
-        """How far it was read."""
-        self._objects: list[dict[str, Any]] = []
-
-    def read(self) -> tuple[dict[str, Any], ...]:
-        """All objects so far. A line that is none is left out, such as one cut short by a kill."""
-        with self._lock:
-            size = self._path.stat().st_size if self._path.exists() else 0
-            if size < self._offset:  # it was written anew
-                self._offset, self._objects = 0, []
-            if not size:
-                return ()
-            with self._path.open("rb") as file:
-                file.seek(self._offset)
-                added = file.read()
-            whole = added[: added.rfind(b"\n") + 1]
-            self._objects += _objects(whole)
-            self._offset += len(whole)
-            return (*self._objects, *_objects(added[len(whole) :]))
-
-
-def _objects(lines: bytes) -> list[dict[str, Any]]:
-    found = []
-    for line in lines.split(b"\n"):
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The JSON objects of a file that grows by lines. A line that is none is left out, such as one cut by a kill."""
+    objects = []
+    for line in path.read_bytes().split(b"\n") if path.exists() else ():
         with suppress(ValueError):
             if isinstance(value := json.loads(line), dict):
-                found.append(value)
-    return found
+                objects.append(value)
+    return objects

@@ -15,16 +15,14 @@ PROJECT = 'name = "nightshift-rl"'
 
 
 def home_path() -> Path:
-    """NIGHTSHIFT_HOME, else `runs/` in the checkout, else `nightshift` in the XDG data folder. Nothing is created.
-    Refused where nothing says where the user's home is.
-    """
+    """NIGHTSHIFT_HOME, else `runs/` in the checkout, else `nightshift` in the XDG data folder. Nothing is created."""
     if stated := os.environ.get("NIGHTSHIFT_HOME"):
-        return _in_users_home(stated).absolute()
+        return Path(stated).expanduser().absolute()
     if is_checkout():
         return CODE / "runs"
     data = Path(os.environ.get("XDG_DATA_HOME", ""))
     # By the XDG specification a relative path is invalid, and ignored.
-    return (data if data.is_absolute() else _in_users_home("~/.local/share")) / "nightshift"
+    return (data if data.is_absolute() else Path("~/.local/share").expanduser()) / "nightshift"
 
 
 def home() -> Path:
@@ -33,7 +31,9 @@ def home() -> Path:
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as fault:
-        raise _refused(f"the home {path} cannot be created ({fault.strerror})") from fault
+        from environments.plugins import Refused  # takes long to load, and is hardly ever needed
+
+        raise Refused(f"the home {path} cannot be created ({fault.strerror}): {REMEDY}") from fault
     return path
 
 
@@ -42,19 +42,6 @@ def is_checkout() -> bool:
     """Whether the packages lie in a checkout, else they are installed."""
     project = CODE / "pyproject.toml"
     return project.is_file() and PROJECT in project.read_text(encoding="utf-8", errors="replace").splitlines()
-
-
-def _in_users_home(path: str) -> Path:
-    try:
-        return Path(path).expanduser()
-    except RuntimeError as unknown:
-        raise _refused(f"the home is unknown: HOME is not set, and the system has no user {os.getuid()}") from unknown
-
-
-def _refused(fact: str) -> Exception:
-    from environments.plugins import Refused  # takes long to load, and is hardly ever needed
-
-    return Refused(f"{fact}: {REMEDY}")
 
 
 def install_extra(name: str) -> str:

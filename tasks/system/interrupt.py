@@ -45,10 +45,7 @@ def wait(seconds: float) -> None:
 
 
 def settle() -> None:
-    """Wait for a signal that may have reached a program before this process. Raises KeyboardInterrupt if one has.
-
-    Slurm signals every process of a job that it ends, so a program's end may be its doing, and no crash.
-    """
+    """Wait for a signal that may have reached a program first: Slurm signals every process of a job that it ends."""
     if "SLURM_JOB_ID" in os.environ:
         wait(SETTLE_SECONDS)
 

@@ -44,8 +44,7 @@ def marked(marker: str) -> list[psutil.Process]:
 
 def end(marker: str) -> list[str]:
     """Kill every process that carries the marker, and those that they start meanwhile; their command lines.
-
-    Raises TimeoutError when some survive SIGKILL for KILL_SECONDS (they hang in the kernel).
+    TimeoutError when some survive SIGKILL for KILL_SECONDS (they hang in the kernel).
     """
     killed: dict[int, str] = {}
     deadline = clock() + KILL_SECONDS
@@ -54,7 +53,6 @@ def end(marker: str) -> list[str]:
             raise TimeoutError(f"processes {[p.pid for p in survivors]} of {marker} survive SIGKILL")
         for process in survivors:
             with contextlib.suppress(psutil.Error):
-                killed[process.pid] = f"process {process.pid}"
                 killed[process.pid] = " ".join(process.cmdline())[:80].strip() or process.name()
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()

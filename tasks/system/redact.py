@@ -10,6 +10,7 @@ import os
 import re
 import urllib.parse
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from tasks.system.home import home_path
@@ -21,14 +22,10 @@ SECRET_WORDS = frozenset(
 )
 PLACE_WORDS = frozenset({"SOCK", "FILE", "PATH", "DIR"})
 """A variable whose name ends in one of these holds a path."""
-ORDINARY = frozenset(
-    {"anonymous", "changeme", "disabled", "optional", "password", "postgres", "required", "safe.directory"}
-)
+ORDINARY = frozenset({"disabled", "optional", "password", "postgres", "required", "safe.directory"})
 """Ordinary words among the values of such variables, which are left in the text."""
-SHORTEST = 8
-"""Length of the shortest secret, in characters: shorter values would match by chance."""
-SHORTEST_LINE = 16
-"""Length from which a line of a longer secret, such as a private key, is looked for by itself."""
+SHORTEST, SHORTEST_LINE = 8, 16
+"""Characters of a secret, and of a line of a longer one, such as a private key: shorter ones would match by chance."""
 URL_PASSWORD = re.compile(r"""([A-Za-z][A-Za-z0-9+.-]{0,30}://[^\s/:@"']*):([^\s/"'<>]+)@""")
 
 SEQUENCE = re.compile(
@@ -40,15 +37,13 @@ UNUSUAL = re.compile(r"[^\t\n -~]")
 
 
 class Secret(NamedTuple):
-    """One value that must not be stored."""
+    """A value that must not be stored, and the name that is shown in its place."""
 
     name: str
-    """Its variable, which is shown in its place."""
     form: bytes
 
 
 _remembered: dict[tuple[str, str], None] = {}
-"""Names and values given to `remember`, in their order."""
 
 
 def remember(name: str, value: str) -> None:
@@ -85,10 +80,7 @@ def without_passwords(text: str) -> str:
 
 
 class Scrubber:
-    """Redacts a stream, however it is divided into chunks.
-
-    It holds back only what may be the beginning of a secret: always less than the longest one.
-    """
+    """Redacts a stream, however it is divided into chunks; holds back only what may be the beginning of a secret."""
 
     def __init__(self, secrets: Sequence[Secret] | None = None) -> None:
         self._secrets = known_secrets() if secrets is None else tuple(secrets)
@@ -135,9 +127,8 @@ class Scrubber:
 
 
 def clean(text: str) -> list[str]:
-    """The lines of a program's output, safe to show: without control sequences, secrets and invisible characters.
-
-    A carriage return ends a line too: overwritten text is shown, and nothing of ours can be overwritten.
+    """The lines of a program's output, safe to show: without control sequences, secrets and invisible characters. A
+    carriage return ends a line too: overwritten text is shown, and nothing of ours can be overwritten.
     """
     lines = SEQUENCE.sub("", text).splitlines()
     shown = "\n".join(UNUSUAL.sub(_visible, line) for line in lines)
@@ -146,16 +137,8 @@ def clean(text: str) -> list[str]:
 
 
 def quote(text: str, limit: int, lines: int) -> str:
-    """Quote a program's output in Markdown or a prompt: fenced, each of its lines marked with `| `.
-
-    The last `lines` lines are shown, and of each the first `limit` characters. The fence is longer than any that the
-    program printed.
-
-    >>> print(quote("ready\\nError: no data", limit=80, lines=1))
-    ```
-    [1 line before this left out]
-    | Error: no data
-    ```
+    """Quote the last lines of a program's output in Markdown or a prompt: fenced, each marked with `| `, and of each
+    the first `limit` characters. The fence is longer than any that the program printed.
     """
     every = clean(text)
     left_out = max(len(every) - lines, 0)
@@ -186,12 +169,10 @@ def _values() -> Iterator[tuple[str, str]]:
         for match in URL_PASSWORD.finditer(value):
             yield name, match[2]
             yield name, urllib.parse.unquote(match[2])
-    try:
+    with suppress(PermissionError):  # the home is another user's
         login = stored_login(home_path())
-    except PermissionError:  # the home is another user's
-        login = ""
-    yield "PREFECT_API_AUTH_STRING", login
-    yield "PREFECT_API_AUTH_STRING", login.partition(":")[2]
+        yield "PREFECT_API_AUTH_STRING", login
+        yield "PREFECT_API_AUTH_STRING", login.partition(":")[2]
     yield from tuple(_remembered)
 
 

@@ -15,10 +15,8 @@ PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 def retrying(seconds: float, pause: Callable[[float], None] = interrupt.wait) -> Retrying:
-    """Call something again while its fault may pass; the last one is raised after so many seconds.
-
-    Args:
-        pause: Waits between two tries; the default raises KeyboardInterrupt when this process is to end.
+    """Call something again while its fault may pass; the last one is raised after so many seconds. `pause` waits
+    between two tries; the default raises KeyboardInterrupt when this process is to end.
     """
     return Retrying(
         retry=retry_if_exception(may_pass), stop=stop_after_delay(seconds), sleep=pause, reraise=True,

@@ -25,10 +25,7 @@ PARENTS = ("/home", "/root")
 
 
 def secret_place(path: Path) -> str:
-    """The place with keys or passwords that a path contains or is inside of; empty without one.
-
-    `path` is a real path (`Path.resolve`). It need not exist.
-    """
+    """The place with keys or passwords that a real path contains or is inside of; empty without one."""
     for part in path.parts:
         if part in NAMES:
             return str(Path(*path.parts[: path.parts.index(part) + 1]))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from tasks.system.clock import clock
 
@@ -14,6 +14,8 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 Work = Literal["start", "train", "judge"]
 """What programs do in a slot: they start (interpreter, imports), train, or are judged, for which controls count too."""
+WORK: dict[Work, str] = {"train": "training", "start": "start-up", "judge": "judging"}
+"""Its names in a report."""
 
 
 @dataclass(frozen=True)
@@ -64,3 +66,17 @@ class Slot:
 
 NOWHERE = Slot("none")
 """For programs that need no slot."""
+
+
+def slot_use(events: Iterable[Mapping[str, Any]], seconds: float) -> dict[str, float]:
+    """What the slots of a campaign were used for, by its events: shares of their time together, which is `seconds`.
+
+    `other` is the rest: proposing, deciding, waiting for others' slots, runs that a kill cut off or that are under way.
+    Empty before a run has ended.
+    """
+    ends = [event for event in events if event["event"] == "slot free"]
+    use = {name: sum(event.get(work, 0.0) for event in ends) for work, name in WORK.items()}
+    if not (used := sum(use.values())):
+        return {}
+    use["other"] = max(seconds - used, 0.0)
+    return {name: round(spent / (used + use["other"]), 4) for name, spent in use.items()}

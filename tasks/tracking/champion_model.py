@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 
 from environments import Environment
 from tasks.describe import caution
-from tasks.serving import rows
-from tasks.serving.description import Description
+from tasks.serving.description import Description, dtype, width
 from tasks.serving.packing import NotPredictable, pack
 from tasks.stats.certificate import Certificate
 from tasks.store import safe_read
@@ -141,11 +140,11 @@ def _signature(packed: Description) -> ModelSignature:
 
     asked, seed = packed.settings, ParamSpec("seed", DataType.long, 0)
     seen, taken = ([leaf.leaf for leaf in leaves] for leaves in (packed.observation, packed.action))
-    wide = rows.width(seen)
+    wide = width(seen)
     # Of unnamed numbers MLflow takes arrays, lists and frames of any numeric type; of a tensor its own type alone.
     one_by_one = Schema([ColSpec("double") for _ in range(wide)])
-    inputs = one_by_one if wide <= COLUMNS else Schema([TensorSpec(rows.dtype(seen, wire=True), (-1, wide))])
-    many = (rows.width(taken),) if len(taken) > 1 or taken[0].shape else ()
-    outputs = Schema([TensorSpec(rows.dtype(taken, wire=False), (-1, *many))])
+    inputs = one_by_one if wide <= COLUMNS else Schema([TensorSpec(dtype(seen, wire=True), (-1, wide))])
+    many = (width(taken),) if len(taken) > 1 or taken[0].shape else ()
+    outputs = Schema([TensorSpec(dtype(taken, wire=False), (-1, *many))])
     mode = ParamSpec("deterministic", DataType.boolean, bool(asked["deterministic"]))
     return ModelSignature(inputs, outputs, ParamSchema([mode, seed]))

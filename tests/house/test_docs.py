@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -67,19 +68,6 @@ def test_the_ten_lines_of_the_readme_run_an_existing_script(tmp_path: Path, home
     assert "my-problem-1 is finished: all 2 trials done" in done.stdout
 
 
-@pytest.mark.slow
-def test_the_template_of_env_new_runs_as_it_is(tmp_path: Path, home: Path) -> None:
-    folder = tmp_path / "fresh"
-    assert nightshift("env", "new", str(folder)).returncode == 0
-    assert nightshift("env", "validate", str(folder)).returncode == 0
-    tried = nightshift("try", str(folder), "--params", '{"lr": 0.3, "steps": 1000}', "--json")
-    assert tried.returncode == 0, tried.stderr
-    better = nightshift("try", str(folder), "--json")
-    assert json.loads(tried.stdout)["score"] < json.loads(better.stdout)["score"]
-    again = nightshift("env", "new", str(folder))
-    assert again.returncode == 2 and "exists already" in again.stderr
-
-
 def test_the_example_proposer_is_a_proposer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "example_proposers"
     package.mkdir()
@@ -114,14 +102,6 @@ def test_the_example_trainer_learns_in_the_example_environment(tmp_path: Path) -
         assert (run.status, run.steps) == ("finished", 100), run.error
         scores.append(judge_run("example/1", descent, SANDBOX, place, run, seed=2))
     assert scores[1] > scores[0]
-
-
-def test_every_verb_that_a_page_names_exists() -> None:
-    texts = [page.read_text() for page in PAGES if page.name != "CHANGELOG.md"]  # which also tells what is gone
-    named = {verb for text in texts for verb in re.findall(r"nightshift ((?:env )?[a-z]+)\b", text)}
-    known = set(re.findall(r"^│ ([a-z]+) ", nightshift("--help").stdout, re.MULTILINE))
-    known |= {f"env {verb}" for verb in re.findall(r"^│ ([a-z]+) ", nightshift("env", "--help").stdout, re.MULTILINE)}
-    assert named - {"env"} <= known, f"{named - known} are not verbs"
 
 
 def test_every_link_leads_to_a_file_and_a_heading_that_there_are() -> None:
@@ -185,22 +165,45 @@ def test_every_block_of_settings_parses(page: Path) -> None:
             compile(text, page.name, "exec")
 
 
-def test_the_spec_file_on_the_page_is_one_that_a_campaign_takes() -> None:
-    from flows.spec.campaign_spec import CampaignSpec
-
-    spec = CampaignSpec.of(name="n", **tomllib.loads(block("docs/start.md", "toml", "[advanced]")))
-    assert (spec.environment, spec.advanced.patience) == ("lunar_lander", 50)
-
-
-def test_the_catalogue_of_deployments_parses_and_names_real_parameters() -> None:
+@pytest.mark.parametrize("catalogue", ["prefect.yaml", "docker/gpu.prefect.yaml"])
+def test_a_catalogue_of_deployments_names_flows_and_their_parameters(catalogue: str) -> None:
     import importlib
     import inspect
 
     import yaml
 
-    catalogue = yaml.safe_load((CHECKOUT / "prefect.yaml").read_text())
-    for deployment in catalogue["deployments"]:
-        module, _, name = deployment["entrypoint"].rpartition(".")
+    for deployment in yaml.safe_load((CHECKOUT / catalogue).read_text())["deployments"]:
+        module, _, name = re.sub(r"\.py:", ".", deployment["entrypoint"]).replace("/", ".").rpartition(".")
         flow, stated = getattr(importlib.import_module(module), name), deployment.get("parameters", {})
         assert set(stated) <= set(inspect.signature(flow.fn).parameters)
         assert stated.get("environment", "lunar_lander") in environments.bundled()
+
+
+@pytest.mark.parametrize("path", sorted((CHECKOUT / "docs/clouds").glob("*.sky.yaml")), ids=lambda path: path.name)
+@pytest.mark.parametrize("step", ["setup", "run"])
+def test_a_program_of_a_machine_of_skypilot_is_one_of_bash_and_uses_variables_that_are_set(
+    path: Path, step: str
+) -> None:
+    import yaml
+
+    task = yaml.safe_load(path.read_text())
+    done = subprocess.run(["bash", "-n"], input=task[step], text=True, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    used = set(re.findall(r"\$\{?([A-Z_]+)", task[step]))
+    assert used <= {*task["envs"], *task.get("secrets", ()), "HOME", "PATH"}
+
+
+def test_prime_rl_is_the_same_commit_wherever_it_is_named() -> None:
+    (pinned,) = re.findall(r"\b[0-9a-f]{40}\b", (CHECKOUT / "docker/prime-rl.Dockerfile").read_text())
+    assert pinned in (CHECKOUT / "docs/gpus.md").read_text()
+    problems = [tomllib.loads(path.read_text()) for path in (CHECKOUT / "environments").glob("*/environment.toml")]
+    stated = [one["fixed"]["prime_rl_commit"] for one in problems if one["trainer"] == "prime_rl"]
+    assert stated and all(pinned.startswith(commit) for commit in stated)
+
+
+@pytest.mark.parametrize("path", sorted((CHECKOUT / "docker").glob("*Dockerfile")), ids=lambda path: path.name)
+def test_an_image_copies_files_that_there_are_and_every_package_of_ours(path: Path) -> None:
+    lines = [line.split()[1:] for line in path.read_text().splitlines() if line.startswith("COPY ")]
+    copied = [source for words in lines for source in words[:-1] if not source.startswith("--")]
+    assert all((CHECKOUT / source).exists() for source in copied)
+    assert {"flows", "tasks", "blocks", "environments", "pyproject.toml", "README.md"} <= set(copied)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -15,12 +14,6 @@ from tests.support.histories import certified, search, tried
 from tests.support.ledgers import created
 
 NOTEBOOK = Path(__file__).parents[2] / "docs/trials.ipynb"
-
-
-def test_the_notebook_is_committed_without_outputs() -> None:
-    cells = json.loads(NOTEBOOK.read_text())["cells"]
-
-    assert not [cell for cell in cells if cell["cell_type"] == "code" and (cell["outputs"] or cell["execution_count"])]
 
 
 @pytest.mark.slow

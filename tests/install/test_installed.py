@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     built = wheel(source(tmp_path_factory.mktemp("source")))
-    return install(built, tmp_path_factory.mktemp("installed with spaces"), by_pip=True)
+    return install(built, tmp_path_factory.mktemp("installed with spaces"))
 
 
 @pytest.fixture

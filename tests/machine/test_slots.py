@@ -1,4 +1,5 @@
-"""Slots: one training at a time in each, whoever holds it or dies, and no process of anybody else's is ended."""
+"""Slots: one training at a time in each, whoever holds it or dies, and no process of anybody else's is ended; their GPUs
+and cores, which two runs never share."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
 
@@ -23,24 +24,29 @@ from environments import Environment
 from environments.limits import Limits
 from environments.plugins import Refused
 from environments.remote import HttpEndpoint
+from tasks.evaluate import judge_run
 from tasks.machine.gpus import Gpu
-from tasks.machine.slot_use import slot_use
-from tasks.machine.slots import Slots, holder, locks_folder, slots_of
+from tasks.machine.slots import Slots, locks_folder, slots_of
 from tasks.sandbox.capped_log import SAID
 from tasks.sandbox.confinement import Level, VisiblePaths
-from tasks.sandbox.isolation import findings
+from tasks.sandbox.isolation import Isolation
 from tasks.sandbox.program import Program
+from tasks.store.workspace import TrialDir
 from tasks.system import orphans
-from tasks.system.slot import NOWHERE, VISIBLE, Slot
+from tasks.system.slot import NOWHERE, VISIBLE, Slot, slot_use
+from tasks.train import run_program
+from tasks.trial import Proposal
+from tests.support.levels import STRONGEST_AND_NONE, WORKING
 from tests.support.nvml import nvml
-from tests.support.toy import FIT, GREEDY, QUADRATIC, nightshift, quadratic, start
+from tests.support.toy import FIT, GREEDY, JUDGE, QUADRATIC, nightshift, quadratic, start
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-WORKING: list[Level] = [finding.level for finding in findings() if finding.works]
 CARTPOLE = environments.load(environments.find("cartpole"))
 FOUR = [Gpu(index, f"GPU-{letter * 4}", "NVIDIA H200") for index, letter in enumerate("abcd")]
 NOBODY = 65534
-CORES = len(os.sched_getaffinity(0))
+USABLE = sorted(os.sched_getaffinity(0))
+CORES = len(USABLE)
+several = pytest.mark.skipif(CORES < 2, reason="this machine has one core")
 
 HOLD = """
 import sys
@@ -112,10 +118,6 @@ def runs(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-
-
-def note_of(slots: Slots) -> Path:
-    return locks_folder() / f"{slots.parts[0].locks[0]}.holder"
 
 
 def run(place: Path, level: Level, code: str, slot: Slot, gpu: bool = False) -> str:
@@ -216,28 +218,12 @@ def test_nothing_of_a_living_engine_is_ended(one: Slots) -> None:
         for _ in range(2):
             with one.hold(give_up):
                 pass
-            note_of(one).write_text(orphans.this_engine())
+            (locks_folder() / f"{one.parts[0].locks[0]}.holder").write_text(orphans.this_engine())
         assert runs(ours.pid)
         ours.kill()
 
 
 # GPUs
-
-
-def test_a_pipe_in_the_place_of_a_note_holds_nobody_up(one: Slots) -> None:
-    locks_folder().mkdir()
-    os.mkfifo(note_of(one))
-    assert holder(one.parts[0].locks[0]) is None
-    with one.hold():
-        assert holder(one.parts[0].locks[0]) == os.getpid()
-
-
-def test_a_link_in_the_place_of_the_folder_is_refused(tmp_path: Path, one: Slots) -> None:
-    (tmp_path / "theirs").mkdir()
-    locks_folder().symlink_to(tmp_path / "theirs")
-    with pytest.raises(Refused, match="is a link"), one.hold():
-        pass
-    assert not any((tmp_path / "theirs").iterdir())
 
 
 @pytest.fixture
@@ -295,7 +281,7 @@ def on(device: str, gpus: int = 1, **more: object) -> Environment:
         (on("cuda"), None, ["gpu-0", "gpu-1", "gpu-2", "gpu-3"]),
         (on("auto"), "2,GPU-bb", ["gpu-2", "gpu-1"]),
         (on("auto"), "MIG-7", ["gpu-0"]),
-        (on("auto", cores=CORES), "", [f"cpu-{'-'.join(map(str, sorted(os.sched_getaffinity(0))))}"]),
+        (on("auto", cores=CORES), "", [f"cpu-{'-'.join(map(str, USABLE))}"]),
         (on("cuda", gpus=2), None, ["gpu-0-1", "gpu-2-3"]),
         (on("cuda", gpus=2), "1,2,3", ["gpu-1-2"]),
         (on("cpu", cores=0), None, [f"shared-{number}" for number in range(64)]),
@@ -319,7 +305,9 @@ def test_what_another_machine_trains_holds_a_gpu_here_only_where_that_answers_th
         assert len(slots_of(other, tmp_path).parts) == 64 and not slots_of(other, tmp_path).have_gpus
 
 
-def test_a_driver_that_fails_and_too_few_gpus_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_fails_and_too_few_gpus_or_cores_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     nvml(monkeypatch, fault=pynvml.NVMLError_DriverNotLoaded)
     with pytest.raises(Refused, match=r"device = 'cuda'.*Driver Not Loaded"):
         slots_of(on("cuda"), tmp_path)
@@ -328,12 +316,121 @@ def test_a_driver_that_fails_and_too_few_gpus_are_refused(tmp_path: Path, monkey
     monkeypatch.setenv(VISIBLE, "3")
     with pytest.raises(Refused, match=r"cartpole needs 2 GPUs in a slot, .*CUDA_VISIBLE_DEVICES is '3'"):
         slots_of(on("auto", gpus=2), tmp_path)
+    with pytest.raises(Refused, match=rf"cores = {CORES + 1}.*has {CORES} usable.*--set cores={CORES}"):
+        slots_of(on("cpu", cores=CORES + 1), tmp_path)
 
 
 def test_the_time_of_slots_is_what_programs_ran_and_the_rest() -> None:
     ran = [{"event": "slot free", "train": 14, "start": 2, "judge": 3}, {"event": "slot free", "train": 14}]
     assert slot_use(ran, 66) == {"training": 0.4242, "start-up": 0.0303, "judging": 0.0455, "other": 0.5}
     assert slot_use([{"event": "slot"}], 20) == {}
+
+
+# Cores
+
+TELL = """
+import json, os, subprocess, sys
+def now(): return sorted(os.sched_getaffinity(0))
+told = {"begun": now()}
+try:
+    os.sched_setaffinity(0, range(os.cpu_count()))
+except OSError as refused:
+    told["refused"] = str(refused)
+told["widened"] = now()
+child = "import os; os.sched_setaffinity(0, range(os.cpu_count())); print(sorted(os.sched_getaffinity(0)))"
+told["child"] = json.loads(subprocess.run([sys.executable, "-I", "-c", child], capture_output=True, text=True).stdout)
+print(json.dumps(told))
+"""
+
+RECORD = "import json, os; told = sorted(os.sched_getaffinity(0))\n"
+RECORDING_FIT = f"{RECORD}{FIT}(args.out / 'cores.json').write_text(json.dumps(told))\n"
+RECORDING_JUDGE = f"{RECORD}{JUDGE}pathlib.Path(sys.argv[2]).with_name('cores.json').write_text(json.dumps(told))\n"
+
+
+def slots(tmp_path: Path, cores: int = 1, count: int | None = None) -> Slots:
+    return Slots.of_cores(tmp_path, cores, None if count is None else range(count))
+
+
+def told_in(place: Path, level: Level, slot: Slot) -> dict[str, list[int]]:
+    """What a program in a slot tells of its cores, before and after it has asked for all of the machine."""
+    told: dict[str, list[int]] = json.loads(run(place, level, TELL, slot))
+    return told
+
+
+def made(folder: Path, cores: int) -> Environment:
+    toml = f"cores = {cores}\n{QUADRATIC}"
+    return environments.load(quadratic(folder, RECORDING_FIT, RECORDING_JUDGE, toml))
+
+
+@several
+@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
+def test_two_programs_side_by_side_never_share_a_core(tmp_path: Path, level: Level) -> None:
+    one, told = slots(tmp_path), dict[str, dict[str, list[int]]]()
+
+    def tell(name: str, slot: Slot) -> None:
+        told[name] = told_in(tmp_path / name, level, slot)
+
+    with one.hold(give_up) as first, one.hold(give_up) as second:
+        threads = [threading.Thread(target=tell, args=pair) for pair in (("a", first), ("b", second))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not {*first.cores} & {*second.cores}
+        assert (told["a"]["begun"], told["b"]["begun"]) == ([*first.cores], [*second.cores])
+    for each in told.values():
+        assert len(each["begun"]) == 1
+        if level != "none":
+            assert "refused" not in each, "a library that pins its threads must not fail for it"
+            assert each["widened"] == each["child"] == each["begun"], "it has got further cores"
+
+
+@several
+def test_training_and_its_judge_run_on_the_cores_of_the_slot_and_nothing_else_stays_there(tmp_path: Path) -> None:
+    environment, place = made(tmp_path / "env", 1), TrialDir(tmp_path / "trial")
+    place.path.mkdir()
+    sandbox = Isolation(WORKING[0])
+    with slots(tmp_path).hold(give_up) as first, slots(tmp_path).hold(give_up) as slot:
+        assert first.cores != slot.cores
+        trained = run_program(
+            "cores/2", environment, sandbox, environment.folder, place, Proposal({"x": 1.0}), seed=7, slot=slot
+        )
+        score = judge_run("cores/2", environment, sandbox, place, trained, seed=8, slot=slot)
+    assert (score.value, score.error) == (0, None)
+    for file in (place.out, place.judged):
+        assert json.loads((file / "cores.json").read_text()) == [*slot.cores]
+    assert sorted(os.sched_getaffinity(0)) == USABLE
+
+
+def test_a_slot_of_two_cores_is_taken_whole_or_not_at_all(tmp_path: Path) -> None:
+    one, pair = slots(tmp_path, count=2), slots(tmp_path, 2, count=2)
+    with ExitStack() as first, one.hold(give_up) as second:
+        first.enter_context(one.hold(give_up))
+        with pytest.raises(Waited, match=f"process {os.getpid()}"), pair.hold(give_up):
+            pass
+        first.close()
+        with pytest.raises(Waited), pair.hold(give_up):
+            pass
+        with one.hold(give_up) as again:
+            assert again.name != second.name, "who waited for both has given the free one back"
+    with pair.hold(give_up), pytest.raises(Waited), one.hold(give_up):
+        pass
+
+
+def test_who_wants_two_cores_and_who_wants_one_do_not_block_each_other_for_ever(tmp_path: Path) -> None:
+    done: list[int] = []
+
+    def take(cores: int) -> None:
+        for _ in range(3):
+            with slots(tmp_path, cores, count=3).hold():
+                done.append(cores)
+
+    threads = [threading.Thread(target=take, args=(cores,), daemon=True) for cores in (1, 2, 1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(done) == [1] * 6 + [2] * 6
 
 
 # Two campaigns

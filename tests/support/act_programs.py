@@ -1,4 +1,4 @@
-"""Tiny act programs, as source text, and a candidate that runs one as a real process over real pipes.
+"""Tiny act programs, as source text, and a candidate that runs one as the engine does, without a sandbox.
 
 The programs are written as a person would write them, with numpy and nothing of ours: they import no
 gymnasium and see only what the judge sends.
@@ -6,16 +6,15 @@ gymnasium and see only what the judge sends.
 
 from __future__ import annotations
 
-import os
-import selectors
-import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
+from typing import Any
 
-from environments.judges import Misbehaved
+from environments.limits import Limits
+from tasks.evaluate import PipedCandidate
+from tasks.sandbox.confinement import VisiblePaths
+from tasks.sandbox.program import Program
 
 PRELUDE = r"""
 import json, os, sys, time
@@ -85,31 +84,6 @@ for active, start, columns in frames():
     answer(*(draw.uniform(-1, 1, column.shape) for column in blank()))
 """
 
-LSTM = """
-# Hidden units: one keeps the cue, one counts. All gates stand open, so a cell adds up its candidates.
-CUE, CLOCK = 0, 1
-to_gates = np.zeros((1, 4, 2))  # observation -> (input, forget, output, candidate) x hidden
-to_gates[0, 3, CUE] = 20
-bias = np.array([[20, 20], [20, 20], [20, 20], [0, 0.1]])
-recurrent = np.zeros((2, 4, 2))
-hidden, cell = np.full((lanes, 2), 0.9), np.full((lanes, 2), -3.0)  # as the last training rollout left them
-
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
-
-ready()
-for active, start, (cue,) in frames():
-    if RESETS:
-        hidden[start], cell[start] = 0, 0
-    gates = np.einsum("no,ogh->ngh", cue, to_gates) + np.einsum("nk,kgh->ngh", hidden, recurrent) + bias
-    enter, keep, leave = sigmoid(gates[:, 0]), sigmoid(gates[:, 1]), sigmoid(gates[:, 2])
-    cell = keep * cell + enter * np.tanh(gates[:, 3])
-    hidden = leave * np.tanh(cell)
-    late = hidden[:, CLOCK] > np.tanh(4.5 * np.tanh(0.1))
-    answer((hidden[:, CUE] > 0) != late)
-"""
-"""Answers the cue of the first step, and its opposite from the fifth step on."""
-
 LOOKER = """
 assert hello["observation"] == [{"path": "", "dtype": "|u1", "shape": [5, 4, 3]}], hello
 ready()
@@ -128,10 +102,6 @@ for active, start, (a, b0, b1a, b1z) in frames():
 """Puts each observed leaf where the action wants it."""
 
 
-def lstm(resets: bool) -> str:
-    return f"RESETS = {resets}\n{LSTM}"
-
-
 def at_step(step: int, wrong: str) -> str:
     """A program that answers zeros, but at one step does `wrong` first (with `column`, its first action)."""
     return f"""
@@ -144,23 +114,15 @@ for number, (active, start, columns) in enumerate(frames(), 1):
 """
 
 
-class PipeCandidate:
-    """A real process spoken to over its pipes (see `environments.judges.Candidate`); killed on leaving."""
+class PipeCandidate(PipedCandidate):
+    """A command spoken to as the engine speaks to a candidate, without a sandbox; killed on leaving."""
 
     def __init__(self, command: Sequence[str], folder: Path) -> None:
-        self.result = folder / "result.json"
-        self._log = (folder / "log.txt").open("wb")
-        self._process = subprocess.Popen(
-            command, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, bufsize=0
-        )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._stdin, self._stdout = self._process.stdin, self._process.stdout
-        os.set_blocking(self._stdin.fileno(), False)
-        self._writable, self._readable = selectors.DefaultSelector(), selectors.DefaultSelector()
-        self._writable.register(self._stdin, selectors.EVENT_WRITE)
-        self._readable.register(self._stdout, selectors.EVENT_READ)
-        self._held = bytearray()
+        self._started = Program(
+            command, cwd=folder, log=folder / "log.txt", marker="test/candidate", level="none",
+            view=VisiblePaths((), ()), limits=Limits(), pipes=True,
+        )  # fmt: skip
+        super().__init__(self._started, folder / "result.json")
 
     @classmethod
     def of(cls, body: str, folder: Path, prelude: str = PRELUDE) -> PipeCandidate:
@@ -171,55 +133,5 @@ class PipeCandidate:
     def __enter__(self) -> PipeCandidate:
         return self
 
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self._process.kill()
-        self._process.wait()
-        for each in (self._stdin, self._stdout, self._log, self._writable, self._readable):
-            each.close()
-
-    def send(self, data: bytes, seconds: float) -> None:
-        ends = time.monotonic() + seconds
-        view = memoryview(data)
-        while view:
-            if not self._writable.select(max(ends - time.monotonic(), 0)):
-                raise Misbehaved(f"did not read what it was sent within {seconds:g} s")
-            try:
-                view = view[os.write(self._stdin.fileno(), view) :]
-            except BrokenPipeError:
-                raise self._ended() from None
-
-    def receive(self, size: int, seconds: float) -> bytes:
-        ends = time.monotonic() + seconds
-        while len(self._held) < size:
-            self._read(ends, f"did not answer within {seconds:g} s")
-        return self._take(size)
-
-    def receive_line(self, limit: int, seconds: float) -> bytes:
-        ends = time.monotonic() + seconds
-        while (end := self._held.find(b"\n")) < 0:
-            if len(self._held) > limit:
-                raise Misbehaved(f"answered more than {limit} bytes where one line was due")
-            self._read(ends, f"did not answer within {seconds:g} s")
-        return self._take(end + 1)[:-1]
-
-    def wait(self, seconds: float) -> int:
-        try:
-            return self._process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            raise Misbehaved(f"was not done within {seconds:g} s") from None
-
-    def _read(self, ends: float, late: str) -> None:
-        if not self._readable.select(max(ends - time.monotonic(), 0)):
-            raise Misbehaved(late)
-        chunk = os.read(self._stdout.fileno(), 2**16)
-        if not chunk:
-            raise self._ended()
-        self._held += chunk
-
-    def _take(self, size: int) -> bytes:
-        taken = bytes(self._held[:size])
-        del self._held[:size]
-        return taken
-
-    def _ended(self) -> Misbehaved:
-        return Misbehaved(f"ended with status {self._process.wait(10)}")
+    def __exit__(self, *fault: Any) -> None:
+        self._started.__exit__(*fault)

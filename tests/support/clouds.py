@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.endpoints import RunningEndpoint, reference
+from tests.support.web import Handler, serving
 
 
 class Containers:
@@ -42,49 +41,39 @@ class Containers:
         return sum(len(path.read_text().split()) for path in self.folder.glob("*/starts.txt"))
 
 
+class _Basilica(Handler):
+    containers: Containers
+
+    def do_GET(self) -> None:
+        assert self.headers["Authorization"] == "Bearer basilica_test"
+        body, containers = json.loads(self.body() or b"{}"), self.containers
+        if self.command == "POST":
+            containers.start(body["instanceName"], body["env"])
+            answer = self.described(body["instanceName"])
+        elif self.command == "DELETE":
+            name = self.path.rpartition("/")[2].removeprefix("id-")
+            containers.end(name)
+            answer = {"instanceName": f"id-{name}", "state": "Deleted", "message": "gone"}
+        else:
+            every = [self.described(name) for name in containers.running]
+            answer = {"deployments": every, "total": len(every)}
+        self.answer(200, json.dumps(answer).encode(), Content_Type="application/json")
+
+    do_POST = do_DELETE = do_GET
+
+    def described(self, name: str) -> dict[str, Any]:
+        return {
+            "instanceName": f"id-{name}", "friendlyName": name, "userId": "me", "namespace": "mine", "image": "image",
+            "state": "Active", "url": self.containers.running[name].url, "replicas": {"desired": 1, "ready": 1},
+            "createdAt": "2026-11-23T00:00:00Z", "public": True,
+        }  # fmt: skip
+
+
 @contextmanager
 def basilica(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Containers]:
     """The part of Basilica's REST interface that its SDK uses for deployments."""
     containers = Containers(folder)
-
-    class Api(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            assert self.headers["Authorization"] == "Bearer basilica_test"
-            body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
-            code, answer = 200, dict[str, Any]()
-            if self.command == "POST":
-                containers.start(body["instanceName"], body["env"])
-                answer = self.described(body["instanceName"])
-            elif self.command == "DELETE":
-                name = self.path.rpartition("/")[2].removeprefix("id-")
-                containers.end(name)
-                answer = {"instanceName": f"id-{name}", "state": "Deleted", "message": "gone"}
-            else:
-                every = [self.described(name) for name in containers.running]
-                answer = {"deployments": every, "total": len(every)}
-            content = json.dumps(answer).encode()
-            self.send_response(code)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        do_POST = do_DELETE = do_GET
-
-        def described(self, name: str) -> dict[str, Any]:
-            return {
-                "instanceName": f"id-{name}", "friendlyName": name, "userId": "me", "namespace": "mine", "image": "image",
-                "state": "Active", "url": containers.running[name].url, "replicas": {"desired": 1, "ready": 1},
-                "createdAt": "2026-11-23T00:00:00Z", "public": True,
-            }  # fmt: skip
-
-        def log_message(self, *_: object) -> None: ...
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Api) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        monkeypatch.setenv("BASILICA_API_URL", f"http://127.0.0.1:{server.server_port}")
+    with serving(_Basilica, containers=containers) as url:
+        monkeypatch.setenv("BASILICA_API_URL", url)
         monkeypatch.setenv("BASILICA_API_TOKEN", "basilica_test")
         yield containers
-        server.shutdown()
-        thread.join()

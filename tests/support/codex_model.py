@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import json
 import shutil
-import threading
 from collections.abc import Generator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self
+
+from tests.support.web import Handler, serving
 
 Steps = Generator[str, str, str]
 
@@ -34,36 +34,19 @@ class CodexModel:
         self.requests: list[dict[str, Any]] = []
 
     def __enter__(self) -> Self:
-        model = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                events = model.answer(asked)
-                body = "".join(f"event: {one['type']}\ndata: {json.dumps(one)}\n\n" for one in events).encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "text/event-stream")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: object) -> None:
-                """Nothing is printed."""
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self._serving = serving(_Handler, model=self)
+        self.url = self._serving.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.server.shutdown()
-        self.server.server_close()
+        self._serving.__exit__(None, None, None)
 
     @property
     def settings(self) -> str:
         """Codex's config.toml."""
         return (
             'model = "scripted"\nmodel_provider = "here"\n[model_providers.here]\nname = "here"\n'
-            f'base_url = "http://127.0.0.1:{self.server.server_port}/v1"\nwire_api = "responses"\n'
+            f'base_url = "{self.url}/v1"\nwire_api = "responses"\n'
         )
 
     def at_home(self, home: Path) -> Path:
@@ -91,3 +74,12 @@ class CodexModel:
             {"type": "response.output_item.done", "item": item},
             {"type": "response.completed", "response": response},
         ]
+
+
+class _Handler(Handler):
+    model: CodexModel
+
+    def do_POST(self) -> None:
+        events = self.model.answer(json.loads(self.body()))
+        text = "".join(f"event: {one['type']}\ndata: {json.dumps(one)}\n\n" for one in events)
+        self.answer(200, text.encode(), Content_Type="text/event-stream")

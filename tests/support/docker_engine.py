@@ -52,11 +52,7 @@ class Engine:
 
     @property
     def environment(self) -> dict[str, str]:
-        return {
-            **os.environ,
-            "DOCKER_HOST": self.host,
-            "DOCKER_BUILDKIT": "0",
-        }  # no other builder is in Debian's package
+        return {**os.environ, "DOCKER_HOST": self.host, "DOCKER_BUILDKIT": "0"}  # Debian's package has no other builder
 
     def start(self) -> None:
         command = [
@@ -72,18 +68,8 @@ class Engine:
                     self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
                 time.sleep(0.2)
 
-    def kill(self) -> None:
-        """End the daemon as `kill -9` does; containers are not its children and go on."""
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait()
-        (self.folder / "pid").unlink(missing_ok=True)
-
     def stop(self) -> None:
-        """End the daemon with all of its containers, and unmount what it leaves.
-
-        That is the network of the host, and after a `kill` its own data.
-        """
+        """End the daemon with all of its containers, and unmount what it leaves: the network of the host."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
             self._process.wait(timeout=120)
@@ -102,22 +88,15 @@ class Engine:
         """Names of all containers, ended ones too."""
         return self.run("ps", "--all", "--format", "{{.Names}}").split()
 
-    def has(self, image: str) -> bool:
-        return bool(self.run("images", "--quiet", image).strip())
-
     def build(self, torch_index: str) -> None:
         """Build docker/Dockerfile as its first lines say. What has not changed is taken from an earlier build."""
-        if not self.has(BASE):
-            self._get_base()
+        pulled = subprocess.run(["docker", "pull", BASE], env=self.environment, capture_output=True, check=False)
+        if pulled.returncode and not self.run("images", "--quiet", BASE).strip():
+            self._make_base(self.folder / "base")
         self.run(
             "build", "--network", "host", "--build-arg", f"TORCH_INDEX={torch_index}", "--tag", IMAGE,
             "--file", "docker/Dockerfile", ".", seconds=BUILD_SECONDS,
         )  # fmt: skip
-
-    def _get_base(self) -> None:
-        pulled = subprocess.run(["docker", "pull", BASE], env=self.environment, capture_output=True, check=False)
-        if pulled.returncode != 0:
-            self._make_base(self.folder / "base")
 
     def _make_base(self, root: Path) -> None:
         """A base from Debian's packages. It trusts whom this machine trusts, which may sit behind a proxy."""

@@ -15,9 +15,9 @@ import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 from typing import Any, Self
+
+from tests.support.web import Handler, serving
 
 USAGE = (100, 20)
 """Input and output tokens of an answer whose reply does not say."""
@@ -128,42 +128,36 @@ class FakeLLM:
 
     def __init__(self, script: Script = (), *, key: str | None = None, models: Sequence[str] = ("test",)) -> None:
         """`key`: the only one that is let in; None lets in everybody. `models`: what `/v1/models` lists."""
-        self._script = script
-        self._key, self._models = key, tuple(models)
+        self._script, self._key, self._models = script, key, tuple(models)
         self._taken = 0
-        self._lock = threading.Lock()
-        self._over = threading.Event()
+        self._lock, self._over = threading.Lock(), threading.Event()
         self.requests: list[Asked] = []
         """What came to `/v1/chat/completions`."""
         self.probes: list[Asked] = []
         """What came to `/v1/models`."""
 
-    @property
-    def url(self) -> str:
-        """The base URL, `/v1` included."""
-        return f"http://127.0.0.1:{self._server.server_port}/v1"
-
     def __enter__(self) -> Self:
-        self._server = _Server(self)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
-        self._thread.start()
+        self._serving = serving(_Handler, fake=self)
+        self.url = f"{self._serving.__enter__()}/v1"
+        """The base URL."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self._over.set()
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        self._serving.__exit__(None, None, None)
         if error is None and not callable(self._script) and self._taken > len(self._script):
             raise AssertionError(f"{self._taken} requests came, the script has {len(self._script)} replies")
 
     def reply_to(self, asked: Asked) -> Reply:
         with self._lock:
-            self.requests.append(asked)
-            if not self._lets_in(asked):
-                return _no_entry()
+            {"/v1/chat/completions": self.requests, "/v1/models": self.probes}.get(asked.path, []).append(asked)
+            if self._key not in (None, asked.key):
+                return Reply("Incorrect API key provided", status=401, code="invalid_api_key")
+            if asked.path == "/v1/models":
+                listed = [{"id": name, "object": "model"} for name in self._models]
+                return Reply(body=json.dumps({"object": "list", "data": listed}))
+            if asked.path != "/v1/chat/completions":
+                return Reply("no such path", status=404)
             self._taken += 1
             if callable(self._script):
                 reply = self._script(asked)
@@ -173,81 +167,35 @@ class FakeLLM:
                 reply = Reply("the script is over", status=404)
         return Reply(reply) if isinstance(reply, str) else reply
 
-    def models_for(self, asked: Asked) -> Reply:
-        with self._lock:
-            self.probes.append(asked)
-        if not self._lets_in(asked):
-            return _no_entry()
-        listed = [{"id": name, "object": "model"} for name in self._models]
-        return Reply(body=json.dumps({"object": "list", "data": listed}))
-
-    def wait(self, seconds: float) -> None:
-        """So long, or until the server is closed."""
-        if seconds:
-            self._over.wait(min(seconds, threading.TIMEOUT_MAX))
-
-    @property
-    def is_over(self) -> bool:
-        return self._over.is_set()
-
-    def _lets_in(self, asked: Asked) -> bool:
-        return self._key is None or asked.key == self._key
+    def wait(self, seconds: float) -> bool:
+        """Wait so long, or until the server is closed; whether it is."""
+        return self._over.wait(min(seconds, threading.TIMEOUT_MAX)) if seconds else self._over.is_set()
 
 
-def _no_entry() -> Reply:
-    return Reply("Incorrect API key provided", status=401, code="invalid_api_key")
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def __init__(self, fake: FakeLLM) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.fake = fake
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: _Server
+class _Handler(Handler):
+    fake: FakeLLM
 
     def do_GET(self) -> None:
-        asked = self._asked({})
-        known = self.path == "/v1/models"
-        self._answer(self.server.fake.models_for(asked) if known else _no_such_path(), asked)
-
-    def do_POST(self) -> None:
-        asked = self._asked(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-        known = self.path == "/v1/chat/completions"
-        self._answer(self.server.fake.reply_to(asked) if known else _no_such_path(), asked)
-
-    def _asked(self, body: Mapping[str, Any]) -> Asked:
-        return Asked(self.path, {name.lower(): value for name, value in self.headers.items()}, body)
-
-    def _answer(self, reply: Reply, asked: Asked) -> None:
-        self.server.fake.wait(reply.delay)
-        if reply.cut or (reply.delay and self.server.fake.is_over):
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        asked = Asked(self.path, headers, json.loads(self.body() or b"{}"))
+        reply = self.fake.reply_to(asked)
+        is_over = self.fake.wait(reply.delay)
+        if reply.cut or (reply.delay and is_over):
             return
-        body = _body(reply, asked).encode()
+        content, pause = _body(reply, asked).encode(), reply.pause
+        headers = {"Content-Type": "application/json", "Content-Length": str(len(content)), **reply.headers}
         # Whoever asked need not have waited for the answer.
         with contextlib.suppress(OSError):
             self.send_response(reply.status)
-            for name, value in {"Content-Type": "application/json", **reply.headers}.items():
+            for name, value in headers.items():
                 self.send_header(name, value)
-            self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            self._send(body, reply.pause)
+            step = 1 if pause else len(content)
+            for at in range(0, len(content), step):
+                self.wfile.write(content[at : at + step])
+                self.fake.wait(pause)
 
-    def _send(self, body: bytes, pause: float) -> None:
-        step = 1 if pause else len(body)
-        for at in range(0, len(body), step):
-            self.wfile.write(body[at : at + step])
-            self.server.fake.wait(pause)
-
-    def log_message(self, *_: object) -> None:
-        """Nothing is printed."""
-
-
-def _no_such_path() -> Reply:
-    return Reply("no such path", status=404)
+    do_POST = do_GET
 
 
 def _body(reply: Reply, asked: Asked) -> str:

@@ -1,4 +1,4 @@
-"""A stand-in of the Hugging Face hub: the routes that its client calls for models, and faults on request.
+"""A stand-in of the Hugging Face hub: the routes that its client calls for an upload, and faults on request.
 
 Commits are atomic, and content is kept by its hash, as there. What weights are called goes by LFS.
 """
@@ -14,11 +14,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-import yaml
+from tests.support import web
+from tests.support.web import Handler
 
 TOKEN = "hf_" + "StandIn" * 5
 LFS = (".bin", ".pt", ".safetensors")
@@ -38,7 +38,7 @@ class Fault:
     done: bool = False
     """Do what was asked before: the answer alone is lost."""
     seconds: float = 0.0
-    """Wait before: with nothing else, a slow answer."""
+    """Wait before: with status 200, a slow answer."""
 
 
 @dataclass(frozen=True)
@@ -54,23 +54,18 @@ class Repository:
     commits: list[StoredCommit] = field(default_factory=list)
     tags: dict[str, str] = field(default_factory=dict)
 
-    def at(self, revision: str) -> StoredCommit | None:
-        oid = self.tags.get(revision, revision)
-        return self.commits[-1] if revision == "main" else next((c for c in self.commits if c.oid == oid), None)
-
     def commit(self, title: str, message: str, files: dict[str, bytes]) -> StoredCommit:
         oid = hashlib.sha1(f"{len(self.commits)}{title}{message}{sorted(files)}".encode()).hexdigest()
         self.commits.append(StoredCommit(oid, title, files))
         return self.commits[-1]
 
 
-class Answer(Exception):
-    """The end of a request: what is answered."""
+class Refusal(Exception):
+    """The end of a request that is not granted."""
 
-    def __init__(self, status: int, body: Any = None, **headers: str) -> None:
-        super().__init__(status)
-        self.status, self.body = status, {} if body is None else body
-        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+    def __init__(self, status: int, words: str, url: str = "") -> None:
+        super().__init__(words)
+        self.status, self.url = status, url
 
 
 class Hub:
@@ -88,10 +83,8 @@ class Hub:
         self.agents: set[str] = set()
         self.lock = threading.Lock()
 
-    def files(self, repo: str, revision: str = "main") -> dict[str, bytes]:
-        commit = self.repositories[repo].at(revision)
-        assert commit is not None
-        return commit.files
+    def files(self, repo: str) -> dict[str, bytes]:
+        return self.repositories[repo].commits[-1].files
 
     def asked(self, pattern: str) -> list[str]:
         """The requests, as `METHOD path`, in which a pattern is found."""
@@ -104,208 +97,96 @@ class Hub:
                 return one
         return None
 
+    # The routes
 
-class _Handler(BaseHTTPRequestHandler):
-    hub: Hub
-    protocol_version = "HTTP/1.1"
+    def whoami(self, body: Any) -> Any:
+        return {"type": "user", "name": "me", "orgs": [{"name": "lab"}], "auth": {}}
 
-    def log_message(self, *_: Any) -> None:
-        pass
-
-    def do_GET(self) -> None:
-        hub = self.hub
-        with hub.lock:
-            hub.requests.append((self.command, self.path))
-            hub.agents.add(self.headers.get("User-Agent", ""))
-            fault = hub.fault(self.command, self.path)
-        if fault and fault.seconds:
-            time.sleep(fault.seconds)
-        body = self._body()
-        if fault and not fault.done:
-            if fault.cut:
-                self._cut()
-            elif fault.status != 200:
-                self._send(Answer(fault.status, {"error": "as a test says"}))
-            if fault.cut or fault.status != 200:
-                return
-        try:
-            with hub.lock:
-                hub.received.append(body)
-                self._route(body)
-        except Answer as answer:
-            if fault and fault.cut:
-                self._cut()
-            else:
-                self._send(answer)
-
-    do_HEAD = do_POST = do_PUT = do_GET
-
-    def _cut(self) -> None:
-        self.close_connection = True
-        self.connection.close()
-
-    def _body(self) -> bytes:
-        if "chunked" not in self.headers.get("Transfer-Encoding", ""):
-            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        parts = []
-        while size := int(self.rfile.readline(), 16):
-            parts.append(self.rfile.read(size))
-            self.rfile.readline()
-        self.rfile.readline()
-        return b"".join(parts)
-
-    def _send(self, answer: Answer) -> None:
-        body = answer.body if isinstance(answer.body, bytes) else json.dumps(answer.body).encode()
-        self.send_response(answer.status)
-        for name, value in {**answer.headers, "Content-Length": str(len(body))}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                self.wfile.write(body)
-
-    def _route(self, body: bytes) -> None:
-        path = urlsplit(self.path).path
-        for method, pattern, action in ROUTES:
-            match = re.fullmatch(pattern, path)
-            if match and method in (self.command, "GET" if self.command == "HEAD" else ""):
-                action(self, body, *map(unquote, match.groups()))
-        raise Answer(404, {"error": f"no route {self.command} {path}"})
-
-    def _user(self) -> None:
-        if self.headers.get("Authorization") != f"Bearer {TOKEN}":
-            words = "Invalid credentials in Authorization header"
-            raise Answer(401, {"error": words}, X_Error_Message=words)
-
-    def _repository(self, repo: str) -> Repository:
-        self._user()
-        if repo not in self.hub.repositories:
-            raise Answer(404, {"error": "Repository not found"}, X_Error_Code="RepoNotFound")
-        return self.hub.repositories[repo]
-
-    def _commit(self, repo: str, revision: str) -> StoredCommit:
-        commit = self._repository(repo).at(revision)
-        if commit is None:
-            raise Answer(404, {"error": "Invalid rev id"}, X_Error_Code="RevisionNotFound")
-        return commit
-
-    def _may_write(self, repo: str) -> None:
-        self._user()
+    def create(self, body: Any) -> Any:
+        repo = f"{body['organization'] or 'me'}/{body['name']}"
         if repo.split("/")[0] not in ("me", "lab"):
-            words = f"You don't have the rights to write under {repo.split('/')[0]}"
-            raise Answer(403, {"error": words}, X_Error_Message=words)
-
-    def whoami(self, body: bytes) -> None:
-        self._user()
-        raise Answer(200, {"type": "user", "name": "me", "orgs": [{"name": "lab"}], "auth": {}})
-
-    def create(self, body: bytes) -> None:
-        wanted = json.loads(body)
-        repo = f"{wanted['organization'] or 'me'}/{wanted['name']}"
-        self._may_write(repo)
-        url = {"url": f"{self.hub.endpoint}/{repo}"}
-        if repo in self.hub.repositories:
-            raise Answer(409, {"error": "You already created this model repo", **url})
-        made = self.hub.repositories[repo] = Repository(wanted.get("visibility") == "private")
+            raise Refusal(403, f"You don't have the rights to write under {repo.split('/')[0]}")
+        url = f"{self.endpoint}/{repo}"
+        if repo in self.repositories:
+            raise Refusal(409, "You already created this model repo", url)
+        made = self.repositories[repo] = Repository(body.get("visibility") == "private")
         made.commit("initial commit", "", {".gitattributes": b""})
-        raise Answer(200, url)
+        return {"url": url}
 
-    def info(self, body: bytes, repo: str, revision: str = "main") -> None:
-        commit = self._commit(repo, revision)
-        files = [{"rfilename": name} for name in sorted(commit.files)]
-        private = self.hub.repositories[repo].private
-        raise Answer(200, {"id": repo, "modelId": repo, "sha": commit.oid, "private": private, "siblings": files})
+    def info(self, body: Any, repo: str, revision: str = "") -> Any:
+        made = self._repository(repo)
+        files = [{"rfilename": name} for name in sorted(self.files(repo))]
+        return {"id": repo, "modelId": repo, "sha": made.commits[-1].oid, "private": made.private, "siblings": files}
 
-    def validate(self, body: bytes) -> None:
-        head = re.match(r"---\n(.*?)\n---", json.loads(body)["content"], re.DOTALL)
-        try:
-            metadata = yaml.safe_load(head[1]) if head else None
-        except yaml.YAMLError as wrong:
-            raise Answer(400, {"errors": [{"message": str(wrong)}], "warnings": []}) from wrong
-        warnings = [] if metadata else [{"message": "empty or missing yaml metadata in repo card"}]
-        raise Answer(200, {"errors": [], "warnings": warnings})
+    def validate(self, body: Any) -> Any:
+        return {"errors": [], "warnings": []}
 
-    def preupload(self, body: bytes, repo: str, revision: str) -> None:
-        self._may_write(repo)
-        wanted, files = json.loads(body), self._commit(repo, revision).files
-        ignored = wanted.get("gitIgnore", files.get(".gitignore", b"").decode()).splitlines()
+    def preupload(self, body: Any, repo: str, revision: str) -> Any:
+        files = self._repository(repo).commits[-1].files
 
         def answer(path: str) -> dict[str, Any]:
-            lfs = path.endswith(LFS)
-            known = None if path not in files else _lfs_oid(files[path]) if lfs else _git_oid(files[path])
-            mode = "lfs" if lfs else "regular"
-            return {"path": path, "uploadMode": mode, "shouldIgnore": path.split("/")[-1] in ignored, "oid": known}
+            is_lfs = path.endswith(LFS)
+            known = None if path not in files else _lfs_oid(files[path]) if is_lfs else _git_oid(files[path])
+            return {"path": path, "uploadMode": "lfs" if is_lfs else "regular", "shouldIgnore": False, "oid": known}
 
-        raise Answer(200, {"files": [answer(one["path"]) for one in wanted["files"]]})
+        return {"files": [answer(one["path"]) for one in body["files"]]}
 
-    def batch(self, body: bytes, repo: str) -> None:
-        self._may_write(repo)
-        objects = [{"oid": one["oid"], "size": one["size"]} for one in json.loads(body)["objects"]]
+    def batch(self, body: Any, repo: str) -> Any:
+        objects = [{"oid": one["oid"], "size": one["size"]} for one in body["objects"]]
         for one in objects:
-            if one["oid"] not in self.hub.objects:
+            if one["oid"] not in self.objects:
                 links = {"upload": f"lfs/{one['oid']}?signature=x", "verify": f"lfs-verify/{one['oid']}"}
-                one["actions"] = {name: {"href": f"{self.hub.endpoint}/{link}"} for name, link in links.items()}
-        raise Answer(200, {"transfer": "basic", "objects": objects})
+                one["actions"] = {name: {"href": f"{self.endpoint}/{link}"} for name, link in links.items()}
+        return {"transfer": "basic", "objects": objects}
 
-    def store(self, body: bytes, oid: str) -> None:
+    def store(self, body: bytes, oid: str) -> Any:
         if _lfs_oid(body) != oid:
-            raise Answer(400, {"error": "the content is not what its hash says"})
-        self.hub.objects[oid] = body
-        raise Answer(200, b"")
+            raise Refusal(400, "the content is not what its hash says")
+        self.objects[oid] = body
+        return {}
 
-    def verify(self, body: bytes, oid: str) -> None:
-        raise Answer(200 if oid in self.hub.objects else 404)
+    def verify(self, body: Any, oid: str) -> Any:
+        assert oid in self.objects
+        return {}
 
-    def commit(self, body: bytes, repo: str, revision: str) -> None:
-        self._may_write(repo)
+    def commit(self, body: bytes, repo: str, revision: str) -> Any:
         repository, lines = self._repository(repo), [json.loads(line) for line in body.splitlines()]
         header = next(line["value"] for line in lines if line["key"] == "header")
         if header.get("parentCommit") not in (None, repository.commits[-1].oid):
-            raise Answer(412, {"error": "A commit has happened since. Please refresh and try again."})
+            raise Refusal(412, "A commit has happened since. Please refresh and try again.")
         files = dict(repository.commits[-1].files)
         for line in lines:
             value = line["value"]
             if line["key"] == "file":
                 files[value["path"]] = base64.b64decode(value["content"])
             elif line["key"] == "lfsFile":
-                if value["oid"] not in self.hub.objects:
-                    raise Answer(400, {"error": f"LFS pointer of {value['path']} points nowhere"})
-                files[value["path"]] = self.hub.objects[value["oid"]]
+                files[value["path"]] = self.objects[value["oid"]]
             elif line["key"] == "deletedFile":
                 del files[value["path"]]
         made = repository.commit(header["summary"], header["description"], files)
-        raise Answer(200, {"commitUrl": f"{self.hub.endpoint}/{repo}/commit/{made.oid}", "commitOid": made.oid})
+        return {"commitUrl": f"{self.endpoint}/{repo}/commit/{made.oid}", "commitOid": made.oid}
 
-    def refs(self, body: bytes, repo: str) -> None:
-        repository = self._repository(repo)
-        tags = [{"name": n, "ref": f"refs/tags/{n}", "targetCommit": oid} for n, oid in repository.tags.items()]
-        main = {"name": "main", "ref": "refs/heads/main", "targetCommit": repository.commits[-1].oid}
-        raise Answer(200, {"branches": [main], "converts": [], "tags": tags})
+    def refs(self, body: Any, repo: str) -> Any:
+        made = self._repository(repo)
+        tags = [{"name": n, "ref": f"refs/tags/{n}", "targetCommit": oid} for n, oid in made.tags.items()]
+        main = {"name": "main", "ref": "refs/heads/main", "targetCommit": made.commits[-1].oid}
+        return {"branches": [main], "converts": [], "tags": tags}
 
-    def commits(self, body: bytes, repo: str, revision: str) -> None:
-        self._commit(repo, revision)
-        same = {"message": "", "authors": [{"user": "me"}], "date": "2026-11-01T08:00:00.000Z"}
-        made = reversed(self.hub.repositories[repo].commits)
-        raise Answer(200, [{"id": one.oid, "title": one.title, **same} for one in made])
+    def tree(self, body: Any, repo: str, revision: str) -> Any:
+        self._repository(repo)
+        return [{"type": "file", "path": p, "size": len(c), "oid": _git_oid(c)} for p, c in self.files(repo).items()]
 
-    def tree(self, body: bytes, repo: str, revision: str) -> None:
-        files = sorted(self._commit(repo, revision).files.items())
-        raise Answer(200, [{"type": "file", "path": p, "size": len(c), "oid": _git_oid(c)} for p, c in files])
+    def tag(self, body: Any, repo: str, revision: str) -> Any:
+        tags = self._repository(repo).tags
+        if body["tag"] in tags:
+            raise Refusal(409, f"Tag {body['tag']} exists")
+        tags[body["tag"]] = revision
+        return {}
 
-    def tag(self, body: bytes, repo: str, revision: str) -> None:
-        self._may_write(repo)
-        name, tags = json.loads(body)["tag"], self.hub.repositories[repo].tags
-        if name in tags:
-            raise Answer(409, {"error": f"Tag {name} exists"})
-        tags[name] = self._commit(repo, revision).oid
-        raise Answer(200, {})
-
-    def resolve(self, body: bytes, repo: str, revision: str, path: str) -> None:
-        commit = self._commit(repo, revision)
-        if path not in commit.files:
-            raise Answer(404, {"error": "Entry not found"}, X_Error_Code="EntryNotFound")
-        content = commit.files[path]
-        raise Answer(200, content, X_Repo_Commit=commit.oid, ETag=f'"{_lfs_oid(content)}"')
+    def _repository(self, repo: str) -> Repository:
+        if repo not in self.repositories:
+            raise Refusal(404, "Repository not found")
+        return self.repositories[repo]
 
 
 def _git_oid(content: bytes) -> str:
@@ -317,37 +198,69 @@ def _lfs_oid(content: bytes) -> str:
 
 
 _REPO = r"([^/]+/[^/]+)"
-ROUTES: list[tuple[str, str, Callable[..., None]]] = [
-    ("GET", "/api/whoami-v2", _Handler.whoami),
-    ("POST", "/api/repos/create", _Handler.create),
-    ("POST", "/api/validate-yaml", _Handler.validate),
-    ("GET", f"/api/models/{_REPO}", _Handler.info),
-    ("GET", f"/api/models/{_REPO}/revision/(.+)", _Handler.info),
-    ("POST", f"/api/models/{_REPO}/preupload/(.+)", _Handler.preupload),
-    ("POST", rf"/{_REPO}\.git/info/lfs/objects/batch", _Handler.batch),
-    ("PUT", "/lfs/([0-9a-f]+)", _Handler.store),
-    ("POST", "/lfs-verify/([0-9a-f]+)", _Handler.verify),
-    ("POST", f"/api/models/{_REPO}/commit/(.+)", _Handler.commit),
-    ("GET", f"/api/models/{_REPO}/refs", _Handler.refs),
-    ("GET", f"/api/models/{_REPO}/commits/(.+)", _Handler.commits),
-    ("GET", f"/api/models/{_REPO}/tree/([^/]+)", _Handler.tree),
-    ("POST", f"/api/models/{_REPO}/tag/(.+)", _Handler.tag),
-    ("GET", f"/{_REPO}/resolve/([^/]+)/(.+)", _Handler.resolve),
+ROUTES: list[tuple[str, str, Callable[..., Any]]] = [
+    ("GET", "/api/whoami-v2", Hub.whoami),
+    ("POST", "/api/repos/create", Hub.create),
+    ("POST", "/api/validate-yaml", Hub.validate),
+    ("GET", f"/api/models/{_REPO}(?:/revision/.+)?", Hub.info),
+    ("POST", f"/api/models/{_REPO}/preupload/(.+)", Hub.preupload),
+    ("POST", rf"/{_REPO}\.git/info/lfs/objects/batch", Hub.batch),
+    ("PUT", "/lfs/([0-9a-f]+)", Hub.store),
+    ("POST", "/lfs-verify/([0-9a-f]+)", Hub.verify),
+    ("POST", f"/api/models/{_REPO}/commit/(.+)", Hub.commit),
+    ("GET", f"/api/models/{_REPO}/refs", Hub.refs),
+    ("GET", f"/api/models/{_REPO}/tree/([^/]+)", Hub.tree),
+    ("POST", f"/api/models/{_REPO}/tag/(.+)", Hub.tag),
 ]
+OPEN = (Hub.validate, Hub.store, Hub.verify)
+"""Routes that ask for no token, and take it as part of the address."""
+RAW = (Hub.store, Hub.commit)
+"""Routes whose body is no single JSON value."""
+
+
+class _Handler(Handler):
+    hub: Hub
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        hub, body = self.hub, self.body()
+        with hub.lock:
+            hub.requests.append((self.command, self.path))
+            hub.agents.add(self.headers.get("User-Agent", ""))
+            fault = hub.fault(self.command, self.path)
+        if fault and fault.seconds:
+            time.sleep(fault.seconds)
+        status, answer = fault.status if fault else 200, dict[str, Any]()
+        if fault is None or fault.done or fault.status == 200:
+            with hub.lock:
+                hub.received.append(body)
+                status, answer = self._route(body)
+        if fault and fault.cut:
+            self.close_connection = True
+            self.connection.close()
+            return
+        why = {"X_Error_Message": answer.get("error", "as a test says")} if status >= 400 else {}
+        self.answer(status, json.dumps(answer).encode(), **why)
+
+    do_POST = do_PUT = do_GET
+
+    def _route(self, body: bytes) -> tuple[int, Any]:
+        for method, pattern, action in ROUTES:
+            match = re.fullmatch(pattern, urlsplit(self.path).path)
+            if match and method == self.command:
+                if action not in OPEN and self.headers.get("Authorization") != f"Bearer {TOKEN}":
+                    return 401, {"error": "Invalid credentials in Authorization header"}
+                try:
+                    given = body if action in RAW else json.loads(body or b"{}")
+                    return 200, action(self.hub, given, *map(unquote, match.groups()))
+                except Refusal as refusal:
+                    return refusal.status, {"error": str(refusal), "url": refusal.url}
+        return 404, {"error": f"no route {self.command} {self.path}"}
 
 
 @contextlib.contextmanager
 def serving() -> Iterator[Hub]:
     """A hub on this machine, until the end of the block."""
     hub = Hub()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": hub}))
-    server.daemon_threads = True
-    hub.endpoint = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
+    with web.serving(_Handler, hub=hub) as hub.endpoint:
         yield hub
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import sysconfig
 import venv
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,15 +73,11 @@ class Installed:
         return self.run(str(self.python), "-P", "-m", "flows.cli", *arguments, **more)
 
 
-def install(built: Path, place: Path, *, by_pip: bool = False) -> Installed:
+def install(built: Path, place: Path) -> Installed:
     """The wheel in an environment of its own, below `place`.
 
     Our dependencies are those of the environment that runs the tests, which a line of a .pth file adds to the path. That
-    environment's own .pth files, and with them the checkout, are not read. Trials cannot import them: they see an
-    environment's own folder alone.
-
-    Args:
-        by_pip: Else the wheel is unpacked, which is what pip does but for the console script.
+    environment's own .pth files, and with them the checkout, are not read.
     """
     prefix = place / "environment"
     venv.create(prefix, with_pip=False, symlinks=True)
@@ -90,10 +85,6 @@ def install(built: Path, place: Path, *, by_pip: bool = False) -> Installed:
     for folder in (installed.cwd, installed.home):
         folder.mkdir()
     (installed.packages / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
-    if not by_pip:
-        with zipfile.ZipFile(built) as file:
-            file.extractall(installed.packages)
-        return installed
     pip = [sys.executable, "-m", "pip", "--python", str(installed.python), "install", "--no-deps", "--no-index"]
     done = subprocess.run([*pip, str(built)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -45,27 +45,6 @@ class Drift(gymnasium.Env[Any, Any]):
         return np.array([self.step_number + 1, self.length], np.float32)
 
 
-class Recall(gymnasium.Env[Any, Any]):
-    """Shows a cue at the first step and nothing later, and costs 1 for every mistake: right is what the cue
-    says, and from the fifth step on its opposite."""
-
-    observation_space = spaces.Box(-1, 1, (1,), np.float32)
-    action_space = spaces.Discrete(2)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.cue = int(self.np_random.choice([-1, 1]))
-        self.length = int(self.np_random.integers(3, 15))
-        self.step_number = 0
-        return np.array([self.cue], np.float32), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        assert self.action_space.contains(action), action
-        right = (self.cue > 0) != (self.step_number >= 4)
-        self.step_number += 1
-        return np.zeros(1, np.float32), float(action == right) - 1, self.step_number == self.length, False, {}
-
-
 class Picture(gymnasium.Env[Any, Any]):
     """One pixel, in one colour, is brighter than all others: the right action is its number, from 10 on."""
 
@@ -152,7 +131,6 @@ class Spaces(gymnasium.Env[Any, Any]):
 
 
 gymnasium.register("Drift-v0", Drift, max_episode_steps=50)
-gymnasium.register("Recall-v0", Recall, max_episode_steps=50)
 gymnasium.register("Picture-v0", Picture, max_episode_steps=6)
 gymnasium.register("Nest-v0", Nest, max_episode_steps=6)
 gymnasium.register("Spaces-v0", Spaces, max_episode_steps=6)

@@ -11,36 +11,13 @@ from tasks.store.ledger import Ledger
 from tasks.system.files import write_atomic
 from tasks.train import run_program
 from tasks.trial import Params, Proposal, Trial, Verdict
-from tests.support.toy import SANDBOX
+from tests.support.toy import SANDBOX, stated
 
-TOML = """\
-title = "Noisy"
-metric = "reward"
-direction = "maximize"
-trainer = "command"
-program = ["draw.py"]
-train_cmd = "python draw.py"
-editable = ["draw.py"]
-budget_seconds = 5
-budget_steps = 20
-allow_untrained = true
-startup_seconds = 2
-grace_seconds = 0.5
-judge = "command"
-
-[command]
-eval_cmd = "python judge.py {out} {result} {seed}"
-total_seconds = 20
-
-[limits]
-least_seconds = 0
-
-[space.x]
-type = "float"
-low = -100.0
-high = 100.0
-default = 0.0
-"""
+TOML = stated(
+    'title = "Noisy"', 'metric = "reward"', 'direction = "maximize"', 'program = ["draw.py"]',
+    'train_cmd = "python draw.py"', 'editable = ["draw.py"]', "budget_steps = 20", "deterministic = false",
+    'eval_cmd = "python judge.py {out} {result} {seed}"', "low = -100.0", "high = 100.0", "default = 0.0",
+)  # fmt: skip
 
 DRAW = """\
 import json

@@ -13,8 +13,6 @@ from tasks.sandbox import supervisor
 
 LONG = 1_000_000 + os.getpid()
 """Seconds that nobody else sleeps: how the processes of these tests are told from all others."""
-
-
 SLEEP, NAP = f"sleep {LONG}", f"time.sleep({LONG})"
 
 
@@ -38,8 +36,8 @@ def own_children(words: str) -> list[psutil.Process]:
     return found
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
+def wait_for(condition: Callable[[], object], seconds: float = 60, why: Callable[[], str] = str) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, f"waited in vain {why()}"
         time.sleep(0.02)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-import socketserver
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+
+from tests.support.web import Handler, serving
 
 
 @dataclass
@@ -19,32 +17,19 @@ class Received:
     """The texts, in order."""
 
 
+class _Hook(Handler):
+    received: Received
+    status: int
+
+    def do_POST(self) -> None:
+        self.received.messages.append(json.loads(self.body())["text"])
+        self.answer(self.status)
+
+
 @contextlib.contextmanager
 def webhook(status: int = 200) -> Iterator[Received]:
     """A web server that takes `{"text": ...}`, and answers with that status."""
-
-    class Hook(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            received.messages.append(body["text"])
-            self.send_response(status)
-            self.end_headers()
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    with _serving(ThreadingHTTPServer(("127.0.0.1", 0), Hook)) as port:
-        received = Received(f"http://127.0.0.1:{port}/secret-path")
+    received = Received("")
+    with serving(_Hook, received=received, status=status) as url:
+        received.address = f"{url}/secret-path"
         yield received
-
-
-@contextlib.contextmanager
-def _serving(server: socketserver.TCPServer) -> Iterator[int]:
-    with server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        try:
-            yield server.server_address[1]
-        finally:
-            server.shutdown()
-            thread.join()

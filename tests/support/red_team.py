@@ -29,6 +29,7 @@ from tasks.sandbox.isolation import Isolation
 from tasks.store.workspace import TrialDir
 from tasks.train import run_program
 from tasks.trial import Proposal, Run, Value
+from tests.support.toy import JUDGE, stated
 
 TINY: dict[str, Value] = {
     "limits.memory_gb": 0.2,
@@ -41,39 +42,10 @@ TINY: dict[str, Value] = {
 }
 """Limits so low that a bomb is a small one."""
 
-TOML = """\
-title = "Fort"
-metric = "loss"
-direction = "minimize"
-trainer = "command"
-program = ["train.py"]
-train_cmd = "python train.py {out}"
-editable = ["train.py"]
-budget_seconds = 20
-startup_seconds = 10
-grace_seconds = 0.5
-judge = "command"
-
-[command]
-eval_cmd = "python judge.py {out} {result}"
-total_seconds = 20
-
-[limits]
-least_seconds = 0
-
-[space.x]
-type = "float"
-low = -3.0
-high = 3.0
-default = 2.5
-"""
-
-JUDGE = """\
-import json, pathlib, sys
-x = json.loads(pathlib.Path(sys.argv[1], "model.json").read_text())["x"]
-pathlib.Path(sys.argv[2]).write_text(json.dumps({"score": (x - 1) ** 2}))
-"""
-"""Scores model.json of out/."""
+TOML = stated(
+    'title = "Fort"', 'program = ["train.py"]', 'train_cmd = "python train.py {out}"', 'editable = ["train.py"]',
+    "budget_seconds = 20", "startup_seconds = 10", "deterministic = false", "allow_untrained = false",
+)  # fmt: skip
 
 PRELUDE = '''\
 import ctypes, errno, json, os, pathlib, signal, socket, stat, subprocess, sys, threading, time
@@ -134,13 +106,20 @@ class Attempt:
         return self.error is not None
 
 
-@dataclass(frozen=True)
+@dataclass
 class Ground:
     """A campaign's folders as the engine lays them out, each with a secret or a canary in it."""
 
     root: Path
     secret: str = field(default_factory=lambda: f"canary-{secrets.token_hex(12)}")
     """Stands in every file that no program may read."""
+
+    def __post_init__(self) -> None:
+        self.home = self.root / "runs"
+        self.campaign = self.home / "night-1"
+        self.environment = self.root / "environment"
+        self.judge, self.toml = self.environment / "judge.py", self.environment / "environment.toml"
+        self.user = self.root / "user"  # the home of whoever runs the engine
 
     @classmethod
     def lay(cls, root: Path) -> Ground:
@@ -159,32 +138,6 @@ class Ground:
         texts[self.toml] = f"# {self.secret}\n{TOML}"
         texts[self.environment / "train.py"] = "print('the baseline')\n"
         return texts
-
-    @property
-    def home(self) -> Path:
-        """NIGHTSHIFT_HOME."""
-        return self.root / "runs"
-
-    @property
-    def campaign(self) -> Path:
-        return self.home / "night-1"
-
-    @property
-    def environment(self) -> Path:
-        return self.root / "environment"
-
-    @property
-    def judge(self) -> Path:
-        return self.environment / "judge.py"
-
-    @property
-    def toml(self) -> Path:
-        return self.environment / "environment.toml"
-
-    @property
-    def user(self) -> Path:
-        """The home of whoever runs the engine."""
-        return self.root / "user"
 
     @property
     def canaries(self) -> dict[str, Path]:

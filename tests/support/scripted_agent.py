@@ -17,6 +17,8 @@ from collections.abc import Callable
 from typing import TextIO
 
 ASKED = "asked.jsonl"
+Act = Callable[[pathlib.Path, pathlib.Path, str], object]
+"""Done in a folder, with its train.py, by an agent that was installed in another one."""
 CANARY = "SCRIPTED_API_KEY"
 """A variable whose value the act `key` gives away."""
 
@@ -123,18 +125,14 @@ def give_a_key_away(here: pathlib.Path, train: pathlib.Path, folder: str) -> Non
     say(os.environ[CANARY], sys.stderr)
 
 
-def hide_a_key(here: pathlib.Path, train: pathlib.Path, folder: str) -> None:
-    train.write_text(train.read_text() + f"\nKEY = {os.environ[CANARY]!r}\n")
+def replace_by(make: Callable[[pathlib.Path], object]) -> Act:
+    """Have something else in the place of the program."""
 
+    def act(here: pathlib.Path, train: pathlib.Path, folder: str) -> None:
+        train.unlink()
+        make(train)
 
-def link(here: pathlib.Path, train: pathlib.Path, folder: str) -> None:
-    train.unlink()
-    train.symlink_to("/etc/hostname")
-
-
-def make_a_pipe(here: pathlib.Path, train: pathlib.Path, folder: str) -> None:
-    train.unlink()
-    os.mkfifo(train)
+    return act
 
 
 def prepare_the_repository(here: pathlib.Path, train: pathlib.Path, folder: str) -> None:
@@ -143,23 +141,18 @@ def prepare_the_repository(here: pathlib.Path, train: pathlib.Path, folder: str)
     train.write_text("RATE = 0.3\n")
 
 
-def flood(here: pathlib.Path, train: pathlib.Path, folder: str) -> None:
-    for _ in range(20):
-        say("x" * 2**20)
-
-
 def say(text: str, stream: TextIO = sys.stdout) -> None:
     stream.write(text + "\n")
 
 
-ACTS: dict[str, Callable[[pathlib.Path, pathlib.Path, str], object]] = {
+ACTS: dict[str, Act] = {
     **dict.fromkeys(("edit", "repair"), edit),
     "params": params,
     "forbidden": forbidden,
     "key": give_a_key_away,
-    "hides the key": hide_a_key,
-    "link": link,
-    "pipe": make_a_pipe,
+    "hides the key": lambda here, train, folder: train.write_text(f"KEY = {os.environ[CANARY]!r}\n"),
+    "link": replace_by(lambda train: train.symlink_to("/etc/hostname")),
+    "pipe": replace_by(os.mkfifo),
     "mode": lambda here, train, folder: train.chmod(0o755),
     "binary": lambda here, train, folder: train.write_bytes(b"\xff\xfe\x00"),
     "nul": lambda here, train, folder: train.write_bytes(b"x = 1\0"),
@@ -167,7 +160,7 @@ ACTS: dict[str, Callable[[pathlib.Path, pathlib.Path, str], object]] = {
     "remove": lambda here, train, folder: train.unlink(),
     "new file": lambda here, train, folder: (here / "lib/new.py").write_text("x = 1\n"),
     "hostile repository": prepare_the_repository,
-    "floods": flood,
+    "floods": lambda here, train, folder: [say("x" * 2**20) for _ in range(20)],
 }
 """What it does in its folder, by the name of the act."""
 

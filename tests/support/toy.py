@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -63,6 +64,14 @@ low = -3.0
 high = 3.0
 default = 2.5
 """
+
+
+def stated(*lines: str, toml: str = QUADRATIC) -> str:
+    """An environment.toml with these lines: each in place of the one of its key, or at the beginning."""
+    for line in lines:
+        key = re.compile(rf"^{line.partition(' ')[0]} = .*$", re.MULTILINE)
+        toml = key.sub(lambda _, line=line: line, toml) if key.search(toml) else f"{line}\n{toml}"
+    return toml
 
 
 def quadratic(folder: Path, fit: str = FIT, judge: str = JUDGE, toml: str = QUADRATIC) -> Path:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import json
 import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +15,7 @@ from typing import Any
 
 from flows.server import automations
 from flows.server.api import Api
+from tests.support.processes import wait_for
 from tests.support.toy import environment, quadratic, slow
 
 POOL = "two-workers"
@@ -43,40 +42,16 @@ class Site:
         with Api(self.url, None) as api:
             return api.ask(method, path, body or None)
 
-    def start(
-        self, home: Path, folder: Path, seconds: float = SECONDS, at: datetime.datetime | None = None,
-        fit: str | None = None, **more: Any,
-    ) -> Started:  # fmt: skip
-        """Run a small campaign by the deployment, scheduled for `at`; its directory will be in `home`.
-
-        Args:
-            fit: The program; None: one that trains for so many seconds.
-        """
+    def start(self, home: Path, folder: Path) -> Started:
+        """Run a small campaign by the deployment; its directory will be in `home`."""
         stated = {
-            "environment": str(quadratic(folder, fit=fit or slow(seconds))), "trials": 2, "rule": "greedy", "seed": 5,
+            "environment": str(quadratic(folder, fit=slow(SECONDS))), "trials": 2, "rule": "greedy", "seed": 5,
             "tracking": "off", "name": "night",
         }  # fmt: skip
         variables = {"env": {"NIGHTSHIFT_HOME": str(home), "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30"}}
-        when = {"state_details": {"scheduled_time": at.isoformat()}} if at else {}
-        scheduled = {"state": {"type": "SCHEDULED", **when}} if at else {}
-        run = self.ask(
-            "POST", f"/deployments/{self.deployment}/create_flow_run", parameters=stated | more,
-            job_variables=variables, **scheduled,
-        )  # fmt: skip
-        return Started(self, str(run["id"]), home / str((stated | more)["name"]))
-
-    def rerun(self, of: Started, trial: int) -> Started:
-        """Run a trial of a campaign again, by a deployment of the flow `rerun`."""
-        flow = self.ask("POST", "/flows/", name="rerun")["id"]
-        made = self.ask(
-            "POST", "/deployments/", name="again", flow_id=flow, entrypoint="flows.rerun.rerun", pull_steps=[],
-            work_pool_name=POOL,
-        )  # fmt: skip
-        run = self.ask(
-            "POST", f"/deployments/{made['id']}/create_flow_run", parameters={"name": of.campaign.name, "trial": trial},
-            job_variables={"env": {"NIGHTSHIFT_HOME": str(of.campaign.parent)}},
-        )  # fmt: skip
-        return Started(self, str(run["id"]), of.campaign)
+        path = f"/deployments/{self.deployment}/create_flow_run"
+        run = self.ask("POST", path, parameters=stated, job_variables=variables)
+        return Started(self, str(run["id"]), home / "night")
 
 
 @dataclass(frozen=True)
@@ -98,18 +73,10 @@ class Started:
         return [state["name"] for state in sorted(found, key=lambda state: state["timestamp"])]
 
     @property
-    def message(self) -> str:
-        return str(self.site.ask("GET", f"/flow_runs/{self.id}")["state"]["message"])
-
-    @property
-    def events(self) -> list[dict[str, Any]]:
-        lines = (self.campaign / "events.jsonl").read_text().splitlines()
-        return [json.loads(line) for line in lines]
-
-    @property
     def lives(self) -> list[int]:
         """The process of every life of the campaign."""
-        return [event["pid"] for event in self.events if event["event"] == "life"]
+        events = map(json.loads, (self.campaign / "events.jsonl").read_text().splitlines())
+        return [event["pid"] for event in events if event["event"] == "life"]
 
     def set(self, **state: Any) -> None:
         """What the buttons of the UI send: they force."""
@@ -184,7 +151,4 @@ def working(
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 240, why: Callable[[], str] = str) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain {why()}"
-        time.sleep(0.2)
+    wait_for(condition, seconds, why)

@@ -54,16 +54,3 @@ def test_an_odd_name_is_only_a_name(tmp_path: Path, name: str) -> None:
     (tmp_path / name / name).mkdir(parents=True)
     file_trees.remove(tmp_path / name)
     assert [path.name for path in tmp_path.iterdir()] == ["beside"]
-
-
-@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("nowhere"), lambda path: None])
-def test_what_is_no_folder_is_removed_too_and_what_is_not_there_is_fine(tmp_path: Path, make: object) -> None:
-    assert callable(make)
-    make(tmp_path / "thing")
-    file_trees.remove(tmp_path / "thing")
-    assert not list(tmp_path.iterdir())
-
-
-def test_what_cannot_be_removed_is_told_with_the_reason() -> None:
-    with pytest.raises(OSError, match="/proc/self/task"):  # not even root can
-        file_trees.remove(Path("/proc/self/task"))

@@ -2,46 +2,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tasks.system.files import GrowingFile, append_line
+from tasks.system.files import append_line, read_lines
 
 
-def test_a_growing_file_is_read_on_from_where_it_was_left(tmp_path: Path) -> None:
+def test_a_line_that_a_kill_cut_short_takes_no_other_with_it(tmp_path: Path) -> None:
     path = tmp_path / "lines"
-    file = GrowingFile(path)
-    assert file.read() == ()
-    for number in range(200):
-        append_line(path, f'{{"n": {number}}}')
-        assert file.read()[-1] == {"n": number}
-    assert [one["n"] for one in file.read()] == list(range(200)) == [one["n"] for one in GrowingFile(path).read()]
-
-
-def test_a_line_that_a_kill_cut_short_comes_once_if_it_comes_at_all(tmp_path: Path) -> None:
-    path = tmp_path / "lines"
-    path.write_bytes(b'{"n": 0}\n{"n": 1')
-    file = GrowingFile(path)
-    assert file.read() == ({"n": 0},)
+    path.write_bytes(b'{"n": 0}\n3\n\xff\xfe\n{"n": 1')
+    assert read_lines(path) == [{"n": 0}]
     append_line(path, '{"n": 2}')
-    assert file.read() == ({"n": 0}, {"n": 2})
-    with path.open("ab") as cut:
-        cut.write(b'{"n": 3}')
-    assert file.read() == ({"n": 0}, {"n": 2}, {"n": 3})
-    append_line(path, '{"n": 4}')
-    assert file.read() == ({"n": 0}, {"n": 2}, {"n": 3}, {"n": 4})
-
-
-def test_a_file_that_was_written_anew_is_read_anew(tmp_path: Path) -> None:
-    path = tmp_path / "lines"
-    path.write_text('{"n": 0}\n{"n": 1}\n')
-    file = GrowingFile(path)
-    assert len(file.read()) == 2
-    for content, numbers in (('{"n": 7}\n', [7]), ("", [])):
-        path.write_text(content)
-        assert [one["n"] for one in file.read()] == numbers
-    path.unlink()
-    assert file.read() == ()
-
-
-def test_what_is_no_object_is_left_out(tmp_path: Path) -> None:
-    path = tmp_path / "lines"
-    path.write_bytes(b'3\n\n\xff\xfe\n[1]\n{"n": 0}\r\nnull\n')
-    assert GrowingFile(path).read() == ({"n": 0},)
+    assert read_lines(path) == [{"n": 0}, {"n": 2}]

@@ -20,14 +20,6 @@ def test_a_signal_is_raised_where_somebody_looks_and_forgotten_after_the_block()
     interrupt.check()
 
 
-def test_a_signal_that_comes_while_threads_are_asked_to_stop_is_not_forgotten_with_that() -> None:
-    with interrupt.deferred():
-        with interrupt.asked():
-            os.kill(os.getpid(), signal.SIGTERM)
-        with pytest.raises(KeyboardInterrupt):
-            interrupt.check()
-
-
 def test_a_signal_ends_a_wait_of_another_thread() -> None:
     ended = list[float]()
 

@@ -4,9 +4,8 @@
     subprocess.run([checkout / ".venv/bin/rl", "@", "train.toml", "@", "engine.toml"])
 
 Nothing is learnt and no GPU is used: the weights hold a number, `quality`, that rises as fast as the learning rate is
-good. The programs need nothing but the standard library; what they do is said in `launcher.py`, what may go wrong in
-`Faults`. As their real counterparts they are found on PATH, speak over the ports of the configuration, and leave the
-run directory of prime-rl (its version of August 2026).
+good. The programs need nothing but the standard library; `programs.py` has them, and what may go wrong. As their real
+counterparts they are found on PATH, and leave the run directory of prime-rl (its version of August 2026).
 """
 
 from __future__ import annotations
@@ -20,28 +19,18 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 COMMIT = "5e7a0d1f00000000000000000000000000000000"
-PROGRAMS = {
-    "rl": "launcher",
-    "inference": "serving",
-    "env-server": "sourcing",
-    "orchestrator": "orchestrating",
-    "torchrun": "torchrun",
-    "nvidia-smi": "gpus",
-}
-"""The programs, and the modules of this folder that they run."""
+PROGRAMS = ("rl", "inference", "env-server", "orchestrator", "torchrun", "rank", "nvidia-smi")
 SCRIPT = """\
 #!{python} -SB
 import sys
 sys.path.insert(0, {source!r})
-from tests.support.fake_prime_rl import {module}
-sys.exit({module}.main(sys.argv[1:]))
+from tests.support.fake_prime_rl import programs
+sys.exit(programs.{function}(sys.argv[1:]))
 """
 MODES = (
     "normal", "hangs at start", "stalls", "out of memory", "memory taken", "port taken", "deaf", "orphan", "no signal",
-    "nan", "crashes", "dies in a broadcast", "env server dies", "refused",
-    "disk full",
+    "nan", "crashes", "dies in a broadcast", "env server dies", "refused", "disk full",
 )  # fmt: skip
-"""What may happen: see `launcher.py`."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +42,6 @@ class Faults:
     trials: Mapping[int, str] = field(default_factory=dict)
     """What happens in a trial, by its number, which stands in the output directory (.../trials/0007/...)."""
     step_seconds: float = 0.02
-    join_seconds: float = 0.1
-    """How long the launcher joins each of its threads before it ends a process; the real one takes 5 s."""
 
 
 NORMAL = Faults()
@@ -70,10 +57,11 @@ def lay(folder: Path, faults: Faults = NORMAL) -> Path:
         ignore=shutil.ignore_patterns("__pycache__"),
         dirs_exist_ok=True,
     )
-    for name, module in PROGRAMS.items():
+    for name in PROGRAMS:
         program = folder / ".venv/bin" / name
         program.parent.mkdir(parents=True, exist_ok=True)
-        program.write_text(SCRIPT.format(python=sys.executable, source=str(source), module=module))
+        function = name.replace("-", "_")
+        program.write_text(SCRIPT.format(python=sys.executable, source=str(source), function=function))
         program.chmod(0o755)
     python = folder / ".venv/bin/python"
     python.write_text("#!/bin/sh\necho 2.11.0 with CUDA 12.8\n")
