@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 import shutil
-import threading
 import time
 from collections.abc import Generator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
+
+from tests.support.web import Handler, serving
 
 Steps = Generator[tuple[str, dict[str, Any]], str, str]
 
@@ -31,48 +31,17 @@ class ClaudeModel:
         self.requests: list[dict[str, Any]] = []
 
     def __enter__(self) -> Self:
-        model = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                if "count_tokens" in self.path:
-                    return self.reply("application/json", '{"input_tokens": 10}')
-                time.sleep(model.slow)
-                events = model.answer(asked)
-                self.reply(
-                    "text/event-stream", "".join(f"event: {one['type']}\ndata: {json.dumps(one)}\n\n" for one in events)
-                )
-
-            def do_GET(self) -> None:
-                self.reply("application/json", "{}")
-
-            do_HEAD = do_GET
-
-            def reply(self, kind: str, text: str) -> None:
-                self.send_response(200)
-                self.send_header("Content-Type", kind)
-                self.send_header("Content-Length", str(len(text.encode())))
-                self.end_headers()
-                self.wfile.write(text.encode())
-
-            def log_message(self, *_: object) -> None:
-                """Nothing is printed."""
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self._serving = serving(_Handler, model=self)
+        self.url = self._serving.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.server.shutdown()
-        self.server.server_close()
+        self._serving.__exit__(None, None, None)
 
     @property
     def variables(self) -> dict[str, str]:
         """What Claude Code needs to know of it."""
-        return {
-            "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{self.server.server_port}", "ANTHROPIC_API_KEY": "scripted-key-0000",
-        }  # fmt: skip
+        return {"ANTHROPIC_BASE_URL": self.url, "ANTHROPIC_API_KEY": "scripted-key-0000"}
 
     def answer(self, asked: dict[str, Any]) -> list[dict[str, Any]]:
         if not asked.get("tools"):  # a title for the conversation, and the like
@@ -87,6 +56,24 @@ class ClaudeModel:
         except (StopIteration, AssertionError) as over:
             said = str(over.value) if isinstance(over, StopIteration) else f"I give up: {over!r}"
             return message({"type": "text", "text": said}, asked["model"], "end_turn")
+
+
+class _Handler(Handler):
+    model: ClaudeModel
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.body())
+        if "count_tokens" in self.path:
+            self.answer(200, b'{"input_tokens": 10}', Content_Type="application/json")
+            return
+        time.sleep(self.model.slow)
+        events = [f"event: {one['type']}\ndata: {json.dumps(one)}\n\n" for one in self.model.answer(asked)]
+        self.answer(200, "".join(events).encode(), Content_Type="text/event-stream")
+
+    def do_GET(self) -> None:
+        self.answer(200, b"{}", Content_Type="application/json")
+
+    do_HEAD = do_GET
 
 
 def message(block: dict[str, Any], model: str, reason: str) -> list[dict[str, Any]]:
