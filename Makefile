@@ -22,7 +22,7 @@ SIDE_BY_SIDE := -n 6 --dist loadfile --no-loadscope-reorder
 export PYTHON TORCH_INDEX
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo showcase test test-all test-docker test-slurm test-postgres check bench wheel clean
+.PHONY: help setup demo showcase test test-all test-docker test-slurm test-postgres test-real check bench wheel clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -57,6 +57,10 @@ test-slurm: setup ## trials that srun starts in a real Slurm: apt-get install --
 
 test-postgres: setup ## a campaign and its kills on a real PostgreSQL: apt-get install postgresql
 	$(BIN)/python -m pytest -m '' -rs tests/campaign/test_recovery.py -k postgresql
+
+test-real: setup ## real models and agents, each where it is; the skipped say what to install
+	$(BIN)/python -m pytest -m '' -rs tests/trainers/test_real_model.py tests/environments/test_reasoning_gym.py \
+		tests/agents/test_codex.py tests/agents/test_claude.py tests/judges/test_text_judge.py::test_a_real_vllm_judges_a_model
 
 check: setup ## style, types and import layers
 	$(BIN)/ruff check .

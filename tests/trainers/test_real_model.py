@@ -1,0 +1,91 @@
+"""A real language model, trained, judged, and asked for proposals: NIGHTSHIFT_MODEL names its folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.toy import nightshift, quadratic, status
+
+MODEL, GSM8K = os.environ.get("NIGHTSHIFT_MODEL", ""), os.environ.get("NIGHTSHIFT_GSM8K", "")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(1800),
+    pytest.mark.skipif(
+        not MODEL, reason="NIGHTSHIFT_MODEL names no folder with a small chat model, such as SmolLM2-135M"
+    ),
+]
+SHORT = (
+    *("--set", "budget_steps=1", "--set", "fixed.batch_size=8", "--set", "fixed.max_completion_length=16"),
+    *("--set", "text.questions=8", "--set", "text.samples=1", "--set", "text.max_tokens=16"),
+    *("--set", f"prepare.settings.model={MODEL}", "--params", '{"group_size": 4}', "--json"),
+)
+
+
+@pytest.mark.parametrize(
+    ("environment", "data"),
+    [
+        pytest.param("reasoning_gym", (), id="reasoning_gym"),
+        pytest.param(
+            "gsm8k_one_gpu", ("--set", f"prepare.settings.dataset={GSM8K}"), id="gsm8k",
+            marks=pytest.mark.skipif(not GSM8K, reason="NIGHTSHIFT_GSM8K names no folder with GSM8K's JSONL files"),
+        ),
+    ],
+)  # fmt: skip
+def test_it_trains_a_step_and_is_judged(environment: str, data: tuple[str, ...], home: Path, server: str) -> None:
+    if environment == "reasoning_gym":
+        pytest.importorskip("reasoning_gym", reason="pip install 'nightshift-rl[reasoning]'")
+    done = nightshift("try", environment, *data, *SHORT, server=server)
+    assert done.returncode == 0, done.stderr
+    assert 0 <= json.loads(done.stdout)["score"] <= 1
+    [file] = home.rglob("answers.jsonl")
+    rows = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+    assert len(rows) == 8 and all(row["text"] and row["expected"] for row in rows)
+    assert all(len(row["sampled"]["completions"]) == len(row["sampled"]["rewards"]) == 1 for row in rows)
+
+
+@pytest.fixture
+def served() -> Iterator[str]:
+    """The model behind transformers' own server, which speaks OpenAI's protocol."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [str(Path(sys.executable).with_name("transformers")), "serve", "--device", "cpu"]
+    process = subprocess.Popen(
+        [*command, "--host", "127.0.0.1", "--port", str(port)], env=os.environ | {"HF_HUB_OFFLINE": "1"}
+    )
+    try:
+        while process.poll() is None:
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5)
+                break
+            except OSError:
+                time.sleep(0.5)
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def test_it_is_asked_for_a_proposal_and_what_it_says_is_counted(
+    tmp_path: Path, home: Path, served: str, server: str
+) -> None:
+    options = {"model": MODEL, "base_url": served, "max_output_tokens": 64, "timeout_seconds": 900}
+    done = nightshift(
+        *("run", str(quadratic(tmp_path / "quad")), "--name", "night", "--rule", "greedy", "--trials", "1"),
+        *("--proposer", "llm", *(f"--set=proposer.{name}={value}" for name, value in options.items())),
+        server=server, timeout=1500,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    trial = status("night")["trials"][1]
+    assert trial["proposer"] == "llm" or trial["instead_of"], "no silent fallback"
+    assert status("night")["tokens"], trial
