@@ -254,8 +254,8 @@ def certify(night: Night, question: Question, measure: Measure, runs: int | None
     if declared.champion != champion:
         why = f"it was begun for trial {declared.champion}, and not finished before another trial became champion"
         lost = Certificate(
-            look, alpha, declared.champion, environment.name, (), False, why, elsewhere=is_apart, conditions=conditions,
-            design=declared.design, level=declared.design.levels[-1],
+            look, alpha, declared.champion, environment.name, (), False, why, declared.design,
+            declared.design.levels[-1], elsewhere=is_apart, conditions=conditions,
         )  # fmt: skip
         store(ledger, lost)
         return lost if nothing_to_certify(question) else certify(night, question, measure, runs)
@@ -301,7 +301,6 @@ def _in_groups(
             look, alpha, champion, environment.name, fresh, design, guards=environment.guards,
             elsewhere=question.is_transfer, same_units=_same_units(environment, fresh), search=search,
             deterministic=environment.deterministic, carried=carried, not_reused=apart,
-            sd=0.0 if question.is_transfer else run_sd(question.history),
             same_play=_same_play(question, environment, fresh),
         )  # fmt: skip
         if not certificate.another:

@@ -62,7 +62,7 @@ def reached(night: Night, under_way: Sequence[Attempt], only: int | None = None)
         return full(ledger.path)
     budgets = len([one for one in under_way if one.number])
     found = stop(spec, ledger.environment, history, night.lock.spent, asked, budgets)
-    if found is None and (shortage := night.money.shortage(history, {one.number: one.proposal for one in under_way})):
+    if found is None and (shortage := night.money.shortage(history, len(under_way))):
         # Where a price is unknown, what is reserved for the certificate cannot be relied on either.
         found = Stop("stopped" if night.money.spent(history).usd is None else "finished", shortage)
     if found is None or (found.state == "finished" and night.rule.certifies):

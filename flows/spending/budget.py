@@ -7,7 +7,6 @@ as dear as it may become, so a campaign ends below its budget, not at it.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from environments import Environment
@@ -36,13 +35,13 @@ class CampaignBudget:
         """What it spent until now."""
         return spent(self.ledger, history, time.time())
 
-    def shortage(self, history: History, under_way: Iterable[int] = ()) -> str:
-        """Why the budget allows no trial after those under way; empty if it does."""
+    def shortage(self, history: History, under_way: int = 0) -> str:
+        """Why the budget allows no trial after so many under way, each counted whole; empty if it does."""
         so_far = self.spent(history)
-        excess = _excess(self.spec, so_far, *self._planned(history, so_far, under_way))
+        excess = _excess(self.spec, so_far, *self._projected(history, so_far, under_way))
         return excess and f"no budget for another trial: {excess}"
 
-    def left_for_models(self, history: History, under_way: Iterable[int] = ()) -> RemainingBudget:
+    def left_for_models(self, history: History, under_way: int = 0) -> RemainingBudget:
         """The money and tokens that models may take for the next proposal; None where nothing limits them."""
         so_far, limits = self.spent(history), self.spec.advanced
         tokens = None if limits.max_tokens is None else max(limits.max_tokens - so_far.models.tokens, 0)
@@ -50,7 +49,7 @@ class CampaignBudget:
             return RemainingBudget(tokens=tokens)
         if so_far.usd is None:  # a limit that cannot be checked must not be exceeded
             return RemainingBudget(usd=0.0, tokens=tokens)
-        machines = self._planned(history, so_far, under_way)[0].usd
+        machines = self._projected(history, so_far, under_way)[0].usd
         return RemainingBudget(usd=max(limits.max_usd - so_far.usd - machines, 0.0), tokens=tokens)
 
     def check(self, history: History, what: str, seconds: float) -> None:
@@ -60,24 +59,20 @@ class CampaignBudget:
         if excess := _excess(self.spec, so_far, hour.of(seconds)):
             raise Refused(f"no budget for {what}: {excess}: raise the limit with `nightshift resume`, or ask for less")
 
-    def _planned(self, history: History, so_far: Spent, under_way: Iterable[int]) -> tuple[MachineCost, MachineCost]:
-        return _commitment(self.spec, self.ledger.environment, history, so_far, self.gpus, under_way)
+    def _projected(self, history: History, so_far: Spent, under_way: int) -> tuple[MachineCost, MachineCost]:
+        return _projection(self.spec, self.ledger.environment, history, so_far, self.gpus, 1 + under_way)
 
 
-def _commitment(
-    spec: CampaignSpec, environment: Environment, history: History, so_far: Spent, gpus: int,
-    under_way: Iterable[int] = (),
-) -> tuple[MachineCost, MachineCost]:  # fmt: skip
-    """The most that machines may cost from now on; language models come besides.
+def _projection(
+    spec: CampaignSpec, environment: Environment, history: History, so_far: Spent, gpus: int, trials: int = 1
+) -> tuple[MachineCost, MachineCost]:
+    """The most that machines may cost for so many trials and the certificate after them; second that of the latter.
 
-    First what the next trial commits it to: itself, what trials under way may still cost, and the certificate with the
-    ablation after it; second the certificate's part of that.
+    Language models come besides.
     """
     hour = _hour(spec, environment, so_far, gpus)
-    trial = hour.of(spec.machine_time_for_a_trial(environment, history))
     certificate = hour.of(spec.time_for_the_certificate(environment, history, parallel=1))
-    going = (trial.beyond(so_far.slots.get(number, FREE)) for number in under_way)
-    return sum(going, trial + certificate), certificate
+    return hour.of(trials * spec.machine_time_for_a_trial(environment, history)) + certificate, certificate
 
 
 def gpus_of(spec: CampaignSpec, environment: Environment, slots: Slots) -> int:
@@ -96,7 +91,7 @@ def check_budget(spec: CampaignSpec) -> RemainingBudget:
     if (limits.max_usd, limits.max_gpu_hours) != (None, None) and not Ledger.exists(spec.name):
         environment = spec.new_environment()
         gpus = 0 if limits.max_gpu_hours is None else gpus_of(spec, environment, spec.slots(environment))
-        if excess := _excess(spec, NOTHING_SPENT, *_commitment(spec, environment, (), NOTHING_SPENT, gpus)):
+        if excess := _excess(spec, NOTHING_SPENT, *_projection(spec, environment, (), NOTHING_SPENT, gpus)):
             remedy = ", or use rule = greedy, which certifies nothing" if spec.loaded_rule.certifies else ""
             raise Refused(f"no budget for the baseline: {excess}: raise the limit{remedy}")
     return RemainingBudget(usd=limits.max_usd, tokens=limits.max_tokens)

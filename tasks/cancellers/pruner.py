@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from tasks.cancellers import Canceller, finished_runs
+from tasks.cancellers import Canceller
 from tasks.numbers import number
 from tasks.trial import TWENTIETHS, Curve, History
 
@@ -56,7 +56,8 @@ class Pruner(Canceller):
             pruner=self._pruner(),
             direction="maximize" if higher_is_better else "minimize",
         )
-        earlier = finished_runs(history)
+        every = (run for trial in history for run in (*trial.runs, *(rerun.run for rerun in trial.reruns)))
+        earlier = [run for run in every if run.status == "finished" and any(value is not None for value in run.curve)]
         for run in earlier:
             study.tell(self._report(study, run.curve)[0], run.reported)
         _, pruned = self._report(study, curve)

@@ -212,7 +212,7 @@ def test_groups_follow_each_other_until_it_is_clear_and_the_searchs_baseline_cou
     assert made.design == design, made
     assert (len(made.scores("champion")), len(made.scores("baseline")) + len(made.reused)) == (4, 5)
     assert len(made.reused) == 3 and not made.not_reused
-    assert made.tested_at in made.design.levels and made.alpha == design.levels[-1]
+    assert made.level in made.design.levels and made.alpha == design.levels[-1]
     (declared,) = (ledger.path / "certificates").glob("*.begun")
     assert DECLARATION.validate_json(declared.read_bytes()) == DeclaredAnalysis(1, design)
 
@@ -226,9 +226,9 @@ def test_a_certificate_counts_as_taken_when_another_trial_is_champion_before_it_
     assert at_the_end(server, ledger, history) == NOTHING_LEFT
     made, later = ledger.certificates()
     assert (made.look, made.champion, made.passed, made.runs) == (1, 1, False, ())
-    assert (later.look, later.champion) == (2, 2) and later.alpha < made.tested_at
+    assert (later.look, later.champion) == (2, 2) and later.alpha < made.level
     assert made.reason.startswith("it was begun for trial 1, and not finished before another trial became champion")
-    assert made.tested_at > 0, "its error is spent"
+    assert made.level > 0, "its error is spent"
 
 
 @pytest.mark.slow

@@ -9,7 +9,6 @@ import pytest
 
 from tasks.stats.ablation import LEVEL, Ablation, Removed, ablation_runs
 from tasks.stats.permutation import largest_t
-from tasks.store.ledger import ABLATION
 from tasks.trial import Run
 from tests.support.histories import scored
 
@@ -89,11 +88,3 @@ def test_crashed_runs_leave_a_change_untold_and_a_crashed_champion_all_of_them()
     assert "without x: could not be told, since 1 of 2 runs crashed: exited with status 3" in made.sentences()
     lost = ablation((10.0, None, 9.0), x=(1.0, 2.0))
     assert lost.findings == () and "1 of 3 runs of the champion crashed" in lost.sentences()[0]
-
-
-def test_an_ablation_of_an_earlier_version_is_read_and_says_that_one_run_told_nothing() -> None:
-    old = Ablation(1, 100.0, 3, 5.0, tuple(runs("x", 10.0)))
-    stored = ABLATION.dump_python(old, mode="json")
-    del stored["kept"]
-    assert ABLATION.validate_python(stored) == old
-    assert old.sentences() == ["without x: 90 worse in one run, which could not tell it"]
