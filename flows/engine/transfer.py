@@ -48,7 +48,7 @@ def questions(ledger: Ledger, on: Sequence[str] = (), budget: str = "", *, looki
         _check_budget(ledger.environment, times)
     found = [_transferred(own, checked_environment(reference, {}), looking) for reference in on] or [own]
     # The same command, given again after a kill, goes on with those that are left.
-    return [one for one in found if not certifying.is_answered(one)] or found
+    return [one for one in found if not one.answers_on_champion] or found
 
 
 def multiple(budget: str) -> float:
@@ -81,7 +81,7 @@ def cost(question: Question, runs: int | None = None) -> str:
     Args:
         runs: Fresh runs of each arm at most, where that was asked for.
     """
-    environment, design = question.environment, certifying.planned(question, certifying.error_left(question), runs)
+    environment, design = question.environment, certifying.planned(question, runs)
     return (
         f"{setting(environment.name, question.budget)}: at most {design.champion} v {design.baseline} runs of at most "
         f"{_time(environment.budget_seconds)} of training, so at most about "
@@ -92,7 +92,7 @@ def cost(question: Question, runs: int | None = None) -> str:
 def longest(question: Question, runs: int | None, parallel: int) -> float:
     """The most seconds that a certificate and its ablation may take on so many slots. (runs: as in `cost`)"""
     environment, known = question.environment, () if question.transfer else question.history
-    in_turn = certifying.planned(question, certifying.error_left(question), runs).in_turn(parallel)
+    in_turn = certifying.planned(question, runs).in_turn(parallel)
     champion, first = best(question.history), baseline(question.history)
     if champion and first and question.spec.advanced.ablation and not question.is_transfer:
         changes = len(parts(champion, first))

@@ -25,7 +25,6 @@ from flows.engine.certifying import (
     DeclaredAnalysis,
     also_ablate,
     certify_at_the_end,
-    next_look,
     nothing_to_certify,
     path_of,
     store,
@@ -127,11 +126,11 @@ def test_a_second_certificate_has_half_of_the_error_that_is_left_and_another_env
     ledger = campaign(noisy(tmp_path / "noisy"))
     store(ledger, certified(1, (1.0, 2.0, 3.0), (1.5, 2.5, 0.5), on="other"))
     own = question(ledger, GOOD)
-    assert (nothing_to_certify(own), next_look(own), certifying.known(own)) == (None, 1, None)
-    assert certifying.error_left(own) == pytest.approx(0.96 * ALPHA)
+    assert (nothing_to_certify(own), own.look, certifying.known(own)) == (None, 1, None)
+    assert own.error_left == pytest.approx(0.96 * ALPHA)
     store(ledger, luck())
-    assert nothing_to_certify(own) is None and next_look(own) == 2
-    assert certifying.error_left(own) == pytest.approx((ALPHA - luck().alpha) / 2)
+    assert nothing_to_certify(own) is None and own.look == 2
+    assert own.error_left == pytest.approx((ALPHA - luck().alpha) / 2)
 
 
 def test_what_is_not_even_better_in_the_search_is_not_certified_and_the_status_says_why(
@@ -166,7 +165,7 @@ def test_a_certificate_that_was_given_up_hides_no_earlier_run_of_its_champion(tm
     ledger = night(noisy(tmp_path / "noisy"), advanced={"looks": "several"})
     store(ledger, luck())
     store(ledger, replace(luck(), look=2, runs=(), comparison=None))
-    assert certifying._earlier(question(ledger, GOOD), 1) == luck()
+    assert question(ledger, GOOD).earlier == luck()
 
 
 # One that was begun
