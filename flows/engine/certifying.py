@@ -145,7 +145,7 @@ class Question:
     def carried(self) -> Certificate | None:
         """The certificate whose runs the next one goes on with.
 
-        The shares of a pool in another certificate have other sizes, so its runs were judged on some of these questions.
+        The shares of a pool in another certificate have other sizes: its runs were judged on some of these questions.
         """
         return None if self.pool and self.environment.judge.block_units == "disjoint" else self.earlier
 

@@ -141,14 +141,6 @@ def test_more_steps_than_there_can_be_are_not_believed(
     assert found is None if words is None else re.search(words, found or "")
 
 
-def test_what_steps_a_second_can_be_believed_is_the_environments_to_say(environment: Environment) -> None:
-    slow = with_limits(environment, steps_per_second=100)
-
-    assert "more than 100 a second" in (run_checks.of_one(slow, but(FINE, steps=501), WRITTEN) or "")
-    assert run_checks.of_one(slow, but(FINE, steps=500), WRITTEN) is None
-    assert run_checks.of_one(slow, but(FINE, steps=100, seconds=0.1), WRITTEN) is None  # of a second at least
-
-
 @pytest.mark.parametrize(
     ("changes", "params", "words"),
     [
@@ -228,18 +220,6 @@ def test_progress_that_coincides_under_another_seed_ignores_it(
         assert re.search(words, found or "")
     else:
         assert found is None
-
-
-@pytest.mark.parametrize("change", [{"seed": 1}, {"program": "q"}, {"program": None}, {"params": {"x": 2}}])
-def test_the_same_progress_is_suspicious_only_when_the_seed_alone_differs(
-    change: dict[str, Any], environment: Environment, tmp_path: Path
-) -> None:
-    report(tmp_path, FINE, RISING)
-    report(tmp_path, EARLIER, RISING)
-    params = change.pop("params", {"x": 1})
-    others = (earlier(4, but(EARLIER, **change), params),)
-
-    assert run_checks.against_others(environment, FINE, Proposal({"x": 1}), others, tmp_path) is None
 
 
 def test_where_training_draws_nothing_at_random_runs_may_come_out_the_same(
@@ -327,17 +307,6 @@ def test_a_run_that_cannot_be_becomes_a_crash_and_keeps_the_rest(environment: En
     assert but(found, status="finished", error=None) == run
 
 
-def test_every_run_of_every_earlier_trial_counts_the_crashed_ones_too(environment: Environment, tmp_path: Path) -> None:
-    run = trained(tmp_path, "0007", "a")
-    crashed = but(run, dir="trials/0004", status="crash", error="ignores its seed", seed=3)
-    other = but(run, dir="trials/0004-run-2", checkpoint="d")
-
-    for runs in ((crashed, other), (other, crashed)):
-        several = but(trial(4, crashed, {"x": 1}), runs=runs)
-        found = believed(environment, (several,), Proposal({"x": 1}), run, tmp_path)
-        assert "is that of trial 4" in (found.error or "")
-
-
 def test_runs_of_the_same_proposal_are_compared_before_any_trial_holds_them(
     environment: Environment, tmp_path: Path
 ) -> None:
@@ -348,22 +317,6 @@ def test_runs_of_the_same_proposal_are_compared_before_any_trial_holds_them(
     words = "ignores its seed: its checkpoint is that of another run of it, byte for byte"
     assert (found.error or "").startswith(words)
     assert believed(environment, (), Proposal({"x": 1}), third, tmp_path, (first, second)) is third
-
-
-def test_an_old_file_in_out_is_found_out_by_its_time(environment: Environment, tmp_path: Path) -> None:
-    run = trained(tmp_path, "0001", "a")
-    os.utime(tmp_path / run.dir / "out" / "model.json", (STARTED, STARTED))
-    report(tmp_path, run, RISING)
-
-    found = believed(environment, (), Proposal({}), run, tmp_path)
-    assert "left no checkpoint of its own" in (found.error or "")
-
-
-@pytest.mark.parametrize("status", ["crash", "cancelled"])
-def test_a_run_that_did_not_finish_is_left_as_it_is(status: str, environment: Environment, tmp_path: Path) -> None:
-    run = but(FINE, status=status, error="exited with status 1", seconds=0.0)
-
-    assert believed(environment, (), Proposal({}), run, tmp_path) is run
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import tomlkit
 
 import environments
 from environments.plugins import Refused
-from environments.score import Score, Wait
+from environments.score import Score
 from flows import campaign as campaign_flow
 from flows.certify import certify as certify_flow
 from flows.cli.foreground import certify as certify_command
@@ -30,12 +30,10 @@ from flows.engine.certifying import (
     store,
     why_not,
 )  # fmt: skip
-from flows.engine.night import Terms
 from flows.engine.preparation import ensure_prepared
 from flows.engine.stopping import ASKED, NOTHING_LEFT, Stop
 from flows.spec.campaign_spec import CampaignSpec
 from flows.status import document
-from tasks.bench import Bench, RunPlan
 from tasks.recipes.preparing import report_pool
 from tasks.stats import holdout_uses
 from tasks.stats.ablation import parts
@@ -45,7 +43,7 @@ from tasks.store.ledger import Ledger
 from tasks.system.files import write_atomic
 from tasks.trial import History, Proposal
 from tests.support.histories import certified, tried
-from tests.support.nights import on_night, question, spec_of
+from tests.support.nights import on_night, question
 from tests.support.noisy import BETTER, DRAW, campaign, noisy, settled
 from tests.support.prefect_api import prefect_at
 from tests.support.processes import wait_for
@@ -247,18 +245,6 @@ def test_with_several_certificates_each_has_half_of_what_was_left_and_no_earlier
     assert made.comparison is not None and first.comparison is not None and made.comparison.p < first.comparison.p
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(200)
-def test_with_several_certificates_a_new_champion_gets_the_next_one(tmp_path: Path, server: str) -> None:
-    ledger = decided(tmp_path / "noisy", {"x": 20.0}, {"x": 40.0}, advanced={"looks": "several"})
-    begun(ledger, champion=1, runs=3)
-    made = certify(server, ledger, 4)
-    assert made is not None and made.passed and (made.look, made.champion, len(made.runs)) == (2, 2, 8)
-    lost, kept = ledger.certificates()
-    assert (lost.champion, lost.passed, lost.runs, lost.alpha) == (1, False, (), ALPHA / 2)
-    assert kept == made == certifying.known(question(ledger))
-
-
 # The command
 
 
@@ -307,23 +293,6 @@ def test_too_few_runs_and_where_a_champion_cannot_be_taken_are_refused(
         certify_command("night", asked, runs, "", False, None, False)
     assert str(refused.value).startswith(words)
     assert not (ledger.path / f"certificates/on-{on}").exists()
-
-
-def test_a_certificate_grants_as_much_time_under_judgement_as_the_search_and_another_environment_has_no_bound(
-    tmp_path: Path,
-) -> None:
-    ledger = campaign(noisy(tmp_path / "noisy"))
-    known = (replace(BASELINE, score=Score(1.0, waited=Wait(2.0, 1.0, 10))),)
-    spec = spec_of(ledger)
-    bench = Bench(ledger, spec.isolation, spec.slots(ledger.environment), 1)
-    other = Bench(ledger, spec.isolation, bench.slots, 1, ledger.environment.model_copy(update={"name": "other"}))
-
-    def granted(use: str, at: Bench = bench) -> Wait | None:
-        plan = RunPlan(ledger.key(1), Proposal({"x": 1.0}), "trials/0001", use)  # type: ignore[arg-type]
-        return Terms(spec, ledger, known, at).need(plan, at)
-
-    assert granted("report") == granted("confirm") == granted("search") == Wait(2.0, 1.0, 10)
-    assert granted("search", other) is None
 
 
 # A finite pool of questions

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -148,14 +147,6 @@ def test_the_time_of_a_certificate_holds_that_of_the_ablation_after_it(tmp_path:
     runs, more = certifying.planned(alone, 2).in_turn(1), sum(ablation_runs(changes=1))
     assert longest(both, 2, 1) == pytest.approx(longest(alone, 2, 1) * (runs + more) / runs)
     assert longest(replace(both, budget=4.0), 2, 1) == longest(replace(alone, budget=4.0), 2, 1), "none follows there"
-
-
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="this machine has one core")
-def test_an_environment_of_two_cores_is_given_slots_of_two(tmp_path: Path) -> None:
-    other = noisy(tmp_path / "other", toml=f"cores = 2\n{OTHER}")
-    (asked,) = questions(decided(tmp_path), [str(other)])
-    assert asked.environment.cores == 2
-    assert {len(part.cores) for part in asked.spec.slots(asked.environment).parts} == {2}
 
 
 def test_a_budget_beyond_what_an_environment_may_ask_for_is_refused(tmp_path: Path) -> None:

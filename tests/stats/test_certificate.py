@@ -152,21 +152,6 @@ def test_a_guarded_metric_is_bounded_by_what_it_may_have_lost_with_confidence(
         assert holds or found.reason.startswith(f"calm may have become worse by {held.bound:.4g}")
 
 
-def test_one_guard_that_falls_is_enough_and_is_named() -> None:
-    guards = {"calm": Guard(margin=1.0), "fuel": Guard(margin=5.0, direction="minimize")}
-    mine = scores(BETTER, calm=(5.0, 5.0, 5.0), fuel=(30.0, 31.0, 32.0))
-    theirs = scores(WORSE, calm=(5.0, 5.0, 5.0), fuel=(20.0, 21.0, 22.0))
-    found = concluded(mine, theirs, guards)
-    assert not found.passed and found.reason.startswith("fuel may have become worse")
-    assert [(held.metric, held.holds) for held in found.guards] == [("calm", True), ("fuel", False)]
-
-
-def test_a_margin_of_nothing_holds_where_nothing_changed() -> None:
-    guards = {"calm": Guard(margin=0.0)}
-    still = (5.0, 5.0, 5.0)
-    assert concluded(scores(BETTER, calm=still), scores(WORSE, calm=still), guards).passed
-
-
 def test_a_keep_is_certified_by_a_passed_certificate_of_its_own() -> None:
     first = tried((), 80.0, 82.0, 79.0)
     second = tried((first,), 110.0)
