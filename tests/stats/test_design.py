@@ -36,9 +36,3 @@ def test_more_runs_go_on_with_what_was_spent_on_the_first() -> None:
     first, more = of_groups(((4, 5),), 0.048), of_groups(((4, 2),), 0.001)
     both = more.after(first.groups, first.levels)
     assert both.groups == ((4, 5), (8, 7)) and both.levels == pytest.approx((0.048, 0.049))
-
-
-def test_what_runs_one_after_another_waits_for_the_end_of_each_group() -> None:
-    design = of_groups(((3, 2), (5, 3)))
-    assert [design.in_turn(parallel) for parallel in (1, 2, 4, 8)] == [8, 5, 3, 2]
-    assert design.in_turn(1, reused=2) == 6
