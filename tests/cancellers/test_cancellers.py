@@ -16,7 +16,7 @@ from tasks.trial import TWENTIETHS, Curve, History, Proposal, Run, Trial, Verdic
 
 CANCELLERS = "tasks.cancellers"
 NAMES = plugins.names(CANCELLERS)
-PRUNERS = ("median", "percentile", "successive_halving", "hyperband")
+PRUNERS = ("median", "successive_halving", "hyperband")
 TIMES = np.arange(1, TWENTIETHS + 1) / TWENTIETHS
 GAP = 0.0
 """By how much the judge finds every run better than it said."""
