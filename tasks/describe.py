@@ -15,7 +15,6 @@ from tasks.trial import History, Trial, Value, baseline, best, measured
 UNPROVEN = "nothing is certified yet"
 NOT_COUNTED = "the baseline's runs of the search do not count"
 ARMS: tuple[Arm, Arm] = ("champion", "baseline")
-"""Units of normalised scores, in words."""
 SELF_REPORTED = "self-reported"
 """Of a budget of steps: a program counts its own steps, and no judge could count them."""
 

@@ -151,7 +151,7 @@ def test_the_time_of_a_certificate_holds_that_of_the_ablation_after_it(tmp_path:
 
 def test_a_budget_beyond_what_an_environment_may_ask_for_is_refused(tmp_path: Path) -> None:
     long = noisy(tmp_path / "long", toml=OTHER.replace("budget_seconds = 5", "budget_seconds = 600000"))
-    with pytest.raises(Refused, match=f"long would train for 500 h, and at most {LONGEST / 3600:g} h") as refused:
+    with pytest.raises(Refused, match=f"long would train for 500.0 h, and at most {LONGEST / 3600:.1f} h") as refused:
         questions(decided(tmp_path), [str(long)], "3x")
     assert "ask for at most 2.016x" in str(refused.value)
 
