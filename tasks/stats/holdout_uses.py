@@ -38,8 +38,8 @@ class HoldoutUse:
     """The campaign's analysis, from 1."""
     time: float
     """Start of the use, in Unix seconds."""
-    level: float
-    """The highest level at which it may be tested."""
+    level: float = 0.0
+    """The highest level at which it may be tested; 0 where an early version only counted the use."""
     passed: bool | None = None
     """None while it is not over."""
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import tomlkit
 
 import environments
 from environments.plugins import Refused
@@ -364,33 +362,6 @@ def test_only_what_passed_here_is_taken_apart_and_only_where_that_was_asked(
     of = question(ledger, GOOD)
     assert on_night(server, ledger, lambda one: also_ablate(one, of, made, campaign_flow.measure), GOOD)
     assert not (ledger.path / "ablations").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_a_campaign_ends_with_its_certificate_and_its_ablation_and_a_resumed_one_adds_what_is_missing(
-    tmp_path: Path, home: Path, server: str
-) -> None:
-    spec = {
-        "environment": str(quadratic(tmp_path / "quad")), "name": "whole", "trials": 3, "seed": 1, "tracking": "off",
-        "advanced": {"ablation": True},
-    }  # fmt: skip
-    (tmp_path / "spec.toml").write_text(tomlkit.dumps(spec))
-    done = nightshift("run", str(tmp_path / "spec.toml"), "--json", server=server)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["state"] == "finished" and found["uncertified"] is None
-    assert found["certificate"]["passed"] and found["certificate"]["runs"] == 2, "nothing is random there"
-    assert len(found["ablation"]) == 1 and found["ablation"][0].startswith("without x: ")
-    ledger = Ledger.open("whole")
-    (made,) = ledger.certificates()
-    ran = {path: path.stat().st_mtime_ns for path in ledger.path.glob("certificates/1-*/out/model.json")}
-    assert len(ran) == 4
-    shutil.rmtree(ledger.path / "ablations")
-    resumed = nightshift("resume", "whole", "--trials", "3", "--json", server=server)
-    assert resumed.returncode == 0, resumed.stderr
-    assert json.loads(resumed.stdout)["ablation"] == found["ablation"] and ledger.certificates() == (made,)
-    assert all(path.stat().st_mtime_ns == when for path, when in ran.items())
 
 
 def test_a_champion_that_ignores_its_seed_is_not_certified_however_its_files_differ(
