@@ -11,7 +11,7 @@ from flows.campaign import measure
 from flows.engine import certifying, stopping
 from flows.engine.night import opened
 from flows.engine.preparation import ensure_prepared
-from flows.engine.transfer import cost, longest, questions
+from flows.engine.transfer import longest, questions
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.form import titled
 from flows.spec.naming import tag
@@ -40,8 +40,6 @@ def certify(name: Name, on: On = [], runs: Runs = None, budget: Budget = "") -> 
     with opened(CampaignSpec.of(**stored_spec(ledger)), certify=True) as night:
         for question in questions(ledger, on, budget):
             ensure_prepared(ledger, night.spec.launch, question.transfer)
-            if question.is_transfer:
-                ledger.event("cost", words=cost(question, runs))
             what = f"the certificate in {question.environment.name}"
             night.money.check(night.history, what, longest(question, runs, parallel=1))
             certificate = certifying.certify(night, question, measure, runs)

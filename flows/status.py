@@ -289,16 +289,15 @@ def of_certificate(one: Certificate) -> dict[str, Any]:
         "environment": one.environment, "budget": one.budget, "where": where(one),
         "changed": one.conditions.changed, "left_out": list(one.conditions.left_out),
         "look": one.look, "alpha": one.alpha, "trial": one.champion,
-        "passed": one.passed, "reason": one.reason, "level": one.tested_at,
+        "passed": one.passed, "reason": one.reason, "level": one.level,
         # The interval that belongs to the test: of a passed one, `low` is above 0.
         "low": _finite(one.bounds[0]) if one.bounds else None,
         "high": _finite(one.bounds[1]) if one.bounds else None,
         "gain": test and _finite(test.gain), "p": test and _finite(test.p), "expected": one.expected,
         "runs": len(one.scores("champion")),
         "planned": dict(zip(describe.ARMS, one.planned, strict=True)),
-        "looks": [list(group) for group in one.design.groups] if one.design else [list(one.planned)],
+        "looks": [list(group) for group in one.design.groups],
         "reused": [run.score.value for run in one.reused], "not_reused": one.not_reused,
-        "collapsed": dict(zip(describe.ARMS, one.collapsed, strict=True)),
         "same_units": one.same_units, "machines": list(one.machines),
         "champion": _arm(one, "champion"), "baseline": _arm(one, "baseline"),
         "guards": [

@@ -15,7 +15,6 @@ from tasks.trial import History, Trial, Value, baseline, best, measured
 UNPROVEN = "nothing is certified yet"
 NOT_COUNTED = "the baseline's runs of the search do not count"
 ARMS: tuple[Arm, Arm] = ("champion", "baseline")
-"""Units of normalised scores, in words."""
 SELF_REPORTED = "self-reported"
 """Of a budget of steps: a program counts its own steps, and no judge could count them."""
 
@@ -40,7 +39,7 @@ def outcome(certificate: Certificate) -> str:
     gain = difference(certificate, test.gain)
     if ends is None or test.low == test.gain:
         return f"certified: {gain} ({counts(certificate)}, without any spread){also}"
-    confidence = math.floor(100 * (1 - certificate.tested_at) + 1e-9)  # over all looks
+    confidence = math.floor(100 * (1 - certificate.level) + 1e-9)  # over all looks
     least = f"{bound(certificate)} with {confidence} % confidence"
     return f"certified: {gain} ({least}; {counts(certificate)}, one-sided p = {test.p:.2g}){also}"
 
@@ -90,13 +89,7 @@ def interval(certificate: Certificate) -> tuple[float, float] | None:
 
 def limits(certificate: Certificate) -> list[str]:
     """Facts that limit a certificate, one phrase each."""
-    mine, theirs = (_counted(certificate, arm) for arm in ARMS)
-    fallen, times, found = certificate.collapsed, certificate.looked_before, []
-    if fallen[0] * theirs > fallen[1] * mine and 2 * fallen[0] <= mine:  # else it is just worse
-        found.append(
-            f"{fallen[0]} of {mine} runs of the champion collapsed, of the baseline {fallen[1]} of {theirs}: "
-            "rare collapses may be missed"
-        )
+    times, found = certificate.looked_before, []
     if certificate.same_units:
         found.append("all runs were judged on the same questions, for which alone it holds")
     if times:

@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 from environments import FILE, Environment
 from environments.plugins import Refused
 from environments.remote import RemoteSettings
-from tasks.cancellers._early_stop import EarlyStopCheck
+from tasks.cancellers import EarlyStopCheck
 from tasks.remote import files, jobs
 from tasks.remote.endpoint import PROTOCOL, EndpointAway, EndpointFault, RemoteEndpoint, Status, TrialFault, one_line
 from tasks.remote.jobs import OpenJob

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
-import sys
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -30,8 +28,6 @@ EARLIER_SECONDS = 2.0
 OVERSHOOT = 1.1
 ROLLOUT = 2**16
 """Steps beyond the step budget that are tolerated for a large batch, in addition to a share of it."""
-LATE_SECONDS = 2.0
-"""How far a program's clock may be ahead of ours over a run, in addition to a tenth of it."""
 FEWEST_SHARED = 3
 SMALL_BYTES = 64
 """A checkpoint that holds hardly more than a score, which two runs may have in common."""
@@ -41,17 +37,7 @@ SEED_REMEDY = (
 )
 TEXTS = (".csv", ".json", ".jsonl", ".log", ".txt", ".yaml", ".yml")
 """Suffixes of what a run says of itself."""
-LARGEST = sys.float_info.max
-"""Larger numbers can be neither printed nor compared."""
 Metrics = Mapping[str, float]
-
-
-@dataclass(frozen=True)
-class OutputTimes:
-    newest: float
-    """Last write of its checkpoint, in Unix seconds; 0 without one."""
-    elapsed: float | None = None
-    """Largest elapsed time reported, in seconds; None without any."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +51,7 @@ def plausible(environment: Environment, run: Run, folder: Path) -> Run:
     """The run, or the same run as a crash with the reason if it is implausible by itself. (folder: the campaign's)"""
     if run.status != "finished":
         return run
-    out = folder / run.dir
-    reason = of_one(environment, run, OutputTimes(outputs.newest(out / "out"), _elapsed(_reports(out))))
+    reason = of_one(environment, run, outputs.newest(folder / run.dir / "out"))
     return replace(run, status="crash", error=reason) if reason else run
 
 
@@ -90,10 +75,13 @@ def plausible_beside(
     return replace(run, status="crash", error=reason) if reason else run
 
 
-def of_one(environment: Environment, run: Run, left: OutputTimes) -> str | None:
-    """Why a run is implausible by itself; None if it is not."""
-    late = _too_old(run, left) or _too_many(environment, run) or _too_long(run, left)
-    return _too_short(environment, run) or late
+def of_one(environment: Environment, run: Run, newest: float) -> str | None:
+    """Why a run is implausible by itself; None if it is not.
+
+    Args:
+        newest: Last write of its checkpoint, in Unix seconds; 0 without one.
+    """
+    return _too_short(environment, run) or _too_old(run, newest) or _too_many(environment, run)
 
 
 def against_others(
@@ -129,17 +117,17 @@ def _too_short(environment: Environment, run: Run) -> str | None:
     )
 
 
-def _too_old(run: Run, left: OutputTimes) -> str | None:
-    if not left.newest:
+def _too_old(run: Run, newest: float) -> str | None:
+    if not newest:
         return "left no checkpoint in out/"
-    if (before := run.started - left.newest) > EARLIER_SECONDS:
+    if (before := run.started - newest) > EARLIER_SECONDS:
         return f"left no checkpoint of its own: the newest file in out/ is {before:.0f} s older than the run: save anew"
     return None
 
 
 def _too_many(environment: Environment, run: Run) -> str | None:
     steps, budget = run.steps or 0, environment.budget_steps
-    count = f"{steps:,}" if steps < 1e15 else _shown(steps)
+    count = f"{steps:,}" if steps < 1e15 else "more than 1e15"
     if budget and steps > budget * OVERSHOOT + ROLLOUT:
         return f"reported {count} steps of a budget of {budget:,}: stop at budget_steps, and count single steps"
     rate = environment.limits.steps_per_second
@@ -149,13 +137,6 @@ def _too_many(environment: Environment, run: Run) -> str | None:
             "or raise steps_per_second in [limits]"
         )
     return None
-
-
-def _too_long(run: Run, left: OutputTimes) -> str | None:
-    if not run.wall_seconds or left.elapsed is None or left.elapsed <= run.wall_seconds * 1.1 + LATE_SECONDS:
-        return None
-    elapsed = _shown(left.elapsed)
-    return f"reported {elapsed} s elapsed in a run of {run.wall_seconds:g} s: report seconds since the training began"
 
 
 def same_play(folder: Path, metric: str, one: tuple[Run, Score], first: tuple[Run, Score]) -> str | None:
@@ -234,7 +215,7 @@ def learned_nothing(run_dir: Path, metric: str) -> str:
     if len(reports) < FEWEST_SHARED or len(set(reports)) > 1:
         return ""
     return (
-        f"in {len(reports)} reports its {metric} stood at {_shown(reports[0])}: look whether its reward ever differs, "
+        f"in {len(reports)} reports its {metric} stood at {reports[0]:.6g}: look whether its reward ever differs, "
         "and whether its updates reach the weights"
     )
 
@@ -244,8 +225,7 @@ def _differences(run: Run, proposal: Proposal, other: Earlier) -> list[str]:
     program = None not in (run.program, other.run.program) and run.program != other.run.program
     mine, theirs = proposal.params, other.proposal.params
     names = [name for name in sorted({*mine, *theirs}) if mine.get(name) != theirs.get(name)]
-    shown = [*names[:5], f"{len(names) - 5} more"] if len(names) > 5 else names
-    return ["program"] * program + shown + ["seed"] * (run.seed != other.run.seed)
+    return ["program"] * program + names + ["seed"] * (run.seed != other.run.seed)
 
 
 def _coincide(metric: str, one: Path, other: Path) -> bool:
@@ -280,11 +260,6 @@ def _reports(place: Path) -> Iterator[dict[str, object]]:
                 yield report
 
 
-def _elapsed(reports: Iterable[Mapping[str, object]]) -> float | None:
-    values = (_number(report.get("elapsed")) for report in reports)
-    return max((value for value in values if value is not None), default=None)
-
-
 def _metrics(reports: Iterable[Mapping[str, object]]) -> dict[int, Metrics]:
     """The reported numbers by step; the last ones if a step was reported twice."""
     found: dict[int, Metrics] = {}
@@ -299,14 +274,9 @@ def _metrics(reports: Iterable[Mapping[str, object]]) -> dict[int, Metrics]:
 
 
 def _number(value: object) -> float | None:
-    """The value as a float; None if it is no number. Python's JSON parser accepts NaN and integers of any size, which
-    count as infinite from LARGEST on."""
+    """The value as a float; None if it is no number, or one that no float holds. Python's JSON parser accepts both."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
         return None
-    if abs(value) > LARGEST:
-        return math.inf if value > 0 else -math.inf
-    return float(value)
-
-
-def _shown(number: float) -> str:
-    return f"{number:.6g}" if number <= LARGEST else f"more than {LARGEST:.3g}"
+    with suppress(OverflowError):
+        return float(value)
+    return None

@@ -20,7 +20,7 @@ from environments import FILE, Environment, plugins
 from environments.plugins import Refused
 from tasks import remote_session, task_messages
 from tasks.bench import Bench, RunPlan
-from tasks.cancellers._early_stop import EarlyStopCheck, ReasonToStop
+from tasks.cancellers import EarlyStopCheck, ReasonToStop
 from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, is_last_attempt, machine_failed, run_name
 from tasks.editing.edits import EditFailed
 from tasks.remote import places

@@ -160,7 +160,7 @@ class Attempt:
     def _rerun_fits(self) -> bool:
         night = self.night
         in_time = stopping.rerun_fits(night.spec, night.environment, night.history, night.lock.spent)
-        return in_time and not night.money.shortage(night.history, [self.number])
+        return in_time and not night.money.shortage(night.history)
 
     @property
     def tried(self) -> JudgedTrial:

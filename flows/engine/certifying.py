@@ -38,10 +38,22 @@ from tasks.store.ledger import ABLATION, CERTIFICATE, Ledger
 from tasks.store.workspace import TrialDir
 from tasks.system import interrupt
 from tasks.system.files import write_atomic
-from tasks.trial import History, Run, baseline, best
+from tasks.trial import History, Run, Trial, baseline, best
 
 Measure = Callable[..., Measurement]
 """`flows.campaign.measure`."""
+
+
+@dataclass(frozen=True)
+class DeclaredAnalysis:
+    """A certificate as declared before its first run; its results change nothing of it."""
+
+    champion: int
+    design: Design
+    """Without the runs of earlier certificates."""
+
+
+DECLARATION = TypeAdapter(DeclaredAnalysis)
 
 
 @dataclass(frozen=True)
@@ -72,6 +84,76 @@ class Question:
         changed, left_out = (self.arms.changed, self.arms.left_out) if self.arms else (None, ())
         return Conditions(self.budget, changed, left_out)
 
+    @property
+    def champion(self) -> Trial | None:
+        return best(self.history)
+
+    @property
+    def answers(self) -> list[Certificate]:
+        """The certificates in its environment, with its budget, whosever champion."""
+        asked = self.is_transfer, self.environment.name, self.budget
+        every = self.ledger.certificates()
+        return [one for one in every if (one.elsewhere, one.environment, one.budget) == asked]
+
+    @property
+    def answers_on_champion(self) -> list[Certificate]:
+        champion = self.champion
+        return [one for one in self.answers if champion and one.champion == champion.number]
+
+    @property
+    def look(self) -> int:
+        """Number of its next certificate."""
+        return 1 + len(self.answers)
+
+    @property
+    def name(self) -> str:
+        """The name of its next certificate."""
+        return name_of(self.look, self.environment.name, self.is_transfer, self.conditions)
+
+    @property
+    def pool(self) -> Path | None:
+        """The prepared files with the report questions, where these wear out."""
+        return report_pool(self.environment)
+
+    @property
+    def user(self) -> str:
+        """Who uses these questions: another budget is another question."""
+        return f"{self.ledger.campaign.campaign_id}{self.conditions.name}"
+
+    @property
+    def error_left(self) -> float:
+        """The error of its next certificate."""
+        alpha = alpha_of((one.alpha for one in self.answers), self.ledger.campaign.looks)
+        return min(alpha, holdout_uses.level_of(self.pool, self.user, self.look)) if self.pool else alpha
+
+    @property
+    def declaration(self) -> Path:
+        return self.ledger.path / "certificates" / f"{self.name}.begun"
+
+    @property
+    def declared(self) -> DeclaredAnalysis | None:
+        """Its next certificate, if it was declared already."""
+        return DECLARATION.validate_json(self.declaration.read_bytes()) if self.declaration.is_file() else None
+
+    @property
+    def earlier(self) -> Certificate | None:
+        """The newest certificate of this champion that has runs, with the same arms."""
+        made = (one for one in reversed(self.answers_on_champion) if one.runs)
+        return next((one for one in made if one.conditions.changed == self.conditions.changed), None)
+
+    @property
+    def carried(self) -> Certificate | None:
+        """The certificate whose runs the next one goes on with.
+
+        The shares of a pool in another certificate have other sizes: its runs were judged on some of these questions.
+        """
+        return None if self.pool and self.environment.judge.block_units == "disjoint" else self.earlier
+
+    @property
+    def searched(self) -> tuple[Searched, ...]:
+        """The search's runs of the baseline that may count: not elsewhere, nor beside other questions of a pool."""
+        return () if self.is_transfer or self.environment.prepared else searched(self.history)
+
     def bench(self, night: Night) -> Bench:
         if not self.is_transfer:
             return night.bench
@@ -97,29 +179,15 @@ def certify_at_the_end(night: Night, stop: Stop, measure: Measure) -> Stop:
     return stop if done else stopping.full(night.ledger.path) or ASKED
 
 
-@dataclass(frozen=True)
-class DeclaredAnalysis:
-    """A certificate as declared before its first run; its results change nothing of it."""
-
-    champion: int
-    design: Design
-    """Without the runs of earlier certificates."""
-
-
-DECLARATION = TypeAdapter(DeclaredAnalysis)
-
-
-def also_ablate(night: Night, question: Question, made: Certificate, measure: Measure) -> bool:
-    """Run a certified champion without each of its changes, if asked for; False if it was stopped before."""
-    due = made.passed and not made.elsewhere and question.spec.advanced.ablation
-    if not due or question.ledger.ablation(made.champion):
-        return True
-    return ablate(night, question, made, measure) is not None
+def known(question: Question) -> Certificate | None:
+    """The newest certificate of the present champion, preferably one that passed; None without."""
+    mine = question.answers_on_champion
+    return next((one for one in reversed(mine) if one.passed), mine[-1] if mine else None)
 
 
 def why_not(question: Question) -> str | None:
     """Why a campaign does not certify its champion by itself; None if it does."""
-    champion = best(question.history)
+    champion = question.champion
     return nothing_to_certify(question) or (unpromising(question.history, champion) if champion else None)
 
 
@@ -129,51 +197,9 @@ def nothing_to_certify(question: Question, runs: int | None = None) -> str | Non
         return reason
     if question.environment.scores_are_reported:
         return "its scores were reported by the endpoint that trained it, and nothing here has measured them"
-    return _earlier_crash(question) or _too_few_runs(question, runs) or _too_few_questions(question, runs)
-
-
-def _too_few_runs(question: Question, runs: int | None) -> str | None:
-    if runs is None or question.environment.deterministic:
-        return None
-    design = planned(question, error_left(question), runs)
-    (champions, baselines), level = design.groups[-1], design.levels[-1]
-    least, before = least_p((champions, baselines)), (0, 0)
-    champion = best(question.history)
-    earlier = _carried(question, champion.number) if champion else None
-    for made in earlier.spent[0] if earlier else ():  # with these it goes on
-        least, before = least * least_p((made[0] - before[0], made[1] - before[1])), made
-    if least <= level:
-        return None
-    return (
-        f"{champions} v {baselines} runs cannot show a difference: p would be {least:.2g} at best, and {level:.2g} is "
-        "needed: ask for more --runs"
-    )
-
-
-def _earlier_crash(question: Question) -> str | None:
-    champion = best(question.history)
-    assert champion is not None, "there is one"
-    earlier = _earlier(question, champion.number)
-    if earlier and any(score.value is None for score in earlier.scores("champion")):
+    if question.earlier and any(score.value is None for score in question.earlier.scores("champion")):
         return "a fresh run of this champion crashed in an earlier certificate, which counts in all later ones"
-    return None
-
-
-def _too_few_questions(question: Question, runs: int | None) -> str | None:
-    pool = report_pool(question.environment)
-    made = output.read(pool) if pool and question.environment.judge.block_units == "disjoint" else None
-    if made is None:
-        return None
-    assert pool is not None, "its result is there"
-    design, fewest = (
-        planned(question, error_left(question), runs),
-        question.environment.judge.most_blocks(pool, "report"),
-    )
-    has = made.questions["report"] if fewest is None else fewest
-    if has >= (blocks := max(design.champion, design.baseline)):
-        return None
-    of = "" if has == made.questions["report"] else " of one source"
-    return f"its report pool has {has} questions{of}, and {blocks} runs need one each at least: make more of them"
+    return _too_few_runs(question, runs) or _too_few_questions(question, runs)
 
 
 def no_champion(history: History) -> str | None:
@@ -186,48 +212,49 @@ def no_champion(history: History) -> str | None:
     return "nothing that was tried was kept" if champion.number == 0 else None
 
 
-def known(question: Question) -> Certificate | None:
-    """The newest certificate of the present champion, preferably one that passed; None without."""
-    champion = best(question.history)
-    mine = [
-        one
-        for one in question.ledger.certificates()
-        if not one.elsewhere and champion and one.champion == champion.number
-    ]
-    return next((one for one in reversed(mine) if one.passed), mine[-1] if mine else None)
+def _too_few_runs(question: Question, runs: int | None) -> str | None:
+    if runs is None or question.environment.deterministic:
+        return None
+    design = planned(question, runs)
+    (champions, baselines), level = design.groups[-1], design.levels[-1]
+    least, before = least_p((champions, baselines)), (0, 0)
+    for made in question.carried.spent[0] if question.carried else ():  # with these it goes on
+        least, before = least * least_p((made[0] - before[0], made[1] - before[1])), made
+    if least <= level:
+        return None
+    return (
+        f"{champions} v {baselines} runs cannot show a difference: p would be {least:.2g} at best, and {level:.2g} is "
+        "needed: ask for more --runs"
+    )
 
 
-def next_look(question: Question) -> int:
-    """Number of the next certificate in the question's environment, with its budget."""
-    return 1 + len([one for one in question.ledger.certificates() if is_of(question, one)])
+def _too_few_questions(question: Question, runs: int | None) -> str | None:
+    pool, judge = question.pool, question.environment.judge
+    made = output.read(pool) if pool and judge.block_units == "disjoint" else None
+    if pool is None or made is None:
+        return None
+    design, fewest = planned(question, runs), judge.most_blocks(pool, "report")
+    has = made.questions["report"] if fewest is None else fewest
+    if has >= (blocks := max(design.champion, design.baseline)):
+        return None
+    of = "" if has == made.questions["report"] else " of one source"
+    return f"its report pool has {has} questions{of}, and {blocks} runs need one each at least: make more of them"
 
 
-def is_of(question: Question, certificate: Certificate) -> bool:
-    """Whether a certificate answers the question's question: in its environment, with its budget."""
-    asked = question.is_transfer, question.environment.name, question.budget
-    return (certificate.elsewhere, certificate.environment, certificate.budget) == asked
+def planned(question: Question, runs: int | None = None) -> Design:
+    """The design of the next certificate, without the runs of earlier ones: as declared, if it goes on.
 
-
-def is_answered(question: Question) -> bool:
-    """Whether the champion has a certificate that answers it."""
-    champion = best(question.history)
-    return champion is not None and bool(_of_champion(question, champion.number))
-
-
-def _of_champion(question: Question, champion: int) -> list[Certificate]:
-    return [one for one in question.ledger.certificates() if is_of(question, one) and one.champion == champion]
-
-
-def error_left(question: Question) -> float:
-    """The error of the next certificate."""
-    spent = (one.alpha for one in question.ledger.certificates() if is_of(question, one))
-    alpha, pool = alpha_of(spent, question.ledger.campaign.looks), report_pool(question.environment)
-    return min(alpha, holdout_uses.level_of(pool, _user(question), next_look(question))) if pool else alpha
-
-
-def _user(question: Question) -> str:
-    """Who uses the report questions: another budget is another question."""
-    return f"{question.ledger.campaign.campaign_id}{question.conditions.name}"
+    Args:
+        runs: Fresh runs of each arm at most; None: as at the end of a campaign.
+    """
+    environment, spec, champion, declared = question.environment, question.spec, question.champion, question.declared
+    if declared and champion and declared.champion == champion.number:
+        return declared.design
+    alpha = question.error_left
+    if runs is not None:
+        return of_groups(equal_arms(runs, len(question.searched)), alpha)
+    in_time = spec.runs_in_time(question.ledger.environment)
+    return design_of(spec.trials, environment.deterministic, alpha, in_time)
 
 
 def certify(night: Night, question: Question, measure: Measure, runs: int | None = None) -> Certificate | None:
@@ -242,67 +269,65 @@ def certify(night: Night, question: Question, measure: Measure, runs: int | None
     """
     if reason := nothing_to_certify(question, runs):
         raise Refused(f"campaign {question.ledger.campaign.name!r} cannot be certified: {reason}")
-    ledger, look, environment = question.ledger, next_look(question), question.environment
-    leader, pool, conditions = best(question.history), report_pool(environment), question.conditions
+    ledger, look, environment, pool = question.ledger, question.look, question.environment, question.pool
+    leader, conditions = question.champion, question.conditions
     assert leader is not None, "there is something to certify"
-    champion, is_apart = leader.number, question.is_transfer
-    folder = name_of(look, environment.name, is_apart, conditions)
-    before, alpha = None, error_left(question)
-    if pool:  # before the declaration, which it limits
-        before, _ = holdout_uses.charge(pool, _user(question), look)
-    declared = _declared(question, folder, champion, alpha, runs)
-    if declared.champion != champion:
+    # A pool is charged before the declaration, which it limits.
+    before = holdout_uses.charge(pool, question.user, look)[0] if pool else None
+    alpha, declared = question.error_left, question.declared
+    if declared is None:
+        declared = DeclaredAnalysis(leader.number, planned(question, runs))
+        write_atomic(question.declaration, DECLARATION.dump_json(declared).decode() + "\n")
+    own = declared.design
+    if declared.champion != leader.number:
         why = f"it was begun for trial {declared.champion}, and not finished before another trial became champion"
         lost = Certificate(
-            look, alpha, declared.champion, environment.name, (), False, why, elsewhere=is_apart, conditions=conditions,
-            design=declared.design, level=declared.design.levels[-1],
+            look, alpha, declared.champion, environment.name, (), False, why, own, own.levels[-1],
+            elsewhere=question.is_transfer, conditions=conditions,
         )  # fmt: skip
         store(ledger, lost)
         return lost if nothing_to_certify(question) else certify(night, question, measure, runs)
-    own = declared.design
     ledger.event(
-        "certify", look=look, champion=champion, runs=own.champion, planned=own.runs, environment=environment.name,
-        folder=folder, groups=own.groups, budget=conditions.budget, budget_seconds=environment.budget_seconds,
-        where=setting(environment.name, conditions.budget) if is_apart else "",
+        "certify", look=look, champion=leader.number, runs=own.champion, planned=own.runs, environment=environment.name,
+        folder=question.name, groups=own.groups, budget=conditions.budget, budget_seconds=environment.budget_seconds,
+        where=setting(environment.name, conditions.budget) if question.is_transfer else "",
     )  # fmt: skip
 
-    certificate = _in_groups(night, question, measure, declared, look, alpha)
+    certificate = _in_groups(night, question, measure, declared, alpha)
     if certificate is None:
         return None
     certificate = replace(certificate, looked_before=before, conditions=conditions)
     if pool:
-        holdout_uses.conclude(pool, _user(question), look, certificate.passed)
+        holdout_uses.conclude(pool, question.user, look, certificate.passed)
     store(ledger, certificate)
     return certificate
 
 
 def _in_groups(
-    night: Night, question: Question, measure: Measure, declared: DeclaredAnalysis, look: int, alpha: float
+    night: Night, question: Question, measure: Measure, declared: DeclaredAnalysis, alpha: float
 ) -> Certificate | None:
     """Make the runs of a certificate, group by group; None if it was stopped before its end."""
     ledger, environment, champion, own = question.ledger, question.environment, declared.champion, declared.design
-    folder = name_of(look, environment.name, question.is_transfer, question.conditions)
-    earlier = _carried(question, champion)
+    earlier, look, name = question.carried, question.look, question.name
     fresh, design = ([*earlier.runs], own.after(*earlier.spent)) if earlier else (list[Fresh](), own)
     carried, blocks = len(fresh), max(design.champion, design.baseline)
-    draw = random.Random(ledger.seed("order", ledger.key(champion, f"certificate-{folder}")))
-    search, apart = _searched(question), ""
+    draw = random.Random(ledger.seed("order", ledger.key(champion, f"certificate-{name}")))
+    search, apart = question.searched, ""
     for champions, baselines in design.groups[-len(own.groups) :]:
         while missing := _missing(fresh, champions, baselines - counted(search, baselines)):
             draw.shuffle(missing)
-            plans = [_plan(question, folder, champion, arm, number, blocks) for arm, number in missing]
+            plans = [_plan(question, name, champion, arm, number, blocks) for arm, number in missing]
             done = _side_by_side(night, question, plans, measure)
             if len(done) < len(plans):
                 return None
             fresh += [Fresh(arm, *one) for (arm, _), one in zip(missing, done, strict=True)]
             if apart := apart or drift(search, fresh, by_time=not environment.budget_steps):
                 search = ()  # then more fresh runs of the baseline are missing
+        same_units = max(run.score.n for run in fresh) if environment.judge.block_units == "same" else 0
         certificate = conclude(
             look, alpha, champion, environment.name, fresh, design, guards=environment.guards,
-            elsewhere=question.is_transfer, same_units=_same_units(environment, fresh), search=search,
-            deterministic=environment.deterministic, carried=carried, not_reused=apart,
-            sd=0.0 if question.is_transfer else run_sd(question.history),
-            same_play=_same_play(question, environment, fresh),
+            elsewhere=question.is_transfer, same_units=same_units, search=search, carried=carried, not_reused=apart,
+            deterministic=environment.deterministic, same_play=_same_play(question, environment, fresh),
         )  # fmt: skip
         if not certificate.another:
             break
@@ -334,11 +359,6 @@ def _plan(question: Question, certificate: str, champion: int, arm: Arm, number:
     )
 
 
-def _searched(question: Question) -> tuple[Searched, ...]:
-    """The search's runs of the baseline that may count: not elsewhere, nor beside other questions of a pool."""
-    return () if question.is_transfer or question.environment.prepared else searched(question.history)
-
-
 def _missing(fresh: Sequence[Fresh], champions: int, baselines: int) -> list[tuple[Arm, int]]:
     """The runs that are to be made until there are so many, as arm and number."""
     have = Counter(one.arm for one in fresh)
@@ -352,12 +372,12 @@ def _same_play(question: Question, environment: Environment, runs: Sequence[Fres
     mine = [(fresh.run, fresh.score) for fresh in runs if fresh.arm == "champion" and not environment.deterministic]
     pairs = [(one, other) for one in mine if one[1].echo for other in mine if other is not one]
     strangers = [folder / fresh.run.dir / "out" for fresh in runs if fresh.arm == "baseline"]
-    found = (
+    reasons = (
         same_play(folder, environment.metric, one, other)
         or same_weights(folder / one[0].dir / "out", folder / other[0].dir / "out", strangers)
         for one, other in pairs
     )
-    return next((f"it {reason}" for reason in found if reason), "")
+    return next((f"it {reason}" for reason in reasons if reason), "")
 
 
 def _side_by_side(
@@ -368,7 +388,8 @@ def _side_by_side(
     for plan in plans:
         while len(busy := [one.waited_for for one in made if not one.waited_for.done()]) >= night.spec.parallel:
             night.wait_for(busy)
-        if _is_hindered(night.ledger):
+        interrupt.check()
+        if (night.ledger.path / "stop").exists() or stopping.no_room(night.ledger.path):
             break
         made.append(measure(night, Train(plan), bench=bench))
     while busy := [one.waited_for for one in made if not one.waited_for.done()]:
@@ -376,65 +397,13 @@ def _side_by_side(
     return [one.result(night) for one in made]
 
 
-def _declared(question: Question, folder: str, champion: int, alpha: float, runs: int | None) -> DeclaredAnalysis:
-    """The certificate as it was declared; it is now, unless it was."""
-    if (known := _begun(question)) is not None:
-        return known
-    new = DeclaredAnalysis(champion, planned(question, alpha, runs))
-    write_atomic(question.ledger.path / "certificates" / f"{folder}.begun", DECLARATION.dump_json(new).decode() + "\n")
-    return new
-
-
-def _begun(question: Question) -> DeclaredAnalysis | None:
-    """The next certificate, if it was declared already."""
-    folder = name_of(next_look(question), question.environment.name, question.is_transfer, question.conditions)
-    declaration = question.ledger.path / "certificates" / f"{folder}.begun"
-    return DECLARATION.validate_json(declaration.read_bytes()) if declaration.is_file() else None
-
-
-def planned(question: Question, alpha: float, runs: int | None = None) -> Design:
-    """The design of the next certificate, without the runs of earlier ones: as declared, if it goes on."""
-    environment, spec, champion, begun = question.environment, question.spec, best(question.history), _begun(question)
-    if begun and champion and begun.champion == champion.number:
-        return begun.design
-    if runs is not None:
-        return of_groups(equal_arms(runs, len(_searched(question))), alpha)
-    in_time = spec.runs_in_time(question.ledger.environment)
-    return design_of(spec.trials, environment.deterministic, alpha, in_time)
-
-
-def _earlier(question: Question, champion: int) -> Certificate | None:
-    """The newest certificate of a champion in the question's environment that has runs, with the same arms."""
-    made = (one for one in reversed(_of_champion(question, champion)) if one.runs)
-    return next((one for one in made if one.conditions.changed == question.conditions.changed), None)
-
-
-def _carried(question: Question, champion: int) -> Certificate | None:
-    """The certificate whose runs the next one goes on with.
-
-    The shares of a pool in another certificate have other sizes, so its runs were judged on some of these questions.
-    """
-    shares = report_pool(question.environment) and question.environment.judge.block_units == "disjoint"
-    return None if shares else _earlier(question, champion)
-
-
-def _same_units(environment: Environment, runs: Sequence[Fresh]) -> int:
-    """Units that every run was judged on; 0 where they are drawn anew."""
-    return max(run.score.n for run in runs) if environment.judge.block_units == "same" else 0
-
-
-def _is_hindered(ledger: Ledger) -> bool:
-    """Whether no further run may begin: somebody asked to stop, or the disk is full."""
-    interrupt.check()
-    return (ledger.path / "stop").exists() or bool(stopping.no_room(ledger.path))
-
-
-def ablate(night: Night, question: Question, certificate: Certificate, measure: Measure) -> Ablation | None:
-    """Run a certified champion afresh, and without each of its changes; None if it was stopped before."""
-    champion, ledger = best(question.history), question.ledger
-    assert champion is not None and champion.number == certificate.champion, "it was certified"
-    first = baseline(question.history)
-    assert first is not None, "it was compared with"
+def also_ablate(night: Night, question: Question, made: Certificate, measure: Measure) -> bool:
+    """Run a certified champion without each of its changes, if asked for; False if it was stopped before."""
+    due = made.passed and not made.elsewhere and question.spec.advanced.ablation
+    if not due or question.ledger.ablation(made.champion):
+        return True
+    champion, first, ledger = question.champion, baseline(question.history), question.ledger
+    assert champion is not None and champion.number == made.champion and first is not None, "it was certified"
     arms = (("", champion.proposal), *parts(champion, first))
     blocks, each = ablation_runs(len(arms) - 1, question.environment.deterministic)
 
@@ -447,14 +416,14 @@ def ablate(night: Night, question: Question, certificate: Certificate, measure: 
         plans.append(RunPlan(key, arms[arm][1], folder_of(ledger.path, run_dir), "confirm", units=on))
     done = _side_by_side(night, question, plans, measure)
     if len(done) < len(plans):
-        return None
-    fresh = [Removed(arms[arm][0], *made) for (arm, _), made in zip(runs, done, strict=True)]
+        return False
+    fresh = [Removed(arms[arm][0], *one) for (arm, _), one in zip(runs, done, strict=True)]
     kept, removed = ([run for run in fresh if bool(run.change) is gone] for gone in (False, True))
-    made = Ablation.of(champion.number, kept, removed, run_sd(question.history))
+    found = Ablation.of(champion.number, kept, removed, run_sd(question.history))
     path = ledger.path / "ablations" / f"{champion.number:04d}.json"
-    write_atomic(path, ABLATION.dump_json(made, indent=2).decode() + "\n")
+    write_atomic(path, ABLATION.dump_json(found, indent=2).decode() + "\n")
     ledger.event("ablated", trial=champion.number, changes=[change for change, _ in arms[1:]])
-    return made
+    return True
 
 
 def store(ledger: Ledger, certificate: Certificate) -> None:

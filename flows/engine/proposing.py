@@ -110,7 +110,7 @@ def _brief(
     pending = {one.number: one.proposal for one in under_way}
     reserve = spec.time_for_the_certificate(ledger.environment, history)
     left = replace(
-        night.money.left_for_models(history, pending),
+        night.money.left_for_models(history, len(pending)),
         trials=max(spec.trials - budgets_used(history), 0.0),
         seconds=max(spec.hours * 3600 - night.lock.spent - reserve, 0.0),
     )

@@ -62,7 +62,7 @@ def reached(night: Night, under_way: Sequence[Attempt], only: int | None = None)
         return full(ledger.path)
     budgets = len([one for one in under_way if one.number])
     found = stop(spec, ledger.environment, history, night.lock.spent, asked, budgets)
-    if found is None and (shortage := night.money.shortage(history, {one.number: one.proposal for one in under_way})):
+    if found is None and (shortage := night.money.shortage(history, len(under_way))):
         # Where a price is unknown, what is reserved for the certificate cannot be relied on either.
         found = Stop("stopped" if night.money.spent(history).usd is None else "finished", shortage)
     if found is None or (found.state == "finished" and night.rule.certifies):
@@ -105,23 +105,24 @@ def stop(
         return Stop("finished", _done(history))
     if patience and _without_improvement(history) > patience - WHOLE_ERROR:
         return Stop("finished", f"nothing better in the last {f'{patience} trials' if patience > 1 else 'trial'}")
-    reserve = spec.time_for_the_certificate(environment, history)
-    need = spec.time_for_a_trial(environment, history) + reserve
-    kept = f", of which {_hours(reserve)} are for the certificate" if reserve else ""
-    if spent + need > spec.hours * 3600:
-        used = f"{_hours(spent)} of {_hours(spec.hours * 3600)} used"
-        return Stop("finished", f"no time for another trial: {used}, one may take {_hours(need)}{kept}")
-    if spec.deadline and time.time() + need > spec.deadline:
-        return Stop("finished", f"no time for another trial before {spec.until}: one may take {_hours(need)}{kept}")
-    return None
+    late = _too_late(spec, environment, history, spent, spec.time_for_a_trial(environment, history))
+    return Stop("finished", f"no time for another trial{late}") if late else None
 
 
 def rerun_fits(spec: CampaignSpec, environment: Environment, history: History, spent: float) -> bool:
     """Whether there is time for one more run of a trial, besides the certificate. (spent: as in `stop`)"""
     a_run = environment.budget_seconds + besides_training(environment, history)
-    need = a_run + spec.time_for_the_certificate(environment, history)
-    before = not spec.deadline or time.time() + need <= spec.deadline
-    return before and spent + need <= spec.hours * 3600
+    return not _too_late(spec, environment, history, spent, a_run)
+
+
+def _too_late(spec: CampaignSpec, environment: Environment, history: History, spent: float, seconds: float) -> str:
+    """Why there is no time for so many seconds and the certificate; empty if there is."""
+    reserve = spec.time_for_the_certificate(environment, history)
+    need = seconds + reserve
+    takes = f"one may take {time_of(need)}" + f", of which {time_of(reserve)} are for the certificate" * bool(reserve)
+    if spent + need > spec.hours * 3600:
+        return f": {time_of(spent)} of {time_of(spec.hours * 3600)} used, {takes}"
+    return f" before {spec.until}: {takes}" if spec.deadline and time.time() + need > spec.deadline else ""
 
 
 def crashed_baseline(history: History) -> Trial | None:
@@ -179,7 +180,7 @@ def _without_improvement(history: History) -> int:
     return len([trial for trial in history if champion is None or trial.order > champion.order])
 
 
-def _hours(seconds: float) -> str:
+def time_of(seconds: float) -> str:
     """A duration in a readable unit."""
     if seconds >= 3600:
         return f"{seconds / 3600:.1f} h"

@@ -15,6 +15,7 @@ from environments import LONGEST, Environment
 from environments.plugins import Refused
 from flows.engine import certifying
 from flows.engine.certifying import Question
+from flows.engine.stopping import time_of
 from flows.spec.campaign_spec import CampaignSpec, besides_training
 from flows.spec.environment import checked_environment
 from flows.spec.spec import MULTIPLE
@@ -48,7 +49,7 @@ def questions(ledger: Ledger, on: Sequence[str] = (), budget: str = "", *, looki
         _check_budget(ledger.environment, times)
     found = [_transferred(own, checked_environment(reference, {}), looking) for reference in on] or [own]
     # The same command, given again after a kill, goes on with those that are left.
-    return [one for one in found if not certifying.is_answered(one)] or found
+    return [one for one in found if not one.answers_on_champion] or found
 
 
 def multiple(budget: str) -> float:
@@ -81,18 +82,18 @@ def cost(question: Question, runs: int | None = None) -> str:
     Args:
         runs: Fresh runs of each arm at most, where that was asked for.
     """
-    environment, design = question.environment, certifying.planned(question, certifying.error_left(question), runs)
+    environment, design = question.environment, certifying.planned(question, runs)
     return (
         f"{setting(environment.name, question.budget)}: at most {design.champion} v {design.baseline} runs of at most "
-        f"{_time(environment.budget_seconds)} of training, so at most about "
-        f"{_time(longest(question, runs, question.spec.parallel))}"
+        f"{time_of(environment.budget_seconds)} of training, so at most about "
+        f"{time_of(longest(question, runs, question.spec.parallel))}"
     )
 
 
 def longest(question: Question, runs: int | None, parallel: int) -> float:
     """The most seconds that a certificate and its ablation may take on so many slots. (runs: as in `cost`)"""
     environment, known = question.environment, () if question.transfer else question.history
-    in_turn = certifying.planned(question, certifying.error_left(question), runs).in_turn(parallel)
+    in_turn = certifying.planned(question, runs).in_turn(parallel)
     champion, first = best(question.history), baseline(question.history)
     if champion and first and question.spec.advanced.ablation and not question.is_transfer:
         changes = len(parts(champion, first))
@@ -101,18 +102,12 @@ def longest(question: Question, runs: int | None, parallel: int) -> float:
     return in_turn * (environment.budget_seconds + besides_training(environment, known))
 
 
-def _time(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.3g} s"
-    return f"{seconds / 60:.3g} min" if seconds < 6000 else f"{seconds / 3600:.3g} h"
-
-
 def _check_budget(environment: Environment, times: float) -> None:
     """Refuse runs that are longer than an environment may ask for."""
     if (seconds := environment.at(times).budget_seconds) > LONGEST:
         raise Refused(
-            f"--budget {times:g}x: a run in {environment.name} would train for {_time(seconds)}, and at most "
-            f"{_time(LONGEST)} are allowed: ask for at most {LONGEST / environment.budget_seconds:.4g}x"
+            f"--budget {times:g}x: a run in {environment.name} would train for {time_of(seconds)}, and at most "
+            f"{time_of(LONGEST)} are allowed: ask for at most {LONGEST / environment.budget_seconds:.4g}x"
         )
 
 

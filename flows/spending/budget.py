@@ -7,7 +7,6 @@ as dear as it may become, so a campaign ends below its budget, not at it.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from environments import Environment
@@ -15,7 +14,7 @@ from environments.plugins import Refused
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.machine.slots import Slots
 from tasks.proposing.brief import RemainingBudget
-from tasks.spending.spent import FREE, HOUR, NOTHING_SPENT, MachineCost, Spent, spent
+from tasks.spending.spent import HOUR, NOTHING_SPENT, MachineCost, Spent, spent
 from tasks.store.ledger import Ledger
 from tasks.trial import History
 
@@ -35,13 +34,13 @@ class CampaignBudget:
     def spent(self, history: History) -> Spent:
         return spent(self.ledger, history, time.time())
 
-    def shortage(self, history: History, under_way: Iterable[int] = ()) -> str:
-        """Why the budget allows no trial after those under way; empty if it does."""
+    def shortage(self, history: History, under_way: int = 0) -> str:
+        """Why the budget allows no trial after so many under way, each counted whole; empty if it does."""
         so_far = self.spent(history)
-        excess = _excess(self.spec, so_far, self._planned(history, so_far, under_way))
+        excess = _excess(self.spec, so_far, self._projected(history, so_far, under_way))
         return excess and f"no budget for another trial: {excess}"
 
-    def left_for_models(self, history: History, under_way: Iterable[int] = ()) -> RemainingBudget:
+    def left_for_models(self, history: History, under_way: int = 0) -> RemainingBudget:
         """The money and tokens that models may take for the next proposal; None where nothing limits them."""
         so_far, limits = self.spent(history), self.spec.advanced
         tokens = None if limits.max_tokens is None else max(limits.max_tokens - so_far.models.tokens, 0)
@@ -49,7 +48,7 @@ class CampaignBudget:
             return RemainingBudget(tokens=tokens)
         if so_far.usd is None:  # a limit that cannot be checked must not be exceeded
             return RemainingBudget(usd=0.0, tokens=tokens)
-        machines = self._planned(history, so_far, under_way).usd
+        machines = self._projected(history, so_far, under_way).usd
         return RemainingBudget(usd=max(limits.max_usd - so_far.usd - machines, 0.0), tokens=tokens)
 
     def check(self, history: History, what: str, seconds: float) -> None:
@@ -59,21 +58,17 @@ class CampaignBudget:
         if excess := _excess(self.spec, so_far, hour.of(seconds)):
             raise Refused(f"no budget for {what}: {excess}: raise the limit with `nightshift resume`, or ask for less")
 
-    def _planned(self, history: History, so_far: Spent, under_way: Iterable[int]) -> MachineCost:
-        return _commitment(self.spec, self.ledger.environment, history, so_far, self.gpus, under_way)
+    def _projected(self, history: History, so_far: Spent, under_way: int) -> MachineCost:
+        return _projection(self.spec, self.ledger.environment, history, so_far, self.gpus, 1 + under_way)
 
 
-def _commitment(
-    spec: CampaignSpec, environment: Environment, history: History, so_far: Spent, gpus: int,
-    under_way: Iterable[int] = (),
-) -> MachineCost:  # fmt: skip
-    """The most that machines may cost from now on: the next trial, what trials under way may still cost, and the
-    certificate with the ablation after it. Language models come besides.
-    """
+def _projection(
+    spec: CampaignSpec, environment: Environment, history: History, so_far: Spent, gpus: int, trials: int = 1
+) -> MachineCost:
+    """The most that machines may cost for so many trials and the certificate after them; language models come besides."""
     hour = _hour(spec, environment, so_far, gpus)
-    trial = hour.of(spec.machine_time_for_a_trial(environment, history))
     certificate = hour.of(spec.time_for_the_certificate(environment, history, parallel=1))
-    return sum((trial.beyond(so_far.slots.get(number, FREE)) for number in under_way), trial + certificate)
+    return hour.of(trials * spec.machine_time_for_a_trial(environment, history)) + certificate
 
 
 def gpus_of(spec: CampaignSpec, environment: Environment, slots: Slots) -> int:
@@ -89,7 +84,7 @@ def check_budget(spec: CampaignSpec) -> RemainingBudget:
     if (limits.max_usd, limits.max_gpu_hours) != (None, None) and not Ledger.exists(spec.name):
         environment = spec.new_environment()
         gpus = 0 if limits.max_gpu_hours is None else gpus_of(spec, environment, spec.slots(environment))
-        if excess := _excess(spec, NOTHING_SPENT, _commitment(spec, environment, (), NOTHING_SPENT, gpus)):
+        if excess := _excess(spec, NOTHING_SPENT, _projection(spec, environment, (), NOTHING_SPENT, gpus)):
             certified = " and the certificate" if spec.loaded_rule.certifies else ""
             raise Refused(f"no budget for the baseline{certified}: {excess}: raise the limit")
     return RemainingBudget(usd=limits.max_usd, tokens=limits.max_tokens)

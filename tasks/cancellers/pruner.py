@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from tasks.cancellers import Canceller, finished_runs
+from tasks.cancellers import Canceller
 from tasks.numbers import number
 from tasks.trial import TWENTIETHS, Curve, History
 
@@ -20,25 +20,18 @@ if TYPE_CHECKING:
     from optuna import Trial as OptunaTrial
     from optuna.pruners import BasePruner
 
-LADDERS = ("successive_halving", "hyperband")
-
 
 class Pruner(Canceller):
     """Ask Optuna."""
 
-    kind: Literal["median", "percentile", "successive_halving", "hyperband"] = Field(
+    kind: Literal["median", "successive_halving", "hyperband"] = Field(
         default="median", description="Which of Optuna's pruners."
     )
     warmup: int = Field(
-        default=6,
-        ge=1,
-        lt=TWENTIETHS,
+        default=6, ge=1, lt=TWENTIETHS,
         description="Twentieths of the budget before which nothing is cancelled; the first rung of a ladder.",
-    )
-    startup: int = Field(default=5, ge=1, description="Finished runs before median or percentile cancel anything.")
-    percentile: float = Field(
-        default=25.0, gt=0, lt=100, description="How many percent of the runs percentile lets go on."
-    )
+    )  # fmt: skip
+    startup: int = Field(default=5, ge=1, description="Finished runs before median cancels anything.")
     reduction: int = Field(default=3, ge=2, description="Of so many runs at a rung, the ladders let one go on.")
 
     def model_post_init(self, _: Any) -> None:
@@ -56,7 +49,8 @@ class Pruner(Canceller):
             pruner=self._pruner(),
             direction="maximize" if higher_is_better else "minimize",
         )
-        earlier = finished_runs(history)
+        every = (run for trial in history for run in (*trial.runs, *(rerun.run for rerun in trial.reruns)))
+        earlier = [run for run in every if run.status == "finished" and any(value is not None for value in run.curve)]
         for run in earlier:
             study.tell(self._report(study, run.curve)[0], run.reported)
         _, pruned = self._report(study, curve)
@@ -73,8 +67,6 @@ class Pruner(Canceller):
 
         if self.kind == "median":
             return pruners.MedianPruner(self.startup, self.warmup)
-        if self.kind == "percentile":
-            return pruners.PercentilePruner(self.percentile, self.startup, self.warmup)
         if self.kind == "successive_halving":
             return pruners.SuccessiveHalvingPruner(self.warmup, self.reduction)
         return pruners.HyperbandPruner(self.warmup, TWENTIETHS, self.reduction)
@@ -86,6 +78,6 @@ class Pruner(Canceller):
             if value is not None:
                 trial.report(value, step)
                 # Successive halving stores the rungs that a trial reached when it is asked.
-                if step == len(curve) or self.kind in LADDERS:
+                if step == len(curve) or self.kind != "median":
                     pruned = trial.should_prune()
         return trial, pruned

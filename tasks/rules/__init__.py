@@ -71,13 +71,12 @@ class Rule(BaseModel, ABC):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     certifies: ClassVar[bool] = True
-    """Whether a campaign ends with a certificate; otherwise it ships what it kept."""
-    replicates_baseline: ClassVar[bool] = True
-    """Whether the baseline is run several times first, to measure the noise."""
+    """Whether a campaign ends with a certificate, and begins with several runs of the baseline; otherwise it ships what
+    it kept."""
 
     def baseline_runs(self, replicates: int, deterministic: bool) -> int:
         """Training runs of the baseline, if every trial has `replicates`."""
-        if not self.replicates_baseline:
+        if not self.certifies:
             return replicates
         return max(replicates, 2 if deterministic else BASELINE_RUNS)  # two runs show that nothing is random
 

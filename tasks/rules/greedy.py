@@ -12,7 +12,6 @@ class Greedy(Rule):
     """Compare single scores: the latest keep's score is the threshold."""
 
     certifies: ClassVar[bool] = False
-    replicates_baseline: ClassVar[bool] = False
 
     def in_words(self, history: History) -> str:
         if (champion := best(history)) is None or champion.score.value is None:

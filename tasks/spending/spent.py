@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 
 from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger
@@ -38,10 +38,6 @@ class MachineCost:
         hours = max(seconds, 0.0) / HOUR
         return MachineCost(self.usd * hours, self.gpu_hours * hours)
 
-    def beyond(self, other: MachineCost) -> MachineCost:
-        """What is left of it after `other`; never below 0."""
-        return MachineCost(max(self.usd - other.usd, 0.0), max(self.gpu_hours - other.gpu_hours, 0.0))
-
 
 FREE = MachineCost()
 
@@ -58,8 +54,6 @@ class Spent:
     """Of the largest slot that was held."""
     rented_hour: MachineCost = FREE
     """An hour of the dearest machine that a trainer rented."""
-    slots: Mapping[int, MachineCost] = field(default_factory=dict)
-    """What the slots of each trial cost in its current attempt."""
 
     @property
     def usd(self) -> float | None:
@@ -80,11 +74,8 @@ def spent(ledger: Ledger, history: History, now: float | None = None) -> Spent:
     lost = sum((Usage(**event["usage"]) for event in ledger.events() if event["event"] == BOUGHT), NOTHING_BOUGHT)
     models = sum((proposal.usage for proposal in ledger.proposals(history)), lost)
     holds, (rented, dearest) = _holds(ledger, now), _rented(ledger)
-    slots: dict[int, MachineCost] = {}
-    for hold in filter(lambda hold: hold.is_current, holds):
-        slots[hold.number] = slots.get(hold.number, FREE) + hold.cost
     machines = sum((hold.cost for hold in holds), rented)
-    return Spent(models, lost, machines, max((int(hold.hour.gpu_hours) for hold in holds), default=0), dearest, slots)
+    return Spent(models, lost, machines, max((int(hold.hour.gpu_hours) for hold in holds), default=0), dearest)
 
 
 def slots_usd(ledger: Ledger, number: int) -> float:

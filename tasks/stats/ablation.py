@@ -19,11 +19,10 @@ from pydantic import ConfigDict
 
 from environments.score import Score
 from tasks.numbers import number, probability
-from tasks.stats.permutation import largest_t, pooled, quantile
+from tasks.stats.permutation import largest_t, pooled
 from tasks.trial import Proposal, Run, Trial
 
 LEVEL = 0.05
-POWER = 0.8
 RUNS = 2
 """Without each change: one would not show how much such runs scatter."""
 FEWEST = 3
@@ -64,8 +63,8 @@ class Ablation:
     sd: float
     """Standard deviation between training runs."""
     removed: tuple[Removed, ...]
-    kept: tuple[Removed, ...] = ()
-    """Runs of the champion itself; empty where an earlier version compared with those of the certificate."""
+    kept: tuple[Removed, ...]
+    """Runs of the champion itself."""
 
     @classmethod
     def of(cls, champion: int, kept: Sequence[Removed], removed: Sequence[Removed], sd: float = 0.0) -> Ablation:
@@ -78,7 +77,7 @@ class Ablation:
     @property
     def findings(self) -> tuple[ChangeFinding, ...]:
         """What the runs show of each change whose runs all have a score; empty if one of the champion's has none."""
-        if not self.kept or _crashed(self.kept):
+        if _crashed(self.kept):
             return ()
         arms = {change: _utilities(runs) for change, runs in _by_change(self.removed).items() if not _crashed(runs)}
         loss = {change: self.mean - statistics.mean(values) for change, values in arms.items()}
@@ -91,18 +90,6 @@ class Ablation:
                 p = float(loss[change] <= 0)
             found.append(ChangeFinding(change, loss[change], p, len(values)))
         return tuple(found)
-
-    @property
-    def shows(self) -> float:
-        """The loss without a change that is shown with POWER, as far as the spread is known."""
-        counts = [len(runs) for runs in _by_change(self.removed).values() if not _crashed(runs)]
-        if not (self.sd and self._df and counts):
-            return 0.0
-        low, high = 0.0, 64.0
-        for _ in range(30):
-            middle = (low + high) / 2
-            low, high = (middle, high) if largest_t(middle, self.runs, counts, self._df) > LEVEL else (low, middle)
-        return self.sd * self._error(min(counts)) * (high + quantile(POWER, self._df))
 
     @property
     def _df(self) -> int:
@@ -122,16 +109,14 @@ class Ablation:
         facts = f"{size} ({found.runs} v {self.runs} fresh runs, {probability(found.p)})"
         if found.p <= LEVEL:
             return f"without {change}: {facts}: it carries"
-        return f"without {change}: {facts}: not shown to carry, which a loss of {number(self.shows)} mostly is"
+        return f"without {change}: {facts}: not shown to carry"
 
     def _untold(self, runs: Sequence[Removed]) -> str:
         """Why the worth of a change could not be told."""
-        for whose, some in (("", runs), (" of the champion", self.kept)):
-            if missing := _crashed(some):
-                why = (missing[0].score.error or "no score").splitlines()[0]
-                return f"could not be told, since {len(missing)} of {len(some)} runs{whose} crashed: {why}"
-        loss = self.mean - runs[0].score.utility
-        return f"{number(abs(loss))} {'worse' if loss > 0 else 'better'} in one run, which could not tell it"
+        whose, some = ("", runs) if _crashed(runs) else (" of the champion", self.kept)
+        missing = _crashed(some)
+        why = (missing[0].score.error or "no score").splitlines()[0]
+        return f"could not be told, since {len(missing)} of {len(some)} runs{whose} crashed: {why}"
 
     def _error(self, runs: int) -> float:
         """Standard error of a loss, in standard deviations between runs."""

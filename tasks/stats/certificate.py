@@ -34,8 +34,6 @@ FEWEST = 2
 REUSED = 3
 PACE = 0.05
 """Largest relative difference of the steps in a budget that is no drift."""
-COLLAPSE = 3.0
-"""A run that lies so many run sds below the median of the baseline's fresh runs has collapsed."""
 RESOLUTION = 1e-6
 """A spread below this share of the largest score is rounding, not noise."""
 
@@ -85,6 +83,10 @@ class Certificate:
     """In the order in which they ran; first those of earlier certificates of the same champion."""
     passed: bool
     reason: str
+    design: Design
+    """Its groups, those of earlier certificates of the same champion included."""
+    level: float
+    """One-sided level of the last look."""
     comparison: Comparison | None = None
     """Champion against baseline, in utility; None if there is nothing to compare."""
     guards: tuple[Guarded, ...] = ()
@@ -94,10 +96,6 @@ class Certificate:
     """Under which its runs were made."""
     looked_before: int | None = None
     """Earlier uses of the same report questions, across campaigns; None for units that are drawn anew."""
-    design: Design | None = None
-    """None in certificates of version 0.2 and before, which had one look at all runs."""
-    level: float | None = None
-    """One-sided level of the last look; None for `alpha`."""
     another: bool = False
     """Whether it is not over: another group of runs is to be made."""
     reused: tuple[Searched, ...] = ()
@@ -108,17 +106,11 @@ class Certificate:
     """How many of the runs are those of earlier certificates."""
     same_units: int = 0
     """Units that were the same in all runs, to which the result is limited; 0 if each number had its own."""
-    collapsed: tuple[int, int] = (0, 0)
-    """Collapsed runs of the champion and of the baseline."""
 
     @property
     def budget(self) -> float:
         """Training budget of each run, in that of the environment."""
         return self.conditions.budget
-
-    @property
-    def tested_at(self) -> float:
-        return self.alpha if self.level is None else self.level
 
     @property
     def bounds(self) -> tuple[float, float] | None:
@@ -133,16 +125,12 @@ class Certificate:
     @property
     def spent(self) -> tuple[Groups, tuple[float, ...]]:
         """The groups that were made, and the error spent by each."""
-        if self.design is None or self.level is None:
-            return (), ()
         looks = self.design.levels.index(self.level) + 1
         return self.design.groups[:looks], self.design.levels[:looks]
 
     @property
     def planned(self) -> tuple[int, int]:
         """Runs of champion and baseline at most."""
-        if self.design is None:
-            return len(self.scores("champion")), len(self.scores("baseline"))
         return self.design.champion, self.design.baseline
 
     @property
@@ -155,7 +143,7 @@ class Certificate:
         """Expected gain, corrected for having passed a test; None if it did not pass."""
         if not (self.passed and self.comparison):
             return None
-        return corrected(self.comparison, self.tested_at, self.design.levels[-1] if self.design else self.tested_at)
+        return corrected(self.comparison, self.level, self.design.levels[-1])
 
     def expected_score(self, baseline: Sequence[float]) -> float | None:
         """Expected score of what ships, in the metric's unit; None if no fresh run has a score.
@@ -236,8 +224,7 @@ def counted(before: Sequence[Searched], baseline_runs: int) -> int:
 def conclude(
     look: int, alpha: float, champion: int, environment: str, runs: Sequence[Fresh], design: Design, *,
     search: Sequence[Searched] = (), not_reused: str = "", guards: Mapping[str, Guard] | None = None,
-    elsewhere: bool = False, same_units: int = 0, deterministic: bool = False, carried: int = 0, sd: float = 0.0,
-    same_play: str = "",
+    elsewhere: bool = False, same_units: int = 0, deterministic: bool = False, carried: int = 0, same_play: str = "",
 ) -> Certificate:  # fmt: skip
     """Evaluate the runs of a certificate so far; `another` in the result asks for the next group.
 
@@ -248,7 +235,6 @@ def conclude(
         same_units: Units that are the same in all runs; 0 if every run number has its own.
         deterministic: Whether equal runs score the same, so that runs without any spread prove something.
         carried: How many of the runs come from earlier certificates.
-        sd: Standard deviation between runs in the search, by which collapsed runs are told.
         same_play: Why its runs are no runs of their own; empty if they are.
     """
     now, fresh = (_scores(runs, arm) for arm in ("champion", "baseline"))
@@ -257,17 +243,22 @@ def conclude(
     again = tuple(search[: counted(search, design.groups[at][1])])
     theirs = [*(one.score for one in again), *fresh]
     before = [score for score in theirs if score.value is not None]
-    made = partial(
-        Certificate, look, alpha, champion, environment, tuple(runs), elsewhere=elsewhere, design=design, level=level,
-        carried=carried, same_units=same_units, reused=again, not_reused=not_reused,
-    )  # fmt: skip
+
+    def made(
+        passed: bool, reason: str, test: Comparison | None = None, held: tuple[Guarded, ...] = (), another: bool = False
+    ) -> Certificate:
+        return Certificate(
+            look, alpha, champion, environment, tuple(runs), passed, reason, design, level, test, held,
+            elsewhere=elsewhere, another=another, reused=again, not_reused=not_reused, carried=carried,
+            same_units=same_units,
+        )  # fmt: skip
+
     if missing := [score for score in now if score.value is None]:
         first = (missing[0].error or "no score").splitlines()[0]
         return made(False, f"{len(missing)} of {len(now)} fresh runs of the champion crashed: {first}")
     if len(before) < FEWEST or len(now) < FEWEST:
         left = f"{len(before)} of {len(theirs)} runs of the baseline have a score"
         return made(False, f"{left}: there is nothing to compare with", another=not last)
-    made = partial(made, collapsed=_collapsed(now, before, sd))
     if len(kinds := machines_of(fresh.run for fresh in runs)) > 1:
         return made(False, f"its runs are from different kinds of machine ({', '.join(kinds)}), which do not compare")
     if same_play:
@@ -328,15 +319,6 @@ def _spread(now: Sequence[Score], before: Sequence[Score]) -> bool:
     """Whether the runs of an arm differ by more than rounding."""
     noise = pooled([[score.utility for score in arm] for arm in (now, before)])
     return bool(noise and noise.sd > RESOLUTION * max(abs(score.utility) for score in (*now, *before)))
-
-
-def _collapsed(now: Sequence[Score], before: Sequence[Score], sd: float) -> tuple[int, int]:
-    """How many runs of either arm lie far below the usual run of the baseline."""
-    noise = pooled([[score.utility for score in before]])
-    spread = max(sd, noise.sd if noise else 0.0)
-    least = statistics.median(score.utility for score in before) - COLLAPSE * spread
-    mine, theirs = (sum(score.utility < least for score in arm) for arm in (now, before))
-    return mine, theirs
 
 
 def _fell(one: Guarded) -> str:

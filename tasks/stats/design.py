@@ -11,7 +11,6 @@ two arms go on with the same test: what was spent on them before stays spent, an
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -106,13 +105,3 @@ def alpha_of(spent: Iterable[float], looks: Looks) -> float:
     """The error of the next certificate, where so much was declared for each before."""
     used = sum(spent)
     return (ALPHA - used) / 2 if used else FIRST_SHARE[looks] * ALPHA
-
-
-def order(runs: int, seed: int) -> tuple[tuple[Arm, int], ...]:
-    """The order of the runs of two equal arms, as arm and run number: blocks of one run per arm, in random order."""
-    draw, found = random.Random(seed), list[tuple[Arm, int]]()
-    for number in range(1, runs + 1):
-        block: list[tuple[Arm, int]] = [("champion", number), ("baseline", number)]
-        draw.shuffle(block)
-        found += block
-    return tuple(found)

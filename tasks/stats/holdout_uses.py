@@ -38,8 +38,8 @@ class HoldoutUse:
     """The campaign's analysis, from 1."""
     time: float
     """Start of the use, in Unix seconds."""
-    level: float | None = None
-    """The highest level at which it may be tested; None if an earlier version only counted it."""
+    level: float = 0.0
+    """The highest level at which it may be tested; 0 where an early version only counted the use."""
     passed: bool | None = None
     """None while it is not over."""
 
@@ -78,16 +78,15 @@ def uses(prepared: Path) -> tuple[HoldoutUse, ...]:
 def pool_level(earlier: tuple[HoldoutUse, ...]) -> float:
     """The highest level of the next use after these."""
     number = len(earlier) + 1
-    handed_on = earlier[-1].level if earlier and earlier[-1].passed else None
-    return ALPHA / (number * (number + 1)) + (handed_on or 0.0)
+    handed_on = earlier[-1].level if earlier and earlier[-1].passed else 0.0
+    return ALPHA / (number * (number + 1)) + handed_on
 
 
 def level_of(prepared: Path, campaign: str, look: int) -> float:
     """The level of a use: as recorded, or as it would be now."""
     earlier = uses(prepared)
     at = next((at for at, use in enumerate(earlier) if use.key == (campaign, look)), len(earlier))
-    recorded = earlier[at].level if at < len(earlier) else None
-    return pool_level(earlier[:at]) if recorded is None else recorded
+    return earlier[at].level if at < len(earlier) else pool_level(earlier)
 
 
 def charge(prepared: Path, campaign: str, look: int) -> tuple[int, float]:
@@ -95,11 +94,11 @@ def charge(prepared: Path, campaign: str, look: int) -> tuple[int, float]:
     with _locked(prepared):
         known = uses(prepared)
         at = next((at for at, use in enumerate(known) if use.key == (campaign, look)), len(known))
-        if at < len(known) and (level := known[at].level) is not None:
-            return at, level
-        use = HoldoutUse(campaign, look, round(time.time(), 3), pool_level(known[:at]))
-        append_line(path_of(prepared), json.dumps(asdict(use)))
-        return at, pool_level(known[:at])
+        if at == len(known):
+            use = HoldoutUse(campaign, look, round(time.time(), 3), pool_level(known))
+            append_line(path_of(prepared), json.dumps(asdict(use)))
+            return at, use.level
+        return at, known[at].level
 
 
 def conclude(prepared: Path, campaign: str, look: int, passed: bool) -> None:

@@ -1,7 +1,6 @@
-"""Predictions: what proposers said a change would do, against what it did.
+"""Predictions: what proposers said a change would do to the objective, against what it did.
 
-A prediction is the change of the objective that a proposal expects against the champion it knew. What happened is the
-trial's score less that champion's first score; both carry the noise of a run, so single errors say little.
+Both are changes against the champion that the proposal knew; single ones carry the noise of two runs.
 """
 
 from __future__ import annotations
@@ -33,14 +32,12 @@ class PredictedEffect:
 
 @dataclass(frozen=True)
 class PredictionRecord:
-    """The predictions of a campaign together."""
+    """The predictions of a campaign together; means in the metric's own units."""
 
     count: int
     right: int
     expected: float
-    """Mean of what was expected."""
     measured: float
-    """Mean of what happened."""
     error: float
     """Mean absolute difference of the two."""
 
@@ -53,31 +50,23 @@ class PredictionRecord:
 
 
 def predictions(history: History) -> tuple[PredictedEffect, ...]:
-    """The predictions of trials with a score, in the order in which these were decided.
-
-    One that no judge could confirm tells nothing, and sums of such overflow.
-    """
-    found, scores = [], _scores(history)
+    """The predictions of trials with a score, in the order of the decisions; none that no judge could confirm."""
+    found = []
     for trial in history:
         expected = trial.proposal.expected
-        if expected is None or not abs(expected) <= LARGEST or trial.score.value is None:
+        if expected is None or not abs(expected) <= LARGEST:
             continue
-        then = best(trials_before(history, trial)[: trial.proposal.seen])
-        if then is not None and then.number in scores:
-            found.append(PredictedEffect(trial.number, expected, trial.score.value - scores[then.number]))
+        measured = effect(history, trial, best(trials_before(history, trial)[: trial.proposal.seen]))
+        if measured is not None:
+            found.append(PredictedEffect(trial.number, expected, measured))
     return tuple(found)
 
 
 def effect(history: History, trial: Trial, then: Trial | None) -> float | None:
-    """The score of a trial less that of a champion; None where one of them is missing."""
-    champion = _scores(history).get(then.number) if then else None
-    return None if champion is None or trial.score.value is None else trial.score.value - champion
-
-
-def _scores(history: History) -> dict[int, float]:
-    """The scores of full trials, by number."""
-    each = ((trial.number, trial.score.value) for trial in history)
-    return {number: value for number, value in each if value is not None}
+    """The score of a trial less the present one of a champion; None where one of them is missing."""
+    scores = {one.number: one.score.value for one in history}
+    before = scores.get(then.number) if then else None
+    return None if before is None or trial.score.value is None else trial.score.value - before
 
 
 def record(history: History) -> PredictionRecord | None:

@@ -12,8 +12,6 @@ import pytest
 from tasks.store.ledger import Ledger, machine
 from tests.support.toy import nightshift, quadratic, status
 
-BEFORE = "linux-x86_64-8cpu"
-
 
 def told(ledger: Ledger) -> list[tuple[str, str]]:
     return [(event["before"], event["now"]) for event in ledger.events() if event["event"] == "machine"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-import re
 import signal
 import time
 from pathlib import Path
@@ -13,10 +12,6 @@ from typing import Any
 
 import pytest
 
-from environments.plugins import Refused
-from flows.cli.set_option import stated as parameters
-from flows.status import stored_spec
-from tasks.store.ledger import Ledger
 from tasks.system import orphans
 from tests.support import processes
 from tests.support.finished import Finished
@@ -271,16 +266,6 @@ def test_ctrl_c_is_clean_and_stop_lets_the_trial_finish(tmp_path: Path, home: Pa
         process.communicate(timeout=PATIENCE)
     assert process.returncode == 130 and status("halted")["state"] == "interrupted"
     assert status("halted")["spec"]["trials"] == 4
-
-
-def test_what_changes_a_score_is_refused_on_resume_with_both_values(tmp_path: Path, home: Path) -> None:
-    from flows.spec.campaign_spec import CampaignSpec
-
-    CampaignSpec.of(environment=str(quadratic(tmp_path / "quad")), name="fixed", seed=7).open()
-    before = stored_spec(Ledger.open("fixed"))
-    spec = CampaignSpec.of(**before | parameters(None, settings=["budget_seconds=9"]))
-    with pytest.raises(Refused, match=re.escape("overrides = {}, asked for is {'budget_seconds': 9}:")):
-        spec.check()
 
 
 def wait_for_trial(home: Path, name: str, number: int, file: str, seconds: float = PATIENCE) -> None:

@@ -30,8 +30,6 @@ from tests.support.mlflow_records import store_in
 from tests.support.prefect_api import ask
 from tests.support.toy import GREEDY, nightshift, quadratic, slow, start, status
 
-NOBODY = "http://127.0.0.1:9"
-
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:

@@ -25,7 +25,6 @@ from tasks.evaluate import judge_run
 from tasks.machine.slots import slots_of
 from tasks.sandbox.confinement import Level
 from tasks.sandbox.isolation import Isolation, findings
-from tasks.sandbox.program import CannotStart
 from tasks.store.workspace import TrialDir, baseline_files
 from tasks.system import orphans
 from tasks.system.slot import NOWHERE, VISIBLE, Slot
@@ -97,21 +96,6 @@ def test_a_training_by_the_stand_in_is_a_model_that_is_judged(tmp_path: Path) ->
     score = judge_run("test/judge", environment, SANDBOX, place, run, seed=8)
     assert score.error is None and score.value is not None and score.value > 0.4
     assert left(tmp_path) == []
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    ("mode", "reason"), [("memory taken", "GPU memory is taken: "), ("port taken", "port in use: ")]
-)
-def test_what_the_machine_is_at_fault_for_is_tried_again_and_no_verdict(tmp_path: Path, mode: str, reason: str) -> None:
-    folder, _ = laid(tmp_path, Faults(mode))
-    environment = prepared(tmp_path, folder)
-    with pytest.raises(CannotStart) as fault:
-        train(tmp_path, environment)
-    assert str(fault.value).startswith(reason)
-    run = train(tmp_path, environment.model_copy(update={"editable": ("train.toml", "taskset.py")}))
-    assert run.status == "crash" and run.error and run.error.startswith(f"said: {reason}")
 
 
 @pytest.mark.slow
@@ -228,26 +212,3 @@ def test_killed_at_random_a_night_goes_on_and_leaves_no_process(tmp_path: Path, 
     assert list(trials) == list(range(6))
     assert {number for number, trial in trials.items() if trial["verdict"]["kind"] == "crash"} == {1}
     assert left(tmp_path) == [] and orphans.marked(status("night")["campaign_id"]) == []
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_a_machine_that_stays_at_fault_ends_a_night_without_a_verdict_and_it_goes_on_once_that_is_mended(
-    tmp_path: Path, home: Path, server: str
-) -> None:
-    folder, checkout = laid(tmp_path, Faults(trials={1: "memory taken"}))
-    with night(folder, "night", server, 2) as process:
-        said, _ = process.communicate()
-    assert process.returncode == 1, said
-    assert "GPU memory is taken: " in said
-    assert "nothing finished is lost: nightshift resume night" in said
-    assert list(found(home, "night")) == [0]
-
-    goes_wrong(checkout, Faults())
-    with start("resume", "night", server=server) as process:
-        said, _ = process.communicate()
-    assert process.returncode == 0, said
-    trials = found(home, "night")
-    assert list(trials) == [0, 1, 2]
-    assert not [number for number, trial in trials.items() if trial["verdict"]["kind"] == "crash"]
-    assert (trials[1]["attempt"], trials[1]["runs"][0]["error"]) == (1, None)

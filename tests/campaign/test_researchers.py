@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -113,38 +112,3 @@ def _answers(name: str) -> None:
             answer = deciding.approve if liked else deciding.reject
             answer(name, one["trial"], comment=comment, json=True)
         time.sleep(0.05)
-
-
-@pytest.mark.slow
-def test_an_idea_from_outside_is_tried_next_and_one_that_cannot_be_is_refused_at_once(
-    tmp_path: Path, home: Path, server: str
-) -> None:
-    folder = quadratic(tmp_path / "quad")
-    night = ("run", str(folder), "--name", "box", "--seed", "1", *GREEDY)
-    assert nightshift(*night, "--trials", "1", server=server).returncode == 0
-    diff = tmp_path / "idea.diff"
-    diff.write_text(
-        f"--- a/fit.py\n+++ b/fit.py\n@@ -7,1 +7,1 @@\n-{SAVE}\n+{SAVE.replace('args.x', 'min(args.x, 1.0)')}\n"
-    )
-    for wrong, why in (
-        (("--params", '{"x": 99}'), "must be a number in -3.0..3.0, got 99"),
-        (("--params", '{"y": 1}'), "unknown parameter 'y'"),
-        ((), "needs --params, --diff or both"),
-        (("--diff", str(tmp_path / "no.diff")), "No such file"),
-    ):
-        done = nightshift("propose", "box", *wrong)
-        assert done.returncode == 2 and why in done.stderr, done.stderr
-    done = nightshift(
-        "propose", "box", "--diff", str(diff), "--params", '{"x": 2.0}', "--rationale", "clip it", "--json"
-    )
-    assert done.returncode == 0 and json.loads(done.stdout)["inbox"] == "0001", done.stderr
-    assert nightshift("propose", "box", "--params", '{"x": 2.0}', "--rationale", "once more").returncode == 0
-    done = nightshift("resume", "box", "--trials", "3", "--json", server=server)
-    assert done.returncode == 0, done.stderr
-    known: dict[str, Any] = json.loads(done.stdout)
-    row = known["trials"][2]
-    assert (row["proposer"], row["score"], row["params"]["x"]) == ("inbox", 0.0, 2.0)
-    told = [one["words"] for one in known["incidents"]]
-    assert "idea 0001: clip it" in told
-    assert any(words.startswith("idea 0002 was refused: the same as trial 2") for words in told)
-    assert known["inbox"] == []

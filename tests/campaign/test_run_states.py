@@ -15,18 +15,10 @@ import pytest
 
 from tasks.system import orphans
 from tests.support import workers
-from tests.support.toy import FIT, nightshift, quadratic, slow, start, status
+from tests.support.toy import nightshift, quadratic, slow, start, status
 from tests.support.workers import Site, Started, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-CRASHES = (
-    FIT
-    + """
-if args.out.parent.name == "0001":
-    raise SystemExit("out of memory, says a test")
-"""
-)
-"""A program whose trial 1 crashes."""
 STAYS_SECONDS = 50
 """Longer than the automations and a worker take to resume a run."""
 

