@@ -79,11 +79,6 @@ def test_blocks_are_found_however_they_are_dressed(answer: str) -> None:
     assert made(answer, "search_replace", editable=ONE) == LOWER
 
 
-def test_blocks_apply_one_after_the_other_and_keep_to_the_file_that_was_named() -> None:
-    first, second = (block("rate = 0.1\n", "rate = 0.2\nsteps = 3\n"), block("steps = 3\n", "steps = 4\n", "and:"))
-    assert made(first + second) == PROGRAM.replace("rate = 0.1", "rate = 0.2\nsteps = 4")
-
-
 def test_what_is_searched_has_to_be_there_once() -> None:
     assert reason(block("        total += each\n", "        total += 1\n")) == (
         "block 1 of 1 (train.py): SEARCH is in the file 2 times (lines 9, 16); "
@@ -207,13 +202,6 @@ def test_a_last_hunk_that_is_shorter_than_it_says_may_be_half_a_change(
     else:
         assert "it may be cut off" in reason(answer, "diff", before, ONE)
     assert made(f"```diff\n{answer}```\n", "diff", before, ONE) != before, "its end is certain"
-
-
-def test_a_fence_in_a_docstring_is_a_line_of_a_diff() -> None:
-    before = PROGRAM + '"""\n```\nrun()\n```\n"""\n'
-    answer = hunk(" ```", "-run()", "+walk()", " ```")
-    for text in (answer, f"```diff\n{answer}```\n"):
-        assert made(text, "diff", before=before) == before.replace("run()", "walk()")
 
 
 def test_a_diff_adds_a_file_and_speaks_of_the_newline_at_the_end() -> None:
