@@ -256,15 +256,3 @@ def test_no_form_reaches_a_file_that_is_not_editable(name: str, answer: str) -> 
     said = reason(answer.replace("train.py", name))
     assert any(why in said for why in ("may not be changed", "names no", "the edit touches", "the edit does not apply"))
     assert "no file may be changed" in reason(answer.replace("train.py", name), editable=()) or name == "judge.py"
-
-
-@pytest.mark.parametrize("name", ["../train.py", "lib/../../train.py", "/etc/train.py", ".git/config", "lib/.GIT/x.py"])
-def test_no_form_leaves_the_program_even_where_an_environment_lists_it(name: str) -> None:
-    for answer in (
-        block("", "x = 1\n", name),
-        f"--- /dev/null\n+++ b/{name}\n@@ -0,0 +1 @@\n+x\n",
-        f"{name}\n```\nx\n```\n",
-    ):
-        assert "is no place for one" in reason(answer, editable=(name,))
-        with pytest.raises(NoEdit):
-            changed(answer, FILES, ("train.py", name), "any")

@@ -125,17 +125,6 @@ def test_a_score_that_was_refused_for_something_else_counts_as_none(search: type
         )
 
 
-def test_a_choice_without_an_order_is_drawn_as_often_as_it_did_well() -> None:
-    space: Space = PLANE | {"act": Choice(values=("a", "b", "c"), default="a")}
-    history = started(space, 0.0)
-    for number in range(1, 25):
-        act = "abc"[number % 3]
-        history += (decided(history, 1.0 if act == "b" else 0.0, {"x": number / 25, "y": 0.1, "act": act}),)
-    drawn = [propose(Cmaes(), space, history, seed=seed)["act"] for seed in range(60)]
-    assert {"a", "b", "c"} == set(drawn)
-    assert drawn.count("b") > 30
-
-
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # Optuna, in spaces of 10^14
 @pytest.mark.parametrize("search", [Tpe, Cmaes])
 @settings(derandomize=True, deadline=None, max_examples=20)
