@@ -1,13 +1,17 @@
-"""Checks of an edited program's files, as plain functions of texts, for tasks/sandbox/reading/reader.py to run."""
+"""Checks of an edited program's files, as plain functions of texts, for tasks/sandbox/reading/reader.py to run.
+
+They are for honest mistakes: a call in dead code counts as one. Against deception stand the sandbox, the judge and the
+control run of the untrained program.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import ast
+from collections.abc import Iterable, Mapping, Sequence
 
 from tasks.editing import fixed_seeds, patches
 from tasks.editing.patches import EditFailed
-from tasks.editing.python_source import NotPython, parse
-from tasks.editing.required_calls import missing_calls
+from tasks.editing.python_source import NotPython, dotted, parse
 
 
 def edited_program(
@@ -48,6 +52,23 @@ def edited_program(
     for site in fixed:
         raise EditFailed(f"the edit fixes a seed, {site.file}:{site.line}: {site.text}; use the one in config.json")
     return after
+
+
+def missing_calls(files: Mapping[str, str], required: Iterable[str]) -> list[str]:
+    """The required calls that no file of the program contains, in their order.
+
+    `optimizer.step` is met by `optimizer.step()` and `self.optimizer.step()`, not by `my_optimizer.step()`.
+    Files that are not Python contain none.
+    """
+    required = tuple(required)
+    calls: set[str] = set()
+    for name, source in files.items() if required else ():
+        try:
+            tree = parse(name, source)
+        except NotPython:
+            continue
+        calls |= {f".{dotted(node.func)}" for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    return [name for name in required if not any(call.endswith(f".{name}") for call in calls)]
 
 
 def _plain(text: str) -> str:

@@ -1,6 +1,6 @@
 """Places where an edited program fixes a seed. Each run of a trial gets its own seed, so that luck averages out.
 
-A check for honest mistakes, like required_calls.py: it reads what is written in one place. `seed + 1` and
+A check for honest mistakes, like `missing_calls`: it reads what is written in one place. `seed + 1` and
 `default_rng(config["seed"])` pass; `manual_seed(0)` and `config["seed"] = 7` do not.
 """
 

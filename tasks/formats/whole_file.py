@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import PurePosixPath
 
 from tasks.formats._answer import FILE, LINE_CHARACTERS, Fence, NoEdit, check_complete, fences, named
 
-LANGUAGES: Mapping[str, frozenset[str]] = {".py": frozenset({"", "py", "python", "python3"})}
-"""Languages of a fence without a file name, by the suffix of the file; for other suffixes any."""
+LANGUAGES = ("", "py", "python", "python3")
+"""Of a fence without a name that may be a Python file; others are commands to be run, and the like."""
 KEY = re.compile(r"\b(?:title|file|filename|path|name)=")
 
 
@@ -50,8 +49,7 @@ def _name(fence: Fence, editable: Sequence[str]) -> str | None:
         name = named(spoken, editable)
         if name is not None:
             return name
-    languages = [LANGUAGES.get(PurePosixPath(name).suffix) for name in editable]
-    if not any(known is None or language.lower() in known for known in languages):
+    if language.lower() not in LANGUAGES and all(name.endswith(".py") for name in editable):
         return None
     other = FILE.search(fence.above[:LINE_CHARACTERS])
     if len(editable) == 1 and not other:

@@ -82,8 +82,7 @@ class Account(ModelOptions):
     def usd(self, input_tokens: int, output_tokens: int, reply: Any = None) -> float | None:
         """The price of so many tokens in USD, by the stated prices or else the provider's; None when unknown.
 
-        The provider's price list does not hold for another endpoint. Of a reply it knows more than how many tokens
-        there were, such as those that its cache saved.
+        The provider's price list does not hold for another endpoint. A reply knows of tokens that a cache saved.
         """
         if self.usd_per_million_input is not None and self.usd_per_million_output is not None:
             return (input_tokens * self.usd_per_million_input + output_tokens * self.usd_per_million_output) / 1e6
@@ -123,10 +122,7 @@ def _account(
     model: str, provider: str | None, base_url: str | None, values: dict[str, Any], key: SecretStr | None
 ) -> Account:
     own = {"model": full_name(model, provider, base_url), "base_url": base_url and base_url.rstrip("/"), "key": key}
-    try:
-        return Account(**{**values, **own})
-    except ValidationError as error:
-        raise explain(error, "language model", Account.model_fields) from error
+    return Account(**{**values, **own})
 
 
 def full_name(model: str, prefix: str | None, base_url: str | None) -> str:

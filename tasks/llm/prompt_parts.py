@@ -25,8 +25,6 @@ PROGRAM_MD = 20_000
 """Characters of program.md."""
 PREDICTIONS, REFUSED, REJECTED, EARLIER, IMPORTED = 8, 8, 10, 30, 30
 """Lines on predictions, refused suggestions, proposals that were not approved, earlier campaigns, imported trials."""
-IMPORTED_BEST = 10
-"""How many of the imported ones are the best."""
 
 
 def told(brief: Brief) -> SimpleNamespace:
@@ -124,13 +122,12 @@ def _earlier(brief: Brief) -> str:
 
 
 def _imported(brief: Brief) -> str:
-    """The best and the newest trials of another tool, in their order, a line each."""
+    """The best trials of another tool, best first, a line each."""
     sign = 1 if brief.problem.higher_is_better else -1
-    scored = [(-sign * one.score, place) for place, one in enumerate(brief.imported) if one.score is not None]
-    top = {place for _, place in sorted(scored)[:IMPORTED_BEST]}
-    newest = [place for place in range(len(brief.imported)) if place not in top][-(IMPORTED - len(top)) :]
+    places = range(len(brief.imported))
+    scores = [-math.inf if one.score is None else sign * one.score for one in brief.imported]
     lines = []
-    for place in sorted([*top, *newest]):
+    for place in sorted(places, key=lambda place: -scores[place])[:IMPORTED]:
         one = brief.imported[place]
         score = "failed" if one.score is None else number(one.score)
         params = ", ".join(f"{name} {json.dumps(rounded(value))}" for name, value in one.params.items())

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
 
 from environments.space import Space
 from tasks.describe import mean_of
@@ -46,9 +45,9 @@ def in_words(space: Space, history: History) -> str:
         line = f"- {in_a_line(space, old, trial)}"
         if trial.number not in said and sum(map(len, said.values())) + len(line) <= HISTORY:
             said[trial.number] = line
-    left_out = [trial for trial in trials if trial.number not in said]
+    left_out = sum(trial.number not in said for trial in trials)
     parts = [said[trial.number] for trial in history if trial.number in said]
-    return "\n".join(([_counted(left_out)] if left_out else []) + parts)
+    return "\n".join(([f"{left_out} older trials are left out."] if left_out else []) + parts)
 
 
 def baseline_proposal(history: History) -> Proposal | None:
@@ -64,9 +63,6 @@ def _in_full(space: Space, history: History, trial: Trial, with_log: bool) -> st
     lines = [f"### {f'Trial {trial.number}' if trial.number else 'The baseline'}: {trial.verdict.kind}"]
     if trial.number:
         lines.append(f"- Changed against {against}: {changes(space, old, proposal)}")
-    if proposal.category:  # letters and digits only, since a model said it
-        kind = " ".join(re.findall(r"\w+", one_line(proposal.category, 40))[:6])
-        lines.append(f"- Kind of idea: {kind}")
     if trial.score.value is not None:
         lines.append(f"- Score: {score_of(history, trial)}{_effect(history, trial, then)}")
     if proposal.expected is not None:
@@ -80,8 +76,7 @@ def _in_full(space: Space, history: History, trial: Trial, with_log: bool) -> st
     if proposal.rationale:
         lines += ["- The idea was:", data(proposal.rationale, 4, 2 * WIDTH)]
     if proposal.edit and trial is not best(history):  # the champion's program is told whole
-        new, undone = _own_lines(proposal.edit, old.edit if old else None)
-        changed = [*new, *(f"[undone] {line}" for line in undone)]
+        changed = _own_lines(proposal.edit, old.edit if old else None)
         lines += ["- Lines of the program that it changed:", data("\n".join(changed), DIFF_LINES)]
     return "\n".join(lines) + "\n"
 
@@ -93,13 +88,6 @@ def in_a_line(space: Space, old: Proposal | None, trial: Trial) -> str:
     return f"Trial {trial.number}, {trial.verdict.kind}{score}: {capped(changed, WIDTH)}"
 
 
-def _counted(trials: Sequence[Trial]) -> str:
-    """Trials for which there is no room, in a sentence."""
-    kinds = Counter(trial.verdict.kind for trial in trials)
-    counts = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
-    return f"{len(trials)} older trials are left out ({counts})."
-
-
 def changes(space: Space, old: Proposal | None, new: Proposal, short: bool = False) -> str:
     """The differences between two proposals; `short`: without the old values."""
     before, parts = (old.params if old else {}), list[str]()
@@ -108,10 +96,8 @@ def changes(space: Space, old: Proposal | None, new: Proposal, short: bool = Fal
         parts.append(f"{name} {was}{json.dumps(rounded(new.params[name]))}")
     edit = old.edit if old else None
     if new.edit != edit:
-        lines, undone = _own_lines(new.edit or "", edit)
-        signs = Counter(line[0] for line in lines)
-        also = f", {len(undone)} of the champion's undone" if undone else ""
-        parts.append(f"program edited (+{signs['+']} -{signs['-']} lines{also})")
+        signs = Counter(line[0] for line in _own_lines(new.edit or "", edit))
+        parts.append(f"program edited (+{signs['+']} -{signs['-']} lines)")
     return ", ".join(parts) or "nothing"
 
 
@@ -119,10 +105,10 @@ def rounded(value: Value, digits: int = 4) -> Value:
     return float(f"{value:.{digits}g}") if isinstance(value, float) else value
 
 
-def _own_lines(edit: str, parent: str | None) -> tuple[list[str], list[str]]:
-    """The lines that an edit changes and its parent's does not, and the other way round."""
+def _own_lines(edit: str, parent: str | None) -> list[str]:
+    """The lines that an edit changes and its parent's does not."""
     new, old = (Counter(re.findall(r"^(?!\+\+\+ |--- )[+-].*", diff, re.MULTILINE)) for diff in (edit, parent or ""))
-    return [*(new - old).elements()], [*(old - new).elements()]
+    return [*(new - old).elements()]
 
 
 def _effect(history: History, trial: Trial, then: Trial | None) -> str:

@@ -14,8 +14,7 @@ from tasks.numbers import number
 from tasks.proposers import Proposer
 from tasks.proposing.axes import Axis, Point, params_of, untried
 from tasks.proposing.brief import Brief, Suggestion
-from tasks.proposing.imported import is_imported
-from tasks.proposing.observations import Observations
+from tasks.proposing.observations import Observations, is_imported
 
 
 class Numeric(Proposer):

@@ -253,13 +253,6 @@ def test_a_repository_that_it_has_prepared_runs_nothing_of_ours(play: Play, tmp_
     assert not (tmp_path / "bin/owned").exists()
 
 
-def test_a_file_of_the_program_that_is_named_like_one_of_ours_is_told(play: Play, tmp_path: Path) -> None:
-    for name in ("params.json", "../outside.py", ".git/config"):
-        clash = replace(PROBLEM, editable=(name,))
-        with pytest.raises(Unavailable, match=f"'{name}'.*TASK.md"):
-            play("edit", told=brief(tmp_path, problem=clash))
-
-
 def test_a_spent_limit_asks_nobody(play: Play, tmp_path: Path) -> None:
     for left, what in ((RemainingBudget(usd=0.0), "USD"), (RemainingBudget(tokens=-5), "tokens")):
         with pytest.raises(Unavailable, match=what):

@@ -113,15 +113,6 @@ def test_an_edit_is_applied_although_it_has(place: Path, problem: Environment, w
     assert "LINE = 3\n" in (place / "train.py").read_text(), what  # read with any end of line
 
 
-@pytest.mark.parametrize("head", ["", "diff --git a/{0} b/{0}\n"])
-def test_an_edit_of_several_files_is_applied_with_and_without_the_heads_of_git(
-    place: Path, problem: Environment, head: str
-) -> None:
-    parts = (("notes.txt", "notes\n", "better\n"), ("train.py", PROGRAM, PROGRAM.replace("= 12", "= 13")))
-    edit(place, problem, "".join(head.format(name) + change(old, new, name) for name, old, new in parts))
-    assert [(place / name).read_text() for name, _, _ in parts] == [new for _, _, new in parts]
-
-
 @pytest.mark.parametrize("head", ["", "diff --git a/lib/net.py b/lib/net.py\nnew file mode 100644\n"])
 def test_an_edit_may_add_a_file_that_is_editable_and_leaves_modes_alone(
     place: Path, problem: Environment, head: str

@@ -47,28 +47,6 @@ def test_a_model_alone_is_enough_and_needs_no_prefect() -> None:
     assert done.stdout == "openai/gpt-4o\n[]\n"
 
 
-def test_everything_that_is_stated_is_in_the_account(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MY_MODEL_ACCESS", f" {KEY}\n")
-    (account,) = accounts(
-        ModelOptions(
-            model="big-model",
-            base_url="http://gpu:8000/v1/",
-            key_variable="MY_MODEL_ACCESS",
-            temperature=0.0,
-            max_output_tokens=100,
-            timeout_seconds=9,
-            usd_per_million_input=1,
-            usd_per_million_output=2,
-            max_usd=3,
-            max_tokens=4000,
-        )
-    )
-
-    assert (account.model, account.base_url, account.key) == ("openai/big-model", "http://gpu:8000/v1", SecretStr(KEY))
-    assert (account.temperature, account.max_output_tokens, account.answer_seconds) == (0.0, 100, 9)
-    assert (account.usd(1, 1), account.max_usd, account.max_tokens) == (3e-6, 3, 4000)
-
-
 @pytest.mark.parametrize(
     ("model", "name"),
     [

@@ -91,30 +91,6 @@ def test_the_same_brief_gives_the_same_policy_from_scratch_and_another_seed_anot
     assert learning.Learned().propose(brief) == learning.Learned().propose(brief)
 
 
-def test_a_lucky_score_is_worth_no_more_than_a_good_one_and_a_crash_is_a_loss() -> None:
-    history = begun(LINE, 0.0)
-    for score in (-1.0, 1.0, 0.5, None, 1e6, -2.0):
-        history += (decided(history, score, {"x": 0.3}),)
-    worth = learning.rewards(history)
-    assert worth[0] == 0.0 and worth[1] < 0.0 < worth[2]
-    assert worth[3] < 0.0, "less than the champion of its time, although more than the baseline"
-    assert worth[4] == learning.CRASH and max(worth) <= 1.0 and min(worth) >= -1.0
-    stopped = dataclasses.replace(history[1], verdict=Verdict("cancelled", "behind"))
-    assert -1.0 < learning.rewards((history[0], stopped))[1] < 0.0
-
-
-def test_a_category_that_crashes_is_avoided() -> None:
-    def truth(params: Params) -> float | None:
-        return None if params["act"] == "b" else 0.5 + 0.1 * (params["act"] == "c")
-
-    def share_of_b(seed: int) -> float:
-        policy, now = learning.Learned().trained(Brief(PAIR, others(PAIR, truth, 40, seed)))
-        return float(policy.draw(now, 200, seed=0)[:, 2].mean())
-
-    untrained = 1 / (2 + np.exp(1.5))
-    assert np.mean([share_of_b(seed) for seed in range(5)]) < untrained
-
-
 def test_an_earlier_campaign_helps_from_the_first_trial_on() -> None:
     def truth(params: Params) -> float:
         return -abs(float(params["x"]) - 0.85)

@@ -125,39 +125,6 @@ def test_a_score_that_was_refused_for_something_else_counts_as_none(search: type
         )
 
 
-def test_cma_es_moves_away_from_crashes_and_from_what_was_cancelled() -> None:
-    for bad in ("crash", "cancelled"):
-        history = started(PLANE, None)
-        for number in range(1, 12):
-            left = number % 2 == 0
-            params = {"x": -0.8 if left else 0.8, "y": 0.1}
-            trial = decided(history, None if left else 0.0, params)
-            history += (cancelled(trial, 3.0, 99.0) if left and bad == "cancelled" else trial,)
-        asked = [propose(Cmaes(population=6), PLANE, history, seed) for seed in range(20)]
-        assert np.mean([float(params["x"]) for params in asked]) > 0.2
-
-
-def test_a_choice_without_an_order_is_drawn_as_often_as_it_did_well() -> None:
-    space: Space = PLANE | {"act": Choice(values=("a", "b", "c"), default="a")}
-    history = started(space, 0.0)
-    for number in range(1, 25):
-        act = "abc"[number % 3]
-        history += (decided(history, 1.0 if act == "b" else 0.0, {"x": number / 25, "y": 0.1, "act": act}),)
-    drawn = [propose(Cmaes(), space, history, seed=seed)["act"] for seed in range(60)]
-    assert {"a", "b", "c"} == set(drawn)
-    assert drawn.count("b") > 30
-
-
-def test_the_gaussian_process_is_told_scores_and_what_stands_for_a_missing_one() -> None:
-    history = started(PLANE, 5.0)
-    for score in (7.0, 1.0, None, 6.0, 7.0):
-        history += (decided(history, score, {"x": len(history) / 10, "y": 0.5}),)
-    told = gp.utility([*history, cancelled(history[1], 3.0, 99.0)])
-    assert told[:3] == [5.0, 7.0, 1.0]
-    assert told[3] == 1.0, "a crash is as bad as the worst score"
-    assert told[6] == 5.0, "what was cancelled is like the lower quartile"
-
-
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # Optuna, in spaces of 10^14
 @pytest.mark.parametrize("search", [Tpe, Cmaes])
 @settings(derandomize=True, deadline=None, max_examples=20)

@@ -174,11 +174,3 @@ def test_a_file_that_is_no_proposer_is_refused(
     place = package(tmp_path, monkeypatch, f"not_one_{request.node.callspec.indices['text']}", again=text)
     with pytest.raises(Refused, match=why):
         plugins.load(place, "again", Proposer)  # type: ignore[type-abstract]
-
-
-def test_a_proposal_outside_the_space_is_refused_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = AGAIN.replace('"x": 0.125', '"x": 99.0')
-    wild = plugins.load(package(tmp_path, monkeypatch, "wild_ones", again=text), "again", Proposer)()  # type: ignore[type-abstract]
-    environment = mixed(tmp_path)
-    with pytest.raises(Refused, match=r"'x' .*-3.0..3.0, got 99.0"):
-        next_proposal(environment, wild, history_of(environment, 1), seed=0)

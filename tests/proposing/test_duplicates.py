@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from environments.space import Choice, Float, Int, Space
-from tasks.proposing.duplicates import EarlierProposal, duplicate, meaning
+from tasks.proposing.duplicates import EarlierProposal, duplicate
 from tasks.trial import Params, Value
 
 SPACE: Space = {
@@ -86,12 +86,3 @@ def test_whatever_python_acts_on_makes_another_program(old: str, new: str) -> No
     text = PROGRAM["train.py"].replace(old, new)
     assert text != PROGRAM["train.py"]
     assert repeated(files={**PROGRAM, "train.py": text}) is None
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [("a.toml", "x = 1"), ("a.py", "def broken(:"), ("a.py", "-" * 200_000 + "1"), ("a.py", "x = '\0'")],
-)
-def test_what_is_no_python_counts_with_its_whole_text(name: str, text: str) -> None:
-    assert meaning({name: text}) == meaning({name: text})
-    assert meaning({name: text}) != meaning({name: text + "\n# and a comment\n"})
