@@ -46,13 +46,10 @@ def files(
     """The files of an environment: the originals by place, the runner, and what tells how.
 
     Args:
-        title: Its name.
-        origin: Where it comes from, in words.
         script: The original's file that is edited; empty: none is.
         text: The original's words for the agent.
         how: Keys of `HOW` in programs/run.py.
         keys: Keys of environment.toml, laid over the usual ones; None: without it.
-        originals: By place.
         stand_ins: Modules of `programs` in place of installed ones.
     """
     place = f"{REPOSITORY}/{script}"
@@ -75,8 +72,8 @@ def files(
 
 
 def python_of(place: Path) -> str:
-    """The virtual environment that a program is likely run with: beside or above it, here, the active one; or empty."""
-    above = [place.resolve().parent, *place.resolve().parents[1 : UP + 1]]
+    """The virtual environment that a program is likely run with: beside it, above it, or the active one; or empty."""
+    above = place.resolve().parents[: UP + 1]
     root = next((at for at, folder in enumerate(above) if (folder / ".git").exists()), UP)
     likely = [folder / name for folder in (*above[: root + 1], Path.cwd()) for name in (".venv", "venv")]
     likely += [Path(active)] if (active := os.environ.get("VIRTUAL_ENV")) else []
@@ -85,7 +82,6 @@ def python_of(place: Path) -> str:
 
 
 def packages(python: str) -> Term:
-    """What became of the packages of a program."""
     own = "Nightshift's own Python runs it; python = \"/path/of/its/.venv\" in environment.toml takes the original's"
     return Term("packages of its own environment", f"python = {python!r}, which runs it" if python else own)
 
@@ -106,7 +102,6 @@ def of_run(seeds: Iterable[str], metric: str, ours: str) -> list[Term]:
 def warning(edited: str, metric: str) -> str:
     """That the score comes from what is scored."""
     return (
-        f"the score is what {edited} gives as {metric!r}, and that is the program which is scored: an edit can give "
-        "any number. Before code is edited, let it save its model, and have a frozen program measure that "
-        "(docs/environments.md); until then read the diff of every champion (--approval code)"
+        f"the score is what {edited} gives as {metric!r}: an edit can give any number. Let it save its model, and have "
+        "a frozen program measure that (docs/environments.md), or read every diff (--approval code)"
     )

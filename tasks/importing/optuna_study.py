@@ -24,15 +24,12 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 DIALECT = re.compile(r"(sqlite|postgresql|mysql|mariadb|oracle|mssql)(\+\w+)?://")
-SQLITE, SQLITE_HEAD = re.compile(r"sqlite(\+\w+)?:///([^?]*)"), b"SQLite format 3\0"
+SQLITE, SQLITE_HEAD = "sqlite:///", b"SQLite format 3\0"
 MOST_TRIALS = 5_000
 SLACK, SHORTEST, UNKNOWN = 3, 30, 600
 """The budget: so many times the longest finished trial, in seconds at least, and where none has finished."""
 OBJECTIVE = '''\
-"""The place of your objective: put the function that your study optimised here, with the modules that it imports.
-
-A study's storage holds parameters and values, and no code. Files that this one imports go beside it.
-"""
+"""The place of your objective: put the function that your study optimised here, and beside it what it imports."""
 
 
 def objective(trial):
@@ -44,11 +41,9 @@ NOT_STORED = (
     Term("sampler, pruner", "no storage has them: --proposer (tpe by default) and --cancel"),
 )
 WARNINGS = (
-    f"{REPOSITORY}/objective.py is a placeholder: put your objective(trial) there, with what it imports; until then "
-    "every trial is a crash that says so",
+    f"{REPOSITORY}/objective.py is a placeholder: put your objective(trial) there, with what it imports",
     _runner.warning("objective.py", "the value that it returns"),
-    "an objective with a fixed random_state gives one value under every seed: state deterministic = true in "
-    "environment.toml then, or no noise is seen where there is some on other data",
+    "an objective with a fixed random_state gives one value under every seed: state deterministic = true then",
 )
 
 
@@ -98,15 +93,13 @@ def _storage(where: str) -> BaseStorage:
     from optuna.storages import JournalStorage, RDBStorage
     from optuna.storages.journal import JournalFileBackend
 
-    url = SQLITE.match(where)
-    if DIALECT.match(where) and not url:
+    is_url = DIALECT.match(where) is not None
+    if is_url and not where.startswith(SQLITE):
         return RDBStorage(where, skip_table_creation=True)
-    path = Path(url[2] if url else where)
-    if not path.is_file():
-        raise Refused(f"there is no {path}: give the path of an SQLite file, or a storage URL")
-    if not url and not _head(where).startswith(SQLITE_HEAD):
+    if not is_url and not _head(where).startswith(SQLITE_HEAD):
         return JournalStorage(JournalFileBackend(where))
-    return RDBStorage(f"sqlite:///file:{quote(str(path.resolve()))}?mode=ro&uri=true", skip_table_creation=True)
+    path = Path(where.removeprefix(SQLITE).partition("?")[0]).resolve()
+    return RDBStorage(f"{SQLITE}file:{quote(str(path))}?mode=ro&uri=true", skip_table_creation=True)
 
 
 def _study(where: str, name: str) -> Study:
@@ -117,9 +110,7 @@ def _study(where: str, name: str) -> Study:
     try:
         storage = _storage(where)
         names = [one.study_name for one in storage.get_all_studies()]
-    except Refused:
-        raise
-    except Exception as broken:  # of a driver that is missing, a server that is away, a schema of another version
+    except Exception as broken:  # a driver that is missing, a server that is away, a schema of another version
         said = without_passwords(str(broken)).partition("\n")[0]
         raise Refused(f"{shown}: Optuna cannot read it: {type(broken).__name__}: {said[:300]}") from broken
     if name not in names and (name or len(names) != 1):
@@ -202,27 +193,17 @@ class StoredStudy:
             self.name,
             origin,
             "objective.py",
-            "objective.py has the function `objective(trial)`; it is called once per trial with its parameters and "
-            f"returns `{metric}`. {len(history)} trials of the study are imported: proposers know them, nothing "
-            "compares with them.\n",
+            f"`objective(trial)` is called once per trial with its parameters, and returns `{metric}`.\n",
             how={
                 "command": ["${interpreter}", "-m", "optuna_call", metric], "metric": metric, "name": metric,
                 "own": dict.fromkeys(self.seeds, "seed"), "as_json": self.as_json,
             },
             keys={"metric": metric, "direction": self.direction, "budget_seconds": seconds, **sections(self.space)},
-            originals={
-                f"{REPOSITORY}/objective.py": OBJECTIVE.format(parameters=", ".join(self.distributions)),
-            },
+            originals={f"{REPOSITORY}/objective.py": OBJECTIVE.format(parameters=", ".join(self.distributions))},
             stand_ins=("optuna_call",),
         )  # fmt: skip
-        return Imported(
-            name=self.name,
-            origin=origin,
-            files=files,
-            left=(*_runner.of_run(self.seeds, theirs, metric), *self._lost(), *NOT_STORED),
-            warnings=WARNINGS,
-            history=history,
-        )
+        left = (*_runner.of_run(self.seeds, theirs, metric), *self._lost(), *NOT_STORED)
+        return Imported(self.name, origin, files, left, WARNINGS, history)
 
 
 def _choices(every: Sequence[BaseDistribution]) -> list[Any]:

@@ -19,10 +19,10 @@ import tomlkit
 import environments
 from environments import FILE, plugins, toml_file
 from environments.plugins import Refused
-from tasks.importing import Imported, Importer, Term, _original, _results_tsv
+from tasks.importing import Imported, Importer, Term, _original
 from tasks.store.workspace import TRAINERS
 
-TRAIN, CONSTANTS, BUDGET, METRIC = "train.toml", "prepare.py", "TIME_BUDGET", "eval_score"
+TRAIN, CONSTANTS, BUDGET = "train.toml", "prepare.py", "TIME_BUDGET"
 RENAMED = {
     "orchestrator.rollouts_per_example": "orchestrator.group_size",
     "orchestrator.sampling.max_tokens": "orchestrator.train.sampling.max_completion_tokens",
@@ -58,10 +58,8 @@ TASKSETS = ("gsm8k", "reverse_text")
 """prime-rl's packages of questions that a bundled environment of the same name has a taskset for."""
 COPIED = ("prepare.py", "taskset.py")
 WARNINGS = (
-    "nothing of prime-rl has been run here: `nightshift doctor --for` the new environment says whether this machine "
-    "can, and docs/gpus.md goes there",
-    "scores of the original were read out of a log of the run that was being tuned, greedily, on the questions of each "
-    "run; here a judge asks the trained model apart. The two do not compare",
+    "nothing of prime-rl has been run here: `nightshift doctor --for` the new environment says whether it can be",
+    "scores of the original come out of a log of the run that was tuned; here a judge asks the trained model apart",
 )
 
 
@@ -88,15 +86,8 @@ class PrimeRl(Importer):
         if stated := re.search(rf"^{BUDGET}\s*=\s*(\d+)\b", text, re.MULTILINE):
             config.settings["budget_seconds"] = int(stated[1])
         title = folder.resolve().name if path.name == TRAIN else path.stem
-        history, of_history = _results_tsv.history(folder / _results_tsv.FILE, METRIC)
-        return Imported(
-            name=title,
-            origin=f"prime-rl's {path}",
-            files=config.files(title, path.name),
-            left=(*config.left, *of_history),
-            warnings=WARNINGS,
-            history=history,
-        )
+        files = config.files(title, path.name)
+        return Imported(title, f"prime-rl's {path}", files, tuple(config.left), WARNINGS)
 
 
 def _file(place: str) -> Path | None:
@@ -136,21 +127,13 @@ class Configuration:
                 self.settings[setting] = value
             elif why:
                 self._leave(key, value, why)
-            elif key == SOURCE:
-                self._take_source(_tables(value))
             elif key not in SOURCES:
                 self.tuned[now] = value
+            elif any({*one} - {"id", "name", "env"} for one in _tables(value)):
+                self._leave(key, value, f"only its questions are carried: write the rest into [[{SOURCE}]] of {TRAIN}")
 
     def _leave(self, key: str, value: object, why: str) -> None:
         self.left.append(Term(f"{key} = {value!r}"[:60], why))
-
-    def _take_source(self, sources: list[dict[str, Any]]) -> None:
-        """Take over what the one source says beside its questions, such as its curriculum."""
-        own = [{key: value for key, value in one.items() if key not in ("name", "env")} for one in sources]
-        if any(own) and len(own) > 1:
-            self.left.append(Term(SOURCE, "what several sources say; here is one, with the questions of all"))
-        elif any(own):
-            self.tuned[SOURCE] = own
 
     def files(self, title: str, source: str) -> dict[str, str | Path]:
         """The environment's files: those of the bundled one with the configuration laid over."""

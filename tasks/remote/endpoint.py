@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class EndpointFault(Exception):
-    """The endpoint does not work: no fault of the trial's, so that another try may succeed."""
+    """The endpoint does not work: another try may succeed."""
 
 
 class EndpointAway(EndpointFault):
@@ -42,7 +42,7 @@ class EndpointAway(EndpointFault):
 
 
 class TrialFault(Exception):
-    """The endpoint refuses the trial, or what it left cannot be kept; the message is the reason of its crash."""
+    """The endpoint refuses the trial, or what it left cannot be kept: a crash with this reason."""
 
 
 class Status(BaseModel):
@@ -93,19 +93,14 @@ class Address:
 class RemoteEndpoint:
     """The questions to one endpoint. As a `with` block its connections are closed at the end.
 
-    Every question raises EndpointFault, or what `pause` raises.
+    Every question is asked again until it is answered, and raises EndpointAway after `away_seconds` without an answer,
+    EndpointFault, or what `pause` raises: the default KeyboardInterrupt when this process is to end.
     """
 
     def __init__(
         self, address: Address, away_seconds: float, answer_seconds: float,
         pause: Callable[[float], None] = interrupt.wait,
     ) -> None:  # fmt: skip
-        """An endpoint that may be away for a while.
-
-        Args:
-            answer_seconds: Longest wait for an answer, until the question is asked again.
-            pause: Waits between two tries; the default raises KeyboardInterrupt when this process is to end.
-        """
         import httpx
 
         self.address, self._away, self._pause = address, away_seconds, pause
@@ -113,7 +108,6 @@ class RemoteEndpoint:
         self._client = httpx.Client(
             headers={"Accept-Encoding": "identity", **address.headers},
             timeout=httpx.Timeout(answer_seconds, connect=min(answer_seconds, CONNECT_SECONDS)),
-            follow_redirects=False,
         )
 
     def __enter__(self) -> RemoteEndpoint:
@@ -138,7 +132,6 @@ class RemoteEndpoint:
 
     def progress(self, key: str, offset: int) -> bytes:
         """The lines of progress.jsonl from a byte on, as far as they are there; the next megabyte of them at most."""
-        # `wait` asks an endpoint that can hold its answer until there is more not to do so.
         return self._ask("GET", f"{_path(key)}/progress?from={offset}&wait=0", cut=True)
 
     def stop(self, key: str) -> None:
@@ -179,11 +172,9 @@ class RemoteEndpoint:
         self, method: str, path: str, most: int = ANSWER_BYTES, cut: bool = False, content: bytes = b"",
         headers: Mapping[str, str] | None = None, fine: Set[int] = frozenset(),
     ) -> bytes:  # fmt: skip
-        """The body of an answer, of at most so many bytes.
+        """The body of an answer, of at most so many bytes; with `cut` the beginning of a longer one will do.
 
-        Args:
-            cut: Whether the beginning of a longer one will do.
-            fine: Statuses that are no fault here.
+        Statuses in `fine` are no fault.
         """
 
         def ask() -> bytes:
@@ -210,7 +201,6 @@ class RemoteEndpoint:
         return self.address.shown + path
 
     def _repeat(self, ask: Callable[[], T]) -> T:
-        """Ask until there is an answer. Raises EndpointAway after `away_seconds` without one."""
         import httpx
 
         try:
@@ -230,8 +220,6 @@ def _check(got: httpx.Response, body: bytes = b"", fine: Set[int] = frozenset())
         got.raise_for_status()
     if code in REFUSED:
         raise TrialFault(f"the endpoint refused the trial: {message}")
-    if code in GONE:
-        raise EndpointFault(f"the endpoint lost the trial: {message}")
     login = ": see the login in its block" if code in (401, 403) else ""
     raise EndpointFault(f"{got.request.url.host} answers {message}{login}")
 

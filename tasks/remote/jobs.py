@@ -17,6 +17,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,7 +71,7 @@ class RemoteJob(BaseModel):
         return places.load(self.trainer, self.settings)
 
     def cost(self, usd: float | None, removed: bool) -> dict[str, object]:
-        """A line of its file of costs. (usd: where the endpoint says it)"""
+        """A line of its file of costs."""
         # Nobody has followed it for longer than it may run.
         ended = min(time.time(), self.until + float(self.settings["lease_seconds"]))
         if usd is None:
@@ -81,11 +82,13 @@ class RemoteJob(BaseModel):
         }  # fmt: skip
 
 
+@dataclass
 class OpenJob:
     """A job whose lock this process holds. As a `with` block it frees the lock; the file stays until `end`."""
 
-    def __init__(self, job: RemoteJob, path: Path, lock: FileLock) -> None:
-        self.job, self.path, self._lock = job, path, lock
+    job: RemoteJob
+    path: Path
+    _lock: FileLock
 
     def __enter__(self) -> OpenJob:
         return self
@@ -94,16 +97,12 @@ class OpenJob:
         self.close()
 
     def close(self) -> None:
-        """From now on this process does not follow it."""
         self._lock.release()
 
     def end(self, patience: float = PATIENCE_SECONDS, usd: float | None = None) -> str | None:
-        """Remove what was started, note its cost, and remove the file; why that failed, or None.
+        """Remove what was started, note its cost (`usd` where the endpoint says it), and remove the file.
 
-        It never raises for what is wrong there: the file stays, its cost so far counts, and a later sweep tries again.
-
-        Args:
-            usd: Its cost, where the endpoint says it.
+        Returns why that failed, or None: the file stays then, its cost so far counts, and a later sweep tries again.
         """
         job, fault = self.job, None
         try:
@@ -148,12 +147,11 @@ def paid(path: Path) -> Paid:
 def begin(
     run: str, trainer: str, settings: RemoteSettings, seconds: float, costs: Path, adopt: bool, gpus: int = 0
 ) -> OpenJob:
-    """The job of a run: one that a dead process has left, or a new one, of which nothing is started yet.
+    """The job of a run: with `adopt` one that a dead process has left, or a new one, of which nothing is started yet.
 
     Args:
         seconds: Longest time that it may take.
         costs: File to which its cost is added.
-        adopt: Whether a job that is there may be used.
     """
     stated = settings.model_dump(mode="json")  # as it is read again
     adopted: OpenJob | None = None

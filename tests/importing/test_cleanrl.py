@@ -46,20 +46,16 @@ if __name__ == "__main__":
     assert args.exp_name == "small" and args.env_id == "CartPole-v1"
     if args.track:
         import wandb
-    envs = gym.vector.SyncVectorEnv(
-        [lambda: gym.wrappers.RecordEpisodeStatistics(gym.make(args.env_id)) for _ in range(args.num_envs)]
-    )
+    env = gym.wrappers.RecordEpisodeStatistics(gym.make(args.env_id))
     writer = SummaryWriter(f"runs/{args.exp_name}")
     writer.add_text("options", str(vars(args)))
-    envs.reset(seed=args.seed)
+    env.reset(seed=args.seed)
     for step in range(args.total_timesteps):
-        _, rewards, ended, _, infos = envs.step([0] * args.num_envs)
-        assert all(rewards == 1), "a lane was reset in a step of its own"
-        for info in infos.get("final_info", []):
-            if info and "episode" in info:
-                episode = info["episode"]
-                writer.add_scalar("charts/episodic_return", scaled(episode["r"], args.learning_rate), step)
-                writer.add_scalar("charts/length", episode["l"], step)
+        _, _, terminated, truncated, info = env.step(0)
+        if terminated or truncated:
+            writer.add_scalar("charts/episodic_return", scaled(info["episode"]["r"], args.learning_rate), step)
+            writer.add_scalar("charts/length", info["episode"]["l"], step)
+            env.reset()
     writer.add_scalar("eval/episodic_return", 1000.0, 0)
     writer.close()
 '''

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
 import json
-import math
 import subprocess
 import sys
 import tomllib
@@ -23,7 +21,7 @@ import wandb
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--learning-rate", type=float, default=0.003)
-parser.add_argument("--optimizer.name", dest="name")
+parser.add_argument("--name")
 parser.add_argument("--layers")
 parser.add_argument("--epochs", type=int)
 args, _ = parser.parse_known_args()
@@ -47,9 +45,7 @@ parameters:
   learning-rate: {distribution: log_uniform_values, min: 1e-4, max: 1e-1}
   layers: {values: [[64], [64, 64]]}
   epochs: {value: 2}
-  optimizer:
-    parameters:
-      name: {values: [adam, sgd]}
+  name: {values: [adam, sgd]}
 """
 
 
@@ -71,7 +67,6 @@ def read(place: Path) -> tuple[Imported, dict[str, Any]]:
     [
         ({"min": 1, "max": 8}, {"type": "int", "low": 1, "high": 8}),
         ({"min": 0.1, "max": 8}, {"type": "float", "low": 0.1, "high": 8.0}),
-        ({"distribution": "log_uniform", "min": -9, "max": 0}, {"type": "float", "low": math.exp(-9), "high": 1.0}),
         ({"distribution": "log_uniform_values", "min": "1e-4", "max": 1}, {"type": "float", "low": 1e-4, "high": 1.0}),
         (
             {"distribution": "q_uniform", "min": 0, "max": 1, "q": 0.25},
@@ -81,12 +76,11 @@ def read(place: Path) -> tuple[Imported, dict[str, Any]]:
             {"distribution": "q_log_uniform_values", "min": 32, "max": 64, "q": 8},
             {"type": "choice", "values": [32, 40, 48, 56, 64]},
         ),
-        ({"distribution": "normal", "mu": 5, "sigma": 1}, {"type": "float", "low": 2.0, "high": 8.0}),
         ({"values": ["1e-3", 1e-3, 0.1, True]}, {"type": "choice", "values": [1e-3, 0.1, True]}),
     ],
 )
 def test_a_distribution_becomes_a_range(stated: dict[str, Any], table: dict[str, Any]) -> None:
-    made = converted({"x": stated}, {}).found["x"].table
+    made = converted({"x": stated}, {}).parameters["x"].table
     assert (
         {key: made[key] for key in table} == pytest.approx(table)
         if "low" in table
@@ -102,12 +96,9 @@ def test_a_distribution_becomes_a_range(stated: dict[str, Any], table: dict[str,
     ("stated", "said"),
     [
         ({"min": 2, "max": 1}, "is no range"),
-        ({"distribution": "log_uniform", "min": 0, "max": 1e6}, "too large"),
         ({"distribution": "cauchy", "min": 0, "max": 1}, "is not carried"),
         ({"values": []}, "not empty"),
-        ({"min": 1, "max": 10**400}, "max must be a finite number"),
-        ({"value": {datetime.date(2026, 1, 1): 1}}, "must be a text, or a number"),
-        (3, "must be a table"),
+        ({"parameters": {"inner": {"value": 1}}}, "of nested parameters write each at the top"),
     ],
 )
 def test_a_parameter_that_is_none_is_refused(stated: object, said: str) -> None:
@@ -118,7 +109,7 @@ def test_a_parameter_that_is_none_is_refused(stated: object, said: str) -> None:
 def test_a_sweep_is_carried_with_its_command_and_what_is_lost_is_said(tmp_path: Path) -> None:
     made, table = read(sweep(tmp_path / "mine"))
     assert table["space"]["learning-rate"]["default"] == 0.003
-    assert table["space"]["optimizer.name"] == {"type": "choice", "values": ["adam", "sgd"], "default": "sgd"}
+    assert table["space"]["name"] == {"type": "choice", "values": ["adam", "sgd"], "default": "sgd"}
     assert table["fixed"] == {"epochs": 2} and (table["metric"], table["direction"]) == ("loss", "minimize")
     assert table["editable"] == ["repository/train.py"]
     assert made.options == ("--proposer", "random_search", "--trials", "12")
@@ -139,7 +130,7 @@ def written(made: Imported, run: Path) -> Path:
 def test_its_program_runs_unchanged_with_a_stand_in_for_wandb(tmp_path: Path) -> None:
     made, _ = read(sweep(tmp_path / "mine"))
     run = written(made, tmp_path / "run")
-    params = {"learning-rate": 0.01, "layers": "[64, 64]", "epochs": 2, "optimizer.name": "sgd"}
+    params = {"learning-rate": 0.01, "layers": "[64, 64]", "epochs": 2, "name": "sgd"}
     (run / "config.json").write_text(
         json.dumps({"params": params, "seed": 1, "out": str(run / "out"), "budget_steps": 0})
     )

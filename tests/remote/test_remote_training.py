@@ -20,8 +20,9 @@ from environments import Environment
 from environments.plugins import Refused
 from tasks import evaluate, train
 from tasks.evaluate import judge_run
-from tasks.remote import jobs, login
+from tasks.remote import jobs
 from tasks.remote.endpoint import Address
+from tasks.remote.places import http
 from tasks.sandbox.program import CannotStart
 from tasks.store.ledger import freeze
 from tasks.store.workspace import TrialDir
@@ -198,7 +199,7 @@ def test_a_wrong_login_says_so_and_the_right_one_is_sent(
         with pytest.raises(CannotStart, match=r"401.*login"):
             trained(environment, tmp_path)
         right = Address(closed.url, {"Authorization": f"Bearer {TOKEN}"})
-        monkeypatch.setattr(login, "of_block", lambda name: right)
+        monkeypatch.setattr(http, "of_block", lambda name: right)
         assert environment.http is not None
         named = environment.http.model_copy(update={"url": "", "block": "mine"})
 

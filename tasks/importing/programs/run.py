@@ -42,7 +42,6 @@ HOW: dict[str, Any] = {
     "constants": {},  # file -> names that it assigns and a trial sets
     "defaults": {},  # values at the import: with them the program's own stay, so an edit of them counts
     "as_json": [],  # parameters whose values are written as JSON
-    "paths": {},  # parameter -> the names of nested tables
     "home": "", "links": [],  # the home directory of the import, and folders below it that the program reads
     "variables": {},
     "keeps_files": False,  # whether it runs in out/, so that what it writes beside itself is kept
@@ -122,52 +121,36 @@ class Tail:
     """A file that grows."""
 
     def __init__(self, file: Path) -> None:
-        self.file, self.offset = file, 0
+        file.touch()
+        self.opened, self.rest = file.open("rb"), b""
 
     def lines(self, is_last: bool) -> list[str]:
-        """Its new lines; one that is not at its end yet only with `is_last`."""
-        if not self.file.is_file():
-            return []
-        with self.file.open("rb") as opened:
-            opened.seek(self.offset)
-            new = opened.read()
-        whole = new if is_last else new[: new.rfind(b"\n") + 1]
-        self.offset += len(whole)
-        return whole.decode("utf-8", "replace").replace("\r", "\n").split("\n")[: None if is_last else -1]
+        """Its new lines; one that has no end yet only with `is_last`."""
+        *whole, self.rest = (self.rest + self.opened.read()).split(b"\n")
+        whole += [self.rest] * is_last
+        return [part for line in whole for part in line.decode("utf-8", "replace").split("\r")]
 
 
 def parameters(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of a trial as the program knows them: with the run's seed, nested where they are nested there."""
+    """The parameters of a trial as the program knows them, with the run's seed."""
     defaults, of_run = HOW["defaults"], {**config, "seed": config["seed"] % 2**31}
     values = {
         name: json.loads(value) if name in HOW["as_json"] else value
         for name, value in config["params"].items()
         if name not in defaults or defaults[name] != value
     }
-    own = {name: of_run[key] for name, key in HOW["own"].items() if key == "seed" or of_run[key]}
-    tables: dict[str, Any] = {}
-    for name, value in {**values, **own}.items():
-        *above, last = HOW["paths"].get(name, [name])
-        table = tables
-        for part in above:
-            table = table.setdefault(part, {})
-        table[last] = value
-    return tables
+    return values | {name: of_run[key] for name, key in HOW["own"].items() if key == "seed" or of_run[key]}
 
 
 def words(command: list[str], program: str, params: Mapping[str, Any]) -> list[str]:
     """A command with its macros filled in."""
     texts = {name: json.dumps(one) if isinstance(one, dict | list) else str(one) for name, one in params.items()}
-    flags = [f"--{name}={text}" for name, text in texts.items()]
-    switches = [
-        f"--{name}" if params[name] is True else f"--{name}={text}"
-        for name, text in texts.items()
-        if params[name] is not False
-    ]
+    flags = {name: f"--{name}={text}" for name, text in texts.items()}
+    switches = {name: f"--{name}" if value else "" for name, value in params.items() if isinstance(value, bool)}
     macros = {
-        "${env}": [], "${interpreter}": [sys.executable], "${program}": [program], "${args}": flags,
-        "${args_no_hyphens}": [flag.removeprefix("--") for flag in flags],
-        "${args_no_boolean_flags}": switches,
+        "${env}": [], "${interpreter}": [sys.executable], "${program}": [program], "${args}": [*flags.values()],
+        "${args_no_hyphens}": [flag.removeprefix("--") for flag in flags.values()],
+        "${args_no_boolean_flags}": [*filter(None, (flags | switches).values())],
         "${args_json}": [json.dumps(params)],
     }  # fmt: skip
     return [word for given in command for word in macros.get(given, [given])]
@@ -237,7 +220,7 @@ def follow(command: list[str], place: Path, environment: dict[str, str], steps: 
     numbers, control, is_over, cancelled = Numbers(), Path(environment["AR_CONTROL_FILE"]), False, 0.0
     if HOW["at_end"] == "finish":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # inherited
-    with printed.file.open("wb") as log:
+    with (out / "run.log").open("wb") as log:
         process = subprocess.Popen(command, cwd=place, env=environment, stdout=log, stderr=subprocess.STDOUT)
 
     def terminate(*_: object) -> None:
