@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -67,14 +67,11 @@ class OptunaStudy(Importer):
 
 def best_first(place: str) -> list[FrozenTrial]:
     """The finished trials of a study, by their value. Refused if it cannot be read, or none is finished."""
-    from optuna.study import StudyDirection
-    from optuna.trial import TrialState
-
     study = _study(*_parted(place))
-    finished = [one for one in study.get_trials(states=[TrialState.COMPLETE]) if _value(one) is not None]
+    finished = [one for one in study.get_trials() if _value(one) is not None]
     if not finished:
         raise Refused(f"{without_passwords(place)}: study {study.study_name!r} has no finished trial")
-    return sorted(finished, key=lambda one: one.values[0], reverse=study.directions[0] == StudyDirection.MAXIMIZE)
+    return sorted(finished, key=lambda one: one.values[0], reverse=study.directions[0].name == "MAXIMIZE")
 
 
 def _parted(place: str) -> tuple[str, str]:
@@ -123,14 +120,10 @@ class StoredStudy:
     """A study with its trials."""
 
     def __init__(self, study: Study, where: str) -> None:
-        from optuna.study import StudyDirection
-
         self.study, self.name, self.where = study, study.study_name, where
-        self.trials = study.get_trials(deepcopy=False)
-        if study.directions[0] == StudyDirection.NOT_SET:
-            raise Refused(f"study {self.name!r} of {where} has no direction yet: run a trial of it first")
         self.direction = study.directions[0].name.lower()
-        self.finished = [trial for trial in self.of_state("COMPLETE") if _value(trial) is not None]
+        self.trials = study.get_trials(deepcopy=False)
+        self.finished = [trial for trial in self.trials if _value(trial) is not None]
         least_or_most = max if self.direction == "maximize" else min
         self.best = least_or_most(self.finished, key=lambda trial: trial.values[0], default=None)
         self.distributions: dict[str, list[BaseDistribution]] = {}
@@ -138,15 +131,15 @@ class StoredStudy:
             for name, one in trial.distributions.items():
                 self.distributions.setdefault(name, []).append(one)
         self.seeds = [name for name in self.distributions if is_seed(name)]
-        self.as_json = [name for name, every in self.distributions.items() if not all(map(is_plain, _choices(every)))]
+        self.as_json = [name for name in self.distributions if not all(map(is_plain, self._choices(name)))]
         self.space = {name: self._parameter(name) for name in self.distributions if name not in self.seeds}
         if not any(one.table for one in self.space.values()):
             raise Refused(f"study {self.name!r} of {where} has no trial with a parameter that varies: run some first")
 
-    def of_state(self, *states: str) -> list[FrozenTrial]:
-        return [trial for trial in self.trials if trial.state.name in states]
+    def _choices(self, name: str) -> list[Any]:
+        return [value for one in self.distributions[name] for value in getattr(one, "choices", ())]
 
-    def shown(self, name: str, value: Any) -> Value:
+    def _shown(self, name: str, value: Any) -> Value:
         return json.dumps(value, default=str) if name in self.as_json else value
 
     def _parameter(self, name: str) -> ConvertedParameter:
@@ -156,7 +149,7 @@ class StoredStudy:
         every, default = self.distributions[name], self.best.params.get(name) if self.best else None
         newest = every[-1]
         if not isinstance(newest, FloatDistribution | IntDistribution):
-            return choice([self.shown(name, value) for value in _choices(every)], self.shown(name, default))
+            return choice([self._shown(name, value) for value in self._choices(name)], self._shown(name, default))
         ranges = [one for one in every if isinstance(one, FloatDistribution | IntDistribution)]
         low, high = min(one.low for one in ranges), max(one.high for one in ranges)
         lost = "" if (low, high) == (newest.low, newest.high) else "it had several ranges: all of them are searched"
@@ -165,27 +158,28 @@ class StoredStudy:
 
     def _earlier(self) -> Iterator[EarlierTrial]:
         """Finished and failed trials; of others there is no value that compares."""
-        for trial in [one for one in self.of_state("COMPLETE", "FAIL") if one.params][-MOST_TRIALS:]:
-            params = {name: self.shown(name, one) for name, one in trial.params.items() if name not in self.seeds}
-            score = _value(trial) if trial.state.name == "COMPLETE" else None
-            yield EarlierTrial(params, score, f"Optuna's trial {trial.number}{': it failed' if score is None else ''}")
+        for trial in [one for one in self.trials if one.params and one.state.name in ("COMPLETE", "FAIL")][
+            -MOST_TRIALS:
+        ]:
+            params = {name: self._shown(name, one) for name, one in trial.params.items() if name not in self.seeds}
+            failed = "" if (score := _value(trial)) is not None else ": it failed"
+            yield EarlierTrial(params, score, f"Optuna's trial {trial.number}{failed}")
 
     def _lost(self) -> Iterator[Term]:
         for name, one in self.space.items():
             if one.lost:
                 yield Term(name, one.lost)
-            if (where_set := sum(name in trial.params for trial in self.finished)) < len(self.finished):
-                only = f"set in {where_set} of {len(self.finished)} finished trials: here every trial has a value"
-                yield Term(f"{name}, conditional", only)
-        if pruned := self.of_state("PRUNED"):
-            yield Term(f"{len(pruned)} pruned trials", "left out: what they last reported is no final value")
+            if not all(name in trial.params for trial in self.finished):
+                yield Term(f"{name}, conditional", "not in every trial there: here every trial has a value")
+        if pruned := sum(trial.state.name == "PRUNED" for trial in self.trials):
+            yield Term(f"{pruned} pruned trials", "left out: what they last reported is no final value")
         for place, direction in enumerate(self.study.directions[1:], 2):
             guard = f'a guard by [guards.value_{place}] direction = "{direction.name.lower()}"'
             yield Term(f"objective {place}", f"a figure value_{place} beside the score; {guard}")
 
     def imported(self) -> Imported:
         theirs = (self.study.metric_names or ["value"])[0]
-        metric, history = _runner.metric_name(theirs), tuple(self._earlier())
+        metric = _runner.metric_name(theirs)
         took = [trial.duration.total_seconds() for trial in self.finished if trial.duration]
         seconds = max(math.ceil(SLACK * max(took)), SHORTEST) if took else UNKNOWN
         origin = f"the Optuna study {self.name!r} in {self.where}"
@@ -203,13 +197,10 @@ class StoredStudy:
             stand_ins=("optuna_call",),
         )  # fmt: skip
         left = (*_runner.of_run(self.seeds, theirs, metric), *self._lost(), *NOT_STORED)
-        return Imported(self.name, origin, files, left, WARNINGS, history)
-
-
-def _choices(every: Sequence[BaseDistribution]) -> list[Any]:
-    return [value for one in every for value in getattr(one, "choices", ())]
+        return Imported(self.name, origin, files, left, WARNINGS, tuple(self._earlier()))
 
 
 def _value(trial: FrozenTrial) -> float | None:
-    value = trial.values[0] if trial.values else None
-    return value if value is not None and math.isfinite(value) else None
+    """The score of a finished trial; None of any other."""
+    value = trial.values[0] if trial.state.name == "COMPLETE" else math.nan
+    return value if math.isfinite(value) else None

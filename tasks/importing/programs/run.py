@@ -46,8 +46,7 @@ HOW: dict[str, Any] = {
     "variables": {},
     "keeps_files": False,  # whether it runs in out/, so that what it writes beside itself is kept
 } | json.loads((HERE / "run.json").read_text())  # fmt: skip
-POLL_SECONDS, CANCEL_SECONDS = 0.1, 5.0
-"""A program hears of its cancellation by its next report."""
+POLL_SECONDS = 0.1
 NUMBER = re.compile(
     r"(?<![\w./-])([A-Za-z][\w./-]*)\s*[:=]\s*([-+]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|(?i:nan|inf(?:inity)?)))(?![\w.])"
 )
@@ -77,7 +76,7 @@ class Numbers:
         for line in lines:
             try:
                 taken.append(json.dumps(self._take(json.loads(line), steps)) + "\n")
-            except (ValueError, KeyError, TypeError, AttributeError, OverflowError):  # of another form: no report
+            except (ValueError, KeyError, TypeError, AttributeError):  # of another form: no report
                 continue
         return taken if HOW["window"] == 1 else taken[-1:]
 
@@ -94,10 +93,10 @@ class Numbers:
         counted = {"step": self.step}
         if steps and target > 0:
             counted = {"step": int(min(self.step / target, 1.0) * steps), "step_target": steps}
-        told = metrics if HOW["window"] == 1 else self.reported
-        shown = {HOW["name"] if name == HOW["metric"] else name: value for name, value in told.items()}
+        current = metrics if HOW["window"] == 1 else self.reported
+        shown = {HOW["name"] if name == HOW["metric"] else name: value for name, value in current.items()}
         finite = {name: value for name, value in shown.items() if math.isfinite(value)}
-        return {"elapsed": max(float(report["elapsed_s"]), 0.0), **counted, "metrics": finite}
+        return {"elapsed": float(report["elapsed_s"]), **counted, "metrics": finite}
 
     def leave(self, file: Path) -> int:
         """Leave the score with other figures for the judge, or say why there is none; returns the status."""
@@ -142,8 +141,8 @@ def parameters(config: Mapping[str, Any]) -> dict[str, Any]:
     return values | {name: of_run[key] for name, key in HOW["own"].items() if key == "seed" or of_run[key]}
 
 
-def words(command: list[str], program: str, params: Mapping[str, Any]) -> list[str]:
-    """A command with its macros filled in."""
+def words(program: str, params: Mapping[str, Any]) -> list[str]:
+    """The command with its macros filled in."""
     texts = {name: json.dumps(one) if isinstance(one, dict | list) else str(one) for name, one in params.items()}
     flags = {name: f"--{name}={text}" for name, text in texts.items()}
     switches = {name: f"--{name}" if value else "" for name, value in params.items() if isinstance(value, bool)}
@@ -153,14 +152,14 @@ def words(command: list[str], program: str, params: Mapping[str, Any]) -> list[s
         "${args_no_boolean_flags}": [*filter(None, (flags | switches).values())],
         "${args_json}": [json.dumps(params)],
     }  # fmt: skip
-    return [word for given in command for word in macros.get(given, [given])]
+    return [word for given in HOW["command"] for word in macros.get(given, [given])]
 
 
-def variables(params: Mapping[str, Any], seed: int, out: Path, place: Path) -> dict[str, str]:
+def variables(params: Mapping[str, Any], seed: int, out: Path, copy: Path) -> dict[str, str]:
     """The environment of a command: those of epappas/autoresearch-rl, which its programs and the stand-ins read."""
     for folder in (out / "run", out / "model"):
         folder.mkdir(parents=True, exist_ok=True)
-    search = [str(HERE / "standin"), str(place), os.environ.get("PYTHONPATH", "")]
+    search = [str(HERE / "standin"), str(copy), os.environ.get("PYTHONPATH", "")]
     return {
         **os.environ,
         **HOW["variables"],
@@ -201,27 +200,27 @@ def train(program: str) -> int:
     config = json.loads((HERE / "config.json").read_text())
     out, params = Path(config["out"]), parameters(config)
     (out / "params.json").write_text(json.dumps(params))
-    place = copied(out if HOW["keeps_files"] else Path(tempfile.gettempdir()))
+    copy = copied(out if HOW["keeps_files"] else Path(tempfile.gettempdir()))
     for name, constants in HOW["constants"].items():
-        assign(place / name, {constant: params[constant] for constant in constants if constant in params})
+        assign(copy / name, {constant: params[constant] for constant in constants if constant in params})
     for link in HOW["links"]:
         mine = Path(os.environ["HOME"]) / Path(link).relative_to(HOW["home"])
         mine.parent.mkdir(parents=True, exist_ok=True)
         mine.symlink_to(link)
-    environment = variables(params, config["seed"], out, place)
-    if HOW["prepare"] and (status := subprocess.run(HOW["prepare"], cwd=place, env=environment).returncode):
+    environment = variables(params, config["seed"], out, copy)
+    if HOW["prepare"] and (status := subprocess.run(HOW["prepare"], cwd=copy, env=environment).returncode):
         return status
-    return follow(words(HOW["command"], program, params), place, environment, config["budget_steps"], out)
+    return follow(words(program, params), copy, environment, config["budget_steps"], out)
 
 
-def follow(command: list[str], place: Path, environment: dict[str, str], steps: int, out: Path) -> int:
+def follow(command: list[str], copy: Path, environment: dict[str, str], steps: int, out: Path) -> int:
     """Run the program to its end, hand on what it reports, and leave the result; returns its status."""
-    printed, reported = Tail(out / "run.log"), Tail(Path(environment["AR_PROGRESS_FILE"]))
-    numbers, control, is_over, cancelled = Numbers(), Path(environment["AR_CONTROL_FILE"]), False, 0.0
+    printed, reported = Tail(out / "run.log"), Tail(out / "run/progress.jsonl")
+    numbers, is_over, cancel = Numbers(), False, HERE / "cancel"
     if HOW["at_end"] == "finish":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # inherited
     with (out / "run.log").open("wb") as log:
-        process = subprocess.Popen(command, cwd=place, env=environment, stdout=log, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(command, cwd=copy, env=environment, stdout=log, stderr=subprocess.STDOUT)
 
     def terminate(*_: object) -> None:
         nonlocal is_over
@@ -237,11 +236,9 @@ def follow(command: list[str], place: Path, environment: dict[str, str], steps: 
             has_ended = process.poll() is not None
             numbers.read(printed.lines(has_ended))
             progress.writelines(numbers.hand_on(reported.lines(has_ended), steps))
-            if not cancelled and (HERE / "cancel").exists():
-                control.write_text(json.dumps({"action": "cancel", "reason": (HERE / "cancel").read_text()}))
-                cancelled = time.monotonic()
-            if cancelled and time.monotonic() > cancelled + CANCEL_SECONDS:
-                process.kill()
+            if cancel.exists():
+                action = {"action": "cancel", "reason": cancel.read_text()}
+                (out / "run/control.json").write_text(json.dumps(action))
             time.sleep(0 if has_ended else POLL_SECONDS)
     if process.returncode and not is_over:
         return 128 - process.returncode if process.returncode < 0 else process.returncode
@@ -253,10 +250,10 @@ def follow(command: list[str], place: Path, environment: dict[str, str], steps: 
 def evaluate(out: Path, result: Path) -> int:
     """Run the command of the judge where training has never been; its last numbers become the result."""
     with tempfile.TemporaryDirectory() as folder:
-        place = copied(Path(folder))
-        here = variables(json.loads((out / "params.json").read_text()), 0, Path(folder), place)
+        copy = copied(Path(folder))
+        here = variables(json.loads((out / "params.json").read_text()), 0, Path(folder), copy)
         here |= {"AR_RUN_DIR": str(out / "run"), "AR_MODEL_DIR": str(out / "model")}
-        done = subprocess.run(HOW["evaluate"], cwd=place, env=here, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        done = subprocess.run(HOW["evaluate"], cwd=copy, env=here, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         numbers = Numbers()
         numbers.read(done.stdout.decode("utf-8", "replace").splitlines())
         return done.returncode or numbers.leave(result)

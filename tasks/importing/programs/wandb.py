@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from autoresearch_rl.target.progress import emit_progress, emit_ready, numbers  # type: ignore[import-not-found]
@@ -69,9 +69,8 @@ class Run(Dropped):
 
     def __init__(self) -> None:
         self.config, self.summary, self.step = config, summary, 0
-        self.dir = os.environ.get("AR_RUN_DIR", ".")
+        self.dir, self.url, self.tags = os.environ.get("AR_RUN_DIR", "."), "", ()
         self.id = self.name = self.project = self.entity = self.group = self.sweep_id = "nightshift"
-        self.url, self.tags = "", ()
         self._better: dict[str, Callable[[float, float], float]] = {}
 
     def log(self, data: Mapping[str, Any], step: int | None = None, commit: bool | None = None, **_: Any) -> None:
@@ -101,7 +100,7 @@ def init(*_: Any, config: Any = None, **__: Any) -> Run:
     return run
 
 
-def _items(settings: Any) -> Any:
+def _items(settings: Any) -> Iterable[tuple[str, Any]]:
     return (dict(settings) if isinstance(settings, Mapping | tuple) else vars(settings)).items()
 
 
