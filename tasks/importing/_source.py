@@ -8,6 +8,7 @@ import operator
 import re
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -61,13 +62,12 @@ def literal(node: ast.expr | None) -> Literal | None:
     left, right = literal(node.left), literal(node.right)
     if not isinstance(left, int | float) or not isinstance(right, int | float):
         return None
-    if isinstance(node.op, ast.Pow) and max(abs(left), abs(right)) > HIGHEST_POWER:
+    if isinstance(node.op, ast.Pow) and max(abs(left), abs(right)) > HIGHEST_POWER:  # its digits may fill the memory
         return None
-    try:
+    with suppress(ArithmeticError):
         result: Any = OPERATORS[type(node.op)](left, right)
-    except (ZeroDivisionError, OverflowError):
-        return None
-    return result if isinstance(result, int | float) else None
+        return result if isinstance(result, int | float) else None
+    return None
 
 
 def _as_kind(value: Literal | None, kind: str) -> Literal | None:
@@ -81,12 +81,11 @@ def _as_kind(value: Literal | None, kind: str) -> Literal | None:
 
 def constants(tree: ast.Module) -> dict[str, Literal]:
     """Upper-case names that the file assigns once at its top level, with a literal value or arithmetic of such."""
-    values: dict[str, list[ast.expr]] = {}
+    values: dict[str, list[ast.expr | None]] = {}
     for node in tree.body:
-        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
-            targets = [node.target] if isinstance(node, ast.AnnAssign) else node.targets
-            for target in targets:
-                values.setdefault(ast.unparse(target), []).extend([node.value] * len(targets))
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            for target in [node.target] if isinstance(node, ast.AnnAssign) else node.targets:
+                values.setdefault(ast.unparse(target), []).append(node.value)
     once = {name: each[0] for name, each in values.items() if len(each) == 1 and name.isidentifier() and name.isupper()}
     return {name: value for name, node in once.items() if (value := literal(node)) is not None}
 
@@ -121,27 +120,16 @@ def options(tree: ast.Module) -> Options:
     if not name or not any("dataclass" in ast.unparse(one) for one in classes[name].decorator_list):
         return _argparse_options(tree)
     every = Options(name)
-    for option, (default, kind) in _fields(classes[name], classes).items():
-        if default is None:
-            every.required.append(option)
-        else:
-            every.add(option, _as_kind(literal(default), kind))
-    return every
-
-
-def _fields(node: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> dict[str, tuple[ast.expr | None, str]]:
-    """Each field's default and type as written, those of its bases first."""
-    fields: dict[str, tuple[ast.expr | None, str]] = {}
-    for base in node.bases:
-        if isinstance(base, ast.Name) and base.id in classes and base.id != node.name:
-            fields |= _fields(classes[base.id], {name: one for name, one in classes.items() if name != node.name})
-    for line in node.body:
+    for line in classes[name].body:
         if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
-            default = line.value
+            option, default = line.target.id, line.value
             if isinstance(default, ast.Call) and ast.unparse(default.func).endswith("field"):
                 default = next((word.value for word in default.keywords if word.arg == "default"), default)
-            fields[line.target.id] = default, ast.unparse(line.annotation)
-    return fields
+            if default is None:
+                every.required.append(option)
+            else:
+                every.add(option, _as_kind(literal(default), ast.unparse(line.annotation)))
+    return every
 
 
 def _argparse_options(tree: ast.Module) -> Options:

@@ -72,11 +72,10 @@ class Config:
         workdir, mutable = table.get("target.workdir", str) or ".", table.get("policy.mutable_file", str) or ""
         program = table.get("program_path", str) or table.get("policy.program_file", str) or ""
         root = _original.folder_with(filter(None, [workdir, mutable, program]), path)
-        self.folder = (root / workdir).resolve()
-        edited = (root / mutable).resolve()
-        if mutable and not edited.is_relative_to(self.folder):
-            raise Refused(f"{path}: policy.mutable_file: {mutable!r} is no file below {self.folder}")
-        self.mutable = edited.relative_to(self.folder).as_posix() if mutable else ""
+        self.folder = root / workdir
+        if mutable and not Path(mutable).is_relative_to(workdir):
+            raise Refused(f"{path}: policy.mutable_file: {mutable!r} is no file below {workdir!r}, the target.workdir")
+        self.mutable = Path(mutable).relative_to(workdir).as_posix() if mutable else ""
         """The file that is edited; empty: none is."""
         self.instructions = _original.read_text(root / program) if program else "The original has none.\n"
         self.prepare, self.train, evaluate = (_command(table, key) for key in ("prepare_cmd", "train_cmd", "eval_cmd"))
@@ -126,15 +125,12 @@ class Config:
 
 
 def _command(table: Table, key: str) -> list[str]:
-    """A command in words."""
+    """A command in words; it may be stated as a text."""
     stated = table.get(f"target.{key}", object) or []
-    try:
-        words = shlex.split(stated) if isinstance(stated, str) else stated
-    except ValueError as wrong:
-        raise Refused(f"{table.path}: target.{key}: {wrong}: close it, or write the command as a list") from wrong
+    words = shlex.split(stated) if isinstance(stated, str) else stated
     if not isinstance(words, list):
         raise Refused(f"{table.path}: target.{key}: must be a command, as a text or a list of words, got {stated!r}")
-    return [str(word) for word in words]
+    return [*map(str, words)]
 
 
 def _options(table: Table) -> tuple[str, ...]:

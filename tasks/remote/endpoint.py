@@ -22,14 +22,10 @@ if TYPE_CHECKING:
 
 PROTOCOL = 1
 CONNECT_SECONDS = 5.0
-ANSWER_BYTES = 2**20
-"""Most bytes of an answer, the list of files aside; of progress, as many are read at a time."""
-LIST_BYTES = 16 * 2**20
-LOG_BYTES = 64 * 2**10
-REFUSED = frozenset({400, 413, 415, 422})
-"""HTTP statuses that refuse a trial for what it is."""
-GONE = frozenset({404, 410})
-
+ANSWER_BYTES, LIST_BYTES, LOG_BYTES = 2**20, 16 * 2**20, 64 * 2**10
+"""Most bytes of an answer, of the list of files, and of the log; of progress, as many as of an answer at a time."""
+REFUSED, GONE = frozenset({400, 413, 415, 422}), frozenset({404, 410})
+"""HTTP statuses that refuse a trial for what it is, and of one that is not there."""
 T = TypeVar("T")
 
 
@@ -215,9 +211,9 @@ def _check(got: httpx.Response, body: bytes = b"", fine: Set[int] = frozenset())
     code = got.status_code
     if got.is_success or code in fine:
         return
-    message = f"HTTP {code}: {one_line(body.decode(errors='replace'), 500)}".rstrip(": ")
     if code in PASSING:
         got.raise_for_status()
+    message = f"HTTP {code}: {one_line(body.decode(errors='replace'), 500)}".rstrip(": ")
     if code in REFUSED:
         raise TrialFault(f"the endpoint refused the trial: {message}")
     login = ": see the login in its block" if code in (401, 403) else ""

@@ -49,14 +49,12 @@ class RemoteJob(BaseModel):
     key: str
     """Names it at the endpoint; the idempotency key of its start."""
     run: str
-    """The run that it is for."""
     trainer: str
     settings: dict[str, Any]
     """The section of the environment."""
     started: float
-    """Unix time."""
     until: float
-    """Unix time after which its result is of no use to anybody."""
+    """Unix times, of its start, and after which its result is of no use to anybody."""
     costs: Path
     """The file to which its cost is added."""
     gpus: int = 0
@@ -76,10 +74,8 @@ class RemoteJob(BaseModel):
         ended = min(time.time(), self.until + float(self.settings["lease_seconds"]))
         if usd is None:
             usd = float(self.settings["usd_per_second"]) * max(ended - self.started, 0.0)
-        return {
-            "key": self.key, "run": self.run, "trainer": self.trainer, "started": self.started, "ended": ended,
-            "usd": usd, "gpus": self.gpus, "removed": removed,
-        }  # fmt: skip
+        stated = self.model_dump(include={"key", "run", "trainer", "started", "gpus"})
+        return {**stated, "ended": ended, "usd": usd, "removed": removed}
 
 
 @dataclass
@@ -88,7 +84,7 @@ class OpenJob:
 
     job: RemoteJob
     path: Path
-    _lock: FileLock
+    lock: FileLock
 
     def __enter__(self) -> OpenJob:
         return self
@@ -97,7 +93,7 @@ class OpenJob:
         self.close()
 
     def close(self) -> None:
-        self._lock.release()
+        self.lock.release()
 
     def end(self, patience: float = PATIENCE_SECONDS, usd: float | None = None) -> str | None:
         """Remove what was started, note its cost (`usd` where the endpoint says it), and remove the file.
@@ -115,18 +111,16 @@ class OpenJob:
         if fault:
             return f"{job.key} at {job.trainer} is not removed: {fault}"
         self.path.unlink(missing_ok=True)
-        Path(self._lock.lock_file).unlink(missing_ok=True)
+        Path(self.lock.lock_file).unlink(missing_ok=True)
         return None
 
 
 class Paid(NamedTuple):
-    """What the jobs of a run have cost so far."""
+    """What the jobs of a run have cost so far, in the other machine's seconds, and the most GPUs that one had."""
 
     usd: float
     seconds: float
-    """Of the other machine."""
     gpus: int
-    """The most that a job had."""
 
 
 def paid(path: Path) -> Paid:
@@ -140,7 +134,7 @@ def paid(path: Path) -> Paid:
     return Paid(
         round(math.fsum(job["usd"] for job in jobs.values()), 6),
         math.fsum(job["ended"] - job["started"] for job in jobs.values()),
-        max((job.get("gpus", 0) for job in jobs.values()), default=0),
+        max((job["gpus"] for job in jobs.values()), default=0),
     )
 
 
