@@ -13,7 +13,7 @@ import pytest
 
 from environments.plugins import Refused
 from tasks.importing import Imported, imported
-from tasks.importing.wandb_sweep import converted
+from tasks.importing.wandb_sweep import parameter
 
 PROGRAM = """\
 import argparse
@@ -80,7 +80,7 @@ def read(place: Path) -> tuple[Imported, dict[str, Any]]:
     ],
 )
 def test_a_distribution_becomes_a_range(stated: dict[str, Any], table: dict[str, Any]) -> None:
-    made = converted({"x": stated}, {}).parameters["x"].table
+    made = parameter("x", stated, None).table
     assert (
         {key: made[key] for key in table} == pytest.approx(table)
         if "low" in table
@@ -97,13 +97,13 @@ def test_a_distribution_becomes_a_range(stated: dict[str, Any], table: dict[str,
     [
         ({"min": 2, "max": 1}, "is no range"),
         ({"distribution": "cauchy", "min": 0, "max": 1}, "is not carried"),
-        ({"values": []}, "not empty"),
+        ({"values": []}, "is no range"),
         ({"parameters": {"inner": {"value": 1}}}, "of nested parameters write each at the top"),
     ],
 )
 def test_a_parameter_that_is_none_is_refused(stated: object, said: str) -> None:
     with pytest.raises(Refused, match=said):
-        converted({"x": stated}, {})
+        parameter("x", stated, None)
 
 
 def test_a_sweep_is_carried_with_its_command_and_what_is_lost_is_said(tmp_path: Path) -> None:
