@@ -63,15 +63,15 @@ class Autoresearch(Importer):
 
     def convert(self, place: str) -> Imported:
         script = Script(Path(place))
-        name, origin = script.folder.resolve().name, ORIGINS[script.harness]
-        return Imported(
-            name=name,
-            origin=origin,
-            files=_runner.files(
-                name, origin, SCRIPT, script.instructions,
-                how=script.how(), keys=script.keys(), originals=script.files,
-            ),
-            left=(*script.left(),),
+        return _runner.imported(
+            script.folder.resolve().name, ORIGINS[script.harness], SCRIPT, script.instructions,
+            program=script.folder / SCRIPT,
+            metric=script.metric,
+            how=script.how(),
+            keys=script.keys(),
+            originals=script.files,
+            seeds=script.seeds,
+            left=script.left(),
             warnings=() if script.is_played else (_runner.warning(f"{REPOSITORY}/{SCRIPT}", script.metric),),
         )  # fmt: skip
 
@@ -101,7 +101,6 @@ class Script:
         self.constants, self.frozen = map(_source.constants, trees)
         self.space = _parameters.guesses(self.constants)
         self.seeds = [name for name in self.constants if _parameters.is_seed(name)]
-        self.python = _runner.python_of(folder / SCRIPT)
         self.files, self.not_copied = _original.repository_files(folder)
         if self.is_played:
             self._keep_agent(*texts)
@@ -149,12 +148,12 @@ class Script:
         """How the runner runs it: constants are set in a copy of the files, and it ends by its own clock."""
         return {
             "command": ["${interpreter}", "${program}"], "at_end": "finish",
-            "own": dict.fromkeys(self.seeds, "seed") | dict.fromkeys(self.clock, "budget_seconds"),
+            "own": dict.fromkeys(self.clock, "budget_seconds"),
             "constants": {SCRIPT: [*self.space, *self.seeds], self.harness: self.clock},
             "defaults": {name: self.constants[name] for name in self.space},
             "home": str(Path.home()), "links": self.data,
             "variables": {"HF_HUB_CACHE": self.hub[0], "HF_HUB_OFFLINE": "1"} if self.hub else {},
-            "metric": "" if self.is_played else self.metric, "name": self.metric, "printed": True,
+            "printed": True, **({"metric": ""} if self.is_played else {}),
         }  # fmt: skip
 
     def keys(self) -> dict[str, Any]:
@@ -169,10 +168,10 @@ class Script:
             },
         }  # fmt: skip
         return {
-            "metric": self.metric, "direction": self.direction, "startup_seconds": 120.0,
+            "direction": self.direction, "startup_seconds": 120.0,
             "budget_seconds": float(self.frozen[self.clock[0]]) if self.clock else BUDGET_SECONDS,
-            "grace_seconds": GRACE_SECONDS, "python": self.python or None,
-            "readable": [*self.data, *self.hub], "space": self.space, **(played if self.is_played else {}),
+            "grace_seconds": GRACE_SECONDS, "readable": [*self.data, *self.hub], "space": self.space,
+            **(played if self.is_played else {}),
         }  # fmt: skip
 
     def left(self) -> Iterator[Term]:
@@ -184,4 +183,3 @@ class Script:
             yield Term("no constant SEED in train.py", why)
         if not self.clock:
             yield Term(f"no TIME_BUDGET in {self.harness}", f"train.py must end by itself in {BUDGET_SECONDS:g} s")
-        yield _runner.packages(self.python)

@@ -39,20 +39,19 @@ class AutoresearchRL(Importer):
         assert isinstance(table, Table), "it was recognised"
         config, options = Config(table), _options(table)
         keys, (copied, not_copied) = config.keys(), _original.repository_files(config.folder)
-        how = {
-            "prepare": config.prepare, "command": config.train, "evaluate": config.evaluate, "metric": config.metric,
-            "name": config.metric, "printed": True, "at_end": "fail", "own": dict.fromkeys(config.seeds, "seed"),
-        }  # fmt: skip
-        return Imported(
-            name=config.name,
-            origin=f"{ORIGIN} ({table.path.name})",
-            files=_runner.files(
-                config.name, ORIGIN, config.script, config.instructions, how=how, keys=keys, originals=copied
-            ),
-            left=(*_runner.of_run(config.seeds, "", ""), *not_copied, *config.left()),
+        commands = {"prepare": config.prepare, "command": config.train, "evaluate": config.evaluate}
+        return _runner.imported(
+            table.get("name", str) or "autoresearch-run", ORIGIN, config.script, config.instructions,
+            program=table.path,
+            metric=config.metric,
+            how={**commands, "printed": True, "at_end": "fail"},
+            keys=keys,
+            originals=copied,
+            seeds=config.seeds,
+            left=(*not_copied, *config.left()),
             warnings=() if config.evaluate else (_runner.warning(REPOSITORY, config.metric), EVAL_CMD),
             options=options,
-        )
+        )  # fmt: skip
 
 
 def _table(place: str) -> Table | str:
@@ -65,7 +64,6 @@ class Config:
 
     def __init__(self, table: Table) -> None:
         self.table, path = table, table.path
-        self.name = table.get("name", str) or "autoresearch-run"
         self.metric = table.get("objective.metric", str) or "val_bpb"
         self.params: dict[str, Any] = table.get("policy.params", dict) or {}
         self.seeds = [name for name in self.params if is_seed(name)]
@@ -107,9 +105,8 @@ class Config:
         required = self.table.get("policy.required_calls", list) or [EMIT]
         judged = {"eval_cmd": "python train.py judge {out} {result}", "total_seconds": seconds}
         return {
-            "metric": self.metric, "direction": f"{direction}imize", "budget_seconds": seconds,
-            "startup_seconds": 600.0, "budget_steps": STEPS if self.emits else None,
-            "deterministic": None if self.uses_seed else True, "python": _runner.python_of(self.table.path) or None,
+            "direction": f"{direction}imize", "budget_seconds": seconds, "startup_seconds": 600.0,
+            "budget_steps": STEPS if self.emits else None, "deterministic": None if self.uses_seed else True,
             "required_calls": [call for call in required if f"{call}(" in source],
             **({} if self.mutable else {"editable": []}), **({"command": judged} if self.evaluate else {}),
             **sections(space),

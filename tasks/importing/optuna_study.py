@@ -179,25 +179,22 @@ class StoredStudy:
 
     def imported(self) -> Imported:
         theirs = (self.study.metric_names or ["value"])[0]
-        metric = _runner.metric_name(theirs)
         took = [trial.duration.total_seconds() for trial in self.finished if trial.duration]
         seconds = max(math.ceil(SLACK * max(took)), SHORTEST) if took else UNKNOWN
-        origin = f"the Optuna study {self.name!r} in {self.where}"
-        files = _runner.files(
-            self.name,
-            origin,
-            "objective.py",
-            f"`objective(trial)` is called once per trial with its parameters, and returns `{metric}`.\n",
-            how={
-                "command": ["${interpreter}", "-m", "optuna_call", metric], "metric": metric, "name": metric,
-                "own": dict.fromkeys(self.seeds, "seed"), "as_json": self.as_json,
-            },
-            keys={"metric": metric, "direction": self.direction, "budget_seconds": seconds, **sections(self.space)},
+        return _runner.imported(
+            self.name, f"the Optuna study {self.name!r} in {self.where}", "objective.py",
+            f"`objective(trial)` is called once per trial with its parameters, and returns `{theirs}`.\n",
+            program=Path("objective.py"),
+            metric=theirs,
+            how={"command": ["${interpreter}", "-m", "optuna_call", theirs], "as_json": self.as_json},
+            keys={"direction": self.direction, "budget_seconds": seconds, **sections(self.space)},
             originals={f"{REPOSITORY}/objective.py": OBJECTIVE.format(parameters=", ".join(self.distributions))},
+            seeds=self.seeds,
             stand_ins=("optuna_call",),
+            left=(*self._lost(), *NOT_STORED),
+            warnings=WARNINGS,
+            history=tuple(self._earlier()),
         )  # fmt: skip
-        left = (*_runner.of_run(self.seeds, theirs, metric), *self._lost(), *NOT_STORED)
-        return Imported(self.name, origin, files, left, WARNINGS, tuple(self._earlier()))
 
 
 def _value(trial: FrozenTrial) -> float | None:

@@ -50,14 +50,13 @@ class WandbSweep(Importer):
         if not (name := stated.strip().removeprefix("./")):
             raise Refused(f"{path}: program: is missing, and no word of command ends in .py: state it in a copy")
         root = _original.folder_with([name], path)
-        text, python = _original.read_text(root / name), _runner.python_of(root / name)
+        text = _original.read_text(root / name)
         theirs, goal = sweep.get("metric.name", str), sweep.get("metric.goal", str) or "minimize"
         if theirs is None or goal not in ("minimize", "maximize"):
             raise Refused(
                 f"{path}: metric: must be a table such as {{name: val_loss, goal: minimize}}, with a name that the "
                 "program logs: state it in a copy beside it"
             )
-        metric, origin = _runner.metric_name(theirs), f"the W&B sweep {path}"
         stated_parameters = sweep.get("parameters", dict) or {}
         seeds = [each for each in stated_parameters if is_seed(each)]
         defaults = _defaults(root / name)
@@ -67,28 +66,19 @@ class WandbSweep(Importer):
         }  # fmt: skip
         copied, not_copied = _original.repository_files(root)
         title = sweep.get("name", str) or sweep.get("project", str) or path.parent.resolve().name
-        how = {
-            "command": command, "metric": theirs, "name": metric, "says_ready": "wandb" in text, "keeps_files": True,
-            "as_json": [each for each in space if not all(map(is_plain, _values(stated_parameters[each])))],
-            "own": dict.fromkeys(seeds, "seed"),
-        }  # fmt: skip
-        keys = {
-            "metric": metric, "direction": goal, "budget_seconds": BUDGET_SECONDS, "python": python or None,
-            **sections(space),
-        }  # fmt: skip
-        said = sweep.get("description", str) or f"{name} gets the parameters of a trial and logs `{metric}`."
+        as_json = [each for each in space if not all(map(is_plain, _values(stated_parameters[each])))]
+        said = sweep.get("description", str) or f"{name} gets the parameters of a trial and logs `{theirs}`."
         cap, proposer = sweep.get("run_cap", int), METHODS[method]
-        return Imported(
-            name=title,
-            origin=origin,
-            files=_runner.files(
-                title, origin, name, said,
-                how=how, keys=keys, originals=copied, stand_ins=("wandb", *_runner.TENSORBOARD),
-            ),
-            left=(
-                *_runner.of_run(seeds, theirs, metric), *_of_parameters(space, defaults), *not_copied,
-                *_left(sweep, text), _runner.packages(python),
-            ),
+        return _runner.imported(
+            title, f"the W&B sweep {path}", name, said,
+            program=root / name,
+            metric=theirs,
+            how={"command": command, "says_ready": "wandb" in text, "keeps_files": True, "as_json": as_json},
+            keys={"direction": goal, "budget_seconds": BUDGET_SECONDS, **sections(space)},
+            originals=copied,
+            seeds=seeds,
+            stand_ins=("wandb", *_runner.TENSORBOARD),
+            left=(*_of_parameters(space, defaults), *not_copied, *_left(sweep, text)),
             warnings=(_runner.warning(f"{REPOSITORY}/{name}", theirs), *([] if seeds else [SEEDS])),
             options=(
                 *(() if proposer == "tpe" else ("--proposer", proposer)),
