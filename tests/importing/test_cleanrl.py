@@ -8,16 +8,10 @@ from pathlib import Path
 import pytest
 
 import environments
-from environments import Environment
 from environments.plugins import Refused
-from environments.score import Score
 from flows.cli.env_import import import_environment
 from flows.cli.validation import warnings
-from tasks.evaluate import judge_run
-from tasks.store.workspace import TrialDir
-from tasks.train import run_program
-from tasks.trial import Proposal, Run
-from tests.support.toy import SANDBOX
+from tests.importing.test_importers import imported_from, run
 
 SCRIPT = '''\
 import os
@@ -77,17 +71,6 @@ def script(tmp_path: Path) -> Path:
     return path
 
 
-def imported_from(script: Path, to: Path) -> Environment:
-    import_environment(str(script), to, "")
-    return environments.load(to)
-
-
-def run(environment: Environment, folder: Path, **params: float) -> tuple[Run, Score]:
-    place, proposal = TrialDir(folder), Proposal({**environment.defaults, **params})
-    done = run_program("import/1", environment, SANDBOX, environment.folder, place, proposal, seed=7)
-    return done, judge_run("import/1", environment, SANDBOX, place, done, seed=2)
-
-
 def test_a_script_with_a_dataclass_of_options_becomes_an_environment(script: Path, tmp_path: Path) -> None:
     account = import_environment(str(script), tmp_path / "here", "")
     environment = environments.load(tmp_path / "here")
@@ -122,20 +105,11 @@ def test_a_run_that_its_time_ends_counts_with_what_it_has_logged(script: Path, t
     assert (done.status, score.value) == ("finished", 0.25), (done.error, score.error)
 
 
-def test_an_option_that_an_edit_has_removed_is_named(script: Path, tmp_path: Path) -> None:
-    environment = imported_from(script, tmp_path / "here")
-    file = tmp_path / "here/repository/small.py"
-    file.write_text(SCRIPT.replace("    num_envs: int = 2\n", "").replace("args.num_envs", "2"))
-    assert run(environment, tmp_path / "0000", num_envs=4)[0].status == "crash"
-    assert "Args in small.py has no num_envs any more" in (tmp_path / "0000/log.txt").read_text()
-
-
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
         ('"charts/episodic_return"', '"charts/gain"', "score is not seen.*charts/gain"),
         ("seed: int = 1", "seed: int", "Args.seed has no default"),
-        ("tyro.cli(Args)", "Args()", "gives no dataclass"),
         ("import os", "import (", "is not Python"),
     ],
 )
