@@ -71,7 +71,9 @@ def script(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_script_with_a_dataclass_of_options_becomes_an_environment(script: Path, tmp_path: Path) -> None:
+def test_a_script_with_a_dataclass_of_options_runs_unchanged_and_the_mean_of_what_it_logs_is_the_score(
+    script: Path, tmp_path: Path
+) -> None:
     account = import_environment(str(script), tmp_path / "here", "")
     environment = environments.load(tmp_path / "here")
     assert (environment.metric, environment.direction) == ("charts/episodic_return", "maximize")
@@ -85,12 +87,7 @@ def test_a_script_with_a_dataclass_of_options_becomes_an_environment(script: Pat
     for name in ("budget_seconds", "track", "tau", "target_kl", "exp_name"):
         assert name in left
     assert (tmp_path / "here/repository/small.py").read_text() == SCRIPT
-    for module in ("small_utils/returns.py", "factors.py"):
-        assert (tmp_path / "here/repository" / module).is_file()
 
-
-def test_it_runs_unchanged_and_the_mean_of_what_it_logs_is_the_score(script: Path, tmp_path: Path) -> None:
-    environment = imported_from(script, tmp_path / "here")
     done, score = run(environment, tmp_path / "0000", learning_rate=0.001)
     assert done.status == "finished", (tmp_path / "0000/log.txt").read_text()
     assert score.value == 1.0, score.error

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import math
-import os
 import sqlite3
-import subprocess
-import sys
 import tomllib
 from datetime import timedelta
 from pathlib import Path
@@ -19,7 +15,7 @@ import pytest
 
 from environments.plugins import Refused
 from tasks.importing import Imported, imported
-from tests.importing.test_wandb_sweep import written
+from tests.importing.test_wandb_sweep import ran, written
 from tests.support.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -139,11 +135,6 @@ def test_the_programs_run_an_objective_unchanged(tmp_path: Path) -> None:
         "    trial.report(1.0, step=1)\n"
         "    return 100 * x, float(trial.suggest_int('depth', 1, 9))\n"
     )
-    params = {**PARAMS, "kind": "null"}
-    config = {"params": params, "seed": 3, "out": str(run / "out"), "budget_steps": 0}
-    (run / "config.json").write_text(json.dumps(config))
-    subprocess.run([sys.executable, "train.py"], cwd=run, check=True, env={**os.environ, "TMPDIR": str(run / "tmp")})
-    result = json.loads((run / "out/result.json").read_text())
+    result, reports = ran(run, {**PARAMS, "kind": "null"}, 3)
     assert (result["score"], result["also"]) == (0.1, {"value_2": 3.0})
-    reports = [json.loads(line) for line in (run / "out/progress.jsonl").read_text().splitlines()]
     assert reports[0] == {"ready": True} and reports[1]["metrics"] == {"value": 1.0}

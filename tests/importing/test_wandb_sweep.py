@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tomllib
@@ -111,23 +112,25 @@ def written(made: Imported, run: Path) -> Path:
     return run
 
 
+def ran(run: Path, params: dict[str, Any], seed: int) -> tuple[Any, list[Any]]:
+    """The result and the reports of the program in a workspace."""
+    config = {"params": params, "seed": seed, "out": str(run / "out"), "budget_steps": 0}
+    (run / "config.json").write_text(json.dumps(config))
+    [program] = tomllib.loads((run / "environment.toml").read_text())["editable"]
+    there = {**os.environ, "TMPDIR": str(run / "tmp")}
+    subprocess.run([sys.executable, "train.py", program], cwd=run, check=True, env=there)
+    reports = (run / "out/progress.jsonl").read_text().splitlines()
+    return json.loads((run / "out/result.json").read_text()), [*map(json.loads, reports)]
+
+
 def test_its_program_runs_unchanged_with_a_stand_in_for_wandb(tmp_path: Path) -> None:
     made, _ = read(sweep(tmp_path / "mine"))
     run = written(made, tmp_path / "run")
     params = {"learning-rate": 0.01, "layers": "[64, 64]", "epochs": 2, "name": "sgd"}
-    (run / "config.json").write_text(
-        json.dumps({"params": params, "seed": 1, "out": str(run / "out"), "budget_steps": 0})
-    )
-    done = subprocess.run(
-        [sys.executable, "train.py", "repository/train.py"], cwd=run, check=True, capture_output=True, text=True
-    )
-    assert done.stdout.strip() == "0.01 [64, 64]"
+    result, reports = ran(run, params, 1)
+    assert (run / "out/run.log").read_text().strip() == "0.01 [64, 64]"
     assert (run / "out/repository/model.txt").is_file()
-    assert json.loads((run / "out/result.json").read_text()) == {
-        "score": 0.5,
-        "also": {"best": 5.0, "deep.er": 1.0, "done": 1.0},
-    }
-    reports = [json.loads(line) for line in (run / "out" / "progress.jsonl").read_text().splitlines()]
+    assert result == {"score": 0.5, "also": {"best": 5.0, "deep.er": 1.0, "done": 1.0}}
     assert reports[0] == {"ready": True} and [one["metrics"].get("loss") for one in reports[1:]] == [1.0, 0.5, None]
 
 
@@ -170,12 +173,8 @@ def test_defaults_seeds_and_names_that_ours_may_not_have_are_carried_as_they_are
         "use_bn": False, "lr": 3e-4, "batch_size": 64,
     }  # fmt: skip
     assert {"random-seed", "metric Accuracy (%)"} <= {term.theirs for term in made.left}
-    run = written(made, tmp_path / "run")
-    config = {"params": {"use_bn": False, "lr": 0.1, "batch_size": 32}, "seed": 7, "out": str(run / "out")}
-    (run / "config.json").write_text(json.dumps({**config, "budget_steps": 0}))
-    subprocess.run([sys.executable, "train.py", "repository/train.py"], cwd=run, check=True)
-    assert json.loads((run / "out/result.json").read_text()) == {"score": 39.0, "also": {"charts/loss": 2.0}}
-    reports = [json.loads(line) for line in (run / "out/progress.jsonl").read_text().splitlines()]
+    result, reports = ran(written(made, tmp_path / "run"), {"use_bn": False, "lr": 0.1, "batch_size": 32}, 7)
+    assert result == {"score": 39.0, "also": {"charts/loss": 2.0}}
     assert reports[-1]["metrics"]["Accuracy"] == 39.0
 
 
@@ -198,6 +197,5 @@ def test_a_program_above_the_yaml_is_found_and_one_elsewhere_is_not(tmp_path: Pa
     ],
 )
 def test_a_sweep_that_cannot_be_carried_is_refused(tmp_path: Path, old: str, new: str, said: str) -> None:
-    place = sweep(tmp_path / "mine", SWEEP.replace(old, new))
     with pytest.raises(Refused, match=said):
-        imported(str(place))
+        imported(str(sweep(tmp_path / "mine", SWEEP.replace(old, new))))
