@@ -172,23 +172,22 @@ def test_an_edit_of_a_constant_counts_and_a_proposed_value_needs_the_constant(
     assert done.status == "crash" and "assigns no LEARNING_RATE" in (tmp_path / "0001/log.txt").read_text()
 
 
-def test_the_commands_of_a_configuration_run_with_their_variables_and_reports(target: Path, tmp_path: Path) -> None:
-    environment = imported_from(target, tmp_path / "here")
+def test_a_configuration_becomes_options_and_its_commands_run_with_their_variables_and_reports(
+    target: Path, tmp_path: Path
+) -> None:
+    account = import_environment(str(target / "config.yaml"), tmp_path / "here", "")
+    options = "--proposer random_search --seed 3 --trials 16 --hours 2 --parallel 2 --cancel curve"
+    assert account["next"].endswith(options) and account["warnings"]
+    left = " ".join(term["theirs"] for term in account["left"])
+    for key in ("controller.parallel.resources", "intra_iteration_cancel.min_steps", "telemetry"):
+        assert key in left
+    assert "policy.params" not in left
+    environment = environments.load(tmp_path / "here")
     assert environment.defaults == {"x": 2} and environment.editable == () and environment.budget_seconds == 20
     done, score = run(environment, tmp_path / "0000", x=0.5)
     assert done.status == "finished", (tmp_path / "0000/log.txt").read_text()
     assert score.value == 0.8333 and done.reported == pytest.approx(0.5 + 1 / 3, abs=1e-12)  # what it prints counts
     assert len(done.curve) == 20
-
-
-def test_the_controller_of_a_configuration_becomes_options_and_the_rest_is_listed(target: Path, tmp_path: Path) -> None:
-    account = import_environment(str(target / "config.yaml"), tmp_path / "here", "")
-    options = "--proposer random_search --seed 3 --trials 16 --hours 2 --parallel 2 --cancel curve"
-    assert account["next"].endswith(options)
-    left = " ".join(term["theirs"] for term in account["left"])
-    for key in ("controller.parallel.resources", "intra_iteration_cancel.min_steps", "telemetry"):
-        assert key in left
-    assert "policy.params" not in left and account["warnings"]
 
 
 def test_an_evaluation_by_a_file_that_is_not_edited_is_the_frozen_judge(target: Path, tmp_path: Path) -> None:

@@ -95,7 +95,6 @@ def test_a_new_configuration_keeps_its_keys_and_finds_the_environment(tmp_path: 
     ("text", "said"),
     [
         (OLD.replace("primeintellect/gsm8k", "me/wordle"), "no environment here has the questions of me/wordle"),
-        (NEW.replace('"gsm8k"', '"reverse-text"', 1), "no environment here"),
         ('[orchestrator]\nbatch_size = 4\n[model]\nname = "x"\n', "the questions of no source"),
     ],
 )
