@@ -115,9 +115,9 @@ class Options:
 def options(tree: ast.Module) -> Options:
     """The options of a script: a dataclass of its own that `tyro.cli` reads, or argparse's and `init(config={...})`."""
     classes = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
-    given = [call.args[0] for call in calls(tree, "cli") if call.args]
-    name = next((one.id for one in given if isinstance(one, ast.Name) and one.id in classes), "")
-    if not name or not any("dataclass" in ast.unparse(one) for one in classes[name].decorator_list):
+    given = [ast.unparse(call.args[0]) for call in calls(tree, "cli") if call.args]
+    name = next((one for one in given if one in classes), "")
+    if not name:
         return _argparse_options(tree)
     every = Options(name)
     for line in classes[name].body:
@@ -180,7 +180,7 @@ def imports(tree: ast.Module) -> set[str]:
     """The first parts of the modules that a file imports, at its top or later."""
     nodes = [*ast.walk(tree)]
     names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
-    names += [str(node.module) for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level]
+    names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level]
     return {name.partition(".")[0] for name in names}
 
 
@@ -197,7 +197,7 @@ def local_modules(script: Path) -> dict[str, Path]:
     They lie beside it, or in a folder above: there only modules count that are not installed, as `~/torch` is none.
     """
     every: dict[str, Path] = {}
-    own, *above = [script.resolve().parent, *script.resolve().parents[1 : UP + 1]]
+    own, *above = script.resolve().parents[: UP + 1]
     waiting = [script]
     for file in waiting:  # it grows
         try:
@@ -207,10 +207,9 @@ def local_modules(script: Path) -> dict[str, Path]:
         for name in sorted(names - {script.stem} - sys.stdlib_module_names):
             for folder in [own] if find_spec(name) else [own, *above]:
                 module = folder / f"{name}.py"
-                files = [module] if module.is_file() else [*(folder / name).rglob("*.py")]
-                inside = [each for each in sorted(files) if each.resolve().is_relative_to(folder)]
-                if inside and not script.resolve().is_relative_to(folder / name):  # a project called as its package
-                    new = {each.relative_to(folder).as_posix(): each for each in inside}
+                files = [module] if module.is_file() else sorted((folder / name).rglob("*.py"))
+                if files and not script.resolve().is_relative_to(folder / name):  # a project called as its package
+                    new = {each.relative_to(folder).as_posix(): each for each in files}
                     waiting += [each for place, each in new.items() if place not in every]
                     every |= new
                     break
