@@ -7,6 +7,7 @@ is no error; so every question can be repeated after a lost answer. docs/other-m
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Set
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeVar
 from urllib.parse import quote
@@ -86,7 +87,7 @@ class Address:
         return self.url.rstrip("/")
 
 
-class RemoteEndpoint:
+class RemoteEndpoint(AbstractContextManager["RemoteEndpoint"]):
     """The questions to one endpoint. As a `with` block its connections are closed at the end.
 
     Every question is asked again until it is answered, and raises EndpointAway after `away_seconds` without an answer,
@@ -105,9 +106,6 @@ class RemoteEndpoint:
             headers={"Accept-Encoding": "identity", **address.headers},
             timeout=httpx.Timeout(answer_seconds, connect=min(answer_seconds, CONNECT_SECONDS)),
         )
-
-    def __enter__(self) -> RemoteEndpoint:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._client.close()

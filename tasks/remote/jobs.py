@@ -16,7 +16,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -79,15 +79,12 @@ class RemoteJob(BaseModel):
 
 
 @dataclass
-class OpenJob:
+class OpenJob(AbstractContextManager["OpenJob"]):
     """A job whose lock this process holds. As a `with` block it frees the lock; the file stays until `end`."""
 
     job: RemoteJob
     path: Path
     lock: FileLock
-
-    def __enter__(self) -> OpenJob:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

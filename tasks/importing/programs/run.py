@@ -98,22 +98,16 @@ class Numbers:
         finite = {name: value for name, value in shown.items() if math.isfinite(value)}
         return {"elapsed": float(report["elapsed_s"]), **counted, "metrics": finite}
 
-    def leave(self, file: Path) -> int:
-        """Leave the score with other figures for the judge, or say why there is none; returns the status."""
+    def leave(self, file: Path) -> None:
+        """Leave the score with other figures for the judge, or end with the reason why there is none."""
         figures = {**self.reported, **(self.printed if HOW["printed"] else {})}
         score = figures.pop(HOW["metric"], None)
         if score is None:
-            return complain(f"the program gave no {HOW['metric']!r}; it gave {', '.join(figures) or 'no number'}"[:400])
+            sys.exit(f"the program gave no {HOW['metric']!r}; it gave {', '.join(figures) or 'no number'}"[:400])
         if not math.isfinite(score):  # what it was before the training diverged is no score
-            return complain(f"the program ended with {HOW['metric']} = {score}")
+            sys.exit(f"the program ended with {HOW['metric']} = {score}")
         fit = [name for name, value in figures.items() if FIGURE.fullmatch(name) and abs(value) <= LARGEST_FIGURE]
         file.write_text(json.dumps({"score": score, "also": {name: figures[name] for name in fit[-MOST_FIGURES:]}}))
-        return 0
-
-
-def complain(reason: str) -> int:
-    sys.stderr.write(f"{reason}\n")
-    return 1
 
 
 class Tail:
@@ -196,7 +190,7 @@ def assign(file: Path, values: Mapping[str, Any]) -> None:
     file.write_bytes(b"".join(lines))
 
 
-def train(program: str) -> int:
+def train(program: str) -> None:
     config = json.loads((HERE / "config.json").read_text())
     out, params = Path(config["out"]), parameters(config)
     (out / "params.json").write_text(json.dumps(params))
@@ -209,12 +203,12 @@ def train(program: str) -> int:
         mine.symlink_to(link)
     environment = variables(params, config["seed"], out, copy)
     if HOW["prepare"] and (status := subprocess.run(HOW["prepare"], cwd=copy, env=environment).returncode):
-        return status
-    return follow(words(program, params), copy, environment, config["budget_steps"], out)
+        sys.exit(status)
+    follow(words(program, params), copy, environment, config["budget_steps"], out)
 
 
-def follow(command: list[str], copy: Path, environment: dict[str, str], steps: int, out: Path) -> int:
-    """Run the program to its end, hand on what it reports, and leave the result; returns its status."""
+def follow(command: list[str], copy: Path, environment: dict[str, str], steps: int, out: Path) -> None:
+    """Run the program to its end, hand on what it reports, and leave the result, or end as it did."""
     printed, reported = Tail(out / "run.log"), Tail(out / "run/progress.jsonl")
     numbers, is_over, cancel = Numbers(), False, HERE / "cancel"
     if HOW["at_end"] == "finish":
@@ -241,28 +235,31 @@ def follow(command: list[str], copy: Path, environment: dict[str, str], steps: i
                 (out / "run/control.json").write_text(json.dumps(action))
             time.sleep(0 if has_ended else POLL_SECONDS)
     if process.returncode and not is_over:
-        return 128 - process.returncode if process.returncode < 0 else process.returncode
+        sys.exit(128 - process.returncode if process.returncode < 0 else process.returncode)
     if is_over and HOW["at_end"] == "fail":  # its numbers are those of a part
-        return complain("the program had not ended when its time was over")
-    return numbers.leave(out / "result.json") if HOW["metric"] and not HOW["evaluate"] else 0
+        sys.exit("the program had not ended when its time was over")
+    if HOW["metric"] and not HOW["evaluate"]:
+        numbers.leave(out / "result.json")
 
 
-def evaluate(out: Path, result: Path) -> int:
+def evaluate(out: Path, result: Path) -> None:
     """Run the command of the judge where training has never been; its last numbers become the result."""
     with tempfile.TemporaryDirectory() as folder:
         copy = copied(Path(folder))
         here = variables(json.loads((out / "params.json").read_text()), 0, Path(folder), copy)
         here |= {"AR_RUN_DIR": str(out / "run"), "AR_MODEL_DIR": str(out / "model")}
         done = subprocess.run(HOW["evaluate"], cwd=copy, env=here, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        numbers = Numbers()
-        numbers.read(done.stdout.decode("utf-8", "replace").splitlines())
-        return done.returncode or numbers.leave(result)
+    numbers = Numbers()
+    numbers.read(done.stdout.decode("utf-8", "replace").splitlines())
+    if done.returncode:
+        sys.exit(done.returncode)
+    numbers.leave(result)
 
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["act"]:
         runpy.run_path(str(HERE / "act.py"), run_name="__main__")
     elif sys.argv[1:2] == ["judge"]:
-        sys.exit(evaluate(*map(Path, sys.argv[2:])))
+        evaluate(*map(Path, sys.argv[2:]))
     else:
-        sys.exit(train(Path(*sys.argv[1:]).relative_to("repository").as_posix() if sys.argv[1:] else ""))
+        train(Path(*sys.argv[1:]).relative_to("repository").as_posix() if sys.argv[1:] else "")
