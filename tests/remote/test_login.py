@@ -28,9 +28,3 @@ def test_a_saved_login_is_sent_and_never_shown(server: str) -> None:
     pair = base64.b64decode(two.headers["Authorization"].removeprefix("Basic ")).decode()
     assert pair == "me:a-secret-of-the-tests"
     assert "a-secret" not in repr(one) and "a-secret" not in scrub_text("it is a-secret-of-the-tests")
-
-
-def test_a_block_without_a_server_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("PREFECT_API_URL", raising=False)
-    with temporary_settings({PREFECT_API_URL: None}), pytest.raises(Refused, match="without a Prefect server"):
-        http.of_block("nobody")
