@@ -211,6 +211,8 @@ def _left(wanted: Callable[[RemoteJob], bool]) -> Iterator[OpenJob]:
                 yield OpenJob(job, path, lock)
             else:
                 lock.release()
+                if not path.exists():  # it was removed meanwhile, and the lock came back
+                    Path(lock.lock_file).unlink(missing_ok=True)
 
 
 def _read(path: Path) -> RemoteJob | None:
