@@ -107,8 +107,8 @@ class OpenJob(AbstractContextManager["OpenJob"]):
             append_line(costs, json.dumps(job.cost(usd, removed=fault is None)))
         if fault:
             return f"{job.key} at {job.trainer} is not removed: {fault}"
+        Path(self.lock.lock_file).unlink(missing_ok=True)  # before the job: a kill in between leaves it to a sweep
         self.path.unlink(missing_ok=True)
-        Path(self.lock.lock_file).unlink(missing_ok=True)
         return None
 
 
