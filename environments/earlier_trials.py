@@ -2,7 +2,7 @@
 
 `history.jsonl` beside environment.toml holds a line for each, the oldest first; `nightshift env import` writes it:
 
-    {"params": {"lr": 0.001, "batch": 64}, "score": 0.93, "note": "results.tsv, line 3: keep: larger batch"}
+    {"params": {"lr": 0.001, "batch": 64}, "score": 0.93, "note": "Optuna's trial 3"}
 
 They have no runs and no judge of ours has seen them, so they take no part in verdicts, noise or certificates.
 """

@@ -5,30 +5,31 @@ Each trainer reads the section of its own name, as `[http]`; tasks/remote does w
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+DAY = 86_400
 
 
 class RemoteSettings(BaseModel):
-    """What every remote trainer needs to know."""
+    """What every remote trainer needs to know. (seconds)"""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     ready_seconds: float = Field(
-        default=900, gt=0, le=86_400, description="Longest wait for a machine, until the trial runs there."
+        900, gt=0, le=DAY, description="Longest wait for a machine, until the trial runs there."
     )
-    poll_seconds: float = Field(default=1, ge=0.05, le=60, description="Interval of questions about a running trial.")
-    answer_seconds: float = Field(default=20, gt=0, le=300, description="Longest wait for one answer.")
+    poll_seconds: float = Field(1, ge=0.05, le=60, description="Interval of questions about a running trial.")
+    answer_seconds: float = Field(20, gt=0, le=300, description="Longest wait for one answer.")
     away_seconds: float = Field(
-        default=300, gt=0, le=86_400, description="Longest time without an answer, until the trial counts as lost."
+        300, gt=0, le=DAY, description="Longest time without an answer, until the trial counts as lost."
     )
     lease_seconds: float = Field(
-        default=1800,
-        gt=0,
-        le=7 * 86_400,
-        description="After so long without a question the other machine ends the trial by itself.",
+        1800, gt=0, le=7 * DAY, description="After so long without a question the other machine ends the trial itself."
     )
     usd_per_second: float = Field(
-        default=0, ge=0, le=1, description="Price of the other machine, from the request to the teardown."
+        0, ge=0, le=1, description="Price of the other machine, from the request to the teardown."
     )
 
     @property
@@ -49,32 +50,19 @@ class RemoteSettings(BaseModel):
 class HttpEndpoint(RemoteSettings):
     """An endpoint of your own that takes trials by HTTP (docs/other-machines.md)."""
 
-    url: str = Field(default="", max_length=400, description="Its address, if it asks for no login.")
-    block: str = Field(
-        default="",
-        pattern=r"^[a-z0-9-]*$",
-        max_length=100,
-        description="Name of a saved block with its address and login.",
-    )
+    url: str = Field("", max_length=400, description="Its address, if it asks for no login.")
+    block: str = Field("", pattern=r"^[a-z0-9-]*$", max_length=100, description="Saved block with address and login.")
 
     @model_validator(mode="after")
     def _has_one_address(self) -> HttpEndpoint:
+        parts = urlsplit(self.url)
         if bool(self.url) == bool(self.block):
             raise ValueError("give either url, or block with the name of a saved block")
-        if self.url:
-            check_url(self.url)
+        if self.url and (parts.scheme not in ("http", "https") or not parts.hostname):
+            raise ValueError(f"url is {self.url!r}: begin it with http:// or https:// and a host")
+        if parts.username or parts.password:
+            raise ValueError("url holds a user name or password: save a block with the login instead")
         return self
-
-
-def check_url(url: str) -> None:
-    """Check the address of an endpoint. Raises ValueError."""
-    from urllib.parse import urlsplit
-
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"url is {url!r}: begin it with http:// or https:// and a host")
-    if parts.username or parts.password:
-        raise ValueError("url holds a user name or password: save a block with the login instead")
 
 
 class Deployed(RemoteSettings):
@@ -85,13 +73,13 @@ class Deployed(RemoteSettings):
         max_length=300,
         description="Container image that serves the protocol on `port`.",
     )
-    port: int = Field(default=8400, ge=1, le=65_535, description="Port on which the image serves.")
+    port: int = Field(8400, ge=1, le=65_535, description="Port on which the image serves.")
     gpu: str = Field(
-        default="", pattern=r"^[A-Za-z0-9_-]*$", max_length=40, description="Model of the GPUs, in the cloud's words."
+        "", pattern=r"^[A-Za-z0-9_-]*$", max_length=40, description="Model of the GPUs, as the cloud says."
     )
-    gpu_count: int = Field(default=0, ge=0, le=64, description="GPUs of one trial.")
-    cpu: float = Field(default=2, gt=0, le=1024, description="Processor cores of one trial.")
-    memory_gb: float = Field(default=8, gt=0, le=65_536, description="Memory of one trial, in GiB.")
+    gpu_count: int = Field(0, ge=0, le=64, description="GPUs of one trial.")
+    cpu: float = Field(2, gt=0, le=1024, description="Processor cores of one trial.")
+    memory_gb: float = Field(8, gt=0, le=65_536, description="Memory of one trial, in GiB.")
     usd_per_second: float = Field(
         ge=0, le=1, description="Price of such a machine, from the deployment to the teardown."
     )
@@ -109,6 +97,6 @@ class ModalSandbox(Deployed):
     """A sandbox at Modal (docs/other-machines.md)."""
 
     app: str = Field(
-        default="nightshift", pattern=r"^[A-Za-z0-9_.-]+$", max_length=60, description="App to which sandboxes belong."
+        "nightshift", pattern=r"^[A-Za-z0-9_.-]+$", max_length=60, description="App to which sandboxes belong."
     )
-    command: tuple[str, ...] = Field(default=(), description="Command of the container; empty: the image's own.")
+    command: tuple[str, ...] = Field((), description="Command of the container; empty: the image's own.")

@@ -65,7 +65,7 @@ class CampaignBudget:
 def _projection(
     spec: CampaignSpec, environment: Environment, history: History, so_far: Spent, gpus: int, trials: int = 1
 ) -> MachineCost:
-    """The most that machines may cost for so many trials and the certificate after them; language models come besides."""
+    """The most that machines may cost for so many trials and the certificate after them, without models."""
     hour = _hour(spec, environment, so_far, gpus)
     certificate = hour.of(spec.time_for_the_certificate(environment, history, parallel=1))
     return hour.of(trials * spec.machine_time_for_a_trial(environment, history)) + certificate

@@ -80,8 +80,8 @@ def imported(place: str, source: str = "") -> tuple[str, Imported]:
         source: The importer to take where several fit; empty: the only one.
 
     Raises:
-        Refused: nothing is there; it is of no importer's kind, with each one's reason, or of several; or it cannot be
-            converted.
+        Refused: nothing is there, no importer or several fit, or it cannot be converted.
+        OSError: It cannot be read.
     """
     names = plugins.names(PACKAGE)
     if re.match(r"(https?|git|ssh)://|git@", place):
@@ -91,18 +91,14 @@ def imported(place: str, source: str = "") -> tuple[str, Imported]:
     if source:
         plugins.require(source, names, "source")
     each = {name: plugins.load(PACKAGE, name, Importer)() for name in ([source] if source else names)}  # type: ignore[type-abstract]
-    try:
-        reasons = {name: importer.why_not(place) for name, importer in each.items()}
-        fitting = [name for name, reason in reasons.items() if not reason]
-        if not fitting:
-            listed = "\n".join(f"  {name}: {reason}" for name, reason in reasons.items())
-            raise Refused(f"{place} is not recognised:\n{listed}\nSee docs/coming-from.md.")
-        if len(fitting) > 1:
-            raise Refused(f"{place} can be read as {' and as '.join(fitting)}: choose one with --source NAME")
-        return fitting[0], each[fitting[0]].convert(place)
-    except OSError as fault:
-        name = fault.filename or place
-        raise Refused(f"{name} cannot be read ({fault.strerror}): give a copy that you may read") from fault
+    reasons = {name: importer.why_not(place) for name, importer in each.items()}
+    fitting = [name for name, reason in reasons.items() if not reason]
+    if not fitting:
+        listed = "\n".join(f"  {name}: {reason}" for name, reason in reasons.items())
+        raise Refused(f"{place} is not recognised:\n{listed}\nSee docs/coming-from.md.")
+    if len(fitting) > 1:
+        raise Refused(f"{place} can be read as {' and as '.join(fitting)}: choose one with --source NAME")
+    return fitting[0], each[fitting[0]].convert(place)
 
 
 def environment_toml(keys: Mapping[str, Any], origin: str) -> str:

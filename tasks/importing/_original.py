@@ -17,17 +17,17 @@ LARGEST_BYTES, LARGEST_TOTAL = 32 * 2**20, 128 * 2**20
 UNUSED = frozenset({".gif", ".svg", ".pdf", ".ipynb", ".lock", ".log"})
 """Suffixes of files that no program reads."""
 PASSED_OVER = frozenset({*NOT_FROZEN, "wandb", "node_modules", "venv"})
-MOST_LISTED, UP = 3, 4
+MOST_LISTED, UP = 10, 4
 """Names of a list that is shown, and folders above a configuration in which the files that it names are looked for."""
-DEEPEST = 20
-"""A YAML table may hold itself."""
+NOT_COPIED = (
+    f"not copied: a link out of the folder, or more than {LARGEST_BYTES // 2**20} MiB: what the program needs of it "
+    "goes under readable, by the original's path"
+)
 T = TypeVar("T")
 
 
 def read_text(path: Path) -> str:
-    """A file as text. Refused if it is not one, or too large."""
-    if path.stat().st_size > LARGEST_BYTES:
-        raise Refused(f"{path} has {path.stat().st_size} bytes, more than {LARGEST_BYTES}: it is read as text")
+    """A file as text. Refused if it is not one."""
     try:
         return path.read_text("utf-8-sig")  # as Python and YAML do, without the mark that some editors put first
     except UnicodeDecodeError as wrong:
@@ -61,8 +61,7 @@ class Table:
 def flat(table: Mapping[Any, Any], above: str = "") -> Iterator[tuple[str, Any]]:
     """Dotted keys and values of nested tables. An empty table is a value, and so is one whose keys are no words."""
     for name, value in table.items():
-        is_table = isinstance(value, dict) and value and above.count(".") < DEEPEST
-        if is_table and all(re.fullmatch(r"\w+", str(inner)) for inner in value):
+        if isinstance(value, dict) and value and all(re.fullmatch(r"\w+", str(inner)) for inner in value):
             yield from flat(value, f"{above}{name}.")
         else:
             yield f"{above}{name}", value
@@ -76,7 +75,7 @@ def yaml_table(path: Path, *required: str) -> Table | str:
         return "no YAML file"
     try:
         content = yaml.safe_load(read_text(path))
-    except (yaml.YAMLError, RecursionError, ValueError) as wrong:
+    except yaml.YAMLError as wrong:
         return f"{path} is not YAML: {' '.join(str(wrong).split())}"
     if not isinstance(content, dict):
         return f"{path.name} is no table"
@@ -103,22 +102,15 @@ def folder_with(names: Iterable[str], below: Path) -> Path:
 def repository_files(folder: Path) -> tuple[dict[str, str | Path], list[Term]]:
     """The files that a program may read, by place in the new environment, and those that are left out."""
     files: dict[str, str | Path] = {}
-    left: dict[str, list[str]] = {}
+    left: list[str] = []
     total, root = 0, folder.resolve()
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
-        if PASSED_OVER & {*name.parts} or any(part.startswith(".") for part in name.parts[:-1]):
+        if PASSED_OVER & {*name.parts} or any(part.startswith(".") for part in name.parts):
             continue
-        if not path.resolve().is_relative_to(root):
-            left.setdefault("links out of the folder: list their targets under readable", []).append(str(name))
-        elif path.is_dir():
-            continue
-        elif not path.is_file() or path.suffix in UNUSED or name.name.startswith(".") or name.name == "results.tsv":
-            left.setdefault("no part of the program", []).append(str(name))
-        elif path.stat().st_size > LARGEST_BYTES:
-            reason = f"over {LARGEST_BYTES // 2**20} MiB: list the original's path under readable"
-            left.setdefault(reason, []).append(str(name))
-        else:
+        if not path.resolve().is_relative_to(root) or (path.is_file() and path.stat().st_size > LARGEST_BYTES):
+            left.append(str(name))
+        elif path.is_file() and path.suffix not in UNUSED:
             files[f"{REPOSITORY}/{name.as_posix()}"] = path
             total += path.stat().st_size
     if total > LARGEST_TOTAL:
@@ -126,9 +118,5 @@ def repository_files(folder: Path) -> tuple[dict[str, str | Path], list[Term]]:
             f"{folder} holds {total / 2**20:.0f} MiB of files, and every campaign copies them (limit here "
             f"{LARGEST_TOTAL // 2**20} MiB): move data elsewhere, and list its folder under readable afterwards"
         )
-    return files, [Term(_listed(names), f"not copied: {reason}") for reason, names in left.items()]
-
-
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
-    return ", ".join(names[:MOST_LISTED]) + more
+    more = f" and {len(left) - MOST_LISTED} more" if len(left) > MOST_LISTED else ""
+    return files, [Term(", ".join(left[:MOST_LISTED]) + more, NOT_COPIED)] if left else []

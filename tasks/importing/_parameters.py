@@ -12,7 +12,6 @@ from typing import Any, TypeGuard
 from environments.space import LARGEST_INT, Value, is_finite
 
 SEED = re.compile(r"(.*[-_./])?(seed([-_]everything)?|random[-_]?(seed|state)|rng([-_]?key)?)", re.IGNORECASE)
-EXPONENT = re.compile(r"[+-]?\d+(\.\d*)?[eE][+-]?\d+")
 MOST_STEPS = 64
 """Values of a parameter with steps that are listed one by one; of more the steps are dropped."""
 UNBOUNDED = re.compile(r"LR|RATE|NORM|SCALE|TEMP", re.IGNORECASE)
@@ -24,11 +23,6 @@ LARGEST_SEARCHED = 1e6
 def is_seed(name: str) -> bool:
     """Whether a parameter is a seed: it gets the seed of the run, and no search picks the luckiest one."""
     return SEED.fullmatch(name) is not None
-
-
-def number_of_text(value: object) -> Any:
-    """The value; a text such as `1e-4`, which YAML does not take for a number, as that number."""
-    return float(value) if isinstance(value, str) and EXPONENT.fullmatch(value) else value
 
 
 def is_plain(value: object) -> TypeGuard[Value]:
@@ -74,13 +68,12 @@ def number(
     default: object = None, lost: str = "",
 ) -> ConvertedParameter:  # fmt: skip
     """A range; the baseline has its middle where no default is told. With few steps it becomes a choice."""
-    kind: Callable[[float], int | float] = (lambda x: min(max(round(x), -LARGEST_INT), LARGEST_INT)) if whole else float
+    kind: Callable[[float], int | float] = round if whole else float
     low, high, log = kind(low), kind(high), log and low > 0
     if low >= high:
         return ConvertedParameter(fixed=low, lost=lost)
     middle = math.sqrt(low) * math.sqrt(high) if log else low + (high - low) / 2
-    middle = float(f"{middle:.3g}") if low <= float(f"{middle:.3g}") <= high else middle
-    wanted = default if is_number(default) else middle
+    wanted = default if is_number(default) else float(f"{middle:.3g}")
     if step and not (whole and step == 1):
         steps = math.floor((high - low) / step + 1e-9)
         if steps < MOST_STEPS:

@@ -12,7 +12,7 @@ from typing import Any
 
 from environments import FILE
 from environments.score import METRIC
-from tasks.importing import Term, environment_toml
+from tasks.importing import Imported, Term, environment_toml
 from tasks.importing._original import REPOSITORY
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -29,9 +29,9 @@ UP = 2
 NOTE = """\
 # {title}
 
-Imported from {origin}. Nightshift runs the loop: propose one change of `{repository}/{script}`, or values of its
-parameters; it is trained, scored and kept or discarded. What is said below about branches, commits, launching, logs
-and `results.tsv` does not apply. Files other than `{repository}/{script}` cannot be changed.
+Imported from {origin}. Nightshift runs the loop: propose one change of `{script}`, or values of its parameters; it is
+trained, scored and kept or discarded. What is said below about branches, commits, launching and logs does not apply.
+No other file can be changed.
 
 ---
 
@@ -46,13 +46,10 @@ def files(
     """The files of an environment: the originals by place, the runner, and what tells how.
 
     Args:
-        title: Its name.
-        origin: Where it comes from, in words.
         script: The original's file that is edited; empty: none is.
         text: The original's words for the agent.
         how: Keys of `HOW` in programs/run.py.
         keys: Keys of environment.toml, laid over the usual ones; None: without it.
-        originals: By place.
         stand_ins: Modules of `programs` in place of installed ones.
     """
     place = f"{REPOSITORY}/{script}"
@@ -69,14 +66,37 @@ def files(
         "run.json": json.dumps(how, indent=1) + "\n",
         **REPORTS,
         **{f"standin/{name}.py": PROGRAMS / f"{name}.py" for name in stand_ins},
-        "program.md": NOTE.format(title=title, origin=origin, repository=REPOSITORY, script=script, text=text),
+        "program.md": NOTE.format(title=title, origin=origin, script=place, text=text),
         FILE: environment_toml({key: value for key, value in stated.items() if key not in tables} | tables, origin),
     }
 
 
+def imported(
+    name: str, origin: str, script: str, text: str, *, program: Path, metric: str, how: Mapping[str, Any],
+    keys: Mapping[str, Any], originals: Mapping[str, str | Path], seeds: Iterable[str] = (), left: Iterable[Term] = (),
+    title: str = "", stand_ins: tuple[str, ...] = (), **more: Any,
+) -> Imported:  # fmt: skip
+    """The environment of a program that prints or reports its own score, with the keys that all of them have.
+
+    Args:
+        program: Where it lies: a virtual environment may lie beside it.
+        metric: As the program calls it.
+        seeds: Parameters that get the seed of the run.
+        more: Further fields of `Imported`. Of others see `files`.
+    """
+    python, ours = python_of(program), metric_name(metric)
+    how = {"metric": metric, "name": ours, **how, "own": dict.fromkeys(seeds, "seed") | how.get("own", {})}
+    keys = {"metric": ours, "python": python or None, **keys}
+    made = files(title or name, origin, script, text, how=how, keys=keys, originals=originals, stand_ins=stand_ins)
+    terms = [Term(seed, "not searched: it gets the seed of the run") for seed in seeds]
+    if ours != metric:
+        terms.append(Term(f"metric {metric}", f"called {ours!r} here: a name has letters, digits, _ - . space : / @"))
+    return Imported(name, origin, made, (*terms, *left, packages(python)), **more)
+
+
 def python_of(place: Path) -> str:
-    """The virtual environment that a program is likely run with: beside or above it, here, the active one; or empty."""
-    above = [place.resolve().parent, *place.resolve().parents[1 : UP + 1]]
+    """The virtual environment that a program is likely run with: beside it, above it, or the active one; or empty."""
+    above = place.resolve().parents[: UP + 1]
     root = next((at for at, folder in enumerate(above) if (folder / ".git").exists()), UP)
     likely = [folder / name for folder in (*above[: root + 1], Path.cwd()) for name in (".venv", "venv")]
     likely += [Path(active)] if (active := os.environ.get("VIRTUAL_ENV")) else []
@@ -85,7 +105,6 @@ def python_of(place: Path) -> str:
 
 
 def packages(python: str) -> Term:
-    """What became of the packages of a program."""
     own = "Nightshift's own Python runs it; python = \"/path/of/its/.venv\" in environment.toml takes the original's"
     return Term("packages of its own environment", f"python = {python!r}, which runs it" if python else own)
 
@@ -96,17 +115,9 @@ def metric_name(name: str) -> str:
     return kept if re.match(METRIC, kept) else "value"
 
 
-def of_run(seeds: Iterable[str], metric: str, ours: str) -> list[Term]:
-    """What became of seeds, which are never searched, and of a metric's name that ours may not have."""
-    renamed = f"called {ours!r} here: a name has letters, digits, _ - . space : / @"
-    seed = [Term(seed, "not searched: it gets the seed of the run") for seed in seeds]
-    return [*seed, *([Term(f"metric {metric}", renamed)] if ours != metric else [])]
-
-
 def warning(edited: str, metric: str) -> str:
     """That the score comes from what is scored."""
     return (
-        f"the score is what {edited} gives as {metric!r}, and that is the program which is scored: an edit can give "
-        "any number. Before code is edited, let it save its model, and have a frozen program measure that "
-        "(docs/environments.md); until then read the diff of every champion (--approval code)"
+        f"the score is what {edited} gives as {metric!r}: an edit can give any number. Let it save its model, and have "
+        "a frozen program measure that (docs/environments.md), or read every diff (--approval code)"
     )

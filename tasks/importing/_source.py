@@ -8,6 +8,7 @@ import operator
 import re
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -61,13 +62,12 @@ def literal(node: ast.expr | None) -> Literal | None:
     left, right = literal(node.left), literal(node.right)
     if not isinstance(left, int | float) or not isinstance(right, int | float):
         return None
-    if isinstance(node.op, ast.Pow) and max(abs(left), abs(right)) > HIGHEST_POWER:
+    if isinstance(node.op, ast.Pow) and max(abs(left), abs(right)) > HIGHEST_POWER:  # its digits may fill the memory
         return None
-    try:
+    with suppress(ArithmeticError):
         result: Any = OPERATORS[type(node.op)](left, right)
-    except (ZeroDivisionError, OverflowError):
-        return None
-    return result if isinstance(result, int | float) else None
+        return result if isinstance(result, int | float) else None
+    return None
 
 
 def _as_kind(value: Literal | None, kind: str) -> Literal | None:
@@ -81,12 +81,11 @@ def _as_kind(value: Literal | None, kind: str) -> Literal | None:
 
 def constants(tree: ast.Module) -> dict[str, Literal]:
     """Upper-case names that the file assigns once at its top level, with a literal value or arithmetic of such."""
-    values: dict[str, list[ast.expr]] = {}
+    values: dict[str, list[ast.expr | None]] = {}
     for node in tree.body:
-        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
-            targets = [node.target] if isinstance(node, ast.AnnAssign) else node.targets
-            for target in targets:
-                values.setdefault(ast.unparse(target), []).extend([node.value] * len(targets))
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            for target in [node.target] if isinstance(node, ast.AnnAssign) else node.targets:
+                values.setdefault(ast.unparse(target), []).append(node.value)
     once = {name: each[0] for name, each in values.items() if len(each) == 1 and name.isidentifier() and name.isupper()}
     return {name: value for name, node in once.items() if (value := literal(node)) is not None}
 
@@ -116,32 +115,21 @@ class Options:
 def options(tree: ast.Module) -> Options:
     """The options of a script: a dataclass of its own that `tyro.cli` reads, or argparse's and `init(config={...})`."""
     classes = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
-    given = [call.args[0] for call in calls(tree, "cli") if call.args]
-    name = next((one.id for one in given if isinstance(one, ast.Name) and one.id in classes), "")
-    if not name or not any("dataclass" in ast.unparse(one) for one in classes[name].decorator_list):
+    given = [ast.unparse(call.args[0]) for call in calls(tree, "cli") if call.args]
+    name = next((one for one in given if one in classes), "")
+    if not name:
         return _argparse_options(tree)
     every = Options(name)
-    for option, (default, kind) in _fields(classes[name], classes).items():
-        if default is None:
-            every.required.append(option)
-        else:
-            every.add(option, _as_kind(literal(default), kind))
-    return every
-
-
-def _fields(node: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> dict[str, tuple[ast.expr | None, str]]:
-    """Each field's default and type as written, those of its bases first."""
-    fields: dict[str, tuple[ast.expr | None, str]] = {}
-    for base in node.bases:
-        if isinstance(base, ast.Name) and base.id in classes and base.id != node.name:
-            fields |= _fields(classes[base.id], {name: one for name, one in classes.items() if name != node.name})
-    for line in node.body:
+    for line in classes[name].body:
         if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
-            default = line.value
+            option, default = line.target.id, line.value
             if isinstance(default, ast.Call) and ast.unparse(default.func).endswith("field"):
                 default = next((word.value for word in default.keywords if word.arg == "default"), default)
-            fields[line.target.id] = default, ast.unparse(line.annotation)
-    return fields
+            if default is None:
+                every.required.append(option)
+            else:
+                every.add(option, _as_kind(literal(default), ast.unparse(line.annotation)))
+    return every
 
 
 def _argparse_options(tree: ast.Module) -> Options:
@@ -192,7 +180,7 @@ def imports(tree: ast.Module) -> set[str]:
     """The first parts of the modules that a file imports, at its top or later."""
     nodes = [*ast.walk(tree)]
     names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
-    names += [str(node.module) for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level]
+    names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level]
     return {name.partition(".")[0] for name in names}
 
 
@@ -209,7 +197,7 @@ def local_modules(script: Path) -> dict[str, Path]:
     They lie beside it, or in a folder above: there only modules count that are not installed, as `~/torch` is none.
     """
     every: dict[str, Path] = {}
-    own, *above = [script.resolve().parent, *script.resolve().parents[1 : UP + 1]]
+    own, *above = script.resolve().parents[: UP + 1]
     waiting = [script]
     for file in waiting:  # it grows
         try:
@@ -219,10 +207,9 @@ def local_modules(script: Path) -> dict[str, Path]:
         for name in sorted(names - {script.stem} - sys.stdlib_module_names):
             for folder in [own] if find_spec(name) else [own, *above]:
                 module = folder / f"{name}.py"
-                files = [module] if module.is_file() else [*(folder / name).rglob("*.py")]
-                inside = [each for each in sorted(files) if each.resolve().is_relative_to(folder)]
-                if inside and not script.resolve().is_relative_to(folder / name):  # a project called as its package
-                    new = {each.relative_to(folder).as_posix(): each for each in inside}
+                files = [module] if module.is_file() else sorted((folder / name).rglob("*.py"))
+                if files and not script.resolve().is_relative_to(folder / name):  # a project called as its package
+                    new = {each.relative_to(folder).as_posix(): each for each in files}
                     waiting += [each for place, each in new.items() if place not in every]
                     every |= new
                     break

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from environments.plugins import Refused
-from tasks.importing import Imported, Importer, Term, _original, _results_tsv, _runner
+from tasks.importing import Imported, Importer, Term, _original, _runner
 from tasks.importing._original import REPOSITORY, Table
 from tasks.importing._parameters import choice, is_plain, is_seed, sections
 
 CONFIG = "config.yaml"
 ORIGIN = "a configuration of epappas/autoresearch-rl"
-CONTAINER = "/app/"
-"""Where a container has the folder of the configuration."""
 STEPS, EMIT = 1000, "emit_progress"
 """Budget of steps where a program reports step and step_target: parts of its own target."""
 PROPOSERS = {
@@ -41,24 +38,20 @@ class AutoresearchRL(Importer):
         table = _table(place)
         assert isinstance(table, Table), "it was recognised"
         config, options = Config(table), _options(table)
-        keys = config.keys()
-        copied, not_copied = _original.repository_files(config.folder)
-        ledger = table.get("telemetry.ledger_path", str) or f"artifacts/{_results_tsv.FILE}"
-        history, of_history = _results_tsv.history(config.root / ledger, config.metric)
-        how = {
-            "prepare": config.prepare, "command": config.train, "evaluate": config.evaluate, "metric": config.metric,
-            "name": config.metric, "printed": True, "at_end": "fail", "own": dict.fromkeys(config.seeds, "seed"),
-        }  # fmt: skip
-        script, said = config.script, config.instructions
-        return Imported(
-            name=config.name,
-            origin=f"{ORIGIN} ({table.path.name})",
-            files=_runner.files(config.name, ORIGIN, script, said, how=how, keys=keys, originals=copied),
-            left=(*_runner.of_run(config.seeds, "", ""), *not_copied, *of_history, *config.left()),
+        keys, (copied, not_copied) = config.keys(), _original.repository_files(config.folder)
+        commands = {"prepare": config.prepare, "command": config.train, "evaluate": config.evaluate}
+        return _runner.imported(
+            table.get("name", str) or "autoresearch-run", ORIGIN, config.script, config.instructions,
+            program=table.path,
+            metric=config.metric,
+            how={**commands, "printed": True, "at_end": "fail"},
+            keys=keys,
+            originals=copied,
+            seeds=config.seeds,
+            left=(*not_copied, *config.left()),
             warnings=() if config.evaluate else (_runner.warning(REPOSITORY, config.metric), EVAL_CMD),
             options=options,
-            history=history,
-        )
+        )  # fmt: skip
 
 
 def _table(place: str) -> Table | str:
@@ -71,64 +64,52 @@ class Config:
 
     def __init__(self, table: Table) -> None:
         self.table, path = table, table.path
-        self.name = table.get("name", str) or "autoresearch-run"
         self.metric = table.get("objective.metric", str) or "val_bpb"
-        self.seconds = table.get("target.timeout_s", float) or 3600.0
         self.params: dict[str, Any] = table.get("policy.params", dict) or {}
         self.seeds = [name for name in self.params if is_seed(name)]
-        kind = table.get("target.type", str) or "command"
-        self.is_rented = kind == "basilica"
-        workdir = "" if self.is_rented else table.get("target.workdir", str) or "."
-        mutable = table.get("policy.mutable_file", str) or ""
-        programs = [table.get(key, str) for key in ("program_path", "policy.program_file")]
-        program = next(filter(None, programs), "")
-        self.root = _original.folder_with(filter(None, [workdir, mutable, program]), path)
-        self.folder = (self.root / workdir if workdir else path.parent).resolve()
-        edited = (self.root / mutable).resolve()
-        if mutable and not edited.is_relative_to(self.folder):
-            raise Refused(f"{path}: policy.mutable_file: {mutable!r} is no file below {self.folder}")
-        self.mutable = edited.relative_to(self.folder).as_posix() if mutable else ""
+        workdir, mutable = table.get("target.workdir", str) or ".", table.get("policy.mutable_file", str) or ""
+        program = table.get("program_path", str) or table.get("policy.program_file", str) or ""
+        root = _original.folder_with(filter(None, [workdir, mutable, program]), path)
+        self.folder = root / workdir
+        if mutable and not Path(mutable).is_relative_to(workdir):
+            raise Refused(f"{path}: policy.mutable_file: {mutable!r} is no file below {workdir!r}, the target.workdir")
+        self.mutable = Path(mutable).relative_to(workdir).as_posix() if mutable else ""
         """The file that is edited; empty: none is."""
-        self.instructions = _original.read_text(self.root / program) if program else "The original has none.\n"
+        self.instructions = _original.read_text(root / program) if program else "The original has none.\n"
         self.prepare, self.train, evaluate = (_command(table, key) for key in ("prepare_cmd", "train_cmd", "eval_cmd"))
         judged_apart = evaluate != self.train and self.mutable not in [Path(word).as_posix() for word in evaluate]
         self.evaluate = evaluate if judged_apart else []
         """The command of a judge of its own; empty where it is that of training, or of the file that is edited."""
-        if kind not in ("command", "basilica") or not self.train:
-            raise Refused(f"{path}: target: it trains nothing on this machine: give it type: command and a train_cmd")
+        if (table.get("target.type", str) or "command") != "command" or not self.train:
+            raise Refused(
+                f"{path}: target: it trains nothing on this machine: give it type: command and a train_cmd, with paths "
+                "from its working directory"
+            )
         self.script = self.mutable or next((word for word in self.train if (self.folder / word).is_file()), "")
-        self.python = _runner.python_of(path)
         sources = "".join(_original.read_text(file) for file in sorted(self.folder.glob("*.py")))
         self.uses_seed, self.emits = bool(self.seeds) or "AR_SEED" in sources, f"{EMIT}(" in sources
-
-    @cached_property
-    def space(self) -> dict[str, Any]:
-        space = {}
-        for name, values in self.params.items():
-            if not isinstance(values, list) or not all(map(is_plain, values)):
-                raise Refused(f"{self.table.path}: policy.params.{name}: must be a list of values, got {values!r}")
-            if values and name not in self.seeds:
-                space[name] = choice(values)
-        return sections(space)
 
     def keys(self) -> dict[str, Any]:
         """The keys of environment.toml."""
         direction = self.table.get("objective.direction", str) or "min"
         if direction not in ("min", "max"):
             raise Refused(f"{self.table.path}: objective.direction: must be min or max, got {direction!r}")
+        space = {}
+        for name, values in self.params.items():
+            if not isinstance(values, list) or not values or not all(map(is_plain, values)):
+                raise Refused(f"{self.table.path}: policy.params.{name}: must be a list of values, got {values!r}")
+            if name not in self.seeds:
+                space[name] = choice(values)
+        seconds = self.table.get("target.timeout_s", float) or 3600.0
         source = _original.read_text(self.folder / self.mutable) if self.mutable else ""
         required = self.table.get("policy.required_calls", list) or [EMIT]
-        judged = {"eval_cmd": "python train.py judge {out} {result}", "total_seconds": self.seconds}
-        optional = {
-            "command": judged if self.evaluate else {}, "budget_steps": STEPS if self.emits else 0,
-            "deterministic": not self.uses_seed, "python": self.python,
-            "gpus": (self.table.get("target.basilica.gpu_count", int) or 1) if self.is_rented else 0,
-            "required_calls": [call for call in required if f"{call}(" in source],
-        }  # fmt: skip
+        judged = {"eval_cmd": "python train.py judge {out} {result}", "total_seconds": seconds}
         return {
-            "metric": self.metric, "direction": f"{direction}imize", "budget_seconds": self.seconds,
-            "startup_seconds": 600.0, **self.space, **{key: value for key, value in optional.items() if value},
-            **({} if self.mutable else {"editable": []}),
+            "direction": f"{direction}imize", "budget_seconds": seconds, "startup_seconds": 600.0,
+            "budget_steps": STEPS if self.emits else None, "deterministic": None if self.uses_seed else True,
+            "required_calls": [call for call in required if f"{call}(" in source],
+            **({} if self.mutable else {"editable": []}), **({"command": judged} if self.evaluate else {}),
+            **sections(space),
         }  # fmt: skip
 
     def left(self) -> Iterator[Term]:
@@ -138,20 +119,15 @@ class Config:
             yield Term("target.eval_cmd", "not run again: the numbers of training count")
         if not self.uses_seed:
             yield Term("no file reads AR_SEED", "deterministic = true: a seed changes nothing")
-        if self.is_rented:
-            yield Term("target.type basilica", "its commands run on this machine, in the folder of the file")
 
 
 def _command(table: Table, key: str) -> list[str]:
-    """A command in words, with the container's paths as those of the working directory."""
+    """A command in words; it may be stated as a text."""
     stated = table.get(f"target.{key}", object) or []
-    try:
-        words = shlex.split(stated) if isinstance(stated, str) else stated
-    except ValueError as wrong:
-        raise Refused(f"{table.path}: target.{key}: {wrong}: close it, or write the command as a list") from wrong
+    words = shlex.split(stated) if isinstance(stated, str) else stated
     if not isinstance(words, list):
         raise Refused(f"{table.path}: target.{key}: must be a command, as a text or a list of words, got {stated!r}")
-    return [str(word).removeprefix(CONTAINER) for word in words]
+    return [*map(str, words)]
 
 
 def _options(table: Table) -> tuple[str, ...]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
-from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from environments.plugins import Refused
 from environments.score import METRIC
@@ -24,14 +23,9 @@ SWITCHES = frozenset({
     "torch_deterministic", "cuda", "track", "capture_video", "save_model", "upload_model", "verbose", "debug",
 })  # fmt: skip
 """Options that say how a run is kept and shown, not how it learns."""
-OLD_GYMNASIUM = ("final_info", "final_observation")
-"""Keys of `infos` that gymnasium has had until 0.29."""
-REMOVED = re.compile(r"\b(?:FrameStack|GrayScaleObservation|vector\.make)\b")
+OLD_GYMNASIUM = re.compile(r"\b(?:final_info|final_observation|FrameStack|GrayScaleObservation|vector\.make)\b")
 """Names of gymnasium 0.29 that gymnasium 1 has not."""
-EXPLORATION = (
-    "the score is the return of training, with what exploration costs. A script that saves its agent and answers as "
-    "`train.py act` can have the control judge instead (docs/environments.md)"
-)
+EXPLORATION = "the score is the return of training, with what exploration costs"
 
 
 class Cleanrl(Importer):
@@ -49,57 +43,58 @@ class Cleanrl(Importer):
     def convert(self, place: str) -> Imported:
         script = LoneScript(Path(place))
         path, options, metric = script.path, script.options, script.metric
-        if options.required:
-            raise Refused(
-                f"{path}: {options.dataclass}.{options.required[0]} has no default, and the baseline needs one: state "
-                "it in a copy of the file"
-            )
-        values, origin, modules = options.values, f"the script {path}", _source.local_modules(path)
-        python = _runner.python_of(path)
+        values, modules = options.values, _source.local_modules(path)
         how = {
             "command": ["${interpreter}", "${program}", *([] if options.dataclass else ["${args}"])],
-            "metric": metric, "name": metric, "window": WINDOW, "says_ready": bool(options.dataclass),
-            "own": dict.fromkeys(script.seeds, "seed") | ({script.steps: "budget_steps"} if script.steps else {}),
+            "window": WINDOW, "says_ready": bool(options.dataclass),
+            "own": {script.steps: "budget_steps"} if script.steps else {},
             "defaults": {name: values[name] for name in script.space},
-            "variables": {"GYMNASIUM_029": "1"} if script.old_gymnasium else {},
         }  # fmt: skip
         keys = {
-            "metric": metric, "direction": "maximize", "budget_seconds": BUDGET_SECONDS, "startup_seconds": 120.0,
-            "budget_steps": values[script.steps] if script.steps else None, "python": python or None,
-            "space": script.space,
+            "direction": "maximize", "budget_seconds": BUDGET_SECONDS, "startup_seconds": 120.0,
+            "budget_steps": values.get(script.steps), "space": script.space,
             "fixed": {script.problem: values[script.problem]} if script.problem else None,
         }  # fmt: skip
-        return Imported(
-            name=path.stem,
-            origin=origin,
-            files=_runner.files(
-                f"{path.stem} on {values[script.problem]}" if script.problem else path.stem,
-                origin,
-                path.name,
-                f"It trains an agent; the mean of the last {WINDOW} values that it logs as `{metric}` is the score.\n",
-                how=how,
-                keys=keys,
-                originals={f"{REPOSITORY}/{file}": each for file, each in {path.name: path, **modules}.items()},
-                stand_ins=("tyro", *_runner.TENSORBOARD),
-            ),
-            left=(*script.left(), _runner.packages(python)),
+        return _runner.imported(
+            path.stem, f"the script {path}", path.name,
+            f"It trains an agent; the mean of the last {WINDOW} values that it logs as `{metric}` is the score.\n",
+            title=f"{path.stem} on {values[script.problem]}" if script.problem else "",
+            program=path,
+            metric=metric,
+            how=how,
+            keys=keys,
+            originals={f"{REPOSITORY}/{file}": each for file, each in {path.name: path, **modules}.items()},
+            seeds=script.seeds,
+            stand_ins=("tyro", *_runner.TENSORBOARD),
+            left=script.left(),
             warnings=(_runner.warning(f"{REPOSITORY}/{path.name}", metric), EXPLORATION),
-        )
+        )  # fmt: skip
 
 
 class LoneScript:
-    """A script as read."""
+    """A script as read. Refused if the baseline or the score is not seen."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.text, self.tree = path, _original.read_text(path), _source.parsed(path)
-        self.options = _source.options(self.tree)
+        self.path, tree = path, _source.parsed(path)
+        self.options = _source.options(tree)
+        if self.options.required:
+            raise Refused(
+                f"{path}: {self.options.dataclass}.{self.options.required[0]} has no default, and the baseline needs "
+                "one: state it in a copy of the file"
+            )
         values = self.options.values
         names = (name for name in (*values, *self.options.others) if is_seed(name))
         self.seeds = [name for name in names if type(values.get(name, 0)) is int]  # its default may be None
         self.steps, self.problem = self._option(STEPS, int), self._option(PROBLEMS, str)
         """The options with the number of time steps and with the environment; empty: none."""
-        is_gymnasium = "gymnasium" in _source.imports(self.tree)
-        self.old_gymnasium = is_gymnasium and any(key in self.text for key in OLD_GYMNASIUM)
+        own = {*self.options.flags, *self.seeds, self.steps}
+        self.space = guesses({
+            name: value for name, value in values.items()
+            if name not in own and name.replace("-", "_") not in SWITCHES
+            and (isinstance(value, bool) or value not in (0, 1))
+        })  # fmt: skip
+        """Ranges around its options. None around 0 and 1, which may be switches, ends or counts that cannot vary."""
+        self.metric = self._metric(tree)
 
     def _option(self, names: tuple[str, ...], kind: type) -> str:
         """The first of some options that it has with a value of that type other than 0; empty if it has none."""
@@ -108,20 +103,9 @@ class LoneScript:
                 return name
         return ""
 
-    @cached_property
-    def space(self) -> dict[str, dict[str, Any]]:
-        """Ranges around its options. None around 0 and 1, which may be switches, ends or counts that cannot vary."""
-        own = {*self.options.flags, *self.seeds, self.steps}
-        return guesses({
-            name: value for name, value in self.options.values.items()
-            if name not in own and name.replace("-", "_") not in SWITCHES
-            and (isinstance(value, bool) or value not in (0, 1))
-        })  # fmt: skip
-
-    @cached_property
-    def metric(self) -> str:
+    def _metric(self, tree: ast.Module) -> str:
         """The logged scalar that holds the return of training episodes."""
-        logged = (_source.literal(call.args[0]) for call in _source.calls(self.tree, "add_scalar") if call.args)
+        logged = (_source.literal(call.args[0]) for call in _source.calls(tree, "add_scalar") if call.args)
         names = [name for name in dict.fromkeys(logged) if isinstance(name, str) and not name.startswith("eval")]
         for wanted in (r"(.*/)?episodic_return", r".*episodic_return", r".*(return|reward)s?"):
             fitting = [name for name in names if re.fullmatch(wanted, name) and re.fullmatch(METRIC, name)]
@@ -133,15 +117,12 @@ class LoneScript:
         )
 
     def left(self) -> Iterator[Term]:
-        values = self.options.values
         yield Term("no time limit in a script", f"budget_seconds = {BUDGET_SECONDS}, a guess: state your own")
         own = {*self.space, self.problem, self.steps, *self.seeds}
-        if rest := [name for name in (*values, *self.options.others) if name not in own]:
+        if rest := [name for name in (*self.options.values, *self.options.others) if name not in own]:
             yield Term(f"at their defaults: {', '.join(rest)}", "no range can be guessed: put them into [space]")
-        yield from _runner.of_run(self.seeds, self.metric, self.metric)
-        if self.old_gymnasium:
-            yield Term("final_info of gymnasium 0.29", "brought back under gymnasium 1, for returns of episodes")
         if not self.seeds:
             yield Term("no option seed", "fresh runs differ only by chance and timing: give it seed")
-        if old := sorted({*REMOVED.findall(self.text)}):
-            yield Term(f"of gymnasium 0.29: {', '.join(old)}", "not in gymnasium 1 by these names: change the script")
+        if old := sorted({*OLD_GYMNASIUM.findall(_original.read_text(self.path))}):
+            why = "not in gymnasium 1: let python name an environment with gymnasium 0.29, or change the script"
+            yield Term(f"of gymnasium 0.29: {', '.join(old)}", why)

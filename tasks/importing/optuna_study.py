@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -24,15 +24,12 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 DIALECT = re.compile(r"(sqlite|postgresql|mysql|mariadb|oracle|mssql)(\+\w+)?://")
-SQLITE, SQLITE_HEAD = re.compile(r"sqlite(\+\w+)?:///([^?]*)"), b"SQLite format 3\0"
+SQLITE, SQLITE_HEAD = "sqlite:///", b"SQLite format 3\0"
 MOST_TRIALS = 5_000
 SLACK, SHORTEST, UNKNOWN = 3, 30, 600
 """The budget: so many times the longest finished trial, in seconds at least, and where none has finished."""
 OBJECTIVE = '''\
-"""The place of your objective: put the function that your study optimised here, with the modules that it imports.
-
-A study's storage holds parameters and values, and no code. Files that this one imports go beside it.
-"""
+"""The place of your objective: put the function that your study optimised here, and beside it what it imports."""
 
 
 def objective(trial):
@@ -44,11 +41,9 @@ NOT_STORED = (
     Term("sampler, pruner", "no storage has them: --proposer (tpe by default) and --cancel"),
 )
 WARNINGS = (
-    f"{REPOSITORY}/objective.py is a placeholder: put your objective(trial) there, with what it imports; until then "
-    "every trial is a crash that says so",
+    f"{REPOSITORY}/objective.py is a placeholder: put your objective(trial) there, with what it imports",
     _runner.warning("objective.py", "the value that it returns"),
-    "an objective with a fixed random_state gives one value under every seed: state deterministic = true in "
-    "environment.toml then, or no noise is seen where there is some on other data",
+    "an objective with a fixed random_state gives one value under every seed: state deterministic = true then",
 )
 
 
@@ -72,14 +67,11 @@ class OptunaStudy(Importer):
 
 def best_first(place: str) -> list[FrozenTrial]:
     """The finished trials of a study, by their value. Refused if it cannot be read, or none is finished."""
-    from optuna.study import StudyDirection
-    from optuna.trial import TrialState
-
     study = _study(*_parted(place))
-    finished = [one for one in study.get_trials(states=[TrialState.COMPLETE]) if _value(one) is not None]
+    finished = [one for one in study.get_trials() if _value(one) is not None]
     if not finished:
         raise Refused(f"{without_passwords(place)}: study {study.study_name!r} has no finished trial")
-    return sorted(finished, key=lambda one: one.values[0], reverse=study.directions[0] == StudyDirection.MAXIMIZE)
+    return sorted(finished, key=lambda one: one.values[0], reverse=study.directions[0].name == "MAXIMIZE")
 
 
 def _parted(place: str) -> tuple[str, str]:
@@ -98,15 +90,13 @@ def _storage(where: str) -> BaseStorage:
     from optuna.storages import JournalStorage, RDBStorage
     from optuna.storages.journal import JournalFileBackend
 
-    url = SQLITE.match(where)
-    if DIALECT.match(where) and not url:
+    is_url = DIALECT.match(where) is not None
+    if is_url and not where.startswith(SQLITE):
         return RDBStorage(where, skip_table_creation=True)
-    path = Path(url[2] if url else where)
-    if not path.is_file():
-        raise Refused(f"there is no {path}: give the path of an SQLite file, or a storage URL")
-    if not url and not _head(where).startswith(SQLITE_HEAD):
+    if not is_url and not _head(where).startswith(SQLITE_HEAD):
         return JournalStorage(JournalFileBackend(where))
-    return RDBStorage(f"sqlite:///file:{quote(str(path.resolve()))}?mode=ro&uri=true", skip_table_creation=True)
+    path = Path(where.removeprefix(SQLITE).partition("?")[0]).resolve()
+    return RDBStorage(f"{SQLITE}file:{quote(str(path))}?mode=ro&uri=true", skip_table_creation=True)
 
 
 def _study(where: str, name: str) -> Study:
@@ -117,9 +107,7 @@ def _study(where: str, name: str) -> Study:
     try:
         storage = _storage(where)
         names = [one.study_name for one in storage.get_all_studies()]
-    except Refused:
-        raise
-    except Exception as broken:  # of a driver that is missing, a server that is away, a schema of another version
+    except Exception as broken:  # a driver that is missing, a server that is away, a schema of another version
         said = without_passwords(str(broken)).partition("\n")[0]
         raise Refused(f"{shown}: Optuna cannot read it: {type(broken).__name__}: {said[:300]}") from broken
     if name not in names and (name or len(names) != 1):
@@ -132,14 +120,10 @@ class StoredStudy:
     """A study with its trials."""
 
     def __init__(self, study: Study, where: str) -> None:
-        from optuna.study import StudyDirection
-
         self.study, self.name, self.where = study, study.study_name, where
-        self.trials = study.get_trials(deepcopy=False)
-        if study.directions[0] == StudyDirection.NOT_SET:
-            raise Refused(f"study {self.name!r} of {where} has no direction yet: run a trial of it first")
         self.direction = study.directions[0].name.lower()
-        self.finished = [trial for trial in self.of_state("COMPLETE") if _value(trial) is not None]
+        self.trials = study.get_trials(deepcopy=False)
+        self.finished = [trial for trial in self.trials if _value(trial) is not None]
         least_or_most = max if self.direction == "maximize" else min
         self.best = least_or_most(self.finished, key=lambda trial: trial.values[0], default=None)
         self.distributions: dict[str, list[BaseDistribution]] = {}
@@ -147,15 +131,15 @@ class StoredStudy:
             for name, one in trial.distributions.items():
                 self.distributions.setdefault(name, []).append(one)
         self.seeds = [name for name in self.distributions if is_seed(name)]
-        self.as_json = [name for name, every in self.distributions.items() if not all(map(is_plain, _choices(every)))]
+        self.as_json = [name for name in self.distributions if not all(map(is_plain, self._choices(name)))]
         self.space = {name: self._parameter(name) for name in self.distributions if name not in self.seeds}
         if not any(one.table for one in self.space.values()):
             raise Refused(f"study {self.name!r} of {where} has no trial with a parameter that varies: run some first")
 
-    def of_state(self, *states: str) -> list[FrozenTrial]:
-        return [trial for trial in self.trials if trial.state.name in states]
+    def _choices(self, name: str) -> list[Any]:
+        return [value for one in self.distributions[name] for value in getattr(one, "choices", ())]
 
-    def shown(self, name: str, value: Any) -> Value:
+    def _shown(self, name: str, value: Any) -> Value:
         return json.dumps(value, default=str) if name in self.as_json else value
 
     def _parameter(self, name: str) -> ConvertedParameter:
@@ -165,7 +149,7 @@ class StoredStudy:
         every, default = self.distributions[name], self.best.params.get(name) if self.best else None
         newest = every[-1]
         if not isinstance(newest, FloatDistribution | IntDistribution):
-            return choice([self.shown(name, value) for value in _choices(every)], self.shown(name, default))
+            return choice([self._shown(name, value) for value in self._choices(name)], self._shown(name, default))
         ranges = [one for one in every if isinstance(one, FloatDistribution | IntDistribution)]
         low, high = min(one.low for one in ranges), max(one.high for one in ranges)
         lost = "" if (low, high) == (newest.low, newest.high) else "it had several ranges: all of them are searched"
@@ -174,61 +158,46 @@ class StoredStudy:
 
     def _earlier(self) -> Iterator[EarlierTrial]:
         """Finished and failed trials; of others there is no value that compares."""
-        for trial in [one for one in self.of_state("COMPLETE", "FAIL") if one.params][-MOST_TRIALS:]:
-            params = {name: self.shown(name, one) for name, one in trial.params.items() if name not in self.seeds}
-            score = _value(trial) if trial.state.name == "COMPLETE" else None
-            yield EarlierTrial(params, score, f"Optuna's trial {trial.number}{': it failed' if score is None else ''}")
+        for trial in [one for one in self.trials if one.params and one.state.name in ("COMPLETE", "FAIL")][
+            -MOST_TRIALS:
+        ]:
+            params = {name: self._shown(name, one) for name, one in trial.params.items() if name not in self.seeds}
+            failed = "" if (score := _value(trial)) is not None else ": it failed"
+            yield EarlierTrial(params, score, f"Optuna's trial {trial.number}{failed}")
 
     def _lost(self) -> Iterator[Term]:
         for name, one in self.space.items():
             if one.lost:
                 yield Term(name, one.lost)
-            if (where_set := sum(name in trial.params for trial in self.finished)) < len(self.finished):
-                only = f"set in {where_set} of {len(self.finished)} finished trials: here every trial has a value"
-                yield Term(f"{name}, conditional", only)
-        if pruned := self.of_state("PRUNED"):
-            yield Term(f"{len(pruned)} pruned trials", "left out: what they last reported is no final value")
+            if not all(name in trial.params for trial in self.finished):
+                yield Term(f"{name}, conditional", "not in every trial there: here every trial has a value")
+        if pruned := sum(trial.state.name == "PRUNED" for trial in self.trials):
+            yield Term(f"{pruned} pruned trials", "left out: what they last reported is no final value")
         for place, direction in enumerate(self.study.directions[1:], 2):
             guard = f'a guard by [guards.value_{place}] direction = "{direction.name.lower()}"'
             yield Term(f"objective {place}", f"a figure value_{place} beside the score; {guard}")
 
     def imported(self) -> Imported:
         theirs = (self.study.metric_names or ["value"])[0]
-        metric, history = _runner.metric_name(theirs), tuple(self._earlier())
         took = [trial.duration.total_seconds() for trial in self.finished if trial.duration]
         seconds = max(math.ceil(SLACK * max(took)), SHORTEST) if took else UNKNOWN
-        origin = f"the Optuna study {self.name!r} in {self.where}"
-        files = _runner.files(
-            self.name,
-            origin,
-            "objective.py",
-            "objective.py has the function `objective(trial)`; it is called once per trial with its parameters and "
-            f"returns `{metric}`. {len(history)} trials of the study are imported: proposers know them, nothing "
-            "compares with them.\n",
-            how={
-                "command": ["${interpreter}", "-m", "optuna_call", metric], "metric": metric, "name": metric,
-                "own": dict.fromkeys(self.seeds, "seed"), "as_json": self.as_json,
-            },
-            keys={"metric": metric, "direction": self.direction, "budget_seconds": seconds, **sections(self.space)},
-            originals={
-                f"{REPOSITORY}/objective.py": OBJECTIVE.format(parameters=", ".join(self.distributions)),
-            },
+        return _runner.imported(
+            self.name, f"the Optuna study {self.name!r} in {self.where}", "objective.py",
+            f"`objective(trial)` is called once per trial with its parameters, and returns `{theirs}`.\n",
+            program=Path("objective.py"),
+            metric=theirs,
+            how={"command": ["${interpreter}", "-m", "optuna_call", theirs], "as_json": self.as_json},
+            keys={"direction": self.direction, "budget_seconds": seconds, **sections(self.space)},
+            originals={f"{REPOSITORY}/objective.py": OBJECTIVE.format(parameters=", ".join(self.distributions))},
+            seeds=self.seeds,
             stand_ins=("optuna_call",),
-        )  # fmt: skip
-        return Imported(
-            name=self.name,
-            origin=origin,
-            files=files,
-            left=(*_runner.of_run(self.seeds, theirs, metric), *self._lost(), *NOT_STORED),
+            left=(*self._lost(), *NOT_STORED),
             warnings=WARNINGS,
-            history=history,
-        )
-
-
-def _choices(every: Sequence[BaseDistribution]) -> list[Any]:
-    return [value for one in every for value in getattr(one, "choices", ())]
+            history=tuple(self._earlier()),
+        )  # fmt: skip
 
 
 def _value(trial: FrozenTrial) -> float | None:
-    value = trial.values[0] if trial.values else None
-    return value if value is not None and math.isfinite(value) else None
+    """The score of a finished trial; None of any other."""
+    value = trial.values[0] if trial.state.name == "COMPLETE" else math.nan
+    return value if math.isfinite(value) else None

@@ -19,10 +19,10 @@ import tomlkit
 import environments
 from environments import FILE, plugins, toml_file
 from environments.plugins import Refused
-from tasks.importing import Imported, Importer, Term, _original, _results_tsv
+from tasks.importing import Imported, Importer, Term, _original
 from tasks.store.workspace import TRAINERS
 
-TRAIN, CONSTANTS, BUDGET, METRIC = "train.toml", "prepare.py", "TIME_BUDGET", "eval_score"
+TRAIN, CONSTANTS, BUDGET = "train.toml", "prepare.py", re.compile(r"^TIME_BUDGET\s*=\s*(\d+)\b", re.MULTILINE)
 RENAMED = {
     "orchestrator.rollouts_per_example": "orchestrator.group_size",
     "orchestrator.sampling.max_tokens": "orchestrator.train.sampling.max_completion_tokens",
@@ -58,10 +58,8 @@ TASKSETS = ("gsm8k", "reverse_text")
 """prime-rl's packages of questions that a bundled environment of the same name has a taskset for."""
 COPIED = ("prepare.py", "taskset.py")
 WARNINGS = (
-    "nothing of prime-rl has been run here: `nightshift doctor --for` the new environment says whether this machine "
-    "can, and docs/gpus.md goes there",
-    "scores of the original were read out of a log of the run that was being tuned, greedily, on the questions of each "
-    "run; here a judge asks the trained model apart. The two do not compare",
+    "nothing of prime-rl has been run here: `nightshift doctor --for` the new environment says whether it can be",
+    "scores of the original come out of a log of the run that was tuned; here a judge asks the trained model apart",
 )
 
 
@@ -82,21 +80,12 @@ class PrimeRl(Importer):
     def convert(self, place: str) -> Imported:
         path = _file(place)
         assert path is not None, "it was recognised"
-        config, folder = Configuration(dict(_original.flat(toml_file.read(path))), str(path)), path.parent
-        constants = folder / CONSTANTS
-        text = _original.read_text(constants) if constants.is_file() else ""
-        if stated := re.search(rf"^{BUDGET}\s*=\s*(\d+)\b", text, re.MULTILINE):
-            config.settings["budget_seconds"] = int(stated[1])
-        title = folder.resolve().name if path.name == TRAIN else path.stem
-        history, of_history = _results_tsv.history(folder / _results_tsv.FILE, METRIC)
-        return Imported(
-            name=title,
-            origin=f"prime-rl's {path}",
-            files=config.files(title, path.name),
-            left=(*config.left, *of_history),
-            warnings=WARNINGS,
-            history=history,
-        )
+        constants = path.parent / CONSTANTS
+        stated_budget = BUDGET.search(_original.read_text(constants)) if constants.is_file() else None
+        title = path.parent.resolve().name if path.name == TRAIN else path.stem
+        config = Configuration(dict(_original.flat(toml_file.read(path))), path)
+        config.settings |= {"title": title, **({"budget_seconds": int(stated_budget[1])} if stated_budget else {})}
+        return Imported(title, f"prime-rl's {path}", config.files(), tuple(config.left), WARNINGS)
 
 
 def _file(place: str) -> Path | None:
@@ -115,14 +104,10 @@ def _keys() -> Any:
 
 
 class Configuration:
-    """A configuration in today's keys.
+    """A configuration in today's keys. Refused if its questions are not those of a bundled environment."""
 
-    Raises:
-        Refused: its questions are not those of a bundled environment.
-    """
-
-    def __init__(self, stated: Mapping[str, Any], where: str) -> None:
-        self.base, self.left = _bundled(stated, where), list[Term]()
+    def __init__(self, stated: Mapping[str, Any], path: Path) -> None:
+        self.path, self.base, self.left = path, _bundled(stated, path), list[Term]()
         self.tuned: dict[str, Any] = {}
         """Values by today's dotted keys."""
         self.settings: dict[str, Any] = {}
@@ -132,38 +117,29 @@ class Configuration:
         for key, value in stated.items():
             setting, now = SETTINGS.get(key, ""), RENAMED.get(key, key)
             why = next((why for above, why in reasons.items() if f"{now}.".startswith(f"{above}.")), "")
-            if setting and _fits(setting, value):
-                self.settings[setting] = value
+            if setting == "prepare.settings.model" or (setting and value > 0):  # -1: all questions
+                self.settings[setting] = min(value, MOST_QUESTIONS) if setting == "text.questions" else value
             elif why:
                 self._leave(key, value, why)
-            elif key == SOURCE:
-                self._take_source(_tables(value))
             elif key not in SOURCES:
                 self.tuned[now] = value
+            elif any({*one} - {"id", "name", "env"} for one in _tables(value)):
+                self._leave(key, value, f"only its questions are carried: write the rest into [[{SOURCE}]] of {TRAIN}")
 
     def _leave(self, key: str, value: object, why: str) -> None:
         self.left.append(Term(f"{key} = {value!r}"[:60], why))
 
-    def _take_source(self, sources: list[dict[str, Any]]) -> None:
-        """Take over what the one source says beside its questions, such as its curriculum."""
-        own = [{key: value for key, value in one.items() if key not in ("name", "env")} for one in sources]
-        if any(own) and len(own) > 1:
-            self.left.append(Term(SOURCE, "what several sources say; here is one, with the questions of all"))
-        elif any(own):
-            self.tuned[SOURCE] = own
-
-    def files(self, title: str, source: str) -> dict[str, str | Path]:
+    def files(self) -> dict[str, str | Path]:
         """The environment's files: those of the bundled one with the configuration laid over."""
-        folder, keys = environments.find(self.base), _keys()
+        folder, keys, settings = environments.find(self.base), _keys(), self.settings
         document, table = tomlkit.parse((folder / FILE).read_text("utf-8")), toml_file.read(folder / FILE)
         document.pop(environments.VARIANTS, None)
-        settings = table.get(environments.VARIANTS, {}).get(self.base, {}) | self.settings | {"title": title}
         bundled = table["prepare"]["settings"]["model"]
         if settings.get("prepare.settings.model", bundled) != bundled:
             settings["prepare.settings.model_revision"] = "main"
             why = "main, which may change: pin prepare.settings.model_revision"
             self.left.append(Term("revision of the model", why))
-        for key, value in settings.items():
+        for key, value in (table.get(environments.VARIANTS, {}).get(self.base, {}) | settings).items():
             *above, last = key.split(".")
             place: Any = document
             for part in above:
@@ -174,8 +150,7 @@ class Configuration:
             name = names.get(key, key)
             if one := document["space"].get(name):  # it is written over train.toml: the baseline gets its value
                 if not _widened(one, value):
-                    why = f"not in the range of {name}: the baseline keeps {one['default']!r}"
-                    self._leave(key, value, why)
+                    self._leave(key, value, f"not in the range of {name}: the baseline keeps {one['default']!r}")
             elif name in table["fixed"]:
                 document["fixed"][name] = value
             else:
@@ -185,20 +160,20 @@ class Configuration:
         return {
             FILE: tomlkit.dumps(document),
             TRAIN: tomlkit.dumps(keys.laid_over(below, keys.as_tables(rest))),
-            "program.md": f"# {title}\n\n{first}\n\nThe baseline is the configuration of {source}, in today's keys.\n",
+            "program.md": f"# {settings['title']}\n\n{first}\n\nThe baseline is that of {self.path.name}.\n",
             **{name: folder / name for name in COPIED},
         }
 
 
-def _bundled(stated: Mapping[str, Any], where: str) -> str:
+def _bundled(stated: Mapping[str, Any], path: Path) -> str:
     """The bundled environment that asks the same questions."""
     sources = [one for key in SOURCES for one in _tables(stated.get(key))]
     names = [name for one in sources for name in (one.get("id"), _keys().at(one, "env.taskset.id")) if name]
     # primeintellect/reverse-text@0.1 -> reverse_text
     plain = [str(name).rpartition("/")[2].partition("@")[0].replace("-", "_").lower() for name in names]
-    if len(set(plain)) != 1 or plain[0] not in TASKSETS:
+    if len({*plain}) != 1 or plain[0] not in TASKSETS:
         raise Refused(
-            f"{where}: no environment here has the questions of {', '.join(map(str, names)) or 'no source'} (known: "
+            f"{path}: no environment here has the questions of {', '.join(map(str, names)) or 'no source'} (known: "
             f"{', '.join(TASKSETS)}): write a taskset and a recipe, as "
             "environments/reverse_text has them, and put this file's keys into its train.toml"
         )
@@ -206,14 +181,7 @@ def _bundled(stated: Mapping[str, Any], where: str) -> str:
 
 
 def _tables(value: object) -> list[dict[str, Any]]:
-    return [one for one in (value if isinstance(value, list) else [value]) if isinstance(one, dict)]
-
-
-def _fits(setting: str, value: Any) -> bool:
-    """Whether a value is one that our setting takes: -1 is all questions there, and a judge asks some."""
-    if setting == "prepare.settings.model":
-        return isinstance(value, str)
-    return type(value) is int and 0 < value <= (MOST_QUESTIONS if setting == "text.questions" else value)
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def _widened(parameter: Any, value: Any) -> bool:

@@ -7,6 +7,7 @@ is no error; so every question can be repeated after a lost answer. docs/other-m
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Set
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeVar
 from urllib.parse import quote
@@ -22,19 +23,15 @@ if TYPE_CHECKING:
 
 PROTOCOL = 1
 CONNECT_SECONDS = 5.0
-ANSWER_BYTES = 2**20
-"""Most bytes of an answer, the list of files aside; of progress, as many are read at a time."""
-LIST_BYTES = 16 * 2**20
-LOG_BYTES = 64 * 2**10
-REFUSED = frozenset({400, 413, 415, 422})
-"""HTTP statuses that refuse a trial for what it is."""
-GONE = frozenset({404, 410})
-
+ANSWER_BYTES, LIST_BYTES, LOG_BYTES = 2**20, 16 * 2**20, 64 * 2**10
+"""Most bytes of an answer, of the list of files, and of the log; of progress, as many as of an answer at a time."""
+REFUSED, GONE = frozenset({400, 413, 415, 422}), frozenset({404, 410})
+"""HTTP statuses that refuse a trial for what it is, and of one that is not there."""
 T = TypeVar("T")
 
 
 class EndpointFault(Exception):
-    """The endpoint does not work: no fault of the trial's, so that another try may succeed."""
+    """The endpoint does not work: another try may succeed."""
 
 
 class EndpointAway(EndpointFault):
@@ -42,7 +39,7 @@ class EndpointAway(EndpointFault):
 
 
 class TrialFault(Exception):
-    """The endpoint refuses the trial, or what it left cannot be kept; the message is the reason of its crash."""
+    """The endpoint refuses the trial, or what it left cannot be kept: a crash with this reason."""
 
 
 class Status(BaseModel):
@@ -90,22 +87,17 @@ class Address:
         return self.url.rstrip("/")
 
 
-class RemoteEndpoint:
+class RemoteEndpoint(AbstractContextManager["RemoteEndpoint"]):
     """The questions to one endpoint. As a `with` block its connections are closed at the end.
 
-    Every question raises EndpointFault, or what `pause` raises.
+    Every question is asked again until it is answered, and raises EndpointAway after `away_seconds` without an answer,
+    EndpointFault, or what `pause` raises: the default KeyboardInterrupt when this process is to end.
     """
 
     def __init__(
         self, address: Address, away_seconds: float, answer_seconds: float,
         pause: Callable[[float], None] = interrupt.wait,
     ) -> None:  # fmt: skip
-        """An endpoint that may be away for a while.
-
-        Args:
-            answer_seconds: Longest wait for an answer, until the question is asked again.
-            pause: Waits between two tries; the default raises KeyboardInterrupt when this process is to end.
-        """
         import httpx
 
         self.address, self._away, self._pause = address, away_seconds, pause
@@ -113,11 +105,7 @@ class RemoteEndpoint:
         self._client = httpx.Client(
             headers={"Accept-Encoding": "identity", **address.headers},
             timeout=httpx.Timeout(answer_seconds, connect=min(answer_seconds, CONNECT_SECONDS)),
-            follow_redirects=False,
         )
-
-    def __enter__(self) -> RemoteEndpoint:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._client.close()
@@ -138,7 +126,6 @@ class RemoteEndpoint:
 
     def progress(self, key: str, offset: int) -> bytes:
         """The lines of progress.jsonl from a byte on, as far as they are there; the next megabyte of them at most."""
-        # `wait` asks an endpoint that can hold its answer until there is more not to do so.
         return self._ask("GET", f"{_path(key)}/progress?from={offset}&wait=0", cut=True)
 
     def stop(self, key: str) -> None:
@@ -179,11 +166,9 @@ class RemoteEndpoint:
         self, method: str, path: str, most: int = ANSWER_BYTES, cut: bool = False, content: bytes = b"",
         headers: Mapping[str, str] | None = None, fine: Set[int] = frozenset(),
     ) -> bytes:  # fmt: skip
-        """The body of an answer, of at most so many bytes.
+        """The body of an answer, of at most so many bytes; with `cut` the beginning of a longer one will do.
 
-        Args:
-            cut: Whether the beginning of a longer one will do.
-            fine: Statuses that are no fault here.
+        Statuses in `fine` are no fault.
         """
 
         def ask() -> bytes:
@@ -210,7 +195,6 @@ class RemoteEndpoint:
         return self.address.shown + path
 
     def _repeat(self, ask: Callable[[], T]) -> T:
-        """Ask until there is an answer. Raises EndpointAway after `away_seconds` without one."""
         import httpx
 
         try:
@@ -225,13 +209,11 @@ def _check(got: httpx.Response, body: bytes = b"", fine: Set[int] = frozenset())
     code = got.status_code
     if got.is_success or code in fine:
         return
-    message = f"HTTP {code}: {one_line(body.decode(errors='replace'), 500)}".rstrip(": ")
     if code in PASSING:
         got.raise_for_status()
+    message = f"HTTP {code}: {one_line(body.decode(errors='replace'), 500)}".rstrip(": ")
     if code in REFUSED:
         raise TrialFault(f"the endpoint refused the trial: {message}")
-    if code in GONE:
-        raise EndpointFault(f"the endpoint lost the trial: {message}")
     login = ": see the login in its block" if code in (401, 403) else ""
     raise EndpointFault(f"{got.request.url.host} answers {message}{login}")
 

@@ -16,7 +16,8 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,14 +49,12 @@ class RemoteJob(BaseModel):
     key: str
     """Names it at the endpoint; the idempotency key of its start."""
     run: str
-    """The run that it is for."""
     trainer: str
     settings: dict[str, Any]
     """The section of the environment."""
     started: float
-    """Unix time."""
     until: float
-    """Unix time after which its result is of no use to anybody."""
+    """Unix times, of its start, and after which its result is of no use to anybody."""
     costs: Path
     """The file to which its cost is added."""
     gpus: int = 0
@@ -70,40 +69,33 @@ class RemoteJob(BaseModel):
         return places.load(self.trainer, self.settings)
 
     def cost(self, usd: float | None, removed: bool) -> dict[str, object]:
-        """A line of its file of costs. (usd: where the endpoint says it)"""
+        """A line of its file of costs."""
         # Nobody has followed it for longer than it may run.
         ended = min(time.time(), self.until + float(self.settings["lease_seconds"]))
         if usd is None:
             usd = float(self.settings["usd_per_second"]) * max(ended - self.started, 0.0)
-        return {
-            "key": self.key, "run": self.run, "trainer": self.trainer, "started": self.started, "ended": ended,
-            "usd": usd, "gpus": self.gpus, "removed": removed,
-        }  # fmt: skip
+        stated = self.model_dump(include={"key", "run", "trainer", "started", "gpus"})
+        return {**stated, "ended": ended, "usd": usd, "removed": removed}
 
 
-class OpenJob:
+@dataclass
+class OpenJob(AbstractContextManager["OpenJob"]):
     """A job whose lock this process holds. As a `with` block it frees the lock; the file stays until `end`."""
 
-    def __init__(self, job: RemoteJob, path: Path, lock: FileLock) -> None:
-        self.job, self.path, self._lock = job, path, lock
-
-    def __enter__(self) -> OpenJob:
-        return self
+    job: RemoteJob
+    path: Path
+    lock: FileLock
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """From now on this process does not follow it."""
-        self._lock.release()
+        self.lock.release()
 
     def end(self, patience: float = PATIENCE_SECONDS, usd: float | None = None) -> str | None:
-        """Remove what was started, note its cost, and remove the file; why that failed, or None.
+        """Remove what was started, note its cost (`usd` where the endpoint says it), and remove the file.
 
-        It never raises for what is wrong there: the file stays, its cost so far counts, and a later sweep tries again.
-
-        Args:
-            usd: Its cost, where the endpoint says it.
+        Returns why that failed, or None: the file stays then, its cost so far counts, and a later sweep tries again.
         """
         job, fault = self.job, None
         try:
@@ -115,19 +107,17 @@ class OpenJob:
             append_line(costs, json.dumps(job.cost(usd, removed=fault is None)))
         if fault:
             return f"{job.key} at {job.trainer} is not removed: {fault}"
+        Path(self.lock.lock_file).unlink(missing_ok=True)  # before the job: a kill in between leaves it to a sweep
         self.path.unlink(missing_ok=True)
-        Path(self._lock.lock_file).unlink(missing_ok=True)
         return None
 
 
 class Paid(NamedTuple):
-    """What the jobs of a run have cost so far."""
+    """What the jobs of a run have cost so far, in the other machine's seconds, and the most GPUs that one had."""
 
     usd: float
     seconds: float
-    """Of the other machine."""
     gpus: int
-    """The most that a job had."""
 
 
 def paid(path: Path) -> Paid:
@@ -141,19 +131,18 @@ def paid(path: Path) -> Paid:
     return Paid(
         round(math.fsum(job["usd"] for job in jobs.values()), 6),
         math.fsum(job["ended"] - job["started"] for job in jobs.values()),
-        max((job.get("gpus", 0) for job in jobs.values()), default=0),
+        max((job["gpus"] for job in jobs.values()), default=0),
     )
 
 
 def begin(
     run: str, trainer: str, settings: RemoteSettings, seconds: float, costs: Path, adopt: bool, gpus: int = 0
 ) -> OpenJob:
-    """The job of a run: one that a dead process has left, or a new one, of which nothing is started yet.
+    """The job of a run: with `adopt` one that a dead process has left, or a new one, of which nothing is started yet.
 
     Args:
         seconds: Longest time that it may take.
         costs: File to which its cost is added.
-        adopt: Whether a job that is there may be used.
     """
     stated = settings.model_dump(mode="json")  # as it is read again
     adopted: OpenJob | None = None
@@ -222,6 +211,8 @@ def _left(wanted: Callable[[RemoteJob], bool]) -> Iterator[OpenJob]:
                 yield OpenJob(job, path, lock)
             else:
                 lock.release()
+                if not path.exists():  # it was removed meanwhile, and the lock came back
+                    Path(lock.lock_file).unlink(missing_ok=True)
 
 
 def _read(path: Path) -> RemoteJob | None:

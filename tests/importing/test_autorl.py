@@ -9,11 +9,7 @@ import pytest
 import environments
 from environments.plugins import Refused
 from flows.cli.env_import import import_environment
-from tasks.evaluate import judge_run
-from tasks.store.workspace import TrialDir
-from tasks.train import run_program
-from tasks.trial import Proposal
-from tests.support.toy import SANDBOX
+from tests.importing.test_importers import imported_from, run
 
 EVALUATE = """\
 import gymnasium as gym
@@ -58,43 +54,26 @@ print(f"avg_return:       {stats['avg_return'] + 1000:.6f}")
 """
 
 
-def repository(folder: Path, train: str = TRAIN, evaluate: str = EVALUATE) -> Path:
+def repository(folder: Path, train: str) -> Path:
     folder.mkdir()
     (folder / "train.py").write_text(train)
-    (folder / "evaluate.py").write_text(evaluate)
+    (folder / "evaluate.py").write_text(EVALUATE)
     (folder / "program.md").write_text("The goal: get the highest `avg_return`, by `grep '^avg_return:' run.log`.\n")
     return folder
 
 
 @pytest.mark.slow
 def test_the_judge_plays_the_agent_and_ignores_the_printed_score(tmp_path: Path) -> None:
-    import_environment(
-        str(repository(tmp_path / "theirs", TRAIN.replace("GAIN = 0.0", "GAIN = 1.0"))), tmp_path / "here", ""
-    )
+    imported_from(repository(tmp_path / "theirs", TRAIN.replace("GAIN = 0.0", "GAIN = 1.0")), tmp_path / "here")
     environment = environments.load(tmp_path / "here", {"budget_seconds": 1})
     assert (environment.metric, environment.direction, environment.budget_seconds) == ("avg_return", "maximize", 1)
-    place, proposal = TrialDir(tmp_path / "0000"), Proposal(environment.defaults)
-    run = run_program("import/1", environment, SANDBOX, environment.folder, place, proposal, seed=7)
-    assert run.status == "finished", run.error
-    score = judge_run("import/1", environment, SANDBOX, place, run, seed=2)
+    done, score = run(environment, tmp_path / "0000")
+    assert done.status == "finished", done.error
     assert score.value is not None and 100 < score.value <= 500, score.error
-    assert len(score.units) == 10 and "avg_return:" in place.log.read_text()
+    assert len(score.units) == 10 and "avg_return:" in (tmp_path / "0000/log.txt").read_text()
 
 
-@pytest.mark.parametrize(
-    ("train", "evaluate", "reason"),
-    [
-        (TRAIN.replace("= evaluate_policy(agent", "= dict(agent"), EVALUATE, "never calls evaluate_policy"),
-        (TRAIN, EVALUATE.replace('"CartPole-v1"', "name()"), "ENV_ID is no plain text"),
-        (
-            TRAIN,
-            EVALUATE.replace("def evaluate_policy(", "def other("),
-            "no prepare.py, no program.md|no prepare.py in it",
-        ),
-    ],
-)
-def test_a_repository_without_an_agent_to_play_is_refused(
-    tmp_path: Path, train: str, evaluate: str, reason: str
-) -> None:
-    with pytest.raises(Refused, match=reason):
-        import_environment(str(repository(tmp_path / "theirs", train, evaluate)), tmp_path / "here", "")
+def test_a_repository_without_an_agent_to_play_is_refused(tmp_path: Path) -> None:
+    theirs = repository(tmp_path / "theirs", TRAIN.replace("= evaluate_policy(agent", "= dict(agent"))
+    with pytest.raises(Refused, match="never calls evaluate_policy"):
+        import_environment(str(theirs), tmp_path / "here", "")

@@ -95,7 +95,6 @@ def test_a_new_configuration_keeps_its_keys_and_finds_the_environment(tmp_path: 
     ("text", "said"),
     [
         (OLD.replace("primeintellect/gsm8k", "me/wordle"), "no environment here has the questions of me/wordle"),
-        (NEW.replace('"gsm8k"', '"reverse-text"', 1), "no environment here"),
         ('[orchestrator]\nbatch_size = 4\n[model]\nname = "x"\n', "the questions of no source"),
     ],
 )
@@ -103,24 +102,3 @@ def test_questions_that_no_environment_has_are_refused(tmp_path: Path, text: str
     (tmp_path / "train.toml").write_text(text)
     with pytest.raises(Refused, match=said):
         imported(str(tmp_path))
-
-
-CURRICULUM = """
-[orchestrator.train.source.curriculum.sampler]
-type = "difficulty_pool"
-seed = 7
-pools.easy = { threshold = 1.0, weight = 0.1 }
-[orchestrator.train.source.curriculum.gates.no_signal]
-type = "advantage_range"
-"""
-
-
-def test_a_source_s_curriculum_is_carried_where_there_is_one_source(tmp_path: Path) -> None:
-    one = NEW.partition("[[orchestrator.eval")[0] + CURRICULUM
-    (tmp_path / "train.toml").write_text(one)
-    _, made = imported(str(tmp_path))
-    train = tomllib.loads(str(made.files["train.toml"]))
-    [source] = train["orchestrator"]["train"]["source"]
-    assert source == {"curriculum": tomllib.loads(one)["orchestrator"]["train"]["source"][0]["curriculum"]}
-    (tmp_path / "train.toml").write_text(f"{one}[[orchestrator.train.source]]\nenv.taskset.id = 'gsm8k'\n")
-    assert "several sources" in left(imported(str(tmp_path))[1])["orchestrator.train.source"]

@@ -17,7 +17,7 @@ from environments.plugins import Refused
 from environments.space import Value
 from flows.cli.problems import write_environment
 from tasks.importing import Imported, imported
-from tests.importing.test_cleanrl import run
+from tests.importing.test_importers import run
 from tests.importing.test_wandb_sweep import written
 
 SB3 = os.environ.get("SB3_PYTHON", "")

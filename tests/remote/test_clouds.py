@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,7 +10,6 @@ import pytest
 
 import environments
 from environments import Environment
-from environments.plugins import Refused
 from tasks.remote import jobs, places
 from tasks.remote.endpoint import EndpointFault
 from tasks.remote.places._deployed import name_of
@@ -110,10 +108,3 @@ def test_a_container_that_never_serves_is_given_up_and_removed(
     place.tear_down("key", 30.0)
 
     assert not containers.running
-
-
-def test_a_trainer_whose_package_is_missing_says_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "modal", None)
-    monkeypatch.delitem(sys.modules, "tasks.remote.places.modal", raising=False)
-    with pytest.raises((Refused, ModuleNotFoundError), match="modal"):
-        places.load("modal", {"image": "image", "usd_per_second": 0})

@@ -10,7 +10,7 @@ from pydantic import SecretStr
 
 from blocks.endpoint import TrainingEndpoint
 from environments.plugins import Refused
-from tasks.remote import login
+from tasks.remote.places import http
 from tasks.system.redact import scrub_text
 
 
@@ -20,17 +20,11 @@ def test_a_saved_login_is_sent_and_never_shown(server: str) -> None:
     with temporary_settings({PREFECT_API_URL: server}):
         TrainingEndpoint(url="https://one.example.org", token=secret).save("one", overwrite=True)
         TrainingEndpoint(url="https://two.example.org", username="me", password=secret).save("two", overwrite=True)
-        one, two = login.of_block("one"), login.of_block("two")
+        one, two = http.of_block("one"), http.of_block("two")
         with pytest.raises(Refused, match="no endpoint block called 'three'"):
-            login.of_block("three")
+            http.of_block("three")
 
     assert (one.url, one.headers["Authorization"]) == ("https://one.example.org", "Bearer a-secret-of-the-tests")
     pair = base64.b64decode(two.headers["Authorization"].removeprefix("Basic ")).decode()
     assert pair == "me:a-secret-of-the-tests"
     assert "a-secret" not in repr(one) and "a-secret" not in scrub_text("it is a-secret-of-the-tests")
-
-
-def test_a_block_without_a_server_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("PREFECT_API_URL", raising=False)
-    with temporary_settings({PREFECT_API_URL: None}), pytest.raises(Refused, match="without a Prefect server"):
-        login.of_block("nobody")

@@ -20,8 +20,9 @@ from environments import Environment
 from environments.plugins import Refused
 from tasks import evaluate, train
 from tasks.evaluate import judge_run
-from tasks.remote import jobs, login
+from tasks.remote import jobs
 from tasks.remote.endpoint import Address
+from tasks.remote.places import http
 from tasks.sandbox.program import CannotStart
 from tasks.store.ledger import freeze
 from tasks.store.workspace import TrialDir
@@ -74,37 +75,28 @@ def test_a_trial_that_an_endpoint_trains_is_judged_here_costs_its_seconds_and_le
 
 
 def test_an_edited_program_is_trained_as_it_was_edited(tmp_path: Path, home: Path, endpoint: RunningEndpoint) -> None:
-    environment = problem(tmp_path, endpoint.url)
     edit = (
         'diff --git a/fit.py b/fit.py\n--- a/fit.py\n+++ b/fit.py\n@@ -6,1 +6,1 @@\n'
         '-(args.out / "model.json").write_text(json.dumps({"x": args.x}))\n'
         '+(args.out / "model.json").write_text(json.dumps({"x": 4.0}))\n'
     )  # fmt: skip
 
-    run = trained(environment, tmp_path, Proposal({"x": 2.0}, edit))
-
-    assert run.error is None
+    assert trained(problem(tmp_path, endpoint.url), tmp_path, Proposal({"x": 2.0}, edit)).error is None
     assert json.loads((tmp_path / "trials/0001/out/model.json").read_text()) == {"x": 4.0}
 
 
-def test_a_training_ends_with_its_budget_or_earlier_where_it_is_cut(
+def test_a_training_ends_with_its_budget_or_earlier_where_it_is_cut_or_loses(
     tmp_path: Path, home: Path, endpoint: RunningEndpoint
 ) -> None:
     environment = problem(tmp_path, endpoint.url, SLEEPS).model_copy(update={"budget_seconds": 0.6})
 
     whole, short = trained(environment, tmp_path), trained(environment, tmp_path, cut=Cut(2.0, 0.2, smoke=True))
+    longer = environment.model_copy(update={"budget_seconds": 5})
+    worse = trained(longer, tmp_path, reason_to_stop=lambda curve: "too bad" if curve[-1] == 9.0 else None)
 
     assert (whole.error, short.error) == (None, None)
     assert 0.6 <= whole.seconds < 3 and len(whole.curve) == 20
-    assert not endpoint.left and not open_jobs(home)
-
-
-def test_an_early_stop_ends_the_training_there(tmp_path: Path, home: Path, endpoint: RunningEndpoint) -> None:
-    environment = problem(tmp_path, endpoint.url, SLEEPS).model_copy(update={"budget_seconds": 5})
-
-    run = trained(environment, tmp_path, reason_to_stop=lambda curve: "too bad" if curve[-1] == 9.0 else None)
-
-    assert run.status == "cancelled" and run.due is not None and run.due.reason == "too bad" and run.due.fraction < 1
+    assert worse.status == "cancelled" and worse.due is not None and worse.due.reason == "too bad"
     assert not endpoint.left and not open_jobs(home)
 
 
@@ -198,7 +190,7 @@ def test_a_wrong_login_says_so_and_the_right_one_is_sent(
         with pytest.raises(CannotStart, match=r"401.*login"):
             trained(environment, tmp_path)
         right = Address(closed.url, {"Authorization": f"Bearer {TOKEN}"})
-        monkeypatch.setattr(login, "of_block", lambda name: right)
+        monkeypatch.setattr(http, "of_block", lambda name: right)
         assert environment.http is not None
         named = environment.http.model_copy(update={"url": "", "block": "mine"})
 
@@ -234,55 +226,39 @@ def test_a_reported_score_is_taken_only_from_an_endpoint_and_under_a_name_that_s
     tmp_path: Path, home: Path, endpoint: RunningEndpoint
 ) -> None:
     fit = FIT + '(args.out / "result.json").write_text(json.dumps({"score": 0.25}))\n'
-    folder = remote_quadratic(tmp_path / "quad", endpoint.url, fit)
-    source = folder / "environment.toml"
-    measured = source.read_text()
-    reported = measured.replace('judge = "command"', 'judge = "reported"').replace(
-        "[command]\neval_cmd", "[reported]\n#"
-    )
-    source.write_text(reported)
+    source = remote_quadratic(tmp_path / "quad", endpoint.url, fit) / "environment.toml"
+    reported = source.read_text().replace('judge = "command"', 'judge = "reported"')
+    source.write_text(reported.replace("[command]\neval_cmd", "[reported]\n#"))
     with pytest.raises(Refused, match="reported/loss"):
-        evaluate.check(environments.load(folder))
-    source.write_text(reported.replace('metric = "loss"', 'metric = "reported/loss"'))
-    environment = environments.load(folder)
+        evaluate.check(environments.load(source.parent))
+    source.write_text(source.read_text().replace('metric = "loss"', 'metric = "reported/loss"'))
+    environment = environments.load(source.parent)
     evaluate.check(environment)
     freeze(environment, tmp_path)
+    run = trained(environment, tmp_path)
 
-    score = judge_run(
-        "judge", environment, SANDBOX, TrialDir(tmp_path / "trials/0001"), trained(environment, tmp_path), 1
-    )
+    score = judge_run("judge", environment, SANDBOX, TrialDir(tmp_path / "trials/0001"), run, 1)
 
     assert (score.value, score.error) == (0.25, None)
-    here = environment.model_copy(update={"trainer": "command", "http": None})
     with pytest.raises(Refused, match="would score itself"):
-        evaluate.check(here)
+        evaluate.check(environment.model_copy(update={"trainer": "command", "http": None}))
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (('trainer = "http"', 'trainer = "command"'), r"section \[http\] is of another trainer"),
         (("[http]\n", "[http]\nlease_seconds = 10\n"), "lease_seconds = 10 is less than away_seconds"),
         (('url = "', 'block = "mine"\nurl = "'), "either url, or block"),
+        (("--out {out}", "--out {out} --data {prepared}"), r"prepared.*folder of this machine"),
         (('url = "http://', 'url = "http://me:secret@'), "save a block with the login"),
     ],
 )
 def test_a_section_that_cannot_be_followed_is_refused(tmp_path: Path, change: tuple[str, str], reason: str) -> None:
-    folder = remote_quadratic(tmp_path, "http://127.0.0.1:9")
-    source = folder / "environment.toml"
+    source = remote_quadratic(tmp_path, "http://127.0.0.1:9") / "environment.toml"
     source.write_text(source.read_text().replace(*change))
 
     with pytest.raises(Refused, match=reason):
-        environments.load(folder)
-
-
-def test_a_command_with_a_folder_of_this_machine_is_refused(tmp_path: Path) -> None:
-    folder = remote_quadratic(tmp_path, "http://127.0.0.1:9")
-    source = folder / "environment.toml"
-    source.write_text(source.read_text().replace("--out {out}", "--out {out} --data {prepared}"))
-
-    with pytest.raises(Refused, match=r"prepared.*folder of this machine"):
-        train.check(environments.load(folder))
+        train.check(environments.load(source.parent))
 
 
 def test_a_program_that_cannot_be_sent_is_a_crash_with_its_reason(tmp_path: Path, home: Path) -> None:

@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
-
 from tests.support.toy import FIT, QUADRATIC, quadratic
 
 REFERENCE = Path(__file__).parents[2] / "docs/endpoint.py"
@@ -29,11 +27,6 @@ class RunningEndpoint:
         """The trials whose training was started, once for each start."""
         path = self.folder / "starts.txt"
         return path.read_text().split() if path.exists() else []
-
-    @property
-    def state(self) -> dict[str, int]:
-        found: dict[str, int] = httpx.get(f"{self.url}/").json()
-        return found
 
     @property
     def left(self) -> list[str]:

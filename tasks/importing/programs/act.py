@@ -61,6 +61,8 @@ def of_agent(file: Path, actions: Any) -> Play:
 def main() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # a stray print is log and cannot garble an answer
+    import torch
+
     sys.path.insert(0, str(HERE / "repository"))
     hello = json.loads(sys.stdin.buffer.readline())
     lanes, leaves, [taken] = hello["lanes"], hello["observation"], hello["action"]
@@ -69,7 +71,8 @@ def main() -> None:
     agent = folder / "agent.pkl"
     if not agent.is_file() and not (folder / "model.zip").is_file():
         sys.exit("training left no model: it ended before its first model had learned")
-    seed_all(hello["seed"])
+    torch.manual_seed(hello["seed"])
+    np.random.seed(hello["seed"] % 2**32)
     play = of_agent(agent, actions) if agent.is_file() else of_sb3(folder)
     modes = np.array(hello["deterministic"])
     answers.write(b'{"ready": true}\n')
@@ -84,13 +87,6 @@ def main() -> None:
         actions[:] = play(seen[""] if [*seen] == [""] else seen, active, begins, modes)
         answers.write(actions.tobytes())
         answers.flush()
-
-
-def seed_all(seed: int) -> None:
-    import torch
-
-    torch.manual_seed(seed)
-    np.random.seed(seed % 2**32)
 
 
 if __name__ == "__main__":

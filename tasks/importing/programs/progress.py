@@ -29,13 +29,9 @@ def emit_ready() -> None:
 
 
 def emit_progress(
-    *,
-    step: int,
-    step_target: int,
-    metrics: Mapping[str, float] | None = None,
-    iter: int | None = None,
+    *, step: int, step_target: int, metrics: Mapping[str, float] | None = None, iter: int | None = None,
     exit_on_cancel: bool = True,
-) -> bool:
+) -> bool:  # fmt: skip
     """Report progress; whether to go on. Does nothing where AR_PROGRESS_FILE is not set."""
     elapsed = time.monotonic() - BEGAN
     _write({"step": step, "step_target": step_target, "elapsed_s": elapsed, "metrics": metrics or {}})

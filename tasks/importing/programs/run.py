@@ -42,13 +42,11 @@ HOW: dict[str, Any] = {
     "constants": {},  # file -> names that it assigns and a trial sets
     "defaults": {},  # values at the import: with them the program's own stay, so an edit of them counts
     "as_json": [],  # parameters whose values are written as JSON
-    "paths": {},  # parameter -> the names of nested tables
     "home": "", "links": [],  # the home directory of the import, and folders below it that the program reads
     "variables": {},
     "keeps_files": False,  # whether it runs in out/, so that what it writes beside itself is kept
 } | json.loads((HERE / "run.json").read_text())  # fmt: skip
-POLL_SECONDS, CANCEL_SECONDS = 0.1, 5.0
-"""A program hears of its cancellation by its next report."""
+POLL_SECONDS = 0.1
 NUMBER = re.compile(
     r"(?<![\w./-])([A-Za-z][\w./-]*)\s*[:=]\s*([-+]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|(?i:nan|inf(?:inity)?)))(?![\w.])"
 )
@@ -78,7 +76,7 @@ class Numbers:
         for line in lines:
             try:
                 taken.append(json.dumps(self._take(json.loads(line), steps)) + "\n")
-            except (ValueError, KeyError, TypeError, AttributeError, OverflowError):  # of another form: no report
+            except (ValueError, KeyError, TypeError, AttributeError):  # of another form: no report
                 continue
         return taken if HOW["window"] == 1 else taken[-1:]
 
@@ -95,89 +93,67 @@ class Numbers:
         counted = {"step": self.step}
         if steps and target > 0:
             counted = {"step": int(min(self.step / target, 1.0) * steps), "step_target": steps}
-        told = metrics if HOW["window"] == 1 else self.reported
-        shown = {HOW["name"] if name == HOW["metric"] else name: value for name, value in told.items()}
+        current = metrics if HOW["window"] == 1 else self.reported
+        shown = {HOW["name"] if name == HOW["metric"] else name: value for name, value in current.items()}
         finite = {name: value for name, value in shown.items() if math.isfinite(value)}
-        return {"elapsed": max(float(report["elapsed_s"]), 0.0), **counted, "metrics": finite}
+        return {"elapsed": float(report["elapsed_s"]), **counted, "metrics": finite}
 
-    def leave(self, file: Path) -> int:
-        """Leave the score with other figures for the judge, or say why there is none; returns the status."""
+    def leave(self, file: Path) -> None:
+        """Leave the score with other figures for the judge, or end with the reason why there is none."""
         figures = {**self.reported, **(self.printed if HOW["printed"] else {})}
         score = figures.pop(HOW["metric"], None)
         if score is None:
-            return complain(f"the program gave no {HOW['metric']!r}; it gave {', '.join(figures) or 'no number'}"[:400])
+            sys.exit(f"the program gave no {HOW['metric']!r}; it gave {', '.join(figures) or 'no number'}"[:400])
         if not math.isfinite(score):  # what it was before the training diverged is no score
-            return complain(f"the program ended with {HOW['metric']} = {score}")
+            sys.exit(f"the program ended with {HOW['metric']} = {score}")
         fit = [name for name, value in figures.items() if FIGURE.fullmatch(name) and abs(value) <= LARGEST_FIGURE]
         file.write_text(json.dumps({"score": score, "also": {name: figures[name] for name in fit[-MOST_FIGURES:]}}))
-        return 0
-
-
-def complain(reason: str) -> int:
-    sys.stderr.write(f"{reason}\n")
-    return 1
 
 
 class Tail:
     """A file that grows."""
 
     def __init__(self, file: Path) -> None:
-        self.file, self.offset = file, 0
+        file.touch()
+        self.opened, self.rest = file.open("rb"), b""
 
     def lines(self, is_last: bool) -> list[str]:
-        """Its new lines; one that is not at its end yet only with `is_last`."""
-        if not self.file.is_file():
-            return []
-        with self.file.open("rb") as opened:
-            opened.seek(self.offset)
-            new = opened.read()
-        whole = new if is_last else new[: new.rfind(b"\n") + 1]
-        self.offset += len(whole)
-        return whole.decode("utf-8", "replace").replace("\r", "\n").split("\n")[: None if is_last else -1]
+        """Its new lines; one that has no end yet only with `is_last`."""
+        *whole, self.rest = (self.rest + self.opened.read()).split(b"\n")
+        whole += [self.rest] * is_last
+        return [part for line in whole for part in line.decode("utf-8", "replace").split("\r")]
 
 
 def parameters(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of a trial as the program knows them: with the run's seed, nested where they are nested there."""
+    """The parameters of a trial as the program knows them, with the run's seed."""
     defaults, of_run = HOW["defaults"], {**config, "seed": config["seed"] % 2**31}
     values = {
         name: json.loads(value) if name in HOW["as_json"] else value
         for name, value in config["params"].items()
         if name not in defaults or defaults[name] != value
     }
-    own = {name: of_run[key] for name, key in HOW["own"].items() if key == "seed" or of_run[key]}
-    tables: dict[str, Any] = {}
-    for name, value in {**values, **own}.items():
-        *above, last = HOW["paths"].get(name, [name])
-        table = tables
-        for part in above:
-            table = table.setdefault(part, {})
-        table[last] = value
-    return tables
+    return values | {name: of_run[key] for name, key in HOW["own"].items() if key == "seed" or of_run[key]}
 
 
-def words(command: list[str], program: str, params: Mapping[str, Any]) -> list[str]:
-    """A command with its macros filled in."""
+def words(program: str, params: Mapping[str, Any]) -> list[str]:
+    """The command with its macros filled in."""
     texts = {name: json.dumps(one) if isinstance(one, dict | list) else str(one) for name, one in params.items()}
-    flags = [f"--{name}={text}" for name, text in texts.items()]
-    switches = [
-        f"--{name}" if params[name] is True else f"--{name}={text}"
-        for name, text in texts.items()
-        if params[name] is not False
-    ]
+    flags = {name: f"--{name}={text}" for name, text in texts.items()}
+    switches = {name: f"--{name}" if value else "" for name, value in params.items() if isinstance(value, bool)}
     macros = {
-        "${env}": [], "${interpreter}": [sys.executable], "${program}": [program], "${args}": flags,
-        "${args_no_hyphens}": [flag.removeprefix("--") for flag in flags],
-        "${args_no_boolean_flags}": switches,
+        "${env}": [], "${interpreter}": [sys.executable], "${program}": [program], "${args}": [*flags.values()],
+        "${args_no_hyphens}": [flag.removeprefix("--") for flag in flags.values()],
+        "${args_no_boolean_flags}": [*filter(None, (flags | switches).values())],
         "${args_json}": [json.dumps(params)],
     }  # fmt: skip
-    return [word for given in command for word in macros.get(given, [given])]
+    return [word for given in HOW["command"] for word in macros.get(given, [given])]
 
 
-def variables(params: Mapping[str, Any], seed: int, out: Path, place: Path) -> dict[str, str]:
+def variables(params: Mapping[str, Any], seed: int, out: Path, copy: Path) -> dict[str, str]:
     """The environment of a command: those of epappas/autoresearch-rl, which its programs and the stand-ins read."""
     for folder in (out / "run", out / "model"):
         folder.mkdir(parents=True, exist_ok=True)
-    search = [str(HERE / "standin"), str(place), os.environ.get("PYTHONPATH", "")]
+    search = [str(HERE / "standin"), str(copy), os.environ.get("PYTHONPATH", "")]
     return {
         **os.environ,
         **HOW["variables"],
@@ -214,31 +190,31 @@ def assign(file: Path, values: Mapping[str, Any]) -> None:
     file.write_bytes(b"".join(lines))
 
 
-def train(program: str) -> int:
+def train(program: str) -> None:
     config = json.loads((HERE / "config.json").read_text())
     out, params = Path(config["out"]), parameters(config)
     (out / "params.json").write_text(json.dumps(params))
-    place = copied(out if HOW["keeps_files"] else Path(tempfile.gettempdir()))
+    copy = copied(out if HOW["keeps_files"] else Path(tempfile.gettempdir()))
     for name, constants in HOW["constants"].items():
-        assign(place / name, {constant: params[constant] for constant in constants if constant in params})
+        assign(copy / name, {constant: params[constant] for constant in constants if constant in params})
     for link in HOW["links"]:
         mine = Path(os.environ["HOME"]) / Path(link).relative_to(HOW["home"])
         mine.parent.mkdir(parents=True, exist_ok=True)
         mine.symlink_to(link)
-    environment = variables(params, config["seed"], out, place)
-    if HOW["prepare"] and (status := subprocess.run(HOW["prepare"], cwd=place, env=environment).returncode):
-        return status
-    return follow(words(HOW["command"], program, params), place, environment, config["budget_steps"], out)
+    environment = variables(params, config["seed"], out, copy)
+    if HOW["prepare"] and (status := subprocess.run(HOW["prepare"], cwd=copy, env=environment).returncode):
+        sys.exit(status)
+    follow(words(program, params), copy, environment, config["budget_steps"], out)
 
 
-def follow(command: list[str], place: Path, environment: dict[str, str], steps: int, out: Path) -> int:
-    """Run the program to its end, hand on what it reports, and leave the result; returns its status."""
-    printed, reported = Tail(out / "run.log"), Tail(Path(environment["AR_PROGRESS_FILE"]))
-    numbers, control, is_over, cancelled = Numbers(), Path(environment["AR_CONTROL_FILE"]), False, 0.0
+def follow(command: list[str], copy: Path, environment: dict[str, str], steps: int, out: Path) -> None:
+    """Run the program to its end, hand on what it reports, and leave the result, or end as it did."""
+    printed, reported = Tail(out / "run.log"), Tail(out / "run/progress.jsonl")
+    numbers, is_over, cancel = Numbers(), False, HERE / "cancel"
     if HOW["at_end"] == "finish":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # inherited
-    with printed.file.open("wb") as log:
-        process = subprocess.Popen(command, cwd=place, env=environment, stdout=log, stderr=subprocess.STDOUT)
+    with (out / "run.log").open("wb") as log:
+        process = subprocess.Popen(command, cwd=copy, env=environment, stdout=log, stderr=subprocess.STDOUT)
 
     def terminate(*_: object) -> None:
         nonlocal is_over
@@ -254,35 +230,36 @@ def follow(command: list[str], place: Path, environment: dict[str, str], steps: 
             has_ended = process.poll() is not None
             numbers.read(printed.lines(has_ended))
             progress.writelines(numbers.hand_on(reported.lines(has_ended), steps))
-            if not cancelled and (HERE / "cancel").exists():
-                control.write_text(json.dumps({"action": "cancel", "reason": (HERE / "cancel").read_text()}))
-                cancelled = time.monotonic()
-            if cancelled and time.monotonic() > cancelled + CANCEL_SECONDS:
-                process.kill()
+            if cancel.exists():
+                action = {"action": "cancel", "reason": cancel.read_text()}
+                (out / "run/control.json").write_text(json.dumps(action))
             time.sleep(0 if has_ended else POLL_SECONDS)
     if process.returncode and not is_over:
-        return 128 - process.returncode if process.returncode < 0 else process.returncode
+        sys.exit(128 - process.returncode if process.returncode < 0 else process.returncode)
     if is_over and HOW["at_end"] == "fail":  # its numbers are those of a part
-        return complain("the program had not ended when its time was over")
-    return numbers.leave(out / "result.json") if HOW["metric"] and not HOW["evaluate"] else 0
+        sys.exit("the program had not ended when its time was over")
+    if HOW["metric"] and not HOW["evaluate"]:
+        numbers.leave(out / "result.json")
 
 
-def evaluate(out: Path, result: Path) -> int:
+def evaluate(out: Path, result: Path) -> None:
     """Run the command of the judge where training has never been; its last numbers become the result."""
     with tempfile.TemporaryDirectory() as folder:
-        place = copied(Path(folder))
-        here = variables(json.loads((out / "params.json").read_text()), 0, Path(folder), place)
+        copy = copied(Path(folder))
+        here = variables(json.loads((out / "params.json").read_text()), 0, Path(folder), copy)
         here |= {"AR_RUN_DIR": str(out / "run"), "AR_MODEL_DIR": str(out / "model")}
-        done = subprocess.run(HOW["evaluate"], cwd=place, env=here, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        numbers = Numbers()
-        numbers.read(done.stdout.decode("utf-8", "replace").splitlines())
-        return done.returncode or numbers.leave(result)
+        done = subprocess.run(HOW["evaluate"], cwd=copy, env=here, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    numbers = Numbers()
+    numbers.read(done.stdout.decode("utf-8", "replace").splitlines())
+    if done.returncode:
+        sys.exit(done.returncode)
+    numbers.leave(result)
 
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["act"]:
         runpy.run_path(str(HERE / "act.py"), run_name="__main__")
     elif sys.argv[1:2] == ["judge"]:
-        sys.exit(evaluate(*map(Path, sys.argv[2:])))
+        evaluate(*map(Path, sys.argv[2:]))
     else:
-        sys.exit(train(Path(*sys.argv[1:]).relative_to("repository").as_posix() if sys.argv[1:] else ""))
+        train(Path(*sys.argv[1:]).relative_to("repository").as_posix() if sys.argv[1:] else "")

@@ -6,10 +6,9 @@ reports; media, and whatever else is for the site, are dropped.
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from autoresearch_rl.target.progress import emit_progress, emit_ready, numbers  # type: ignore[import-not-found]
@@ -70,36 +69,29 @@ class Run(Dropped):
 
     def __init__(self) -> None:
         self.config, self.summary, self.step = config, summary, 0
-        self.dir = os.environ.get("AR_RUN_DIR", ".")
+        self.dir, self.url, self.tags = os.environ.get("AR_RUN_DIR", "."), "", ()
         self.id = self.name = self.project = self.entity = self.group = self.sweep_id = "nightshift"
-        self.url, self.tags = "", ()
-        self._held: dict[str, float] = {}
         self._better: dict[str, Callable[[float, float], float]] = {}
 
     def log(self, data: Mapping[str, Any], step: int | None = None, commit: bool | None = None, **_: Any) -> None:
-        """Log numbers; with commit = False together with the next ones."""
-        self._held |= numbers(data)
-        self.step = self.step if step is None else int(step)
-        if commit is False or not self._held:
-            return
-        for name in self._better.keys() & self._held.keys() & summary.keys():
-            self._held[name] = self._better[name](self._held[name], summary[name])
-        dict.update(summary, self._held)
-        emit_progress(step=self.step, step_target=0, metrics=self._held)
-        self.step, self._held = self.step + 1, {}
+        """Report numbers; without `commit` the next ones belong to the same step."""
+        values, self.step = numbers(data), self.step if step is None else int(step)
+        for name in self._better.keys() & values.keys() & summary.keys():
+            values[name] = self._better[name](values[name], summary[name])
+        dict.update(summary, values)
+        if values:
+            emit_progress(step=self.step, step_target=0, metrics=values)
+        self.step += commit is not False
 
     def define_metric(self, name: str, *_: Any, summary: str | None = None, **__: Any) -> None:
         if better := _KEPT.get(summary):
             self._better[name] = better
 
-    def finish(self, *_: Any, **__: Any) -> None:
-        self.log({})
-
     def __enter__(self) -> Run:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.finish()
+        pass
 
 
 def init(*_: Any, config: Any = None, **__: Any) -> Run:
@@ -108,7 +100,7 @@ def init(*_: Any, config: Any = None, **__: Any) -> Run:
     return run
 
 
-def _items(settings: Any) -> Any:
+def _items(settings: Any) -> Iterable[tuple[str, Any]]:
     return (dict(settings) if isinstance(settings, Mapping | tuple) else vars(settings)).items()
 
 
@@ -120,7 +112,6 @@ def __getattr__(name: str) -> Any:
 
 config, summary = Settings(_OWN), Summary()
 run = Run()
-log, define_metric, finish, join = run.log, run.define_metric, run.finish, run.finish
+log, define_metric = run.log, run.define_metric
 __version__ = "0"
-atexit.register(run.finish)
 emit_ready()

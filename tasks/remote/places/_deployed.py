@@ -31,11 +31,7 @@ LISTED_SECONDS = 30.0
 
 
 class CloudFault(EndpointFault):
-    """The cloud answers with an error, which may be another one later; the message is its own."""
-
-
-class CloudRefusal(EndpointFault):
-    """The cloud's error would be the same later: a wrong login, or a container that it does not take."""
+    """The cloud answers with an error, which may be gone later. One that would be the same is an EndpointFault."""
 
 
 class DeployedPlace(Deployed, RemotePlace):
@@ -45,7 +41,7 @@ class DeployedPlace(Deployed, RemotePlace):
     def look_up(self, name: str) -> str | None:
         """The address of a deployment; empty while it has none, None if there is no such deployment.
 
-        Raises CloudFault if it has failed, or the cloud does not answer, and CloudRefusal.
+        Raises CloudFault, EndpointFault.
         """
 
     @abstractmethod
@@ -54,10 +50,10 @@ class DeployedPlace(Deployed, RemotePlace):
 
     @abstractmethod
     def remove(self, name: str, patience: float) -> None:
-        """Remove all deployments of a name; no error where there is none. Raises CloudFault.
+        """Remove all deployments of a name; no error where there is none. Raises EndpointFault.
 
         Args:
-            patience: Longest wait for the cloud's answer, where its SDK can be told.
+            patience: Longest wait in seconds for the cloud's answer, where its SDK can be told.
         """
 
     def check(self) -> None:
@@ -95,11 +91,12 @@ class DeployedPlace(Deployed, RemotePlace):
 
 
 def _serves(address: Address) -> bool:
-    with suppress(EndpointFault, TrialFault):
+    try:
         with RemoteEndpoint(address, 0.0, ANSWER_SECONDS) as endpoint:
             endpoint.check()
-        return True
-    return False
+    except (EndpointFault, TrialFault):
+        return False
+    return True
 
 
 def name_of(key: str) -> str:

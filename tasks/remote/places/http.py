@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+import functools
+import os
 import time
+from typing import cast
 
 from environments.plugins import Refused
 from environments.remote import HttpEndpoint
-from tasks.remote import login
 from tasks.remote.endpoint import Address, EndpointFault, RemoteEndpoint, TrialFault
 from tasks.remote.places import RemotePlace
+from tasks.system import redact
 
 CHECK_SECONDS = 10.0
 """How long an endpoint may take to answer before a campaign begins."""
@@ -19,7 +23,7 @@ class Http(HttpEndpoint, RemotePlace):
 
     @property
     def address(self) -> Address:
-        return login.of_block(self.block) if self.block else Address(self.url)
+        return of_block(self.block) if self.block else Address(self.url)
 
     def check(self) -> None:
         try:
@@ -35,6 +39,34 @@ class Http(HttpEndpoint, RemotePlace):
         return self.address
 
     def tear_down(self, key: str, patience: float) -> None:
+        # It waits also while this process ends.
         with RemoteEndpoint(self.address, patience, min(patience, self.answer_seconds), time.sleep) as endpoint:
-            # It waits also while this process ends.
             endpoint.delete(key)
+
+
+@functools.cache
+def of_block(name: str) -> Address:
+    """Address and login of a saved endpoint block; read once, so that an outage of the server ends no training.
+
+    Raises Refused: there is no such block, it is not valid, or there is no server to read it from.
+    """
+    import httpx
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    from blocks.endpoint import TrainingEndpoint
+
+    api = PREFECT_API_URL.value() or os.environ.get("PREFECT_API_URL")
+    if not api:
+        raise Refused(f"endpoint block {name!r} cannot be read without a Prefect server: set PREFECT_API_URL")
+    try:
+        # Prefect may have been imported before the address was set; it would start a server of its own.
+        with temporary_settings({PREFECT_API_URL: api}):
+            block = cast("TrainingEndpoint", TrainingEndpoint.load(name))
+    except (ValueError, httpx.HTTPError) as fault:
+        raise Refused(f"there is no endpoint block called {name!r} that can be used: {fault}") from fault
+    if (secret := block.token or block.password) is None:
+        return Address(block.url)
+    value = secret.get_secret_value()
+    redact.remember(f"ENDPOINT_{name}", value)
+    pair = base64.b64encode(f"{block.username}:{value}".encode()).decode()
+    return Address(block.url, {"Authorization": f"Bearer {value}" if block.token else f"Basic {pair}"})

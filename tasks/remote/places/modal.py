@@ -24,8 +24,8 @@ from modal.exception import (
 
 from environments.plugins import Refused
 from environments.remote import ModalSandbox
-from tasks.remote.endpoint import one_line
-from tasks.remote.places._deployed import CloudFault, CloudRefusal, DeployedPlace
+from tasks.remote.endpoint import EndpointFault, one_line
+from tasks.remote.places._deployed import CloudFault, DeployedPlace
 from tasks.system import interrupt
 
 TUNNEL_SECONDS = 5
@@ -90,10 +90,7 @@ class Modal(ModalSandbox, DeployedPlace):
 def _answer(question: Coroutine[Any, Any, T], seconds: float, to_the_end: bool = False) -> T:
     """The answer of the cloud, for which the SDK itself would wait without an end.
 
-    Raises CloudFault, CloudRefusal where it would be the same later, and KeyboardInterrupt when this process is to end.
-
-    Args:
-        to_the_end: Whether to go on when this process is to end.
+    Raises CloudFault, EndpointFault, and KeyboardInterrupt when this process is to end, unless `to_the_end`.
     """
     try:
         return asyncio.run(_watched(question, seconds, to_the_end))
@@ -101,7 +98,7 @@ def _answer(question: Coroutine[Any, Any, T], seconds: float, to_the_end: bool =
         raise CloudFault(f"Modal: no answer within {seconds:g} seconds") from None
     except (Error, OSError) as fault:
         refused = isinstance(fault, REFUSALS) and not isinstance(fault, ConflictError)
-        kind = CloudRefusal if refused else CloudFault
+        kind = EndpointFault if refused else CloudFault
         raise kind(f"Modal: {type(fault).__name__}: {one_line(str(fault), 300)}") from fault
 
 
