@@ -25,6 +25,7 @@ BENCHMARKS = {
     "night": ("8 h", "--hours 0.1 --rule greedy"),
     "ppo_throughput": ("10 min", "--rounds 1 --seconds 2"),
     "prefect_faults": ("5 min", "--kills 1"),
+    "real_model": ("20 min", "--questions 4 --max-tokens 8"),
     "search_hours": ("a week", f"--problems cartpole --lanes tpe greedy {SHORT}"),
     "showcase": ("1 min", ""),
     "trial_overhead": ("5 min", "--trials 8"),

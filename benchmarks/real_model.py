@@ -53,10 +53,8 @@ def main() -> None:
         "--datasets", nargs="*", default=list(DATASETS), help=f"of reasoning-gym ({' '.join(DATASETS)})"
     )
     parser.add_argument("--questions", type=int, default=200, help="to each (200)")
-    parser.add_argument("--samples", type=int, default=1, help="answers to a question (1)")
     parser.add_argument("--temperature", type=float, default=0.0, help="0: the likeliest answer (0)")
     parser.add_argument("--max-tokens", type=int, default=256, help="of the longest answer (256)")
-    parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     options = parser.parse_args()
     rows = [asked(name, settings, options) for name, settings in problems(options.gsm8k, options.datasets)]
@@ -88,32 +86,26 @@ def asked(name: str, settings: dict[str, Any], options: argparse.Namespace) -> d
         ids = [json.loads(line)["id"] for line in pool.read_text("utf-8").removesuffix("\n").split("\n")]
         with Taskset(taskset, pool, ids, SECONDS, time.monotonic() + 86_400) as questions:
             request = {
-                "prompts": questions.prompts(range(len(ids))), "samples": options.samples, "seed": 0,
+                "prompts": questions.prompts(range(len(ids))), "samples": 1, "seed": 0,
                 "temperature": options.temperature, "max_tokens": options.max_tokens,
             }  # fmt: skip
             began = time.perf_counter()
-            answers = completed(options.model.absolute(), options.device, request)
+            answers = completed(options.model.absolute(), request)
             seconds = time.perf_counter() - began
-            said = [(answer["index"], one["text"]) for answer in answers for one in answer["completions"]]
-            rewards = questions.rewards(said)
-    means = [
-        statistics.fmean(reward for (place, _), reward in zip(said, rewards, strict=True) if place == index)
-        for index in range(len(ids))
-    ]
-    tokens = sum(answer["tokens"] for answer in answers)
-    cut = sum(one["truncated"] for answer in answers for one in answer["completions"])
+            rewards = questions.rewards((answer["index"], answer["completions"][0]["text"]) for answer in answers)
+    tokens, many = sum(answer["tokens"] for answer in answers), len(answers)
     return {
-        "problem": settings.get("dataset") if name == "reasoning_gym" else name, "questions": len(ids),
-        "pass@1": round(statistics.fmean(means), 4), "se": round(statistics.pstdev(means) / math.sqrt(len(ids)), 4),
-        "tokens": round(tokens / len(said), 1), "truncated": round(cut / len(said), 3),
-        "tokens_per_second": round(tokens / seconds, 1),
+        "problem": settings.get("dataset") if name == "reasoning_gym" else name, "questions": many,
+        "pass@1": round(statistics.fmean(rewards), 4), "se": round(statistics.pstdev(rewards) / math.sqrt(many), 4),
+        "tokens": round(tokens / many, 1), "tokens_per_second": round(tokens / seconds, 1),
+        "truncated": round(sum(answer["completions"][0]["truncated"] for answer in answers) / many, 3),
     }  # fmt: skip
 
 
-def completed(model: Path, device: str, request: dict[str, Any]) -> list[dict[str, Any]]:
+def completed(model: Path, request: dict[str, Any]) -> list[dict[str, Any]]:
     """The generator's replies to one request."""
     told = "".join(json.dumps(line) + "\n" for line in ({"batch": 64}, request, {"end": True}))
-    command: list[str | Path] = [sys.executable, "-I", "-B", GENERATOR, "transformers", model, device]
+    command: list[str | Path] = [sys.executable, "-I", "-B", GENERATOR, "transformers", model, "auto"]
     done = subprocess.run(
         command, input=told, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False
     )

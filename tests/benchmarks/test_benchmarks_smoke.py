@@ -27,7 +27,13 @@ def quick_problem(folder: Path) -> list[str]:
     return ["--environment", str(problem), "--folder", str(folder / "night")]
 
 
-NEEDS = {"night": quick_problem, "search_hours": apart}
+def real_model(folder: Path) -> list[str]:
+    if "NIGHTSHIFT_MODEL" not in os.environ:
+        pytest.skip("NIGHTSHIFT_MODEL names no folder with a small chat model")
+    return [os.environ["NIGHTSHIFT_MODEL"]]
+
+
+NEEDS = {"night": quick_problem, "real_model": real_model, "search_hours": apart}
 """More arguments, and what has to be there for them."""
 
 
