@@ -1,14 +1,9 @@
 """pass@1 of a real language model as it comes, on GSM8K and on data sets of reasoning-gym.
 
-    python -m benchmarks.real_model MODEL [--gsm8k FOLDER] [--datasets chain_sum gcd ...]
-                                    [--questions 200] [--json]
+    python -m benchmarks.real_model MODEL [--gsm8k FOLDER] [--datasets chain_sum gcd ...] [--questions 200]
 
-MODEL is a folder with a Hugging Face model, FOLDER one with GSM8K's train.jsonl and test.jsonl. The questions are those
-of the environments gsm8k_one_gpu and reasoning_gym, made by their recipes; the generator and the tasksets are the text
-judge's own. A whole night with such a model is `nightshift run reasoning_gym` (REPRODUCE.md).
-
-pass@1            mean reward of the answers; its standard error is over questions
-tokens_per_second of all answers together
+MODEL is a folder with a Hugging Face model. Questions, generator and tasksets are those of gsm8k_one_gpu and
+reasoning_gym. A whole night with such a model is `nightshift run reasoning_gym`.
 """
 
 from __future__ import annotations
@@ -39,8 +34,6 @@ DATASETS: dict[str, dict[str, int]] = {
     "leg_counting": {"min_animals": 1, "max_animals": 2, "max_instances": 9},
 }
 """The data sets that are asked, and how hard."""
-SECONDS = 60.0
-"""For one reward."""
 
 
 def main() -> None:
@@ -55,13 +48,9 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=200, help="to each (200)")
     parser.add_argument("--temperature", type=float, default=0.0, help="0: the likeliest answer (0)")
     parser.add_argument("--max-tokens", type=int, default=256, help="of the longest answer (256)")
-    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     options = parser.parse_args()
     rows = [asked(name, settings, options) for name, settings in problems(options.gsm8k, options.datasets)]
-    if options.json:
-        print(json.dumps(rows, indent=2))
-    else:
-        show(tuple(rows[0]), [tuple(row.values()) for row in rows], about(options.model.name))
+    show(tuple(rows[0]), [tuple(row.values()) for row in rows], about(options.model.name))
 
 
 def problems(gsm8k: Path | None, datasets: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -84,7 +73,7 @@ def asked(name: str, settings: dict[str, Any], options: argparse.Namespace) -> d
         prepared = preparing.prepare(environment, Path(home), lambda line: print(line, file=sys.stderr))
         pool = prepared / "judge" / "search.jsonl"
         ids = [json.loads(line)["id"] for line in pool.read_text("utf-8").removesuffix("\n").split("\n")]
-        with Taskset(taskset, pool, ids, SECONDS, time.monotonic() + 86_400) as questions:
+        with Taskset(taskset, pool, ids, 60.0, time.monotonic() + 86_400) as questions:
             request = {
                 "prompts": questions.prompts(range(len(ids))), "samples": 1, "seed": 0,
                 "temperature": options.temperature, "max_tokens": options.max_tokens,
@@ -110,9 +99,8 @@ def completed(model: Path, request: dict[str, Any]) -> list[dict[str, Any]]:
         command, input=told, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False
     )
     replies = [json.loads(line) for line in done.stdout.splitlines()]
-    for reply in replies:
-        if "failed" in reply:
-            sys.exit(f"{model}: {reply['failed']}")
+    if "failed" in replies[-1]:
+        sys.exit(f"{model}: {replies[-1]['failed']}")
     return [reply for reply in replies if "index" in reply]
 
 
