@@ -33,7 +33,6 @@ DATASETS: dict[str, dict[str, int]] = {
     "letter_counting": {"min_words": 2, "max_words": 4},
     "leg_counting": {"min_animals": 1, "max_animals": 2, "max_instances": 9},
 }
-"""The data sets that are asked, and how hard."""
 
 
 def main() -> None:
