@@ -7,13 +7,18 @@ come first, so that more for training leave them as they are.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import reasoning_gym
 from making import SPLITS, CannotPrepare, Place, Row, base_model, identity, run, settings_of, write
+
+try:
+    import reasoning_gym
+except ModuleNotFoundError as missing:
+    sys.exit(f"reasoning_gym cannot be prepared: {missing}: pip install 'nightshift-rl[reasoning]'")
 
 TRIES = 10
 """Questions that are drawn for one that is wanted: small data sets repeat themselves."""
