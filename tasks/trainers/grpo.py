@@ -17,8 +17,8 @@ cannot change. A step is one batch of answers and what is learned from it. Train
 steps is spent, or at once on SIGTERM; either way it saves the model and exits 0. A file `cancel` beside config.json
 ends it at the next report without a model, with status 42. What it cannot train (an unknown parameter, no questions)
 exits 2 with the reason on stderr; a training that failed exits 1 and says why in out/progress.jsonl. On the CPU it
-takes as many threads as config.json grants it `cores`, one if it says nothing; with the same number, a seed and a
-budget of steps that binds give the same model, bit for bit.
+takes as many threads as config.json grants it `cores`, one if it says nothing; with the same number and
+`micro_batch_size`, a seed and a budget of steps that binds give the same model, bit for bit.
 """
 
 from __future__ import annotations

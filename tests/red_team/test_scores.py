@@ -228,10 +228,6 @@ def test_red_team_a_program_that_fixes_its_seed_is_found_out(tmp_path: Path, pro
     refused(second, f"ignores its seed: {reason}", (earlier(first.run, HONEST, 3),))
 
 
-@pytest.mark.parametrize(
-    ("claim", "reason"), [({"step": 10**12}, "reported 1,000,"), ({"elapsed": 1e6}, "reported 1e+06 s")]
-)
-def test_red_team_more_than_can_have_been_is_not_believed(tmp_path: Path, claim: dict[str, float], reason: str) -> None:
-    """More steps than anybody can take, and more time than has passed."""
-    report = f"(OUT / 'progress.jsonl').write_text({json.dumps(claim)!r} + '\\n')\n"
-    refused(attack(Ground.lay(tmp_path), MODEL + report, WORKING[0]), reason)
+def test_red_team_more_steps_than_anybody_can_take_are_not_believed(tmp_path: Path) -> None:
+    report = f"(OUT / 'progress.jsonl').write_text({json.dumps({'step': 10**12})!r} + '\\n')\n"
+    refused(attack(Ground.lay(tmp_path), MODEL + report, WORKING[0]), "reported 1,000,")

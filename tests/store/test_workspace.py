@@ -42,6 +42,7 @@ def test_a_prepared_workspace_holds_the_program_and_its_configuration(tmp_path: 
         "budget_steps": 0,
         "device": "auto",
         "cores": 1,
+        "memory_gb": None,
         "out": str(place.out),
         "resume": None,
         "init": None,
