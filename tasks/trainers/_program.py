@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 P = TypeVar("P")
 Config = dict[str, Any]
-"""What config.json says: params, seed, budget_seconds, budget_steps, device, cores, memory_gb, out, problem, data, resume,
-init.
+"""What config.json says: params, seed, budget_seconds, budget_steps, device, cores, memory_gb, out, problem, data,
+resume, init.
 
-On the CPU, `cores` is how many processor cores the program has for itself: it is kept on these. `memory_gb` is what it may
-use, in GiB; null: three quarters of the machine's."""
+On the CPU, `cores` is how many processor cores the program has for itself: it is kept on these. `memory_gb` is what it
+may use, in GiB; null: three quarters of the machine's."""
 FORKING = ForkContext()
 CANCELLED = 42
 """The exit status of a cancelled training."""
