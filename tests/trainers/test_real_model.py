@@ -83,9 +83,9 @@ def test_it_is_asked_for_a_proposal_and_what_it_says_is_counted(
     done = nightshift(
         *("run", str(quadratic(tmp_path / "quad")), "--name", "night", "--rule", "greedy", "--trials", "1"),
         *("--proposer", "llm", *(f"--set=proposer.{name}={value}" for name, value in options.items())),
-        server=server, timeout=1500,
+        server=server, seconds=1500,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    trial = status("night")["trials"][1]
-    assert trial["proposer"] == "llm" or trial["instead_of"], "no silent fallback"
-    assert status("night")["tokens"], trial
+    known = status("night")
+    assert known["trials"][1]["proposer"] == "llm" or known["trials"][1]["instead_of"], "no silent fallback"
+    assert known["spent"]["calls"] and known["spent"]["tokens"], known["spent"]
