@@ -178,13 +178,7 @@ def _declared(module: ModuleType, pool: Path) -> Iterable[Declared]:
     for row in map(json.loads, pool.read_text("utf-8").removesuffix("\n").split("\n")):
         question, answer = row["question"], str(row["answer"])
         further = {key: value for key, value in row.items() if key not in ASKED}
-        yield Declared(prompt(question), partial(_earned, module.reward, question, answer, further))
-
-
-def _earned(
-    reward: Callable[..., float], question: str, answer: str, further: dict[str, Any], completion: str
-) -> float:
-    return float(reward(question, completion, answer, **further))
+        yield Declared(prompt(question), partial(module.reward, question, answer=answer, **further))
 
 
 def _prompts(places: Sequence[int]) -> list[Prompt]:
@@ -209,7 +203,7 @@ def _reward(place: int, completion: str) -> float | None:
     task = _tasks[place]
     try:
         if isinstance(task, Declared):
-            return task.reward(completion)
+            return float(task.reward(completion))
         trace = _trace(task, _prompt(task), completion)
         _runner.run(task.score(trace))
         return None if not trace.rewards or None in trace.rewards.values() else float(trace.reward)

@@ -23,6 +23,7 @@ from pathlib import Path
 import environments
 from environments import Environment
 from environments.plugins import Refused
+from environments.space import Value
 from flows.cli import comparison_words, consent, own_script, rl_zoo, sides, single_runs
 from flows.cli.match import CRASHED, DECLARATION, Counts, Declaration, Match
 from flows.cli.own_script import OwnScript
@@ -142,8 +143,9 @@ def of_script(
     with tempfile.TemporaryDirectory() as draft:
         folder = Path(draft) / script.folder.name
         both = script.write(folder, named)
-        environment = own_script.load(folder, overrides_only(settings))
-        return declared(environment, None, both, runs, settings, seed, isolation, allow_unsandboxed)
+        overrides = overrides_only(settings)
+        environment = own_script.load(folder, overrides)
+        return declared(environment, None, both, runs, overrides, seed, isolation, allow_unsandboxed)
 
 
 def prepare(
@@ -151,23 +153,25 @@ def prepare(
     seed: int | None, isolation: str, allow_unsandboxed: bool,
 ) -> Match:  # fmt: skip
     """The comparison of two sides in an environment. Refused if a side cannot be run in it; nothing is left then."""
-    environment, baseline = sides.common_environment([ledger for _, ledger in named if ledger], on, settings)
+    ledgers = [ledger for _, ledger in named if ledger]
+    environment, baseline = sides.common_environment(ledgers, on, settings)
+    overrides = overrides_only(settings) if on else ledgers[0].campaign.overrides
     both = [side for side, _ in named]
-    return declared(environment, baseline, both, runs, settings, seed, isolation, allow_unsandboxed)
+    return declared(environment, baseline, both, runs, overrides, seed, isolation, allow_unsandboxed)
 
 
 def declared(
-    environment: Environment, baseline: Path | None, both: Sequence[Side], runs: Counts | None, settings: list[str],
-    seed: int | None, isolation: str, allow_unsandboxed: bool,
+    environment: Environment, baseline: Path | None, both: Sequence[Side], runs: Counts | None,
+    overrides: dict[str, Value], seed: int | None, isolation: str, allow_unsandboxed: bool,
 ) -> Match:  # fmt: skip
     """The comparison, as it was declared if there is one of the same sides under the same conditions."""
     parent = home() / FOLDER / environment.name
     with single_runs.set_up(environment, baseline, both, parent, isolation, allow_unsandboxed) as (stage, arms):
         facts = [(arm.proposal.params, arm.proposal.edit, arm.program != stage.folder / "program") for arm in arms]
-        digest = measure(stage.folder, stage.environment, {"sides": facts, "overrides": overrides_only(settings)})
+        digest = measure(stage.folder, stage.environment, {"sides": facts, "overrides": overrides})
         default = (FEWEST, FEWEST) if environment.deterministic else RUNS
         new = Declaration(
-            environment.name, overrides_only(settings), (both[0].text, both[1].text), (arms[0], arms[1]), digest,
+            environment.name, overrides, (both[0].text, both[1].text), (arms[0], arms[1]), digest,
             secrets.randbelow(2**31) if seed is None else seed, secrets.randbelow(2**63), (), (),
         ).with_more(runs or default, environment.deterministic)  # fmt: skip
         _check_pool(stage.environment, new)

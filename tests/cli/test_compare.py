@@ -239,6 +239,12 @@ def test_a_campaign_gives_its_champion_its_baseline_and_each_trial_with_its_prog
     assert program(champion, "b") == DRAW, "the baseline is the campaign's, as it was frozen"
 
 
+def test_a_comparison_in_a_campaign_keeps_what_was_set_when_it_is_opened_again(tmp_path: Path) -> None:
+    settled(campaign(noisy(tmp_path / "noisy"), budget_seconds=4), {})
+    match = ready("night/0", '{"x": 9}')
+    assert opened(match.stage.folder, "auto", True).stage.environment.budget_seconds == 4
+
+
 def test_a_trial_can_be_taken_to_another_environment(tmp_path: Path) -> None:
     ledger = campaign(noisy(tmp_path / "noisy"))
     settled(ledger, {})

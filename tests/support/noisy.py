@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.evaluate import judge_run
@@ -66,9 +67,9 @@ def noisy(folder: Path, draw: str = DRAW, toml: str = TOML) -> Path:
     return folder
 
 
-def campaign(folder: Path, name: str = "night") -> Ledger:
+def campaign(folder: Path, name: str = "night", **overrides: Any) -> Ledger:
     """A new campaign there."""
-    return CampaignSpec.of(environment=str(folder), name=name, tracking="off").open()
+    return CampaignSpec.of(environment=str(folder), name=name, tracking="off", overrides=overrides).open()
 
 
 def settled(ledger: Ledger, params: Params, edit: str | None = None, kind: str = "keep") -> Trial:
