@@ -94,12 +94,10 @@ def completed(model: Path, request: dict[str, Any]) -> list[dict[str, Any]]:
     """The generator's replies to one request."""
     told = "".join(json.dumps(line) + "\n" for line in ({"batch": 64}, request, {"end": True}))
     command: list[str | Path] = [sys.executable, "-I", "-B", GENERATOR, "transformers", model, "auto"]
-    done = subprocess.run(
-        command, input=told, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False
-    )
+    done = subprocess.run(command, input=told, capture_output=True, text=True, check=False)
     replies = [json.loads(line) for line in done.stdout.splitlines()]
-    if "failed" in replies[-1]:
-        sys.exit(f"{model}: {replies[-1]['failed']}")
+    if done.returncode:
+        sys.exit(f"{model}: {replies[-1].get('failed') if replies else done.stderr[-1000:]}")
     return [reply for reply in replies if "index" in reply]
 
 

@@ -13,11 +13,6 @@ TAGS = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 
-def prompt(question: str) -> list[dict[str, str]]:
-    """The messages for the model's chat template."""
-    return [{"role": "user", "content": question}]
-
-
 def reward(question: str, completion: str, answer: str, dataset: str, metadata: dict[str, Any]) -> float:
     """The scorer's reward, 1 for a right answer; a partial one less, by the data set."""
     return float(

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections.abc import Generator
-from typing import Any, Self
+from typing import Any
 
-from tests.support.web import Handler, serving
+from tests.support.scripted_model import ScriptedModel
 
 Steps = Generator[tuple[str, dict[str, Any]], str, str]
 
@@ -23,21 +22,7 @@ def claude() -> str | None:
     return shutil.which("claude")
 
 
-class ClaudeModel:
-    """The endpoint, on a free port of the loopback interface, from `with` on. `slow`: seconds before each answer."""
-
-    def __init__(self, steps: Steps, slow: float = 0.0) -> None:
-        self.steps, self.slow = steps, slow
-        self.requests: list[dict[str, Any]] = []
-
-    def __enter__(self) -> Self:
-        self._serving = serving(_Handler, model=self)
-        self.url = self._serving.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._serving.__exit__(None, None, None)
-
+class ClaudeModel(ScriptedModel):
     @property
     def variables(self) -> dict[str, str]:
         """What Claude Code needs to know of it."""
@@ -56,24 +41,6 @@ class ClaudeModel:
         except (StopIteration, AssertionError) as over:
             said = str(over.value) if isinstance(over, StopIteration) else f"I give up: {over!r}"
             return message({"type": "text", "text": said}, asked["model"], "end_turn")
-
-
-class _Handler(Handler):
-    model: ClaudeModel
-
-    def do_POST(self) -> None:
-        asked = json.loads(self.body())
-        if "count_tokens" in self.path:
-            self.answer(200, b'{"input_tokens": 10}', Content_Type="application/json")
-            return
-        time.sleep(self.model.slow)
-        events = [f"event: {one['type']}\ndata: {json.dumps(one)}\n\n" for one in self.model.answer(asked)]
-        self.answer(200, "".join(events).encode(), Content_Type="text/event-stream")
-
-    def do_GET(self) -> None:
-        self.answer(200, b"{}", Content_Type="application/json")
-
-    do_HEAD = do_GET
 
 
 def message(block: dict[str, Any], model: str, reason: str) -> list[dict[str, Any]]:

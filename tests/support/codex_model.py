@@ -14,9 +14,9 @@ import json
 import shutil
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from tests.support.web import Handler, serving
+from tests.support.scripted_model import ScriptedModel
 
 Steps = Generator[str, str, str]
 
@@ -26,21 +26,7 @@ def codex() -> str | None:
     return shutil.which("codex")
 
 
-class CodexModel:
-    """The endpoint, on a free port of the loopback interface, from `with` on."""
-
-    def __init__(self, steps: Steps) -> None:
-        self.steps = steps
-        self.requests: list[dict[str, Any]] = []
-
-    def __enter__(self) -> Self:
-        self._serving = serving(_Handler, model=self)
-        self.url = self._serving.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._serving.__exit__(None, None, None)
-
+class CodexModel(ScriptedModel):
     @property
     def settings(self) -> str:
         """Codex's config.toml."""
@@ -74,12 +60,3 @@ class CodexModel:
             {"type": "response.output_item.done", "item": item},
             {"type": "response.completed", "response": response},
         ]
-
-
-class _Handler(Handler):
-    model: CodexModel
-
-    def do_POST(self) -> None:
-        events = self.model.answer(json.loads(self.body()))
-        text = "".join(f"event: {one['type']}\ndata: {json.dumps(one)}\n\n" for one in events)
-        self.answer(200, text.encode(), Content_Type="text/event-stream")

@@ -166,7 +166,7 @@ def test_answers_go_through_the_model_in_parts_that_memory_holds(data: Path) -> 
     model, _, _ = grpo.load(str(data / "base"))
     one, params = grpo.answer_bytes(model, 20), grpo.Params(batch_size=48, group_size=4)
     assert one == grpo.answer_bytes(model, 20) and 1.5 * one < grpo.answer_bytes(model, 40) < 4 * one
-    fixed = 12 * model.num_parameters()
+    fixed, one = 12 * model.num_parameters(), one * grpo.HEADROOM
     sizes = [grpo.micro_batch(model, 20, params, fixed + share * one / grpo.CPU_SHARE) for share in (1.0, 7.5, 1e6)]
     assert sizes == [1, 6, 48], "the largest divisors of a batch"
     with pytest.raises(_program.Refused, match="an answer of 20 tokens needs"):
