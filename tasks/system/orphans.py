@@ -62,10 +62,12 @@ def end(marker: str) -> list[str]:
 
 def end_left_by(engine: str) -> list[psutil.Process]:
     """End what a dead engine has left; the processes that survive that for SUPERVISOR_SECONDS. Its supervisors are
-    asked, not killed: they find even what has lost the variables.
+    asked, not killed: they find even what has lost the variables. Who ends loses its variables before its files, so
+    that each is waited for.
     """
     deadline = clock() + SUPERVISOR_SECONDS
-    while (left := _left_by(engine)) and clock() < deadline:
+    left: dict[psutil.Process, bool] = {}
+    while (left := {each: left[each] for each in left if _is_live(each)} | _left_by(engine)) and clock() < deadline:
         for process, is_supervisor in left.items():
             with contextlib.suppress(psutil.Error):  # it has just ended
                 process.send_signal(signal.SIGTERM if is_supervisor else signal.SIGKILL)
@@ -84,5 +86,13 @@ def _live() -> Iterator[tuple[psutil.Process, dict[str, str]]]:
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):  # ended meanwhile, or another user's
             variables = process.environ()
-            if process.status() != psutil.STATUS_ZOMBIE:
+            if _is_live(process):
                 yield process, variables
+
+
+def _is_live(process: psutil.Process) -> bool:
+    """Whether a process has not ended yet; one that nobody has collected has."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -113,9 +113,10 @@ def give_up(words: str) -> None:
 
 
 def runs(pid: int) -> bool:
-    """Whether a process lives; one that nobody has collected does not."""
+    """Whether a process lives; one that has given its memory back does not."""
     try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+        process = psutil.Process(pid)
+        return process.status() != psutil.STATUS_ZOMBIE and bool(process.environ())
     except psutil.NoSuchProcess:
         return False
 
