@@ -17,16 +17,16 @@ import httpx
 from cyclopts import App, CycloptsError, Group, Parameter
 
 from environments.plugins import Refused
-from flows.cli import deciding, machine, problems, running, seeing, services, skills, taking
+from flows.cli import deciding, doctor, machine, problems, running, seeing, services, skills
 
 FINISHED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 VERBS: dict[str, tuple[Callable[..., int] | App, ...]] = {
     "Running": (running.run, running.resume, running.stop, running.rerun, running.try_),
-    "Seeing": (seeing.list_, seeing.status, seeing.report, seeing.logs, seeing.replay),
+    "Seeing": (seeing.status, seeing.report, seeing.logs, seeing.replay),
     "Deciding": (deciding.certify, deciding.compare, deciding.propose, deciding.approve, deciding.reject),
-    "Taking": (taking.export, taking.upload),
+    "Taking": (seeing.export,),
     "Problems": (problems.env, skills.skill),
-    "Machine": (services.up, services.down, machine.prune, machine.sync, machine.doctor),
+    "Machine": (services.up, services.down, machine.prune, machine.sync, doctor.doctor),
 }
 """The verbs by the heading above them. Cyclopts drops the _ at the end of a name."""
 

@@ -29,9 +29,8 @@ def start(spec: CampaignSpec, api: str | None, as_json: bool) -> int:
     exists = Ledger.exists(spec.name)
     log = home() / spec.name / "console.log" if exists else home() / f".{spec.name}.{os.getpid()}.log"
     length = log.stat().st_size if log.exists() else 0
-    # --trust: the spec is this process's own, which has asked.
     # -P: keeps a folder called `flows` in the working directory from being imported.
-    command = [sys.executable, "-P", "-m", "flows.cli", "run", STDIN, "--trust", *(["--server", api] if api else [])]
+    command = [sys.executable, "-P", "-m", "flows.cli", "run", STDIN, *(["--server", api] if api else [])]
     with log.open("ab") as output:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=output, start_new_session=True)
     assert process.stdin is not None

@@ -1,4 +1,4 @@
-"""The checks of `nightshift doctor` on any machine, a function each. They change nothing and show no secret."""
+"""`nightshift doctor`: whether this machine is ready. The checks change nothing and show no secret."""
 
 from __future__ import annotations
 
@@ -9,19 +9,27 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import httpx
 import psutil
+from rich.filesize import decimal
+from rich.table import Table
+from rich.text import Text
 
+import environments
 from environments.plugins import Refused
+from flows.cli import consent
+from flows.cli.options import Json, Settings, Trust
+from flows.cli.set_option import overrides_only
 from flows.server import server_process
 from flows.server.api import Api
+from flows.views import terminal
 from tasks.machine.gpus import GpuError, find, processes_on
-from tasks.machine.slots import Slots, describe, holder
+from tasks.machine.slots import describe
 from tasks.remote import jobs
 from tasks.sandbox import cgroup, isolation
 from tasks.system.commands import Unanswered, ask
@@ -30,18 +38,16 @@ from tasks.system.home import REMEDY, home, install_extra
 from tasks.system.redact import without_passwords
 from tasks.tracking.connection import locate, without_credentials
 
-GIB = 2**30
-LITTLE_DISK, NO_DISK = 10 * GIB, GIB
+LITTLE_DISK, NO_DISK = 10 * 2**30, 2**30
 """Free bytes below which a campaign may fill the disk, and below which it will."""
 SECONDS = 10.0
 """For all checks together; those that ask a command or a server give up earlier."""
 ASK_SECONDS = 3.0
-KEYS = (
-    "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY", "MISTRAL_API_KEY",
-    "DEEPSEEK_API_KEY", "GROQ_API_KEY", "AZURE_API_KEY",
-)  # fmt: skip
+PACKAGES = ("torch", "gymnasium", "litellm", "transformers", "trl", "verifiers")
+"""What bundled trainers, proposers and judges import."""
 SHARED_FILES = ("nfs", "cifs", "smb", "fuse.sshfs", "9p", "lustre", "ceph", "gpfs", "beegfs")
 """Beginnings of the types of file systems that several machines share."""
+MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "bad": ("BAD", "bold red")}
 
 
 class Check(NamedTuple):
@@ -54,19 +60,48 @@ class Check(NamedTuple):
     """What to do; empty where the state is ok."""
 
 
+def doctor(*, for_: str | None = None, set_: Settings = None, trust: Trust = False, json: Json = False) -> int:
+    """Check whether this machine is ready, for one environment too. Changes nothing.
+
+    Example: nightshift doctor --for gsm8k
+
+    Args:
+        for_: Also check whether a campaign of this environment can run here.
+    """
+    if for_ is None and (set_ or trust):
+        raise Refused("--set and --trust are about an environment: name it with --for ENVIRONMENT")
+    checks = check_machine()
+    if for_ is not None and checks["home"].state != "bad":  # else nothing can run, and the report says why
+        server_process.settle_in(home())  # before Prefect, which the next line imports
+        from flows.cli.doctor_for import check_environment
+
+        overrides = overrides_only(set_ or [])
+        consent.ask_about(for_, overrides, trust)
+        checks |= check_environment(environments.named(for_, overrides), home())
+    bad = sum(check.state == "bad" for check in checks.values())
+    if json:
+        documents = [{"name": name, **check._asdict()} for name, check in checks.items()]
+        terminal.print_json({"healthy": not bad, "checks": documents})
+        return 1 if bad else 0
+    table = Table.grid(padding=(0, 2))
+    for name, check in checks.items():
+        mark, style = MARKS[check.state]
+        fact = f"{terminal.clean(check.fact)} {f'→ {terminal.clean(check.remedy)}' * bool(check.remedy)}".rstrip()
+        table.add_row(Text(mark, style), name, Text(fact))
+    terminal.put(terminal.console(), table)
+    print(f"{bad} thing{'s' * (bad > 1)} to fix" if bad else "healthy")
+    return 1 if bad else 0
+
+
 def check_machine() -> dict[str, Check]:
     """Every check by its name, in the order of the report. Without a home, those that need one are left out."""
-    checks: dict[str, Callable[[], Check]] = {
-        "isolation": isolation_level, "limits": limits, "gpus": gpus, "machine": machine, "python": python, "git": git,
-        "training": training, "language": language, "keys": keys,
-    }  # fmt: skip
+    checks = {"isolation": isolation_level, "gpus": gpus, "machine": machine, "packages": packages}
     try:
         runs = home()
     except Refused as fault:
         return at_once(checks) | {"home": Check("bad", str(fault).removesuffix(f": {REMEDY}"), REMEDY)}
-    of_home = {"home": home_folder, "disk": disk, "slots": slots, "prefect": prefect, "mlflow": mlflow}
-    checks |= {name: partial(check, runs) for name, check in of_home.items()}
-    return at_once(checks | {"remote": remote})
+    of_home = {"home": home_folder, "disk": disk, "prefect": prefect, "mlflow": mlflow}
+    return at_once(checks | {name: partial(check, runs) for name, check in of_home.items()} | {"remote": remote})
 
 
 def at_once(checks: Mapping[str, Callable[[], Check]], seconds: float = SECONDS) -> dict[str, Check]:
@@ -93,7 +128,10 @@ def isolation_level() -> Check:
     best, *_ = probed = isolation.findings()
     level = next((each.level for each in probed if each.works), "none")
     if best.works:
-        return Check("ok", f"trials run at isolation {level}")
+        limits = (
+            "a cgroup limits" if cgroup.find() else "rlimits limit each process, since no cgroup can be made, and not"
+        )
+        return Check("ok", f"trials run at isolation {level}; {limits} the memory of a whole trial")
     remedy = "allow bwrap to create user namespaces, which a container or AppArmor may forbid"
     if not shutil.which("bwrap"):
         remedy = "install bubblewrap: `apt install bubblewrap`"
@@ -105,16 +143,6 @@ def isolation_level() -> Check:
     return Check("note", f"trials run at isolation {level}; {why}", remedy)
 
 
-def limits() -> Check:
-    """How the memory and the number of processes of a trial are limited."""
-    if cgroup.find():
-        return Check("ok", "a cgroup limits the memory and the processes of a whole trial")
-    remedy = "run nightshift as root, or in a systemd scope: `systemd-run --user --scope nightshift ...`"
-    if os.geteuid() == 0:
-        remedy = "root may lack them in a container: limit the whole container, such as by `docker run --memory`"
-    return Check("note", "no cgroup can be created: rlimits limit the memory of each process of a trial alone", remedy)
-
-
 def gpus() -> Check:
     """Each GPU with its memory and the processes that use it; another program would slow training down."""
     visible, faults = find()
@@ -123,7 +151,7 @@ def gpus() -> Check:
         return Check("note", "no GPU with NVIDIA's driver: programs train on the CPU", remedy)
     facts, remedy = [], ""
     for gpu in visible:
-        size = gib(gpu.memory) if gpu.memory is not None else "memory unknown"
+        size = decimal(gpu.memory) if gpu.memory is not None else "memory unknown"
         try:
             users = ", ".join(map(describe, processes_on(gpu.uuid)))
         except GpuError as fault:
@@ -138,50 +166,22 @@ def gpus() -> Check:
 
 
 def machine() -> Check:
-    """Memory and cores."""
-    memory = psutil.virtual_memory()
-    free = f"{gib(memory.total)} of memory, {gib(memory.available)} of it free"
-    return Check("ok", f"{free}; cores: {len(os.sched_getaffinity(0))}")
-
-
-def python() -> Check:
-    """The interpreter, which every `python` of a train_cmd is too."""
-    return Check("ok", f"Python {platform.python_version()} at {sys.executable}")
-
-
-def git() -> Check:
-    """Git stores the lineage of a campaign, one commit per trial."""
+    """The interpreter, which every `python` of a train_cmd is too; git, which stores the lineage; cores and memory."""
+    memory, cores = decimal(psutil.virtual_memory().total), len(os.sched_getaffinity(0))
+    fact = f"Python {platform.python_version()} at {sys.executable}; cores: {cores}; memory: {memory}"
     if shutil.which("git") is None:
-        return Check("bad", "git is not installed", "install it: `apt install git`")
-    return Check("ok", ask(["git", "--version"]).strip())
+        return Check("bad", f"git is not installed; {fact}", "install it: `apt install git`")
+    return Check("ok", f"{ask(['git', '--version']).strip()}; {fact}")
 
 
-def training() -> Check:
-    """What the bundled trainers import."""
-    return packages(("torch", "gymnasium"), f"bundled trainers need them: `{install_extra('ppo')}`")
-
-
-def language() -> Check:
-    """What work with language models imports."""
-    names = ("litellm", "transformers", "trl", "vllm", "verifiers", "prime-rl")
-    return packages(names, "only proposers and trainers need them")
-
-
-def packages(names: Sequence[str], remedy: str) -> Check:
-    """The versions of these distributions; nothing is imported."""
+def packages() -> Check:
+    """The versions of what trainers, proposers and judges import; nothing is imported."""
     installed = {one.name.lower(): one.version for one in importlib.metadata.distributions()}
-    fact = ", ".join(f"{name} {installed[name]}" for name in names if name in installed)
-    if missing := [name for name in names if name not in installed]:
+    fact = ", ".join(f"{name} {installed[name]}" for name in PACKAGES if name in installed)
+    if missing := [name for name in PACKAGES if name not in installed]:
+        remedy = f"bundled trainers need torch and gymnasium: `{install_extra('ppo')}`"
         return Check("note", f"not installed: {', '.join(missing)}; installed: {fact or 'none'}", remedy)
     return Check("ok", fact)
-
-
-def keys() -> Check:
-    """The keys of LLM services that are set, by name."""
-    if stated := [name for name in KEYS if os.environ.get(name, "").strip()]:
-        return Check("ok", f"set: {', '.join(stated)}")
-    remedy = f"proposers that ask an LLM need one: `export {KEYS[0]}=...`, or another's"
-    return Check("note", "no key for an LLM service is set", remedy)
 
 
 def home_folder(runs: Path) -> Check:
@@ -207,18 +207,11 @@ def _file_system(folder: Path) -> str:
 def disk(runs: Path) -> Check:
     """Free disk space for campaigns."""
     usage = shutil.disk_usage(runs)
-    fact = f"{gib(usage.free)} of {gib(usage.total)} free at {runs}"
+    fact = f"{decimal(usage.free)} of {decimal(usage.total)} free at {runs}"
     if usage.free >= LITTLE_DISK:
         return Check("ok", fact)
     remedy = "`nightshift prune`, or set NIGHTSHIFT_HOME to a folder on a larger disk"
     return Check("bad" if usage.free < NO_DISK else "note", fact, remedy)
-
-
-def slots(runs: Path) -> Check:
-    """Slots that are held: GPUs of this machine, and the cores of this home."""
-    every = {**Slots.of_gpus(find()[0]).locks, **Slots.of_cores(runs).locks}
-    held = {name: pid for name, (lock,) in every.items() if (pid := holder(lock))}
-    return Check("ok", "; ".join(f"{name} is held by {describe(pid)}" for name, pid in held.items()) or "none is held")
 
 
 def prefect(runs: Path) -> Check:
@@ -256,8 +249,3 @@ def remote() -> Check:
         return Check("ok", "no trial on another machine is left alone")
     fact = f"{len(keys)} on other machines that nobody follows: {', '.join(keys[:3])}"
     return Check("note", fact, "`nightshift resume` goes on with its campaign's, `nightshift prune` removes all")
-
-
-def gib(size: float) -> str:
-    """A number of bytes, for people."""
-    return f"{size / GIB:.1f} GiB"

@@ -1,4 +1,4 @@
-"""The verbs that show campaigns: list, status, report, replay, logs."""
+"""The verbs that show campaigns: status, report, replay, logs; and export, which takes a champion along."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -23,11 +24,30 @@ from tasks.system.home import home
 from tasks.system.redact import clean
 
 
-def list_(*, json: Json = False) -> int:
-    """List all campaigns, the newest last.
+def status(campaign: str | None = None, /, *, all: bool = False, watch: bool = False, json: Json = False) -> int:
+    """Show CAMPAIGN (default: the newest): its state, its champion against the baseline, its trials.
 
-    Example: nightshift list
+    Example: nightshift status cartpole-1 --watch
+
+    Args:
+        all: List all campaigns instead, the newest last.
+        watch: Follow it while it runs; Ctrl-C leaves it running.
     """
+    if all and (campaign or watch):
+        raise Refused("--all lists every campaign: leave out CAMPAIGN and --watch, or --all")
+    if watch and json:
+        raise Refused("--watch and --json exclude each other: name one")
+    if all:
+        return _list(json)
+    ledger = Ledger.open(campaign or newest())
+    if watch:
+        return _watch(ledger)
+    print_status(ledger, json)
+    return 0
+
+
+def _list(as_json: bool) -> int:
+    """Print a line for every campaign; 1 if one cannot be read."""
     summaries, damaged = [], False
     for name in campaigns():
         try:
@@ -36,29 +56,12 @@ def list_(*, json: Json = False) -> int:
             damaged = True
             remedy = f"restore it, or move {home() / name} away"
             print(f"nightshift: campaign {name!r} is left out: {fault}: {remedy}", file=sys.stderr)
-    if json:
+    if as_json:
         terminal.print_json(summaries)
     else:
         for line in overview.campaign_lines(summaries):
             terminal.put(terminal.console(), line)
     return int(damaged)
-
-
-def status(campaign: str | None = None, /, *, watch: bool = False, json: Json = False) -> int:
-    """Show CAMPAIGN (default: the newest): its state, its champion against the baseline, its trials.
-
-    Example: nightshift status cartpole-1 --watch
-
-    Args:
-        watch: Follow it while it runs; Ctrl-C leaves it running.
-    """
-    if watch and json:
-        raise Refused("--watch and --json exclude each other: name one")
-    ledger = Ledger.open(campaign or newest())
-    if watch:
-        return _watch(ledger)
-    print_status(ledger, json)
-    return 0
 
 
 def report(*campaigns: str, all: bool = False) -> int:
@@ -141,6 +144,55 @@ def logs(campaign: str, trial: int | None = None, /, *, follow: Annotated[bool, 
         time.sleep(0.0 if is_over else 0.2)
     if not shown:
         print(f"trial {number} has printed nothing: {terminal.short(folder.log)}")
+    return 0
+
+
+def export(
+    campaign: str | None = None,
+    /,
+    *,
+    to: Path | None = None,
+    git: str | None = None,
+    hub: str | None = None,
+    public: bool = False,
+    uncertified: bool = False,
+    json: Json = False,
+) -> int:
+    """Write the champion of CAMPAIGN (default: the newest) to a folder, a branch or the Hugging Face hub.
+
+    Example: nightshift export night --to ./champion --hub me/lander
+
+    Args:
+        to: Write its program, checkpoint and model card to this folder.
+        git: Make this branch, of the repository here, at the champion's commit.
+        hub: Upload them as a version of this model repository, such as me/lander, which is made if there is none.
+        public: Make a new repository of the hub public; without it, private. One that exists stays as it is.
+        uncertified: Upload a champion that is not certified.
+    """
+    if to is None and git is None and hub is None:
+        raise Refused("say what to write: --to FOLDER, --git BRANCH or --hub REPOSITORY, or several of them")
+    ledger, done = Ledger.open(campaign or newest()), dict[str, Any]()
+    from flows.export import branch, folder, upload
+
+    if hub is not None:
+        upload.library()  # refuses where it is not installed
+    if to is not None:
+        folder.check_folder(to)
+    if git is not None:  # git refuses before a folder is there; a branch without a folder is whole
+        words, body = branch.make_branch(ledger, Path.cwd(), git)
+        done["branch"] = f"{words}\npull request: {terminal.short(body)}"
+    if to is not None:
+        done["folder"] = terminal.short(folder.export(ledger, to))
+    for text in () if json else done.values():
+        print(text, flush=True)
+    if hub is not None:
+        say = partial(print, file=sys.stderr, flush=True)
+        done |= (version := upload.upload(ledger, hub, public=public, uncertified=uncertified, say=say))
+        if not json:
+            what = "has all of it already" if version["again"] else f"is {version['visibility']}"
+            print(f"version {version['version']} {what}: {version['url']}")
+    if json:
+        terminal.print_json(done)
     return 0
 
 

@@ -65,10 +65,6 @@ class Package(NamedTuple):
     left_out: tuple[str, ...]
     """Links to folders, which the hub does not have."""
 
-    @property
-    def card(self) -> str:
-        return (self.folder / CARD).read_text()
-
 
 @contextmanager
 def packed(ledger: Ledger, uncertified: bool = False) -> Iterator[Package]:
@@ -193,7 +189,7 @@ def _connected(repo: str) -> HfApi:
     """The hub, which knows the token of HF_TOKEN or of the stored login; it is never shown."""
     hub, address = library(), endpoint()
     if "/" not in repo:
-        raise Refused(f"--repo {repo}: say whose it is too, as in your-name/{repo}")
+        raise Refused(f"--hub {repo}: say whose it is too, as in your-name/{repo}")
     token = hub.get_token()
     if not token:
         raise Refused(

@@ -51,7 +51,6 @@ def with_trials(tmp_path: Path, name: str = "n") -> Ledger:
 
 def test_every_verb_has_a_help_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:
     verbs = [(verb,) for verb in app if verb[0] != "-"] + [("env", verb) for verb in app["env"] if verb[0] != "-"]
-    assert len(verbs) > 20
     for verb in verbs:
         call(*verb, "--help")
         shown = capsys.readouterr().out
@@ -168,7 +167,7 @@ def test_a_campaign_that_cannot_be_read_hides_no_other_from_the_list(
         path = created(tmp_path, name).path / file
         path.parent.mkdir(exist_ok=True)
         path.write_text("{")
-    assert call("list", "--json") == 1
+    assert call("status", "--all", "--json") == 1
     shown = capsys.readouterr()
     assert [one["campaign"] for one in json.loads(shown.out)] == ["n"]
     assert "campaign 'torn' is left out: " in shown.err and "torn away" in shown.err
@@ -219,6 +218,7 @@ def test_what_there_is_not_is_refused(tmp_path: Path) -> None:
         ("status", "yuong"): "unknown campaign 'yuong'. Did you mean 'young'? Available: n, young.",
         ("stop", "n"): "campaign 'n' is not running (it is interrupted)",
         ("status", "n", "--watch", "--json"): "exclude each other",
+        ("status", "n", "--all"): "leave out CAMPAIGN",
         ("propose", "n", "--params", '{"x": 1}', "--base", "1"): "--base 1: it names the trial that --diff applies to",
     }
     for arguments, why in cases.items():

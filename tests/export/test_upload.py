@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -16,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from environments.plugins import Refused
-from flows.cli import taking
 from flows.engine.certifying import store
 from flows.export.upload import HubFailed, upload
 from flows.spec.campaign_spec import CampaignSpec
@@ -186,24 +184,10 @@ def test_no_secret_leaves(hub: Hub, ledger: Ledger, monkeypatch: pytest.MonkeyPa
     assert "me/second" not in hub.repositories and len(hub.received) <= count + 4
 
 
-def test_a_dry_run_shows_files_commit_and_card_and_asks_nobody(
-    hub: Hub, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.delenv("HF_TOKEN")
-
-    assert taking.upload("n", repo=REPO, dry_run=True) == 0
-
-    shown = capsys.readouterr().out
-    assert not hub.requests
-    assert f"{hub.endpoint}/{REPO}" in shown and "private" in shown and "branch main" in shown
-    assert re.search(r"checkpoint/step-1/weights.bin +100,000 bytes", shown)
-    assert "left out: checkpoint/latest" in shown and "library_name: nightshift" in shown and "# n, trial 1" in shown
-
-
 @pytest.mark.slow
 def test_an_upload_that_is_killed_goes_on_where_it_was(hub: Hub, ledger: Ledger) -> None:
     hub.faults.append(Fault("POST", "/commit/", 200, seconds=60))
-    command = [sys.executable, "-m", "flows.cli", "upload", "n", "--repo", REPO]
+    command = [sys.executable, "-m", "flows.cli", "export", "n", "--hub", REPO]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         end = time.monotonic() + 120
         while not hub.asked("/commit/") and time.monotonic() < end:
@@ -211,7 +195,7 @@ def test_an_upload_that_is_killed_goes_on_where_it_was(hub: Hub, ledger: Ledger)
         process.send_signal(signal.SIGKILL)
     assert hub.asked("^PUT") and len(hub.repositories[REPO].commits) == 1
 
-    done = nightshift("upload", "n", "--repo", REPO)
+    done = nightshift("export", "n", "--hub", REPO)
 
     assert done.returncode == 0, done.stderr
     assert len(hub.asked("^PUT")) == 1 and len(hub.repositories[REPO].commits) == 2

@@ -118,8 +118,8 @@ def test_the_command_line_is_laid_over_the_file(tmp_path: Path) -> None:
 
 
 def test_a_spec_file_cannot_hide_in_a_group_what_a_person_is_asked_about(tmp_path: Path) -> None:
-    folder, file = quadratic(tmp_path / "quad"), tmp_path / "spec.toml"
-    file.write_text(f'environment = "{folder}"\n[advanced.execution]\nisolation = "none"\ntracking = "http://evil"\n')
+    file = quadratic(tmp_path / "quad") / "spec.toml"
+    file.write_text('environment = "."\n[advanced.execution]\nisolation = "none"\ntracking = "http://evil"\n')
     with pytest.raises(Refused, match=r"without a sandbox.*evil"):
         stated(str(file), settings=[])
 
