@@ -19,17 +19,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class TrainingEndpoint(Block):
-    """An endpoint that trains: its address and login.
-
-    Example:
-        Load a stored endpoint block:
-
-        ```python
-        from blocks.endpoint import TrainingEndpoint
-
-        endpoint = TrainingEndpoint.load("BLOCK_NAME")
-        ```
-    """
+    """An endpoint that trains: its address and login."""
 
     model_config = ConfigDict(hide_input_in_errors=True)
     _block_type_name = "Nightshift endpoint"
@@ -39,9 +29,7 @@ class TrainingEndpoint(Block):
     url: str = Field(description="Address of the endpoint.", examples=["https://train.example.org"])
     username: str | None = Field(default=None, description="User name, if the endpoint requires one.")
     password: SecretStr | None = Field(default=None, description="Password of the user.")
-    token: SecretStr | None = Field(
-        default=None, description="Bearer token, for an endpoint that takes one instead of a user and password."
-    )
+    token: SecretStr | None = Field(default=None, description="Bearer token, in place of a user and password.")
 
     @model_validator(mode="after")
     def _is_one_complete_identity(self) -> Self:

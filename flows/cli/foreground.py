@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import shlex
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -13,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import environments
 from environments import plugins
 from environments.plugins import Refused
-from flows.cli import consent, detached, validation
+from flows.cli import consent, validation
 from flows.cli.seeing import print_status
+from flows.cli.set_option import STDIN
 from flows.server import server_process
 from flows.spec.spec import laid_over, lasting
 from flows.status import document, state, stored_spec
@@ -56,7 +59,7 @@ def run(stated: dict[str, Any], server: str | None, as_json: bool, detach: bool 
     if not name:
         spec = spec.model_copy(update={"name": free_name(Path(spec.environment).name)})
     if detach:
-        return detached.start(spec, api, as_json)
+        return start_detached(spec, api, as_json)
     console = terminal.console(as_json)
     limits = f"{spec.trials} trial{'s' * (spec.trials > 1)}, {spec.hours:g} h at most, isolation {spec.isolation.level}"
     console.print(f"[bold]{spec.name}[/]: {spec.proposer} in {spec.environment}, {limits}")
@@ -96,6 +99,55 @@ def _checked(stated: dict[str, Any], ledger: Ledger | None, trust: bool) -> Camp
         for doubt in validation.warnings(environments.named(spec.environment, spec.advanced.overrides)):
             print(f"warning: {doubt}", file=sys.stderr)
     return spec
+
+
+def start_detached(spec: CampaignSpec, api: str | None, as_json: bool) -> int:
+    """Start a process, in a session of its own, that runs the campaign; return once it holds the campaign's lock.
+
+    Returns:
+        0; or the exit code of a process that ended before, whose output is copied to stderr.
+    """
+    # The directory of a new campaign must be empty when it is made, so its log begins beside it.
+    exists = Ledger.exists(spec.name)
+    log = home() / spec.name / "console.log" if exists else home() / f".{spec.name}.{os.getpid()}.log"
+    length = log.stat().st_size if log.exists() else 0
+    # -P: keeps a folder called `flows` in the working directory from being imported.
+    command = [sys.executable, "-P", "-m", "flows.cli", "run", STDIN, *(["--server", api] if api else [])]
+    with log.open("ab") as output:
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=output, start_new_session=True)
+    assert process.stdin is not None
+    process.stdin.write(spec.toml().encode())
+    process.stdin.close()
+    try:
+        while process.poll() is None and not _is_run_by(spec.name, process.pid):
+            time.sleep(0.1)
+    except KeyboardInterrupt:
+        process.terminate()
+        process.wait()
+        raise
+    if process.returncode:
+        sys.stderr.write(log.read_bytes()[length:].decode(errors="replace"))
+        if not Ledger.exists(spec.name):
+            log.unlink()
+            with contextlib.suppress(OSError):  # the directory that reserved its name is empty, or gone already
+                (home() / spec.name).rmdir()
+        return process.returncode
+    process.returncode = 0  # it outlives this command, which must not wait for it
+    log.rename(home() / spec.name / "console.log")
+    if as_json:
+        terminal.print_json({"campaign": spec.name, "pid": process.pid})
+        return 0
+    here = f"{terminal.binaries()}nightshift"
+    print(f"{spec.name} runs in the background (process {process.pid}): {home() / spec.name / 'console.log'}")
+    print(f"  {here} status {spec.name} --watch\n  {here} stop {spec.name}")
+    return 0
+
+
+def _is_run_by(name: str, pid: int) -> bool:
+    if not Ledger.exists(name):
+        return False
+    ledger = Ledger.open(name)
+    return campaign_lock.is_running(ledger) and campaign_lock.holder(ledger).get("pid") == pid
 
 
 def newest_unfinished() -> str:

@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+import shutil
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
 
 import tomlkit
 from cyclopts import App, Parameter
 
 import environments
-from environments import FILE
+from environments import FILE, earlier_trials
 from environments.plugins import Refused, require
 from flows.cli import consent, validation
 from flows.cli.arguments import as_typed
-from flows.cli.env_import import import_environment, shown
 from flows.cli.options import Json, Settings, Trust
 from flows.cli.set_option import overrides_only
 from flows.cli.skills import leave_word
 from flows.server import server_process
 from flows.views import terminal
+from tasks.importing import HISTORY, Imported, imported
 from tasks.system.home import home
 
 TEMPLATE = Path(__file__).with_name("template")
 COPIED = {"command": TEMPLATE, "grpo": TEMPLATE / "grpo"}
 IMPORTED = {"sb3": TEMPLATE / "sb3/train.py", "rl-zoo": TEMPLATE / "rl-zoo/ppo.yml"}
 """What a new environment is copied or imported from, by what it trains with."""
+ACCOUNT = "imported.md"
+"""File with the account of a conversion, beside environment.toml."""
 env = App(name="env", help="List, create, import, check and prepare environments.", group_commands="Commands")
 
 
@@ -105,7 +111,7 @@ def env_import(
     account = import_environment(place, to, source)
     folder = account["folder"]
     if not json:
-        print(f"{shown(account)}\n", flush=True)
+        print(f"{_shown(account)}\n", flush=True)
     try:
         facts = validation.validate(folder, {}, trust)
     except Refused as lacking:
@@ -148,3 +154,66 @@ def env_prepare(environment: str, /, *, set_: Settings = None, trust: Trust = Fa
     overrides = overrides_only(set_ or [])
     consent.ask_about(environment, overrides, trust)
     return preparation.prepare(environment, overrides, json)
+
+
+def import_environment(place: str, to: Path | None, importer: str) -> dict[str, Any]:
+    """Convert what lies at `place`, write the folder, and return the account of it.
+
+    Raises:
+        Refused: `place` is not recognised or cannot be converted, or the folder exists or lies in the original.
+    """
+    name, made = imported(place, importer)
+    plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", made.name).strip("-.") or "imported"
+    is_here = Path(plain).resolve() == Path(place).resolve()  # the original itself has the name
+    folder = to or Path(f"{plain}-nightshift" if is_here else plain)
+    if folder.exists() or folder.is_symlink():
+        raise Refused(f"{folder} exists already: name a new folder with --to")
+    if Path(place).is_dir() and folder.resolve().is_relative_to(Path(place).resolve()):
+        raise Refused(f"{folder} would lie in {place}, and an original stays as it is: name another place with --to")
+    _write(folder.resolve(), made)
+    here = as_typed(folder)
+    return {
+        "importer": name, "origin": made.origin, "folder": here, "files": sorted(made.files),
+        "left": [asdict(term) for term in made.left],
+        "warnings": list(made.warnings), "earlier_trials": len(made.history),
+        "next": shlex.join(["nightshift", "run", here, *made.options]),
+    }  # fmt: skip
+
+
+def _write(target: Path, made: Imported) -> None:
+    """Fill a folder beside the target and rename it, so that the target is there as a whole or not at all."""
+    files: dict[str, str | Path] = {ACCOUNT: _account(made), **made.files}
+    if made.history:
+        files[HISTORY] = earlier_trials.text(made.history)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as aside:
+        root = Path(aside) / target.name
+        for name, content in files.items():
+            path = root / name
+            assert path.resolve().is_relative_to(root), f"{name} leaves the folder"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if isinstance(content, str):
+                path.write_text(content, "utf-8")
+            else:
+                shutil.copy(content, path)
+        leave_word(root)
+        root.rename(target)
+
+
+def _account(made: Imported) -> str:
+    """The account as a page."""
+    lines = [f"# Imported\n\nFrom {made.origin}, by `nightshift env import`. The original was not changed."]
+    if made.options:
+        lines.append(f"\nOptions of `nightshift run` that fit: `{shlex.join(made.options)}`")
+    if made.history:
+        lines.append(f"\n{len(made.history)} earlier trials: {HISTORY}")
+    lines += [f"\n**{warning}**" for warning in made.warnings]
+    rows = [f"- {' '.join(term.theirs.split())}: {' '.join(term.ours.split())}" for term in made.left]
+    lines += ["\n## Not carried, or otherwise here\n", *rows] if rows else []
+    return "\n".join(lines) + "\n"
+
+
+def _shown(account: dict[str, Any]) -> str:
+    """The account for the terminal, which is the page."""
+    page = Path(account["folder"], ACCOUNT)
+    return "\n".join([f"wrote {account['folder']}; {page}:\n", *map(terminal.clean, page.read_text().splitlines())])

@@ -22,9 +22,9 @@ from filelock import FileLock
 from environments.plugins import Refused
 from flows.cli.options import Server
 from flows.cli.running import stop
-from flows.server import mlflow_process, resuming, server_process
+from flows.server import mlflow_process, server_process
 from flows.server.api import Api
-from flows.server.setup import POOL, set_up
+from flows.server.setup import POOL, resume_cut_off, set_up
 from flows.status import urls
 from flows.views import terminal
 from flows.views.own_servers import login_steps, own_servers
@@ -119,7 +119,7 @@ def _start_all(directory: Path) -> None:
         url = _server(directory).url
         tell("Prefect", _page(url))
         _set_up(url)
-        for name in resuming.resume_cut_off(url, server_process.credentials(url, home())):
+        for name in resume_cut_off(url, server_process.credentials(url, home())):
             print(f"  {name}: its process was gone; resumed now")
     _start_worker(directory, url)
     tell("worker", f"of the pool {POOL}")

@@ -27,8 +27,6 @@ MORE_IS_BETTER = {"return", "reward", "score", "accuracy", "acc", "success", "wi
 MORE_IS_WORSE = {"loss", "error", "mse", "rmse", "mae", "perplexity", "ppl", "bpb", "regret"}
 NEGATED = {"neg", "negative", "minus"}
 """Words in names of metrics, of which the last one counts: `val_loss`, `pass@1`, `return/mean`."""
-MOST_BYTES = 2**20
-"""Of a program's file that is looked through."""
 
 
 def validate(environment: str, overrides: dict[str, Value], trust: bool) -> dict[str, Any]:
@@ -53,13 +51,11 @@ def validate(environment: str, overrides: dict[str, Value], trust: bool) -> dict
 
 def shown(facts: dict[str, Any], environment: str) -> str:
     """The facts as lines for the terminal; `environment` is the reference that the next command names."""
-    doubts = facts["warnings"]
-    lines = {key: value for key, value in facts.items() if key != "warnings"}
-    lines["asks_for"] = "; ".join(facts["asks_for"]) or "nothing beyond its folder"
-    end = f"valid{', with warnings' if doubts else ''}; next: nightshift try {shlex.quote(environment)}"
-    return "\n".join(
-        [*(f"{key:<16} {value}" for key, value in lines.items()), *(f"warning: {doubt}" for doubt in doubts), end]
-    )
+    asks_for = "; ".join(facts["asks_for"]) or "nothing beyond its folder"
+    lines = [f"{key:<16} {value}" for key, value in {**facts, "asks_for": asks_for}.items() if key != "warnings"]
+    lines += [f"warning: {doubt}" for doubt in facts["warnings"]]
+    with_warnings = ", with warnings" * bool(facts["warnings"])
+    return "\n".join([*lines, f"valid{with_warnings}; next: nightshift try {shlex.quote(environment)}"])
 
 
 def warnings(environment: Environment) -> list[str]:
@@ -116,7 +112,7 @@ def _of_program(environment: Environment) -> Iterator[str]:
         return
     stated = {*PLACEHOLDER.findall(environment.train_cmd)}
     files = [path for path, _ in workspace.baseline_files(environment) if path.is_file()]
-    text = "\n".join(path.read_bytes()[:MOST_BYTES].decode("utf-8", "replace") for path in files)
+    text = "\n".join(path.read_text("utf-8", "replace") for path in files)
     if "out" not in stated and "config.json" not in text:
         yield (
             "train_cmd never mentions {out}, and no file of the program reads config.json, so it may not know where to "
@@ -127,11 +123,6 @@ def _of_program(environment: Environment) -> Iterator[str]:
             "neither train_cmd nor a file of the program mentions a seed, so all runs may be the same run, and no "
             "certificate could tell luck from progress: add an argument such as --seed {seed}, or state "
             "deterministic = true"
-        )
-    if "type=bool" in text and any(isinstance(value, bool) for value in environment.defaults.values()):
-        yield (
-            "argparse's type=bool takes every text for true: make it action='store_true', and write {name:--name} in "
-            "train_cmd, which is --name where the parameter is true"
         )
     for name in environment.space:
         if name not in stated and not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text):

@@ -16,8 +16,9 @@ import httpx
 import psutil
 import pytest
 
-from flows.server import automations, resuming
+from flows.server import automations
 from flows.server.api import Api
+from flows.server.setup import AUTORESUME, resume_cut_off
 from tasks.store.campaign_lock import holder
 from tasks.store.ledger import Ledger
 from tasks.system.daemon import Daemon
@@ -76,15 +77,15 @@ def test_what_was_cut_off_is_resumed_and_nothing_else(server: str, tmp_path: Pat
             created(tmp_path, name).event("life", flow_run_id=run, pid=1, host="gone")
     created(tmp_path, "over").event("end", state="finished", reason="all 3 trials done")
     for name in ("left", "crashed", "over", "cancelling"):
-        ask(server, "PATCH", f"/flow_runs/{runs[name]}", tags=[resuming.AUTORESUME])
+        ask(server, "PATCH", f"/flow_runs/{runs[name]}", tags=[AUTORESUME])
     for name, state in (("crashed", "CRASHED"), ("over", "CRASHED"), ("cancelling", "CANCELLING")):
         set_state(server, runs[name], state)
-    assert len(resuming.resume_cut_off(server, None)) == 2
+    assert len(resume_cut_off(server, None)) == 2
     assert {name: state_of(server, run) for name, run in runs.items()} == {
         "left": "SCHEDULED", "crashed": "SCHEDULED", "terminal": "CRASHED", "cancelling": "CANCELLED",
         "over": "CRASHED", "stranger": "RUNNING",
     }  # fmt: skip
-    assert resuming.resume_cut_off(server, None) == []
+    assert resume_cut_off(server, None) == []
     for name in ("left", "crashed", "stranger"):
         set_state(server, runs[name], "CANCELLED")
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from environments.plugins import Refused
-from flows.cli import detached
+from flows.cli import foreground
 from flows.cli.app import app
 from flows.cli.problems import write_environment
 from flows.spec.campaign_spec import CampaignSpec
@@ -129,7 +129,7 @@ def test_what_another_process_refuses_is_passed_on(
     folder = quadratic(tmp_path / "quad")
     asked = CampaignSpec.of(name=free_name("quad"), environment=str(folder))
     (folder / "fit.py").unlink()
-    assert detached.start(asked, server, as_json=False) == 2
+    assert foreground.start_detached(asked, server, as_json=False) == 2
     assert "fit.py" in capsys.readouterr().err
     assert [path.name for path in home.iterdir() if path.name not in (".prefect", ".create.lock")] == []
 

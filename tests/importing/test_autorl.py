@@ -8,7 +8,7 @@ import pytest
 
 import environments
 from environments.plugins import Refused
-from flows.cli.env_import import import_environment
+from flows.cli.problems import import_environment
 from tests.importing.test_importers import imported_from, run
 
 EVALUATE = """\

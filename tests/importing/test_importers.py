@@ -16,7 +16,7 @@ import environments
 from environments import Environment
 from environments.plugins import Refused
 from environments.score import Score
-from flows.cli.env_import import import_environment
+from flows.cli.problems import import_environment
 from flows.cli.validation import warnings
 from tasks.evaluate import judge_run
 from tasks.store.workspace import TrialDir
