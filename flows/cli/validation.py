@@ -124,6 +124,11 @@ def _of_program(environment: Environment) -> Iterator[str]:
             "certificate could tell luck from progress: add an argument such as --seed {seed}, or state "
             "deterministic = true"
         )
+    if "type=bool" in text and any(isinstance(value, bool) for value in environment.defaults.values()):
+        yield (
+            "argparse's type=bool takes every text for true: make it action='store_true', and write {name:--name} in "
+            "train_cmd, which is --name where the parameter is true"
+        )
     for name in environment.space:
         if name not in stated and not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text):
             yield (
