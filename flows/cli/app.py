@@ -17,7 +17,7 @@ import httpx
 from cyclopts import App, CycloptsError, Group, Parameter
 
 from environments.plugins import Refused
-from flows.cli import deciding, doctor, machine, problems, running, seeing, services, skills
+from flows.cli import deciding, machine, problems, running, seeing, services, skills
 
 FINISHED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 VERBS: dict[str, tuple[Callable[..., int] | App, ...]] = {
@@ -26,7 +26,7 @@ VERBS: dict[str, tuple[Callable[..., int] | App, ...]] = {
     "Deciding": (deciding.certify, deciding.compare, deciding.propose, deciding.approve, deciding.reject),
     "Taking": (seeing.export,),
     "Problems": (problems.env, skills.skill),
-    "Machine": (services.up, services.down, machine.prune, machine.sync, doctor.doctor),
+    "Machine": (services.up, services.down, machine.prune, machine.sync, machine.doctor),
 }
 """The verbs by the heading above them. Cyclopts drops the _ at the end of a name."""
 

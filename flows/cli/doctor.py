@@ -1,4 +1,4 @@
-"""`nightshift doctor`: whether this machine is ready. The checks change nothing and show no secret."""
+"""The checks of `nightshift doctor` on any machine, a function each. They change nothing and show no secret."""
 
 from __future__ import annotations
 
@@ -17,17 +17,10 @@ from typing import Literal, NamedTuple
 import httpx
 import psutil
 from rich.filesize import decimal
-from rich.table import Table
-from rich.text import Text
 
-import environments
 from environments.plugins import Refused
-from flows.cli import consent
-from flows.cli.options import Json, Settings, Trust
-from flows.cli.set_option import overrides_only
 from flows.server import server_process
 from flows.server.api import Api
-from flows.views import terminal
 from tasks.machine.gpus import GpuError, find, processes_on
 from tasks.machine.slots import describe
 from tasks.remote import jobs
@@ -47,7 +40,6 @@ PACKAGES = ("torch", "gymnasium", "litellm", "transformers", "trl", "verifiers")
 """What bundled trainers, proposers and judges import."""
 SHARED_FILES = ("nfs", "cifs", "smb", "fuse.sshfs", "9p", "lustre", "ceph", "gpfs", "beegfs")
 """Beginnings of the types of file systems that several machines share."""
-MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "bad": ("BAD", "bold red")}
 
 
 class Check(NamedTuple):
@@ -58,39 +50,6 @@ class Check(NamedTuple):
     fact: str
     remedy: str = ""
     """What to do; empty where the state is ok."""
-
-
-def doctor(*, for_: str | None = None, set_: Settings = None, trust: Trust = False, json: Json = False) -> int:
-    """Check whether this machine is ready, for one environment too. Changes nothing.
-
-    Example: nightshift doctor --for gsm8k
-
-    Args:
-        for_: Also check whether a campaign of this environment can run here.
-    """
-    if for_ is None and (set_ or trust):
-        raise Refused("--set and --trust are about an environment: name it with --for ENVIRONMENT")
-    checks = check_machine()
-    if for_ is not None and checks["home"].state != "bad":  # else nothing can run, and the report says why
-        server_process.settle_in(home())  # before Prefect, which the next line imports
-        from flows.cli.doctor_for import check_environment
-
-        overrides = overrides_only(set_ or [])
-        consent.ask_about(for_, overrides, trust)
-        checks |= check_environment(environments.named(for_, overrides), home())
-    bad = sum(check.state == "bad" for check in checks.values())
-    if json:
-        documents = [{"name": name, **check._asdict()} for name, check in checks.items()]
-        terminal.print_json({"healthy": not bad, "checks": documents})
-        return 1 if bad else 0
-    table = Table.grid(padding=(0, 2))
-    for name, check in checks.items():
-        mark, style = MARKS[check.state]
-        fact = f"{terminal.clean(check.fact)} {f'→ {terminal.clean(check.remedy)}' * bool(check.remedy)}".rstrip()
-        table.add_row(Text(mark, style), name, Text(fact))
-    terminal.put(terminal.console(), table)
-    print(f"{bad} thing{'s' * (bad > 1)} to fix" if bad else "healthy")
-    return 1 if bad else 0
 
 
 def check_machine() -> dict[str, Check]:

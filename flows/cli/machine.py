@@ -1,4 +1,4 @@
-"""The verbs about this machine and what campaigns leave on it: prune, sync."""
+"""The verbs about this machine and what campaigns leave on it: prune, sync, doctor."""
 
 from __future__ import annotations
 
@@ -7,10 +7,17 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from rich.filesize import decimal
+from rich.table import Table
+from rich.text import Text
 
+import environments
 from environments.plugins import Refused
-from flows.cli.options import Json
+from flows.cli import consent
+from flows.cli.doctor import check_machine
+from flows.cli.options import Json, Settings, Trust
 from flows.cli.prune import free
+from flows.cli.set_option import overrides_only
+from flows.server import server_process
 from flows.status import state, stored_spec
 from flows.views import terminal
 from tasks.remote import jobs
@@ -21,6 +28,7 @@ from tasks.tracking import sync as tracking
 from tasks.tracking.connection import locate
 
 T = TypeVar("T")
+MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "bad": ("BAD", "bold red")}
 
 
 def prune(campaign: str | None = None, /, *, dry_run: bool = False, json: Json = False) -> int:
@@ -70,6 +78,39 @@ def sync(campaign: str | None = None, /, *, json: Json = False) -> int:
     if not any(result["problem"] for result in sent):
         print("MLflow has everything")
     return int(failed or any(result["problem"] for result in sent))
+
+
+def doctor(*, for_: str | None = None, set_: Settings = None, trust: Trust = False, json: Json = False) -> int:
+    """Check whether this machine is ready, for one environment too. Changes nothing.
+
+    Example: nightshift doctor --for gsm8k
+
+    Args:
+        for_: Also check whether a campaign of this environment can run here.
+    """
+    if for_ is None and (set_ or trust):
+        raise Refused("--set and --trust are about an environment: name it with --for ENVIRONMENT")
+    checks = check_machine()
+    if for_ is not None and checks["home"].state != "bad":  # else nothing can run, and the report says why
+        server_process.settle_in(home())  # before Prefect, which the next line imports
+        from flows.cli.doctor_for import check_environment
+
+        overrides = overrides_only(set_ or [])
+        consent.ask_about(for_, overrides, trust)
+        checks |= check_environment(environments.named(for_, overrides), home())
+    bad = sum(check.state == "bad" for check in checks.values())
+    if json:
+        documents = [{"name": name, **check._asdict()} for name, check in checks.items()]
+        terminal.print_json({"healthy": not bad, "checks": documents})
+        return 1 if bad else 0
+    table = Table.grid(padding=(0, 2))
+    for name, check in checks.items():
+        mark, style = MARKS[check.state]
+        fact = f"{terminal.clean(check.fact)} {f'→ {terminal.clean(check.remedy)}' * bool(check.remedy)}".rstrip()
+        table.add_row(Text(mark, style), name, Text(fact))
+    terminal.put(terminal.console(), table)
+    print(f"{bad} thing{'s' * (bad > 1)} to fix" if bad else "healthy")
+    return 1 if bad else 0
 
 
 def _send(ledger: Ledger) -> dict[str, Any] | None:
