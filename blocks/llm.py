@@ -24,33 +24,45 @@ class LLM(Block):
     _block_type_slug = "nightshift-llm"
     _description = "The language model that proposes: its name, endpoint, credentials and limits."
 
-    # fmt: off
     provider: str | None = Field(
-        None, description="LiteLLM's name of the provider, prefixed to each model's name. Not needed where names have "
-        "it, nor for a base URL with OpenAI's protocol.", examples=["anthropic", "openai", "gemini", "ollama_chat"])
+        None,
+        description="LiteLLM's name of the provider, prefixed to each model's name. Not needed where names have "
+        "it, nor for a base URL with OpenAI's protocol.",
+        examples=["anthropic", "openai", "gemini", "ollama_chat"],
+    )
     models: list[str] = Field(
         description="Names of the models, at least one. A proposer with one model uses the first.",
-        examples=[["claude-sonnet-4-5"]])
+        examples=[["claude-sonnet-4-5"]],
+    )
     base_url: str | None = Field(
-        None, description="Address of an endpoint other than the provider's own, such as vLLM, llama.cpp or Ollama.",
-        examples=["http://127.0.0.1:8000/v1"])
+        None,
+        description="Address of an endpoint other than the provider's own, such as vLLM, llama.cpp or Ollama.",
+        examples=["http://127.0.0.1:8000/v1"],
+    )
     key: SecretStr | None = Field(None, description="The key.")
     key_variable: str | None = Field(
-        None, description="Environment variable with the key, on the campaign's machine. Default, if no key is given: "
-        "the provider's usual variable.", examples=["OPENAI_API_KEY"])
+        None,
+        description="Environment variable with the key, on the campaign's machine. Default, if no key is given: "
+        "the provider's usual variable.",
+        examples=["OPENAI_API_KEY"],
+    )
     temperature: float | None = Field(None, ge=0, le=2, description="Sampling temperature. Default: the provider's.")
     max_output_tokens: int | None = Field(
-        None, ge=1, description="Most tokens of one answer, thoughts included. Default: 8192, or 32768 for models "
-        "known to reason.")
+        None,
+        ge=1,
+        description="Most tokens of one answer, thoughts included. Default: 8192, or 32768 for models known to reason.",
+    )
     timeout_seconds: float | None = Field(
-        None, gt=0, description="Most seconds for one answer, retries included; 300 or more if left out.")
+        None, gt=0, description="Most seconds for one answer, retries included; 300 or more if left out."
+    )
     usd_per_million_input: float | None = Field(
-        None, ge=0, description="USD per million input tokens, where LiteLLM knows no price.")
+        None, ge=0, description="USD per million input tokens, where LiteLLM knows no price."
+    )
     usd_per_million_output: float | None = Field(
-        None, ge=0, description="USD per million output tokens, where LiteLLM knows no price.")
+        None, ge=0, description="USD per million output tokens, where LiteLLM knows no price."
+    )
     max_usd: float | None = Field(None, gt=0, description="Spending limit of one campaign in USD.")
     max_tokens: int | None = Field(None, gt=0, description="Limit of input and output tokens of one campaign.")
-    # fmt: on
 
     @model_validator(mode="after")
     def _can_be_asked(self) -> Self:

@@ -1,4 +1,4 @@
-"""The question whether an environment, or a spec in its folder, may have the permissions that it needs.
+"""The question whether an environment or a spec file may have the permissions that it needs.
 
 They are always shown, on stderr. On a terminal a person is asked once; elsewhere `--trust` grants them.
 """
@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import environments
-from environments import FILE
 from environments.space import Value
 from flows.spec import permissions, trust
 from flows.spec.permissions import Permissions, printable
+from tasks.system.home import home
 
 
 def ask_about(reference: str, overrides: Mapping[str, Value], yes: bool) -> None:
@@ -30,9 +30,14 @@ def ask_about(reference: str, overrides: Mapping[str, Value], yes: bool) -> None
 
 
 def ask_about_spec(stated: Mapping[str, Any], path: Path, yes: bool) -> None:
-    """The same for a spec.toml that comes with an environment, in its folder; any other is the user's own."""
-    if (path.parent / FILE).is_file():
-        _settle(path, permissions.of_spec(stated), yes)
+    """The same for a spec.toml, which may come with somebody's environment; that of a campaign was asked about."""
+    if path.resolve().is_relative_to(home().resolve()):
+        return
+    need = permissions.of_spec(stated)
+    if path.is_file():
+        _settle(path, need, yes)
+    elif need and not yes:  # a pipe, which has no name that could be remembered
+        raise trust.refusal(path, need)
 
 
 def _settle(subject: Path, need: Permissions, yes: bool) -> None:

@@ -1,6 +1,6 @@
 """`nightshift doctor --for`: what a campaign of one environment would be refused for, or fail of, on this machine.
 
-Nothing is trained. Of prime-rl its own Python and its own `rl --dry-run` are asked.
+Nothing is trained; those of prime-rl ask the files and commands that a trial asks, in the trainer's own words.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ SECONDS = 60.0
 """For all checks together: a judge may import what takes long."""
 PRIME_RL_SECONDS = 50.0
 """For torch to be imported, or for `rl --dry-run`."""
+BIN = ".venv/bin"
+"""Of prime-rl's checkout."""
 PROBE = """\
 import importlib.util
 try:
@@ -56,13 +58,19 @@ def files(environment: Environment, runs: Path) -> Check:
 
 def sandbox(environment: Environment, runs: Path) -> Check:
     """Whether its trials have the sandbox that they need, may read what it lists, and find what they import."""
+    level = choose("auto")
+    if environment.trainer == "prime_rl" and (level != "bwrap" or environment.network):
+        fact = f"prime-rl needs level bwrap without network, and this is {level}, network = {environment.network}"
+        return Check("bad", fact, "let bubblewrap make namespaces (docs/gpus.md), and leave network = false")
     if facts := lacking(environment):
         return Check("bad", "; ".join(facts), "install that here, or correct readable and program in environment.toml")
-    return Check("ok", f"its trials run at level {choose('auto')}, and find what they read and import")
+    return Check("ok", f"its trials run at level {level}, and find what they read and import")
 
 
 def room(environment: Environment, runs: Path) -> Check:
     """The slots for its runs: the GPUs that it needs, or cores."""
+    if environment.trainer == "prime_rl" and environment.gpus < 2:
+        return Check("bad", f"gpus = {environment.gpus}, and prime-rl needs two", "state gpus = 2 in environment.toml")
     preparing.check_gpus(environment, runs)
     slots = slots_of(environment, runs)
     names = ", ".join(part.name for part in slots.parts)
@@ -83,10 +91,23 @@ def data(environment: Environment, runs: Path) -> Check:
     return Check("note", "its data is not prepared yet", remedy)
 
 
+def checkout(environment: Environment, runs: Path) -> Check:
+    """prime-rl's checkout: its programs, and the Python that they are started with."""
+    folder = _prime_rl(environment)
+    for name in ("rl", "torchrun", "python"):
+        if not (folder / BIN / name).is_file():
+            raise Refused(f"there is no {folder / BIN / name}")
+    python = (folder / BIN / "python").resolve()
+    if not any(python.is_relative_to(Path(above).resolve()) for above in ("/usr", *environment.readable)):
+        remedy = f"list {python.parents[1]} in readable: docs/gpus.md"
+        return Check("bad", f"prime-rl's Python is {python}, which a trial cannot see", remedy)
+    return Check("ok", f"prime-rl at {folder}")
+
+
 def cuda(environment: Environment, runs: Path) -> Check:
     """Whether prime-rl's own Python computes on two GPUs, and has vLLM."""
     two = {VISIBLE: os.environ.get(VISIBLE, "0,1")}
-    python = str(Path(str(environment.defaults.get("prime_rl", "")), ".venv/bin/python"))
+    python = str(_prime_rl(environment) / BIN / "python")
     version = ask([python, "-c", PROBE], PRIME_RL_SECONDS, {**variables(), **two}).strip()
     return Check("ok", f"prime-rl's torch computes on both GPUs: {version}")
 
@@ -112,8 +133,13 @@ def dry_run(environment: Environment, runs: Path) -> Check:
     return Check("ok", "prime-rl's `rl --dry-run` takes train.toml and the baseline's parameters")
 
 
+def _prime_rl(environment: Environment) -> Path:
+    """The folder of prime-rl's checkout."""
+    return Path(str(environment.defaults.get("prime_rl", "")))
+
+
 OF_ANY = {"environment": files, "sandbox": sandbox, "room": room, "data": data}
-OF_PRIME_RL = {"cuda": cuda, "dry_run": dry_run}
+OF_PRIME_RL = {"prime_rl": checkout, "cuda": cuda, "dry_run": dry_run}
 
 
 def check_environment(environment: Environment, runs: Path) -> dict[str, Check]:

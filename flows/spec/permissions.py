@@ -15,6 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import environments
 from environments import FILE, Environment, judge_name, plugins
 from environments.limits import Limits
 from environments.plugins import Refused
@@ -46,9 +47,13 @@ def of(environment: Environment) -> Permissions:
 
 
 def of_spec(stated: Mapping[str, Any]) -> Permissions:
-    """What a spec.toml needs that confines trials less, sends records elsewhere, or asks a model or an agent."""
+    """What a spec.toml needs that confines trials less, sends records elsewhere, or asks a model or an agent.
+
+    Raises:
+        Refused: as in `of`, or the environment cannot be read.
+    """
     advanced = stated["advanced"]
-    return tuple(_settings(stated, advanced))
+    return tuple(chain(_settings(stated, advanced), _overridden(stated, advanced.get("overrides", {}))))
 
 
 def printable(text: str) -> str:
@@ -148,8 +153,19 @@ def _settings(stated: Mapping[str, Any], advanced: Mapping[str, Any]) -> Iterato
     if stated.get("tracking", "off") != "off":
         yield f"records are written to {printable(str(stated['tracking']))}"
     proposer = stated.get("proposer")
+    # A proposer that there is not is refused later, with the near miss.
     if proposer in plugins.names(PROPOSERS) and plugins.load(PROPOSERS, proposer, Proposer).asks:  # type: ignore[type-abstract]
         agent = "a coding agent runs outside the sandbox, as you"
         what = agent if proposer == "agent" else "a language model or an agent is asked"
         options = json.dumps(advanced.get("options", {}), ensure_ascii=False, default=str)
         yield f"{what}: proposer {proposer} with the options {printable(options)}"
+
+
+def _overridden(stated: Mapping[str, Any], overrides: Mapping[str, Any]) -> Iterator[str]:
+    """What keys of a spec add to a bundled environment; another environment is asked about with them anyway."""
+    reference = str(stated["environment"])
+    if overrides and environments.is_bundled(environments.find(reference)):
+        changed = environments.named(reference, overrides)
+        changed.check_files()
+        usual = of(environments.named(reference))
+        yield from (sentence for sentence in of(changed) if sentence not in usual)

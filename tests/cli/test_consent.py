@@ -12,7 +12,7 @@ import pytest
 
 from environments.plugins import Refused
 from flows.cli import consent
-from flows.cli.set_option import stated
+from flows.cli.set_option import STDIN, stated
 from tests.support.toy import QUADRATIC, command, nightshift, quadratic
 
 ONLINE = "network = true\n" + QUADRATIC
@@ -73,7 +73,11 @@ def test_a_spec_beside_an_environment_cannot_leave_the_sandbox_without_a_yes(tmp
     assert stated(str(spec), settings=[])["environment"] == str(folder)
 
 
-def test_a_spec_of_the_users_own_is_not_asked_about(tmp_path: Path) -> None:
-    spec = tmp_path / "night.toml"
-    spec.write_text('environment = "cartpole"\n[advanced]\nisolation = "none"\n')
-    assert stated(str(spec), settings=[])["advanced"] == {"isolation": "none"}
+def test_a_piped_spec_is_asked_about_each_time(tmp_path: Path) -> None:
+    asked = {"environment": "cartpole", "advanced": {"allow_unsandboxed": True}}
+    pipe = Path(STDIN)
+    if pipe.is_file():  # the tests' own input is a file
+        pipe = tmp_path / "nothing"
+    consent.ask_about_spec(asked, pipe, yes=True)
+    with pytest.raises(Refused, match="--trust"):
+        consent.ask_about_spec(asked, pipe, yes=False)

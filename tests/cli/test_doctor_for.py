@@ -16,7 +16,9 @@ from environments.space import Value
 from flows.cli import doctor_for
 from flows.cli.doctor import Check, at_once
 from tests.support.prime_rl_problem import laid
-from tests.support.toy import QUADRATIC, nightshift, quadratic, told
+from tests.support.toy import QUADRATIC, SANDBOX, nightshift, quadratic, told
+
+needs_bwrap = pytest.mark.skipif(SANDBOX.level != "bwrap", reason="prime-rl's processes need bubblewrap")
 
 
 @pytest.fixture(autouse=True)
@@ -82,21 +84,44 @@ def machine(tmp_path: Path, python: str = "", **overrides: Value) -> Environment
     return environments.load(folder, dotted)
 
 
+@needs_bwrap
+def test_a_machine_for_prime_rl_is_in_order(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = machine(tmp_path)
+    monkeypatch.setenv("PATH", f"{environment.fixed['prime_rl']}/.venv/bin:/usr/bin:/bin")
+    checks = doctor_for.check_environment(environment, home)
+    assert list(checks) == [*doctor_for.OF_ANY, *doctor_for.OF_PRIME_RL]
+    assert [name for name, check in checks.items() if check.state != "ok"] == ["data"], checks
+
+
 @pytest.mark.parametrize(
-    ("name", "how", "word"),
+    ("name", "how", "state", "word"),
     [
-        ("cuda", {"python": "echo The NVIDIA driver on your system is too old >&2; exit 1"}, "driver on your"),
-        ("cuda", {"fixed__prime_rl": "/nowhere"}, "/nowhere/.venv/bin/python"),
-        ("dry_run", {"fixed__group_size": 7}, "divisible by group_size 7"),
+        ("room", {"gpus": 1}, "bad", "gpus = 1"),
+        ("cuda", {"python": "echo The NVIDIA driver on your system is too old >&2; exit 1"}, "bad", "driver on your"),
+        ("prime_rl", {"fixed__prime_rl": "/nowhere"}, "bad", "no /nowhere/.venv/bin/rl"),
+        ("dry_run", {"fixed__group_size": 7}, "bad", "divisible by group_size 7"),
+        ("dry_run", {"fixed__stall_deadline": "soon"}, "bad", "stall_deadline"),
     ],
 )
 def test_a_fault_of_a_gpu_box_has_its_line(
-    name: str, how: dict[str, Any], word: str, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, how: dict[str, Any], state: str, word: str, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     check = found(name, machine(tmp_path, **how), home)
-    assert check.state == "bad" and word in check.fact, check
+    assert check.state == state and word in check.fact, check
     assert check.remedy
+
+
+def test_a_python_that_a_trial_cannot_see_is_bad(tmp_path: Path, home: Path) -> None:
+    environment = machine(tmp_path)
+    elsewhere = tmp_path / "elsewhere/bin/python3.12"
+    elsewhere.parent.mkdir(parents=True)
+    elsewhere.touch()
+    python = Path(str(environment.fixed["prime_rl"])) / ".venv/bin/python"
+    python.unlink()
+    python.symlink_to(elsewhere)
+    check = found("prime_rl", environment, home)
+    assert check.state == "bad" and str(elsewhere) in check.fact and "readable" in check.remedy
 
 
 def test_options_about_an_environment_want_one_and_an_unknown_one_is_refused() -> None:

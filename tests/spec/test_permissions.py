@@ -213,6 +213,8 @@ def test_a_campaign_is_refused_before_it_exists_and_resumes_by_the_yes_of_its_st
         ('environment = "cartpole"\nproposer = "agent"', "a coding agent runs outside the sandbox"),
         ('environment = "cartpole"\n[advanced]\nisolation = "none"', "without a sandbox, as you"),
         ('environment = "cartpole"\nproposer = "agent"\n[advanced.options]\ncommand = ["sh", "x"]', '"sh", "x"'),
+        ('environment = "cartpole"\n[advanced]\noverrides = { "network" = true }', "training uses the network"),
+        ('environment = "cartpole"\n[advanced]\noverrides = { "control.id" = "this:X" }', "module this"),
     ],
 )
 def test_a_spec_that_comes_with_an_environment_is_asked_about(spec: str, words: str | None) -> None:
